@@ -1,0 +1,61 @@
+# Every target sets up what it needs. `make help` lists them.
+#
+#   make PYTHON=/path/to/python3.12 run     another interpreter
+#   make WORKERS=1 run                      fewer notebooks at a time
+#   make ARGS="04 06 -p seed 3" run         some notebooks, other parameters
+#   make GPU=1 run                          TensorFlow with its CUDA libraries (Linux, NVIDIA)
+
+PYTHON ?= python3
+WORKERS ?=
+ARGS ?=
+GPU ?=
+
+here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
+targets := run test lab sync lock clean help
+
+.DEFAULT_GOAL := help
+.PHONY: $(targets)
+
+ifneq ($(here),$(realpath .))
+# Called as `make -f /elsewhere/Makefile`: start again in the checkout, where relative names hold.
+# (GNU Make splits absolute names at spaces; relative ones have none.)
+$(targets):
+	@$(MAKE) --no-print-directory -C "$(here)" -f Makefile $@
+else
+
+python := .venv/bin/python
+export JUPYTER_PREFER_ENV_PATH := 1
+export JUPYTER_PLATFORM_DIRS := 1
+workers := $(if $(WORKERS),--workers $(WORKERS))
+# What the environment was built for. An interpreter path inside it is absolute, so a moved checkout needs a new one.
+state := $(here)|$(if $(GPU),gpu,cpu)
+
+ifneq ($(shell cat .venv/state 2>/dev/null),$(state))
+.PHONY: .venv/state
+endif
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
+
+run: .venv/state  ## execute every notebook into build/executed/ and print a table of verdicts
+	@$(python) -m tapelab run $(workers) $(ARGS)
+
+test: .venv/state  ## lint, unit tests, and the notebooks' own tests
+	@bash ci/test.sh
+
+lab: .venv/state  ## open JupyterLab at the start page (loopback only, with a token)
+	@$(python) -m jupyter lab --ServerApp.ip=127.0.0.1 $(ARGS) notebooks/00_start_here.ipynb
+
+sync: .venv/state  ## regenerate notebooks and generated text from the sources, execute, store the outputs
+	@$(python) -m tapelab sync $(workers) $(ARGS)
+
+lock: .venv/state  ## compile requirements.txt from pyproject.toml (ARGS=--upgrade for newer versions)
+	@bash ci/lock.sh $(ARGS)
+
+clean:  ## delete the environment and everything built
+	rm -rf .venv build .pytest_cache .ruff_cache src/*.egg-info
+
+.venv/state: requirements.txt pyproject.toml ci/setup.sh
+	@bash ci/setup.sh "$(PYTHON)" "$(state)" $(if $(GPU),gpu)
+
+endif

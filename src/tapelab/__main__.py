@@ -1,0 +1,3 @@
+from tapelab.cli import main
+
+main()

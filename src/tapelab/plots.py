@@ -1,0 +1,146 @@
+"""The pictures that repeat: matrices around zero, the (batch, batch) patches of a Jacobian, a curve with its
+derivative, a spectrum.
+
+Each function takes arrays or tensors, draws into the axes that it is given or makes, and returns those axes, so that a
+notebook can add to them. The colours are Okabe and Ito's, which people with colour-blindness can tell apart, and the
+diverging map is blue through white to red, with zero in the middle.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
+DIVERGING = "RdBu_r"
+
+
+def _limit(values):
+    """The largest finite magnitude, or 1 where all is zero: the end of a colour scale that has zero in the middle."""
+    finite = np.abs(values[np.isfinite(values)])
+    return float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+
+
+def matrix(values, *, title, xlabel, ylabel, ax=None, limit=None, colorbar=True):
+    """Draw a matrix as an image with zero in the middle of the colour scale.
+
+    Args:
+        values: shape (rows, columns), real. A NaN or an infinity is drawn in grey.
+        title, xlabel, ylabel: texts; the x axis runs over columns.
+        ax: the axes to draw into; a new figure by default.
+        limit: the value at the end of the colour scale; by default the largest magnitude in `values`.
+        colorbar: whether to draw a colour bar.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: if `values` is not a matrix.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 2:
+        raise ValueError(f"values has shape {values.shape}; expected a matrix, (rows, columns)")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(5, 4), layout="constrained")
+    limit = _limit(values) if limit is None else limit
+    colours = plt.get_cmap(DIVERGING).with_extremes(bad=GREY)
+    image = ax.imshow(
+        np.ma.masked_invalid(values), cmap=colours, vmin=-limit, vmax=limit, interpolation="nearest", aspect="auto"
+    )
+    ax.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.get_major_locator().set_params(integer=True)
+    if colorbar:
+        ax.figure.colorbar(image, ax=ax)
+    return ax
+
+
+def batch_patches(jacobian, *, title, ax=None):
+    """Draw a full Jacobian of a batch, one (batch, batch) patch for each (output, input) pair.
+
+    Where the examples do not depend on each other, every patch is diagonal.
+
+    Args:
+        jacobian: shape (batch, outs, batch, ins), real: the axes in which `tape.jacobian` returns them.
+        title: text.
+        ax: the axes to draw into; a new figure by default.
+
+    Returns:
+        The axes; the image in it has shape (outs * batch, ins * batch).
+
+    Raises:
+        ValueError: if `jacobian` does not have four axes, or the two batch axes differ.
+    """
+    values = np.asarray(jacobian, dtype=np.float64)
+    if values.ndim != 4 or values.shape[0] != values.shape[2]:
+        raise ValueError(f"jacobian has shape {values.shape}; expected (batch, outs, batch, ins)")
+    batch, outs, _, ins = values.shape
+    blocks = values.transpose(1, 0, 3, 2).reshape(outs * batch, ins * batch)
+    ax = matrix(blocks, title=title, xlabel="input, and within it the example", ylabel="output, and within it the example", ax=ax)
+    for edges, line in (((np.arange(1, outs) * batch), ax.axhline), ((np.arange(1, ins) * batch), ax.axvline)):
+        for edge in edges:
+            line(edge - 0.5, color="black", linewidth=0.6)
+    ax.set_xticks(np.arange(ins) * batch + (batch - 1) / 2, labels=[str(i) for i in range(ins)])
+    ax.set_yticks(np.arange(outs) * batch + (batch - 1) / 2, labels=[str(i) for i in range(outs)])
+    return ax
+
+
+def curve_with_derivative(x, y, dy_dx, *, title, label="y", derivative_label="dy/dx", ax=None):
+    """Draw a function and its derivative over the same points, told apart by colour and by line style.
+
+    Args:
+        x, y, dy_dx: shape (points,), real.
+        title: text.
+        label, derivative_label: texts for the legend.
+        ax: the axes to draw into; a new figure by default.
+
+    Returns:
+        The axes, with two lines.
+
+    Raises:
+        ValueError: if the three do not have one shape, (points,).
+    """
+    x, y, dy_dx = (np.asarray(values, dtype=np.float64) for values in (x, y, dy_dx))
+    if x.ndim != 1 or not x.shape == y.shape == dy_dx.shape:
+        raise ValueError(f"x, y and dy_dx have shapes {x.shape}, {y.shape} and {dy_dx.shape}; expected one shape, (points,)")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+    ax.axhline(0, color=GREY, linewidth=0.8)
+    ax.plot(x, y, color=BLUE, label=label)
+    ax.plot(x, dy_dx, color=RED, linestyle="--", label=derivative_label)
+    ax.set(title=title, xlabel="x", ylabel="value")
+    ax.legend()
+    return ax
+
+
+def spectrum(eigenvalues, *, title, threshold=1e-7, ax=None):
+    """Draw a symmetric matrix's eigenvalues in ascending order, the ones that count as zero marked apart.
+
+    Args:
+        eigenvalues: shape (n,), real, in any order.
+        title: text.
+        threshold: an eigenvalue counts as zero where its magnitude is at most this times the largest magnitude.
+        ax: the axes to draw into; a new figure by default.
+
+    Returns:
+        The axes; the legend counts the positive, zero and negative eigenvalues.
+
+    Raises:
+        ValueError: if `eigenvalues` is not a non-empty vector.
+    """
+    values = np.sort(np.asarray(eigenvalues, dtype=np.float64), axis=None)
+    if np.ndim(eigenvalues) != 1 or not values.size:
+        raise ValueError(f"eigenvalues has shape {np.shape(eigenvalues)}; expected a vector, (n,)")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+    zero = np.abs(values) <= threshold * np.abs(values).max()
+    ax.axhline(0, color=GREY, linewidth=0.8)
+    index = np.arange(values.size)
+    for mask, marker, colour, name in (
+        (~zero & (values > 0), "o", BLUE, "positive"),
+        (zero, "x", GREY, "zero"),
+        (~zero & (values < 0), "v", RED, "negative"),
+    ):
+        if mask.any():
+            ax.plot(index[mask], values[mask], marker, color=colour, label=f"{name}: {int(mask.sum())}")
+    ax.set(title=title, xlabel="index, ascending", ylabel="eigenvalue")
+    ax.legend()
+    return ax
