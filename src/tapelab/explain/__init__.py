@@ -1,0 +1,26 @@
+"""A tape that says why a gradient is None, and draws what it recorded.
+
+::
+
+    with ExplainTape() as tape:          # in place of tf.GradientTape()
+        y = tf.round(x) * 2.0
+    explain(tape, y, x)                  # the cause, the line, the fix
+
+`tapelab.explain.causes` lists every answer with its meaning, an example and the fix.
+"""
+
+from tapelab.explain.causes import CAUSES, REMARKS
+from tapelab.explain.explanation import Explanation, Explanations
+from tapelab.explain.judge import NoGradientError, explain, gradient_or_explain
+from tapelab.explain.tape import ExplainTape
+
+__all__ = [
+    "CAUSES",
+    "REMARKS",
+    "ExplainTape",
+    "Explanation",
+    "Explanations",
+    "NoGradientError",
+    "explain",
+    "gradient_or_explain",
+]

@@ -1,0 +1,230 @@
+"""`explain` and `gradient_or_explain`: the judgement, and its check against the tape.
+
+First the log is asked whether a path leads from the source to the target along which every operation was recorded and
+passes a gradient. Then the tape is asked for the gradient. Only where the two agree is a cause named.
+"""
+
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from tapelab.explain import lines
+from tapelab.explain.absence import without_path
+from tapelab.explain.causes import CAUSES
+from tapelab.explain.explanation import Explanation, Explanations
+from tapelab.explain.finding import Finding
+from tapelab.explain.flow import Flow
+from tapelab.explain.log import can_carry
+from tapelab.explain.presence import along_path
+from tapelab.explain.question import Question, name_of, named_sources
+from tapelab.explain.tape import ExplainTape
+
+
+class NoGradientError(ValueError):
+    """Some gradient does not exist. `explanation` is an `Explanation`, or `Explanations` where there are several sources."""
+
+    def __init__(self, explanation):
+        super().__init__(str(explanation))
+        self.explanation = explanation
+
+
+def explain(tape, target, source):
+    """Say whether the gradient of a target with respect to a source exists and, if not, why not.
+
+    The tape is not used up by this, and may be one that already is. Nothing is recorded.
+
+    Args:
+        tape: an `ExplainTape`. Of anything else the answer is that it cannot be explained, and what to do.
+        target: a tensor, or a structure of tensors: their gradients add up.
+        source: a tensor or variable, or a structure of them.
+
+    Returns:
+        An `Explanation`; for a structure of sources, `Explanations`, one for each by name.
+    """
+    return _explain(tape, target, source, lines.own_frame(sys._getframe(1)))
+
+
+def gradient_or_explain(tape, target, sources):
+    """Return the gradient, as `tape.gradient` does, or raise an error that says why there is none.
+
+    Args:
+        tape: an `ExplainTape`; a `tf.GradientTape` gives gradients but no explanations.
+        target: a tensor, or a structure of tensors.
+        sources: a tensor or variable, or a structure of them.
+
+    Returns:
+        The gradients, in the structure of the sources.
+
+    Raises:
+        NoGradientError: if a gradient is None or could not be computed. It carries the explanation.
+    """
+    frame = lines.own_frame(sys._getframe(1))
+    try:
+        gradients = tape.gradient(target, sources)
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        explanation = _explain(tape, target, sources, frame)
+        if explanation:
+            raise  # the gradient exists: what went wrong is something else
+        raise NoGradientError(explanation) from error
+    if any(gradient is None for gradient in tf.nest.flatten(gradients)):
+        raise NoGradientError(_explain(tape, target, sources, frame))
+    return gradients
+
+
+def _explain(tape, target, source, frame):
+    flow = Flow(tape.log) if isinstance(tape, ExplainTape) else None
+    target_name = lines.name_in(frame, target) or "target"
+    targets = tuple(tf.nest.flatten(target))
+
+    def answer(name, one):
+        question = Question(tape, flow, targets, one, target_name, name, frame)
+        return _as_explanation(question, _find(question))
+
+    if not tf.nest.is_nested(source):
+        return answer(name_of(source, frame), source)
+    return Explanations([(name, answer(name, one)) for name, one in named_sources(source, frame)])
+
+
+def _find(question):
+    """Return the `Finding` for a question."""
+    return _not_a_question(question) or _cannot_see(question) or _checked(question)
+
+
+def _not_a_question(question):
+    """The `Finding` where source or target is no tensor at all, else None."""
+    for name, values in ((question.source_name, (question.source,)), (question.target_name, question.targets)):
+        for value in values:
+            kind = type(value).__name__
+            if kind == "KerasTensor":
+                return Finding("keras_tensor", f"{name} is a symbolic KerasTensor, through which no value ever flowed.")
+            if not tf.is_tensor(value) and not hasattr(value, "handle"):
+                expected = "a tensor or variable" if values is not question.targets else "a tensor"
+                return Finding("wrong_type", f"{name} is of type {kind}; expected {expected}.")
+    return None
+
+
+def _cannot_see(question):
+    """The `Finding` where there is no log to read, else None."""
+    tape = question.tape
+    if not isinstance(tape, ExplainTape):
+        return Finding("plain_tape", f"The tape is a {type(tape).__name__}, which keeps no record to read.", exists=None)
+    if tape.in_function or not tf.executing_eagerly():
+        return Finding("inside_function", "The tape was opened inside a tf.function, while it was traced.", exists=None)
+    if tape.blind or tape.log.failure:
+        return Finding("blind", f"What the tape recorded cannot be seen: {tape.blind or tape.log.failure}.", exists=None)
+    if tape.log.opened is None:
+        return Finding("not_opened", "The tape was never opened, so it recorded nothing.")
+    symbolic = [value for value in (question.source, *question.targets) if not _is_eager(value)]
+    if symbolic:
+        sentence = f"{symbolic[0].name} is a tensor of a graph, not a value."
+        return Finding("inside_function", sentence, exists=None)
+    return None
+
+
+def _is_eager(value):
+    return hasattr(value, "handle") or not tf.is_symbolic_tensor(value)
+
+
+def _checked(question):
+    """The `Finding`, after the judgement was held against the tape's own result."""
+    variables = [target for target in question.targets if hasattr(target, "handle")]
+    if variables:
+        sentence = f"{question.target_name} is a variable, and a variable's value has no history."
+        return Finding("target_is_variable", sentence)
+    finding = _dtypes(question) or _judged(question)
+    try:
+        gradient = question.tape.result_for(list(question.targets), question.source)
+    except LookupError as error:
+        return _missing_registration(question, finding, error)
+    except Exception as error:
+        sentence = f"Computing the gradient raised {type(error).__name__}: {str(error).splitlines()[0]}"
+        return Finding("unknown", sentence, exists=None)
+    if finding.exists == (gradient is None):
+        says, returned = ("a gradient", "None") if finding.exists else ("none", "a gradient")
+        sentence = f"By the log of operations there should be {says}, but the tape returned {returned}."
+        return Finding("unknown", sentence, exists=None if gradient is None else True)
+    if gradient is None:
+        return finding
+    tape = question.tape
+    asked = (next(iter(question.goals)), question.start) in tape.asked
+    if tape.spent and (tape.refused or not asked):
+        sentence = "The gradient exists, but the tape is not persistent and has already given its one gradient."
+        return Finding("used_up", sentence, line=tape.spent_line)
+    return finding.with_remarks(_remarks(finding, gradient))
+
+
+def _dtypes(question):
+    """The `Finding` where the source or every target has no dtype for gradients, else None."""
+    if not can_carry(tf.as_dtype(question.source.dtype)):
+        dtype = tf.as_dtype(question.source.dtype).name
+        return Finding("source_dtype", f"{question.source_name} has dtype {dtype}, which has no gradients.")
+    if not any(can_carry(target.dtype) for target in question.targets):
+        dtype, maker = question.targets[0].dtype.name, question.flow.producer.get(min(question.goals))
+        sentence = f"{question.target_name} has dtype {dtype}, which has no gradients."
+        return Finding("target_dtype", sentence, line=maker.line if maker else None)
+    return None
+
+
+def _judged(question):
+    path = question.flow.cheapest(question.start, question.goals)
+    return without_path(question) if path is None else along_path(question, path)
+
+
+def _missing_registration(question, finding, error):
+    """The tape raised LookupError, whether or not the operation without a gradient lies on a path to this source."""
+    for cut in (*finding.cuts, *finding.further):
+        if cut.code == "no_gradient_registered":
+            return finding if finding.code == cut.code else _lookup_error(cut)
+    on_the_way = question.flow.upstream(question.goals)
+    for event in question.log.events:
+        if any(key in on_the_way for key in event.outputs):
+            for position in range(len(event.inputs)):
+                for cut in question.flow.cuts_of(event, position):
+                    if cut.code == "no_gradient_registered":
+                        return _lookup_error(cut)
+    return Finding("unknown", f"Computing the gradient raised LookupError: {error}", exists=None)
+
+
+def _lookup_error(cut):
+    return Finding("no_gradient_registered", f"TensorFlow has no gradient for {cut.op}.", line=cut.line, cuts=(cut,))
+
+
+def _remarks(finding, gradient):
+    if isinstance(gradient, tf.IndexedSlices):
+        return ("indexed_slices",)
+    values = np.asarray(gradient)
+    operations = {step.event.op for step in finding.path}
+    if not np.all(np.isfinite(values)):
+        return ("nan_from_norm" if "Sqrt" in operations else "nan",)
+    if values.size and not values.any():
+        if any(step.is_zero for step in finding.path):
+            return ("zero_from_function",)
+        return ("zero_from_sign" if "Sign" in operations else "zero",)
+    return ()
+
+
+def _as_explanation(question, finding):
+    """Put a finding into the learner's words."""
+    names = {
+        "source": question.source_name,
+        "target": question.target_name,
+        "op": finding.cuts[0].op if finding.cuts else "the operation",
+        # tape.watch does not take a Keras variable, but takes its value.
+        "watchable": question.source_name + (".value" if hasattr(question.source, "path") else ""),
+    }
+    if finding.code == "wrong_type" and question.source_name == "source":
+        names["source"] = "x"
+    return Explanation(
+        exists=finding.exists,
+        code=finding.code,
+        sentence=finding.sentence,
+        source=question.source_name,
+        target=question.target_name,
+        line=finding.line,
+        certain=finding.certain,
+        fix="" if finding.exists and finding.code == "exists" else CAUSES[finding.code].fix.format(**names),
+        cuts=finding.cuts,
+        further=finding.further,
+        remarks=finding.remarks,
+    )

@@ -1,0 +1,178 @@
+"""The learner's own line: which one ran an operation, what it says, and what its objects are called there."""
+
+import ast
+import dataclasses
+import functools
+import linecache
+import pathlib
+import re
+import sys
+import sysconfig
+
+_HERE = str(pathlib.Path(__file__).parent)
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+@functools.cache
+def _is_library(filename):
+    """Whether a file is not the learner's: this package, installed packages, Python itself, or no file at all."""
+    if filename.startswith((_HERE, *_LIBRARIES)):
+        return True
+    # A cell of a notebook is "<ipython-input-…>" in IPython 7, a file in later versions.
+    return filename.startswith("<") and not filename.startswith(("<ipython", "<stdin", "<string"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line of source: the file's name as Python knows it, and the number from 1."""
+
+    file: str
+    number: int
+
+    @property
+    def text(self):
+        """The source of the line, without indentation; empty where Python does not have it."""
+        return linecache.getline(self.file, self.number).strip()
+
+    @property
+    def place(self):
+        """Where it is, for people: "cell In[3], line 2" or "train.py, line 12"."""
+        return f"{_file_name(self.file)}, line {self.number}"
+
+    def __str__(self):
+        return f"{self.place}: {self.text}" if self.text else self.place
+
+
+def _file_name(file):
+    old_cell = re.match(r"<ipython-input-(\d+)-", file)
+    if old_cell:
+        return f"cell In[{old_cell[1]}]"
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
+        named = getattr(shell.compile, "format_code_name", lambda name: None)(file)
+        if named:
+            return " ".join(named).replace("Cell ", "cell ").replace("In [", "In[")
+        if re.search(r"ipykernel_\d+", file):
+            return "this notebook"
+    return pathlib.PurePath(file).name
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where an operation was run from.
+
+    Attributes:
+        line: the innermost line that is the learner's own, or None.
+        in_backward: whether a tape's gradient computation ran it.
+        function: the tf.function's private object, where a call of one was asked for.
+    """
+
+    line: Line | None
+    in_backward: bool
+    function: object
+
+
+@functools.lru_cache(maxsize=65536)
+def _line(file, number):
+    return Line(file, number)
+
+
+def walk(frame, backward_codes, function_code):
+    """Go up the stack to the learner's own line.
+
+    Args:
+        frame: where to start.
+        backward_codes: a set of code objects; meeting one on the way means that a backward pass is running.
+        function_code: a code object whose frame's `self` is wanted, or None.
+
+    Returns:
+        A `Place`.
+    """
+    in_backward, function = False, None
+    while frame is not None:
+        code = frame.f_code
+        if not _is_library(code.co_filename):
+            return Place(_line(code.co_filename, frame.f_lineno), in_backward, function)
+        if code in backward_codes:
+            in_backward = True
+        if code is function_code and function is None:
+            function = frame.f_locals.get("self")
+        frame = frame.f_back
+    return Place(None, in_backward, function)
+
+
+def own_frame(frame):
+    """Return the innermost frame, from the given one outwards, that is the learner's own, or None."""
+    while frame is not None and _is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def first_own(stack):
+    """Return the innermost line that is the learner's own of a traceback's entries (innermost last), or None."""
+    for entry in reversed(stack):
+        if not _is_library(entry.filename):
+            return Line(entry.filename, entry.lineno)
+    return None
+
+
+def name_in(frame, value):
+    """Return the name that a value has in a frame, or None. Short names of the notebook's own (_, _3) do not count."""
+    if frame is None:
+        return None
+    for scope in (frame.f_locals, frame.f_globals):
+        for name, candidate in scope.items():
+            if candidate is value and not name.startswith("_"):
+                return name
+    return None
+
+
+def rebinding(frame, name):
+    """Find the line that turned a variable into a tensor: ``x = x + 1`` where ``x = tf.Variable(...)`` came first.
+
+    Args:
+        frame: the learner's frame; its source is searched.
+        name: what to look for.
+
+    Returns:
+        The `Line` of the assignment, or None. In a notebook only the running cell is searched.
+    """
+    if frame is None or name is None:
+        return None
+    file = frame.f_code.co_filename
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return None
+    scope = tree
+    if frame.f_code.co_name != "<module>":
+        inside = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == frame.f_code.co_name
+        ]
+        around = [node for node in inside if node.lineno <= frame.f_lineno <= node.end_lineno]
+        scope = around[-1] if around else tree
+    found, made = None, False
+    for node in ast.walk(scope):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
+            found = node.lineno
+        if not isinstance(node, ast.Assign) or not any(_is_name(target, name) for target in node.targets):
+            continue
+        if "Variable" in ast.unparse(node.value):
+            made = True
+        elif any(_is_name(part, name) for part in ast.walk(node.value)):
+            found = node.lineno
+    return _line(file, found) if found and made else None
+
+
+def _is_name(node, name):
+    return isinstance(node, ast.Name) and node.id == name
+
+
+_NUMBER = re.compile(r"(?<![\w.])\d+\.?\d*(?:[eE][+-]?\d+)?")
+
+
+def numbers_in(line):
+    """Return the numbers written out in a line's source, as floats."""
+    return [float(number) for number in _NUMBER.findall(line.text)] if line else []

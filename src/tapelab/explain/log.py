@@ -1,0 +1,259 @@
+"""What one tape saw: its operations in order, and for each whether the tape recorded it.
+
+The tape itself is C++ and shows nothing, so its rule is replayed here: an operation is recorded if the tape is open and not
+paused and at least one input is on the tape with a dtype that can carry a gradient; then its outputs are on the tape too.
+"""
+
+import dataclasses
+import enum
+import functools
+
+import tensorflow as tf
+
+from tapelab.explain import hooks
+from tapelab.explain.lines import Place
+
+
+@functools.cache
+def can_carry(dtype):
+    """Whether a gradient can flow through a tensor of this dtype: real, complex, or a handle to something that is."""
+    return dtype.is_floating or dtype.is_complex or dtype in (tf.resource, tf.variant)
+
+
+@functools.cache
+def is_handle(dtype):
+    """Whether a dtype is a handle to state rather than a value."""
+    return dtype in (tf.resource, tf.variant)
+
+
+class Kind(enum.Enum):
+    """How TensorFlow records it: an operation, a custom gradient, or the call of a tf.function."""
+
+    OPERATION = "operation"
+    CUSTOM = "custom gradient"
+    FUNCTION = "function"
+
+
+class Unrecorded(enum.Enum):
+    """Why the tape did not record an operation."""
+
+    UNWATCHED = "none of its inputs was on the tape"
+    PAUSED = "the tape's recording was stopped"
+    SUSPENDED = "TensorFlow had suspended all tapes"
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Event:
+    """One operation that ran while the tape was open.
+
+    Attributes:
+        index: its position in the log.
+        op: the operation's type, such as "MatMul", or the function's name.
+        kind: a `Kind`.
+        inputs, outputs: the keys of its tensors.
+        attributes: the operation's attributes, alternating names and values.
+        place: the `Place` it was run from.
+        unrecorded: why it is not on the tape, an `Unrecorded`; None if it is.
+        recorded_outputs: the outputs that are on the tape.
+        backward: the backward function of a custom gradient; None otherwise.
+        erased: whether the tape was reset after it.
+    """
+
+    index: int
+    op: str
+    kind: Kind
+    inputs: tuple
+    outputs: tuple
+    attributes: tuple
+    place: Place
+    unrecorded: Unrecorded | None
+    recorded_outputs: tuple = ()
+    backward: object = None
+    erased: bool = False
+
+    @property
+    def line(self):
+        """The learner's `Line`, or None."""
+        return self.place.line
+
+    @property
+    def name(self):
+        """What to call it: the type, or the function's name without TensorFlow's additions."""
+        if self.kind is not Kind.FUNCTION:
+            return self.op
+        name = self.op
+        for prefix in ("__inference_", "__forward_", "__backward_", "_"):
+            name = name.removeprefix(prefix)
+        return name.rstrip("0123456789").rstrip("_") or "function"
+
+
+@dataclasses.dataclass(frozen=True)
+class Departure:
+    """A value that left TensorFlow: the tensor's key, by which method, from where, and when by the numbering of tensors."""
+
+    key: int
+    how: str
+    place: Place
+    time: int
+
+
+class Log:
+    """Listens to the hooks for one tape and replays what the tape records.
+
+    Attributes:
+        events: every `Event`, in order.
+        departures: every `Departure`, in order.
+        tensors: key → tensor, for every tensor that an event mentions.
+        on_tape: the keys that the tape knows now.
+        watched: key → the number of events before the first `watch` of it, since the last reset.
+        ever_watched: the keys that were on the tape by watching, also before a reset.
+        variables: key of the handle → the variable, as far as the tape watched it.
+        opened, closed: when, by the numbering of tensors; None if it did not happen.
+        last_place: where the tape last saw something run.
+        failure: a sentence, if listening itself failed.
+    """
+
+    def __init__(self, watched_variables, watches_variables):
+        """Args:
+        watched_variables: a function without arguments: the variables that the tape watches now.
+        watches_variables: whether the tape watches trainable variables by itself.
+        """
+        self._watched_variables = watched_variables
+        self._watches_variables = watches_variables
+        self.events, self.departures = [], []
+        self.tensors, self.variables = {}, {}
+        self.on_tape, self.watched, self.ever_watched = set(), {}, set()
+        self.producers = {}
+        self.opened = self.closed = None
+        self.resets = 0
+        self.is_open, self.is_paused = False, False
+        self.failure = None
+        self._known_unwatched = set()
+
+    # What the tape tells.
+
+    def open(self):
+        """The tape began to record."""
+        if self.opened is None:
+            self.opened = hooks.next_key()
+        self.is_open, self.closed = True, None
+
+    def close(self):
+        """The tape no longer records."""
+        if self.is_open:
+            self.is_open, self.closed = False, hooks.next_key()
+
+    def watch(self, tensors):
+        """The learner watches these: a structure of tensors, variables and composite tensors."""
+        for value in tf.nest.flatten(tensors, expand_composites=True):
+            tensor = getattr(value, "handle", value)
+            self._add_watched(self._keep(tensor))
+            if tensor is not value:
+                self.variables[hooks.key(tensor)] = value
+
+    def reset(self):
+        """The tape forgot everything."""
+        for event in self.events:
+            event.erased = True
+        self.resets += 1
+        self.on_tape.clear()
+        self.watched.clear()
+        self._known_unwatched.clear()
+
+    # What the hooks tell.
+
+    def on_operation(self, op_type, inputs, attributes, outputs, place):
+        """An operation ran."""
+        inputs = tuple(self._keep(tensor) for tensor in inputs)
+        outputs = tuple(self._keep(tensor) for tensor in outputs)
+        is_function = op_type.startswith("__")
+        unrecorded = None
+        if self.is_paused:
+            unrecorded = Unrecorded.PAUSED
+        elif hooks.recording_stopped() and not is_function:
+            unrecorded = Unrecorded.SUSPENDED
+        else:
+            self._notice_variables(inputs)
+            # A function's call is recorded apart, once its outputs are there: see on_record.
+            if is_function or not self._reaches_tape(inputs):
+                unrecorded = Unrecorded.UNWATCHED
+        kind = Kind.FUNCTION if is_function else Kind.OPERATION
+        event = Event(len(self.events), op_type, kind, inputs, outputs, attributes, place, unrecorded)
+        self.events.append(event)
+        if unrecorded is None:
+            self._put_on_tape(event, outputs)
+        else:
+            for output in outputs:
+                self.producers[output] = event
+
+    def on_record(self, op_type, outputs, inputs, backward, place):
+        """TensorFlow put a custom gradient or a function's call on the tapes of this thread."""
+        if self.is_paused:
+            return
+        inputs = tuple(self._keep(tensor) for tensor in inputs)
+        outputs = tuple(self._keep(tensor) for tensor in outputs)
+        self._notice_variables(inputs)
+        if not self._reaches_tape(inputs):
+            return
+        last = self.events[-1] if self.events else None
+        if last is not None and last.kind is Kind.FUNCTION and set(outputs) <= set(last.outputs):
+            last.unrecorded = None
+            self._put_on_tape(last, outputs)
+            return
+        event = Event(len(self.events), op_type, Kind.CUSTOM, inputs, outputs, (), place, None, backward=backward)
+        self.events.append(event)
+        self._put_on_tape(event, outputs)
+
+    def on_leave(self, tensor, how, place):
+        """A tensor's value was handed to Python."""
+        self.departures.append(Departure(self._keep(tensor), how, place, hooks.next_key()))
+
+    def failed(self, error):
+        """Listening raised."""
+        self.failure = f"watching the operations failed with {type(error).__name__}: {error}"
+
+    # The replayed rule.
+
+    def carries(self, key):
+        """Whether a gradient can flow through the tensor with this key."""
+        return can_carry(self.tensors[key].dtype)
+
+    def is_handle(self, key):
+        """Whether the tensor with this key is a handle to state."""
+        return is_handle(self.tensors[key].dtype)
+
+    def _keep(self, tensor):
+        key = hooks.key(tensor)
+        self.tensors.setdefault(key, tensor)
+        return key
+
+    def _reaches_tape(self, inputs):
+        return any(key in self.on_tape and self.carries(key) for key in inputs)
+
+    def _put_on_tape(self, event, outputs):
+        event.recorded_outputs = outputs
+        self.on_tape.update(outputs)
+        for output in event.outputs:
+            self.producers[output] = event
+
+    def _add_watched(self, key):
+        self.on_tape.add(key)
+        self.ever_watched.add(key)
+        self.watched.setdefault(key, len(self.events))
+
+    def _notice_variables(self, inputs):
+        """Find out whether the tape has begun to watch the variables whose handles are among these."""
+        if not self._watches_variables:
+            return
+        unknown = [
+            key
+            for key in inputs
+            if key not in self.on_tape and key not in self._known_unwatched and self.tensors[key].dtype == tf.resource
+        ]
+        if unknown:
+            for variable in self._watched_variables():
+                key = self._keep(variable.handle)
+                self.variables[key] = variable
+                if key not in self.on_tape:
+                    self._add_watched(key)
+            self._known_unwatched.update(key for key in unknown if key not in self.on_tape)
