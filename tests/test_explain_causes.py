@@ -50,3 +50,542 @@ def test_the_documented_example_of_a_remark_has_that_remark(code):
     explanation = explain(tape, y, names["x"])
     assert explanation.exists
     assert explanation.remarks == (code,)
+
+
+def _x(value=3.0):
+    return tf.Variable(value, name="x")
+
+
+def eager_not_watched():
+    x = tf.constant(2.0)
+    with ExplainTape() as tape:
+        y = x * tf.Variable(3.0)
+    return tape, y, x
+
+
+def eager_constant_made_inside():
+    with ExplainTape() as tape:
+        x = tf.constant(2.0)
+        y = x * 3.0
+    return tape, y, x
+
+
+def keras_weight_not_trainable():
+    layer = tf.keras.layers.Layer()
+    weight = layer.add_weight(shape=(3,), initializer="ones", trainable=False)
+    with ExplainTape() as tape:
+        y = tf.reduce_sum(tf.convert_to_tensor(weight) * 2.0)
+    return tape, y, weight
+
+
+def keras_reset_before_the_layer():
+    layer = tf.keras.layers.Dense(2)
+    layer.build((None, 3))
+    with ExplainTape() as tape:
+        y = layer(tf.ones((1, 3)))
+        tape.reset()
+    return tape, y, layer.kernel
+
+
+def keras_watching_off():
+    layer = tf.keras.layers.Dense(2)
+    layer.build((None, 3))
+    with ExplainTape(watch_accessed_variables=False) as tape:
+        y = layer(tf.ones((1, 3)))
+    return tape, y, layer.kernel
+
+
+def keras_stopped():
+    layer = tf.keras.layers.Dense(2)
+    layer.build((None, 3))
+    with ExplainTape() as tape, tape.stop_recording():
+        y = layer(tf.ones((1, 3)))
+    return tape, y, layer.kernel
+
+
+def keras_input_not_watched():
+    x = tf.ones((1, 3))
+    with ExplainTape() as tape:
+        y = tf.keras.layers.Dense(2)(x)
+    return tape, y, x
+
+
+def eager_watched_after_first_use():
+    x = tf.constant(2.0)
+    with ExplainTape() as tape:
+        square = x * x
+        tape.watch(x)
+        y = square + 1.0
+    return tape, y, x
+
+
+def eager_stop_gradient_twice():
+    x = _x()
+    with ExplainTape() as tape:
+        y = tf.stop_gradient(x * x) + tf.stop_gradient(tf.sin(x))
+    return tape, y, x
+
+
+def eager_slice():
+    x = tf.Variable([1.0, 2.0])
+    with ExplainTape() as tape:
+        y = tf.reduce_sum(x * x)
+        x = x[:1]
+    return tape, y, x
+
+
+def eager_copy():
+    x = _x()
+    with ExplainTape() as tape:
+        y = x * x
+    x = tf.identity(x)
+    return tape, y, x
+
+
+def eager_convert_to_tensor():
+    x = _x()
+    with ExplainTape() as tape:
+        y = x * x
+        x = tf.convert_to_tensor(x)
+    return tape, y, x
+
+
+def keras_two_forward_passes():
+    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(3), tf.keras.layers.Dense(2)])
+    batch = tf.ones((1, 4))
+    with ExplainTape() as tape:
+        x = model.layers[0](batch)
+        y = model(batch)[:, 0]
+    return tape, y, x
+
+
+def eager_numpy_method():
+    x = _x()
+    with ExplainTape() as tape:
+        y = tf.constant(2.0) * (x * x).numpy()
+    return tape, y, x
+
+
+def eager_float():
+    x = _x()
+    with ExplainTape() as tape:
+        y = tf.square(float(x * x))
+    return tape, y, x
+
+
+def eager_numpy_function_of_numpy():
+    x = tf.Variable([1.0, 2.0, 4.0])
+    with ExplainTape() as tape:
+        mean = np.mean(x * x)
+        y = tf.square(mean)
+    return tape, y, x
+
+
+def eager_tf_numpy_function():
+    x = tf.Variable([1.0, 2.0, 4.0])
+    with ExplainTape() as tape:
+        y = tf.reduce_sum(tf.numpy_function(np.sin, [x * x], tf.float32))
+    return tape, y, x
+
+
+def keras_predict():
+    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(3)])
+    x = tf.ones((2, 4))
+    with ExplainTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(model.predict(x, verbose=0))
+    return tape, y, x
+
+
+def eager_dataset():
+    x = tf.Variable([1.0, 2.0, 4.0])
+    y = tf.constant(0.0)
+    with ExplainTape() as tape:
+        for element in tf.data.Dataset.from_tensor_slices(x * x):
+            y += element
+    return tape, y, x
+
+
+def eager_string():
+    x = _x()
+    with ExplainTape() as tape:
+        y = tf.strings.to_number(tf.strings.as_string(x))
+    return tape, y, x
+
+
+def eager_bool_cast():
+    x = _x()
+    with ExplainTape() as tape:
+        y = tf.cast(tf.cast(x, tf.bool), tf.float32)
+    return tape, y, x
+
+
+def eager_where():
+    x = tf.Variable([1.0, -2.0])
+    with ExplainTape() as tape:
+        y = tf.where(x > 0.0, 1.0, 2.0)
+    return tape, y, x
+
+
+def eager_argmax():
+    x = tf.Variable([1.0, -2.0])
+    with ExplainTape() as tape:
+        y = tf.gather(tf.Variable([3.0, 4.0]), tf.argmax(x))
+    return tape, y, x
+
+
+def eager_floor_division():
+    x = _x()
+    with ExplainTape() as tape:
+        y = tf.floor(x / 2.0)
+    return tape, y, x
+
+
+def eager_assign():
+    x, kept = _x(), tf.Variable(0.0)
+    with ExplainTape() as tape:
+        kept.assign(x * x)
+        y = kept * 2.0
+    return tape, y, x
+
+
+def eager_variable_made_inside():
+    x = _x()
+    with ExplainTape() as tape:
+        kept = tf.Variable(x * x)
+        y = kept * 2.0
+    return tape, y, x
+
+
+def eager_lookup_table():
+    x = _x()
+    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, default_value=0.0)
+    with ExplainTape() as tape:
+        table.insert(tf.constant(["a"]), tf.reshape(x * x, [1]))
+        y = tf.reduce_sum(table.lookup(tf.constant(["a"])))
+    return tape, y, x
+
+
+def keras_metric():
+    x = _x()
+    metric = tf.keras.metrics.Mean()
+    with ExplainTape() as tape:
+        metric.update_state(x * x)
+        y = metric.result() * 2.0
+    return tape, y, x
+
+
+def eager_before_tape_in_part():
+    x = _x()
+    logits = x * tf.ones(3)
+    with ExplainTape() as tape:
+        y = tf.reduce_sum(tf.square(logits))
+    return tape, y, x
+
+
+def eager_unused_layer():
+    layer, other = tf.keras.layers.Dense(2), tf.keras.layers.Dense(2)
+    layer.build((None, 3))
+    with ExplainTape() as tape:
+        y = other(tf.ones((1, 3)))
+    return tape, y, layer.kernel
+
+
+def eager_used_elsewhere():
+    x, other = _x(), _x()
+    with ExplainTape() as tape:
+        tf.square(x)
+        y = other * other
+    return tape, y, x
+
+
+def eager_plain_inner_gradient_outside():
+    x = _x()
+    with ExplainTape() as tape, tf.GradientTape() as inner:
+        z = x**3
+    y = inner.gradient(z, x)
+    return tape, y, x
+
+
+def eager_linear_second_order_plain_inner():
+    x = _x()
+    with ExplainTape() as tape:
+        with tf.GradientTape() as inner:
+            z = 2.0 * x
+        y = inner.gradient(z, x)
+    return tape, y, x
+
+
+def eager_boolean_source():
+    x = tf.constant(True)
+    with ExplainTape() as tape:
+        y = tf.cast(x, tf.float32)
+    return tape, y, x
+
+
+def eager_string_target():
+    x = _x()
+    with ExplainTape() as tape:
+        y = tf.strings.as_string(x)
+    return tape, y, x
+
+
+def eager_no_gradient_elsewhere():
+    x, image = _x(), tf.Variable(tf.ones((1, 2, 2, 3)))
+    with ExplainTape() as tape:
+        y = x + tf.reduce_sum(tf.image.adjust_contrast(image, 2.0))
+    return tape, y, x
+
+
+def eager_custom_closure():
+    x, z = _x(), tf.Variable(2.0)
+
+    @tf.custom_gradient
+    def scaled(value):
+        factor = tf.identity(z)
+        return value * factor, lambda upstream, variables=None: (upstream * factor, [None] * len(variables or ()))
+
+    with ExplainTape() as tape:
+        y = scaled(x)
+    return tape, y, z
+
+
+def layer_custom_gradient_none():
+    @tf.custom_gradient
+    def double(value):
+        return 2.0 * value, lambda upstream: None
+
+    layer = tf.keras.layers.Lambda(double)
+    x = _x()
+    with ExplainTape() as tape:
+        y = layer(x * x)
+    return tape, y, x
+
+
+def in_function(body, value=3.0):
+    """A program that calls a tf.function with this body on a variable."""
+
+    def program():
+        x = tf.Variable(value)
+        function = tf.function(body)
+        with ExplainTape() as tape:
+            y = function(x * 1.0)
+        return tape, y, x
+
+    return program
+
+
+def _custom_none(x):
+    @tf.custom_gradient
+    def double(value):
+        return 2.0 * value, lambda upstream: None
+
+    return double(x) * 3.0
+
+
+_STATE = tf.Variable(0.0)
+
+
+def _through_state(x):
+    _STATE.assign(x * 2.0)
+    return _STATE * 3.0
+
+
+def _nested(x):
+    return tf.function(tf.round)(x) + 1.0
+
+
+def _branch(x):
+    if tf.reduce_sum(x) > 0.0:
+        y = tf.floor(x)
+    else:
+        y = tf.math.ceil(x)
+    return y * 2.0
+
+
+def _layer(x):
+    return tf.keras.layers.Lambda(tf.stop_gradient)(x)
+
+
+PROGRAMS = {
+    eager_not_watched: "not_watched",
+    eager_constant_made_inside: "not_watched",
+    keras_weight_not_trainable: "not_trainable",
+    keras_reset_before_the_layer: "tape_reset",
+    keras_watching_off: "watching_off",
+    keras_stopped: "recording_stopped",
+    keras_input_not_watched: "not_watched",
+    eager_watched_after_first_use: "watched_late",
+    eager_stop_gradient_twice: "stop_gradient",
+    eager_slice: "source_replaced",
+    eager_copy: "source_replaced",
+    eager_convert_to_tensor: "source_replaced",
+    keras_two_forward_passes: "recomputed",
+    eager_numpy_method: "left_tensorflow",
+    eager_float: "left_tensorflow",
+    eager_numpy_function_of_numpy: "left_tensorflow",
+    eager_tf_numpy_function: "left_tensorflow",
+    keras_predict: "left_tensorflow",
+    eager_dataset: "left_tensorflow",
+    eager_string: "cast_to_integer",
+    eager_bool_cast: "cast_to_integer",
+    eager_where: "not_differentiable",
+    eager_argmax: "not_differentiable",
+    eager_floor_division: "not_differentiable",
+    eager_assign: "state",
+    eager_variable_made_inside: "state",
+    eager_lookup_table: "state",
+    keras_metric: "state",
+    eager_before_tape_in_part: "target_before_tape",
+    eager_unused_layer: "unused_variable",
+    eager_used_elsewhere: "unrelated",
+    eager_plain_inner_gradient_outside: "target_after_tape",
+    eager_linear_second_order_plain_inner: "constant_derivative",
+    eager_boolean_source: "source_dtype",
+    eager_string_target: "target_dtype",
+    eager_no_gradient_elsewhere: "no_gradient_registered",
+    eager_custom_closure: "custom_gradient_none",
+    layer_custom_gradient_none: "custom_gradient_none",
+    in_function(lambda x: tf.stop_gradient(x) * 2.0): "stop_gradient",
+    in_function(lambda x: tf.cast(tf.cast(x, tf.int32), tf.float32)): "cast_to_integer",
+    in_function(lambda x: tf.cast(x > 2.0, tf.float32)): "not_differentiable",
+    in_function(lambda x: tf.cast(tf.argmax(x), tf.float32), [1.0, 2.0]): "not_differentiable",
+    in_function(lambda x: tf.numpy_function(np.sin, [x], tf.float32)): "left_tensorflow",
+    in_function(lambda x: tf.strings.to_number(tf.strings.as_string(x))): "cast_to_integer",
+    in_function(_custom_none): "custom_gradient_none",
+    in_function(_through_state): "state",
+    in_function(_nested): "not_differentiable",
+    in_function(_branch): "not_differentiable",
+    in_function(_layer): "stop_gradient",
+    in_function(lambda x: tf.constant(2.0) * 3.0): "unrelated",
+}
+
+
+@pytest.mark.parametrize(("program", "code"), PROGRAMS.items(), ids=lambda value: getattr(value, "__name__", value))
+def test_cause(program, code):
+    tape, y, x = program()
+    explanation = explain(tape, y, x)
+    assert explanation.code == code, str(explanation)
+    assert explanation.exists is False
+
+
+def test_a_variable_that_an_update_turned_into_a_tensor():
+    w = tf.Variable(2.0)
+    for _ in range(2):
+        with ExplainTape() as tape:
+            loss = w * w
+        gradient = tape.gradient(loss, w)
+        if gradient is None:
+            break
+        w = w - 0.1 * gradient
+    explanation = explain(tape, loss, w)
+    assert (explanation.code, explanation.certain) == ("source_replaced", False)
+    assert explanation.line.text == "w = w - 0.1 * gradient"
+    assert "w.assign" in explanation.fix
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_frozen_keras_layer_still_has_a_gradient(early):
+    # Keras leaves it out of trainable_variables; the tape knows the TensorFlow variable inside, which is unchanged.
+    layer = tf.keras.layers.Dense(2, trainable=not early)
+    layer.build((None, 3))
+    layer.trainable = False
+    with ExplainTape() as tape:
+        y = layer(tf.ones((1, 3)))
+    assert layer.trainable_variables == []
+    assert explain(tape, y, layer.kernel).exists
+
+
+def test_causes_behind_the_first_are_named_too():
+    x = tf.constant(2.0)
+    with ExplainTape() as tape:
+        y = tf.stop_gradient(tf.round(x)) * 2.0
+    explanation = explain(tape, y, x)
+    assert explanation.code == "not_watched"
+    assert [cut.code for cut in explanation.further] == ["not_differentiable", "stop_gradient"]
+    assert "Then also" in str(explanation)
+
+
+def test_the_number_of_paths_that_stop_gradient_cuts():
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape:
+        y = tf.stop_gradient(x * x) + tf.stop_gradient(tf.sin(x)) + tf.stop_gradient(x)
+    explanation = explain(tape, y, x)
+    assert explanation.sentence.startswith("Each of the 3 paths goes through tf.stop_gradient")
+    assert len(explanation.cuts) == 3
+
+
+def test_the_line_is_the_learners_own():
+    x = tf.Variable([1.0, 2.0])
+    with ExplainTape() as tape:
+        square = x * x
+        rounded = tf.round(square)
+        y = tf.reduce_sum(rounded)
+    explanation = explain(tape, y, x)
+    assert explanation.line.text == "rounded = tf.round(square)"
+    assert explanation.line.file == __file__
+
+
+def test_the_line_inside_a_function_is_the_learners_own():
+    def body(x):
+        y = x * x
+        y = tf.floor(y)
+        return y + 1.0
+
+    function = tf.function(body)
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape:
+        y = function(x * 1.0)
+    assert explain(tape, y, x).line.text == "y = tf.floor(y)"
+
+
+def test_sources_are_explained_by_name():
+    a, b = tf.Variable(2.0), tf.Variable(3.0)
+    layer = tf.keras.layers.Dense(1)
+    with ExplainTape() as tape:
+        y = layer(tf.reshape(a * tf.round(b), (1, 1)))
+    explanations = explain(tape, y, {"first": a, "layer": [layer.kernel, tf.Variable(0.0)], "second": b})
+    assert {name: one.code for name, one in explanations.items()} == {
+        "a": "exists",
+        "dense/kernel" if "dense/kernel" in explanations else layer.kernel.path: "exists",
+        "Variable": "unused_variable",
+        "b": "not_differentiable",
+    }
+    assert not explanations
+    assert [one.source for one in explanations.missing()] == ["Variable", "b"]
+
+
+def test_gradient_or_explain_returns_the_gradient_or_raises_the_explanation():
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape:
+        y = x * x
+    assert gradient_or_explain(tape, y, x).numpy() == 4.0
+    with ExplainTape() as tape:
+        y = tf.round(x)
+    with pytest.raises(NoGradientError, match="not_differentiable") as caught:
+        gradient_or_explain(tape, y, [x])
+    assert caught.value.explanation["x"].code == "not_differentiable"
+    with pytest.raises(NoGradientError, match="used_up"):
+        gradient_or_explain(*_used_up(x), x)
+    with tf.GradientTape() as tape:
+        y = tf.round(x)
+    with pytest.raises(NoGradientError, match="ExplainTape"):
+        gradient_or_explain(tape, y, x)
+
+
+def _used_up(x):
+    with ExplainTape() as tape:
+        z = x * x
+        y = z * z
+    tape.gradient(z, x)
+    return tape, y
+
+
+def test_an_answer_that_the_tape_contradicts_is_not_given(monkeypatch):
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape:
+        y = x * x
+    monkeypatch.setattr(ExplainTape, "result_for", lambda *_: None)
+    explanation = explain(tape, y, x)
+    assert (explanation.code, explanation.exists) == ("unknown", None)
+    assert "could not be explained" in str(explanation)

@@ -141,8 +141,8 @@ def _recomputed(question, trace):
 def _twin(question, trace):
     """The key of a tensor upstream of the target that was computed in the same way as the source, or None."""
     producer = question.flow.producer
-    if question.start not in producer:
-        return None
+    if question.start not in producer or producer[question.start].op == "ReadVariableOp":
+        return None  # every read of a variable is computed in the same way
     fingerprints = {}
 
     def fingerprint(key):

@@ -28,13 +28,15 @@ class Cut:
         code: of the cause.
         op: the operation's name.
         line: the learner's `Line`, or None.
-        event: the `Event` in the log that did it, or that called the function that did it; None for a cut at the source.
+        event: the `Event` in the log that did it, or that called the function that did it.
+        node: the operation's own name within the function; empty in eager code.
     """
 
     code: str
     op: str
     line: lines.Line | None
-    event: object = dataclasses.field(default=None, compare=False, repr=False)
+    event: object = dataclasses.field(default=None, repr=False)
+    node: str = ""
 
 
 class Body:
@@ -190,7 +192,7 @@ class Body:
                 line = lines.first_own(self._original.get_operation_by_name(operation.name).traceback)
             except (KeyError, AttributeError):
                 line = None
-        return Cut(code, operation.type, line)
+        return Cut(code, operation.type, line, node=operation.name)
 
 
 def _custom_type(operation):

@@ -58,15 +58,15 @@ _cause(
 _cause(
     "not_trainable",
     "not trainable",
-    """The variable was made with trainable=False, or its layer is frozen. Such variables are not watched when they are
-    read.""",
+    """The variable was made with trainable=False, and such variables are not watched when they are read. (Freezing a
+    Keras layer does not do this: it leaves its variables out of trainable_variables, and the tape still watches them.)""",
     """
     x = tf.Variable(3.0, trainable=False)
     with ExplainTape() as tape:
         y = x * x
     """,
     """
-    tape.watch({watchable})  # first thing inside the with block; or make it trainable: layer.trainable = True
+    tape.watch({watchable})  # first thing inside the with block; or make the variable with trainable=True
     """,
 )
 _cause(

@@ -20,7 +20,8 @@ class Step:
         start, end: nodes.
         event: the `Event`.
         cuts: a tuple of `Cut`, empty where the gradient passes.
-        unwatched: whether the event is off the tape only because nothing that it took was on it.
+        off_tape: why the event is not on the tape, where that needs no cut of its own to explain it: nothing that it
+            took was on it, or TensorFlow had suspended the tapes to do something that is a cut, such as tf.stop_gradient.
         is_zero: whether the gradient that passes is zero, because it belongs to another output of the function.
     """
 
@@ -28,7 +29,7 @@ class Step:
     end: object
     event: Event
     cuts: tuple = ()
-    unwatched: bool = False
+    off_tape: Unrecorded | None = None
     is_zero: bool = False
 
 
@@ -105,18 +106,15 @@ class Flow:
     def _operation_step(self, key, event, position, output):
         if "Dataset" in event.op and self._log.is_handle(key):
             return Step(key, output, event)
-        code = self._status(event, output)
-        if code is None or event.unrecorded is Unrecorded.SUSPENDED:
-            # What TensorFlow suspends the tapes for has a cause of its own, such as tf.stop_gradient.
-            code = self._conductors.cut_at(event, position) or code
+        code = self._status(event, output) or self._conductors.cut_at(event, position)
         cuts = (Cut(code, event.name, event.line, event),) if code else ()
-        return Step(key, output, event, cuts, event.unrecorded is Unrecorded.UNWATCHED)
+        return Step(key, output, event, cuts, event.unrecorded)
 
     def _status(self, event, output):
         """The cause that lies in the state of the tape when an event ran, or None."""
         if event.erased:
             return "tape_reset"
-        if event.unrecorded in (Unrecorded.PAUSED, Unrecorded.SUSPENDED):
+        if event.unrecorded is Unrecorded.PAUSED:
             return "recording_stopped"
         last = self._log.producers.get(output)
         if last is not event and last is not None and last.kind is Kind.CUSTOM:
@@ -136,9 +134,9 @@ class Flow:
                 cuts = (Cut(code, event.name, event.line, event), *self._located(route, event))
                 yield Step(key, output, event, cuts)
             elif passes and self._log.carries(output):
-                yield Step(key, output, event, (), event.unrecorded is Unrecorded.UNWATCHED, is_zero=route != ())
+                yield Step(key, output, event, (), event.unrecorded, is_zero=route != ())
             elif route is not None:
-                yield Step(key, output, event, self._located(route, event), event.unrecorded is Unrecorded.UNWATCHED)
+                yield Step(key, output, event, self._located(route, event), event.unrecorded)
         for other, handle in enumerate(event.inputs):
             written = self._writes.get((event.index, handle))
             if written is None or handle == key or body is None:
@@ -155,7 +153,7 @@ class Flow:
         return tuple(dataclasses.replace(cut, line=cut.line or event.line, event=event) for cut in cuts)
 
     def cheapest(self, start, goals):
-        """Find the path with the fewest cuts, then the fewest unwatched steps.
+        """Find the path with the fewest cuts, then the fewest steps off the tape.
 
         Args:
             start: a node.
@@ -180,7 +178,7 @@ class Flow:
                 return path[::-1]
             for step in self.steps(node):
                 if step.end not in seen:
-                    added = (cost[0] + len(step.cuts), cost[1] + step.unwatched, cost[2] + 1)
+                    added = (cost[0] + len(step.cuts), cost[1] + (step.off_tape is not None), cost[2] + 1)
                     heapq.heappush(queue, (added, next(count), step.end, (step, trail)))
         return None
 

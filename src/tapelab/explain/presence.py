@@ -2,6 +2,7 @@
 
 from tapelab.explain.causes import CAUSES
 from tapelab.explain.finding import Finding
+from tapelab.explain.log import Unrecorded
 
 _STATISTICS = ("moving_mean", "moving_variance")
 
@@ -45,14 +46,7 @@ def _at_source(question, steps, cuts):
     rest = {"cuts": (), "further": cuts, "path": steps}
     erased = any(cut.code == "tape_reset" for cut in cuts)
     if start in log.on_tape:
-        # On the tape in the end, but an operation before the first cut found nothing on it: the watch came later.
-        for step in steps:
-            if step.cuts and step.cuts[0].code != "tape_reset":
-                return None
-            if step.unwatched and not erased:
-                sentence = f"{source} was watched only after {step.event.name} had used it."
-                return Finding("watched_late", sentence, line=step.event.line, **rest)
-        return None
+        return None if erased else _at_source_on_tape(source, steps, cuts, rest)
     if start in log.ever_watched and log.resets and not erased:
         return Finding("watch_reset", f"tape.reset() forgot that {source} was watched.", line=first_line, **rest)
     if erased or any(cut.code == "recording_stopped" for cut in cuts[:1]):
@@ -60,7 +54,7 @@ def _at_source(question, steps, cuts):
     if question.is_variable:
         return unwatched_variable(question, first_line, rest)
     maker = question.flow.producer.get(start)
-    if maker is not None and maker.unrecorded is not None and maker.unrecorded.name == "PAUSED":
+    if maker is not None and maker.unrecorded is Unrecorded.PAUSED:
         sentence = f"{source} was computed by {maker.name} while recording was stopped, so the tape does not know it."
         return Finding("recording_stopped", sentence, line=maker.line, **rest)
     if question.was_rebound:
@@ -68,6 +62,22 @@ def _at_source(question, steps, cuts):
         return Finding("source_replaced", sentence, line=question.was_rebound, certain=False, **rest)
     sentence = f"{source} is a plain tensor that the tape was not told to watch."
     return Finding("not_watched", sentence, line=first_line, **rest)
+
+
+def _at_source_on_tape(source, steps, cuts, rest):
+    """The `Finding` where the source is on the tape in the end, but an operation before the first cut is not, else None."""
+    for step in steps:
+        if step.cuts:
+            return None
+        if step.off_tape is Unrecorded.UNWATCHED:
+            sentence = f"{source} was watched only after {step.event.name} had used it."
+            return Finding("watched_late", sentence, line=step.event.line, **rest)
+        if step.off_tape is Unrecorded.SUSPENDED and not cuts:
+            sentence = f"TensorFlow had suspended all tapes when {step.event.name} ran."
+            return Finding("recording_stopped", sentence, line=step.event.line, **rest)
+        if step.off_tape is not None:
+            return None
+    return None
 
 
 def unwatched_variable(question, line, rest):
