@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import heapq
 import itertools
+import weakref
 
 import tensorflow as tf
 
@@ -174,15 +175,13 @@ class Body:
                 return True  # it cannot be tried out: the tape's own result has the last word
 
     def _body(self, name):
+        """Return the body of a function that is called within this one, or None."""
         if name not in self._inner:
             try:
-                original = self._original._get_function(name).graph if self._original is not None else None
-            except Exception:
+                original = self._original._get_function(name).graph
+            except AttributeError:
                 original = None
-            try:
-                self._inner[name] = Body(hooks.rebuild(name), original)
-            except Exception:
-                self._inner[name] = None
+            self._inner[name] = _rebuilt(name, original)
         return self._inner[name]
 
     def _cut(self, code, operation):
@@ -202,19 +201,22 @@ def _custom_type(operation):
         return None
 
 
-class Bodies:
-    """The bodies of the functions that one log saw called, each looked up once."""
+# A body is released with the function that it belongs to.
+_bodies = weakref.WeakKeyDictionary()
 
-    def __init__(self):
-        self._known = {}
 
-    def of(self, event):
-        """Return the `Body` of a function's call, or None where TensorFlow has forgotten it."""
-        if event.op not in self._known:
-            function = event.place.function
-            try:
-                graph = hooks.rebuild(event.op)
-                self._known[event.op] = Body(graph, None if function is None else function.graph)
-            except Exception:
-                self._known[event.op] = None
-        return self._known[event.op]
+def body_of(event):
+    """Return the `Body` of a function's call, or None where TensorFlow has forgotten the function."""
+    function = event.place.function
+    if function is None:
+        return _rebuilt(event.op, None)
+    if function not in _bodies:
+        _bodies[function] = _rebuilt(event.op, function.graph)
+    return _bodies[function]
+
+
+def _rebuilt(name, original):
+    try:
+        return Body(hooks.rebuild(name), original)
+    except Exception:  # whatever it is, the body stays unknown, and the tape's own result has the last word
+        return None

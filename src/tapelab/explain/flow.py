@@ -7,7 +7,7 @@ import dataclasses
 import heapq
 import itertools
 
-from tapelab.explain.bodies import Bodies, Cut
+from tapelab.explain.bodies import Cut, body_of
 from tapelab.explain.conduct import Conductors
 from tapelab.explain.log import Event, Kind, Unrecorded
 
@@ -38,7 +38,7 @@ class Flow:
 
     def __init__(self, log):
         self._log = log
-        self._conductors, self._bodies = Conductors(log), Bodies()
+        self._conductors = Conductors(log)
         self._consumers, self._readers, self._steps = {}, {}, {}
         self.producer = {}
         self._writes = {}  # (event index, handle) → the version that the event makes
@@ -123,16 +123,17 @@ class Flow:
         return None
 
     def _function_steps(self, key, event, position):
-        body = self._bodies.of(event)
+        body = body_of(event)
         routes = [() if body is None else body.route(position, index) for index in range(self._real_outputs(event, body))]
         passes = any(
             route == () and self._log.carries(output) for route, output in zip(routes, event.outputs, strict=False)
         )
         for route, output in zip(routes, event.outputs, strict=False):
             code = self._status(event, output)
-            if code and route is not None:
-                cuts = (Cut(code, event.name, event.line, event), *self._located(route, event))
-                yield Step(key, output, event, cuts)
+            if code:
+                if route is not None:
+                    cuts = (Cut(code, event.name, event.line, event), *self._located(route, event))
+                    yield Step(key, output, event, cuts)
             elif passes and self._log.carries(output):
                 yield Step(key, output, event, (), event.unrecorded, is_zero=route != ())
             elif route is not None:

@@ -31,7 +31,8 @@ def along_path(question, path):
     """
     steps = tuple(path)
     cuts = tuple(cut for step in steps for cut in step.cuts)
-    finding = _at_source(question, steps, cuts)
+    # A tape returns 1 for the gradient of a tensor with respect to itself, watched or not.
+    finding = _at_source(question, steps, cuts) if steps else None
     if finding is not None:
         return finding
     if cuts:
@@ -42,7 +43,7 @@ def along_path(question, path):
 def _at_source(question, steps, cuts):
     """The `Finding` where the trouble lies with the source itself, else None."""
     log, start, source = question.log, question.start, question.source_name
-    first_line = steps[0].event.line if steps else None
+    first_line = steps[0].event.line
     rest = {"cuts": (), "further": cuts, "path": steps}
     erased = any(cut.code == "tape_reset" for cut in cuts)
     if start in log.on_tape:
