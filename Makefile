@@ -11,7 +11,7 @@ ARGS ?=
 GPU ?=
 
 here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-targets := run test lab sync lock clean help
+targets := run test test-versions lab sync lock clean help
 
 .DEFAULT_GOAL := help
 .PHONY: $(targets)
@@ -35,13 +35,16 @@ ifneq ($(shell cat .venv/state 2>/dev/null),$(state))
 endif
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 14
 
 run: .venv/state  ## execute every notebook into build/executed/ and print a table of verdicts
 	@$(python) -m tapelab run $(workers) $(ARGS)
 
 test: .venv/state  ## lint, unit tests, and the notebooks' own tests
 	@bash ci/test.sh
+
+test-versions: .venv/state  ## unit tests on TensorFlow 2.19, 2.20 and 2.21, each in its own environment
+	@bash ci/versions.sh $(ARGS)
 
 lab: .venv/state  ## open JupyterLab at the start page (loopback only, with a token)
 	@$(python) -m jupyter lab --ServerApp.ip=127.0.0.1 $(ARGS) notebooks/00_start_here.ipynb

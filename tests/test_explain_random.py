@@ -147,7 +147,7 @@ def run(seed, make_tape):
             a, b = b, a
         if kind < 0.55:
             made = draw.choice(UNARY)(a)
-        elif kind < 0.94:
+        elif kind < 0.96:
             made = draw.choice(BINARY)(a, b)
         else:
             made = draw.choice(CUTTING)(a)
@@ -155,7 +155,7 @@ def run(seed, make_tape):
 
     if draw.random() < 0.1:
         step()
-    with make_tape(persistent=True, watch_accessed_variables=draw.random() < 0.85) as tape:
+    with make_tape(persistent=True, watch_accessed_variables=draw.random() < 0.92) as tape:
         tape.watch(watched)
         for count in range(draw.randrange(2, 8)):
             event = draw.random()
@@ -184,7 +184,7 @@ def question(seed, count):
     """Return the positions of a target and a source: mostly a late value with respect to an early one."""
     draw = random.Random(f"question {seed}")
     target = draw.randrange(max(4, count - 2), count)
-    return target, 0 if draw.random() < 0.8 else draw.randrange(target + 1)
+    return target, 0 if draw.random() < 0.85 else draw.randrange(target + 1)
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))

@@ -65,8 +65,8 @@ class Conductors:
         outputs = [self._log.tensors[key] for key in event.outputs]
         if any(self._log.is_handle(key) for key in event.outputs):
             return None
-        upstream = [tf.ones_like(tensor) for tensor in outputs]
         with hooks.deaf(), hooks.paused():
+            upstream = [tf.ones_like(tensor) for tensor in outputs]
             try:
                 if event.kind is Kind.CUSTOM:
                     found = event.backward(*upstream)

@@ -128,7 +128,6 @@ class Log:
         self.resets = 0
         self.is_open, self.is_paused = False, False
         self.failure = None
-        self._known_unwatched = set()
 
     # What the tape tells.
 
@@ -158,7 +157,6 @@ class Log:
         self.resets += 1
         self.on_tape.clear()
         self.watched.clear()
-        self._known_unwatched.clear()
 
     # What the hooks tell.
 
@@ -245,15 +243,10 @@ class Log:
         """Find out whether the tape has begun to watch the variables whose handles are among these."""
         if not self._watches_variables:
             return
-        unknown = [
-            key
-            for key in inputs
-            if key not in self.on_tape and key not in self._known_unwatched and self.tensors[key].dtype == tf.resource
-        ]
-        if unknown:
-            for variable in self._watched_variables():
-                key = self._keep(variable.handle)
-                self.variables[key] = variable
-                if key not in self.on_tape:
-                    self._add_watched(key)
-            self._known_unwatched.update(key for key in unknown if key not in self.on_tape)
+        if not any(key not in self.on_tape and self.tensors[key].dtype == tf.resource for key in inputs):
+            return
+        for variable in self._watched_variables():
+            key = self._keep(variable.handle)
+            self.variables[key] = variable
+            if key not in self.on_tape:
+                self._add_watched(key)
