@@ -16,7 +16,7 @@ import tensorflow as tf
 
 runtime.start(seed=0)
 
-PROGRAMS, BLOCKS = 2000, 20
+PROGRAMS, BLOCKS = 2000, 4
 ONES = tf.ones(3)
 
 

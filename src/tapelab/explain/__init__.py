@@ -10,6 +10,7 @@
 """
 
 from tapelab.explain.causes import CAUSES, REMARKS
+from tapelab.explain.drawing import draw
 from tapelab.explain.explanation import Explanation, Explanations
 from tapelab.explain.judge import NoGradientError, explain, gradient_or_explain
 from tapelab.explain.tape import ExplainTape
@@ -21,6 +22,7 @@ __all__ = [
     "Explanation",
     "Explanations",
     "NoGradientError",
+    "draw",
     "explain",
     "gradient_or_explain",
 ]

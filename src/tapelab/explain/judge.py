@@ -17,7 +17,7 @@ from tapelab.explain.finding import Finding
 from tapelab.explain.flow import Flow
 from tapelab.explain.log import can_carry
 from tapelab.explain.presence import along_path
-from tapelab.explain.question import Question, name_of, named_sources
+from tapelab.explain.question import Question, named_sources
 from tapelab.explain.tape import ExplainTape
 
 
@@ -73,20 +73,21 @@ def gradient_or_explain(tape, target, sources):
 
 
 def _explain(tape, target, source, frame):
+    asked = questions(tape, target, source, frame)
+    answers = [(question.source_name, _as_explanation(question, find(question))) for question in asked]
+    return Explanations(answers) if tf.nest.is_nested(source) else answers[0][1]
+
+
+def questions(tape, target, source, frame):
+    """Return a list of `Question`, one for each source in a structure of them, with the names that a frame has for them."""
     flow = Flow(tape.log) if isinstance(tape, ExplainTape) else None
     target_name = lines.name_in(frame, target) or "target"
     targets = tuple(tf.nest.flatten(target))
-
-    def answer(name, one):
-        question = Question(tape, flow, targets, one, target_name, name, frame)
-        return _as_explanation(question, _find(question))
-
-    if not tf.nest.is_nested(source):
-        return answer(name_of(source, frame), source)
-    return Explanations([(name, answer(name, one)) for name, one in named_sources(source, frame)])
+    named = named_sources(source, frame)
+    return [Question(tape, flow, targets, one, target_name, name, frame) for name, one in named]
 
 
-def _find(question):
+def find(question):
     """Return the `Finding` for a question."""
     return _not_a_question(question) or _cannot_see(question) or _checked(question)
 
@@ -150,7 +151,7 @@ def _checked(question):
     asked = (next(iter(question.goals)), question.start) in tape.asked
     if tape.spent and (tape.refused or not asked):
         sentence = "The gradient exists, but the tape is not persistent and has already given its one gradient."
-        return Finding("used_up", sentence, line=tape.spent_line)
+        return Finding("used_up", sentence, line=tape.spent_line, path=finding.path)
     return finding.with_remarks(_remarks(finding, gradient))
 
 
@@ -158,11 +159,13 @@ def _dtypes(question):
     """The `Finding` where the source or every target has no dtype for gradients, else None."""
     if not can_carry(tf.as_dtype(question.source.dtype)):
         dtype = tf.as_dtype(question.source.dtype).name
-        return Finding("source_dtype", f"{question.source_name} has dtype {dtype}, which has no gradients.")
+        sentence = f"{question.source_name} has dtype {dtype}, which has no gradients."
+        return Finding("source_dtype", sentence, path=tuple(question.flow.cheapest(question.start, question.goals) or ()))
     if not any(can_carry(target.dtype) for target in question.targets):
         dtype, maker = question.targets[0].dtype.name, question.flow.producer.get(min(question.goals))
         sentence = f"{question.target_name} has dtype {dtype}, which has no gradients."
-        return Finding("target_dtype", sentence, line=maker.line if maker else None)
+        path = tuple(question.flow.cheapest(question.start, question.goals) or ())
+        return Finding("target_dtype", sentence, line=maker.line if maker else None, path=path)
     return None
 
 
