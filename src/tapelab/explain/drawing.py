@@ -9,7 +9,7 @@ from tapelab import plots
 from tapelab.explain import lines
 from tapelab.explain.judge import find, questions
 from tapelab.explain.layout import layered
-from tapelab.explain.sketch import NOT_RECORDED, RECORDED, simplify, sketch
+from tapelab.explain.sketch import NOT_RECORDED, RECORDED, Box, simplify, sketch
 from tapelab.explain.tape import ExplainTape
 
 LIMIT = 24  # boxes, before neighbours are merged
@@ -24,6 +24,8 @@ _STATES = {
     NOT_RECORDED: {"edgecolor": plots.GREY, "facecolor": "#F4F4F4", "linestyle": (0, (3, 2)), "linewidth": 1.2},
 }
 _SIGNS = {RECORDED: "●", NOT_RECORDED: "○"}
+_OPEN = {"color": plots.BLUE, "linestyle": "-", "linewidth": 1.3}
+_OFF_TAPE = {"color": plots.GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.3}
 _CUT = {"color": plots.RED, "linestyle": (0, (4, 2)), "linewidth": 1.8}
 
 
@@ -75,13 +77,12 @@ def _figure(drawing, title):
     texts = {box: _text(box, _files(drawing)) for box in drawing.boxes}
     sizes = {box: _size(text) for box, text in texts.items()}
     links = []
-    for (start, end), causes in drawing.links.items():
-        if causes:  # the cause stands between the two, with a place of its own
-            label = (start, end)
-            sizes[label] = _size(["✕ " + cause for cause in causes], pad=2.0)
-            links += [(start, label), (label, end)]
+    for link, causes in drawing.links.items():
+        if causes:  # they stand between the two boxes, with a place of their own
+            sizes[link] = _size(["✕ " + cause for cause in causes], pad=2.0)
+            links += [(link[0], link), (link, link[1])]
         else:
-            links.append((start, end))
+            links.append(link)
     placed, routes = layered(sizes, links)
     left = min(place.x - place.width / 2 for place in placed.values())
     right = max(place.x + place.width / 2 for place in placed.values())
@@ -91,10 +92,9 @@ def _figure(drawing, title):
     box_of_axes = (middle - width / 2 - _MARGIN, bottom - _LEGEND, width + 2 * _MARGIN, _LEGEND - bottom + 2 * _MARGIN + 12)
     fig, ax = _axes(*box_of_axes)
     for (start, end), points in routes.items():
-        cut = not (hasattr(start, "role") and hasattr(end, "role"))
-        _draw_link(ax, points, cut, arrow=hasattr(end, "role"))
+        _draw_link(ax, points, _link_style(start, end), arrow=isinstance(end, Box))
     for node, place in placed.items():
-        if hasattr(node, "role"):
+        if isinstance(node, Box):
             _draw_box(ax, node, texts[node], place)
         else:
             causes = "\n".join("✕ " + cause for cause in drawing.links[node])
@@ -108,7 +108,8 @@ def _figure(drawing, title):
 
 def _axes(x, y, width, height):
     """A figure of so many points, with axes that fill it and have its points as units."""
-    fig = plt.figure(figsize=(width / 72, height / 72))
+    # At low resolution Matplotlib rounds the widths of letters up, and text would not fit its box.
+    fig = plt.figure(figsize=(width / 72, height / 72), dpi=110)
     ax = fig.add_axes((0, 0, 1, 1))
     ax.set(xlim=(x, x + width), ylim=(y, y + height))
     ax.set_axis_off()
@@ -170,8 +171,13 @@ def _draw_box(ax, box, text, place):
         y -= (_WIDE + _SMALL) * 0.675 if i == 0 else _SMALL * 1.35
 
 
-def _draw_link(ax, points, cut, arrow):
-    style = _CUT if cut else {"color": plots.BLUE, "linewidth": 1.3}
+def _link_style(start, end):
+    if not (isinstance(start, Box) and isinstance(end, Box)):
+        return _CUT  # to or from the cause that is written on it
+    return _OPEN if start.state == end.state == RECORDED else _OFF_TAPE
+
+
+def _draw_link(ax, points, style, arrow):
     xs, ys = zip(*points, strict=True)
     ax.plot(xs, ys, zorder=1, solid_joinstyle="round", gid="link", **style)
     if arrow:

@@ -77,7 +77,19 @@ class _Draft:
             maker = self._flow.producer.get(goal)
             if maker is not None and maker.index in self._boxes:
                 self._link(self._boxes[maker.index], self._target, tuple(at_target))
+        self._prune()
         return self._sketch
+
+    def _prune(self):
+        """Take out operations that lead nowhere in the picture."""
+        drawing = self._sketch
+        while True:
+            leading = {start for start, _ in drawing.links}
+            useless = [box for box in drawing.boxes if box.role == "operation" and box not in leading]
+            if not useless:
+                return
+            drawing.boxes = [box for box in drawing.boxes if box not in useless]
+            drawing.links = {pair: titles for pair, titles in drawing.links.items() if pair[1] not in useless}
 
     def _state(self, keys):
         return RECORDED if keys & self._log.on_tape else NOT_RECORDED
@@ -94,22 +106,35 @@ class _Draft:
 
     def _follow(self, start, source, finding, at_source):
         """Add what a source leads to: as far as it leads to the target, or everything where nothing does."""
-        reached, seen, waiting = [], set(), [(start, source)]
+        downstream = self._flow.downstream(start)
+        reached, seen, waiting = [], set(), [(start, source, at_source if finding.path else ())]
         while waiting:
-            node, box = waiting.pop()
+            node, box, carried = waiting.pop()
             for step in self._flow.steps(node):
-                if finding.path and step.end not in self._upstream:
+                if (finding.path and step.end not in self._upstream) or self._is_taken_over(step, downstream):
                     continue
-                end = box
-                if step.event.op not in _TRANSPARENT or step.cuts:
+                titles, end = self._titles(step, box, carried), box
+                if step.event.op not in _TRANSPARENT:
                     end = self._box(step.event)
                     reached.append(step.event)
-                    titles = dict.fromkeys(CAUSES[cut.code].title for cut in step.cuts)
-                    self._link(box, end, (*(at_source if box is source and finding.path else ()), *titles))
+                    self._link(box, end, titles)
+                    titles = ()
                 if (step.end, end) not in seen:
                     seen.add((step.end, end))
-                    waiting.append((step.end, end))
+                    waiting.append((step.end, end, titles))
         return reached
+
+    def _is_taken_over(self, step, downstream):
+        """Whether a custom gradient answers for what this step makes, so that the inside need not be shown."""
+        taker = self._log.producers.get(step.end)
+        is_custom = taker is not None and taker is not step.event and taker.kind is Kind.CUSTOM
+        return is_custom and not downstream.isdisjoint(taker.inputs)
+
+    def _titles(self, step, box, carried):
+        """The causes to write on a link. That recording had stopped is written where it begins, not on every link after."""
+        inside = box.role == "operation" and box.state == NOT_RECORDED
+        codes = [cut.code for cut in step.cuts if not (inside and cut.code in ("recording_stopped", "tape_reset"))]
+        return tuple(dict.fromkeys((*carried, *(CAUSES[code].title for code in codes))))
 
     def _add_missing_link(self, source, reached, finding):
         """Where no values flow, show what each side has, and between them the cause."""
@@ -146,18 +171,20 @@ class _Draft:
 
 
 def simplify(drawing, limit):
-    """Merge boxes until there are at most so many, or nothing is left to merge.
+    """Merge boxes if there are more than so many, until there are not or nothing is left to merge.
 
-    What lies between branch points goes first, then branches that look alike, then what leads to one place only. A cut link
-    is never merged away, nor are boxes of which one is recorded and the other is not.
+    What lies between branch points goes first, then skip connections and branches that look alike, then what leads to one
+    place only. A cut link is never merged away, nor are boxes of which one is recorded and the other is not.
 
     Args:
         drawing: a `Sketch`; it is changed.
         limit: the number of boxes wanted.
     """
     rules = (_merge_chain, _drop_bypass, _merge_parallel, _merge_only_way)
-    while len(drawing.boxes) > limit and any(rule(_Links(drawing)) for rule in rules):
-        pass
+    for count in (1, 3, 4):  # each measure in full, so that what is alike comes out alike
+        if len(drawing.boxes) > limit:
+            while any(rule(_Links(drawing)) for rule in rules[:count]):
+                pass
 
 
 class _Links:
