@@ -84,7 +84,7 @@ def _listeners():
 
 def _tell(method, *arguments):
     """Call one method of each listener of this thread. A listener's own failure must not become the learner's."""
-    for listener in tuple(_listeners()):
+    for listener in _listeners():
         try:
             getattr(listener, method)(*arguments)
         except Exception as error:
@@ -137,8 +137,13 @@ def _read(argument):
 @_replacement("fast path")
 def _fast_path_execute(eager_context, op_type, name, *arguments):
     # An operation on the variable itself takes its handle, not its value.
-    if _listeners() and "Variable" not in op_type and "Resource" not in op_type:
-        arguments = tuple(_read(argument) for argument in arguments)
+    # The test is written out here because it runs for every operation.
+    for argument in arguments:
+        kind = type(argument)
+        if kind is list or kind is tuple or _is_variable(kind):
+            if _listeners() and "Variable" not in op_type and "Resource" not in op_type:
+                arguments = tuple(_read(argument) for argument in arguments)
+            break
     return _SAVED["fast path"][2](eager_context, op_type, name, *arguments)
 
 

@@ -8,18 +8,26 @@ import pathlib
 import re
 import sys
 import sysconfig
+import typing
 
 _HERE = str(pathlib.Path(__file__).parent)
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-@functools.cache
-def _is_library(filename):
-    """Whether a file is not the learner's: this package, installed packages, Python itself, or no file at all."""
-    if filename.startswith((_HERE, *_LIBRARIES)):
-        return True
-    # A cell of a notebook is "<ipython-input-…>" in IPython 7, a file in later versions.
-    return filename.startswith("<") and not filename.startswith(("<ipython", "<stdin", "<string"))
+_OWN, _LIBRARY, _TELLING = range(3)
+_known_files = {}
+
+
+def _file_kind(filename):
+    """Whether a file is the learner's own, a library's, or one of the two in which `walk` looks for certain functions."""
+    if filename not in _known_files:
+        # No file at all, "<frozen …>", is Python itself; but in IPython 7 a cell is "<ipython-input-…>".
+        nowhere = filename.startswith("<") and not filename.startswith(("<ipython", "<stdin", "<string"))
+        if filename.endswith(("eager/backprop.py", "polymorphic_function/atomic_function.py")):
+            _known_files[filename] = _TELLING
+        else:
+            _known_files[filename] = _LIBRARY if nowhere or filename.startswith((_HERE, *_LIBRARIES)) else _OWN
+    return _known_files[filename]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +65,7 @@ def _file_name(file):
     return pathlib.PurePath(file).name
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
+class Place(typing.NamedTuple):
     """Where an operation was run from.
 
     Attributes:
@@ -89,21 +96,25 @@ def walk(frame, backward_codes, function_code):
         A `Place`.
     """
     in_backward, function = False, None
+    known = _known_files  # this runs for every operation, over the fifty frames of a Keras layer
     while frame is not None:
         code = frame.f_code
-        if not _is_library(code.co_filename):
+        kind = known.get(code.co_filename)
+        if kind is None:
+            kind = _file_kind(code.co_filename)
+        if kind == _OWN:
             return Place(_line(code.co_filename, frame.f_lineno), in_backward, function)
-        if code in backward_codes:
-            in_backward = True
-        if code is function_code and function is None:
-            function = frame.f_locals.get("self")
+        if kind == _TELLING:
+            in_backward = in_backward or code in backward_codes
+            if code is function_code and function is None:
+                function = frame.f_locals.get("self")
         frame = frame.f_back
     return Place(None, in_backward, function)
 
 
 def own_frame(frame):
     """Return the innermost frame, from the given one outwards, that is the learner's own, or None."""
-    while frame is not None and _is_library(frame.f_code.co_filename):
+    while frame is not None and _file_kind(frame.f_code.co_filename) != _OWN:
         frame = frame.f_back
     return frame
 
@@ -111,7 +122,7 @@ def own_frame(frame):
 def first_own(stack):
     """Return the innermost line that is the learner's own of a traceback's entries (innermost last), or None."""
     for entry in reversed(stack):
-        if not _is_library(entry.filename):
+        if _file_kind(entry.filename) == _OWN:
             return Line(entry.filename, entry.lineno)
     return None
 

@@ -7,6 +7,7 @@ paused and at least one input is on the tape with a dtype that can carry a gradi
 import dataclasses
 import enum
 import functools
+import weakref
 
 import tensorflow as tf
 
@@ -113,13 +114,9 @@ class Log:
         failure: a sentence, if listening itself failed.
     """
 
-    def __init__(self, watched_variables, watches_variables):
-        """Args:
-        watched_variables: a function without arguments: the variables that the tape watches now.
-        watches_variables: whether the tape watches trainable variables by itself.
-        """
-        self._watched_variables = watched_variables
-        self._watches_variables = watches_variables
+    def __init__(self, tape):
+        # Weakly, so that the tensors of a tape are released at once with it and need not wait for the garbage collector.
+        self._tape = weakref.ref(tape)
         self.events, self.departures = [], []
         self.tensors, self.variables = {}, {}
         self.on_tape, self.watched, self.ever_watched = set(), {}, set()
@@ -241,11 +238,9 @@ class Log:
 
     def _notice_variables(self, inputs):
         """Find out whether the tape has begun to watch the variables whose handles are among these."""
-        if not self._watches_variables:
-            return
         if not any(key not in self.on_tape and self.tensors[key].dtype == tf.resource for key in inputs):
             return
-        for variable in self._watched_variables():
+        for variable in self._tape().watched_variables():
             key = self._keep(variable.handle)
             self.variables[key] = variable
             if key not in self.on_tape:

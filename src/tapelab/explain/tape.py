@@ -33,7 +33,7 @@ class ExplainTape(tf.GradientTape):
         # Always persistent underneath, so that the tape can be asked again for what it really returns. That it is used
         # up after one gradient, unless it was asked to be persistent, is taken care of in `_computing`.
         super().__init__(persistent=True, watch_accessed_variables=watch_accessed_variables)
-        self.log = Log(self.watched_variables, watch_accessed_variables)
+        self.log = Log(self)
         self.is_persistent = persistent
         self.watches_variables = watch_accessed_variables
         self.in_function = False
@@ -51,7 +51,7 @@ class ExplainTape(tf.GradientTape):
             # As with a plain tape, a used-up tape starts afresh when entered again.
             super().__enter__()
             super().reset()
-            self.log = Log(self.watched_variables, self.watches_variables)
+            self.log = Log(self)
             self.spent, self.refused = False, False
         else:
             super().__enter__()
