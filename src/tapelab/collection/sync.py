@@ -5,10 +5,12 @@ The py:percent text is the source. A cell tagged ``badges`` or ``catalogue`` is 
 ``setup`` begins with a generated bootstrap, and the notebook's own imports follow it.
 """
 
+import multiprocessing
 import os
 import re
 import subprocess
 import tempfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import jupytext
@@ -16,6 +18,8 @@ import nbformat
 from jupytext.combine import combine_inputs_with_outputs
 from jupytext.compare import compare_notebooks
 from nbclient import NotebookClient
+from rich.console import Console
+from rich.progress import Progress
 
 # Every twin's header. The alternative text is in the text once, as "alt"; myst-nb's key is derived from it.
 HEADER = {
@@ -56,7 +60,7 @@ def bootstrap(catalogue):
     return (
         "import importlib.util\n\n"
         'if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone\n'
-        f"    get_ipython().run_line_magic(\"pip\", 'install -q --no-deps \"{address}\"')\n"
+        f'    get_ipython().run_line_magic("pip", \'install -q --no-deps "{address}"\')\n'
     )
 
 
@@ -69,7 +73,7 @@ def table(catalogue, link):
     """
     rows = ["| | Notebook | What it answers | Needs | Minutes | |", "|---|---|---|---|---|---|"]
     for n in catalogue.notebooks:
-        needs = ", ".join(catalogue.by_name(name).number for name in n.prerequisites) or "–"
+        needs = ", ".join(catalogue.by_name(name).number for name in n.prerequisites) or "none"
         badge = _colab_badge(catalogue, n)
         rows.append(f"| {n.number} | [{n.title}]({link(n)}) | {n.summary} | {needs} | {n.minutes} | {badge} |")
     return "\n".join(rows)
@@ -187,3 +191,33 @@ def refresh(catalogue, notebook, *, execute=True):
                 cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     write_whole(text_path, text)
     write_whole(nb_path, nbformat.writes(nb) + "\n")
+
+
+def _refresh_or_say_why(catalogue, notebook, execute):
+    try:
+        refresh(catalogue, notebook, execute=execute)
+    except Exception as error:  # reported with the notebook's name; the other notebooks go on
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def refresh_all(catalogue, notebooks, *, execute=True, workers=1):
+    """Refresh notebooks side by side, with a progress bar, and then the README's table.
+
+    Returns:
+        A list of (name, message) for those that failed; their files are left as they were.
+    """
+    readme_path = catalogue.folder.resolve().parent / "README.md"
+    write_whole(readme_path, readme(catalogue, readme_path.read_text(encoding="utf-8")))
+    failures = []
+    with (
+        Progress(console=Console(stderr=True)) as progress,
+        ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool,
+    ):
+        bar = progress.add_task("notebooks", total=len(notebooks))
+        waiting = {pool.submit(_refresh_or_say_why, catalogue, n, execute): n for n in notebooks}
+        for future in as_completed(waiting):
+            if message := future.result():
+                failures.append((waiting[future].name, message))
+            progress.advance(bar)
+    return failures
