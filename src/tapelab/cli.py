@@ -4,11 +4,11 @@ import sys
 from pathlib import Path
 
 try:
+    from tapelab.collection import catalogue, execute, sync
+
     import click
     from rich.console import Console
     from rich.table import Table
-
-    from tapelab.collection import catalogue, execute, sync
 except ModuleNotFoundError as missing:
     sys.exit(f"The command 'tapelab' needs the package {missing.name!r}: pip install 'tapelab[lab]'")
 
