@@ -11,7 +11,7 @@ ARGS ?=
 GPU ?=
 
 here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-targets := run test lab sync lock clean help
+targets := run test lab sync seeds lock clean help
 
 .DEFAULT_GOAL := help
 .PHONY: $(targets)
@@ -48,6 +48,12 @@ lab: .venv/state  ## open JupyterLab at the start page (loopback only, with a to
 
 sync: .venv/state  ## regenerate notebooks and generated text from the sources, execute, store the outputs
 	@$(python) -m tapelab sync $(workers) $(ARGS)
+
+seeds: .venv/state  ## execute every notebook with each of the seeds 0 to 9
+	@failed=; for seed in 0 1 2 3 4 5 6 7 8 9; do \
+	    echo "seed $$seed"; \
+	    $(python) -m tapelab run $(workers) $(ARGS) -p seed $$seed --output build/seeds/$$seed || failed="$$failed $$seed"; \
+	done; if [ -n "$$failed" ]; then echo "failed with seed$$failed" >&2; exit 1; fi
 
 lock: .venv/state  ## compile requirements.txt from pyproject.toml (ARGS=--upgrade for newer versions)
 	@bash ci/lock.sh $(ARGS)

@@ -5,12 +5,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export GPU=1
 make .venv/state
-.venv/bin/python - <<'PYTHON'
-from tapelab import runtime
-
-report = runtime.report()
-assert "GPU" in report, f"TensorFlow sees no GPU here: {report}"
-print(report)
-PYTHON
+.venv/bin/python ci/require_gpu.py
 # One notebook at a time: they share the GPU's memory.
 NBVAL=--nbval-lax WORKERS=1 make test

@@ -460,10 +460,10 @@ print(small)
 np.testing.assert_array_equal(small, [[0, 1], [0, 2]])  # rows: true classes, columns: predictions
 
 # %% [markdown]
-# Now for the test images. The colours end at the largest *mistake*, so that mistakes are visible; the diagonal goes far
-# beyond the scale.
+# Now for the test images. The colours end a little above the largest *mistake*, so that mistakes are visible; the diagonal
+# goes far beyond the scale.
 
-# %% alt="A ten by ten matrix with the true digit on the rows and the prediction on the columns. The diagonal is dark red and holds almost all counts; off the diagonal a few pale cells hold small counts, and most are empty."
+# %% alt="A ten by ten matrix with the true digit on the rows and the prediction on the columns. The diagonal is dark red and holds almost all counts; off the diagonal some paler cells hold small counts, and most are empty."
 predictions = np.argmax(model(digits.x_test, training=False), axis=1)
 confusion = tf.math.confusion_matrix(digits.y_test, predictions, num_classes=classes).numpy()
 mistakes = confusion * (1 - np.eye(classes, dtype=int))
@@ -475,11 +475,11 @@ plots.matrix(
     xlabel="predicted digit",
     ylabel="true digit",
     ax=ax,
-    limit=max(1, mistakes.max()),
+    limit=1.5 * max(1, mistakes.max()),
     colorbar=False,
 )
 for i, j in zip(*np.nonzero(confusion), strict=True):
-    ax.text(j, i, str(confusion[i, j]), ha="center", va="center", color="white" if i == j else "black", fontsize=9)
+    ax.text(j, i, str(confusion[i, j]), ha="center", va="center", color="white" if confusion[i, j] > mistakes.max() else "black", fontsize=9)
 ax.set(xticks=range(classes), yticks=range(classes))
 plt.show()
 
@@ -532,7 +532,7 @@ np.testing.assert_allclose(norms_by_global, [2.5, 6.0], rtol=1e-6)
 np.testing.assert_allclose(global_norm, 13.0, rtol=1e-6)
 
 # %% alt="Three arrows from the origin in the plane of the two norms. The unclipped arrow ends at (5, 12). The globally clipped arrow lies on it and ends on a quarter circle of radius 6.5. The arrow clipped by tensor points elsewhere, to (5, 6.5), on the edge of a square of side 6.5."
-_, ax = plt.subplots(figsize=(5, 5.6), layout="constrained")
+_, ax = plt.subplots(figsize=(6, 5.4), layout="constrained")
 angle = np.linspace(0, np.pi / 2, 100)
 ax.plot(limit * np.cos(angle), limit * np.sin(angle), ":", color=plots.BLUE, label="global norm = 6.5")
 ax.plot([0, limit, limit], [limit, limit, 0], ":", color=plots.RED, label="norm of a tensor = 6.5")
@@ -553,7 +553,7 @@ ax.set(
     xlabel="norm of the first gradient",
     ylabel="norm of the second gradient",
 )
-ax.set(xlim=(0, 9), ylim=(0, 13), aspect="equal")
+ax.set(xlim=(0, 14), ylim=(0, 13), aspect="equal")
 ax.legend(loc="upper right")
 plt.show()
 
@@ -717,12 +717,14 @@ assert len(unclipped) <= 20
 assert unclipped_accuracy < 0.3
 
 # %% [markdown]
-# The first gradient is long, and the first step is half as long as that: about as long as $W$ itself, whose norm is $1.33\sqrt{32} = 7.5$
-# for images of 8 rows. After it the rows multiply by far more than 10, the next gradient is longer by powers of that, and
+# The first gradient is long, and the first step is half as long as that: in length it compares with
+# the whole of $W$. After it the rows multiply by far more than 10, the next gradient is longer by powers of that, and
 # within a few steps float32 has no number left.
 
 # %%
-assert 0.5 * unclipped[0, 1] > 10 * clip_norm  # the first step, against the longest gradient that clipping allows
+first_step = 0.5 * unclipped[0, 1]
+assert first_step > 0.5 * np.linalg.norm(start_values[1])  # against W
+assert first_step > 10 * 0.5 * clip_norm  # against the longest step that global clipping allows
 
 # %% [markdown]
 # Now with clipping: one changed line, twice.
@@ -749,7 +751,7 @@ assert runs["by tensor"][0][:, 2].max() <= clip_norm * np.sqrt(5) * 1.001
 # Same start, same batches, same learning rate: the run that died within a few steps now learns. By tensor the whole gradient can be $\sqrt 5\, c$
 # long, because each of the five may be $c$ long; compare the two ways with that in mind.
 
-# %% alt="Two panels over the training steps, logarithmic. Left, the loss: the unclipped curve shoots out of the top within a few steps and ends; both clipped curves come down. Right, the gradient norm before clipping: the unclipped curve again leaves at the top; the clipped ones settle far below, above a dotted line at the limit."
+# %% alt="Two panels over the training steps, all axes logarithmic. Left, the loss: the unclipped curve shoots out of the top within a few steps; both clipped curves come down. Right, the gradient norm before clipping: the unclipped curve again leaves at the top; the clipped ones come down and stay above a dotted line at the limit."
 _, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 for rows, colour, style, name in (
     (unclipped, plots.GREY, "x-", "not clipped"),
@@ -757,19 +759,12 @@ for rows, colour, style, name in (
     (runs["globally"][0], plots.BLUE, "--", "clipped globally"),
 ):
     steps = np.arange(1, len(rows) + 1)
-    finite = np.isfinite(rows[:, :2]).all(axis=1)
-    left.plot(steps[finite], rows[finite, 0], style, color=colour, label=name)
-    right.plot(steps[finite], rows[finite, 1], style, color=colour, label=name)
+    drawn = np.nan_to_num(rows, nan=1e38, posinf=1e38)  # no longer finite: far above the picture
+    left.plot(steps, drawn[:, 0], style, color=colour, label=name)
+    right.plot(steps, drawn[:, 1], style, color=colour, label=name)
 right.axhline(clip_norm, color="black", linestyle=":", label="limit")
-left.set(title="Loss", xlabel="step", ylabel="loss (nats)", yscale="log", xlim=(-3, None), ylim=(0.03, 1e4))
-right.set(
-    title="Gradient norm before clipping",
-    xlabel="step",
-    ylabel="global norm",
-    yscale="log",
-    xlim=(-3, None),
-    ylim=(0.03, 1e4),
-)
+for ax, title, name in ((left, "Loss", "loss (nats)"), (right, "Gradient norm before clipping", "global norm")):
+    ax.set(title=title, xlabel="step (logarithmic)", ylabel=name, xscale="log", yscale="log", ylim=(0.03, 1e4))
 right.legend(loc="upper right")
 plt.show()
 

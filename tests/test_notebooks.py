@@ -14,7 +14,7 @@ CATALOGUE = catalogue.load(FOLDER)
 # Words that call a thing effortless. To the reader for whom it is not, they say something else.
 DISMISSIVE = re.compile(r"\b(simply|just|easy|easily|obviously|obvious|of course|trivial|trivially)\b", re.IGNORECASE)
 MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:home|root|Users|tmp|var|usr|opt|work|private|content)/[\w.-]+")
-ALLOWED_TAGS = {"badges", "catalogue", "setup", "parameters", "nbval-ignore-output", "raises-exception"}
+ALLOWED_TAGS = {"badges", "catalogue", "setup", "parameters", "cover", "nbval-ignore-output", "raises-exception"}
 
 
 @pytest.fixture(scope="module", params=CATALOGUE.notebooks, ids=lambda notebook: notebook.name)

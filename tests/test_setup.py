@@ -158,8 +158,38 @@ def test_make_works_from_elsewhere_and_with_spaces_in_the_path(tmp_path):
 
 def test_help_names_every_target():
     shown = make("help", cwd=ROOT).stdout
-    assert [line.split()[1] for line in shown.splitlines()] == ["help", "run", "test", "lab", "sync", "lock", "clean"]
+    assert [line.split()[1] for line in shown.splitlines()] == [
+        "help",
+        "run",
+        "test",
+        "lab",
+        "sync",
+        "seeds",
+        "lock",
+        "clean",
+    ]
 
 
 def test_the_interpreter_is_the_environments():
     assert Path(sys.prefix) == ROOT / ".venv"
+
+
+def test_the_workflow_only_calls_the_pipelines_and_pins_its_actions():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    commands = {step["run"] for step in steps if "run" in step}
+    assert commands == {"bash ci/cpu.sh", "bash ci/gpu.sh"}
+    actions = [step["uses"] for step in steps if "uses" in step]
+    assert actions
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in actions)
+
+
+def test_the_gpu_pipeline_stops_where_there_is_no_gpu():
+    from tapelab.runtime import tf
+
+    done = subprocess.run([sys.executable, "ci/require_gpu.py"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if tf.config.list_physical_devices("GPU"):
+        assert done.returncode == 0
+    else:
+        assert done.returncode == 1
+        assert "TensorFlow sees no GPU here: CPU" in done.stderr
