@@ -25,7 +25,6 @@ else
 
 python := .venv/bin/python
 export JUPYTER_PREFER_ENV_PATH := 1
-export JUPYTER_PLATFORM_DIRS := 1
 workers := $(if $(WORKERS),--workers $(WORKERS))
 # What the environment was built for. An interpreter path inside it is absolute, so a moved checkout needs a new one.
 state := $(here)|$(if $(GPU),gpu,cpu)
@@ -44,7 +43,8 @@ test: .venv/state  ## lint, unit tests, and the notebooks' own tests
 	@bash ci/test.sh
 
 lab: .venv/state  ## open JupyterLab at the start page (loopback only, with a token)
-	@$(python) -m jupyter lab --ServerApp.ip=127.0.0.1 $(ARGS) notebooks/00_start_here.ipynb
+	@$(python) -m jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir="$(here)/notebooks" \
+	    --LabApp.default_url=/lab/tree/00_start_here.ipynb $(ARGS)
 
 sync: .venv/state  ## regenerate notebooks and generated text from the sources, execute, store the outputs
 	@$(python) -m tapelab sync $(workers) $(ARGS)

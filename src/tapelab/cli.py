@@ -71,9 +71,10 @@ def list_notebooks(folder):
     show_default=True,
     help="Where the executed notebooks go.",
 )
+@click.option("--kernel", default="python3", show_default=True, help="The Jupyter kernel to run them on.")
 @workers_option
 @folder_option
-def run(patterns, parameters, timeout, output, workers, folder):
+def run(patterns, parameters, timeout, output, kernel, workers, folder):
     """Execute notebooks (all, or those given by number, name or glob) and print a table of verdicts.
 
     Exits with 1 if any notebook fails; the others still finish.
@@ -83,7 +84,8 @@ def run(patterns, parameters, timeout, output, workers, folder):
         chosen = execute.validate_parameters(loaded, notebooks, parameters)
     except execute.ParameterError as error:
         raise click.ClickException(str(error)) from error
-    sys.exit(execute.run_and_report(loaded, notebooks, chosen, output=output, workers=workers, timeout=timeout))
+    settings = {"output": output, "workers": workers, "timeout": timeout, "kernel": kernel}
+    sys.exit(execute.run_and_report(loaded, notebooks, chosen, **settings))
 
 
 @main.command("sync")

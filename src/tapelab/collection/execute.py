@@ -170,13 +170,13 @@ def _executed_cells(executed):
     return sum(cell.cell_type == "code" and cell.execution_count is not None for cell in cells)
 
 
-def _execute(catalogue, notebook, overrides, *, output, timeout, processes):
+def _execute(catalogue, notebook, overrides, *, output, timeout, kernel, processes):
     """Run one notebook in a papermill process of its own. Returns a `Verdict`, or None if the run was called off."""
     # What papermill writes cell by cell gets its final name when it is whole; an older result stays until then.
     partial, executed = output / f".{notebook.name}.partial.ipynb", output / f"{notebook.name}.ipynb"
     log = output / f"{notebook.name}.log"
     command = [sys.executable, "-m", "papermill", str(catalogue.ipynb(notebook)), str(partial)]
-    command += ["--cwd", str(catalogue.folder), "--kernel", "python3", "--no-progress-bar", "--log-level", "WARNING"]
+    command += ["--cwd", str(catalogue.folder), "--kernel", kernel, "--no-progress-bar", "--log-level", "WARNING"]
     if overrides:
         command += ["--parameters_yaml", json.dumps(overrides)]
     began = time.monotonic()
@@ -205,7 +205,7 @@ def _raise_interrupt(*_):
     raise KeyboardInterrupt
 
 
-def run_and_report(catalogue, notebooks, overrides, *, output, workers, timeout):
+def run_and_report(catalogue, notebooks, overrides, *, output, workers, timeout, kernel="python3"):
     """Execute notebooks side by side, with a progress bar; print a table of verdicts.
 
     Args:
@@ -213,6 +213,7 @@ def run_and_report(catalogue, notebooks, overrides, *, output, workers, timeout)
         output: the folder for the executed notebooks, made if it is missing. A failed notebook's log lies beside it.
         workers: how many run at a time.
         timeout: seconds that one notebook may take.
+        kernel: the name of an installed Jupyter kernel.
 
     Returns:
         The exit status: 0 if all ran, 1 if any failed, 130 if interrupted. Interrupted, it ends every kernel, and keeps
@@ -227,6 +228,7 @@ def run_and_report(catalogue, notebooks, overrides, *, output, workers, timeout)
         console.print(f"cannot write to {output}: {error.strerror}. Choose another folder with --output.", style="red")
         return 1
     processes, verdicts, interrupted = Processes(), [], False
+    settings = {"output": output, "timeout": timeout, "kernel": kernel, "processes": processes}
     previous = signal.signal(signal.SIGTERM, _raise_interrupt)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     began = time.monotonic()
@@ -234,12 +236,7 @@ def run_and_report(catalogue, notebooks, overrides, *, output, workers, timeout)
     try:
         with Progress(*columns, console=console) as progress:
             bar = progress.add_task("notebooks", total=len(notebooks))
-            waiting = [
-                pool.submit(
-                    _execute, catalogue, n, overrides[n.name], output=output, timeout=timeout, processes=processes
-                )
-                for n in notebooks
-            ]
+            waiting = [pool.submit(_execute, catalogue, n, overrides[n.name], **settings) for n in notebooks]
             for future in as_completed(waiting):
                 verdict = future.result()
                 verdicts.append(verdict)
