@@ -356,8 +356,8 @@ print("traced:", traced)
 
 # %% [markdown]
 # One entry for each *shape*, not for each call. The graph is made for the shape of its arguments, so the smaller last batch
-# needs a graph of its own. Python code such as `append`, `print` or a counter runs while tracing and never again: to collect
-# the losses, return them.
+# needs a graph of its own. Python code such as `append`, `print` or a counter runs while tracing and at no other time: to
+# collect the losses, return them.
 #
 # The weights started from the same values and met the same batches in the same order, so the losses are those of section 2.
 
@@ -479,7 +479,15 @@ plots.matrix(
     colorbar=False,
 )
 for i, j in zip(*np.nonzero(confusion), strict=True):
-    ax.text(j, i, str(confusion[i, j]), ha="center", va="center", color="white" if confusion[i, j] > mistakes.max() else "black", fontsize=9)
+    ax.text(
+        j,
+        i,
+        str(confusion[i, j]),
+        ha="center",
+        va="center",
+        color="white" if confusion[i, j] > mistakes.max() else "black",
+        fontsize=9,
+    )
 ax.set(xticks=range(classes), yticks=range(classes))
 plt.show()
 
@@ -751,7 +759,7 @@ assert runs["by tensor"][0][:, 2].max() <= clip_norm * np.sqrt(5) * 1.001
 # Same start, same batches, same learning rate: the run that died within a few steps now learns. By tensor the whole gradient can be $\sqrt 5\, c$
 # long, because each of the five may be $c$ long; compare the two ways with that in mind.
 
-# %% alt="Two panels over the training steps, all axes logarithmic. Left, the loss: the unclipped curve shoots out of the top within a few steps; both clipped curves come down. Right, the gradient norm before clipping: the unclipped curve again leaves at the top; the clipped ones come down and stay above a dotted line at the limit."
+# %% alt="Two panels over the training steps, all axes logarithmic. Left, the loss: the unclipped curve shoots out of the top within a few steps; both clipped curves come down. Right, the gradient norm before clipping: the unclipped curve again leaves at the top; the clipped ones come down towards a dotted line at the limit."
 _, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 for rows, colour, style, name in (
     (unclipped, plots.GREY, "x-", "not clipped"),

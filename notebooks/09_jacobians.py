@@ -395,8 +395,8 @@ def compiled(x):
 upstreams.clear()
 for _ in range(3):
     from_function = compiled(x)
-print("traces, three eager calls:       ", eager_traces)
-print("traces, three compiled calls:    ", len(upstreams))
+print("traces, three eager calls:   ", eager_traces)
+print("traces, three compiled calls:", len(upstreams))
 
 # %% [markdown]
 # Each eager call traces and compiles afresh, which takes far longer than the arithmetic of a small Jacobian. After five such calls TensorFlow
@@ -504,7 +504,7 @@ assert counts == {(64, 2): (64, 2), (12, 12): (12, 12), (2, 64): (2, 64)}
 compiled_rows, compiled_columns = tf.function(by_rows), tf.function(by_columns)
 
 
-def seconds(compute, f, x, repeats=4):
+def seconds(compute, f, x, repeats=6):
     """The least wall-clock time of a few runs of compute(f, x), after one that traces it."""
     times = []
     for _ in range(1 + repeats):
@@ -535,8 +535,8 @@ plt.show()
 # computes the function again; and every measurement holds some overhead that the number of passes does not change.
 
 # %%
-# Only what holds on any machine: columns win where the Jacobian is tallest, rows where it is widest.
-assert time_ratio[0] > 1.0 > time_ratio[-1]
+# Only what holds on any machine, busy or not: columns do far better on the tallest Jacobian than on the widest.
+assert time_ratio[0] > 4 * time_ratio[-1]
 
 # %% [markdown]
 # ## 5. What it costs: bytes

@@ -160,7 +160,7 @@ assert tf.size(full) == batch * outputs * batch * inputs
 
 # %%
 summed = tf.reduce_sum(full, axis=2)
-selected = tf.einsum("boci,bc->boi", full, tf.eye(batch))
+selected = tf.einsum("bobi->boi", full)
 print("summed:  ", summed.shape)
 print("selected:", selected.shape)
 
@@ -173,12 +173,16 @@ np.testing.assert_allclose(summed, selected, rtol=1e-6, atol=1e-7)
 
 # %%
 per_example = tape.batch_jacobian(y, x)
-difference = max(tf.reduce_max(tf.abs(per_example - other)).numpy() for other in (summed, selected))
 print("batch_jacobian:", per_example.shape)
-print("the largest difference is zero, up to rounding:", difference < 1e-6)
 
 # %%
 assert per_example.shape == (batch, outputs, inputs)
+
+# %%
+difference = max(tf.reduce_max(tf.abs(per_example - other)).numpy() for other in (summed, selected))
+print("no difference from the other two, up to rounding:", difference < 1e-6)
+
+# %%
 assert difference < 1e-6
 
 # %% [markdown]
@@ -236,7 +240,7 @@ for name in ("jacobian", "batch_jacobian"):
     print(f"{name + ':':15} {passes[name]:2} backward passes, {result.numpy().nbytes:4} bytes")
 
 # %% [markdown]
-# Seven times fewer passes and seven times fewer bytes: the factor is the batch size. For a batch of 128 it is 128.
+# A seventh of the passes and a seventh of the bytes: the factor is the batch size. For a batch of 128 it is 128.
 
 # %%
 assert passes == {"jacobian": batch * outputs, "batch_jacobian": outputs}
@@ -285,8 +289,12 @@ print("batch_jacobian:", returned.shape)
 # %%
 assert full_coupled.shape == (batch, outputs, batch, inputs)
 assert returned.shape == (batch, outputs, inputs)
+off_diagonal = np.max(
+    np.abs(np.where(same_example, 0.0, full_coupled)), axis=(0, 2)
+)  # of each patch, shape (outs, ins)
+assert np.all(off_diagonal > 1e-4)
 
-# %% alt="A grid of 6 by 5 patches, each with a strong diagonal and weaker colours off the diagonal: with batch normalisation every example depends on every other."
+# %% alt="A grid of 6 by 5 patches that have colour off their diagonals as well: with batch normalisation the examples depend on each other."
 plots.batch_patches(
     full_coupled,
     title="With batch normalisation: no patch is diagonal",
@@ -299,23 +307,21 @@ plt.show()
 # derivative of each example's output with respect to its own input.
 
 # %%
-own = tf.einsum("boci,bc->boi", full_coupled, tf.eye(batch))
+own = tf.einsum("bobi->boi", full_coupled)
 error = tf.reduce_max(tf.abs(returned - own)).numpy()
 size = tf.reduce_max(tf.abs(own)).numpy()
 print("batch_jacobian is wrong by more than a quarter of the largest derivative:", error > 0.25 * size)
 
 # %%
-assert np.max(np.abs(np.where(same_example, 0.0, full_coupled))) > 0.05 * size  # the patches are not diagonal
 assert error > 0.25 * size
 assert error > 0.3
 
 # %% [markdown]
-# What is this number, then? You know the mechanism: for output `o`, `batch_jacobian` differentiates the sum of that output *over the
-# batch*. Row `n` is therefore the derivative of all examples' outputs with respect to example `n`'s input:
+# What are these numbers, then? You know the mechanism of section 2: for output `o`, `batch_jacobian` differentiates the sum of that output
+# over the batch.
 #
-# $$\text{returned}[n, o, i] = \sum_m \text{full}[m, o, n, i].$$
-#
-# **Predict.** This is a sum over the full Jacobian's batch axis. Over the target's or over the source's? Section 2 summed over the source's.
+# **Predict.** They are a sum of the full Jacobian over one of its two batch axes. Over the target's or over the source's? Section 2 summed over
+# the source's.
 
 # %%
 over_target = tf.transpose(tf.reduce_sum(full_coupled, axis=0), [1, 0, 2])  # (outs, batch, ins) to (batch, outs, ins)
@@ -325,7 +331,11 @@ for name, candidate in (("target", over_target), ("source", over_source)):
     print(f"summed over the {name}'s batch axis, it is what batch_jacobian returned: {match}")
 
 # %% [markdown]
-# Over the **target's**. While the patches are diagonal the two sums are the same, so nobody has to choose. Once they are not, `batch_jacobian` answers
+# Over the **target's**. Row `n` is the derivative of the sum of all examples' outputs with respect to example `n`'s input:
+#
+# $$\text{returned}[n, o, i] = \sum_m \text{full}[m, o, n, i].$$
+#
+# While the patches are diagonal the two sums are the same, so nobody has to choose. Once they are not, `batch_jacobian` answers
 # another question: how does one example's input move the whole batch's outputs?
 
 # %%
@@ -338,6 +348,9 @@ limit = max(np.max(np.abs(own[0])), np.max(np.abs(returned[0])))
 for ax, values, title in zip(axes, (own[0], returned[0]), ("true", "batch_jacobian"), strict=True):
     plots.matrix(values, title=f"First example: {title}", xlabel="input", ylabel="output", ax=ax, limit=limit)
 plt.show()
+
+# %%
+assert np.max(np.abs(returned[0] - own[0])) > 0.1 * limit
 
 # %% [markdown]
 # The extreme case: batch normalisation as the *last* layer. Each output then has the same sum over the batch, whatever the inputs are.
@@ -352,7 +365,7 @@ with tf.GradientTape(persistent=True) as last_tape:
     y_last = last(layer2(layer1(x)), training=True)
 
 returned_last = last_tape.batch_jacobian(y_last, x)
-own_last = tf.einsum("boci,bc->boi", last_tape.jacobian(y_last, x), tf.eye(batch))
+own_last = tf.einsum("bobi->boi", last_tape.jacobian(y_last, x))
 print("batch_jacobian is zero everywhere, up to rounding:", bool(np.max(np.abs(returned_last)) < 1e-5))
 print("the true derivatives are:                         ", bool(np.max(np.abs(own_last)) < 1e-5))
 
@@ -433,7 +446,7 @@ assert independence_error(coupled_tape, y_coupled, x, returned, per_output) < 1e
 assert independence_error(coupled_tape, y_coupled, x, returned, random_cotangents) > 1e-2
 
 # %% [markdown]
-# Try it on other couplings, some of which are easy to write by accident: normalising by the batch, comparing with the batch's mean, and
+# Try it on other couplings, of the kind that one writes by accident: normalising by the batch, comparing with the batch's mean, and
 # an axis that is off by one, so that each example is given its neighbour's output.
 #
 # **Predict.** Which of these does each test call independent?
@@ -476,38 +489,46 @@ with tf.GradientTape(persistent=True) as outer:
         y = layer2(layer1(x))
 
 first = inner.batch_jacobian(y, x)  # too late: no tape records this
+nothing = outer.jacobian(first, x)
 silent = outer.batch_jacobian(first, x)
-print("jacobian:      ", outer.jacobian(first, x))
+print("jacobian:      ", nothing)
 print("batch_jacobian:", silent.shape, "all zeros:", not np.any(silent))
 del outer
 
 # %% [markdown]
-# Zeros, of the right shape, without a warning. They are not a derivative: they mean *not connected*, and
-# `unconnected_gradients` does not change that.
+# Zeros, of the right shape, without a warning. They are not a derivative: they mean *not connected*. Here `batch_jacobian` does
+# not keep to the default, `unconnected_gradients="none"`.
 
 # %%
+assert nothing is None
 assert silent.shape == (batch, outputs, inputs, inputs)
 assert not np.any(silent)
 
 # %% [markdown]
-# The fix is one level of indentation.
+# The fix is one level of indentation. It stands in a `tf.function` here, so that the nested Jacobians are traced once and then
+# only run.
+
 
 # %%
-with tf.GradientTape() as outer:
-    outer.watch(x)
-    with tf.GradientTape() as inner:
-        inner.watch(x)
-        y = layer2(layer1(x))
-    first = inner.batch_jacobian(y, x)  # the outer tape records this
+@tf.function
+def second_derivatives(x):
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = layer2(layer1(x))
+        first = inner.batch_jacobian(y, x)  # the outer tape records this
+    return outer.batch_jacobian(first, x)
 
-hessians = outer.batch_jacobian(first, x)
+
+hessians = second_derivatives(x)
 print("batch_jacobian:", hessians.shape, "all zeros:", not np.any(hessians))
 
 # %% [markdown]
-# A Hessian is symmetric, and these are. As a guard in your own code, ask `jacobian` or `gradient` once: they say `None`.
+# A Hessian is symmetric, and these are. As a guard in your own code, ask `jacobian` or `gradient` once: where nothing is
+# connected, they say `None`.
 
 # %%
-assert first.shape == (batch, outputs, inputs)
 assert hessians.shape == (batch, outputs, inputs, inputs)
 assert np.max(np.abs(hessians)) > 0.05
 np.testing.assert_allclose(hessians, tf.transpose(hessians, [0, 1, 3, 2]), atol=1e-5)

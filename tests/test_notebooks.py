@@ -96,6 +96,8 @@ def test_there_is_a_figure(nb):
 
 
 def test_it_opens_with_question_badges_objectives_setup_and_parameters(entry, nb):
+    assert nb.cells[0].cell_type == "markdown"
+    assert nb.cells[0].source.startswith("# ")
     assert len(re.findall(r"^# ", prose(nb), flags=re.MULTILINE)) == 1
     tags = [tag for cell in nb.cells for tag in cell.metadata.get("tags", [])]
     for tag in ("badges", "setup", "parameters"):

@@ -208,7 +208,9 @@ def refresh(catalogue, notebook, *, execute=True):
     nb = notebook_from_text(text, old)
     if execute:
         resources = {"metadata": {"path": str(catalogue.folder)}}
-        client = NotebookClient(nb, timeout=300, kernel_name="python3", resources=resources, record_timing=False)
+        client = NotebookClient(
+            nb, timeout=300, kernel_name="python3", resources=resources, record_timing=False, coalesce_streams=True
+        )
         client.execute(stderr=subprocess.DEVNULL)
         nb.metadata["language_info"] = {"name": "python"}
         for cell in nb.cells:
