@@ -253,8 +253,8 @@ with tf.GradientTape() as tape:
     loss = mean_squared_error(variables)
 
 gradients = tape.gradient(loss, variables)
-for name, gradient in gradients.items():
-    print(name, gradient.shape)
+for name, g in gradients.items():
+    print(name, g.shape)
 
 # %%
 assert loss.shape == ()
@@ -337,8 +337,8 @@ for _ in range(steps):
     with tf.GradientTape() as tape:
         loss = mean_squared_error(variables)
     losses.append(loss.numpy())
-    for name, gradient in tape.gradient(loss, variables).items():
-        variables[name].assign_sub(learning_rate * gradient)
+    for name, g in tape.gradient(loss, variables).items():
+        variables[name].assign_sub(learning_rate * g)
 
 falls = -np.diff(losses)
 print("every step lowered the loss:", bool(np.all(falls > 0)))
@@ -531,7 +531,6 @@ assert dz_dx == 108.0
 # %%
 reference = weakref.ref(y)
 del y
-gc.collect()
 alive_with_tape = reference() is not None
 
 del tape
@@ -675,14 +674,14 @@ print("dloss/dbias:  ", dl_dbias)
 with tf.GradientTape() as tape:
     means = tf.reduce_mean(layer(examples), axis=0)
 
-jacobian = tape.jacobian(means, layer.kernel)
+dmeans_dkernel = tape.jacobian(means, layer.kernel)
 print("shape of the target:  ", means.shape)
-print("shape of the Jacobian:", jacobian.shape)
+print("shape of the Jacobian:", dmeans_dkernel.shape)
 
 # %%
 assert dl_dkernel.shape == (inputs, outputs)
 assert dl_dbias is None
-assert jacobian.shape == (outputs, inputs, outputs)
+assert dmeans_dkernel.shape == (outputs, inputs, outputs)
 
 # %% [markdown]
 # ## 7. Control flow
@@ -698,8 +697,8 @@ with tf.GradientTape() as tape:
     result = a * a if gate > 0 else b**3  # a is 2, b is 5
 
 with_if = tape.gradient(result, [a, b, gate])
-for name, gradient in zip(["a", "b", "gate"], with_if, strict=True):
-    print(f"d result/d {name} = {gradient}")
+for name, g in zip(["a", "b", "gate"], with_if, strict=True):
+    print(f"d result/d {name} = {g}")
 
 # %% [markdown]
 # Nothing was computed from `b`. And `gate` chose the branch, but a choice is not an operation that has a derivative: it leaves no trace.
@@ -719,8 +718,8 @@ with tf.GradientTape() as tape:
     result = tf.where(gate > 0, a * a, b**3)
 
 with_where = tape.gradient(result, [a, b, gate])
-for name, gradient in zip(["a", "b", "gate"], with_where, strict=True):
-    print(f"d result/d {name} = {gradient}")
+for name, g in zip(["a", "b", "gate"], with_where, strict=True):
+    print(f"d result/d {name} = {g}")
 
 # %% [markdown]
 # `b**3` ran, so `b` is on the record, with a derivative of 0. `None` means *no path*; 0 means *a path with no effect*.

@@ -15,9 +15,6 @@
 # ---
 
 # %% [markdown]
-#
-
-# %% [markdown]
 # # Training with a tape
 #
 # `model.fit` hides a loop of a few lines: take some examples, compute a loss, differentiate it, move every parameter

@@ -14,22 +14,6 @@
 #     name: python3
 # ---
 
-# %%
-# ---
-# jupyter:
-#   jupytext:
-#     cell_metadata_filter: tags,alt,-all
-#     formats: ipynb,py:percent
-#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#       format_version: '1.3'
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-
 # %% [markdown]
 # # When the gradient is None
 #

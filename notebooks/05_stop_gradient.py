@@ -14,22 +14,6 @@
 #     name: python3
 # ---
 
-# %%
-# ---
-# jupyter:
-#   jupytext:
-#     cell_metadata_filter: tags,alt,-all
-#     formats: ipynb,py:percent
-#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#       format_version: '1.3'
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-
 # %% [markdown]
 # # Stop gradient
 #
@@ -405,7 +389,7 @@ assert tf.reduce_sum(payment).numpy() == 1.0
 
 # %%
 def loss_of(values, cut):
-    """The squared difference of target and prediction, a scalar: summed over all steps, times 1/4; values has shape (states,)."""
+    """A quarter of the squared differences' sum over all steps, a scalar; values has shape (states,)."""
     with_exits = tf.pad(values, [[1, 1]])  # nothing more to earn at the exits
     target = payment + tf.gather(with_exits, arrival)
     if cut:

@@ -15,9 +15,6 @@
 # ---
 
 # %% [markdown]
-#
-
-# %% [markdown]
 # # Higher-order gradients
 #
 # A gradient is a computation like any other: a tape can record it. Two nested tapes give second derivatives, and with them a
