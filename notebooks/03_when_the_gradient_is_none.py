@@ -50,7 +50,8 @@ import tensorflow as tf
 seed = 0
 half = 20  # points on each side of zero in section 8's figure
 epsilon = 0.1  # width of the rounded tip in the same figure
-height, width = 3, 4  # size of the image in section 6, in pixels
+height = 3  # of the image in section 6, in pixels
+width = 4
 
 # %%
 runtime.start(seed)
@@ -581,7 +582,7 @@ jacobian = tape.jacobian(z, a, unconnected_gradients="zero")
 del tape
 
 print("by default:  ", by_default)
-print("with zeros:  ", as_zeros.numpy())
+print("with zeros:  ", np.asarray(as_zeros))
 print("the Jacobian:", jacobian.numpy())
 
 # %% [markdown]

@@ -156,7 +156,9 @@ TAUGHT_IN = [
 def test_the_notebook_that_teaches_it_notices(breakage, name):
     nb = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     setup = next(i for i, cell in enumerate(nb.cells) if "setup" in cell.metadata.get("tags", []))
-    nb.cells.insert(setup + 1, nbformat.v4.new_code_cell(textwrap.dedent(BREAKAGES[breakage])))
+    # Within a function: the names that a breakage uses are then out of the notebook's reach.
+    code = f"def sabotage():\n{textwrap.indent(textwrap.dedent(BREAKAGES[breakage]), '    ')}\nsabotage()"
+    nb.cells.insert(setup + 1, nbformat.v4.new_code_cell(code))
     client = NotebookClient(nb, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}})
     with pytest.raises(CellExecutionError) as failure:
         client.execute(stderr=subprocess.DEVNULL)

@@ -53,6 +53,7 @@ def parameters_of(path):
                 for statement in ast.parse(cell.source).body
                 if isinstance(statement, ast.Assign)
                 for target in statement.targets
+                if isinstance(target, ast.Name)
             }
     return {}
 
