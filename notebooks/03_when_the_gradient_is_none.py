@@ -583,7 +583,7 @@ del tape
 
 print("by default:  ", by_default)
 print("with zeros:  ", np.asarray(as_zeros))
-print("the Jacobian:", jacobian.numpy())
+print("the Jacobian:", np.asarray(jacobian))
 
 # %% [markdown]
 # Zeros come in the source's shape. Here they are also the truth: $z$ does not depend on $a$.
