@@ -11,7 +11,7 @@ ARGS ?=
 GPU ?=
 
 here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-targets := run test test-versions lab sync lock clean help
+targets := run test test-versions lab sync seeds lock clean help
 
 .DEFAULT_GOAL := help
 .PHONY: $(targets)
@@ -25,7 +25,6 @@ else
 
 python := .venv/bin/python
 export JUPYTER_PREFER_ENV_PATH := 1
-export JUPYTER_PLATFORM_DIRS := 1
 workers := $(if $(WORKERS),--workers $(WORKERS))
 # What the environment was built for. An interpreter path inside it is absolute, so a moved checkout needs a new one.
 state := $(here)|$(if $(GPU),gpu,cpu)
@@ -35,7 +34,7 @@ ifneq ($(shell cat .venv/state 2>/dev/null),$(state))
 endif
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
 run: .venv/state  ## execute every notebook into build/executed/ and print a table of verdicts
 	@$(python) -m tapelab run $(workers) $(ARGS)
@@ -47,10 +46,17 @@ test-versions: .venv/state  ## unit tests on TensorFlow 2.19, 2.20 and 2.21, eac
 	@bash ci/versions.sh $(ARGS)
 
 lab: .venv/state  ## open JupyterLab at the start page (loopback only, with a token)
-	@$(python) -m jupyter lab --ServerApp.ip=127.0.0.1 $(ARGS) notebooks/00_start_here.ipynb
+	@$(python) -m jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir="$(here)/notebooks" \
+	    --LabApp.default_url=/lab/tree/00_start_here.ipynb $(ARGS)
 
 sync: .venv/state  ## regenerate notebooks and generated text from the sources, execute, store the outputs
 	@$(python) -m tapelab sync $(workers) $(ARGS)
+
+seeds: .venv/state  ## execute every notebook with each of the seeds 0 to 9
+	@failed=; for seed in 0 1 2 3 4 5 6 7 8 9; do \
+	    echo "seed $$seed"; \
+	    $(python) -m tapelab run $(workers) $(ARGS) -p seed $$seed --output build/seeds/$$seed || failed="$$failed $$seed"; \
+	done; if [ -n "$$failed" ]; then echo "failed with seed$$failed" >&2; exit 1; fi
 
 lock: .venv/state  ## compile requirements.txt from pyproject.toml (ARGS=--upgrade for newer versions)
 	@bash ci/lock.sh $(ARGS)

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# The CPU pipeline: all tests, then every notebook through papermill.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+make test
+make run

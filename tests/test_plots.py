@@ -1,0 +1,109 @@
+"""The pictures' content: what is drawn where, and up to which limits."""
+
+from tapelab import plots
+
+import matplotlib
+import numpy as np
+import pytest
+
+matplotlib.use("Agg")
+
+TEXTS = {"title": "t", "xlabel": "column", "ylabel": "row"}
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    matplotlib.pyplot.close("all")
+
+
+def test_a_matrix_is_drawn_with_zero_in_the_middle():
+    values = np.array([[1.0, -3.0, 0.0], [0.5, 2.0, 1.0]])
+    ax = plots.matrix(values, **TEXTS)
+    (image,) = ax.images
+    np.testing.assert_array_equal(image.get_array(), values)
+    assert image.get_clim() == (-3.0, 3.0)
+    assert (ax.get_title(), ax.get_xlabel(), ax.get_ylabel()) == ("t", "column", "row")
+    assert len(ax.figure.axes) == 2  # the image and its colour bar
+
+
+def test_zero_is_drawn_in_the_maps_middle_colour():
+    ax = plots.matrix([[0.0, 5.0]], **TEXTS)
+    (image,) = ax.images
+    middle = np.array(image.to_rgba(0.0))
+    assert middle[:3].min() > 0.9  # white
+
+
+def test_two_matrices_can_share_a_scale():
+    ax = plots.matrix([[1.0]], **TEXTS, limit=7.0, colorbar=False)
+    assert ax.images[0].get_clim() == (-7.0, 7.0)
+    assert len(ax.figure.axes) == 1
+
+
+def test_a_matrix_of_zeros_and_one_with_nan_have_a_scale():
+    assert plots.matrix(np.zeros((2, 2)), **TEXTS).images[0].get_clim() == (-1.0, 1.0)
+    image = plots.matrix([[np.nan, 4.0], [np.inf, -2.0]], **TEXTS).images[0]
+    assert image.get_clim() == (-4.0, 4.0)
+    assert np.ma.getmaskarray(image.get_array()).tolist() == [[True, False], [True, False]]
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3, 4)])
+def test_what_is_no_matrix_is_refused(shape):
+    with pytest.raises(ValueError, match="expected a matrix"):
+        plots.matrix(np.zeros(shape), **TEXTS)
+
+
+def test_each_patch_holds_one_output_input_pair():
+    batch, outs, ins = 3, 2, 4
+    jacobian = np.arange(batch * outs * batch * ins, dtype=float).reshape(batch, outs, batch, ins)
+    ax = plots.batch_patches(jacobian, title="t")
+    drawn = np.asarray(ax.images[0].get_array())
+    assert drawn.shape == (outs * batch, ins * batch)
+    for out in range(outs):
+        for inp in range(ins):
+            patch = drawn[out * batch : (out + 1) * batch, inp * batch : (inp + 1) * batch]
+            np.testing.assert_array_equal(patch, jacobian[:, out, :, inp])
+
+
+def test_patches_are_ruled_off_and_numbered():
+    ax = plots.batch_patches(np.zeros((3, 2, 3, 4)), title="t")
+    edges = sorted(float(line.get_ydata()[0]) for line in ax.lines if line.get_ydata()[0] == line.get_ydata()[1])
+    assert edges == [2.5]
+    assert len(ax.lines) == (2 - 1) + (4 - 1)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1", "2", "3"]
+    assert ax.get_xticks().tolist() == [1.0, 4.0, 7.0, 10.0]
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 4, 4), (3, 2, 3)])
+def test_axes_that_are_no_batch_jacobian_are_refused(shape):
+    with pytest.raises(ValueError, match=r"expected \(batch, outs, batch, ins\)"):
+        plots.batch_patches(np.zeros(shape), title="t")
+
+
+def test_a_curve_and_its_derivative_differ_by_more_than_colour():
+    x = np.linspace(-1, 1, 5)
+    ax = plots.curve_with_derivative(x, x**2, 2 * x, title="t", label="square", derivative_label="slope")
+    curve, derivative = ax.lines[-2:]
+    np.testing.assert_array_equal(curve.get_ydata(), x**2)
+    np.testing.assert_array_equal(derivative.get_ydata(), 2 * x)
+    assert curve.get_linestyle() != derivative.get_linestyle()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["square", "slope"]
+
+
+def test_curves_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match=r"shapes \(3,\), \(3,\) and \(2,\)"):
+        plots.curve_with_derivative(np.zeros(3), np.zeros(3), np.zeros(2), title="t")
+
+
+def test_a_spectrum_is_sorted_and_counted():
+    ax = plots.spectrum([3.0, -1.0, 1e-12, 0.0, 2.0], title="t")
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["positive: 2", "zero: 2", "negative: 1"]
+    drawn = {line.get_label(): (line.get_xdata().tolist(), line.get_ydata().tolist()) for line in ax.lines[1:]}
+    assert drawn["negative: 1"] == ([0], [-1.0])
+    assert drawn["positive: 2"] == ([3, 4], [2.0, 3.0])
+
+
+@pytest.mark.parametrize("values", [[], [[1.0]]])
+def test_what_is_no_spectrum_is_refused(values):
+    with pytest.raises(ValueError, match="expected a vector"):
+        plots.spectrum(values, title="t")

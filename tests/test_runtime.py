@@ -1,0 +1,73 @@
+"""Session set-up: the import is quiet, the seed seeds everything, bad seeds are refused."""
+
+import subprocess
+import sys
+
+from tapelab import runtime
+
+import numpy as np
+import pytest
+
+
+def test_importing_and_starting_writes_nothing():
+    code = "from tapelab import runtime; import tensorflow as tf; runtime.start(0); tf.ones(3) + 1"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_what_was_held_back_is_shown_when_the_block_raises(capfd):
+    def log_and_fail():
+        with runtime.quiet_stderr():
+            subprocess.run(["sh", "-c", "echo the reason >&2"], check=True)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        log_and_fail()
+    assert "the reason" in capfd.readouterr().err
+
+
+def test_stderr_works_again_afterwards(capfd):
+    with runtime.quiet_stderr():
+        subprocess.run(["sh", "-c", "echo hidden >&2"], check=True)
+    subprocess.run(["sh", "-c", "echo shown >&2"], check=True)
+    assert capfd.readouterr().err == "shown\n"
+
+
+def draw():
+    import random
+
+    tf = runtime.tf
+    return [
+        random.random(),
+        np.random.random(),
+        float(tf.random.normal(())),
+        float(tf.reduce_sum(tf.keras.layers.Dense(3)(tf.ones((1, 2))))),
+    ]
+
+
+def test_the_seed_repeats_every_generator():
+    runtime.start(5)
+    first = draw()
+    runtime.start(5)
+    assert draw() == first
+    runtime.start(6)
+    assert all(a != b for a, b in zip(draw(), first, strict=True))
+
+
+def test_tensor_float_32_is_off():
+    runtime.tf.config.experimental.enable_tensor_float_32_execution(True)
+    runtime.start(0)
+    assert not runtime.tf.config.experimental.tensor_float_32_execution_enabled()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.0, "0", None, True])
+def test_a_bad_seed_is_refused(seed):
+    with pytest.raises(ValueError, match="expected an integer from 0"):
+        runtime.start(seed)
+
+
+def test_the_report_names_device_and_versions():
+    report = runtime.report()
+    assert report.startswith(("CPU · ", "1 GPU (", "2 GPU ("))
+    assert f"TensorFlow {runtime.tf.__version__}" in report
+    assert f"Keras {runtime.tf.keras.__version__}" in report

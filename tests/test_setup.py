@@ -1,0 +1,195 @@
+"""Set-up: the lock, environment.yml, and what make does when it is called in unusual ways."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LOCK = (ROOT / "requirements.txt").read_text()
+
+
+def locked_versions():
+    """Every pin in the lock: a dict from name to the list of its versions (more than one where markers differ)."""
+    found = {}
+    for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", LOCK, flags=re.MULTILINE):
+        found.setdefault(canonicalize_name(name), []).append(version)
+    return found
+
+
+def test_the_lock_is_what_pyproject_compiles_to():
+    done = subprocess.run(["bash", "ci/lock.sh", "--check"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_check_of_the_lock_sees_a_changed_requirement(tmp_path):
+    copy = copy_of_build_files(tmp_path / "copy")
+    (copy / ".venv").symlink_to(ROOT / ".venv")
+    text = (copy / "pyproject.toml").read_text()
+    (copy / "pyproject.toml").write_text(text.replace('"matplotlib>=3.8",\n', ""))
+    done = subprocess.run(["bash", "ci/lock.sh", "--check"], cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "run 'make lock'" in done.stderr
+
+
+def test_every_direct_requirement_is_pinned_within_its_range():
+    locked = locked_versions()
+    project = PYPROJECT["project"]
+    extras = project["optional-dependencies"]
+    for text in [*project["dependencies"], *extras["lab"], *extras["test"]]:
+        requirement = Requirement(text)
+        if requirement.name == project["name"]:
+            continue
+        versions = locked[canonicalize_name(requirement.name)]
+        assert all(requirement.specifier.contains(version) for version in versions), text
+
+
+def test_every_pin_has_a_hash_and_no_address():
+    blocks = re.split(r"^(?=[\w.-]+==)", LOCK, flags=re.MULTILINE)[1:]
+    assert len(blocks) > 100
+    assert all("--hash=sha256:" in block for block in blocks)
+    assert "://" not in LOCK
+
+
+def test_a_plain_install_needs_only_what_colab_has():
+    names = {Requirement(text).name for text in PYPROJECT["project"]["dependencies"]}
+    assert names == {"tensorflow", "numpy", "matplotlib", "scikit-learn", "ipywidgets"}
+
+
+def test_conda_takes_python_and_pip_and_leaves_the_rest_to_the_lock():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    python, pip, rest = environment["dependencies"]
+    assert python == f"python {PYPROJECT['project']['requires-python']}"
+    assert pip == "pip"
+    assert rest == {"pip": ["--require-hashes", "-r requirements.txt"]}
+
+
+def test_this_environment_is_the_lock():
+    import importlib.metadata
+
+    locked = locked_versions()
+    wrong = {}
+    for name in ("tensorflow", "keras", "numpy", "matplotlib", "jupyterlab", "nbval", "papermill", "jupytext"):
+        version = importlib.metadata.version(name)
+        if version not in locked[name]:
+            wrong[name] = version
+    assert wrong == {}
+
+
+def copy_of_build_files(folder):
+    folder.mkdir(parents=True)
+    for name in ("Makefile", "pyproject.toml", "requirements.txt"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "ci", folder / "ci", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def make(*arguments, cwd):
+    return subprocess.run(["make", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def fake_python(path, version):
+    """An executable that answers the set-up's question for the version, and does nothing else."""
+    path.write_text(f"#!/bin/sh\necho {version}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.14", "2.7"])
+def test_another_python_is_one_clear_line(tmp_path, version):
+    copy = copy_of_build_files(tmp_path / "copy")
+    done = make("run", f"PYTHON={fake_python(tmp_path / 'python', version)}", cwd=copy)
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert len(said) == 1
+    assert "needs Python 3.11, 3.12 or 3.13" in said[0]
+    assert f"is {version}" in said[0]
+    assert not (copy / ".venv").exists()
+
+
+def test_a_missing_python_is_one_clear_line(tmp_path):
+    done = make("run", "PYTHON=no-such-python", cwd=copy_of_build_files(tmp_path / "copy"))
+    assert done.returncode != 0
+    assert "there is no 'no-such-python'" in done.stderr
+
+
+def test_a_second_make_does_no_set_up():
+    done = make("--dry-run", "run", cwd=ROOT)
+    assert done.returncode == 0
+    assert "tapelab run" in done.stdout
+    assert "setup.sh" not in done.stdout
+
+
+def test_a_changed_lock_is_set_up_again(tmp_path):
+    copy = copy_of_build_files(tmp_path / "copy")
+    (copy / ".venv").mkdir()
+    (copy / ".venv" / "state").write_text(f"{copy.resolve()}|cpu")
+    assert "setup.sh" not in make("--dry-run", "run", cwd=copy).stdout
+    (copy / "requirements.txt").touch()
+    assert "setup.sh" in make("--dry-run", "run", cwd=copy).stdout
+
+
+def test_a_moved_checkout_is_set_up_again(tmp_path):
+    copy = copy_of_build_files(tmp_path / "copy")
+    (copy / ".venv").mkdir()
+    (copy / ".venv" / "state").write_text("/somewhere/else|cpu")
+    assert "setup.sh" in make("--dry-run", "run", cwd=copy).stdout
+
+
+def test_make_works_from_elsewhere_and_with_spaces_in_the_path(tmp_path):
+    copy = copy_of_build_files(tmp_path / "a folder with spaces")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (copy / "build").mkdir()
+    done = make("-f", copy / "Makefile", "clean", cwd=elsewhere)
+    assert done.returncode == 0, done.stderr
+    assert not (copy / "build").exists()
+    done = make("-f", copy / "Makefile", "run", f"PYTHON={fake_python(tmp_path / 'python', '3.10')}", cwd=elsewhere)
+    assert "needs Python 3.11" in done.stderr
+
+
+def test_help_names_every_target():
+    shown = make("help", cwd=ROOT).stdout
+    assert [line.split()[1] for line in shown.splitlines()] == [
+        "help",
+        "run",
+        "test",
+        "lab",
+        "sync",
+        "seeds",
+        "lock",
+        "clean",
+    ]
+
+
+def test_the_interpreter_is_the_environments():
+    assert Path(sys.prefix) == ROOT / ".venv"
+
+
+def test_the_workflow_only_calls_the_pipelines_and_pins_its_actions():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    commands = {step["run"] for step in steps if "run" in step}
+    assert commands == {"bash ci/cpu.sh", "bash ci/gpu.sh"}
+    actions = [step["uses"] for step in steps if "uses" in step]
+    assert actions
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in actions)
+
+
+def test_the_gpu_pipeline_stops_where_there_is_no_gpu():
+    from tapelab.runtime import tf
+
+    done = subprocess.run([sys.executable, "ci/require_gpu.py"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if tf.config.list_physical_devices("GPU"):
+        assert done.returncode == 0
+    else:
+        assert done.returncode == 1
+        assert "TensorFlow sees no GPU here: CPU" in done.stderr
