@@ -3,8 +3,8 @@
     .venv/bin/python ci/bench_explain.py            print the figures
     .venv/bin/python ci/bench_explain.py --check    exit 1 as well if they exceed what the project allows
 
-Plain and explaining rounds alternate, and the fastest of each is taken: what else the machine does makes rounds slower, never
-faster.
+Plain and explaining rounds alternate, and the fastest of each is taken: what else the machine does makes rounds slower,
+never faster.
 """
 
 import argparse
@@ -77,12 +77,16 @@ def main():
     print(runtime.report())
     plain, explaining = per_operation()
     added = explaining - plain
-    print(f"recorded operation   plain {plain * 1e6:6.1f} µs   explaining {explaining * 1e6:6.1f} µs   added {added * 1e6:.1f} µs")
+    print(
+        f"recorded operation, µs:  plain {plain * 1e6:.1f}, explaining {explaining * 1e6:.1f}, added {added * 1e6:.1f}"
+    )
     plain, explaining = convolutional_network()
     ratio = explaining / plain
-    print(f"convolutional net    plain {plain * 1e3:6.2f} ms   explaining {explaining * 1e3:6.2f} ms   ratio {ratio:.3f}")
+    print(f"convolutional net, ms:  plain {plain * 1e3:.2f}   explaining {explaining * 1e3:.2f}   ratio {ratio:.3f}")
     if arguments.check and (added > ALLOWED_PER_OPERATION or ratio > ALLOWED_RATIO):
-        sys.exit(f"too slow: allowed are {ALLOWED_PER_OPERATION * 1e6:.0f} µs per operation and a ratio of {ALLOWED_RATIO}")
+        sys.exit(
+            f"too slow: allowed are {ALLOWED_PER_OPERATION * 1e6:.0f} µs per operation and a ratio of {ALLOWED_RATIO}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """Every cause that explain names: its documented example, and programs in eager code, Keras layers and tf.functions."""
 
-import numpy as np
-import pytest
-
 from tapelab import runtime
 from tapelab.explain import CAUSES, REMARKS, ExplainTape, NoGradientError, explain, gradient_or_explain
 
+import numpy as np
+import pytest
 import tensorflow as tf
 
 runtime.start(seed=0)
@@ -16,7 +15,14 @@ CANNOT_EXPLAIN = {"plain_tape", "inside_function", "blind", "unknown"}
 def run_example(code):
     """Run a documented example and return the explanation of its gradient."""
     model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(2)])
-    names = {"tf": tf, "np": np, "ExplainTape": ExplainTape, "explain": explain, "model": model, "batch": tf.ones((4, 3))}
+    names = {
+        "tf": tf,
+        "np": np,
+        "ExplainTape": ExplainTape,
+        "explain": explain,
+        "model": model,
+        "batch": tf.ones((4, 3)),
+    }
     exec(compile(code, "<string>", "exec"), names)
     return names
 
@@ -397,10 +403,8 @@ def _nested(x):
 
 def _branch(x):
     if tf.reduce_sum(x) > 0.0:
-        y = tf.floor(x)
-    else:
-        y = tf.math.ceil(x)
-    return y * 2.0
+        return tf.floor(x) * 2.0
+    return tf.math.ceil(x)
 
 
 def _layer(x):

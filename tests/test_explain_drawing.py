@@ -1,4 +1,4 @@
-"""Drawings, measured as they are rendered: nothing overlaps, everything is inside, causes are where the gradient is cut."""
+"""Drawings, measured as they are rendered: nothing overlaps, all is inside, causes are where the gradient is cut."""
 
 import itertools
 import random
@@ -190,7 +190,9 @@ def measure(fig):
         if artist.get_gid() in found:
             found[artist.get_gid()].append(scale * artist.get_window_extent(renderer).extents)
     found["link"] = [
-        scale * fig.axes[0].transData.transform(line.get_xydata()) for line in fig.axes[0].lines if line.get_gid() == "link"
+        scale * fig.axes[0].transData.transform(line.get_xydata())
+        for line in fig.axes[0].lines
+        if line.get_gid() == "link"
     ]
     return found
 

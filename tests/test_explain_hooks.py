@@ -5,12 +5,11 @@ import sys
 import threading
 import weakref
 
-import numpy as np
-import pytest
-
 from tapelab import runtime
 from tapelab.explain import ExplainTape, explain, hooks
 
+import numpy as np
+import pytest
 import tensorflow as tf
 
 runtime.start(seed=0)

@@ -1,17 +1,16 @@
 """Random programs: whether a gradient is None is never misjudged, and a known cut is named.
 
-Each program is a list of decisions drawn from a seed, so it can be run again on a plain tape, which is the reference here:
-the explanation's own check against its tape is not relied on.
+Each program is a list of decisions drawn from a seed, so it can be run again on a plain tape, which is the reference
+here: the explanation's own check against its tape is not relied on.
 """
 
 import random
 
-import numpy as np
-import pytest
-
 from tapelab import runtime
 from tapelab.explain import ExplainTape, explain
 
+import numpy as np
+import pytest
 import tensorflow as tf
 
 runtime.start(seed=0)
@@ -209,7 +208,12 @@ def test_none_or_not_is_never_misjudged(block):
 
 ONE_CUT = {
     "stop_gradient": [tf.stop_gradient, lambda a: cutting_function(a, ONES)[0]],
-    "not_differentiable": [tf.round, tf.floor, lambda a: tf.where(a > 0.0, 1.0, 0.0), lambda a: tf.cast(a > 0.2, tf.float32)],
+    "not_differentiable": [
+        tf.round,
+        tf.floor,
+        lambda a: tf.where(a > 0.0, 1.0, 0.0),
+        lambda a: tf.cast(a > 0.2, tf.float32),
+    ],
     "cast_to_integer": [lambda a: tf.cast(tf.cast(a * 100.0, tf.int32), tf.float32)],
     "left_tensorflow": [lambda a: tf.constant(a.numpy()), lambda a: ONES * float(tf.reduce_sum(a))],
     "custom_gradient_none": [lambda a: custom_none(a, ONES)],

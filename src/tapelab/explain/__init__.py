@@ -9,6 +9,7 @@
 `tapelab.explain.causes` lists every answer with its meaning, an example and the fix.
 """
 
+from tapelab import runtime  # noqa: F401  its import of TensorFlow is the quiet one
 from tapelab.explain.causes import CAUSES, REMARKS
 from tapelab.explain.drawing import draw
 from tapelab.explain.explanation import Explanation, Explanations

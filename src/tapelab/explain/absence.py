@@ -1,19 +1,18 @@
 """Judgement where no path of values leads from the source to the target: why do they not meet?
 
-Here the answer is about what did not happen, and some of it cannot be known for certain: a NumPy function reads a tensor's
-memory without telling anyone. Each rule says what it saw; the first that applies answers.
+Here the answer is about what did not happen, and some of it cannot be known for certain: a NumPy function reads a
+tensor's memory without telling anyone. Each rule says what it saw; the first that applies answers.
 """
 
 import re
-
-import numpy as np
-import tensorflow as tf
 
 from tapelab.explain import lines
 from tapelab.explain.finding import Finding
 from tapelab.explain.log import Kind
 from tapelab.explain.presence import unwatched_variable
 from tapelab.explain.tape import gradients_returned
+
+import numpy as np
 
 # Words in a line of source that suggest that a value left TensorFlow there.
 _LEAVING = re.compile(
@@ -60,7 +59,7 @@ class _Trace:
         self.roots = sorted(key for key in keys if key not in flow.producer and not _is_handle(log, key))
 
     def new_constants(self, question, since):
-        """Roots that came into being after a moment while the tape was open, other than numbers written in the source."""
+        """Roots that came into being after a moment while the tape was open, but for numbers written in the source."""
         closed = question.log.closed or float("inf")
         return [key for key in self.roots if since < key < closed and not _is_written_out(question, key)]
 
@@ -118,12 +117,15 @@ def _replaced(question, trace):
     maker = question.flow.producer.get(start)
     line = question.was_rebound or (maker.line if maker else None)
     if log.closed is not None and start > log.closed:
-        sentence = f"{question.source_name} is a new tensor, made after the tape had closed; nothing in it can have used it."
+        sentence = (
+            f"{question.source_name} is a new tensor, made after the tape had closed; nothing in it can have used it."
+        )
         return Finding("source_replaced", sentence, line=line)
     twin = _twin(question, trace)
     if maker is not None and twin is None and not question.flow.uses(start):
         sentence = (
-            f"{question.source_name} is a new tensor made by {maker.name}, and {question.target_name} was not computed from it."
+            f"{question.source_name} is a new tensor made by {maker.name}; "
+            f"{question.target_name} was not computed from it."
         )
         return Finding("source_replaced", sentence, line=line)
     return None
@@ -200,7 +202,9 @@ def _constant(question, trace):
     ]
     if not backward or not (question.flow.uses(question.start) or question.start in question.log.on_tape):
         return None
-    sentence = f"{question.target_name} comes from a gradient that does not depend on {question.source_name}: it is constant."
+    sentence = (
+        f"{question.target_name} comes from a gradient that does not depend on {question.source_name}: it is constant."
+    )
     return Finding("constant_derivative", sentence, line=max(backward, key=lambda event: event.index).line)
 
 
@@ -225,7 +229,9 @@ def _perhaps_left(question, trace):
     line = _suspicious_line(question, first, later)
     if line is None:
         return None
-    sentence = f"A value that depends on {question.source_name} probably left TensorFlow here and came back as a constant."
+    sentence = (
+        f"A value that depends on {question.source_name} probably left TensorFlow here and came back as a constant."
+    )
     return Finding("left_tensorflow", sentence, line=line, certain=False)
 
 
@@ -267,5 +273,3 @@ def _unused(question, trace):
     if not question.is_variable or reads:
         return None
     return Finding("unused_variable", f"{question.source_name} was not read while the tape was recording.")
-
-

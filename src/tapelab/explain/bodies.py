@@ -1,7 +1,7 @@
 """How a gradient gets from one input of a tf.function to one of its outputs, operation by operation.
 
-The body is rebuilt from the definition that TensorFlow's runtime holds, so that trying out gradients leaves the learner's
-graph as it is. Where the learner's own graph is still there, it tells the line of each operation.
+The body is rebuilt from the definition that TensorFlow's runtime holds, so that trying out gradients leaves the
+learner's graph as it is. Where the learner's own graph is still there, it tells the line of each operation.
 """
 
 import dataclasses
@@ -10,11 +10,11 @@ import heapq
 import itertools
 import weakref
 
-import tensorflow as tf
-
 from tapelab.explain import hooks, lines
 from tapelab.explain.conduct import CONVERSIONS
 from tapelab.explain.log import can_carry, is_handle
+
+import tensorflow as tf
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _BRANCHES = frozenset({"If", "StatelessIf"})
@@ -165,7 +165,7 @@ class Body:
         return "custom_gradient_none" if gradient_type else self._passes[key] or "not_differentiable"
 
     def _try(self, source, output):
-        """Whether tf.gradients returns something for one operation; the code "no_gradient_registered" where it raises so."""
+        """Whether tf.gradients returns something for an operation; "no_gradient_registered" where it says so."""
         with self._graph.as_default():
             try:
                 return tf.gradients([output], [source])[0] is not None

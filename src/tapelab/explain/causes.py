@@ -59,7 +59,8 @@ _cause(
     "not_trainable",
     "not trainable",
     """The variable was made with trainable=False, and such variables are not watched when they are read. (Freezing a
-    Keras layer does not do this: it leaves its variables out of trainable_variables, and the tape still watches them.)""",
+    Keras layer does not do this: it leaves its variables out of trainable_variables, and the tape still watches
+    them.)""",
     """
     x = tf.Variable(3.0, trainable=False)
     with ExplainTape() as tape:
@@ -584,7 +585,8 @@ _remark(
 _remark(
     "nan_from_norm",
     "NaN from a square root at 0",
-    """The derivative of a square root at 0 is infinite, and infinity times zero is NaN. tf.norm takes a square root.""",
+    """The derivative of a square root at 0 is infinite, and infinity times zero is NaN. tf.norm takes a square
+    root.""",
     "y = tf.norm(x - x)",
     "tf.sqrt(tf.reduce_sum(tf.square({source})) + 1e-12)  # in place of tf.norm({source})",
 )
@@ -593,7 +595,7 @@ _remark(
     "not finite",
     """The gradient contains NaN or infinity.""",
     "y = tf.math.log(x)  # at 0",
-    'tf.debugging.enable_check_numerics()  # names the first operation that makes one',
+    "tf.debugging.enable_check_numerics()  # names the first operation that makes one",
 )
 _remark(
     "indexed_slices",

@@ -3,10 +3,10 @@
 The answers are cause codes of `tapelab.explain.causes`, or None where the gradient passes.
 """
 
-import tensorflow as tf
-
 from tapelab.explain import hooks
 from tapelab.explain.log import Kind
+
+import tensorflow as tf
 
 CONVERSIONS = frozenset({"Cast", "Bitcast", "AsString"})
 

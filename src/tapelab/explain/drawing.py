@@ -2,15 +2,15 @@
 
 import sys
 
-import matplotlib.pyplot as plt
-from matplotlib.patches import FancyBboxPatch
-
 from tapelab import plots
 from tapelab.explain import lines
 from tapelab.explain.judge import find, questions
 from tapelab.explain.layout import layered
 from tapelab.explain.sketch import NOT_RECORDED, RECORDED, Box, simplify, sketch
 from tapelab.explain.tape import ExplainTape
+
+import matplotlib.pyplot as plt
+from matplotlib.patches import FancyBboxPatch
 
 LIMIT = 24  # boxes, before neighbours are merged
 _WIDE, _SMALL = 9.0, 7.5  # font sizes in points
@@ -32,9 +32,9 @@ _CUT = {"color": plots.RED, "linestyle": (0, (4, 2)), "linewidth": 1.8}
 def draw(tape, target, sources, *, limit=LIMIT):
     """Draw what a tape recorded between some sources and a target.
 
-    Each box is an operation with the line of source that ran it; time runs downwards. Filled circles and solid borders mark
-    what was recorded. Where the gradient does not pass, the link is dashed and has the cause written on it. Beyond `limit`
-    boxes, neighbours are merged: first what lies between branch points.
+    Each box is an operation with the line of source that ran it; time runs downwards. Filled circles and solid borders
+    mark what was recorded. Where the gradient does not pass, the link is dashed and has the cause written on it. Beyond
+    `limit` boxes, neighbours are merged: first what lies between branch points.
 
     Args:
         tape: an `ExplainTape`; it is not used up by this.
@@ -89,8 +89,7 @@ def _figure(drawing, title):
     bottom = min(place.y - place.height / 2 for place in placed.values())
     width = max(right - left, _width([title], 1.25 * _WIDE), 330.0)
     middle = (left + right) / 2
-    box_of_axes = (middle - width / 2 - _MARGIN, bottom - _LEGEND, width + 2 * _MARGIN, _LEGEND - bottom + 2 * _MARGIN + 12)
-    fig, ax = _axes(*box_of_axes)
+    fig, ax = _axes(middle - width / 2 - _MARGIN, middle + width / 2 + _MARGIN, bottom - _LEGEND, 20.0 + 1.5 * _MARGIN)
     for (start, end), points in routes.items():
         _draw_link(ax, points, _link_style(start, end), arrow=isinstance(end, Box))
     for node, place in placed.items():
@@ -98,20 +97,19 @@ def _figure(drawing, title):
             _draw_box(ax, node, texts[node], place)
         else:
             causes = "\n".join("✕ " + cause for cause in drawing.links[node])
-            ax.text(
-                place.x, place.y, causes, color=plots.RED, fontsize=_SMALL, weight="bold", ha="center", va="center", gid="cause"
-            )
+            font = {"color": plots.RED, "fontsize": _SMALL, "weight": "bold"}
+            ax.text(place.x, place.y, causes, ha="center", va="center", gid="cause", **font)
     ax.text(middle, 20.0, title, fontsize=1.25 * _WIDE, weight="bold", ha="center", va="center", gid="title")
     _draw_legend(ax, middle, bottom - 18.0)
     return fig
 
 
-def _axes(x, y, width, height):
-    """A figure of so many points, with axes that fill it and have its points as units."""
+def _axes(left, right, bottom, top):
+    """A figure, with axes that fill it and have points as units."""
     # At low resolution Matplotlib rounds the widths of letters up, and text would not fit its box.
-    fig = plt.figure(figsize=(width / 72, height / 72), dpi=110)
+    fig = plt.figure(figsize=((right - left) / 72, (top - bottom) / 72), dpi=110)
     ax = fig.add_axes((0, 0, 1, 1))
-    ax.set(xlim=(x, x + width), ylim=(y, y + height))
+    ax.set(xlim=(left, right), ylim=(bottom, top))
     ax.set_axis_off()
     return fig, ax
 
@@ -134,7 +132,7 @@ def _text(box, files):
         text.append(_shortened(f"{place}: {line.text}" if line.text else place))
     elif box.lines:
         numbers = [line.number for line in box.lines]
-        text.append(f"lines {min(numbers)}–{max(numbers)}")
+        text.append(f"lines {min(numbers)} to {max(numbers)}")
     return text
 
 

@@ -21,7 +21,8 @@ class Step:
         event: the `Event`.
         cuts: a tuple of `Cut`, empty where the gradient passes.
         off_tape: why the event is not on the tape, where that needs no cut of its own to explain it: nothing that it
-            took was on it, or TensorFlow had suspended the tapes to do something that is a cut, such as tf.stop_gradient.
+            took was on it, or TensorFlow had suspended the tapes to do something that is a cut, such as
+            tf.stop_gradient.
         is_zero: whether the gradient that passes is zero, because it belongs to another output of the function.
     """
 
@@ -124,7 +125,9 @@ class Flow:
 
     def _function_steps(self, key, event, position):
         body = body_of(event)
-        routes = [() if body is None else body.route(position, index) for index in range(self._real_outputs(event, body))]
+        routes = [
+            () if body is None else body.route(position, index) for index in range(self._real_outputs(event, body))
+        ]
         passes = any(
             route == () and self._log.carries(output) for route, output in zip(routes, event.outputs, strict=False)
         )

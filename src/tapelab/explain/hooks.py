@@ -22,9 +22,9 @@ import functools
 import sys
 import threading
 
-import tensorflow as tf
-
 from tapelab.explain import lines
+
+import tensorflow as tf
 
 BLIND = None
 try:
@@ -158,7 +158,7 @@ def _numpy(self):
 
 
 def _refresh():
-    """Put the replacements in place if anyone listens, the originals if no one does. To be called with the lock held."""
+    """Put the replacements in place if anyone listens, the originals if no one does. Called with the lock held."""
     for name, (owner, attribute, original) in _SAVED.items():
         setattr(owner, attribute, _replacements.get(name, original) if _listening else original)
 

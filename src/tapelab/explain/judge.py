@@ -6,9 +6,6 @@ passes a gradient. Then the tape is asked for the gradient. Only where the two a
 
 import sys
 
-import numpy as np
-import tensorflow as tf
-
 from tapelab.explain import lines
 from tapelab.explain.absence import without_path
 from tapelab.explain.causes import CAUSES
@@ -20,9 +17,12 @@ from tapelab.explain.presence import along_path
 from tapelab.explain.question import Question, named_sources
 from tapelab.explain.tape import ExplainTape
 
+import numpy as np
+import tensorflow as tf
+
 
 class NoGradientError(ValueError):
-    """Some gradient does not exist. `explanation` is an `Explanation`, or `Explanations` where there are several sources."""
+    """Some gradient does not exist. Its `explanation` is an `Explanation`, or `Explanations` for a structure."""
 
     def __init__(self, explanation):
         super().__init__(str(explanation))
@@ -79,7 +79,7 @@ def _explain(tape, target, source, frame):
 
 
 def questions(tape, target, source, frame):
-    """Return a list of `Question`, one for each source in a structure of them, with the names that a frame has for them."""
+    """Return a list of `Question`, one for each source in a structure, with the names that a frame has for them."""
     flow = Flow(tape.log) if isinstance(tape, ExplainTape) else None
     target_name = lines.name_in(frame, target) or "target"
     targets = tuple(tf.nest.flatten(target))
@@ -109,11 +109,13 @@ def _cannot_see(question):
     """The `Finding` where there is no log to read, else None."""
     tape = question.tape
     if not isinstance(tape, ExplainTape):
-        return Finding("plain_tape", f"The tape is a {type(tape).__name__}, which keeps no record to read.", exists=None)
+        sentence = f"The tape is a {type(tape).__name__}, which keeps no record to read."
+        return Finding("plain_tape", sentence, exists=None)
     if tape.in_function or not tf.executing_eagerly():
         return Finding("inside_function", "The tape was opened inside a tf.function, while it was traced.", exists=None)
     if tape.blind or tape.log.failure:
-        return Finding("blind", f"What the tape recorded cannot be seen: {tape.blind or tape.log.failure}.", exists=None)
+        sentence = f"What the tape recorded cannot be seen: {tape.blind or tape.log.failure}."
+        return Finding("blind", sentence, exists=None)
     if tape.log.opened is None:
         return Finding("not_opened", "The tape was never opened, so it recorded nothing.")
     symbolic = [value for value in (question.source, *question.targets) if not _is_eager(value)]
@@ -160,13 +162,16 @@ def _dtypes(question):
     if not can_carry(tf.as_dtype(question.source.dtype)):
         dtype = tf.as_dtype(question.source.dtype).name
         sentence = f"{question.source_name} has dtype {dtype}, which has no gradients."
-        return Finding("source_dtype", sentence, path=tuple(question.flow.cheapest(question.start, question.goals) or ()))
+        return Finding("source_dtype", sentence, path=_path(question))
     if not any(can_carry(target.dtype) for target in question.targets):
         dtype, maker = question.targets[0].dtype.name, question.flow.producer.get(min(question.goals))
         sentence = f"{question.target_name} has dtype {dtype}, which has no gradients."
-        path = tuple(question.flow.cheapest(question.start, question.goals) or ())
-        return Finding("target_dtype", sentence, line=maker.line if maker else None, path=path)
+        return Finding("target_dtype", sentence, line=maker.line if maker else None, path=_path(question))
     return None
+
+
+def _path(question):
+    return tuple(question.flow.cheapest(question.start, question.goals) or ())
 
 
 def _judged(question):

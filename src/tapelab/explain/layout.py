@@ -1,10 +1,11 @@
 """A layered layout: boxes in rows, links from row to row, nothing on top of anything else.
 
-The steps are those of Sugiyama, Tagawa and Toda: rows by the longest path, placeholders where a link passes a row, an order
-within each row that avoids crossings, then coordinates. All lengths are in points; y grows upwards.
+The steps are those of Sugiyama, Tagawa and Toda: rows by the longest path, placeholders where a link passes a row, an
+order within each row that avoids crossings, then coordinates. All lengths are in points; y grows upwards.
 """
 
 import dataclasses
+import itertools
 
 GAP_X, GAP_Y = 16.0, 24.0
 LANE = 10.0  # width kept free for a link that passes a row
@@ -35,8 +36,8 @@ def layered(sizes, links):
         links: a list of (node, node), without cycles and without repetition.
 
     Returns:
-        node → `Placed`, and link → the points of its line, a list of (x, y) from the bottom of the one box to the top of the
-        other.
+        node → `Placed`, and link → the points of its line, a list of (x, y) from the bottom of the one box to the top
+        of the other.
     """
     rows = _rows(sizes, links)
     placed = {node: Placed(rows[node], *size) for node, size in sizes.items()}
@@ -83,7 +84,7 @@ def _rows(sizes, links):
 def _neighbours(placed, chains):
     above, below = {node: [] for node in placed}, {node: [] for node in placed}
     for chain in chains:
-        for upper, lower in zip(chain, chain[1:], strict=False):
+        for upper, lower in itertools.pairwise(chain):
             below[upper].append(lower)
             above[lower].append(upper)
     return above, below
@@ -115,7 +116,7 @@ def _mean(values, default):
 
 def _crossings(order, below):
     total = 0
-    for upper, lower in zip(order, order[1:], strict=False):
+    for upper, lower in itertools.pairwise(order):
         index = {node: i for i, node in enumerate(lower)}
         ends = [sorted(index[node] for node in below[start]) for start in upper]
         flat = [end for group in ends for end in group]

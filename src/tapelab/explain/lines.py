@@ -19,7 +19,7 @@ _known_files = {}
 
 
 def _file_kind(filename):
-    """Whether a file is the learner's own, a library's, or one of the two in which `walk` looks for certain functions."""
+    """Whether a file is the learner's own, a library's, or one in which `walk` looks for a function."""
     if filename not in _known_files:
         # No file at all, "<frozen …>", is Python itself; but in IPython 7 a cell is "<ipython-input-…>".
         nowhere = filename.startswith("<") and not filename.startswith(("<ipython", "<stdin", "<string"))

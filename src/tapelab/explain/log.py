@@ -1,7 +1,8 @@
 """What one tape saw: its operations in order, and for each whether the tape recorded it.
 
-The tape itself is C++ and shows nothing, so its rule is replayed here: an operation is recorded if the tape is open and not
-paused and at least one input is on the tape with a dtype that can carry a gradient; then its outputs are on the tape too.
+The tape itself is C++ and shows nothing, so its rule is replayed here: an operation is recorded if the tape is open and
+not paused and at least one input is on the tape with a dtype that can carry a gradient; then its outputs are on the
+tape too.
 """
 
 import dataclasses
@@ -9,10 +10,10 @@ import enum
 import functools
 import weakref
 
-import tensorflow as tf
-
 from tapelab.explain import hooks
 from tapelab.explain.lines import Place
+
+import tensorflow as tf
 
 
 @functools.cache
@@ -90,7 +91,7 @@ class Event:
 
 @dataclasses.dataclass(frozen=True)
 class Departure:
-    """A value that left TensorFlow: the tensor's key, by which method, from where, and when by the numbering of tensors."""
+    """A value that left TensorFlow: the key of its tensor, by which method, from where, and when (a key, too)."""
 
     key: int
     how: str
@@ -115,7 +116,7 @@ class Log:
     """
 
     def __init__(self, tape):
-        # Weakly, so that the tensors of a tape are released at once with it and need not wait for the garbage collector.
+        # Weakly, so that the tensors are released at once with the tape and need not wait for the garbage collector.
         self._tape = weakref.ref(tape)
         self.events, self.departures = [], []
         self.tensors, self.variables = {}, {}
@@ -190,10 +191,10 @@ class Log:
         self._notice_variables(inputs)
         if not self._reaches_tape(inputs):
             return
-        last = self.events[-1] if self.events else None
-        if last is not None and last.kind is Kind.FUNCTION and set(outputs) <= set(last.outputs):
-            last.unrecorded = None
-            self._put_on_tape(last, outputs)
+        made_by = self.producers.get(outputs[0]) if outputs else None
+        if made_by is not None and made_by.kind is Kind.FUNCTION and set(outputs) <= set(made_by.outputs):
+            made_by.unrecorded = None
+            self._put_on_tape(made_by, outputs)
             return
         event = Event(len(self.events), op_type, Kind.CUSTOM, inputs, outputs, (), place, None, backward=backward)
         self.events.append(event)

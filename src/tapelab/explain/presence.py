@@ -59,14 +59,16 @@ def _at_source(question, steps, cuts):
         sentence = f"{source} was computed by {maker.name} while recording was stopped, so the tape does not know it."
         return Finding("recording_stopped", sentence, line=maker.line, **rest)
     if question.was_rebound:
-        sentence = f"{source} is a plain tensor now: this line replaced the variable, and the tape watches only variables."
+        sentence = (
+            f"{source} is a plain tensor now: this line replaced the variable, and the tape watches only variables."
+        )
         return Finding("source_replaced", sentence, line=question.was_rebound, certain=False, **rest)
     sentence = f"{source} is a plain tensor that the tape was not told to watch."
     return Finding("not_watched", sentence, line=first_line, **rest)
 
 
 def _at_source_on_tape(source, steps, cuts, rest):
-    """The `Finding` where the source is on the tape in the end, but an operation before the first cut is not, else None."""
+    """The `Finding` where the source is on the tape in the end, but an operation before any cut is not, else None."""
     for step in steps:
         if step.cuts:
             return None

@@ -3,11 +3,11 @@
 import dataclasses
 import types
 
-import tensorflow as tf
-
 from tapelab.explain import hooks, lines
 from tapelab.explain.flow import Flow
 from tapelab.explain.log import Log, can_carry
+
+import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Question:
 
     @property
     def start(self):
-        """The key of the source; of a variable, that of its handle; of a ragged or sparse tensor, that of its values."""
+        """The key of the source; for a variable, of its handle; for a ragged or sparse tensor, of its values."""
         return keys_of(self.source)[0]
 
     @property

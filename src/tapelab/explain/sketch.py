@@ -131,7 +131,7 @@ class _Draft:
         return is_custom and not downstream.isdisjoint(taker.inputs)
 
     def _titles(self, step, box, carried):
-        """The causes to write on a link. That recording had stopped is written where it begins, not on every link after."""
+        """The causes to write on a link. That recording was stopped is written where it begins, not after."""
         inside = box.role == "operation" and box.state == NOT_RECORDED
         codes = [cut.code for cut in step.cuts if not (inside and cut.code in ("recording_stopped", "tape_reset"))]
         return tuple(dict.fromkeys((*carried, *(CAUSES[code].title for code in codes))))
@@ -173,8 +173,8 @@ class _Draft:
 def simplify(drawing, limit):
     """Merge boxes if there are more than so many, until there are not or nothing is left to merge.
 
-    What lies between branch points goes first, then skip connections and branches that look alike, then what leads to one
-    place only. A cut link is never merged away, nor are boxes of which one is recorded and the other is not.
+    What lies between branch points goes first, then skip connections and branches that look alike, then what leads to
+    one place only. A cut link is never merged away, nor are boxes of which one is recorded and the other is not.
 
     Args:
         drawing: a `Sketch`; it is changed.

@@ -4,10 +4,10 @@ import collections
 import contextlib
 import sys
 
-import tensorflow as tf
-
 from tapelab.explain import hooks, lines
 from tapelab.explain.log import Log
+
+import tensorflow as tf
 
 _USED_UP = "A non-persistent GradientTape can only be used to compute one set of gradients (or jacobians)"
 
@@ -19,7 +19,8 @@ class ExplainTape(tf.GradientTape):
     """A drop-in replacement for `tf.GradientTape` that keeps a log of what it saw.
 
     Use it as you would a `tf.GradientTape`: the arguments, the gradients and the errors are the same. Afterwards
-    `explain(tape, target, source)` says why a gradient is None, and `draw(tape, target, sources)` shows what was recorded.
+    `explain(tape, target, source)` says why a gradient is None, and `draw(tape, target, sources)` shows what was
+    recorded.
 
     The log holds every tensor made inside the tape until the tape itself is released, and each operation takes some
     microseconds longer: it is for finding a mistake, not for training. Inside a `tf.function` it is an ordinary tape.
