@@ -26,6 +26,10 @@ class Cause:
     example: str
     fix: str
 
+    def _repr_markdown_(self):
+        example, fix = (f"```python\n{code}\n```" for code in (self.example, self.fix))
+        return f"**{self.code}**: {self.title}\n\n{self.meaning}\n\n{example}\n\nFix:\n\n{fix}"
+
 
 CAUSES, REMARKS = {}, {}
 

@@ -9,7 +9,7 @@ from tapelab.explain.causes import CAUSES, REMARKS
 from tapelab.explain.lines import Line
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Explanation:
     """Whether a gradient exists and, if not, why not. True in a condition if it exists.
 
@@ -40,6 +40,9 @@ class Explanation:
 
     def __bool__(self):
         return self.exists is True
+
+    def __repr__(self):
+        return f"<Explanation: {self.heading}>"
 
     def __str__(self):
         return "\n".join(self._lines(_plain))
@@ -108,6 +111,9 @@ class Explanations(collections.abc.Mapping):
         """Return the explanations of the gradients that do not exist, as a list."""
         return [explanation for explanation in self._named.values() if not explanation]
 
+    def __repr__(self):
+        return f"<Explanations: {'; '.join(one.heading for one in self._named.values())}>"
+
     def __str__(self):
         return "\n\n".join(map(str, self._named.values()))
 
@@ -115,7 +121,7 @@ class Explanations(collections.abc.Mapping):
         """Return a Markdown table of all sources, followed by the explanations of those without a gradient."""
         rows = [
             f"| {_markdown.cell(name)} | {'yes' if one else 'no' if one.exists is False else '?'} "
-            f"| {'' if one else one.code} | {_markdown.cell(one.line.place) if one.line else ''} |"
+            f"| {'' if one else _markdown.code(one.code)} | {_markdown.cell(one.line.place) if one.line else ''} |"
             for name, one in self._named.items()
         ]
         table = "\n".join(["| source | gradient | cause | where |", "|---|---|---|---|", *rows])

@@ -1,0 +1,155 @@
+"""Explanations as text, Markdown and HTML, and the learner's lines in them, also in notebooks."""
+
+import html.parser
+import subprocess
+import sys
+
+from tapelab import runtime
+from tapelab.explain import CAUSES, REMARKS, ExplainTape, explain
+from tapelab.explain.lines import Line
+
+import pytest
+import tensorflow as tf
+
+runtime.start(seed=0)
+
+
+def rounded():
+    x = tf.Variable([1.0, 2.0])
+    with ExplainTape() as tape:
+        y = tf.round(x) if x.shape[0] < 9 else x  # a line with a < in it
+    return explain(tape, y, x)
+
+
+def test_text_has_the_answer_the_line_and_the_fix():
+    explanation = rounded()
+    number = rounded.__code__.co_firstlineno + 3
+    assert str(explanation).splitlines() == [
+        "d y / d x is None: not_differentiable",
+        "Round passes no gradient on to what depends on x.",
+        f"test_explain_rendering.py, line {number}: y = tf.round(x) if x.shape[0] < 9 else x  # a line with a < in it",
+        "Fix:",
+        "    # replace Round by a smooth counterpart, or give it a gradient of your own with tf.custom_gradient",
+    ]
+    assert repr(explanation) == "<Explanation: d y / d x is None: not_differentiable>"
+
+
+def test_markdown_escapes_text_and_fences_code():
+    text = rounded()._repr_markdown_()
+    assert "**d y / d x is None: not\\_differentiable**" in text
+    assert "`y = tf.round(x) if x.shape[0] < 9 else x  # a line with a < in it`" in text
+    assert "```python\n# replace Round" in text
+    assert text.count("```") == 2
+
+
+class Balance(html.parser.HTMLParser):
+    """Raises where an element is closed that is not open; keeps the text."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.text = [], ""
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_html_is_balanced_and_escaped():
+    parser = Balance()
+    parser.feed(rounded().html())
+    assert parser.open == []
+    assert "x.shape[0] < 9" in parser.text
+
+
+def test_several_sources_are_a_table_and_the_missing_ones():
+    x, y = tf.Variable(1.0), tf.constant(2.0)
+    with ExplainTape() as tape:
+        z = x * y
+    explanations = explain(tape, z, [x, y])
+    text = explanations._repr_markdown_()
+    assert text.splitlines()[:4] == [
+        "| source | gradient | cause | where |",
+        "|---|---|---|---|",
+        "| x | yes |  |  |",
+        f"| y | no | `not_watched` | {explanations['y'].line.place.replace('_', chr(92) + '_')} |",
+    ]
+    assert "tape.watch(y)" in text
+    assert str(explanations).count("d z / d") == 2
+    assert repr(explanations) == "<Explanations: d z / d x exists; d z / d y is None: not_watched>"
+    parser = Balance()
+    parser.feed(explanations.html())
+    assert parser.open == []
+
+
+def test_a_probable_answer_says_so():
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape:
+        y = tf.constant(3.0) * (x * x).numpy() ** 0.5
+    explanation = explain(tape, y, x)
+    assert (explanation.code, explanation.certain) == ("left_tensorflow", False)
+    assert str(explanation).startswith("d y / d x is None: left_tensorflow (probable)")
+
+
+def test_remarks_are_shown():
+    x = tf.Variable([1.0, 2.0])
+    with ExplainTape() as tape:
+        y = tf.sign(x)
+    assert "Note (zero_from_sign): tf.sign is flat" in str(explain(tape, y, x))
+
+
+@pytest.mark.parametrize("cause", [*CAUSES.values(), *REMARKS.values()], ids=lambda cause: cause.code)
+def test_every_cause_is_documented(cause):
+    assert cause.code.isidentifier()
+    assert cause.title
+    assert cause.meaning.endswith((".", ".)"))
+    assert cause.example
+    cause.fix.format(source="x", target="y", op="Round", watchable="x")
+    assert cause.code in cause._repr_markdown_()
+
+
+def test_a_line_knows_its_text_and_its_place():
+    line = Line(__file__, 1)
+    assert line.text.startswith('"""Explanations as text')
+    assert line.place == "test_explain_rendering.py, line 1"
+    assert Line("/no/such/file.py", 3).text == ""
+    assert str(Line("/no/such/file.py", 3)) == "file.py, line 3"
+
+
+IN_A_CELL = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_cell("import tapelab.explain as te, tensorflow as tf", store_history=True)
+shell.run_cell("x = tf.Variable(2.0)\\nwith te.ExplainTape() as tape:\\n    y = tf.round(x)", store_history=True)
+print(shell.run_cell("str(te.explain(tape, y, x))", store_history=True).result)
+"""
+
+
+def test_in_a_notebook_the_place_is_the_cell():
+    run = subprocess.run([sys.executable, "-c", IN_A_CELL], capture_output=True, text=True, check=True)
+    assert "cell In[2], line 3: y = tf.round(x)" in run.stdout
+
+
+WITHOUT_A_SYMBOL = """
+import tensorflow as tf
+from tensorflow.python.eager import execute
+del execute.execute_with_callbacks
+from tapelab.explain import ExplainTape, explain
+x = tf.Variable(2.0)
+with ExplainTape() as tape:
+    y = x * x
+print(explain(tape, y, x))
+print(tape.gradient(y, x).numpy())
+"""
+
+
+def test_a_tensorflow_without_the_private_symbols_has_a_working_tape():
+    run = subprocess.run([sys.executable, "-c", WITHOUT_A_SYMBOL], capture_output=True, text=True, check=True)
+    assert "d y / d x could not be explained: blind" in run.stdout
+    assert "lacks a symbol that tapelab.explain looks through" in run.stdout
+    assert "execute_with_callbacks" in run.stdout
+    assert run.stdout.endswith("4.0\n")
