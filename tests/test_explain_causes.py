@@ -411,7 +411,223 @@ def _layer(x):
     return tf.keras.layers.Lambda(tf.stop_gradient)(x)
 
 
+def keras_stop_gradient():
+    x = _x()
+    with ExplainTape() as tape:
+        y = tf.keras.ops.stop_gradient(tf.keras.ops.square(x)) * 2.0
+    return tape, y, x
+
+
+def keras_argmax():
+    layer = tf.keras.layers.Dense(3)
+    with ExplainTape() as tape:
+        y = tf.keras.ops.cast(tf.keras.ops.argmax(layer(tf.ones((2, 4))), axis=-1), "float32")
+    return tape, y, layer.kernel
+
+
+def keras_convert_to_numpy():
+    layer = tf.keras.layers.Dense(3)
+    with ExplainTape() as tape:
+        y = tf.square(tf.keras.ops.convert_to_numpy(layer(tf.ones((2, 4)))))
+    return tape, y, layer.kernel
+
+
+def keras_embedding_of_integers():
+    x = tf.constant([[1, 2]])
+    layer = tf.keras.layers.Embedding(5, 3)
+    with ExplainTape() as tape:
+        y = tf.reduce_sum(layer(x))
+    return tape, y, x
+
+
+def keras_metric_as_target():
+    layer, metric = tf.keras.layers.Dense(1), tf.keras.metrics.MeanSquaredError()
+    with ExplainTape() as tape:
+        metric.update_state(tf.ones((2, 1)), layer(tf.ones((2, 4))))
+        y = metric.result()
+    return tape, y, layer.kernel
+
+
+def keras_moving_variance_at_inference():
+    layer = tf.keras.layers.BatchNormalization()
+    with ExplainTape() as tape:
+        y = layer(tf.ones((2, 4)), training=False)
+    return tape, y, layer.moving_variance
+
+
+def keras_no_gradient_in_a_layer():
+    layer = tf.keras.layers.Lambda(lambda image: tf.image.adjust_saturation(image, 2.0))
+    x = tf.Variable(tf.ones((1, 2, 2, 3)))
+    with ExplainTape() as tape:
+        y = layer(x * 1.0)
+    return tape, y, x
+
+
+def keras_slice_of_the_input():
+    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(3)])
+    batch = tf.ones((2, 4))
+    with ExplainTape() as tape:
+        tape.watch(batch)
+        y = model(batch)
+        x = batch[:1]
+    return tape, y, x
+
+
+def function_not_watched():
+    x = tf.constant(2.0)
+    function = tf.function(tf.square)
+    with ExplainTape() as tape:
+        y = function(x)
+    return tape, y, x
+
+
+def function_watched_late():
+    x = tf.constant(2.0)
+    function = tf.function(tf.square)
+    with ExplainTape() as tape:
+        y = function(x)
+        tape.watch(x)
+    return tape, y, x
+
+
+def function_stopped():
+    x = _x()
+    function = tf.function(lambda: x * x)
+    with ExplainTape() as tape, tape.stop_recording():
+        y = function()
+    return tape, y, x
+
+
+def function_reset():
+    x = _x()
+    function = tf.function(lambda: x * x)
+    with ExplainTape() as tape:
+        y = function()
+        tape.reset()
+    return tape, y, x
+
+
+def function_captures_a_variable_that_is_not_trainable():
+    x = tf.Variable(2.0, trainable=False)
+    function = tf.function(lambda: x * x)
+    with ExplainTape() as tape:
+        y = function()
+    return tape, y, x
+
+
+def function_rounds_a_captured_variable():
+    x = _x()
+    function = tf.function(lambda: tf.round(x) * 2.0)
+    with ExplainTape() as tape:
+        y = function()
+    return tape, y, x
+
+
+def function_of_a_model_with_a_threshold():
+    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(3), tf.keras.layers.Lambda(tf.floor)])
+    function = tf.function(model)
+    with ExplainTape() as tape:
+        y = tf.reduce_sum(function(tf.ones((2, 4))))
+    return tape, y, model.layers[0].kernel
+
+
+def function_does_not_use_the_variable():
+    x, other = _x(), _x()
+    function = tf.function(lambda: other * other)
+    with ExplainTape() as tape:
+        y = function()
+    return tape, y, x
+
+
+def function_accumulates_in_a_variable():
+    x, total = _x(), tf.Variable(0.0)
+
+    @tf.function
+    def function():
+        total.assign_add(x * x)
+
+    with ExplainTape() as tape:
+        function()
+        y = total * 2.0
+    return tape, y, x
+
+
+def function_result_left():
+    x = _x()
+    function = tf.function(lambda: x * x)
+    with ExplainTape() as tape:
+        y = tf.sqrt(function().numpy())
+    return tape, y, x
+
+
+def function_with_a_loop():
+    x = _x()
+
+    @tf.function
+    def function():
+        value = tf.convert_to_tensor(x)
+        for _ in tf.range(3):
+            value = tf.round(value)
+        return value, tf.constant(1.0)
+
+    with ExplainTape() as tape:
+        y = function()[0]
+    return tape, y, x
+
+
+def function_compiled():
+    x = _x()
+    function = tf.function(lambda: tf.round(x) + 1.0, jit_compile=True)
+    with ExplainTape() as tape:
+        y = function()
+    return tape, y, x
+
+
+def eager_ragged_source():
+    x = tf.ragged.constant([[1.0, 2.0], [3.0]])
+    with ExplainTape() as tape:
+        y = tf.reduce_sum(x * x)
+    return tape, y, x
+
+
+def eager_print_in_between():
+    x = _x()
+    with ExplainTape() as tape:
+        print(x * x)
+        y = tf.stop_gradient(x) * 2.0
+    return tape, y, x
+
+
+def eager_python_branch():
+    x, other = _x(), _x()
+    with ExplainTape() as tape:
+        y = other * 2.0 if x > 1.0 else other * 3.0
+    return tape, y, x
+
+
 PROGRAMS = {
+    keras_stop_gradient: "stop_gradient",
+    keras_argmax: "not_differentiable",
+    keras_convert_to_numpy: "left_tensorflow",
+    keras_embedding_of_integers: "source_dtype",
+    keras_metric_as_target: "state",
+    keras_moving_variance_at_inference: "moving_statistics",
+    keras_no_gradient_in_a_layer: "no_gradient_registered",
+    keras_slice_of_the_input: "source_replaced",
+    function_not_watched: "not_watched",
+    function_watched_late: "watched_late",
+    function_stopped: "recording_stopped",
+    function_reset: "tape_reset",
+    function_captures_a_variable_that_is_not_trainable: "not_trainable",
+    function_rounds_a_captured_variable: "not_differentiable",
+    function_of_a_model_with_a_threshold: "not_differentiable",
+    function_does_not_use_the_variable: "unused_variable",
+    function_accumulates_in_a_variable: "state",
+    function_result_left: "left_tensorflow",
+    function_compiled: "not_differentiable",
+    eager_ragged_source: "not_watched",
+    eager_print_in_between: "stop_gradient",
+    eager_python_branch: "unrelated",
     eager_not_watched: "not_watched",
     eager_constant_made_inside: "not_watched",
     keras_weight_not_trainable: "not_trainable",
@@ -593,3 +809,17 @@ def test_an_answer_that_the_tape_contradicts_is_not_given(monkeypatch):
     explanation = explain(tape, y, x)
     assert (explanation.code, explanation.exists) == ("unknown", None)
     assert "could not be explained" in str(explanation)
+
+
+def test_a_loop_in_a_function_passes_zero_where_eager_code_passes_none():
+    tape, y, x = function_with_a_loop()
+    explanation = explain(tape, y, x)
+    assert (explanation.exists, explanation.remarks) == (True, ("zero",))
+
+
+def test_a_function_without_a_gradient_raises_when_it_is_called_as_with_a_plain_tape():
+    x = tf.Variable(tf.ones((1, 2, 2, 3)))
+    function = tf.function(lambda: tf.image.adjust_contrast(x, 2.0))
+    for make in (tf.GradientTape, ExplainTape):
+        with make(), pytest.raises(LookupError, match="AdjustContrast"):
+            function()

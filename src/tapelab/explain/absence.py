@@ -16,7 +16,7 @@ import numpy as np
 
 # Words in a line of source that suggest that a value left TensorFlow there.
 _LEAVING = re.compile(
-    r"\bnp\.|\bnumpy|\bmath\.|\bscipy|\bsklearn|\bpd\.|\.item\(|\bpredict|\bfloat\(|\bint\(|tolist|asarray|\.shape|\.size"
+    r"\bnp\.|numpy|\bmath\.|\bscipy|\bsklearn|\bpd\.|\.item\(|\bpredict|\bfloat\(|\bint\(|tolist|asarray|\.shape|\.size"
 )
 
 

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _BRANCHES = frozenset({"If", "StatelessIf"})
+_LOOPS = frozenset({"While", "StatelessWhile"})
 _LEAVING = frozenset({"PyFunc", "PyFuncStateless"})
 
 
@@ -132,8 +133,24 @@ class Body:
             ]
             routes = [route for route in routes if route is not None]
             return min(routes, key=len) if routes else None
+        if operation.type in _LOOPS:
+            # TensorFlow's gradient of a loop is zero, not None, where the body passes none.
+            return () if output.value_index in self._reached_by_loop(operation, position) else None
         code = self._cause(operation, position, output)
         return (self._cut(code, operation),) if code else ()
+
+    def _reached_by_loop(self, operation, position):
+        """The positions of the outputs that depend on an input of a loop, after any number of rounds."""
+        body = self._body(operation.get_attr("body").name)
+        if body is None:
+            return range(len(operation.outputs))
+        reached, waiting = set(), [position]
+        while waiting:
+            at = waiting.pop()
+            if at not in reached:
+                reached.add(at)
+                waiting.extend(index for index in range(body.output_count) if body.route(at, index) is not None)
+        return reached
 
     def _cause(self, operation, position, output):
         """Return the cause by which an operation cuts the gradient, or None. As `Conductors.cut_at`, for a graph."""
