@@ -1,6 +1,7 @@
 """What a drawing shows, before it has any coordinates: boxes and links, and fewer of them where there are many."""
 
 import dataclasses
+import itertools
 
 from tapelab.explain.causes import CAUSES
 from tapelab.explain.lines import Line
@@ -173,18 +174,32 @@ class _Draft:
 def simplify(drawing, limit):
     """Merge boxes if there are more than so many, until there are not or nothing is left to merge.
 
-    What lies between branch points goes first, then skip connections and branches that look alike, then what leads to
-    one place only. A cut link is never merged away, nor are boxes of which one is recorded and the other is not.
+    What lies between branch points goes first; then skip connections and branches that look alike; then, two by two, what
+    leads to one place only; then, two by two, what ran one after the other. A cut link is never merged away, nor are boxes
+    of which one is recorded and the other is not.
 
     Args:
         drawing: a `Sketch`; it is changed.
         limit: the number of boxes wanted.
     """
-    rules = (_merge_chain, _drop_bypass, _merge_parallel, _merge_only_way)
-    for count in (1, 3, 4):  # each measure in full, so that what is alike comes out alike
+    for rules in ((_merge_chain,), (_merge_chain, _drop_bypass, _merge_parallel)):
         if len(drawing.boxes) > limit:
-            while any(rule(_Links(drawing)) for rule in rules[:count]):
+            while any(rule(_Links(drawing)) for rule in rules):
                 pass
+    for pairs in (_only_ways, _successions):
+        while len(drawing.boxes) > limit and _merge_round(drawing, pairs(_Links(drawing))):
+            pass
+
+
+def _merge_round(drawing, pairs):
+    """Merge pairs, no box twice, so that the merged boxes come out alike. Returns whether there was one."""
+    merged = set()
+    for first, second in pairs:
+        links = _Links(drawing)
+        if merged.isdisjoint((first, second)) and not links.would_hide_a_cut(first, second):
+            links.merge(first, second)
+            merged |= {first, second}
+    return bool(merged)
 
 
 class _Links:
@@ -201,6 +216,15 @@ class _Links:
     def uncut(self):
         """Return the links that are not cut and whose two boxes are alike, as a list of (start, end)."""
         return [pair for pair, titles in self.drawing.links.items() if not titles and _alike(*pair)]
+
+    def would_hide_a_cut(self, first, second):
+        """Whether merging two boxes would put a cut link on top of one that is not cut, or make it a link to itself."""
+        links = self.drawing.links
+        if links.get((first, second)) or links.get((second, first)):
+            return True
+        ways = [((other, first), (other, second)) for other in self.before[first]]
+        ways += [((first, other), (second, other)) for other in self.after[first]]
+        return any(one in links and two in links and bool(links[one]) != bool(links[two]) for one, two in ways)
 
     def merge(self, first, second):
         """Make one box of two."""
@@ -257,9 +281,20 @@ def _merge_parallel(links):
     return False
 
 
-def _merge_only_way(links):
-    """Merge a box with the only one that it leads to. No other way leads there, so no cycle can arise."""
-    for start, end in links.uncut():
-        if len(links.after[start]) == 1:
-            return links.merge(start, end)
-    return False
+def _only_ways(links):
+    """Boxes with the only box that they lead to. No other way leads there, so merging makes no cycle."""
+    return [(start, end) for start, end in links.uncut() if len(links.after[start]) == 1]
+
+
+def _successions(links):
+    """Boxes that are alike and next to each other in an order of time. Nothing lies between, so merging makes no cycle."""
+    waiting = {box: len(before) for box, before in links.before.items()}
+    ready, order = [box for box, count in waiting.items() if not count], []
+    while ready:
+        # The most recent first, so that what belongs together stays together.
+        order.append(ready.pop())
+        for box in links.after[order[-1]]:
+            waiting[box] -= 1
+            if not waiting[box]:
+                ready.append(box)
+    return [pair for pair in itertools.pairwise(order) if _alike(*pair)]
