@@ -244,6 +244,9 @@ def test_nothing_overlaps_and_everything_is_inside(program):
         assert extent[2] <= width
         assert extent[3] <= height
     for points in found["link"]:
+        assert points.min() >= 0
+        assert points[:, 0].max() <= width
+        assert points[:, 1].max() <= height
         for start, end in itertools.pairwise(points):
             assert not any(crosses(start, end, box) for box in (*found["box"], *found["cause"]))
 

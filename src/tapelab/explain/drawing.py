@@ -84,8 +84,9 @@ def _figure(drawing, title):
         else:
             links.append(link)
     placed, routes = layered(sizes, links)
-    left = min(place.x - place.width / 2 for place in placed.values())
-    right = max(place.x + place.width / 2 for place in placed.values())
+    bends = [x for points in routes.values() for x, _ in points]
+    left = min([place.x - place.width / 2 for place in placed.values()] + bends)
+    right = max([place.x + place.width / 2 for place in placed.values()] + bends)
     bottom = min(place.y - place.height / 2 for place in placed.values())
     width = max(right - left, _width([title], 1.25 * _WIDE), 330.0)
     middle = (left + right) / 2

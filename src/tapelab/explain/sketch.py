@@ -174,9 +174,9 @@ class _Draft:
 def simplify(drawing, limit):
     """Merge boxes if there are more than so many, until there are not or nothing is left to merge.
 
-    What lies between branch points goes first; then skip connections and branches that look alike; then, two by two, what
-    leads to one place only; then, two by two, what ran one after the other. A cut link is never merged away, nor are boxes
-    of which one is recorded and the other is not.
+    What lies between branch points goes first; then skip connections and branches that look alike; then, two by two,
+    what leads to one place only; then, two by two, what ran one after the other. A cut link is never merged away, nor
+    are boxes of which one is recorded and the other is not.
 
     Args:
         drawing: a `Sketch`; it is changed.
@@ -287,7 +287,7 @@ def _only_ways(links):
 
 
 def _successions(links):
-    """Boxes that are alike and next to each other in an order of time. Nothing lies between, so merging makes no cycle."""
+    """Boxes that are alike and next to each other in time. Nothing lies between, so merging makes no cycle."""
     waiting = {box: len(before) for box, before in links.before.items()}
     ready, order = [box for box, count in waiting.items() if not count], []
     while ready:
