@@ -204,7 +204,7 @@ _cause(
         y = tf.square(x)
     """,
     """
-    {source} = tf.convert_to_tensor({source})  # above the computation; then tape.watch({source})
+    x = tf.convert_to_tensor(x)  # above the computation, then tape.watch(x); or make it a tf.Variable
     """,
 )
 _cause(

@@ -221,8 +221,6 @@ def _as_explanation(question, finding):
         # tape.watch does not take a Keras variable, but takes its value.
         "watchable": question.source_name + (".value" if hasattr(question.source, "path") else ""),
     }
-    if finding.code == "wrong_type" and question.source_name == "source":
-        names["source"] = "x"
     return Explanation(
         exists=finding.exists,
         code=finding.code,

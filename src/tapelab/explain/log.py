@@ -56,7 +56,6 @@ class Event:
         attributes: the operation's attributes, alternating names and values.
         place: the `Place` it was run from.
         unrecorded: why it is not on the tape, an `Unrecorded`; None if it is.
-        recorded_outputs: the outputs that are on the tape.
         backward: the backward function of a custom gradient; None otherwise.
         erased: whether the tape was reset after it.
     """
@@ -69,7 +68,6 @@ class Event:
     attributes: tuple
     place: Place
     unrecorded: Unrecorded | None
-    recorded_outputs: tuple = ()
     backward: object = None
     erased: bool = False
 
@@ -107,11 +105,11 @@ class Log:
         departures: every `Departure`, in order.
         tensors: key → tensor, for every tensor that an event mentions.
         on_tape: the keys that the tape knows now.
-        watched: key → the number of events before the first `watch` of it, since the last reset.
         ever_watched: the keys that were on the tape by watching, also before a reset.
-        variables: key of the handle → the variable, as far as the tape watched it.
+        producers: key → the event that made a tensor, the last one where a custom gradient took over.
         opened, closed: when, by the numbering of tensors; None if it did not happen.
-        last_place: where the tape last saw something run.
+        is_open, is_paused: whether the tape is in its with block, and in `stop_recording`.
+        resets: how often the tape was reset.
         failure: a sentence, if listening itself failed.
     """
 
@@ -119,8 +117,8 @@ class Log:
         # Weakly, so that the tensors are released at once with the tape and need not wait for the garbage collector.
         self._tape = weakref.ref(tape)
         self.events, self.departures = [], []
-        self.tensors, self.variables = {}, {}
-        self.on_tape, self.watched, self.ever_watched = set(), {}, set()
+        self.tensors = {}
+        self.on_tape, self.ever_watched = set(), set()
         self.producers = {}
         self.opened = self.closed = None
         self.resets = 0
@@ -143,10 +141,7 @@ class Log:
     def watch(self, tensors):
         """The learner watches these: a structure of tensors, variables and composite tensors."""
         for value in tf.nest.flatten(tensors, expand_composites=True):
-            tensor = getattr(value, "handle", value)
-            self._add_watched(self._keep(tensor))
-            if tensor is not value:
-                self.variables[hooks.key(tensor)] = value
+            self._add_watched(self._keep(getattr(value, "handle", value)))
 
     def reset(self):
         """The tape forgot everything."""
@@ -154,7 +149,6 @@ class Log:
             event.erased = True
         self.resets += 1
         self.on_tape.clear()
-        self.watched.clear()
 
     # What the hooks tell.
 
@@ -227,7 +221,6 @@ class Log:
         return any(key in self.on_tape and self.carries(key) for key in inputs)
 
     def _put_on_tape(self, event, outputs):
-        event.recorded_outputs = outputs
         self.on_tape.update(outputs)
         for output in event.outputs:
             self.producers[output] = event
@@ -235,7 +228,6 @@ class Log:
     def _add_watched(self, key):
         self.on_tape.add(key)
         self.ever_watched.add(key)
-        self.watched.setdefault(key, len(self.events))
 
     def _notice_variables(self, inputs):
         """Find out whether the tape has begun to watch the variables whose handles are among these."""
@@ -243,6 +235,5 @@ class Log:
             return
         for variable in self._tape().watched_variables():
             key = self._keep(variable.handle)
-            self.variables[key] = variable
             if key not in self.on_tape:
                 self._add_watched(key)
