@@ -823,3 +823,20 @@ def test_a_function_without_a_gradient_raises_when_it_is_called_as_with_a_plain_
     for make in (tf.GradientTape, ExplainTape):
         with make(), pytest.raises(LookupError, match="AdjustContrast"):
             function()
+
+
+def test_several_targets_add_up():
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape:
+        first, second = tf.round(x), x * x
+    assert explain(tape, [first, second], x).exists
+    assert explain(tape, [first, first], x).code == "not_differentiable"
+    assert explain(tape, {"a": tf.constant(1), "b": second}, x).exists
+
+
+def test_a_structure_of_sources_without_names_of_its_own():
+    with ExplainTape() as tape:
+        y = tf.constant(2.0) * 3.0
+    explanations = explain(tape, y, {"first": tf.ones(2), "second": [tf.ones(3), np.ones(1)]})
+    assert list(explanations) == ["source['first']", "source['second'][0]", "source['second'][1]"]
+    assert [one.code for one in explanations.values()] == ["source_replaced", "source_replaced", "wrong_type"]

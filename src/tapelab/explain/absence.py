@@ -8,7 +8,7 @@ import re
 
 from tapelab.explain import lines
 from tapelab.explain.finding import Finding
-from tapelab.explain.log import Kind
+from tapelab.explain.log import Kind, keys_of
 from tapelab.explain.presence import unwatched_variable
 from tapelab.explain.tape import gradients_returned
 
@@ -72,7 +72,7 @@ def _value(question, key):
     """The value of a tensor of the log or of a target, as an array."""
     tensor = question.log.tensors.get(key)
     if tensor is None:
-        tensor = next(target for target in question.targets if getattr(target, "_id", None) == key)
+        tensor = next(target for target in question.targets if key in keys_of(target))
     return np.asarray(tensor)
 
 

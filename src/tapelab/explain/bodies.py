@@ -194,11 +194,7 @@ class Body:
     def _body(self, name):
         """Return the body of a function that is called within this one, or None."""
         if name not in self._inner:
-            try:
-                original = self._original._get_function(name).graph
-            except AttributeError:
-                original = None
-            self._inner[name] = _rebuilt(name, original)
+            self._inner[name] = _rebuilt(name, hooks.inner_graph(self._original, name))
         return self._inner[name]
 
     def _cut(self, code, operation):
@@ -228,7 +224,7 @@ def body_of(event):
     if function is None:
         return _rebuilt(event.op, None)
     if function not in _bodies:
-        _bodies[function] = _rebuilt(event.op, function.graph)
+        _bodies[function] = _rebuilt(event.op, hooks.graph_of(function))
     return _bodies[function]
 
 

@@ -261,6 +261,19 @@ def rebuild(name):
         return function_def_to_graph.function_def_to_graph(context.context().get_function_def(name))
 
 
+def graph_of(function):
+    """Return the learner's own graph of a function as `tapelab.explain.lines.Place` has it; None for None."""
+    return None if function is None else function.graph
+
+
+def inner_graph(graph, name):
+    """Return the learner's own graph of a function that is called in a graph, or None if it is not known."""
+    try:
+        return graph._get_function(name).graph
+    except AttributeError:  # there is no graph, or no such function, or it is not one of Python's
+        return None
+
+
 @contextlib.contextmanager
 def deaf():
     """Within this context the thread's listeners hear nothing: for what the explanation itself computes."""

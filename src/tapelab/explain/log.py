@@ -28,6 +28,16 @@ def is_handle(dtype):
     return dtype in (tf.resource, tf.variant)
 
 
+def keys_of(value):
+    """Return the keys that a tape knows a value by: one, or those of the parts of a ragged or sparse tensor.
+
+    Parts that carry no gradient, such as indices, are left out where others do.
+    """
+    parts = tf.nest.flatten(getattr(value, "handle", value), expand_composites=True)
+    carrying = [part for part in parts if can_carry(part.dtype)]
+    return [hooks.key(part) for part in carrying or parts]
+
+
 class Kind(enum.Enum):
     """How TensorFlow records it: an operation, a custom gradient, or the call of a tf.function."""
 

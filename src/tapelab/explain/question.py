@@ -3,9 +3,9 @@
 import dataclasses
 import types
 
-from tapelab.explain import hooks, lines
+from tapelab.explain import lines
 from tapelab.explain.flow import Flow
-from tapelab.explain.log import Log, can_carry
+from tapelab.explain.log import Log, keys_of
 
 import tensorflow as tf
 
@@ -55,16 +55,6 @@ class Question:
     def was_rebound(self):
         """The `Line` that made a tensor of what used to be a variable, or None."""
         return None if self.is_variable else lines.rebinding(self.frame, self.source_name)
-
-
-def keys_of(value):
-    """Return the keys that a tape knows a value by: one, or those of the parts of a ragged or sparse tensor.
-
-    Parts that carry no gradient, such as indices, are left out where others do.
-    """
-    parts = tf.nest.flatten(getattr(value, "handle", value), expand_composites=True)
-    carrying = [part for part in parts if can_carry(part.dtype)]
-    return [hooks.key(part) for part in carrying or parts]
 
 
 def name_of(value, frame, path=None):

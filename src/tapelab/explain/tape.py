@@ -5,7 +5,7 @@ import contextlib
 import sys
 
 from tapelab.explain import hooks, lines
-from tapelab.explain.log import Log
+from tapelab.explain.log import Log, keys_of
 
 import tensorflow as tf
 
@@ -105,7 +105,7 @@ class ExplainTape(tf.GradientTape):
             gradients_returned.extend(
                 hooks.key(tensor)
                 for tensor in tf.nest.flatten(found, expand_composites=True)
-                if tensor is not None and hasattr(tensor, "_numpy")
+                if tensor is not None and not tf.is_symbolic_tensor(tensor)
             )
         return found
 
@@ -162,7 +162,8 @@ class ExplainTape(tf.GradientTape):
         finally:
             self._busy = False
         self.spent, self.spent_line = True, lines.walk(sys._getframe(1), (), None).line
-        self.asked = set(_pairs(target, sources))
+        if self._sees():
+            self.asked = set(_pairs(target, sources))
 
     def _refuse_loop(self, keywords):
         if not keywords.get("experimental_use_pfor", True) and tf.executing_eagerly() and not self.is_persistent:
@@ -172,13 +173,7 @@ class ExplainTape(tf.GradientTape):
             )
 
 
-def flat_tensors(structure):
-    """Return the tensors of a structure; of a variable, its handle; of a ragged or sparse tensor, its components."""
-    handles = tf.nest.map_structure(lambda value: getattr(value, "handle", value), structure)
-    return tf.nest.flatten(handles, expand_composites=True)
-
-
 def _pairs(target, sources):
-    """Return (key, key) for each target and source that have keys."""
-    keys = [[hooks.key(t) for t in flat_tensors(values) if hasattr(t, "_id")] for values in (target, sources)]
+    """Return (key, key) for each target and source."""
+    keys = [[key for value in tf.nest.flatten(values) for key in keys_of(value)] for values in (target, sources)]
     return [(first, second) for first in keys[0] for second in keys[1]]
