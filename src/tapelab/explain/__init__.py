@@ -8,11 +8,11 @@
 
 `tapelab.explain.causes` lists every answer with its meaning, an example and the fix.
 
-How it works, in the order in which to read it. `hooks` shows what runs, `log` keeps it and replays what the tape records,
-`tape` is the tape. `conduct` tells whether one operation passes a gradient, `bodies` the same for the inside of a
-tf.function, `flow` puts the ways together. `presence` judges where values flow from source to target, `absence` where they
-do not, and `judge` holds the judgement against the tape. `explanation` puts it into words. `sketch` decides what a drawing
-shows, `layout` where, and `drawing` draws it.
+How it works, in the order in which to read it. `hooks` shows what runs, `log` keeps it and replays what the tape
+records, `tape` is the tape. `conduct` tells whether one operation passes a gradient, `bodies` the same for the inside
+of a tf.function, `flow` puts the ways together. `presence` judges where values flow from source to target, `absence`
+where they do not, and `judge` holds the judgement against the tape. `explanation` puts it into words. `sketch`
+decides what a drawing shows, `layout` where, and `drawing` draws it.
 """
 
 from tapelab import runtime  # noqa: F401  its import of TensorFlow is the quiet one
