@@ -840,3 +840,13 @@ def test_a_structure_of_sources_without_names_of_its_own():
     explanations = explain(tape, y, {"first": tf.ones(2), "second": [tf.ones(3), np.ones(1)]})
     assert list(explanations) == ["source['first']", "source['second'][0]", "source['second'][1]"]
     assert [one.code for one in explanations.values()] == ["source_replaced", "source_replaced", "wrong_type"]
+
+
+def test_what_may_have_left_unseen_is_not_certainly_unrelated():
+    x = tf.Variable([2.0])
+    with ExplainTape() as tape:
+        squared = x * x
+        y = tf.sin(sum(memoryview(squared)))
+    explanation = explain(tape, y, x)
+    assert (explanation.code, explanation.certain) == ("unrelated", False)
+    assert "left TensorFlow unseen" in explanation.sentence

@@ -39,7 +39,10 @@ def without_path(question):
     branch = next((d for d in question.log.departures if d.key in trace.downstream and d.how == "__bool__"), None)
     if branch is not None:
         sentence += f" {question.source_name} only decided which branch of Python code ran."
-    return Finding("unrelated", sentence, line=branch.place.line if branch else None)
+    certain = not _constants_after_unused(question, trace)[1]
+    if not certain:
+        sentence += " Or a value left TensorFlow unseen, as when a library reads it as a NumPy array."
+    return Finding("unrelated", sentence, line=branch.place.line if branch else None, certain=certain)
 
 
 class _Trace:
@@ -208,22 +211,30 @@ def _constant(question, trace):
     return Finding("constant_derivative", sentence, line=max(backward, key=lambda event: event.index).line)
 
 
-def _perhaps_left(question, trace):
-    """A result was used by no operation, a constant came in later, and the source text speaks of leaving TensorFlow."""
+def _constants_after_unused(question, trace):
+    """Find what is left behind where NumPy read a value: a result without use, and constants that came later.
+
+    Returns:
+        The first event downstream of the source whose result no operation used, or None; and the keys of new constants.
+    """
     flow = question.flow
     unused = [
         flow.producer[node]
         for node in trace.downstream
         if not isinstance(node, tuple) and node in flow.producer and not flow.uses(node)
     ]
-    # A variable or tensor that is read only by NumPy leaves no trace at all.
-    if not unused and flow.uses(question.start):
-        return None
-    first = min(unused, key=lambda event: event.index) if unused else None
-    if not unused and not question.is_variable and question.start not in question.log.on_tape:
-        return None
-    since = max(first.outputs) if first else question.log.opened
-    later = trace.new_constants(question, since)
+    first = min(unused, key=lambda event: event.index, default=None)
+    if first is not None:
+        return first, trace.new_constants(question, max(first.outputs))
+    # A watched tensor that only NumPy read is without use itself.
+    if not flow.uses(question.start) and (question.is_variable or question.start in question.log.on_tape):
+        return None, trace.new_constants(question, question.log.opened)
+    return None, []
+
+
+def _perhaps_left(question, trace):
+    """As `_constants_after_unused`, and the source text speaks of leaving TensorFlow."""
+    first, later = _constants_after_unused(question, trace)
     if not later:
         return None
     line = _suspicious_line(question, first, later)
