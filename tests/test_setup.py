@@ -162,6 +162,7 @@ def test_help_names_every_target():
         "help",
         "run",
         "test",
+        "test-versions",
         "lab",
         "sync",
         "seeds",
