@@ -43,7 +43,7 @@ test: .venv/state  ## lint, unit tests, and the notebooks' own tests
 	@bash ci/test.sh
 
 test-versions: .venv/state  ## unit tests on TensorFlow 2.19, 2.20 and 2.21, each in its own environment
-	@bash ci/versions.sh $(ARGS)
+	@bash ci/test_versions.sh $(ARGS)
 
 lab: .venv/state  ## open JupyterLab at the start page (loopback only, with a token)
 	@$(python) -m jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir="$(here)/notebooks" \

@@ -23,7 +23,7 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     exit 1
 fi
 
-echo "Setting up .venv with Python $version (once; some 600 MB)"
+echo "Setting up .venv with Python $version (once; about 2.7 GB of disk)"
 "$python" -m venv --clear .venv
 # uv comes out of the same hashed lock as everything else.
 sed -n '/^uv==/,/^[^ ]/{/^uv==/p;/^ /p}' requirements.txt >.venv/uv.txt

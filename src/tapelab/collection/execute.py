@@ -22,6 +22,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+# Kernels that run side by side share the cores: without these, each would start a thread for every core.
+THREADS = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
 GRACE_SECONDS = 5  # between asking a process to end and killing it
 
 
@@ -171,7 +174,7 @@ def _executed_cells(executed):
     return sum(cell.cell_type == "code" and cell.execution_count is not None for cell in cells)
 
 
-def _execute(catalogue, notebook, overrides, *, output, timeout, kernel, processes):
+def _execute(catalogue, notebook, overrides, *, output, timeout, kernel, environment, processes):
     """Run one notebook in a papermill process of its own. Returns a `Verdict`, or None if the run was called off."""
     # What papermill writes cell by cell gets its final name when it is whole; an older result stays until then.
     partial, executed = output / f".{notebook.name}.partial.ipynb", output / f"{notebook.name}.ipynb"
@@ -182,7 +185,8 @@ def _execute(catalogue, notebook, overrides, *, output, timeout, kernel, process
         command += ["--parameters_yaml", json.dumps(overrides)]
     began = time.monotonic()
     with log.open("wb") as written:
-        process = processes.start(command, stdin=subprocess.DEVNULL, stdout=written, stderr=subprocess.STDOUT)
+        streams = {"stdin": subprocess.DEVNULL, "stdout": written, "stderr": subprocess.STDOUT}
+        process = processes.start(command, env=environment, **streams)
         if process is None:
             return None
         try:
@@ -230,6 +234,7 @@ def run_and_report(catalogue, notebooks, overrides, *, output, workers, timeout,
         return 1
     processes, verdicts, interrupted = Processes(), [], False
     settings = {"output": output, "timeout": timeout, "kernel": kernel, "processes": processes}
+    settings["environment"] = os.environ | dict.fromkeys(THREADS, str(max(1, default_workers() // workers)))
     previous = signal.signal(signal.SIGTERM, _raise_interrupt)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     began = time.monotonic()
@@ -237,7 +242,9 @@ def run_and_report(catalogue, notebooks, overrides, *, output, workers, timeout,
     try:
         with Progress(*columns, console=console) as progress:
             bar = progress.add_task("notebooks", total=len(notebooks))
-            waiting = [pool.submit(_execute, catalogue, n, overrides[n.name], **settings) for n in notebooks]
+            # What takes longest to read also takes longest to run, and would leave the other workers idle at the end.
+            longest_first = sorted(notebooks, key=lambda n: -n.minutes)
+            waiting = [pool.submit(_execute, catalogue, n, overrides[n.name], **settings) for n in longest_first]
             for future in as_completed(waiting):
                 verdict = future.result()
                 verdicts.append(verdict)
