@@ -1,4 +1,4 @@
-"""One gradient, one directional derivative, one weighted sum of rows: what costs about as much as the function itself."""
+"""One gradient, one directional derivative, one weighted sum of rows: a few times the cost of the function."""
 
 from functools import partial
 
@@ -28,7 +28,7 @@ def value_and_gradient(f, *, wrt=None, argnums=0, compile="auto", unconnected="e
 
 
 def vjp(f, *, wrt=None, argnums=0, compile="auto", unconnected="error", check_finite=False):
-    """Return a function that computes a vector–Jacobian product: one backward pass, whatever the size of the sources.
+    """Return a function that computes a vector-Jacobian product: one backward pass, whatever the size of the sources.
 
     Args:
         f: returns a tensor or nested tensors.
@@ -46,7 +46,7 @@ def vjp(f, *, wrt=None, argnums=0, compile="auto", unconnected="error", check_fi
 
 
 def jvp(f, *, wrt=None, argnums=0, compile="auto", unconnected="error", check_finite=False):
-    """Return a function that computes a Jacobian–vector product: one forward pass, whatever the size of the result.
+    """Return a function that computes a Jacobian-vector product: one forward pass, whatever the size of the result.
 
     Args:
         f: returns a tensor or nested tensors.

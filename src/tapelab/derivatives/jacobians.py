@@ -4,14 +4,14 @@ import math
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
 from tapelab.derivatives.errors import CoupledExamplesError
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.memory import rows_at_once
 from tapelab.derivatives.rows import EAGER, LOOP, VECTORIZED, map_rows
 from tapelab.derivatives.transform import Recipe, Way, check_chunks, transform
 from tapelab.runtime import tf
+
+import numpy as np
 
 _MODES = ("auto", "forward", "reverse")
 
@@ -73,7 +73,7 @@ def batch_jacobian(
         f: takes and returns tensors whose first axis is the batch. Arguments that are not sources may have any shape.
         argnums: the position of the argument to differentiate with respect to, or a tuple of them.
         check_independence: whether to verify that examples do not depend on each other, with one more backward pass.
-            It compares a vector–Jacobian product over the whole batch, for a random cotangent, with the blocks' own.
+            It compares a vector-Jacobian product over the whole batch, for a random cotangent, with the blocks' own.
         mode, chunk_size, memory_limit, compile, unconnected, check_finite: as for `jacobian`.
 
     Returns:
@@ -108,13 +108,13 @@ def _check_mode(mode):
 
 def _choose_mode(problem, mode, columns, rows):
     """Return "forward" or "reverse". Forward mode evaluates the function anew for each column."""
-    if mode == "forward" and problem.random:
+    if mode == "forward" and not problem.repeatable:
         raise ValueError(
-            f"{problem.name}: the function draws random numbers or changes variables, and forward mode evaluates it for "
-            'each column anew. Use mode="reverse", or draw outside the function and pass the numbers as an argument'
+            f"{problem.name}: the function draws random numbers, changes variables or calls Python, and forward mode "
+            'evaluates it for each column anew. Use mode="reverse", or draw outside and pass the numbers as an argument'
         )
     if mode == "auto":
-        return "forward" if columns < rows and not problem.random else "reverse"
+        return "forward" if columns < rows and problem.repeatable else "reverse"
     return mode
 
 
@@ -156,7 +156,7 @@ def reverse_rows(tape, target, sources, specs, how, chunk=None):
 
 
 def forward_rows(problem, tensors, tangents, count, how, chunk=None):
-    """Return Jacobian–vector products for ``tangents(0)``, …, ``tangents(count - 1)``, lists of one tensor per source.
+    """Return Jacobian-vector products for ``tangents(0)``, …, ``tangents(count - 1)``, lists of one tensor per source.
 
     Returns:
         A list with a tensor of shape (count, *output's shape) for each output.
@@ -199,7 +199,7 @@ class _Jacobian(Recipe):
         result = rows * sum(size * dtype.size for size, dtype in pairs)
         chunk = rows_at_once(
             what="jacobian",
-            shapes=f"results of shape {_listed(problem.output_shapes)}, sources of shape {_listed(problem.source_shapes)}",
+            shapes=_shapes(problem),
             result=2 * result,  # forward mode's columns are transposed; chunks are joined
             rows=columns if mode == "forward" else max(problem.output_sizes),
             per_row=2 * problem.largest,
@@ -272,7 +272,7 @@ class _BatchJacobian(Recipe):
         result = batch * sum(rows) * sum(size * dtype.size for size, dtype in pairs)
         chunk = rows_at_once(
             what="batch_jacobian",
-            shapes=f"results of shape {_listed(problem.output_shapes)}, sources of shape {_listed(problem.source_shapes)}",
+            shapes=_shapes(problem),
             result=2 * result,  # the rows, and the examples' blocks that they are rearranged into
             rows=sum(columns) if mode == "forward" else max(rows),
             per_row=2 * problem.largest,
@@ -350,7 +350,7 @@ class _BatchJacobian(Recipe):
                 expected += tf.reduce_sum(terms, axis=1)
                 scale += tf.reduce_max(tf.reduce_sum(tf.abs(terms), axis=1), axis=1)
             error = tf.reduce_max(tf.abs(tf.reshape(product, expected.shape) - expected), axis=1)
-            # Where everything cancels, as in sin² + cos², blocks and product are both rounding error of about this size.
+            # Where everything cancels, as in sin² + cos², block and product are rounding error of about this size.
             size = tf.maximum(tf.cast(tf.reduce_max(tf.abs(sources[index])), tf.float64), 1)
             scale = tf.cast(scale, tf.float64) + 100 * epsilon**0.5 * largest / size
             worst = tf.maximum(worst, tf.cast(error, tf.float64) / tf.maximum(scale, np.finfo(np.float64).tiny))
@@ -373,8 +373,8 @@ class _BatchJacobian(Recipe):
                 f"{problem.name}: example {first} depends on other examples, or they on it, as do {coupled.size} of "
                 f"{coupling.shape[0]}: its share of a product over the whole batch differs from its own Jacobian's by "
                 f"{coupling[first]:.2g} of that product's size, and rounding explains {tolerance:.1g}. Look for batch "
-                "normalisation in training mode, or a mean or attention over the batch axis; use jacobian for the whole "
-                "Jacobian, or check_independence=False for its sum over a batch axis"
+                "normalisation in training mode, or a mean or attention over the batch axis; use jacobian for all of it"
+                ", or check_independence=False for its sum over a batch axis"
             )
         return _by_output(problem, outputs)
 
@@ -400,5 +400,6 @@ def _by_output(problem, flat):
     return problem.structured_outputs([problem.structured(flat[start : start + count]) for start in starts])
 
 
-def _listed(shapes):
-    return ", ".join(map(str, shapes))
+def _shapes(problem):
+    outputs, sources = (", ".join(map(str, shapes)) for shapes in (problem.output_shapes, problem.source_shapes))
+    return f"results of shape {outputs} by sources of shape {sources}"

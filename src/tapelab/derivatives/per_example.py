@@ -60,8 +60,8 @@ class _PerExample(Recipe):
             )
         if problem.output_shapes not in ([()], [batch]):
             raise ValueError(
-                f"{problem.name}: the function's result has shape {', '.join(map(str, problem.output_shapes))}; expected "
-                f"one loss, of shape () or {batch}"
+                f"{problem.name}: the result has shape {', '.join(map(str, problem.output_shapes))}; expected one "
+                f" loss, of shape () or {batch}"
             )
         pairs = zip(problem.source_sizes, problem.source_dtypes, strict=True)
         return rows_at_once(

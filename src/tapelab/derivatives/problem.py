@@ -1,4 +1,4 @@
-"""One function with one signature of arguments: what is differentiated with respect to what, and what is known of it."""
+"""One function with one signature of arguments: what to differentiate, by what, and what is known of it."""
 
 import math
 
@@ -6,6 +6,20 @@ from tapelab.derivatives.errors import UnconnectedSourceError
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.structures import flatten, names, unflatten
 from tapelab.runtime import tf
+
+# Operations that start so draw from a generator's state, change a variable, or call Python.
+_UNREPEATABLE = (
+    "Assign",
+    "EagerPyFunc",
+    "Multinomial",
+    "ParameterizedTruncatedNormal",
+    "PyFunc",
+    "Random",
+    "Rng",
+    "StatefulStandardNormal",
+    "StatefulUniform",
+    "TruncatedNormal",
+)
 
 
 class Sources:
@@ -88,7 +102,7 @@ class Problem:
         output_names, output_shapes, output_dtypes: the same for what the function returns.
         connected: bool for each output and source: whether the output depends on the source.
         traceable: whether the function can be traced into a graph.
-        random: whether it draws random numbers or changes variables, so that two evaluations may differ.
+        operations: the set of the names of the operations that it consists of, empty if it cannot be traced.
         largest: bytes of the largest tensor on the way to the result and back, as far as that is known.
     """
 
@@ -120,7 +134,7 @@ class Problem:
         self.data_start = 0 if sources.variables is not None else len(own)
         self.data_shapes = [tuple(tensor.shape) for tensor in tensors[self.data_start :]]
         self.traceable = True
-        self.random = False
+        self.operations = set()
         self.largest = max(
             math.prod(shape) * dtype.size for shape, dtype in zip(self.source_shapes, self.source_dtypes, strict=True)
         )
@@ -132,6 +146,11 @@ class Problem:
     @property
     def output_sizes(self):
         return [math.prod(shape) for shape in self.output_shapes]
+
+    @property
+    def repeatable(self):
+        """Whether two evaluations agree: no random numbers are drawn, no variables changed, no Python called."""
+        return not any(operation.startswith(_UNREPEATABLE) for operation in self.operations)
 
     @property
     def source_specs(self):
@@ -215,7 +234,9 @@ class Problem:
             return ValueError(f"{self.name}: the shapes of what the function returns are not known in a graph")
         outputs = [output for operation in graph.get_operations() for output in operation.outputs]
         self.largest = max(map(_bytes, outputs), default=0)
-        self.random = any(_draws_or_changes(operation) for operation in graph.get_operations())
+        definition = graph.as_graph_def()
+        nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+        self.operations = {node.op for node in nodes}
         return None
 
     def _observe(self, tensors):
@@ -239,16 +260,10 @@ class Problem:
         missing = [name for name, found in zip(self.source_names, reached, strict=True) if not found]
         if missing:
             raise UnconnectedSourceError(
-                f"{self.name}: the function's result does not depend on {', '.join(missing)}. Either it is not used, or "
-                "the way to it leaves what a tape records (NumPy, an integer dtype, tf.stop_gradient, a variable that "
-                'was assigned). Leave the source out, or pass unconnected="zero" to get zeros for it'
+                f"{self.name}: the function's result does not depend on {', '.join(missing)}. Either it is not used, "
+                "or the way to it leaves what a tape records (NumPy, an integer dtype, tf.stop_gradient, an assigned "
+                'variable). Leave the source out, or pass unconnected="zero" to get zeros for it'
             )
-
-
-def _draws_or_changes(operation):
-    definition = operation.op_def
-    reads = ("ReadVariableOp", "ResourceGather", "Placeholder", "VarHandleOp", "StatefulPartitionedCall")
-    return definition is not None and definition.is_stateful and operation.type not in reads
 
 
 def _bytes(tensor):

@@ -1,4 +1,4 @@
-"""Second derivatives of a scalar: Hessian–vector products, and whole Hessians by symmetric blocks."""
+"""Second derivatives of a scalar: Hessian-vector products, and whole Hessians by symmetric blocks."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ from tapelab.runtime import tf
 
 
 def hvp(f, *, wrt=None, argnums=0, packed=False, compile="auto", unconnected="error", check_finite=False):
-    """Return a function that computes a Hessian–vector product, for about the price of two gradients.
+    """Return a function that computes a Hessian-vector product, for about the price of two gradients.
 
     Args:
         f: returns one scalar.
@@ -78,6 +78,15 @@ def _gradient_under(outer, problem, tensors):
     return sources, [None if gradient is None else tf.reshape(gradient, [-1]) for gradient in gradients]
 
 
+def _require_second_order(problem):
+    """Raise where TensorFlow would silently return zeros."""
+    if "EagerPyFunc" in problem.operations:
+        raise ValueError(
+            f"{problem.name}: the function calls tf.py_function, whose gradient TensorFlow does not differentiate: the "
+            "second derivative would be zero. Call the Python function directly, without tf.py_function"
+        )
+
+
 class _HVP(Recipe):
     name = "hvp"
     vector = "tangents"
@@ -87,6 +96,7 @@ class _HVP(Recipe):
 
     def plan(self, problem):
         require_scalar(problem)
+        _require_second_order(problem)
         if self.packed:
             require_one_dtype(problem.source_dtypes)
 
@@ -123,6 +133,7 @@ class _Hessian(Recipe):
 
     def plan(self, problem):
         require_scalar(problem)
+        _require_second_order(problem)
         if self.packed:
             require_one_dtype(problem.source_dtypes)
         sizes = problem.source_sizes
@@ -140,7 +151,8 @@ class _Hessian(Recipe):
 
     def prefers_xla(self, problem, plan):
         # XLA wins where the cost is in starting operations; at larger sizes its matrix products are the slower ones.
-        return sum(problem.source_sizes) <= 1000
+        # A while loop is beyond it in reverse mode, and finding that out takes seconds.
+        return sum(problem.source_sizes) <= 1000 and not problem.operations & {"While", "StatelessWhile"}
 
     def ways(self, problem, chunk):
         return [

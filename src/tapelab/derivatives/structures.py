@@ -4,9 +4,9 @@
 them, which is what the compiled functions are looked up by: one pass over the arguments for each call.
 """
 
-import numpy as np
-
 from tapelab.runtime import tf
+
+import numpy as np
 
 LEAF = "leaf"
 _CONTAINERS = (list, tuple)

@@ -5,6 +5,7 @@ the function, let the recipe check and plan, then try the ways to compile it fro
 works, and keep the first that runs.
 """
 
+import contextlib
 import types
 import warnings
 from collections.abc import Callable
@@ -176,23 +177,10 @@ class Transform:
             return way.compute, way.compute(tensors)
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
 
-        def build():
+        with _quiet(xla):
             compiled = tf.function(lambda *tensors: way.compute(tensors), autograph=False, jit_compile=xla)
             run = direct_call(compiled.get_concrete_function(*specs))
             return run, run(tensors)
-
-        if not xla:
-            return build()
-        # XLA's compiler writes a log to stderr, about its own start and about what it does not support.
-        failure = None
-        with quiet_stderr():
-            try:
-                built = build()
-            except Exception as error:
-                failure = error
-        if failure is not None:
-            raise failure
-        return built
 
     def _warn(self, way, xla, error):
         if (way.label, xla) in self._warned:
@@ -280,9 +268,9 @@ def _require_finite(result, name):
         bad = int(tf.math.count_nonzero(~tf.math.is_finite(leaf)))
         if bad:
             raise NotFiniteError(
-                f"{name}: {bad} of {tf.size(leaf)} elements of {label}, shape {tuple(leaf.shape)}, are NaN or infinite. "
-                "Look for a division by zero, log or sqrt at 0, or an overflow; tf.debugging.enable_check_numerics() "
-                "names the operation"
+                f"{name}: {bad} of {tf.size(leaf)} elements of {label}, shape {tuple(leaf.shape)}, are NaN or "
+                "infinite. Look for a division by zero, log or sqrt at 0, or an overflow: "
+                "tf.debugging.enable_check_numerics() names the operation"
             )
 
 
@@ -292,10 +280,32 @@ def _tensor(leaf, name):
     return tf.convert_to_tensor(leaf.value if isinstance(leaf, tf.keras.Variable) else leaf)
 
 
+@contextlib.contextmanager
+def _quiet(xla):
+    """Hold back what TensorFlow logs about operations that a way does not support: the caller is told in one line."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("CRITICAL")
+    failure = None
+    try:
+        # XLA's compiler writes to stderr itself, which quiet_stderr would show if it saw the exception.
+        with quiet_stderr() if xla else contextlib.nullcontext():
+            try:
+                yield
+            except Exception as error:
+                failure = error
+    finally:
+        logger.setLevel(level)
+    if failure is not None:
+        raise failure
+
+
 def _name(f):
     return getattr(f, "__name__", None) or getattr(f, "name", None) or type(f).__name__
 
 
 def _first_line(error):
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:200] if text else 'no message'}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    # AutoGraph's messages start with "in user code:" and end with what happened.
+    line = lines[-1] if lines[0].endswith(":") else lines[0]
+    return f"{type(error).__name__}: {line[:200]}"
