@@ -11,7 +11,7 @@ ARGS ?=
 GPU ?=
 
 here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-targets := run test lab sync lock clean help
+targets := run test lab sync bench lock clean help
 
 .DEFAULT_GOAL := help
 .PHONY: $(targets)
@@ -49,6 +49,9 @@ lab: .venv/state  ## open JupyterLab at the start page (loopback only, with a to
 sync: .venv/state  ## regenerate notebooks and generated text from the sources, execute, store the outputs
 	@$(python) -m tapelab sync $(workers) $(ARGS)
 
+bench: build/bench-venv/state  ## time derivatives beside JAX and PyTorch, in an environment of its own (ARGS="--only hvp")
+	@build/bench-venv/bin/python ci/bench/run.py $(ARGS)
+
 lock: .venv/state  ## compile requirements.txt from pyproject.toml (ARGS=--upgrade for newer versions)
 	@bash ci/lock.sh $(ARGS)
 
@@ -57,5 +60,11 @@ clean:  ## delete the environment and everything built
 
 .venv/state: requirements.txt pyproject.toml ci/setup.sh
 	@bash ci/setup.sh "$(PYTHON)" "$(state)" $(if $(GPU),gpu)
+
+build/bench-venv/state: ci/bench/requirements.txt
+	@echo "Setting up build/bench-venv (once; some 2 GB)"
+	@"$(PYTHON)" -m venv --clear build/bench-venv
+	@build/bench-venv/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 endif

@@ -340,19 +340,20 @@ class _BatchJacobian(Recipe):
         generator = np.random.default_rng(0)
         cotangents = [tf.constant(generator.standard_normal(output.shape), output.dtype) for output in outputs]
         products = dense_gradient(tape, outputs, sources, cotangents)
+        sizes = _per_example(problem.output_sizes, batch)
         epsilon = _epsilon(problem)
         largest = tf.add_n([tf.cast(tf.reduce_max(tf.abs(output)), tf.float64) for output in outputs])
         worst = tf.zeros([batch], tf.float64)
         for index, product in enumerate(products):
             expected, scale = 0.0, 0.0
-            for row, cotangent in zip(jacobians, cotangents, strict=True):
-                terms = row[index] * tf.cast(tf.reshape(cotangent, [batch, -1, 1]), product.dtype)
+            for row, cotangent, size in zip(jacobians, cotangents, sizes, strict=True):
+                terms = row[index] * tf.cast(tf.reshape(cotangent, [batch, size, 1]), product.dtype)
                 expected += tf.reduce_sum(terms, axis=1)
                 scale += tf.reduce_max(tf.reduce_sum(tf.abs(terms), axis=1), axis=1)
             error = tf.reduce_max(tf.abs(tf.reshape(product, expected.shape) - expected), axis=1)
             # Where everything cancels, as in sin² + cos², block and product are rounding error of about this size.
-            size = tf.maximum(tf.cast(tf.reduce_max(tf.abs(sources[index])), tf.float64), 1)
-            scale = tf.cast(scale, tf.float64) + 100 * epsilon**0.5 * largest / size
+            typical = tf.maximum(tf.cast(tf.reduce_max(tf.abs(sources[index])), tf.float64), 1)
+            scale = tf.cast(scale, tf.float64) + 100 * epsilon**0.5 * largest / typical
             worst = tf.maximum(worst, tf.cast(error, tf.float64) / tf.maximum(scale, np.finfo(np.float64).tiny))
         return worst
 
