@@ -67,7 +67,7 @@ def minus_the_mean(x):
 
 
 def the_last_two_meet(x):
-    return tf.concat([x[:-2], x[-2:-1] * (1 + 1e-3 * x[-1:]), x[-1:]], axis=0)
+    return tf.concat([x[:-2], x[-2:-1] * (1 + 3e-2 * x[-1:]), x[-1:]], axis=0)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
@@ -123,6 +123,17 @@ def test_batch_jacobian_errors():
         tf.function(lambda x: batch_jacobian(lambda x: x**2)(x))(tf.constant(X[:1, :1]))
     with pytest.raises(ValueError, match="random numbers"):
         batch_jacobian(lambda x: x * tf.random.uniform([1, 5], dtype=x.dtype), mode="forward")(X)
+
+
+def test_a_function_of_the_batch_size_is_not_taken_for_a_coupled_one():
+    blocks = batch_jacobian(lambda x: x**2 / tf.cast(tf.shape(x)[0], x.dtype))(X)
+    np.testing.assert_allclose(blocks, np.eye(5) * 2 * X[:, None] / 7, atol=1e-12)
+
+
+def test_an_argument_with_a_batch_axis_goes_with_its_example():
+    weights = GENERATOR.standard_normal((7, 5))
+    blocks = batch_jacobian(lambda x, w: (x * w) ** 2)(X, weights)
+    np.testing.assert_allclose(blocks, np.eye(5) * (2 * X * weights**2)[:, None], atol=1e-12)
 
 
 # Per-example gradients.

@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,10 +17,10 @@ import numpy as np
 import works
 
 
-def resident(key):
-    """Read VmRSS or VmHWM of this process, in bytes."""
-    text = Path("/proc/self/status").read_text()
-    return int(text.split(f"{key}:")[1].split()[0]) * 1024
+def resident():
+    """Read the resident memory of this process, in bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def make(framework, work):
@@ -33,7 +34,8 @@ def prepare(framework, work, folder):
             continue
         try:
             result = run()
-            framework.wait(result)
+            if result is not None:
+                framework.wait(result)
         except Exception as error:  # a recipe that this machine cannot run is left out, and said to be
             answers[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
             continue
@@ -48,7 +50,9 @@ def measure(framework, run, seconds):
     best, end = float("inf"), time.perf_counter() + seconds
     while True:
         start = time.perf_counter()
-        framework.wait(run()) if run.__name__ != "floor" else run()
+        result = run()
+        if result is not None:  # the memory-write floor has none
+            framework.wait(result)
         now = time.perf_counter()
         best = min(best, now - start)
         if now > end:
@@ -59,10 +63,18 @@ def peak(framework, work):
     name = {"with_tensorflow": "tapelab", "with_jax": "jax", "with_torch": "torch"}[framework.__name__]
     run = make(framework, work)[name]
     framework.wait(run())
-    before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
+    seen, done = [resident()], threading.Event()
+
+    def watch():  # the kernel's own high-water mark cannot be reset everywhere
+        while not done.wait(0.001):
+            seen.append(resident())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     framework.wait(run())
-    return resident("VmHWM") - before
+    done.set()
+    watcher.join()
+    return max(seen) - seen[0]
 
 
 def main():

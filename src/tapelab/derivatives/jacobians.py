@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tapelab.derivatives.errors import CoupledExamplesError
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.memory import rows_at_once
+from tapelab.derivatives.problem import LOOPS
 from tapelab.derivatives.rows import EAGER, LOOP, VECTORIZED, map_rows
 from tapelab.derivatives.transform import Recipe, Way, check_chunks, transform
 from tapelab.runtime import tf
@@ -95,9 +96,10 @@ def batch_jacobian(
 
 
 class Plan(NamedTuple):
-    """How a Jacobian is computed: the mode, and how many rows at once."""
+    """How a Jacobian is computed: the mode, how many passes it takes, and how many are made at once."""
 
     mode: str
+    passes: int
     chunk: int
 
 
@@ -197,20 +199,23 @@ class _Jacobian(Recipe):
         mode = _choose_mode(problem, self.mode, columns, rows)
         pairs = zip(problem.source_sizes, problem.source_dtypes, strict=True)
         result = rows * sum(size * dtype.size for size, dtype in pairs)
+        passes = columns if mode == "forward" else max(problem.output_sizes)
         chunk = rows_at_once(
             what="jacobian",
             shapes=_shapes(problem),
             result=2 * result,  # forward mode's columns are transposed; chunks are joined
-            rows=columns if mode == "forward" else max(problem.output_sizes),
+            rows=passes,
             per_row=2 * problem.largest,
             advice="jvp or vjp, which never build the matrix, or fewer sources",
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
         )
-        return Plan(mode, chunk)
+        return Plan(mode, passes, chunk)
 
     def prefers_xla(self, problem, plan):
-        return False
+        # As for the Hessian: XLA saves the start of each operation, which counts while they are small.
+        elements = sum(problem.source_sizes) * sum(problem.output_sizes)
+        return elements <= 1_000_000 and not problem.operations & LOOPS
 
     def ways(self, problem, plan):
         return _ways(self, problem, plan)
@@ -270,28 +275,46 @@ class _BatchJacobian(Recipe):
         mode = _choose_mode(problem, self.mode, sum(columns), sum(rows))
         pairs = zip(columns, problem.source_dtypes, strict=True)
         result = batch * sum(rows) * sum(size * dtype.size for size, dtype in pairs)
+        passes = sum(columns) if mode == "forward" else max(rows)
         chunk = rows_at_once(
             what="batch_jacobian",
             shapes=_shapes(problem),
             result=2 * result,  # the rows, and the examples' blocks that they are rearranged into
-            rows=sum(columns) if mode == "forward" else max(rows),
+            rows=passes,
             per_row=2 * problem.largest,
             advice="jvp or vjp, which never build the matrices, or a smaller batch",
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
         )
-        return Plan(mode, chunk)
+        return Plan(mode, passes, chunk)
 
     def prefers_xla(self, problem, plan):
-        return True
+        return not problem.operations & LOOPS
 
     def ways(self, problem, plan):
-        return _ways(self, problem, plan)
+        ways = _ways(self, problem, plan)
+        batch = problem.source_shapes[0][0]
+        shared = all(shape[:1] != (batch,) for shape in problem.data_shapes)
+        if self.check_independence and plan.mode == "reverse" and shared and problem.repeatable and self._whole(plan):
+            # The check over the whole batch finds out if the function is another one on a batch of one.
+            examples = partial(self._finish, problem, self._examples)
+            ways.insert(0, Way("reverse mode, vectorised examples", examples, shortcut=True))
+        return ways
+
+    def _whole(self, plan):
+        return not self.chunk_size and plan.chunk == plan.passes
+
+    def accepts(self, problem, outputs):
+        return not _coupled(problem, outputs[-1]).size
 
     def compute(self, problem, plan, how, tensors):
+        method = self._forward if plan.mode == "forward" else self._reverse
+        return self._finish(problem, partial(method, chunk=plan.chunk, how=how), tensors)
+
+    def _finish(self, problem, method, tensors):
+        """Compute (batch, result's elements, source's elements) for each result and source; shape and check them."""
         batch = problem.source_shapes[0][0]
-        compute = self._forward if plan.mode == "forward" else self._reverse
-        jacobians = compute(problem, batch, plan.chunk, how, tensors)
+        jacobians = method(problem, batch, tensors)
         flat = [
             tf.reshape(jacobian, [*shape, *source[1:]])
             for shape, row in zip(problem.output_shapes, jacobians, strict=True)
@@ -299,7 +322,25 @@ class _BatchJacobian(Recipe):
         ]
         return [*flat, self._coupling(problem, batch, jacobians, tensors)] if self.check_independence else flat
 
-    def _reverse(self, problem, batch, chunk, how, tensors):
+    def _examples(self, problem, batch, tensors):
+        """Map over examples, and within each over its rows: the axes come out in their order, and stay small."""
+        specs = [tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in problem.source_specs]
+        shapes = [(1, *shape[1:]) for shape in problem.output_shapes]
+        sizes = _per_example(problem.output_sizes, batch)
+
+        def example(index):
+            own = [tf.gather(tensor, [index]) for tensor in tensors[: problem.data_start]]
+            tape, sources, outputs = recorded(problem, [*own, *tensors[problem.data_start :]], persistent=True)
+            if [tuple(output.shape) for output in outputs] != shapes:
+                raise ValueError("on a batch of one, the function returns other shapes than a batch of one")
+            rows = [reverse_rows(tape, output, sources, specs, VECTORIZED) for output in outputs]
+            return [tf.reshape(part, [part.shape[0], -1]) for row in rows for part in row]
+
+        rows = [(rows, columns) for rows in sizes for columns in _per_example(problem.source_sizes, batch)]
+        flat = iter(map_rows(example, [tf.TensorSpec(shape) for shape in rows], batch, VECTORIZED))
+        return [[next(flat) for _ in specs] for _ in shapes]
+
+    def _reverse(self, problem, batch, tensors, *, chunk, how):
         tape, sources, outputs = recorded(problem, tensors, persistent=True)
         jacobians = []
         for output, rows in zip(outputs, _per_example(problem.output_sizes, batch), strict=True):
@@ -312,7 +353,7 @@ class _BatchJacobian(Recipe):
             jacobians.append([_examples_first(part, rows, batch) for part in stacked])
         return jacobians
 
-    def _forward(self, problem, batch, chunk, how, tensors):
+    def _forward(self, problem, batch, tensors, *, chunk, how):
         columns = _per_example(problem.source_sizes, batch)
         offsets = _offsets(columns)
         shapes = [shape[1:] for shape in problem.source_shapes]
@@ -333,8 +374,8 @@ class _BatchJacobian(Recipe):
     def _coupling(self, problem, batch, jacobians, tensors):
         """For each example, how far its share of a product over the whole batch is from its own block's product.
 
-        The difference is relative to the product of the magnitudes, so that it is rounding error, and small, where
-        examples are independent, even if the product itself cancels.
+        The difference is relative to the product of the norms, so that it is rounding error, and small, where examples
+        are independent, even if the product itself cancels.
         """
         tape, sources, outputs = recorded(problem, tensors)
         generator = np.random.default_rng(0)
@@ -347,9 +388,11 @@ class _BatchJacobian(Recipe):
         for index, product in enumerate(products):
             expected, scale = 0.0, 0.0
             for row, cotangent, size in zip(jacobians, cotangents, sizes, strict=True):
-                terms = row[index] * tf.cast(tf.reshape(cotangent, [batch, size, 1]), product.dtype)
-                expected += tf.reduce_sum(terms, axis=1)
-                scale += tf.reduce_max(tf.reduce_sum(tf.abs(terms), axis=1), axis=1)
+                u = tf.cast(tf.reshape(cotangent, [batch, size, 1]), product.dtype)
+                expected += tf.reduce_sum(row[index] * u, axis=1)
+                # By columns first, like the product: XLA then reads the Jacobian once for both.
+                squares = tf.reduce_sum(tf.reduce_sum(row[index] ** 2, axis=1), axis=1)
+                scale += tf.sqrt(squares * tf.reduce_sum(u**2, axis=[1, 2]))
             error = tf.reduce_max(tf.abs(tf.reshape(product, expected.shape) - expected), axis=1)
             # Where everything cancels, as in sin² + cos², block and product are rounding error of about this size.
             typical = tf.maximum(tf.cast(tf.reduce_max(tf.abs(sources[index])), tf.float64), 1)
@@ -366,9 +409,9 @@ class _BatchJacobian(Recipe):
                 f"{problem.name}: the check for independence reads values, which a tf.function does not have. Call it "
                 "outside once, then use check_independence=False inside"
             )
-        tolerance = _epsilon(problem) ** 0.5
-        coupled = np.flatnonzero(coupling.numpy() > tolerance)
+        coupled = _coupled(problem, coupling)
         if coupled.size:
+            tolerance = _epsilon(problem) ** 0.5
             first = coupled[0]
             raise CoupledExamplesError(
                 f"{problem.name}: example {first} depends on other examples, or they on it, as do {coupled.size} of "
@@ -378,6 +421,11 @@ class _BatchJacobian(Recipe):
                 ", or check_independence=False for its sum over a batch axis"
             )
         return _by_output(problem, outputs)
+
+
+def _coupled(problem, coupling):
+    """The numbers of the examples whose coupling rounding does not explain."""
+    return np.flatnonzero(coupling.numpy() > _epsilon(problem) ** 0.5)
 
 
 def _epsilon(problem):

@@ -7,6 +7,8 @@ from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.structures import flatten, names, unflatten
 from tapelab.runtime import tf
 
+# What XLA does not handle in reverse mode, and takes seconds to find out.
+LOOPS = {"While", "StatelessWhile"}
 # Operations that start so draw from a generator's state, change a variable, or call Python.
 _UNREPEATABLE = (
     "Assign",

@@ -6,6 +6,7 @@ from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians import reverse_rows
 from tapelab.derivatives.memory import rows_at_once
 from tapelab.derivatives.packing import require_one_dtype, split
+from tapelab.derivatives.problem import LOOPS
 from tapelab.derivatives.rows import EAGER, LOOP, VECTORIZED
 from tapelab.derivatives.structures import LEAF
 from tapelab.derivatives.transform import Recipe, Way, check_chunks, require_scalar, transform
@@ -151,8 +152,7 @@ class _Hessian(Recipe):
 
     def prefers_xla(self, problem, plan):
         # XLA wins where the cost is in starting operations; at larger sizes its matrix products are the slower ones.
-        # A while loop is beyond it in reverse mode, and finding that out takes seconds.
-        return sum(problem.source_sizes) <= 1000 and not problem.operations & {"While", "StatelessWhile"}
+        return sum(problem.source_sizes) <= 1000 and not problem.operations & LOOPS
 
     def ways(self, problem, chunk):
         return [

@@ -30,11 +30,13 @@ class Way(NamedTuple):
         label: for messages.
         compute: takes the flat list of tensors, returns a flat list of tensors.
         eager: whether it runs outside any graph, and so handles every operation.
+        shortcut: whether it is tried under XLA before the others, and given up without a warning.
     """
 
     label: str
     compute: Callable
     eager: bool = False
+    shortcut: bool = False
 
 
 class Recipe:
@@ -58,6 +60,10 @@ class Recipe:
     def ways(self, problem, plan):
         """Return the list of each `Way`, the fastest first and one that is eager last."""
         raise NotImplementedError
+
+    def accepts(self, problem, outputs):
+        """Whether what a shortcut computed the first time is right."""
+        return True
 
     def vector_like(self, problem):
         """Return what the leading argument has to match: a description, shapes, dtypes, and what they belong to."""
@@ -144,12 +150,14 @@ class Transform:
             return [(eager, None)]
         if self._compile == "xla":
             return [(way, True) for way in graph]
-        plain = [(way, False) for way in graph]
+        plain = [(way, False) for way in graph if not way.shortcut]
         if self._compile == "graph" or not tf.executing_eagerly():
             return plain  # inside a graph, XLA's verdict would come too late: with the first run
         if not problem.traceable:
             return [(eager, None)]
-        return [*([(graph[0], True)] if self._recipe.prefers_xla(problem, plan) else []), *plain, (eager, None)]
+        # Of the ways that map rows, only the vectorised one gains from XLA; it comes first among the plain ones.
+        first = [way for way in graph if way.shortcut] + [plain[0][0]]
+        return [*[(way, True) for way in first if self._recipe.prefers_xla(problem, plan)], *plain, (eager, None)]
 
     def _first_that_works(self, problem, plan, tensors):
         ways = self._ways(problem, plan)
@@ -160,7 +168,9 @@ class Transform:
             except (MemoryError, tf.errors.ResourceExhaustedError):
                 raise
             except Exception as error:  # TensorFlow has no one type for "this operation cannot do that"
-                first_error = first_error or error
+                first_error = first_error or (None if way.shortcut else error)
+                continue
+            if way.shortcut and not self._recipe.accepts(problem, outputs):
                 continue
             if first_error is not None or (self._compile == "auto" and not problem.traceable):
                 self._warn(way, xla, first_error)
