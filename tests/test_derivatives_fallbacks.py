@@ -123,7 +123,6 @@ def test_python_function():
             transform(X)
 
 
-@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 def test_functions_that_change_or_draw_are_evaluated_once():
     counter = tf.Variable(0.0)
 
@@ -131,14 +130,21 @@ def test_functions_that_change_or_draw_are_evaluated_once():
         counter.assign_add(1.0)
         return tf.concat([x, x**2], 1) * tf.random.uniform([], dtype=x.dtype)
 
-    compiled = jacobian(f, compile="graph")
-    compiled(X)
-    counter.assign(0.0)
-    rows = tf.reshape(compiled(X), [2, 6, 6])
-    assert float(counter) == 1.0
-    # One random factor for all rows.
-    factors = np.diag(np.reshape(rows[:, :3], [6, 6]))
-    np.testing.assert_allclose(factors, factors[0])
+    for mode in ("forward", "reverse"):
+        compiled = jacobian(f, mode=mode, compile="graph")
+        compiled(X)
+        counter.assign(0.0)
+        rows = tf.reshape(compiled(X), [2, 6, 6])
+        assert float(counter) == 1.0
+        # One random factor for all rows.
+        factors = np.diag(np.reshape(rows[:, :3], [6, 6]))
+        np.testing.assert_allclose(factors, factors[0])
+
+
+def test_a_batch_of_one_does_not_draw_for_each_example():
+    """The way that maps over examples would draw a factor for each; the function draws one for all."""
+    blocks = batch_jacobian(lambda x: x * tf.random.uniform([], dtype=x.dtype))(X)
+    assert len(np.unique(np.round(blocks, 12))) == 2  # zero and the factor
 
 
 def test_unbuilt_model():

@@ -78,6 +78,31 @@ def dense_gradient(tape, target, sources, cotangents=None):
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
+def linearized(problem, tensors, *, persistent=False):
+    """Evaluate the function, and return what `recorded` does and a function from tangents to products with them.
+
+    u -> Jᵀu is linear in u, so its derivative is the same for every u, and transposed it is v -> Jv. In a graph nothing
+    remains of the products with u but that transpose: what runs is forward mode. `tf.autodiff.ForwardAccumulator` would
+    do it directly, but it evaluates the function anew for every tangent, and after some dozens of traces in one session
+    it forgets shapes, which `tf.vectorized_map` needs.
+
+    Args:
+        persistent: whether the tape and the function are used more than once.
+    """
+    with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as outer:
+        tape, sources, outputs = recording = recorded(problem, tensors, persistent=persistent)
+        cotangents = [tf.zeros_like(output) for output in outputs]
+        outer.watch(cotangents)
+        products = tape.gradient(outputs, sources, output_gradients=cotangents)
+        products = [None if product is None else tf.convert_to_tensor(product) for product in products]
+
+    def push(tangents):
+        pairs = [(product, v) for product, v in zip(products, tangents, strict=True) if product is not None]
+        return dense_gradient(outer, [product for product, _ in pairs], cotangents, [v for _, v in pairs])
+
+    return recording, push
+
+
 class _ValueAndGradient(Recipe):
     name = "value_and_gradient"
 
@@ -118,29 +143,12 @@ class _JVP(Recipe):
     vector = "tangents"
 
     def ways(self, problem, plan):
-        twice = partial(self._reverse_twice, problem)
-        return [
-            Way("forward accumulator", partial(self._forward, problem)),
-            Way("reverse mode twice", twice),
-            Way("reverse mode twice", twice, eager=True),
-        ]
+        compute = partial(self._compute, problem)
+        return [Way("one forward pass", compute), Way("one forward pass", compute, eager=True)]
 
-    def _forward(self, problem, tensors):
-        sources = problem.sources(tensors)
-        with tf.autodiff.ForwardAccumulator(sources, problem.vector(tensors)) as accumulator:
-            outputs = problem.evaluate(tensors)
-        return [*outputs, *accumulator.jvp(outputs, unconnected_gradients="zero")]
-
-    def _reverse_twice(self, problem, tensors):
-        # u -> Jᵀu is linear, and its own transpose is v -> Jv; the value of u does not matter.
-        with tf.GradientTape(watch_accessed_variables=False) as outer:
-            tape, sources, outputs = recorded(problem, tensors)
-            cotangents = [tf.zeros_like(output) for output in outputs]
-            outer.watch(cotangents)
-            products = tape.gradient(outputs, sources, output_gradients=cotangents)
-            pairs = [(p, v) for p, v in zip(products, problem.vector(tensors), strict=True) if p is not None]
-            products, vector = [tf.convert_to_tensor(p) for p, _ in pairs], [v for _, v in pairs]
-        return [*outputs, *dense_gradient(outer, products, cotangents, vector)]
+    def _compute(self, problem, tensors):
+        (_, _, outputs), push = linearized(problem, tensors)
+        return [*outputs, *push(problem.vector(tensors))]
 
     def result(self, problem, plan, outputs):
         count = len(problem.output_names)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tapelab.derivatives.errors import CoupledExamplesError
-from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
 from tapelab.derivatives.memory import rows_at_once
 from tapelab.derivatives.problem import LOOPS
 from tapelab.derivatives.rows import EAGER, LOOP, VECTORIZED, map_rows
@@ -45,7 +45,7 @@ def jacobian(
 
     Raises:
         MemoryLimitError: when called, if the result would not fit; says how many bytes and what to use instead.
-        ValueError, TypeError: when called, as `value_and_gradient`; also for forward mode of a random function.
+        ValueError, TypeError: when called, as `value_and_gradient`.
     """
     _check_mode(mode)
     check_chunks(chunk_size, memory_limit)
@@ -108,31 +108,16 @@ def _check_mode(mode):
         raise ValueError(f"mode is {mode!r}; expected one of {', '.join(map(repr, _MODES))}")
 
 
-def _choose_mode(problem, mode, columns, rows):
-    """Return "forward" or "reverse". Forward mode evaluates the function anew for each column."""
-    if mode == "forward" and not problem.repeatable:
-        raise ValueError(
-            f"{problem.name}: the function draws random numbers, changes variables or calls Python, and forward mode "
-            'evaluates it for each column anew. Use mode="reverse", or draw outside and pass the numbers as an argument'
-        )
+def _choose_mode(mode, columns, rows):
     if mode == "auto":
-        return "forward" if columns < rows and problem.repeatable else "reverse"
+        return "forward" if columns < rows else "reverse"
     return mode
 
 
 def _ways(recipe, problem, plan):
-    """The ways to map rows; a forward mode that was chosen, not asked for, may give way to reverse mode."""
-    modes = [plan.mode]
-    if recipe.mode == "auto" and plan.mode == "forward":
-        modes.append("reverse")
-    ways = [(VECTORIZED, mode) for mode in modes] + [(LOOP, modes[-1]), (EAGER, modes[-1])]
     return [
-        Way(
-            f"{mode} mode, {how} rows",
-            partial(recipe.compute, problem, plan._replace(mode=mode), how),
-            eager=how == EAGER,
-        )
-        for how, mode in ways
+        Way(f"{plan.mode} mode, {how} rows", partial(recipe.compute, problem, plan, how), eager=how == EAGER)
+        for how in (VECTORIZED, LOOP, EAGER)
     ]
 
 
@@ -158,20 +143,15 @@ def reverse_rows(tape, target, sources, specs, how, chunk=None):
 
 
 def forward_rows(problem, tensors, tangents, count, how, chunk=None):
-    """Return Jacobian-vector products for ``tangents(0)``, …, ``tangents(count - 1)``, lists of one tensor per source.
+    """Compute Jacobian-vector products for ``tangents(0)``, …, ``tangents(count - 1)``, lists of one tensor per source.
 
     Returns:
-        A list with a tensor of shape (count, *output's shape) for each output.
+        What `recorded` does, and a list with a tensor of shape (count, *output's shape) for each output.
     """
-    sources = problem.sources(tensors)
-
-    def row(index):
-        with tf.autodiff.ForwardAccumulator(sources, tangents(index)) as accumulator:
-            outputs = problem.evaluate(tensors)
-        return accumulator.jvp(outputs, unconnected_gradients="zero")
-
+    recording, push = linearized(problem, tensors, persistent=True)
     pairs = zip(problem.output_shapes, problem.output_dtypes, strict=True)
-    return map_rows(row, [tf.TensorSpec(shape, dtype) for shape, dtype in pairs], count, how, chunk)
+    specs = [tf.TensorSpec(shape, dtype) for shape, dtype in pairs]
+    return recording, map_rows(lambda index: push(tangents(index)), specs, count, how, chunk)
 
 
 def _unit_tangents(index, shapes, dtypes, offsets):
@@ -196,7 +176,7 @@ class _Jacobian(Recipe):
 
     def plan(self, problem):
         columns, rows = sum(problem.source_sizes), sum(problem.output_sizes)
-        mode = _choose_mode(problem, self.mode, columns, rows)
+        mode = _choose_mode(self.mode, columns, rows)
         pairs = zip(problem.source_sizes, problem.source_dtypes, strict=True)
         result = rows * sum(size * dtype.size for size, dtype in pairs)
         passes = columns if mode == "forward" else max(problem.output_sizes)
@@ -213,9 +193,9 @@ class _Jacobian(Recipe):
         return Plan(mode, passes, chunk)
 
     def prefers_xla(self, problem, plan):
-        # As for the Hessian: XLA saves the start of each operation, which counts while they are small.
+        # XLA saves the start of each operation, which counts while they are small; its forward mode is slower.
         elements = sum(problem.source_sizes) * sum(problem.output_sizes)
-        return elements <= 1_000_000 and not problem.operations & LOOPS
+        return plan.mode == "reverse" and elements <= 1_000_000 and not problem.operations & LOOPS
 
     def ways(self, problem, plan):
         return _ways(self, problem, plan)
@@ -239,7 +219,7 @@ class _Jacobian(Recipe):
         def tangents(index):
             return _unit_tangents(index, problem.source_shapes, dtypes, offsets)
 
-        columns = forward_rows(problem, tensors, tangents, sum(sizes), how, chunk)
+        _, columns = forward_rows(problem, tensors, tangents, sum(sizes), how, chunk)
         return [
             [
                 tf.cast(tf.transpose(part), dtype)
@@ -272,7 +252,7 @@ class _BatchJacobian(Recipe):
                 "For anything else use jacobian"
             )
         columns, rows = _per_example(problem.source_sizes, batch), _per_example(problem.output_sizes, batch)
-        mode = _choose_mode(problem, self.mode, sum(columns), sum(rows))
+        mode = _choose_mode(self.mode, sum(columns), sum(rows))
         pairs = zip(columns, problem.source_dtypes, strict=True)
         result = batch * sum(rows) * sum(size * dtype.size for size, dtype in pairs)
         passes = sum(columns) if mode == "forward" else max(rows)
@@ -314,13 +294,13 @@ class _BatchJacobian(Recipe):
     def _finish(self, problem, method, tensors):
         """Compute (batch, result's elements, source's elements) for each result and source; shape and check them."""
         batch = problem.source_shapes[0][0]
-        jacobians = method(problem, batch, tensors)
+        recording, jacobians = method(problem, batch, tensors)
         flat = [
             tf.reshape(jacobian, [*shape, *source[1:]])
             for shape, row in zip(problem.output_shapes, jacobians, strict=True)
             for source, jacobian in zip(problem.source_shapes, row, strict=True)
         ]
-        return [*flat, self._coupling(problem, batch, jacobians, tensors)] if self.check_independence else flat
+        return [*flat, self._coupling(problem, batch, jacobians, recording)] if self.check_independence else flat
 
     def _examples(self, problem, batch, tensors):
         """Map over examples, and within each over its rows: the axes come out in their order, and stay small."""
@@ -338,7 +318,7 @@ class _BatchJacobian(Recipe):
 
         rows = [(rows, columns) for rows in sizes for columns in _per_example(problem.source_sizes, batch)]
         flat = iter(map_rows(example, [tf.TensorSpec(shape) for shape in rows], batch, VECTORIZED))
-        return [[next(flat) for _ in specs] for _ in shapes]
+        return recorded(problem, tensors), [[next(flat) for _ in specs] for _ in shapes]
 
     def _reverse(self, problem, batch, tensors, *, chunk, how):
         tape, sources, outputs = recorded(problem, tensors, persistent=True)
@@ -351,7 +331,7 @@ class _BatchJacobian(Recipe):
 
             stacked = map_rows(row, problem.source_specs, rows, how, chunk)
             jacobians.append([_examples_first(part, rows, batch) for part in stacked])
-        return jacobians
+        return (tape, sources, outputs), jacobians
 
     def _forward(self, problem, batch, tensors, *, chunk, how):
         columns = _per_example(problem.source_sizes, batch)
@@ -362,8 +342,8 @@ class _BatchJacobian(Recipe):
             units = _unit_tangents(index, shapes, problem.source_dtypes, offsets)
             return [tf.broadcast_to(unit, shape) for unit, shape in zip(units, problem.source_shapes, strict=True)]
 
-        stacked = forward_rows(problem, tensors, tangents, sum(columns), how, chunk)
-        return [
+        recording, stacked = forward_rows(problem, tensors, tangents, sum(columns), how, chunk)
+        return recording, [
             [
                 tf.cast(tf.transpose(tf.reshape(part, [size, batch, rows]), [1, 2, 0]), dtype)
                 for part, size, dtype in zip(tf.split(column, columns), columns, problem.source_dtypes, strict=True)
@@ -371,13 +351,13 @@ class _BatchJacobian(Recipe):
             for column, rows in zip(stacked, _per_example(problem.output_sizes, batch), strict=True)
         ]
 
-    def _coupling(self, problem, batch, jacobians, tensors):
+    def _coupling(self, problem, batch, jacobians, recording):
         """For each example, how far its share of a product over the whole batch is from its own block's product.
 
         The difference is relative to the product of the norms, so that it is rounding error, and small, where examples
         are independent, even if the product itself cancels.
         """
-        tape, sources, outputs = recorded(problem, tensors)
+        tape, sources, outputs = recording
         generator = np.random.default_rng(0)
         cotangents = [tf.constant(generator.standard_normal(output.shape), output.dtype) for output in outputs]
         products = dense_gradient(tape, outputs, sources, cotangents)
