@@ -153,10 +153,9 @@ def run_per_example(work, loss=squared):
 
     ours = per_example_gradients(mean, wrt=variables)
     size = sum(int(tf.size(variable)) for variable in variables) * work.batch
-    target = np.empty(size, np.float32)
 
     def floor():
-        target.fill(1.0)
+        np.ones(size, np.float32)  # into new memory, as a framework's results are
 
     return {"guide": guide, "tapelab": lambda: ours(x, y), "memory write": floor}
 

@@ -2,7 +2,7 @@
 
 {"prepare": work's index, "folder": where results go}   -> {"recipes": {name: null or why not}}
 {"time": recipe, "seconds": about how long}             -> {"seconds": of one call, the least of several}
-{"memory": work's index}                                -> {"bytes": net peak of one call, after a first}
+{"memory": work's index}                                -> {"bytes": net peak of a first call}
 """
 
 import importlib
@@ -61,8 +61,10 @@ def measure(framework, run, seconds):
 
 def peak(framework, work):
     name = {"with_tensorflow": "tapelab", "with_jax": "jax", "with_torch": "torch"}[framework.__name__]
+    # Compiling something small first loads the compiler. The large call is its process's first: what a call has freed,
+    # the process may keep, and would not have to ask for again.
+    framework.wait(make(framework, works.WORKS[0])[name]())
     run = make(framework, work)[name]
-    framework.wait(run())
     seen, done = [resident()], threading.Event()
 
     def watch():  # the kernel's own high-water mark cannot be reset everywhere

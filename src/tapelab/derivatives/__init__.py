@@ -13,6 +13,7 @@ Each is compiled once for each structure, shapes and dtypes of the arguments. So
 ``argnums`` names, or the variables of ``wrt``; they may be nested, and the result has their structure.
 """
 
+from tapelab.derivatives.batch_jacobians import batch_jacobian
 from tapelab.derivatives.errors import (
     CoupledExamplesError,
     FallbackWarning,
@@ -21,7 +22,7 @@ from tapelab.derivatives.errors import (
     UnconnectedSourceError,
 )
 from tapelab.derivatives.first_order import jvp, value_and_gradient, vjp
-from tapelab.derivatives.jacobians import batch_jacobian, jacobian
+from tapelab.derivatives.jacobians import jacobian
 from tapelab.derivatives.memory import set_memory_limit
 from tapelab.derivatives.packing import pack, unpack
 from tapelab.derivatives.per_example import per_example_gradients

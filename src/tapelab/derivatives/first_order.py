@@ -1,8 +1,6 @@
 """One gradient, one directional derivative, one weighted sum of rows: a few times the cost of the function."""
 
-from functools import partial
-
-from tapelab.derivatives.transform import Recipe, Way, require_scalar, transform
+from tapelab.derivatives.transform import OnePass, require_scalar, transform
 from tapelab.runtime import tf
 
 
@@ -103,17 +101,13 @@ def linearized(problem, tensors, *, persistent=False):
     return recording, push
 
 
-class _ValueAndGradient(Recipe):
+class _ValueAndGradient(OnePass):
     name = "value_and_gradient"
 
     def plan(self, problem):
         require_scalar(problem)
 
-    def ways(self, problem, plan):
-        compute = partial(self._compute, problem)
-        return [Way("one backward pass", compute), Way("one backward pass", compute, eager=True)]
-
-    def _compute(self, problem, tensors):
+    def compute(self, problem, tensors):
         tape, sources, outputs = recorded(problem, tensors)
         return [*outputs, *dense_gradient(tape, outputs[0], sources)]
 
@@ -121,15 +115,11 @@ class _ValueAndGradient(Recipe):
         return problem.structured_outputs(outputs[:1]), problem.structured(outputs[1:])
 
 
-class _VJP(Recipe):
+class _VJP(OnePass):
     name = "vjp"
     vector = "cotangents"
 
-    def ways(self, problem, plan):
-        compute = partial(self._compute, problem)
-        return [Way("one backward pass", compute), Way("one backward pass", compute, eager=True)]
-
-    def _compute(self, problem, tensors):
+    def compute(self, problem, tensors):
         tape, sources, outputs = recorded(problem, tensors)
         return [*outputs, *dense_gradient(tape, outputs, sources, problem.vector(tensors))]
 
@@ -138,15 +128,12 @@ class _VJP(Recipe):
         return problem.structured_outputs(outputs[:count]), problem.structured(outputs[count:])
 
 
-class _JVP(Recipe):
+class _JVP(OnePass):
     name = "jvp"
+    label = "one forward pass"
     vector = "tangents"
 
-    def ways(self, problem, plan):
-        compute = partial(self._compute, problem)
-        return [Way("one forward pass", compute), Way("one forward pass", compute, eager=True)]
-
-    def _compute(self, problem, tensors):
+    def compute(self, problem, tensors):
         (_, _, outputs), push = linearized(problem, tensors)
         return [*outputs, *push(problem.vector(tensors))]
 

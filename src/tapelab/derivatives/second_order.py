@@ -9,7 +9,7 @@ from tapelab.derivatives.packing import require_one_dtype, split
 from tapelab.derivatives.problem import LOOPS
 from tapelab.derivatives.rows import EAGER, LOOP, VECTORIZED
 from tapelab.derivatives.structures import LEAF
-from tapelab.derivatives.transform import Recipe, Way, check_chunks, require_scalar, transform
+from tapelab.derivatives.transform import OnePass, Recipe, Way, check_chunks, require_scalar, transform
 from tapelab.runtime import tf
 
 
@@ -88,8 +88,9 @@ def _require_second_order(problem):
         )
 
 
-class _HVP(Recipe):
+class _HVP(OnePass):
     name = "hvp"
+    label = "reverse over reverse"
     vector = "tangents"
 
     def __init__(self, packed):
@@ -106,11 +107,7 @@ class _HVP(Recipe):
             return LEAF, [(sum(problem.source_sizes),)], problem.source_dtypes[:1], "packed sources"
         return super().vector_like(problem)
 
-    def ways(self, problem, plan):
-        compute = partial(self._compute, problem)
-        return [Way("reverse over reverse", compute), Way("reverse over reverse", compute, eager=True)]
-
-    def _compute(self, problem, tensors):
+    def compute(self, problem, tensors):
         vector = problem.vector(tensors)
         if self.packed:
             vector = split(vector[0], problem.source_shapes)

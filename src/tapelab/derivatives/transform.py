@@ -9,12 +9,13 @@ import contextlib
 import types
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from tapelab.derivatives.errors import FallbackWarning, NotFiniteError
 from tapelab.derivatives.memory import checked_limit
 from tapelab.derivatives.private import direct_call
-from tapelab.derivatives.problem import Problem, Sources
+from tapelab.derivatives.problem import LOOPS, Problem, Sources
 from tapelab.derivatives.structures import flatten, names
 from tapelab.runtime import quiet_stderr, tf
 
@@ -54,7 +55,7 @@ class Recipe:
         """Check what the probe found, and return what `ways` and `result` need to know. Raises what cannot be done."""
 
     def prefers_xla(self, problem, plan):
-        """Whether XLA is tried before a plain graph."""
+        """Whether XLA is tried before a plain graph, for the first way that is no shortcut."""
         return False
 
     def ways(self, problem, plan):
@@ -74,6 +75,28 @@ class Recipe:
     def result(self, problem, plan, outputs):
         """Return what the caller gets, from the flat list that was computed."""
         raise NotImplementedError
+
+
+class OnePass(Recipe):
+    """A recipe that computes its derivative at once, without mapping rows. Subclasses have `compute`.
+
+    Attributes:
+        label: for messages.
+    """
+
+    label = "one backward pass"
+
+    def compute(self, problem, tensors):
+        """Return the derivative, a flat list of tensors."""
+        raise NotImplementedError
+
+    def ways(self, problem, plan):
+        compute = partial(self.compute, problem)
+        ways = [Way(self.label, compute), Way(self.label, compute, eager=True)]
+        if problem.largest <= 2**14 and not problem.operations & LOOPS:
+            # A call is mostly its own start, which is half as long under XLA.
+            ways.insert(0, Way(self.label, compute, shortcut=True))
+        return ways
 
 
 class Transform:
@@ -155,9 +178,10 @@ class Transform:
             return plain  # inside a graph, XLA's verdict would come too late: with the first run
         if not problem.traceable:
             return [(eager, None)]
-        # Of the ways that map rows, only the vectorised one gains from XLA; it comes first among the plain ones.
-        first = [way for way in graph if way.shortcut] + [plain[0][0]]
-        return [*[(way, True) for way in first if self._recipe.prefers_xla(problem, plan)], *plain, (eager, None)]
+        xla = [way for way in graph if way.shortcut]
+        if self._recipe.prefers_xla(problem, plan):
+            xla.append(plain[0][0])  # of the ways that map rows, the vectorised one: only that gains from XLA
+        return [*[(way, True) for way in xla], *plain, (eager, None)]
 
     def _first_that_works(self, problem, plan, tensors):
         ways = self._ways(problem, plan)
@@ -318,4 +342,4 @@ def _first_line(error):
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     # AutoGraph's messages start with "in user code:" and end with what happened.
     line = lines[-1] if lines[0].endswith(":") else lines[0]
-    return f"{type(error).__name__}: {line[:200]}"
+    return f"{type(error).__name__}: {line.removeprefix(f'{type(error).__name__}: ')[:200]}"
