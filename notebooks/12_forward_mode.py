@@ -187,7 +187,12 @@ np.testing.assert_allclose(by_forward, by_reverse, atol=1e-5)
 
 # %% alt="A wave that fades to both sides, and dashed its derivative with respect to its frequency, which is zero in the middle and grows before it fades."
 plots.curve_with_derivative(
-    grid, curve(t), by_forward, title="A curve, and how it changes with t", label="curve", derivative_label="d curve / dt"
+    grid,
+    curve(t),
+    by_forward,
+    title="A curve, and how it changes with t",
+    label="curve",
+    derivative_label="d curve / dt",
 )
 plt.show()
 

@@ -74,13 +74,7 @@ def batch_patches(jacobian, *, title, ax=None):
         raise ValueError(f"jacobian has shape {values.shape}; expected (batch, outs, batch, ins)")
     batch, outs, _, ins = values.shape
     blocks = values.transpose(1, 0, 3, 2).reshape(outs * batch, ins * batch)
-    ax = matrix(
-        blocks,
-        title=title,
-        xlabel="input, and within it the example",
-        ylabel="output, and within it the example",
-        ax=ax,
-    )
+    ax = matrix(blocks, title=title, xlabel="input, and within it the example", ylabel="output, and within it the example", ax=ax)
     for edges, line in (((np.arange(1, outs) * batch), ax.axhline), ((np.arange(1, ins) * batch), ax.axvline)):
         for edge in edges:
             line(edge - 0.5, color="black", linewidth=0.6)
@@ -106,9 +100,7 @@ def curve_with_derivative(x, y, dy_dx, *, title, label="y", derivative_label="dy
     """
     x, y, dy_dx = (np.asarray(values, dtype=np.float64) for values in (x, y, dy_dx))
     if x.ndim != 1 or not x.shape == y.shape == dy_dx.shape:
-        raise ValueError(
-            f"x, y and dy_dx have shapes {x.shape}, {y.shape} and {dy_dx.shape}; expected one shape, (points,)"
-        )
+        raise ValueError(f"x, y and dy_dx have shapes {x.shape}, {y.shape} and {dy_dx.shape}; expected one shape, (points,)")
     if ax is None:
         _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
     ax.axhline(0, color=GREY, linewidth=0.8)

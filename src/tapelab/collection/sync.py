@@ -56,7 +56,7 @@ def bootstrap(catalogue):
     return (
         "import importlib.util\n\n"
         'if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone\n'
-        f'    get_ipython().run_line_magic("pip", \'install -q --no-deps "{address}"\')\n'
+        f"    get_ipython().run_line_magic(\"pip\", 'install -q --no-deps \"{address}\"')\n"
     )
 
 
