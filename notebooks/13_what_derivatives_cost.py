@@ -167,7 +167,7 @@ ax.bar(
 )
 ax.axhline(3, color=plots.GREY, linestyle="--", label="three matrix products for one")
 ax.set_xticks(position, labels=["gradient / forward", "product / gradient"])
-ax.set(title="Cheap derivatives", xlabel="what is compared", ylabel="ratio")
+ax.set(title="Cheap derivatives", xlabel="what is compared", ylabel="ratio", ylim=(0, 4.5))
 ax.legend()
 plt.show()
 
