@@ -11,7 +11,7 @@ ARGS ?=
 GPU ?=
 
 here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-targets := run test test-versions lab sync seeds lock clean help
+targets := run test test-versions lab sync seeds bench lock clean help
 
 .DEFAULT_GOAL := help
 .PHONY: $(targets)
@@ -58,6 +58,9 @@ seeds: .venv/state  ## execute every notebook with each of the seeds 0 to 9
 	    $(python) -m tapelab run $(workers) $(ARGS) -p seed $$seed --output build/seeds/$$seed || failed="$$failed $$seed"; \
 	done; if [ -n "$$failed" ]; then echo "failed with seed$$failed" >&2; exit 1; fi
 
+bench: build/bench-venv/state  ## time derivatives beside JAX and PyTorch, in an environment of its own (ARGS="--only hvp")
+	@build/bench-venv/bin/python ci/bench/run.py $(ARGS)
+
 lock: .venv/state  ## compile requirements.txt from pyproject.toml (ARGS=--upgrade for newer versions)
 	@bash ci/lock.sh $(ARGS)
 
@@ -66,5 +69,11 @@ clean:  ## delete the environment and everything built
 
 .venv/state: requirements.txt pyproject.toml ci/setup.sh
 	@bash ci/setup.sh "$(PYTHON)" "$(state)" $(if $(GPU),gpu)
+
+build/bench-venv/state: ci/bench/requirements.txt
+	@echo "Setting up build/bench-venv (once; some 2 GB)"
+	@"$(PYTHON)" -m venv --clear build/bench-venv
+	@build/bench-venv/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 endif

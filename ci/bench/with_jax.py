@@ -1,0 +1,94 @@
+"""The work in JAX, jitted."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from works import batch, direction, weights
+
+
+def version():
+    return f"JAX {jax.__version__}"
+
+
+def wait(result):
+    jax.block_until_ready(result)
+
+
+def to_numpy(result):
+    return [np.asarray(part) for part in jax.tree.leaves(result)]
+
+
+def network(parameters, x):
+    for matrix, bias in zip(parameters[:-2:2], parameters[1:-2:2], strict=True):
+        x = jnp.tanh(x @ matrix + bias)
+    return x @ parameters[-2] + parameters[-1]
+
+
+def convolutional(parameters, x):
+    for kernel in parameters[:2]:
+        x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = jax.lax.reduce_window(jax.nn.relu(x), 0.0, jax.lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") / 4
+    return x.reshape(-1, parameters[2].shape[0]) @ parameters[2] + parameters[3]
+
+
+def squared(parameters, x, y):
+    return jnp.mean((network(parameters, x) - y) ** 2)
+
+
+def cross_entropy(parameters, x, y):
+    return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(convolutional(parameters, x)), y[:, None], 1))
+
+
+def _arrays(work):
+    return [jnp.asarray(weight) for weight in weights(work)], *[jnp.asarray(part) for part in batch(work)]
+
+
+def run_hessian(work):
+    parameters, x, y = _arrays(work)
+    flat, unravel = ravel_pytree(parameters)
+    ours = jax.jit(jax.hessian(lambda flat, x, y: squared(unravel(flat), x, y)))
+    return {"jax": lambda: ours(flat, x, y)}
+
+
+def run_gradient(work):
+    parameters, x, y = _arrays(work)
+    ours = jax.jit(jax.grad(squared))
+    return {"jax": lambda: ours(parameters, x, y)}
+
+
+def run_hvp(work):
+    parameters, x, y = _arrays(work)
+    vector = [jnp.asarray(part) for part in direction(work)]
+    ours = jax.jit(lambda v, p, x, y: jax.jvp(lambda p: jax.grad(squared)(p, x, y), (p,), (v,))[1])
+    return {"jax": lambda: ours(vector, parameters, x, y)}
+
+
+def run_jacobian(work):
+    parameters, x, _ = _arrays(work)
+    x = x[0]
+    make = jax.jacfwd if work.sizes[0] < work.sizes[-1] else jax.jacrev
+    ours = jax.jit(make(lambda x: network(parameters, x)))
+    return {"jax": lambda: ours(x)}
+
+
+def run_batch_jacobian(work):
+    parameters, x, _ = _arrays(work)
+    ours = jax.jit(jax.vmap(jax.jacrev(lambda x: network(parameters, x))))
+    return {"jax": lambda: ours(x)}
+
+
+def run_per_example(work, loss=squared):
+    parameters, x, y = _arrays(work)
+    ours = jax.jit(jax.vmap(lambda p, x, y: jax.grad(loss)(p, x[None], y[None]), (None, 0, 0)))
+    return {"jax": lambda: ours(parameters, x, y)}
+
+
+def run_per_example_cnn(work):
+    return run_per_example(work, cross_entropy)
+
+
+def run_tiny(work):
+    x = jnp.asarray([0.5, 1.5])
+    ours = jax.jit(jax.value_and_grad(lambda x: jnp.sum(jnp.sin(x))))
+    return {"jax": lambda: ours(x)[1]}

@@ -1,0 +1,180 @@
+"""The work in TensorFlow: the plain recipes of its guide, and tapelab."""
+
+from tapelab.derivatives import batch_jacobian, hessian, hvp, jacobian, per_example_gradients, value_and_gradient
+from tapelab.runtime import tf
+
+import numpy as np
+from works import batch, direction, weights
+
+
+def version():
+    return f"TensorFlow {tf.__version__}"
+
+
+def wait(result):
+    """A CPU has computed the result when the call returns; a GPU has when a value of it is here."""
+    last = tf.nest.flatten(result)[-1]
+    if "GPU" in last.device:
+        tf.reshape(last, [-1])[:1].numpy()
+
+
+def to_numpy(result):
+    return [np.asarray(part) for part in tf.nest.flatten(result)]
+
+
+def network(parameters, x):
+    for matrix, bias in zip(parameters[:-2:2], parameters[1:-2:2], strict=True):
+        x = tf.tanh(x @ matrix + bias)
+    return x @ parameters[-2] + parameters[-1]
+
+
+def convolutional(parameters, x):
+    for kernel in parameters[:2]:
+        x = tf.nn.avg_pool2d(tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME")), 2, 2, "VALID")
+    return tf.reshape(x, [-1, parameters[2].shape[0]]) @ parameters[2] + parameters[3]
+
+
+def squared(parameters, x, y):
+    return tf.reduce_mean((network(parameters, x) - y) ** 2)
+
+
+def cross_entropy(parameters, x, y):
+    logits = convolutional(parameters, x)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+
+
+def _variables(work):
+    return [tf.Variable(weight) for weight in weights(work)]
+
+
+def _tensors(work):
+    return [tf.constant(part) for part in batch(work)]
+
+
+def run_hessian(work):
+    variables, (x, y) = _variables(work), _tensors(work)
+
+    def loss(x, y):
+        return squared(variables, x, y)
+
+    def guide():
+        with tf.GradientTape(persistent=True) as outer:
+            with tf.GradientTape() as inner:
+                value = loss(x, y)
+            gradients = [tf.reshape(g, [-1]) for g in inner.gradient(value, variables)]
+        rows = []
+        for gradient in gradients:
+            blocks = outer.jacobian(gradient, variables, unconnected_gradients="zero")
+            rows.append(tf.concat([tf.reshape(block, [gradient.shape[0], -1]) for block in blocks], 1))
+        return tf.concat(rows, 0)
+
+    ours = hessian(loss, wrt=variables, packed=True)
+    return {"guide": guide, "tapelab": lambda: ours(x, y)}
+
+
+def run_gradient(work):
+    variables, (x, y) = _variables(work), _tensors(work)
+
+    def loss(x, y):
+        return squared(variables, x, y)
+
+    def guide():
+        with tf.GradientTape() as tape:
+            value = loss(x, y)
+        return tape.gradient(value, variables)
+
+    ours = value_and_gradient(loss, wrt=variables)
+    return {"guide": guide, "tapelab": lambda: ours(x, y)[1]}
+
+
+def run_hvp(work):
+    variables, (x, y) = _variables(work), _tensors(work)
+    vector = [tf.constant(part) for part in direction(work)]
+
+    def loss(x, y):
+        return squared(variables, x, y)
+
+    def guide():
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                value = loss(x, y)
+            gradients = inner.gradient(value, variables)
+        return outer.gradient(gradients, variables, output_gradients=vector)
+
+    ours = hvp(loss, wrt=variables)
+    return {"guide": guide, "tapelab": lambda: ours(vector, x, y)}
+
+
+def run_jacobian(work):
+    parameters = [tf.constant(weight) for weight in weights(work)]
+    x = _tensors(work)[0][0]
+
+    def f(x):
+        return network(parameters, x[tf.newaxis])[0]
+
+    def guide():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x)
+        return tape.jacobian(y, x)
+
+    modes = {mode: jacobian(f, mode=mode) for mode in ("auto", "forward", "reverse")}
+    recipes = {f"tapelab {mode}": lambda run=run: run(x) for mode, run in modes.items() if mode != "auto"}
+    return {"guide": guide, "tapelab": lambda: modes["auto"](x), **recipes}
+
+
+def run_batch_jacobian(work):
+    parameters = [tf.constant(weight) for weight in weights(work)]
+    x = _tensors(work)[0]
+
+    def f(x):
+        return network(parameters, x)
+
+    def guide():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x)
+        return tape.batch_jacobian(y, x)
+
+    checked, unchecked = batch_jacobian(f), batch_jacobian(f, check_independence=False)
+    return {"guide": guide, "tapelab": lambda: checked(x), "tapelab unchecked": lambda: unchecked(x)}
+
+
+def run_per_example(work, loss=squared):
+    variables, (x, y) = _variables(work), _tensors(work)
+
+    def mean(x, y):
+        return loss(variables, x, y)
+
+    def guide():
+        with tf.GradientTape(persistent=True) as tape:
+            losses = tf.stack([mean(x[i : i + 1], y[i : i + 1]) for i in range(work.batch)])
+        return tape.jacobian(losses, variables)
+
+    ours = per_example_gradients(mean, wrt=variables)
+    size = sum(int(tf.size(variable)) for variable in variables) * work.batch
+
+    def floor():
+        np.ones(size, np.float32)  # into new memory, as a framework's results are
+
+    return {"guide": guide, "tapelab": lambda: ours(x, y), "memory write": floor}
+
+
+def run_per_example_cnn(work):
+    return run_per_example(work, cross_entropy)
+
+
+def run_tiny(work):
+    x = tf.constant([0.5, 1.5])
+
+    def f(x):
+        return tf.reduce_sum(tf.sin(x))
+
+    def guide():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x)
+        return tape.gradient(y, x)
+
+    ours = value_and_gradient(f)
+    return {"guide": guide, "tapelab": lambda: ours(x)[1]}

@@ -1,0 +1,76 @@
+"""The work that `make bench` times: sizes, data and weights, the same for every framework. NumPy only."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Work:
+    """One derivative at one size.
+
+    Attributes:
+        name: for the table.
+        kind: which function of a framework's module does it.
+        sizes: of the network's layers, or of the images and channels.
+        batch: how many examples.
+    """
+
+    name: str
+    kind: str
+    sizes: tuple
+    batch: int
+
+
+WORKS = [
+    Work("hessian, n = 102", "hessian", (5, 8, 6), 64),
+    Work("hessian, n = 518", "hessian", (8, 16, 16, 6), 64),
+    Work("hessian, n = 1996", "hessian", (16, 32, 32, 12), 64),
+    Work("hessian, n = 4042", "hessian", (24, 48, 48, 10), 64),
+    Work("gradient, 784-256-256-10", "gradient", (784, 256, 256, 10), 128),
+    Work("hvp, 784-256-256-10", "hvp", (784, 256, 256, 10), 128),
+    Work("jacobian, tall", "jacobian", (8, 256, 2048), 1),
+    Work("jacobian, wide", "jacobian", (2048, 256, 8), 1),
+    Work("batch Jacobian, batch 64", "batch_jacobian", (32, 64, 64, 32), 64),
+    Work("batch Jacobian, batch 256", "batch_jacobian", (32, 64, 64, 32), 256),
+    Work("batch Jacobian, batch 1024", "batch_jacobian", (32, 64, 64, 32), 1024),
+    Work("per-example, MLP, batch 64", "per_example", (784, 128, 10), 64),
+    Work("per-example, MLP, batch 256", "per_example", (784, 128, 10), 256),
+    Work("per-example, CNN, batch 64", "per_example_cnn", (16, 8, 16, 10), 64),
+    Work("per-example, CNN, batch 256", "per_example_cnn", (16, 8, 16, 10), 256),
+    Work("tiny function", "tiny", (2,), 1),
+]
+# Minutes a call, or memory beyond this machine's: the plain recipe is left out.
+TOO_SLOW_FOR_THE_GUIDE = {"hessian, n = 4042", "per-example, MLP, batch 256", "per-example, CNN, batch 256"}
+MEMORY = Work("hessian, n = 8138, memory", "hessian", (32, 72, 72, 6), 64)
+
+
+def weights(work):
+    """Return the weights, float32: matrices and biases by turns; for a CNN two kernels, a matrix and a bias."""
+    generator = np.random.default_rng(1)
+    if work.kind == "per_example_cnn":
+        side, first, second, classes = work.sizes
+        shapes = [(3, 3, 1, first), (3, 3, first, second), ((side // 4) ** 2 * second, classes), (classes,)]
+    else:
+        pairs = zip(work.sizes, work.sizes[1:], strict=False)
+        shapes = [shape for pair in pairs for shape in (pair, pair[1:])]
+    return [
+        (generator.standard_normal(shape) / np.sqrt(np.prod(shape[:-1]) or 1)).astype(np.float32) for shape in shapes
+    ]
+
+
+def batch(work):
+    """Return the inputs, and the targets of the loss: float32 for the MLP, classes for the CNN."""
+    generator = np.random.default_rng(2)
+    if work.kind == "per_example_cnn":
+        side, classes = work.sizes[0], work.sizes[-1]
+        x = generator.standard_normal((work.batch, side, side, 1))
+        return x.astype(np.float32), generator.integers(0, classes, work.batch).astype(np.int32)
+    x = generator.standard_normal((work.batch, work.sizes[0])).astype(np.float32)
+    return x, generator.standard_normal((work.batch, work.sizes[-1])).astype(np.float32)
+
+
+def direction(work):
+    """Return a vector for each weight, for Hessian-vector products."""
+    generator = np.random.default_rng(3)
+    return [generator.standard_normal(weight.shape).astype(np.float32) for weight in weights(work)]

@@ -1,0 +1,379 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Forward mode
+#
+# A tape runs backwards: it starts at one output and finds the derivative with respect to every input. TensorFlow can also
+# run forwards, from one input direction to every output.
+# **When is forward the better way to go?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/12_forward_mode.ipynb)
+#
+# **Prerequisites:** [09 Jacobians](09_jacobians.ipynb), [10 Hessians and Newton's method](10_hessians_and_newton.ipynb) · **Time:** about 25 minutes to read and run
+
+# %% [markdown]
+# **You will be able to**
+#
+# - compute a Jacobian–vector product with `tf.autodiff.ForwardAccumulator`, and say what a tangent is (section 1),
+# - push tangents through a Keras model's variables, and recognise the error that they cause (section 2),
+# - build a Jacobian by columns, and say when that takes fewer passes than rows (section 3),
+# - combine both modes into a Hessian–vector product (section 4),
+# - get all of these from one line, compiled, with `tapelab.derivatives` (section 5).
+
+# %% tags=["setup"]
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+from tapelab import derivatives, gradcheck, plots, runtime
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+# %% tags=["parameters"]
+seed = 0
+batch, inputs, hidden, outputs = 7, 5, 8, 6
+points = 201  # on the curve of section 3
+
+# %%
+runtime.start(seed)
+
+# %% [markdown]
+# ## 1. One direction, one pass
+#
+# A **tangent** is a direction in which the inputs move. If $x$ moves along $v$, then $f(x)$ moves along $J v$: the
+# **Jacobian–vector product**, or JVP, which has the shape of the *output*. Forward mode computes it while it computes $f$: each operation
+# receives its inputs' tangents beside its inputs, and hands on its outputs' tangents beside its outputs. Nothing is kept for
+# later, because there is no way back to walk.
+#
+# `ForwardAccumulator(primals, tangents)` is the context that does this; `.jvp(y)` reads off a result's tangent.
+#
+# **Predict.** Take $f(x) = (x_1 x_2,\; x_1 + x_2)$ at $x = (2, 3)$, and let only $x_1$ move: $v = (1, 0)$. What is $J v$?
+
+
+# %%
+def f(x):
+    return tf.stack([x[0] * x[1], x[0] + x[1]])
+
+
+x = tf.constant([2.0, 3.0])
+v = tf.constant([1.0, 0.0])
+
+with tf.autodiff.ForwardAccumulator(primals=x, tangents=v) as accumulator:
+    y = f(x)
+
+jvp = accumulator.jvp(y)
+print("f(x) =", y.numpy())
+print("J v  =", jvp.numpy())
+
+# %% [markdown]
+# $J = \begin{pmatrix} 3 & 2 \\ 1 & 1 \end{pmatrix}$, and $v = (1, 0)$ picks its first *column*: how both outputs change when
+# $x_1$ does. A tape would give a *row*: how one output changes with both inputs.
+
+# %%
+assert y.numpy().tolist() == [6.0, 5.0]
+assert jvp.numpy().tolist() == [3.0, 1.0]
+
+# %% [markdown]
+# Any direction costs the same one pass. Along $v = (1, -2)$ the two columns combine: $1 \cdot (3, 1) - 2 \cdot (2, 1)$.
+
+# %%
+v = tf.constant([1.0, -2.0])
+with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
+    y = f(x)
+
+jvp = accumulator.jvp(y)
+print("J v =", jvp.numpy())
+
+# %%
+assert jvp.numpy().tolist() == [-1.0, -1.0]
+
+# %% [markdown]
+# ## 2. Through the variables of a model
+#
+# The moving quantity may also be a model's weights: how do the outputs change if every weight moves along some direction?
+#
+# **Predict.** Below, the primal is a Keras layer's kernel. What happens?
+
+# %%
+layer = tf.keras.layers.Dense(outputs, activation="tanh")
+data = tf.random.normal((batch, inputs))
+layer(data)  # builds the layer: now it has variables
+direction = tf.random.normal((inputs, outputs))
+
+try:
+    with tf.autodiff.ForwardAccumulator(layer.kernel, direction) as accumulator:
+        layer(data)
+    message = "no error"
+except AttributeError as error:
+    message = f"AttributeError: {error}"
+print(message)
+
+# %% [markdown]
+# A Keras 3 variable *wraps* a TensorFlow variable. `tape.gradient` unwraps it; the accumulator does not. Pass `.value`.
+
+# %%
+assert message.startswith("AttributeError")
+
+# %%
+with tf.autodiff.ForwardAccumulator(layer.kernel.value, direction) as accumulator:
+    y = layer(data)
+
+jvp = accumulator.jvp(y)
+print("output: ", y.shape)
+print("tangent:", jvp.shape)
+
+# %% [markdown]
+# For this layer the answer is known: $y = \tanh(x W + b)$, so $\dot y = (1 - y^2) \odot (x \dot W)$, a dot standing for a tangent.
+
+# %%
+by_hand = (1.0 - y**2) * (data @ direction)
+assert jvp.shape == (batch, outputs)
+np.testing.assert_allclose(jvp, by_hand, atol=1e-5)
+
+# %% [markdown]
+# ## 3. Jacobians by columns
+#
+# One pass gives one column, so a whole Jacobian takes as many forward passes as there are *inputs*. A tape takes as many
+# backward passes as there are *outputs*.
+#
+# **Predict.** A curve is drawn by one number: $t \mapsto \big(\sin(t\,s_k)\big)_{k=1}^{201}$, evaluated at $t = 1$ on 201 points
+# $s_k$. How many passes does its Jacobian take in forward mode, and how many in reverse mode?
+
+# %%
+grid = tf.linspace(-10.0, 10.0, points)
+t = tf.constant(1.0)
+
+
+def curve(t):
+    return tf.sin(t * grid) / (1.0 + 0.1 * grid**2)
+
+
+with tf.autodiff.ForwardAccumulator(t, tf.constant(1.0)) as accumulator:
+    y = curve(t)
+by_forward = accumulator.jvp(y)  # one pass
+
+with tf.GradientTape(persistent=True) as tape:
+    tape.watch(t)
+    y = curve(t)
+    elements = tf.unstack(y)
+by_reverse = tf.stack([tape.gradient(element, t) for element in elements])  # one pass for each element
+del tape
+
+print("forward passes: ", 1)
+print("backward passes:", len(elements))
+print("they agree:     ", np.allclose(by_forward, by_reverse, atol=1e-5))
+
+# %%
+assert len(elements) == points == 201
+np.testing.assert_allclose(by_forward, by_reverse, atol=1e-5)
+
+# %% alt="A wave that fades to both sides, and dashed its derivative with respect to its frequency, which is zero in the middle and grows before it fades."
+plots.curve_with_derivative(
+    grid,
+    curve(t),
+    by_forward,
+    title="A curve, and how it changes with t",
+    label="curve",
+    derivative_label="d curve / dt",
+)
+plt.show()
+
+# %% [markdown]
+# The same loop over unit directions gives the columns of any Jacobian. Here $f: \mathbb{R}^3 \to \mathbb{R}^{7 \times 6}$ has
+# 3 inputs and 42 outputs: three passes.
+
+# %%
+mixing = tf.random.normal((3, batch * outputs))
+
+
+def tall(x):
+    return tf.reshape(tf.tanh(x[tf.newaxis] @ mixing), (batch, outputs))
+
+
+x = tf.random.normal((3,))
+columns = []
+for unit in tf.unstack(tf.eye(3)):
+    with tf.autodiff.ForwardAccumulator(x, unit) as accumulator:
+        y = tall(x)
+    columns.append(accumulator.jvp(y))
+by_columns = tf.stack(columns, axis=-1)  # the input's axis comes last
+
+with tf.GradientTape() as tape:
+    tape.watch(x)
+    y = tall(x)
+by_rows = tape.jacobian(y, x)
+print("by columns:", by_columns.shape)
+print("by rows:   ", by_rows.shape)
+
+# %%
+assert len(columns) == 3
+assert by_columns.shape == by_rows.shape == (batch, outputs, 3)
+np.testing.assert_allclose(by_columns, by_rows, atol=1e-5)
+
+# %% [markdown]
+# The rule: **more outputs than inputs: forward. More inputs than outputs: reverse.** A loss has one output and a model has many
+# weights, which is why training always runs in reverse.
+#
+# ## 4. Forward over reverse
+#
+# The gradient $g(w)$ of a loss is itself a function, as wide as it is tall. Its Jacobian is the Hessian $H$, and so *its* JVP is a
+# **Hessian–vector product**: $H v$ is how the gradient changes when the weights move along $v$.
+# Push a tangent forwards through a gradient that a tape computes backwards.
+#
+# **Predict.** $L(w) = w_1^2 w_2$ at $w = (3, 5)$, with $v = (1, 0)$. What is $H v$?
+
+
+# %%
+def small_loss(w):
+    return w[0] ** 2 * w[1]
+
+
+w = tf.constant([3.0, 5.0])
+v = tf.constant([1.0, 0.0])
+
+with tf.autodiff.ForwardAccumulator(w, v) as accumulator:
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        value = small_loss(w)
+    gradient = tape.gradient(value, w)
+
+hv = accumulator.jvp(gradient)
+print("gradient =", gradient.numpy())
+print("H v      =", hv.numpy())
+
+# %% [markdown]
+# $g = (2 w_1 w_2,\; w_1^2)$, and its derivative with respect to $w_1$ is $(2 w_2,\; 2 w_1) = (10, 6)$: the first column of $H$.
+
+# %%
+assert gradient.numpy().tolist() == [30.0, 9.0]
+assert hv.numpy().tolist() == [10.0, 6.0]
+
+# %% [markdown]
+# For a model the variables are many, but still there is one pass: primals and tangents are lists. Two tapes, one inside the
+# other, give the same product, with the tangents as `output_gradients` of the outer one.
+
+# %%
+model = tf.keras.Sequential(
+    [
+        tf.keras.Input((inputs,)),
+        tf.keras.layers.Dense(hidden, activation="tanh"),
+        tf.keras.layers.Dense(outputs),
+    ]
+)
+targets = tf.random.normal((batch, outputs))
+variables = [variable.value for variable in model.trainable_variables]
+tangents = [tf.random.normal(variable.shape) for variable in variables]
+
+
+def loss():
+    return tf.reduce_mean((model(data) - targets) ** 2)
+
+
+with tf.autodiff.ForwardAccumulator(variables, tangents) as accumulator:
+    with tf.GradientTape() as tape:
+        value = loss()
+    gradients = tape.gradient(value, variables)
+forward_over_reverse = accumulator.jvp(gradients)
+
+with tf.GradientTape() as outer:
+    with tf.GradientTape() as inner:
+        value = loss()
+    gradients = inner.gradient(value, variables)
+reverse_over_reverse = outer.gradient(gradients, variables, output_gradients=tangents)
+
+for variable, one, other in zip(variables, forward_over_reverse, reverse_over_reverse, strict=True):
+    print(f"{variable.shape!s:8} they agree: {np.allclose(one, other, atol=1e-5)}")
+
+# %%
+for one, other in zip(forward_over_reverse, reverse_over_reverse, strict=True):
+    np.testing.assert_allclose(one, other, atol=1e-5)
+
+# %% [markdown]
+# ## 5. In one line
+#
+# Each loop above runs in Python, one operation at a time. `tapelab.derivatives` does the same compiled, chooses the mode by
+# comparing the sizes of input and output, and takes Keras variables as they are.
+#
+# **Predict.** `derivatives.jacobian(tall)` returns a function. What shape does it return for an input of shape (3,), and which mode does it
+# take?
+
+# %%
+fast = derivatives.jacobian(tall)(x)
+_, pushed = derivatives.jvp(tall)(tf.ones(3), x)
+product = derivatives.hvp(loss, wrt=model.trainable_variables)(tangents)
+print("jacobian:", fast.shape)
+print("jvp:     ", pushed.shape)
+print("hvp:     ", [tuple(part.shape) for part in product])
+
+# %% [markdown]
+# Three inputs, 42 outputs: forward mode. The results are those that you built by hand.
+
+# %%
+assert fast.shape == (batch, outputs, 3)
+np.testing.assert_allclose(fast, by_columns, atol=1e-5)
+np.testing.assert_allclose(pushed, tf.reduce_sum(by_columns, axis=-1), atol=1e-5)
+for part, by_tapes in zip(product, reverse_over_reverse, strict=True):
+    np.testing.assert_allclose(part, by_tapes, atol=1e-5)
+
+# %% [markdown]
+# ## 6. Check it independently
+#
+# A JVP is a directional derivative, and central differences give one from two evaluations of the function. NumPy and float64,
+# no TensorFlow: the curve of section 3 and the tall function.
+
+# %%
+grid64, mixing64, x64 = (np.asarray(value, np.float64) for value in (grid, mixing, x))
+
+
+def curve64(t):
+    return np.sin(t * grid64) / (1.0 + 0.1 * grid64**2)
+
+
+def tall64(x):
+    return np.tanh(x @ mixing64).reshape(batch, outputs)
+
+
+curve_numerical = gradcheck.numerical_jacobian(curve64, 1.0)
+tall_numerical = gradcheck.numerical_jacobian(tall64, x64)
+print("the curve's derivative agrees:", np.allclose(by_forward, curve_numerical, atol=1e-4))
+print("the tall Jacobian agrees:     ", np.allclose(by_columns, tall_numerical, atol=1e-4))
+
+# %%
+np.testing.assert_allclose(by_forward, curve_numerical, atol=1e-4)
+np.testing.assert_allclose(by_columns, tall_numerical, atol=1e-4)
+
+# %% [markdown]
+# ## Recap
+#
+# - `ForwardAccumulator(primals, tangents)` carries a direction through a computation; `.jvp(y)` is the Jacobian times that direction, in one pass and with nothing kept (section 1).
+# - The primals may be variables, but a Keras 3 variable must be passed as `.value` (section 2).
+# - A Jacobian takes one forward pass for each input, or one backward pass for each output: forward for tall ones, reverse for wide ones (section 3).
+# - A tangent pushed through a gradient gives a Hessian–vector product, the same as two nested tapes (section 4).
+# - `derivatives.jvp`, `jacobian` and `hvp` do this compiled, and choose the mode by size (section 5).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | a Keras 3 variable as a primal | `AttributeError` | pass `.value` |
+# | a loss's gradient, weight by weight in forward mode | as many passes as weights | use a tape |
+# | a curve's derivative, point by point in reverse mode | as many passes as points | use one JVP |
+# | `jvp` asked for something computed outside the context | `None` | compute it inside |
+#
+# **Read next:** [13 What derivatives cost](13_what_derivatives_cost.ipynb) measures what this notebook counted.

@@ -1,0 +1,21 @@
+"""What this package raises and warns beyond plain ValueError and TypeError."""
+
+
+class UnconnectedSourceError(ValueError):
+    """The function's result does not depend on a source, as far as the tape can see."""
+
+
+class CoupledExamplesError(ValueError):
+    """An example's outputs depend on another example's inputs, so a batch Jacobian would leave that out."""
+
+
+class NotFiniteError(ValueError):
+    """A derivative contains NaN or infinity, and the caller asked to be told."""
+
+
+class MemoryLimitError(RuntimeError):
+    """The result, or the work towards it, is predicted to need more memory than allowed."""
+
+
+class FallbackWarning(RuntimeWarning):
+    """The fast way to compute a derivative does not handle the function; a slower one was taken."""

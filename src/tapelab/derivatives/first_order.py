@@ -1,0 +1,142 @@
+"""One gradient, one directional derivative, one weighted sum of rows: a few times the cost of the function."""
+
+from tapelab.derivatives.transform import OnePass, require_scalar, transform
+from tapelab.runtime import tf
+
+
+def value_and_gradient(f, *, wrt=None, argnums=0, compile="auto", unconnected="error", check_finite=False):
+    """Return a function that returns the value of f and its gradient.
+
+    Args:
+        f: returns one scalar.
+        wrt: variables to differentiate with respect to, nested; Keras 3 variables included.
+        argnums: without ``wrt``: the position of the argument to differentiate with respect to, or a tuple of them.
+        compile: "auto", "xla", "graph" or "eager".
+        unconnected: "error", or "zero" for the gradient of a source that f does not depend on.
+        check_finite: whether NaN or infinity in the result raises `NotFiniteError`.
+
+    Returns:
+        A function of f's arguments that returns a pair: the value, and the gradient in the sources' structure.
+
+    Raises:
+        ValueError, TypeError: when called, for sources or a result that have no gradient; the message says what to do.
+    """
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, _ValueAndGradient(), argnums=argnums, wrt=wrt, **options)
+
+
+def vjp(f, *, wrt=None, argnums=0, compile="auto", unconnected="error", check_finite=False):
+    """Return a function that computes a vector-Jacobian product: one backward pass, whatever the size of the sources.
+
+    Args:
+        f: returns a tensor or nested tensors.
+        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Returns:
+        A function of the cotangents (of the structure, shapes and dtypes of f's result) followed by f's arguments. It
+        returns a pair: f's result, and the cotangents times the Jacobian in the sources' structure.
+
+    Raises:
+        ValueError, TypeError: when called, as `value_and_gradient`; also for cotangents that do not match the result.
+    """
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, _VJP(), argnums=argnums, wrt=wrt, **options)
+
+
+def jvp(f, *, wrt=None, argnums=0, compile="auto", unconnected="error", check_finite=False):
+    """Return a function that computes a Jacobian-vector product: one forward pass, whatever the size of the result.
+
+    Args:
+        f: returns a tensor or nested tensors.
+        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Returns:
+        A function of the tangents (of the structure, shapes and dtypes of the sources) followed by f's arguments. It
+        returns a pair: f's result, and the Jacobian times the tangents in the result's structure.
+
+    Raises:
+        ValueError, TypeError: when called, as `value_and_gradient`; also for tangents that do not match the sources.
+    """
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, _JVP(), argnums=argnums, wrt=wrt, **options)
+
+
+def recorded(problem, tensors, *, persistent=False):
+    """Evaluate the function under a tape. Returns the tape, the sources and the flat list of outputs."""
+    sources = problem.sources(tensors)
+    with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as tape:
+        tape.watch(sources)
+        outputs = problem.evaluate(tensors)
+    return tape, sources, outputs
+
+
+def dense_gradient(tape, target, sources, cotangents=None):
+    """Return the gradient of one tensor or of several, with zeros for None and a tensor for IndexedSlices."""
+    gradients = tape.gradient(target, sources, output_gradients=cotangents, unconnected_gradients="zero")
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def linearized(problem, tensors, *, persistent=False):
+    """Evaluate the function, and return what `recorded` does and a function from tangents to products with them.
+
+    u -> Jᵀu is linear in u, so its derivative is the same for every u, and transposed it is v -> Jv. In a graph nothing
+    remains of the products with u but that transpose: what runs is forward mode. `tf.autodiff.ForwardAccumulator` would
+    do it directly, but it evaluates the function anew for every tangent, and after some dozens of traces in one session
+    it forgets shapes, which `tf.vectorized_map` needs.
+
+    Args:
+        persistent: whether the tape and the function are used more than once.
+    """
+    with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as outer:
+        tape, sources, outputs = recording = recorded(problem, tensors, persistent=persistent)
+        cotangents = [tf.zeros_like(output) for output in outputs]
+        outer.watch(cotangents)
+        products = tape.gradient(outputs, sources, output_gradients=cotangents)
+        products = [None if product is None else tf.convert_to_tensor(product) for product in products]
+
+    def push(tangents):
+        pairs = [(product, v) for product, v in zip(products, tangents, strict=True) if product is not None]
+        return dense_gradient(outer, [product for product, _ in pairs], cotangents, [v for _, v in pairs])
+
+    return recording, push
+
+
+class _ValueAndGradient(OnePass):
+    name = "value_and_gradient"
+
+    def plan(self, problem):
+        require_scalar(problem)
+
+    def compute(self, problem, tensors):
+        tape, sources, outputs = recorded(problem, tensors)
+        return [*outputs, *dense_gradient(tape, outputs[0], sources)]
+
+    def result(self, problem, plan, outputs):
+        return problem.structured_outputs(outputs[:1]), problem.structured(outputs[1:])
+
+
+class _VJP(OnePass):
+    name = "vjp"
+    vector = "cotangents"
+
+    def compute(self, problem, tensors):
+        tape, sources, outputs = recorded(problem, tensors)
+        return [*outputs, *dense_gradient(tape, outputs, sources, problem.vector(tensors))]
+
+    def result(self, problem, plan, outputs):
+        count = len(problem.output_names)
+        return problem.structured_outputs(outputs[:count]), problem.structured(outputs[count:])
+
+
+class _JVP(OnePass):
+    name = "jvp"
+    label = "one forward pass"
+    vector = "tangents"
+
+    def compute(self, problem, tensors):
+        (_, _, outputs), push = linearized(problem, tensors)
+        return [*outputs, *push(problem.vector(tensors))]
+
+    def result(self, problem, plan, outputs):
+        count = len(problem.output_names)
+        return problem.structured_outputs(outputs[:count]), problem.structured_outputs(outputs[count:])

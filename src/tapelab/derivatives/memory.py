@@ -1,0 +1,73 @@
+"""How much memory a derivative will take, said before it is allocated, and kept within a limit by working in chunks."""
+
+from tapelab.derivatives.errors import MemoryLimitError
+
+_DEFAULT = 4 * 2**30
+_limit = _DEFAULT
+
+
+def set_memory_limit(limit=None):
+    """Set how much memory one derivative may be predicted to take.
+
+    Args:
+        limit: bytes, positive; None for the default, 4 GiB. Calls with ``memory_limit=`` have their own. What is
+            already compiled keeps the limit that it was compiled under.
+
+    Returns:
+        The limit until now, in bytes.
+
+    Raises:
+        ValueError: if ``limit`` is not positive.
+    """
+    global _limit
+    previous = _limit
+    _limit = _DEFAULT if limit is None else checked_limit(limit)
+    return previous
+
+
+def checked_limit(limit):
+    """Return a limit in bytes, after checking it."""
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit > 0:
+        raise ValueError(f"the memory limit is {limit!r}; expected a positive number of bytes, such as 2 * 2**30")
+    return limit
+
+
+def human(size):
+    """Write a number of bytes with a binary unit."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def rows_at_once(*, what, shapes, result, rows, per_row, advice, chunk_size, limit):
+    """Decide how many rows to compute at once, so that the whole stays within the limit.
+
+    Args:
+        what: the derivative's name, for the error.
+        shapes: a description of what has which shape, for the error.
+        result: bytes of the result and of what is copied to assemble it.
+        rows: how many rows there are.
+        per_row: bytes of the work on one row.
+        advice: what to use instead, for the error.
+        chunk_size: the caller's number of rows, or None.
+        limit: the caller's limit in bytes, or None for the one that is set.
+
+    Returns:
+        The number of rows, at least 1: all of them if they fit, otherwise as many as fit.
+
+    Raises:
+        MemoryLimitError: if they do not fit, or not even one row at a time does.
+    """
+    limit = _limit if limit is None else limit
+    chunk = chunk_size or min(max(rows, 1), int((limit - result) // max(per_row, 1)))
+    needed = result + min(max(chunk, 1), max(rows, 1)) * per_row
+    if needed > limit:
+        if chunk_size:
+            advice = f"a chunk_size below {chunk_size}, or {advice}"
+        raise MemoryLimitError(
+            f"{what} of {shapes} would need about {human(needed)} ({needed:.0f} bytes); the limit is {human(limit)}. "
+            f"Use {advice}; or raise the limit with memory_limit= or set_memory_limit()"
+        )
+    return min(chunk, max(rows, 1))

@@ -1,0 +1,98 @@
+"""The gradient of each example's loss, rather than of their mean."""
+
+from functools import partial
+
+from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.memory import rows_at_once
+from tapelab.derivatives.rows import EAGER, LOOP, VECTORIZED, map_rows
+from tapelab.derivatives.transform import Recipe, Way, check_chunks, transform
+from tapelab.runtime import tf
+
+
+def per_example_gradients(
+    f,
+    *,
+    wrt=None,
+    argnums=0,
+    chunk_size=None,
+    memory_limit=None,
+    compile="auto",
+    unconnected="error",
+    check_finite=False,
+):
+    """Return a function that computes the gradient of the loss of each example of a batch.
+
+    The function is called on batches of one example: a layer that computes statistics over the batch sees one example.
+
+    Args:
+        f: takes tensors whose first axis is the batch, the sources among its arguments apart; returns the loss, a
+            scalar or of shape (batch,).
+        chunk_size: how many examples to compute at once; by default as many as fit the memory limit.
+        memory_limit: bytes; by default the one of `set_memory_limit`.
+        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Returns:
+        A function of f's arguments. It returns the sources' structure, with tensors of shape (batch, *source's shape).
+        If f is the mean of its examples' losses, their mean over the batch is f's gradient.
+
+    Raises:
+        MemoryLimitError: when called, if the result would not fit; says how many bytes and what to use instead.
+        ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
+    """
+    check_chunks(chunk_size, memory_limit)
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, _PerExample(chunk_size, memory_limit), argnums=argnums, wrt=wrt, **options)
+
+
+class _PerExample(Recipe):
+    name = "per_example_gradients"
+
+    def __init__(self, chunk_size, memory_limit):
+        self.chunk_size = chunk_size
+        self.memory_limit = memory_limit
+
+    def plan(self, problem):
+        batch = problem.data_shapes[0][:1] if problem.data_shapes else ()
+        if not batch or any(shape[:1] != batch for shape in problem.data_shapes):
+            raise ValueError(
+                f"{problem.name}: the arguments that are not sources need one batch axis, first and of one size; their "
+                f"shapes are {', '.join(map(str, problem.data_shapes)) or 'none'}. Close over what has no batch axis"
+            )
+        if problem.output_shapes not in ([()], [batch]):
+            raise ValueError(
+                f"{problem.name}: the result has shape {', '.join(map(str, problem.output_shapes))}; expected one "
+                f" loss, of shape () or {batch}"
+            )
+        pairs = zip(problem.source_sizes, problem.source_dtypes, strict=True)
+        return rows_at_once(
+            what="per_example_gradients",
+            shapes=f"{batch[0]} examples and {sum(problem.source_sizes)} elements in the sources",
+            result=batch[0] * sum(size * dtype.size for size, dtype in pairs),
+            rows=batch[0],
+            per_row=2 * problem.largest // max(batch[0], 1),
+            advice="smaller batches",
+            chunk_size=self.chunk_size,
+            limit=self.memory_limit,
+        )
+
+    def prefers_xla(self, problem, plan):
+        return True
+
+    def ways(self, problem, chunk):
+        return [
+            Way(f"{how} examples", partial(self._compute, problem, chunk, how), eager=how == EAGER)
+            for how in (VECTORIZED, LOOP, EAGER)
+        ]
+
+    def _compute(self, problem, chunk, how, tensors):
+        data = tensors[problem.data_start :]
+
+        def row(index):
+            example = [tf.expand_dims(tf.gather(tensor, index), 0) for tensor in data]
+            tape, sources, outputs = recorded(problem, [*tensors[: problem.data_start], *example])
+            return dense_gradient(tape, outputs[0], sources)
+
+        return map_rows(row, problem.source_specs, data[0].shape[0], how, chunk)
+
+    def result(self, problem, chunk, outputs):
+        return problem.structured(outputs)

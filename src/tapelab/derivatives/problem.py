@@ -1,0 +1,272 @@
+"""One function with one signature of arguments: what to differentiate, by what, and what is known of it."""
+
+import math
+
+from tapelab.derivatives.errors import UnconnectedSourceError
+from tapelab.derivatives.private import with_autograph
+from tapelab.derivatives.structures import flatten, names, unflatten
+from tapelab.runtime import tf
+
+# What XLA does not handle in reverse mode, and takes seconds to find out.
+LOOPS = {"While", "StatelessWhile"}
+# Operations that start so draw from a generator's state, change a variable, or call Python.
+_UNREPEATABLE = (
+    "Assign",
+    "EagerPyFunc",
+    "Multinomial",
+    "ParameterizedTruncatedNormal",
+    "PyFunc",
+    "Random",
+    "Rng",
+    "StatefulStandardNormal",
+    "StatefulUniform",
+    "TruncatedNormal",
+)
+
+
+class Sources:
+    """What to differentiate with respect to: some of the arguments, or variables that the function reads.
+
+    Args:
+        argnums: the position of an argument, or a tuple of positions; each argument may be nested.
+        wrt: variables, nested; then every argument is data.
+
+    Raises:
+        TypeError: if ``wrt`` holds anything but variables, or ``argnums`` anything but integers.
+        ValueError: if there is no source, or a variable is listed twice.
+    """
+
+    def __init__(self, argnums, wrt):
+        self.variables = None
+        if wrt is None:
+            self.positions = argnums if isinstance(argnums, tuple) else (argnums,)
+            self.single = not isinstance(argnums, tuple)
+            if not self.positions:
+                raise ValueError("argnums is empty: there is no source; name at least one argument, such as argnums=0")
+            for position in self.positions:
+                if isinstance(position, bool) or not isinstance(position, int) or position < 0:
+                    raise TypeError(f"argnums is {argnums!r}; expected a position from 0, or a tuple of positions")
+            return
+        if argnums != 0:
+            raise ValueError(f"wrt and argnums={argnums!r} are both given; the sources are variables or arguments")
+        leaves = []
+        self.description = flatten(wrt, leaves, numbers=True)
+        self.names = []
+        self.variables = []
+        for name, leaf in zip(names(self.description, "wrt"), leaves, strict=True):
+            variable = leaf.value if isinstance(leaf, tf.keras.Variable) else leaf
+            if not isinstance(variable, tf.Variable):
+                raise TypeError(
+                    f"{name} is a {type(leaf).__name__}; expected a variable. To differentiate with respect to a "
+                    "tensor, make it an argument of the function and name it with argnums="
+                )
+            label = getattr(leaf, "path", variable.name)
+            if any(variable is other for other in self.variables):
+                raise ValueError(f"{name}, the variable {label!r}, is listed twice in wrt; list each variable once")
+            self.variables.append(variable)
+            self.names.append(f"{name} ({label!r})")
+        if not self.variables:
+            raise ValueError(
+                f"wrt is {wrt!r}: there is no source. A Keras model has variables once it is built: call it on a batch "
+                "first, then pass model.trainable_variables"
+            )
+
+    def take(self, args, name):
+        """Split positional arguments into the sources and the rest, which has None in their places."""
+        if max(self.positions) >= len(args):
+            raise TypeError(
+                f"{name} differentiates with respect to argument {max(self.positions)}, but got {len(args)} "
+                "positional arguments; pass the sources by position, or set argnums="
+            )
+        taken = args[self.positions[0]] if self.single else tuple(args[position] for position in self.positions)
+        rest = tuple(None if index in self.positions else arg for index, arg in enumerate(args))
+        return taken, rest
+
+    def put(self, taken, rest):
+        """Undo `take`."""
+        args = list(rest)
+        for position, arg in zip(self.positions, (taken,) if self.single else taken, strict=True):
+            args[position] = arg
+        return args
+
+
+class Problem:
+    """A function, its sources and the signature of its arguments, while a derivative of it is traced and compiled.
+
+    `probe` fills in what is known of the outputs. A derivative is then computed from a flat list of tensors: the
+    sources (unless they are variables), the other arguments' tensors, and the tangent or cotangent vector if there is
+    one.
+
+    Attributes:
+        name: of the derivative and the function, for messages.
+        source_names, source_shapes, source_dtypes: lists, one entry for each source tensor or variable.
+        data_start, data_shapes: where the other arguments' tensors start, and their shapes.
+        output_names, output_shapes, output_dtypes: the same for what the function returns.
+        connected: bool for each output and source: whether the output depends on the source.
+        traceable: whether the function can be traced into a graph.
+        operations: the set of the names of the operations that it consists of, empty if it cannot be traced.
+        largest: bytes of the largest tensor on the way to the result and back, as far as that is known.
+    """
+
+    def __init__(self, name, f, sources, taken, rest, tensors, *, vector_size=0):
+        self.name = name
+        self._vector_size = vector_size
+        self._f = f
+        self._sources = sources
+        self._rest = rest
+        if sources.variables is None:
+            self.source_description = taken
+            label = f"argument {sources.positions[0]}" if sources.single else "argnums"
+            self.source_names = names(taken, label)
+            own = tensors[: len(self.source_names)]
+        else:
+            self.source_description = sources.description
+            self.source_names = sources.names
+            own = sources.variables
+        if not own:
+            raise ValueError(f"{name}: the sources hold no tensor; there is nothing to differentiate with respect to")
+        self.source_shapes = [tuple(source.shape) for source in own]
+        self.source_dtypes = [source.dtype for source in own]
+        for label, dtype in zip(self.source_names, self.source_dtypes, strict=True):
+            if not dtype.is_floating:
+                raise TypeError(
+                    f"{name}: the source {label} has dtype {dtype.name}; a derivative needs floating-point numbers. "
+                    "Pass 3.0 instead of 3, or tf.cast(…, tf.float32)"
+                )
+        self.data_start = 0 if sources.variables is not None else len(own)
+        self.data_shapes = [tuple(tensor.shape) for tensor in tensors[self.data_start :]]
+        self.traceable = True
+        self.operations = set()
+        self.largest = max(
+            math.prod(shape) * dtype.size for shape, dtype in zip(self.source_shapes, self.source_dtypes, strict=True)
+        )
+
+    @property
+    def source_sizes(self):
+        return [math.prod(shape) for shape in self.source_shapes]
+
+    @property
+    def output_sizes(self):
+        return [math.prod(shape) for shape in self.output_shapes]
+
+    @property
+    def repeatable(self):
+        """Whether two evaluations agree: no random numbers are drawn, no variables changed, no Python called."""
+        return not any(operation.startswith(_UNREPEATABLE) for operation in self.operations)
+
+    @property
+    def source_specs(self):
+        """The `tf.TensorSpec` of each source."""
+        pairs = zip(self.source_shapes, self.source_dtypes, strict=True)
+        return [tf.TensorSpec(shape, dtype) for shape, dtype in pairs]
+
+    def sources(self, tensors):
+        """Return what a tape is to watch: the variables, or the first of the tensors."""
+        return self._sources.variables or list(tensors[: self.data_start])
+
+    def vector(self, tensors):
+        """Return the last tensors: the tangents of all sources, or the cotangents of all outputs."""
+        return list(tensors[len(tensors) - self._vector_size :])
+
+    def evaluate(self, tensors):
+        """Call the function, and return what it returns as a flat list of tensors."""
+        leaves = iter(tensors)
+        if self._sources.variables is None:
+            taken = unflatten(self.source_description, leaves)
+        args, kwargs = unflatten(self._rest, leaves)
+        if self._sources.variables is None:
+            args = self._sources.put(taken, args)
+        outputs = []
+        self.output_description = flatten(self._f(*args, **kwargs), outputs, numbers=True)
+        return [tf.convert_to_tensor(output) for output in outputs]
+
+    def structured(self, flat):
+        """Give a flat list, one entry for each source, the sources' structure."""
+        return unflatten(self.source_description, iter(flat))
+
+    def structured_outputs(self, flat):
+        """Give a flat list, one entry for each output, the outputs' structure."""
+        return unflatten(self.output_description, iter(flat))
+
+    def probe(self, tensors):
+        """Find out what the function returns, and on which sources it depends, without running it if possible.
+
+        Args:
+            tensors: the arguments' tensors.
+
+        Raises:
+            TypeError: if an output is not floating-point.
+            ValueError: if there is no output.
+            Exception: what the function itself raises.
+        """
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+        original = self._f
+        failure = self._trace(specs)
+        if failure:
+            # Python control flow on a tensor needs AutoGraph, which is slow to convert: only where it is needed.
+            self._f = with_autograph(original)
+            if self._trace(specs):
+                self._f = original
+                if not tf.executing_eagerly():
+                    raise failure
+                self._observe(tensors)
+                # A function that created its variables in that call can be traced now.
+                self.traceable = not self._trace(specs)
+        if not self.output_names:
+            raise ValueError(f"{self.name}: the function returned no tensor; return the tensor to differentiate")
+        for label, dtype in zip(self.output_names, self.output_dtypes, strict=True):
+            if not dtype.is_floating:
+                raise TypeError(
+                    f"{self.name}: {label} has dtype {dtype.name}; a derivative needs floating-point numbers. Leave "
+                    "it out of what the function returns, or cast what it is computed from"
+                )
+
+    def _trace(self, specs):
+        """Observe the function in a graph. Returns the exception if that is not possible, otherwise None."""
+
+        def trace(*tensors):
+            self._observe(tensors)
+            return []
+
+        try:
+            graph = tf.function(trace, autograph=False).get_concrete_function(*specs).graph
+        except Exception as error:  # whatever the function raises
+            return error
+        if any(None in shape for shape in self.output_shapes):
+            return ValueError(f"{self.name}: the shapes of what the function returns are not known in a graph")
+        outputs = [output for operation in graph.get_operations() for output in operation.outputs]
+        self.largest = max(map(_bytes, outputs), default=0)
+        definition = graph.as_graph_def()
+        nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+        self.operations = {node.op for node in nodes}
+        return None
+
+    def _observe(self, tensors):
+        sources = self.sources(tensors)
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            tape.watch(sources)
+            outputs = self.evaluate(tensors)
+        self.output_names = names(self.output_description, "the function's result")
+        self.output_shapes = [tuple(output.shape) if output.shape.rank is not None else (None,) for output in outputs]
+        self.output_dtypes = [output.dtype for output in outputs]
+        self.connected = [
+            [gradient is not None for gradient in tape.gradient(output, sources)]
+            if output.dtype.is_floating
+            else [False] * len(sources)
+            for output in outputs
+        ]
+
+    def require_connected(self):
+        """Raise UnconnectedSourceError if there is a source that no output depends on."""
+        reached = [any(column) for column in zip(*self.connected, strict=True)]
+        missing = [name for name, found in zip(self.source_names, reached, strict=True) if not found]
+        if missing:
+            raise UnconnectedSourceError(
+                f"{self.name}: the function's result does not depend on {', '.join(missing)}. Either it is not used, "
+                "or the way to it leaves what a tape records (NumPy, an integer dtype, tf.stop_gradient, an assigned "
+                'variable). Leave the source out, or pass unconnected="zero" to get zeros for it'
+            )
+
+
+def _bytes(tensor):
+    return tensor.shape.num_elements() * tensor.dtype.size if tensor.shape.is_fully_defined() else 0

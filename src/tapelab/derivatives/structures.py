@@ -1,0 +1,101 @@
+"""Nested arguments as flat lists: dictionaries, lists, tuples and named tuples of tensors, and back.
+
+`tf.nest` does this too. Here the walk that finds the leaves also builds a hashable description of everything around
+them, which is what the compiled functions are looked up by: one pass over the arguments for each call.
+"""
+
+from tapelab.runtime import tf
+
+import numpy as np
+
+LEAF = "leaf"
+_CONTAINERS = (list, tuple)
+
+
+class Static:
+    """A part of the arguments that is not a tensor: compiled into the function, as `tf.function` does."""
+
+    __slots__ = ("_hash", "value")
+
+    def __init__(self, value):
+        try:
+            self._hash = hash(value)
+        except TypeError:
+            raise TypeError(
+                f"an argument of type {type(value).__name__} is neither a tensor nor hashable; pass tensors, arrays, "
+                "numbers, strings, or dictionaries, lists and tuples of them"
+            ) from None
+        self.value = value
+
+    def __eq__(self, other):
+        return isinstance(other, Static) and type(self.value) is type(other.value) and self.value == other.value
+
+    def __hash__(self):
+        return self._hash
+
+
+def _is_variable(value):
+    # A Keras 3 variable wraps a tf.Variable and is not one itself.
+    return isinstance(value, (tf.Variable, tf.keras.Variable))
+
+
+def _is_leaf(value, numbers):
+    if isinstance(value, (tf.Tensor, np.ndarray, np.generic)) or _is_variable(value) or tf.is_tensor(value):
+        return True
+    return numbers and isinstance(value, (bool, int, float, complex))
+
+
+def flatten(value, leaves, *, numbers=False):
+    """Append the leaves of a nested value to a list, and describe what is around them.
+
+    Args:
+        value: tensors, arrays and variables, in dictionaries, lists, tuples and named tuples.
+        leaves: the list to append to.
+        numbers: whether a Python number is a leaf. Otherwise it is static: a part of the description.
+
+    Returns:
+        The description, hashable; dictionaries are described with sorted keys.
+
+    Raises:
+        TypeError: if something is neither a leaf nor hashable.
+    """
+    kind = type(value)
+    if kind in _CONTAINERS:
+        return kind, tuple([flatten(part, leaves, numbers=numbers) for part in value])
+    if _is_leaf(value, numbers):
+        leaves.append(value)
+        return LEAF
+    if isinstance(value, dict):
+        keys = tuple(sorted(value))
+        return dict, keys, tuple([flatten(value[key], leaves, numbers=numbers) for key in keys])
+    if isinstance(value, (list, tuple)):
+        # Keras and tf.Module wrap the lists that they track: those come back as plain ones. Named tuples stay.
+        kind = kind if hasattr(kind, "_fields") else (list if isinstance(value, list) else tuple)
+        return kind, tuple([flatten(part, leaves, numbers=numbers) for part in value])
+    return Static(value)
+
+
+def unflatten(description, leaves):
+    """Build the nested value that a description belongs to, taking its leaves from an iterator."""
+    if description is LEAF:
+        return next(leaves)
+    if isinstance(description, Static):
+        return description.value
+    kind, *keys, parts = description
+    values = [unflatten(part, leaves) for part in parts]
+    if kind is dict:
+        return dict(zip(keys[0], values, strict=True))
+    return kind(*values) if hasattr(kind, "_fields") else kind(values)
+
+
+def names(description, prefix):
+    """Name every leaf of a description by the expression that reaches it, such as ``x['w'][0]``."""
+    if description is LEAF:
+        return [prefix]
+    if isinstance(description, Static):
+        return []
+    kind, *keys, parts = description
+    labels = [f"[{key!r}]" for key in (keys[0] if kind is dict else range(len(parts)))]
+    if hasattr(kind, "_fields"):
+        labels = [f".{field}" for field in kind._fields]
+    return [name for label, part in zip(labels, parts, strict=True) for name in names(part, prefix + label)]

@@ -1,0 +1,267 @@
+"""Newton's method over the variables of a model: damped, with a line search, and with conjugate gradients instead of a
+matrix.
+
+A Newton direction solves (H + damping I) d = -g. Where the Hessian H is not positive definite the undamped solution may
+climb; here a step is only taken along a direction that descends, and only as far as the loss falls. See J. Nocedal and
+S. Wright, *Numerical Optimization*, 2nd ed.: section 3.1 (line search), 3.4 (modified Newton), algorithm 7.1
+(Newton-CG).
+"""
+
+from dataclasses import dataclass, field
+
+from tapelab.derivatives import NotFiniteError, hessian, hvp, pack, unpack, value_and_gradient
+from tapelab.runtime import quiet_stderr, tf
+
+import numpy as np
+
+_DECREASE = 1e-4  # the part of the decrease that the slope promises, which a step has to deliver
+_HALVINGS = 30
+_ROUNDS = 40
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration did.
+
+    Attributes:
+        value: the loss before the step.
+        gradient_norm: the largest magnitude in the gradient before the step.
+        damping: what was added to the Hessian's diagonal.
+        products: how many Hessian-vector products conjugate gradients took; 0 where the matrix was factorised.
+        negative_curvature: whether a direction was met in which the loss curves downwards.
+        slope: the inner product of the gradient and the direction; negative where the direction descends.
+        step: the length of the step, as a multiple of the direction; 0 for a step that was refused.
+    """
+
+    value: float
+    gradient_norm: float
+    damping: float
+    products: int
+    negative_curvature: bool
+    slope: float
+    step: float
+
+
+@dataclass
+class Report:
+    """What a minimisation did.
+
+    Attributes:
+        value: the loss at the end.
+        gradient_norm: the largest magnitude in the gradient at the end.
+        converged: whether the gradient's norm is at or below the tolerance.
+        reason: why it stopped, in words.
+        iterations: a list of each `Iteration`.
+    """
+
+    value: float
+    gradient_norm: float
+    converged: bool = False
+    reason: str = ""
+    iterations: list = field(default_factory=list)
+
+    def __str__(self):
+        lines = ["  loss          gradient   damping    products  curvature  step"]
+        lines += [
+            f"  {i.value:<12.6g}  {i.gradient_norm:<9.2e}  {i.damping:<9.1e}  {i.products:<8d}  "
+            f"{'negative' if i.negative_curvature else 'positive':9}  {i.step:.3g}"
+            for i in self.iterations
+        ]
+        return "\n".join([*lines, f"  {self.value:<12.6g}  {self.gradient_norm:<9.2e}  {self.reason}"])
+
+
+def newton_direction(gradient, matrix, damping=0.0):
+    """Solve (matrix + damping I) d = -gradient, with as much more damping as makes the matrix positive definite.
+
+    Args:
+        gradient: tensor of shape (n,).
+        matrix: symmetric tensor of shape (n, n), of the gradient's dtype.
+        damping: not negative. It is doubled until a Cholesky factorisation succeeds.
+
+    Returns:
+        A triple: the direction, shape (n,); the damping used; whether the matrix with the given damping was not
+        positive definite.
+
+    Raises:
+        ValueError: for shapes that do not fit, a negative damping, or a matrix that no damping makes positive definite
+            (it contains NaN or infinity).
+    """
+    gradient, matrix = tf.convert_to_tensor(gradient), tf.convert_to_tensor(matrix)
+    size = gradient.shape.num_elements()
+    if gradient.shape.rank != 1 or matrix.shape != (size, size):
+        raise ValueError(
+            f"the gradient has shape {tuple(gradient.shape)} and the matrix {tuple(matrix.shape)}; expected (n,) and "
+            "(n, n): use pack, and hessian(…, packed=True)"
+        )
+    _require_not_negative("damping", damping)
+    scale = float(tf.reduce_max(tf.abs(matrix))) or 1.0
+    # What this dtype leaves of an eigenvalue of zero is smaller than this.
+    least = scale * float(np.finfo(matrix.dtype.as_numpy_dtype).eps) ** 0.5
+    used = damping
+    for _ in range(_ROUNDS):
+        factor = _cholesky(matrix + used * tf.eye(size, dtype=matrix.dtype))
+        if factor is not None:
+            return -tf.linalg.cholesky_solve(factor, gradient[:, tf.newaxis])[:, 0], used, used > damping
+        used = max(2 * used, least)
+    raise ValueError(f"no damping up to {used:.1e} makes the matrix positive definite; it may contain NaN")
+
+
+def conjugate_gradient_direction(gradient, product, damping=0.0, *, tolerance=None, limit=None):
+    """Solve (H + damping I) d = -gradient from Hessian-vector products, and stop where the curvature is not positive.
+
+    Args:
+        gradient: tensor of shape (n,).
+        product: takes a tensor of shape (n,), returns the Hessian times it.
+        damping: not negative.
+        tolerance: the residual's norm to stop at, relative to the gradient's; by default min(1/2, sqrt(norm)), which
+            is loose far from the minimum and gives superlinear convergence near it.
+        limit: the largest number of products; by default n.
+
+    Returns:
+        A triple: the direction, shape (n,), which descends; the number of products; whether negative curvature was met.
+    """
+    _require_not_negative("damping", damping)
+    residual = tf.convert_to_tensor(gradient)
+    norm = float(tf.norm(residual))
+    tolerance = min(0.5, norm**0.5) if tolerance is None else tolerance
+    limit = residual.shape.num_elements() if limit is None else limit
+    direction, search, squared = tf.zeros_like(residual), -residual, norm**2
+    for count in range(1, limit + 1):
+        image = product(search) + damping * search
+        curvature = float(tf.tensordot(search, image, 1))
+        if not curvature > 0:
+            # The first search direction is steepest descent; the later ones have only improved on it.
+            return (search if count == 1 else direction), count, True
+        length = squared / curvature
+        direction += length * search
+        residual += length * image
+        previous, squared = squared, float(tf.tensordot(residual, residual, 1))
+        if squared**0.5 <= tolerance * norm:
+            return direction, count, False
+        search = -residual + (squared / previous) * search
+    return direction, limit, False
+
+
+def newton(f, *args, wrt, iterations=20, tolerance=1e-5, damping=1e-3, memory_limit=None):
+    """Minimise a loss by Newton's method, factorising the damped Hessian over all variables.
+
+    The damping falls tenfold after a full step, rises tenfold after a shortened one, and as far as needed where the
+    Hessian is not positive definite.
+
+    Args:
+        f: takes ``args``, reads the variables, returns a scalar.
+        args: passed to f.
+        wrt: the variables to change, nested, all of one dtype.
+        iterations: how many steps at most.
+        tolerance: stop where no element of the gradient is larger in magnitude.
+        damping: the initial one, not negative.
+        memory_limit: bytes, for the Hessian; as for `hessian`.
+
+    Returns:
+        A `Report`. The variables hold the best point found; a step that does not descend is not taken.
+
+    Raises:
+        MemoryLimitError: if the Hessian would not fit; `newton_cg` needs none.
+        NotFiniteError: if the loss or its gradient is NaN or infinite where the variables are now.
+        ValueError, TypeError: as `value_and_gradient` and `hessian`.
+    """
+    matrix = hessian(f, wrt=wrt, packed=True, memory_limit=memory_limit)
+
+    def direction(gradient, damping):
+        found, used, negative = newton_direction(gradient, matrix(*args), damping)
+        return found, used, 0, negative
+
+    return _minimise(f, args, wrt, direction, iterations, tolerance, damping)
+
+
+def newton_cg(f, *args, wrt, iterations=20, tolerance=1e-5, damping=0.0, products=None):
+    """Minimise a loss by Newton's method with conjugate gradients: Hessian-vector products, and never a Hessian.
+
+    Args:
+        products: the largest number of Hessian-vector products for one step; by default the number of elements.
+        f, args, wrt, iterations, tolerance, damping: as for `newton`.
+
+    Returns:
+        A `Report`, as `newton`.
+
+    Raises:
+        NotFiniteError, ValueError, TypeError: as `newton`.
+    """
+    product = hvp(f, wrt=wrt, packed=True)
+
+    def direction(gradient, damping):
+        found, count, negative = conjugate_gradient_direction(
+            gradient, lambda vector: product(vector, *args), damping, limit=products
+        )
+        return found, damping, count, negative
+
+    return _minimise(f, args, wrt, direction, iterations, tolerance, damping)
+
+
+def _minimise(f, args, wrt, direction, iterations, tolerance, damping):
+    _require_not_negative("damping", damping)
+    evaluate = value_and_gradient(f, wrt=wrt)
+    variables = tf.nest.flatten(wrt)
+
+    def at(point):
+        for variable, part in zip(variables, tf.nest.flatten(unpack(point, wrt)), strict=True):
+            variable.assign(part)
+        value, gradient = evaluate(*args)
+        return float(value), pack(gradient)
+
+    point = pack(wrt)
+    value, gradient = at(point)
+    report = Report(value, float(tf.reduce_max(tf.abs(gradient))), reason=f"all {iterations} iterations used")
+    if not np.isfinite(value) or not np.isfinite(report.gradient_norm):
+        raise NotFiniteError(
+            f"the loss is {value} and its gradient's largest magnitude {report.gradient_norm} at the variables' "
+            "present values; start where both are finite"
+        )
+    for _ in range(iterations):
+        if report.gradient_norm <= tolerance:
+            break
+        step_direction, used, products, negative = direction(gradient, damping)
+        slope = float(tf.tensordot(gradient, step_direction, 1))
+        step, found = _line_search(at, point, step_direction, value, slope)
+        report.iterations.append(Iteration(value, report.gradient_norm, used, products, negative, slope, step))
+        if found is None:
+            at(point)
+            report.reason = "no step along the direction lowers the loss; the step was refused"
+            break
+        point, value, gradient = found
+        damping = used / 10 if step == 1 else 10 * used
+        report.value, report.gradient_norm = value, float(tf.reduce_max(tf.abs(gradient)))
+    report.converged = report.gradient_norm <= tolerance
+    if report.converged:
+        report.reason = f"the gradient is within the tolerance of {tolerance:g}"
+    return report
+
+
+def _line_search(at, point, direction, value, slope):
+    """Halve the step from 1 until the loss falls enough: the step with (point, value, gradient), or 0 with None."""
+    if not slope < 0:
+        return 0.0, None
+    step = 1.0
+    for _ in range(_HALVINGS):
+        trial = point + step * direction
+        trial_value, gradient = at(trial)
+        # Strictly below: where the promised decrease is lost in rounding, an equal loss is no descent.
+        if trial_value < value and trial_value <= value + _DECREASE * step * slope:
+            return step, (trial, trial_value, gradient)
+        step /= 2
+    return 0.0, None
+
+
+def _cholesky(matrix):
+    """Return the Cholesky factor, or None if there is none. TensorFlow says so with NaN and a log, or an exception."""
+    try:
+        with quiet_stderr():
+            factor = tf.linalg.cholesky(matrix)
+    except tf.errors.InvalidArgumentError:
+        return None
+    return factor if bool(tf.reduce_all(tf.math.is_finite(factor))) else None
+
+
+def _require_not_negative(name, value):
+    if not value >= 0:
+        raise ValueError(f"{name} is {value!r}; expected 0 or a positive number")

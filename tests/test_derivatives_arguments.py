@@ -1,0 +1,366 @@
+"""What may be passed to the transformations: structures, shapes, dtypes, variables; what is refused; what is cached."""
+
+import gc
+import weakref
+from collections import namedtuple
+
+from tapelab import derivatives
+from tapelab.derivatives import (
+    MemoryLimitError,
+    NotFiniteError,
+    UnconnectedSourceError,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    pack,
+    set_memory_limit,
+    unpack,
+    value_and_gradient,
+    vjp,
+)
+from tapelab.derivatives.memory import human, rows_at_once
+from tapelab.derivatives.structures import flatten, names, unflatten
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+Point = namedtuple("Point", "x y")
+
+shapes = st.sampled_from([(), (1,), (3,), (0,), (2, 2), (1, 3, 0), (2, 1)])
+dtypes = st.sampled_from([np.float32, np.float64])
+arrays = st.builds(
+    lambda shape, dtype: np.arange(1, 1 + np.prod(shape), dtype=dtype).reshape(shape) / 7, shapes, dtypes
+)
+structures = st.recursive(
+    arrays,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3),
+        st.tuples(inner, inner),
+        st.dictionaries(st.sampled_from("abc"), inner, min_size=1),
+        st.builds(Point, inner, inner),
+    ),
+    max_leaves=4,
+)
+
+
+def quick(examples):
+    """The same examples every time, and no search for a smaller one: compiling for each would take minutes."""
+    return settings(max_examples=examples, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+
+
+def cubes(structure):
+    """The sum of all elements' cubes, in float64."""
+    return tf.add_n([tf.cast(tf.reduce_sum(leaf**3), tf.float64) for leaf in tf.nest.flatten(structure)])
+
+
+@quick(100)
+@given(structures)
+def test_flatten_and_unflatten_are_inverse_and_ordered_like_nest(structure):
+    leaves = []
+    description = flatten(structure, leaves)
+    assert hash(description) == hash(flatten(structure, []))
+    assert len(names(description, "")) == len(leaves)
+    tf.nest.assert_same_structure(unflatten(description, iter(leaves)), structure)
+    for ours, theirs in zip(leaves, tf.nest.flatten(structure), strict=True):
+        assert ours is theirs
+
+
+@quick(20)
+@given(structures)
+def test_unpack_is_the_inverse_of_pack(structure):
+    structure = tf.nest.map_structure(lambda leaf: leaf.astype(np.float64), structure)
+    vector = pack(structure)
+    assert vector.shape == (sum(leaf.size for leaf in tf.nest.flatten(structure)),)
+    tf.nest.map_structure(np.testing.assert_array_equal, unpack(vector, structure), structure)
+
+
+@quick(8)
+@given(structures)
+def test_results_have_the_structure_shapes_and_dtypes_of_the_sources(structure):
+    _, gradient = value_and_gradient(cubes)(structure)
+    tf.nest.map_structure(lambda g, x: np.testing.assert_allclose(g, 3 * x**2, rtol=1e-5), gradient, structure)
+    tf.nest.map_structure(
+        lambda g, x: np.testing.assert_equal(g.dtype.as_numpy_dtype, x.dtype.type), gradient, structure
+    )
+    blocks = hessian(cubes, compile="eager")(structure)
+    leaves, found = [], []
+    labels = names(flatten(structure, leaves), "")
+    assert names(flatten(blocks, found), "") == [first + second for first in labels for second in labels]
+    pairs = [(x, other) for x in leaves for other in leaves]
+    for block, (x, other) in zip(found, pairs, strict=True):
+        assert block.shape == x.shape + other.shape
+        wanted = np.diag(6 * x.ravel()) if x is other else np.zeros((x.size, other.size))
+        np.testing.assert_allclose(tf.reshape(block, wanted.shape), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+@pytest.mark.parametrize(("ins", "outs"), [((), ()), ((), (3,)), ((2,), ()), ((0,), (2,)), ((2,), (0,)), ((0,), (0,))])
+def test_jacobians_of_scalars_and_of_nothing(mode, ins, outs):
+    found = jacobian(lambda x: tf.broadcast_to(tf.reduce_sum(x**2), outs), mode=mode)(tf.fill(ins, 3.0))
+    np.testing.assert_allclose(found, tf.fill(outs + ins, 6.0))
+
+
+def test_static_arguments_keywords_and_numbers():
+    traces = []
+
+    def f(x, power, *, scale=1.0):
+        traces.append(power)
+        return scale * x**power
+
+    gradient = value_and_gradient(f)
+    assert float(gradient(2.0, 3)[1]) == 12.0
+    assert float(gradient(2.0, 3, scale=2.0)[1]) == 24.0
+    count = len(traces)
+    assert float(gradient(5.0, 3)[1]) == 75.0
+    assert len(traces) == count
+
+
+def test_a_variable_as_argument_and_as_wrt():
+    v = tf.Variable([1.0, 2.0], name="v")
+    assert value_and_gradient(lambda x: tf.reduce_sum(x**2))(v)[1].numpy().tolist() == [2.0, 4.0]
+    gradient = value_and_gradient(lambda a: a * tf.reduce_sum(v**2), wrt={"v": v})
+    assert gradient(3.0)[1]["v"].numpy().tolist() == [6.0, 12.0]
+    v.assign([0.0, 1.0])
+    assert gradient(3.0)[1]["v"].numpy().tolist() == [0.0, 6.0]
+
+
+@pytest.fixture(scope="module")
+def model():
+    inputs = tf.keras.Input((3,))
+    hidden = tf.keras.layers.Dense(4, activation="tanh", name="hidden")(inputs)
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(2, name="out")(hidden))
+
+
+def test_keras_variables_in_every_transformation(model):
+    x = tf.constant([[0.1, 0.2, 0.3], [0.5, -0.5, 1.0]])
+    variables = model.trainable_variables
+
+    def loss(x):
+        return tf.reduce_mean(model(x) ** 2)
+
+    with tf.GradientTape() as tape:
+        value = loss(x)
+    wanted = tape.gradient(value, [variable.value for variable in variables])
+    _, gradient = value_and_gradient(loss, wrt=variables)(x)
+    for ours, theirs in zip(gradient, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    tangents = [tf.ones(variable.shape) for variable in variables]
+    along = sum(float(tf.reduce_sum(g)) for g in wanted)
+    np.testing.assert_allclose(jvp(loss, wrt=variables)(tangents, x)[1], along, rtol=1e-5)
+    np.testing.assert_allclose(vjp(loss, wrt=variables)(1.0, x)[1][0], wanted[0], atol=1e-6)
+    matrix = hessian(loss, wrt=variables, packed=True)(x)
+    np.testing.assert_allclose(pack(hvp(loss, wrt=variables)(tangents, x)), tf.reduce_sum(matrix, 1), atol=1e-5)
+    for mode in ("forward", "reverse"):
+        rows = jacobian(model, wrt=variables, mode=mode)(x)
+        assert [row.shape for row in rows] == [(2, 2, *variable.shape) for variable in variables]
+        np.testing.assert_allclose(tf.reduce_sum(rows[3], [0, 1]), [2.0, 2.0], rtol=1e-6)
+
+
+# What is refused.
+
+
+def square(x):
+    return x**2
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: value_and_gradient(3.0), TypeError, ["float", "pass f, not f(x)"]),
+        (lambda: value_and_gradient(square)(3), TypeError, ["argument 0", "int32", "3.0 instead of 3"]),
+        (lambda: value_and_gradient(square)([1.0, tf.constant([1, 2])]), TypeError, ["argument 0[1]", "int32"]),
+        (lambda: value_and_gradient(square)(), TypeError, ["argument 0", "got 0"]),
+        (lambda: value_and_gradient(square)({}), ValueError, ["no tensor"]),
+        (lambda: value_and_gradient(square)(tf.ones(2)), ValueError, ["scalar", "(2,)", "reduce_mean"]),
+        (lambda: hessian(square)(tf.ones(2)), ValueError, ["hessian(square)", "scalar", "(2,)"]),
+        (lambda: hvp(square)(1.0), TypeError, ["argument 0"]),
+        (lambda: hvp(square)(), TypeError, ["tangents", "first argument"]),
+        (lambda: hvp(square)(tf.ones(2), 1.0), ValueError, ["tangents has shape (2,)", "expected", "()"]),
+        (lambda: jvp(square)([1.0], 1.0), ValueError, ["structure", "tangents[0]"]),
+        (lambda: jvp(square)(tf.constant(1.0, tf.float64), 1.0), TypeError, ["float64", "expected float32"]),
+        (lambda: vjp(square)(tf.ones(3), tf.ones(2)), ValueError, ["cotangents has shape (3,)", "(2,)"]),
+        (lambda: jacobian(lambda x: tf.cast(x, tf.int32))(1.0), TypeError, ["the function's result", "int32"]),
+        (lambda: jacobian(lambda x: None)(1.0), ValueError, ["returned no tensor"]),
+        (lambda: jacobian(square, mode="sideways"), ValueError, ["'sideways'", "'forward'"]),
+        (lambda: jacobian(square, compile="fast"), ValueError, ["'fast'", "'graph'"]),
+        (lambda: jacobian(square, chunk_size=0), ValueError, ["chunk_size is 0"]),
+        (lambda: jacobian(square, memory_limit=-1), ValueError, ["-1", "bytes"]),
+        (lambda: jacobian(square, unconnected="none"), ValueError, ["'none'", "'zero'"]),
+        (lambda: jacobian(square, argnums=()), ValueError, ["argnums is empty"]),
+        (lambda: jacobian(square, argnums="x"), TypeError, ["'x'"]),
+        (lambda: jacobian(square, wrt=[]), ValueError, ["no source", "trainable_variables"]),
+        (lambda: jacobian(square, wrt=[tf.ones(2)]), TypeError, ["wrt[0]", "argnums"]),
+        (lambda: jacobian(square, wrt=[VARIABLE, VARIABLE]), ValueError, ["wrt[1]", "twice"]),
+        (lambda: jacobian(square, wrt=[VARIABLE], argnums=1), ValueError, ["both"]),
+        (lambda: jacobian(square)(tf.ragged.constant([[1.0], []])), TypeError, ["RaggedTensor"]),
+        (lambda: pack([]), ValueError, ["no tensor"]),
+        (lambda: pack([1.0, np.float64(1)]), TypeError, ["float32", "float64"]),
+        (lambda: unpack(tf.ones(3), {"a": tf.ones(2)}), ValueError, ["(3,)", "(2,)", "like['a']"]),
+        (lambda: hessian(cubes, packed=True)([1.0, np.float64(1)]), TypeError, ["packed=False"]),
+        (lambda: value_and_gradient(lambda x, s: x)(1.0, {1, 2}), TypeError, ["set", "hashable"]),
+        (lambda: set_memory_limit(0), ValueError, ["0", "bytes"]),
+    ],
+)  # fmt: skip
+def test_errors_say_what_and_what_to_do(call, error, words):
+    with pytest.raises(error) as raised:
+        call()
+    for word in words:
+        assert word in str(raised.value)
+
+
+VARIABLE = tf.Variable(1.0)
+
+
+def test_a_source_that_is_not_used_is_named(model):
+    unused = tf.Variable(1.0, name="unused")
+    used = tf.Variable(2.0, name="used")
+
+    def f(x):
+        return used * x
+
+    with pytest.raises(UnconnectedSourceError, match=r"wrt\['b'\] \('unused:0'\)") as raised:
+        value_and_gradient(f, wrt={"a": used, "b": unused})(3.0)
+    assert "'used:0'" not in str(raised.value)
+    _, gradient = value_and_gradient(f, wrt={"a": used, "b": unused}, unconnected="zero")(3.0)
+    assert (float(gradient["a"]), float(gradient["b"])) == (3.0, 0.0)
+    with pytest.raises(UnconnectedSourceError, match="argument 0"):
+        hessian(lambda x: tf.constant(1.0))(2.0)
+    assert float(hessian(lambda x: tf.constant(1.0), unconnected="zero")(2.0)) == 0.0
+    with pytest.raises(UnconnectedSourceError, match="out/kernel"):
+        value_and_gradient(lambda: tf.reduce_sum(model.layers[1].kernel), wrt=model.trainable_variables)()
+
+
+def test_what_the_function_raises_comes_through():
+    def broken(x):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        hessian(broken)(1.0)
+
+
+@pytest.mark.parametrize("make", [value_and_gradient, hessian])
+def test_nan_is_reported_on_request(make):
+    def f(x):
+        return tf.reduce_sum(tf.sqrt(x))
+
+    make(f)(tf.constant([0.0, 1.0]))
+    with pytest.raises(NotFiniteError, match=r"[12] of [24] elements"):
+        make(f, check_finite=True)(tf.constant([0.0, 1.0]))
+    make(f, check_finite=True)(tf.constant([2.0, 1.0]))
+
+
+# Memory.
+
+
+def test_memory_is_predicted_and_refused_before_anything_is_allocated():
+    def f(x):
+        return tf.reduce_sum(x**3)
+
+    x = tf.zeros(2**20)  # a Hessian of 4 TiB
+    with pytest.raises(MemoryLimitError, match=r"12\.0 TiB.*limit is 4\.0 GiB.*hvp") as raised:
+        hessian(f)(x)
+    assert "1048576" in str(raised.value)
+    with pytest.raises(MemoryLimitError, match=r"jacobian of results of shape .1048576,. by sources of shape"):
+        jacobian(lambda x: x**2)(x)
+    previous = set_memory_limit(2**10)
+    try:
+        with pytest.raises(MemoryLimitError, match=r"limit is 1\.0 KiB"):
+            hessian(f)(tf.zeros(30))
+        assert hessian(f, memory_limit=2**20)(tf.zeros(30)).shape == (30, 30)
+    finally:
+        assert set_memory_limit(None) == 2**10
+    assert set_memory_limit(previous) == previous
+
+
+def test_rows_at_once_keeps_the_limit():
+    common = {"what": "it", "shapes": "s", "advice": "less", "rows": 100, "per_row": 10}
+    assert rows_at_once(result=0, chunk_size=None, limit=1000, **common) == 100
+    assert rows_at_once(result=500, chunk_size=None, limit=1000, **common) == 50
+    assert rows_at_once(result=500, chunk_size=20, limit=1000, **common) == 20
+    with pytest.raises(MemoryLimitError, match="1001 bytes"):
+        rows_at_once(result=991, chunk_size=None, limit=1000, **common)
+    with pytest.raises(MemoryLimitError, match="chunk_size below 60"):
+        rows_at_once(result=500, chunk_size=60, limit=1000, **common)
+    assert [human(size) for size in (5, 2048, 3 * 2**20, 2**40)] == ["5 bytes", "2.0 KiB", "3.0 MiB", "1.0 TiB"]
+
+
+@pytest.mark.parametrize("chunk_size", [1, 3, 5, 6, 99])
+def test_chunks_change_nothing(chunk_size):
+    x = tf.constant(np.linspace(0.0, 1.0, 6))
+
+    def f(x):
+        return tf.reduce_sum(tf.sin(x) * tf.reduce_sum(x**2))
+
+    graph = {"compile": "graph"}
+    np.testing.assert_allclose(hessian(f, chunk_size=chunk_size, **graph)(x), hessian(f, **graph)(x), atol=1e-14)
+
+
+# What is kept.
+
+
+def test_compiled_once_for_each_signature():
+    traces = []
+
+    def f(x):
+        traces.append(x.shape)
+        return tf.reduce_sum(x**2)
+
+    value_and_gradient(f)(tf.ones(3))
+    count = len(traces)
+    value_and_gradient(f)(np.zeros(3, np.float32))
+    assert len(traces) == count
+    value_and_gradient(f)(tf.ones(4))
+    value_and_gradient(f)(tf.ones(3, tf.float64))
+    assert len(traces) == 3 * count
+    assert value_and_gradient(f) is value_and_gradient(f, argnums=0)
+    assert value_and_gradient(f) is not value_and_gradient(f, compile="eager")
+
+
+def test_a_function_and_what_was_compiled_for_it_go_together():
+    def f(x):
+        return x**2
+
+    value_and_gradient(f)(1.0)
+    gone = weakref.ref(f)
+    del f
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_wrapper_does_not_take_over_what_was_compiled_for_the_wrapped():
+    import functools
+
+    def f(x):
+        return x**2
+
+    value_and_gradient(f)(1.0)
+
+    @functools.wraps(f)
+    def doubled(x):
+        return 2 * f(x)
+
+    assert float(value_and_gradient(doubled)(1.0)[1]) == 4.0
+
+
+def test_without_the_private_call_the_public_one_is_used(monkeypatch):
+    from tapelab.derivatives import private
+
+    concrete = tf.function(lambda x, y: [x - y]).get_concrete_function(*[tf.TensorSpec([], tf.float32)] * 2)
+    tensors = [tf.constant(3.0), tf.constant(1.0)]
+    assert float(private.direct_call(concrete)(tensors)[0]) == 2.0
+    monkeypatch.delattr(type(concrete), "_call_flat")
+
+    class Public:
+        def __call__(self, x, y):
+            return [x - y]
+
+    assert private.direct_call(Public())(tensors)[0] == 2.0
+
+
+def test_everything_public_is_documented():
+    for name in derivatives.__all__:
+        assert getattr(derivatives, name).__doc__

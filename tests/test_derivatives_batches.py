@@ -1,0 +1,188 @@
+"""Batch Jacobians, their check for independence, and per-example gradients."""
+
+from tapelab.derivatives import (
+    CoupledExamplesError,
+    MemoryLimitError,
+    batch_jacobian,
+    jacobian,
+    per_example_gradients,
+    value_and_gradient,
+)
+from tapelab.gradcheck import numerical_jacobian
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.standard_normal((7, 5))
+W = 0.5 * GENERATOR.standard_normal((5, 6))
+
+
+def independent(x):
+    return tf.nn.elu(x @ W)
+
+
+def numerical_blocks(f, x):
+    """(batch, outs, ins), each example on its own."""
+    return np.stack([numerical_jacobian(lambda row: f(tf.constant(row[np.newaxis]))[0], example) for example in x])
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+@pytest.mark.parametrize("chunk_size", [None, 4])
+def test_blocks_agree_with_central_differences(mode, chunk_size):
+    blocks = batch_jacobian(independent, mode=mode, chunk_size=chunk_size)(X)
+    assert blocks.shape == (7, 6, 5)
+    np.testing.assert_allclose(blocks, numerical_blocks(independent, X), atol=1e-8)
+
+
+def test_nested_sources_and_results_and_arguments_without_a_batch():
+    def f(inputs, w):
+        return {"a": tf.tanh(inputs["x"] @ w) * inputs["s"][:, tf.newaxis], "b": tf.reduce_sum(inputs["x"] ** 3, 1)}
+
+    s = GENERATOR.standard_normal(7)
+    blocks = batch_jacobian(f)({"x": X, "s": s}, W)
+    assert tf.nest.map_structure(lambda block: tuple(block.shape), blocks) == {
+        "a": {"x": (7, 6, 5), "s": (7, 6)},
+        "b": {"x": (7, 5), "s": (7,)},
+    }
+    np.testing.assert_allclose(blocks["a"]["s"], np.tanh(X @ W), atol=1e-12)
+    np.testing.assert_allclose(blocks["b"]["x"], 3 * X**2, atol=1e-12)
+    assert not np.any(blocks["b"]["s"])
+    wanted = numerical_blocks(lambda x: tf.tanh(x @ W), X) * s[:, None, None]
+    np.testing.assert_allclose(blocks["a"]["x"], wanted, atol=1e-8)
+
+
+def batch_norm(x):
+    mean, variance = tf.nn.moments(x, [0])
+    return tf.nn.elu(((x - mean) / tf.sqrt(variance + 1e-3)) @ tf.cast(W, x.dtype))
+
+
+def attention_over_the_batch(x):
+    return tf.nn.softmax(x @ tf.transpose(x)) @ x
+
+
+def minus_the_mean(x):
+    return x - tf.reduce_mean(x, axis=0)
+
+
+def the_last_two_meet(x):
+    return tf.concat([x[:-2], x[-2:-1] * (1 + 3e-2 * x[-1:]), x[-1:]], axis=0)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+@pytest.mark.parametrize(
+    ("f", "first"), [(batch_norm, 0), (attention_over_the_batch, 0), (minus_the_mean, 0), (the_last_two_meet, 6)]
+)
+def test_coupled_examples_are_found_and_named(f, first, dtype):
+    with pytest.raises(CoupledExamplesError, match=rf"example {first} .*of 7.*batch normalisation"):
+        batch_jacobian(f, compile="graph")(tf.constant(X, dtype))
+
+
+def test_unchecked_the_blocks_are_a_sum_over_a_batch_axis():
+    whole = jacobian(batch_norm)(X)
+    options = {"check_independence": False, "compile": "graph"}
+    np.testing.assert_allclose(
+        batch_jacobian(batch_norm, mode="reverse", **options)(X),
+        tf.reduce_sum(whole, 0).numpy().transpose(1, 0, 2),
+        atol=1e-10,
+    )
+    np.testing.assert_allclose(
+        batch_jacobian(batch_norm, mode="forward", **options)(X), tf.reduce_sum(whole, 2), atol=1e-10
+    )
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: tf.sin(x) ** 2 + tf.cos(x) ** 2,  # constant: what is left of its derivative is rounding error
+        lambda x: tf.nn.softmax(40 * x),
+        lambda x: (x - tf.reduce_mean(x, 1, keepdims=True)) / tf.math.reduce_std(x, 1, keepdims=True),
+        lambda x: 1e-9 * tf.tanh(x) + 1e3 * x,
+        lambda x: tf.nn.relu(x - 10.0),
+    ],
+)
+def test_rounding_is_not_taken_for_coupling(f):
+    for dtype in (tf.float32, tf.float64):
+        assert batch_jacobian(f, compile="graph")(tf.constant(X, dtype)).shape == (7, 5, 5)
+
+
+def test_one_example_and_none():
+    assert batch_jacobian(independent)(X[:1]).shape == (1, 6, 5)
+    assert batch_jacobian(independent, compile="graph")(X[:0]).shape == (0, 6, 5)
+
+
+def test_batch_jacobian_errors():
+    with pytest.raises(ValueError, match=r"one batch axis.*argument 0 \(7, 5\).*\(\).*use jacobian"):
+        batch_jacobian(tf.reduce_sum)(X)
+    with pytest.raises(ValueError, match=r"batch axis"):
+        batch_jacobian(lambda x: x[:3])(X)
+    with pytest.raises(MemoryLimitError, match="smaller batch"):
+        batch_jacobian(independent, memory_limit=1000)(X)
+    with pytest.raises(RuntimeError, match="check_independence=False"):
+        tf.function(lambda x: batch_jacobian(lambda x: x**2)(x))(tf.constant(X[:1, :1]))
+
+
+def test_a_function_of_the_batch_size_is_not_taken_for_a_coupled_one():
+    blocks = batch_jacobian(lambda x: x**2 / tf.cast(tf.shape(x)[0], x.dtype))(X)
+    np.testing.assert_allclose(blocks, np.eye(5) * 2 * X[:, None] / 7, atol=1e-12)
+
+
+def test_an_argument_with_a_batch_axis_goes_with_its_example():
+    weights = GENERATOR.standard_normal((7, 5))
+    blocks = batch_jacobian(lambda x, w: (x * w) ** 2)(X, weights)
+    np.testing.assert_allclose(blocks, np.eye(5) * (2 * X * weights**2)[:, None], atol=1e-12)
+
+
+# Per-example gradients.
+
+
+@pytest.fixture(scope="module")
+def model():
+    tf.keras.utils.set_random_seed(0)
+    layers = tf.keras.layers
+    return tf.keras.Sequential(
+        [tf.keras.Input((6, 6, 1)), layers.Conv2D(2, 3, activation="tanh"), layers.Flatten(), layers.Dense(3)]
+    )
+
+
+IMAGES = GENERATOR.standard_normal((5, 6, 6, 1)).astype(np.float32)
+LABELS = np.array([0, 2, 1, 1, 0])
+
+
+@pytest.mark.parametrize(("reduced", "chunk_size"), [(True, None), (False, 2)])
+def test_each_example_has_the_gradient_of_a_batch_of_one(model, reduced, chunk_size):
+    def loss(x, y):
+        losses = tf.keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True)
+        return tf.reduce_mean(losses) if reduced else losses
+
+    variables = {"conv": model.layers[0].trainable_variables, "dense": model.layers[-1].trainable_variables}
+    found = per_example_gradients(loss, wrt=variables, chunk_size=chunk_size)(IMAGES, LABELS)
+    assert found["conv"][0].shape == (5, 3, 3, 1, 2)
+    gradient = value_and_gradient(lambda x, y: tf.reduce_mean(loss(x, y)), wrt=variables)
+    for i in range(5):
+        _, wanted = gradient(IMAGES[i : i + 1], LABELS[i : i + 1])
+        tf.nest.map_structure(lambda f, w, i=i: np.testing.assert_allclose(f[i], w, atol=1e-5), found, wanted)
+    _, mean = gradient(IMAGES, LABELS)
+    tf.nest.map_structure(lambda f, w: np.testing.assert_allclose(tf.reduce_mean(f, 0), w, atol=1e-5), found, mean)
+
+
+def test_per_example_gradients_of_an_argument():
+    def loss(w, x):
+        return tf.reduce_sum(tf.sin(x @ w))
+
+    found = per_example_gradients(loss)(W, X)
+    np.testing.assert_allclose(found, X[:, :, None] * np.cos(X @ W)[:, None, :], atol=1e-12)
+
+
+def test_per_example_errors():
+    with pytest.raises(ValueError, match=r"\(7, 5\), \(3,\)"):
+        per_example_gradients(lambda w, x, y: tf.reduce_sum(w) + tf.reduce_sum(x) + y[0])(
+            1.0, X.astype("f"), np.ones(3, "f")
+        )
+    with pytest.raises(ValueError, match="shapes are none"):
+        per_example_gradients(lambda w: w**2)(1.0)
+    with pytest.raises(ValueError, match=r"the result has shape \(7, 6\).*\(7,\)"):
+        per_example_gradients(lambda w, x: x @ w)(W, X)
+    with pytest.raises(MemoryLimitError, match="7 examples and 30 elements"):
+        per_example_gradients(lambda w, x: tf.reduce_sum(x @ w), memory_limit=1000)(W, X)

@@ -1,0 +1,239 @@
+"""Every transformation on a battery of functions, against central differences in float64 that know nothing of tapes."""
+
+from tapelab.derivatives import hessian, hvp, jacobian, jacobians, jvp, pack, value_and_gradient, vjp
+from tapelab.gradcheck import numerical_jacobian
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+
+GENERATOR = np.random.default_rng(0)
+
+
+def draw(*shape):
+    return 0.5 * GENERATOR.standard_normal(shape)
+
+
+X, Y, W, V, TABLE, IMAGES, KERNEL = (
+    draw(4, 3), draw(4, 2), draw(3, 3), draw(3, 2), draw(6, 3), draw(2, 4, 4, 1), draw(3, 3, 1, 2)
+)  # fmt: skip
+STATISTICS = [[0.1, -0.2, 0.3], [1.5, 0.7, 1.0], [0.0, 0.1, 0.2], [1.0, 2.0, 0.5]]
+
+
+def mlp(w, x):
+    return tf.reduce_mean((tf.tanh(tf.tanh(x @ w["hidden"] + w["bias"]) @ w["out"]) - Y) ** 2)
+
+
+def cnn(kernel, images):
+    features = tf.nn.elu(tf.nn.conv2d(images, kernel, strides=1, padding="SAME"))
+    return tf.reduce_mean(tf.math.log(1 + tf.nn.avg_pool2d(features, 2, 2, "VALID") ** 2))
+
+
+def attention(x, w):
+    q, k, v = x @ w, x @ tf.transpose(w), x
+    return tf.reduce_sum((tf.nn.softmax(q @ tf.transpose(k)) @ v) ** 3)
+
+
+def cross_entropy(logits, scale):
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=[0, 2, 1, 1], logits=logits * scale)
+    return tf.reduce_mean(losses)
+
+
+def embedding(table, w):
+    return tf.reduce_sum(tf.sin(tf.gather(table, [0, 2, 2, 5]) @ w) ** 2)
+
+
+def rnn(w, x):
+    state = tf.zeros([1, 3], w.dtype)
+    for step in range(3):
+        state = tf.tanh(state @ w + x[step : step + 1])
+    return tf.reduce_sum(state**2)
+
+
+def batch_norm(x, w):
+    mean, variance, offset, scale = tf.unstack(tf.constant(STATISTICS, x.dtype))
+    return tf.reduce_sum(tf.nn.softplus(tf.nn.batch_normalization(x @ w, mean, variance, offset, scale, 1e-3)))
+
+
+FUNCTIONS = {
+    "mlp": (mlp, ({"hidden": W, "bias": draw(3), "out": V}, X)),
+    "cnn": (cnn, (KERNEL, IMAGES)),
+    "attention": (attention, (X, W)),
+    "softmax and cross-entropy": (cross_entropy, (X, draw(1, 3))),
+    "embedding": (embedding, (TABLE, V)),
+    "rnn": (rnn, (W, X)),
+    "batch normalisation": (batch_norm, (X, W)),
+}
+
+
+@pytest.fixture(params=FUNCTIONS, ids=list(FUNCTIONS))
+def case(request):
+    return FUNCTIONS[request.param]
+
+
+def packed(f, args):
+    """f as a function of its first argument's elements in one float64 vector, evaluated eagerly."""
+    shapes = [leaf.shape for leaf in tf.nest.flatten(args[0])]
+    sizes = [int(np.prod(shape)) for shape in shapes]
+
+    def of_vector(vector):
+        parts = np.split(np.asarray(vector), np.cumsum(sizes)[:-1])
+        leaves = [tf.constant(part.reshape(shape)) for part, shape in zip(parts, shapes, strict=True)]
+        return f(tf.nest.pack_sequence_as(args[0], leaves), *args[1:])
+
+    return of_vector, np.concatenate([leaf.ravel() for leaf in tf.nest.flatten(args[0])])
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")  # the CNN's Hessian, row by row
+def test_gradient_and_hessian(case):
+    f, args = case
+    of_vector, x = packed(f, args)
+    value, gradient = value_and_gradient(f)(*args)
+    np.testing.assert_allclose(value, of_vector(x), rtol=1e-12)
+    np.testing.assert_allclose(pack(gradient), numerical_jacobian(of_vector, x), atol=1e-8)
+
+    def eager_gradient(x):
+        x = tf.constant(x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            leaves = [tf.reshape(p, s.shape) for p, s in zip(tf.split(x, sizes), shapes, strict=True)]
+            y = f(tf.nest.pack_sequence_as(args[0], leaves), *args[1:])
+        return tape.gradient(y, x)
+
+    shapes = tf.nest.flatten(args[0])
+    sizes = [leaf.size for leaf in shapes]
+    matrix = hessian(f, packed=True)(*args)
+    np.testing.assert_allclose(matrix, numerical_jacobian(eager_gradient, x), atol=1e-8)
+    np.testing.assert_allclose(matrix, tf.transpose(matrix), atol=1e-14)
+    vector = np.random.default_rng(1).standard_normal(x.size)
+    np.testing.assert_allclose(hvp(f, packed=True)(vector, *args), tf.linalg.matvec(matrix, vector), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["softmax and cross-entropy", "batch normalisation"])
+def test_float32_agrees_with_float64(name):
+    f, args = FUNCTIONS[name]
+    single = [arg.astype(np.float32) for arg in args]
+    for make in (lambda f: lambda *args: value_and_gradient(f)(*args)[1], hessian):
+        found = make(f)(*single)
+        assert found.dtype == tf.float32
+        np.testing.assert_allclose(found, make(f)(*args), atol=2e-5)
+
+
+def two_outputs(x, w):
+    """Several inputs, nested outputs: shapes (4, 2) and ()."""
+    return {"rows": tf.tanh(x @ w["v"]), "both": (tf.reduce_sum(x**2) * tf.reduce_sum(w["v"]),)}
+
+
+def test_products_and_jacobians_of_several_inputs_and_nested_outputs():
+    w = {"v": tf.constant(V)}
+    x = tf.constant(X)
+    forward = jacobian(two_outputs, argnums=(0, 1), mode="forward")(x, w)
+    reverse = jacobian(two_outputs, argnums=(0, 1), mode="reverse")(x, w)
+    chunks = jacobian(two_outputs, argnums=(0, 1), mode="reverse", chunk_size=3)(x, w)
+    assert isinstance(reverse["both"], tuple)
+    assert tf.nest.map_structure(lambda leaf: tuple(leaf.shape), reverse["rows"]) == ((4, 2, 4, 3), {"v": (4, 2, 3, 2)})
+
+    numerical = {
+        "rows": (
+            numerical_jacobian(lambda x: two_outputs(x, w)["rows"], X),
+            {"v": numerical_jacobian(lambda v: two_outputs(x, {"v": v})["rows"], V)},
+        ),
+        "both": (
+            (
+                numerical_jacobian(lambda x: two_outputs(x, w)["both"][0], X),
+                {"v": numerical_jacobian(lambda v: two_outputs(x, {"v": v})["both"][0], V)},
+            ),
+        ),
+    }
+    for found in (forward, reverse, chunks):
+        tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-8), found, numerical)
+
+    tangents = (tf.constant(draw(4, 3)), {"v": tf.constant(draw(3, 2))})
+    value, pushed = jvp(two_outputs, argnums=(0, 1))(tangents, x, w)
+    tf.nest.map_structure(np.testing.assert_allclose, value, two_outputs(x, w))
+    for name, index in (("rows", ()), ("both", (0,))):
+        part, product = numerical[name], pushed[name]
+        for i in index:
+            part, product = part[i], product[i]
+        wanted = np.tensordot(part[0], tangents[0], 2) + np.tensordot(part[1]["v"], tangents[1]["v"], 2)
+        np.testing.assert_allclose(product, wanted, atol=1e-8)
+
+    cotangents = {"rows": tf.constant(draw(4, 2)), "both": (tf.constant(0.7, tf.float64),)}
+    _, (by_x, by_w) = vjp(two_outputs, argnums=(0, 1))(cotangents, x, w)
+    rows, both = numerical["rows"], numerical["both"][0]
+    np.testing.assert_allclose(by_x, np.tensordot(cotangents["rows"], rows[0], 2) + 0.7 * both[0], atol=1e-8)
+    np.testing.assert_allclose(
+        by_w["v"], np.tensordot(cotangents["rows"], rows[1]["v"], 2) + 0.7 * both[1]["v"], atol=1e-8
+    )
+
+
+def test_summed_jacobian_is_the_gradient():
+    def f(x):
+        return tf.sin(x @ W) * tf.reduce_sum(x)
+
+    summed = tf.reduce_sum(jacobian(f)(X), axis=[0, 1])
+    _, gradient = value_and_gradient(lambda x: tf.reduce_sum(f(x)))(X)
+    np.testing.assert_allclose(summed, gradient, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("f", "mode"), [(lambda x: x[:2] ** 2, "reverse"), (lambda x: tf.concat([x, x**3], 0), "forward")]
+)
+def test_auto_mode_is_the_one_with_fewer_passes(f, mode, monkeypatch):
+    taken = []
+    for name in ("forward", "reverse"):
+        original = getattr(jacobians, f"{name}_rows")
+        monkeypatch.setattr(
+            jacobians, f"{name}_rows", lambda *args, _n=name, _f=original: taken.append(_n) or _f(*args)
+        )
+    x = tf.constant(draw(6))
+    np.testing.assert_allclose(jacobian(f)(x), numerical_jacobian(lambda x: f(tf.constant(x)), x), atol=1e-8)
+    assert taken == [mode]
+
+
+@pytest.mark.parametrize("compile", ["xla", "graph", "eager"])
+def test_the_ways_to_compile_agree(compile):
+    def f(x):
+        return tf.reduce_sum(tf.sin(x) * x[0])
+
+    x = [0.1, 0.2, 0.5]
+    numerical = numerical_jacobian(lambda x: 1.0 * value_and_gradient(f, compile=compile)(tf.constant(x))[1], x)
+    np.testing.assert_allclose(hessian(f, compile=compile)(tf.constant(x, tf.float64)), numerical, atol=1e-8)
+
+
+def test_hessian_blocks_have_the_structure_of_the_sources_twice():
+    def f(w):
+        return tf.reduce_sum(w["a"] ** 2) * w["b"][0] + tf.reduce_sum(w["c"])
+
+    w = {"a": tf.constant(draw(2, 3)), "b": [tf.constant(1.5, tf.float64)], "c": tf.constant(draw(4))}
+    blocks = hessian(f)(w)
+    assert blocks["a"]["b"][0].shape == (2, 3)
+    assert blocks["b"][0]["a"].shape == (2, 3)
+    assert blocks["a"]["a"].shape == (2, 3, 2, 3)
+    np.testing.assert_allclose(blocks["a"]["b"][0], 2 * w["a"])
+    np.testing.assert_allclose(blocks["b"][0]["a"], 2 * w["a"])
+    np.testing.assert_allclose(tf.reshape(blocks["a"]["a"], [6, 6]), 3.0 * np.eye(6))
+    # Linear in c, and c meets nothing else: zeros, where a tape says None.
+    for other in ("a", "c"):
+        assert not np.any(blocks["c"][other])
+    assert blocks["c"]["a"].shape == (4, 2, 3)
+
+
+def test_transforms_compose():
+    def f(x):
+        return tf.reduce_sum(tf.tanh(x @ W) ** 2)
+
+    def gradient(x):
+        return value_and_gradient(f)(x)[1]
+
+    x = tf.constant(X)
+    np.testing.assert_allclose(jacobian(gradient)(x), hessian(f)(x), atol=1e-12)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        total = tf.reduce_sum(gradient(x))
+    np.testing.assert_allclose(tape.gradient(total, x), hvp(f)(tf.ones_like(x), x), atol=1e-12)
+
+
+def test_inside_a_function():
+    compiled = tf.function(lambda x: hessian(lambda x: tf.reduce_sum(x**3))(x))
+    np.testing.assert_allclose(compiled(tf.constant([1.0, 2.0])), np.diag([6.0, 12.0]))

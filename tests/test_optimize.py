@@ -1,0 +1,166 @@
+"""Newton's method: against closed forms, on functions with negative curvature, and on the digits."""
+
+from itertools import pairwise
+
+from tapelab import data
+from tapelab.derivatives import MemoryLimitError, NotFiniteError, hessian, value_and_gradient
+from tapelab.optimize import conjugate_gradient_direction, newton, newton_cg, newton_direction
+from tapelab.runtime import start, tf
+
+import numpy as np
+import pytest
+
+MATRIX = np.array([[4.0, 1.0, 0.0], [1.0, 3.0, -1.0], [0.0, -1.0, 2.0]])
+VECTOR = np.array([1.0, -2.0, 0.5])
+SADDLE = np.diag([2.0, -1.0, 3.0])
+
+
+def quadratic(x):
+    return 0.5 * tf.tensordot(x, tf.linalg.matvec(MATRIX, x), 1) - tf.tensordot(VECTOR, x, 1)
+
+
+def test_direction_solves_the_system():
+    direction, damping, negative = newton_direction(VECTOR, MATRIX)
+    np.testing.assert_allclose(MATRIX @ direction.numpy(), -VECTOR, atol=1e-12)
+    assert (damping, negative) == (0.0, False)
+    direction, damping, _ = newton_direction(VECTOR, MATRIX, damping=2.0)
+    np.testing.assert_allclose((MATRIX + 2 * np.eye(3)) @ direction.numpy(), -VECTOR, atol=1e-12)
+    assert damping == 2.0
+
+
+def test_damping_rises_until_the_direction_descends():
+    climbing = -np.linalg.solve(SADDLE, [0.1, 1.0, 0.1])
+    assert climbing @ [0.1, 1.0, 0.1] > 0
+    direction, damping, negative = newton_direction(np.array([0.1, 1.0, 0.1]), SADDLE)
+    assert negative
+    assert 1.0 < damping <= 2.0
+    assert np.dot(direction, [0.1, 1.0, 0.1]) < 0
+
+
+def test_conjugate_gradients_solve_the_system_in_n_products():
+    direction, products, negative = conjugate_gradient_direction(
+        tf.constant(VECTOR), lambda v: tf.linalg.matvec(MATRIX, v), damping=0.5, tolerance=1e-12
+    )
+    np.testing.assert_allclose((MATRIX + 0.5 * np.eye(3)) @ direction.numpy(), -VECTOR, atol=1e-10)
+    assert products == 3
+    assert not negative
+
+
+@pytest.mark.parametrize(("gradient", "products"), [([0.1, 1.0, 0.1], 1), ([1.0, 0.5, 1.0], 2)])
+def test_conjugate_gradients_stop_at_negative_curvature_and_descend(gradient, products):
+    direction, count, negative = conjugate_gradient_direction(
+        tf.constant(gradient, tf.float64), lambda v: tf.linalg.matvec(SADDLE, v), tolerance=1e-12
+    )
+    assert negative
+    assert count == products
+    assert np.dot(direction, gradient) < 0
+
+
+@pytest.mark.parametrize("method", [newton, newton_cg])
+def test_a_quadratic_takes_one_undamped_step(method):
+    x = tf.Variable(np.zeros(3))
+    options = {} if method is newton else {"iterations": 40}
+    report = method(lambda: quadratic(x), wrt=x, damping=0.0, tolerance=1e-10, **options)
+    np.testing.assert_allclose(x, np.linalg.solve(MATRIX, VECTOR), atol=1e-9)
+    assert report.converged
+    if method is newton:
+        assert len(report.iterations) == 1
+    assert report.value == pytest.approx(float(quadratic(x)))
+
+
+@pytest.mark.parametrize("method", [newton, newton_cg])
+def test_rosenbrock_from_a_point_of_negative_curvature(method):
+    x = tf.Variable([0.0, 1.0], dtype=tf.float64)  # the Hessian there has eigenvalues -398 and 200
+
+    def rosenbrock(a):
+        return (a - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
+
+    report = method(rosenbrock, tf.constant(1.0, tf.float64), wrt=[x], iterations=60, tolerance=1e-8)
+    np.testing.assert_allclose(x, [1.0, 1.0], atol=1e-6)
+    assert report.converged
+    # Conjugate gradients stop before they meet it: their first direction is enough there.
+    assert report.iterations[0].negative_curvature == (method is newton)
+    values = [iteration.value for iteration in report.iterations]
+    assert all(later < earlier for earlier, later in pairwise(values))
+    assert all(iteration.slope < 0 for iteration in report.iterations)
+    assert report.reason in str(report)
+
+
+@pytest.mark.parametrize("method", [newton, newton_cg])
+def test_a_step_that_does_not_descend_is_refused(method):
+    x = tf.Variable([0.5, -0.25])
+
+    @tf.custom_gradient
+    def uphill(x):
+        return tf.reduce_sum(x**2), lambda upstream: -2 * upstream * x
+
+    report = method(lambda: uphill(1.0 * x), wrt=x)
+    assert not report.converged
+    assert "refused" in report.reason
+    assert report.iterations[-1].step == 0.0
+    np.testing.assert_array_equal(x, [0.5, -0.25])
+
+
+def test_no_step_at_a_minimum():
+    x = tf.Variable(np.linalg.solve(MATRIX, VECTOR))
+    report = newton(lambda: quadratic(x), wrt=x)
+    assert report.converged
+    assert report.iterations == []
+
+
+def test_errors():
+    x = tf.Variable([0.0])
+    with pytest.raises(NotFiniteError, match="start where both are finite"):
+        newton(lambda: tf.reduce_sum(tf.math.log(x)), wrt=x)
+    with pytest.raises(ValueError, match="damping is -1"):
+        newton_cg(lambda: tf.reduce_sum(x**2), wrt=x, damping=-1.0)
+    with pytest.raises(ValueError, match=r"\(2,\).*\(3, 3\)"):
+        newton_direction(tf.ones(2), tf.eye(3))
+    with pytest.raises(ValueError, match="NaN"):
+        newton_direction(tf.ones(2), tf.fill([2, 2], np.nan))
+    big = tf.Variable(tf.zeros(40_000))
+    with pytest.raises(MemoryLimitError, match="hvp"):
+        newton(lambda: tf.reduce_sum((big - 1) ** 2), wrt=big)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    start(0)
+    images = data.load("digits")
+    x = tf.reshape(images.x_train[:300], [300, 64])[:, 10:54:4]
+    model = tf.keras.Sequential([tf.keras.Input((11,)), tf.keras.layers.Dense(4, "tanh"), tf.keras.layers.Dense(10)])
+    cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def loss(x, y):
+        penalty = tf.add_n([tf.reduce_sum(variable.value**2) for variable in model.trainable_variables])
+        return cross_entropy(y, model(x)) + 1e-3 * penalty
+
+    return loss, model, x, tf.constant(images.y_train[:300])
+
+
+def test_hessian_of_a_keras_model_on_the_digits(digits):
+    loss, model, x, y = digits
+    matrix = hessian(loss, wrt=model.trainable_variables, packed=True)(x, y)
+    assert matrix.shape == (98, 98)
+    assert float(tf.reduce_max(tf.abs(matrix - tf.transpose(matrix)))) < 1e-6
+    # One column by a central difference of the gradient, along the first bias of the last layer.
+    bias = model.layers[-1].bias
+    gradient = value_and_gradient(loss, wrt=model.trainable_variables)
+    columns = []
+    for sign in (1, -1):
+        bias.assign_add(np.eye(10, dtype=np.float32)[0] * 1e-2 * sign)
+        columns.append(np.concatenate([part.numpy().ravel() for part in gradient(x, y)[1]]))
+        bias.assign_sub(np.eye(10, dtype=np.float32)[0] * 1e-2 * sign)
+    np.testing.assert_allclose(matrix[:, 88], (columns[0] - columns[1]) / 0.02, atol=1e-4)
+
+
+@pytest.mark.parametrize(("method", "iterations"), [(newton, 20), (newton_cg, 25)])
+def test_newton_trains_a_classifier(digits, method, iterations):
+    loss, model, x, y = digits
+    start(0)
+    for variable in model.trainable_variables:
+        variable.assign(tf.random.normal(variable.shape, stddev=0.3))
+    before = float(loss(x, y))
+    report = method(loss, x, y, wrt=model.trainable_variables, iterations=iterations, tolerance=1e-4)
+    assert report.value == pytest.approx(float(loss(x, y)), rel=1e-5)
+    assert report.value < 0.5 * before
