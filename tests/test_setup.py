@@ -166,6 +166,7 @@ def test_help_names_every_target():
         "lab",
         "sync",
         "seeds",
+        "bench",
         "lock",
         "clean",
     ]

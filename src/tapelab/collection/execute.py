@@ -22,6 +22,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+# Half of papermill's start goes into a grammar of URIs that jsonschema loads if it finds it, and uses for no notebook.
+PAPERMILL = "import sys; sys.modules['rfc3987_syntax'] = None; from papermill.cli import papermill; papermill()"
+
 # Kernels that run side by side share the cores: without these, each would start a thread for every core.
 THREADS = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -179,7 +182,7 @@ def _execute(catalogue, notebook, overrides, *, output, timeout, kernel, environ
     # What papermill writes cell by cell gets its final name when it is whole; an older result stays until then.
     partial, executed = output / f".{notebook.name}.partial.ipynb", output / f"{notebook.name}.ipynb"
     log = output / f"{notebook.name}.log"
-    command = [sys.executable, "-m", "papermill", str(catalogue.ipynb(notebook)), str(partial)]
+    command = [sys.executable, "-c", PAPERMILL, str(catalogue.ipynb(notebook)), str(partial)]
     command += ["--cwd", str(catalogue.folder), "--kernel", kernel, "--no-progress-bar", "--log-level", "WARNING"]
     if overrides:
         command += ["--parameters_yaml", json.dumps(overrides)]
