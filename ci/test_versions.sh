@@ -28,10 +28,10 @@ for version in "${versions[@]}"; do
         # setuptools first: it builds tapelab without the network's help, as in ci/setup.sh.
         .venv/bin/uv pip install --quiet --python "$home/bin/python" 'setuptools>=77'
         .venv/bin/uv pip install --quiet --compile-bytecode --no-build-isolation --python "$home/bin/python" \
-            "tensorflow==$version.*" pytest --editable .
+            "tensorflow==$version.*" hypothesis pytest pytest-xdist --editable .
         cp pyproject.toml "$home/pyproject.toml"
     fi
     echo "TensorFlow $version"
-    "$home/bin/python" -m pytest --quiet -p no:cacheprovider "${tests[@]}" "$@" || failed+=("$version")
+    "$home/bin/python" -m pytest --quiet -p no:cacheprovider -n "${WORKERS:-auto}" "${tests[@]}" "$@" || failed+=("$version")
 done
 [ ${#failed[@]} -eq 0 ] || { echo "failed on TensorFlow ${failed[*]}" >&2; exit 1; }

@@ -53,6 +53,8 @@
 # | 09 | [Jacobians](09_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 08 | 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/09_jacobians.ipynb) |
 # | 10 | [Hessians and Newton's method](10_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 09 | 50 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/10_hessians_and_newton.ipynb) |
 # | 11 | [Batch Jacobians](11_batch_jacobians.ipynb) | What is the Jacobian of each example in a batch? | 09 | 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/11_batch_jacobians.ipynb) |
+# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 09, 10 | 25 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/12_forward_mode.ipynb) |
+# | 13 | [What derivatives cost](13_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 12 | 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/13_what_derivatives_cost.ipynb) |
 
 # %% [markdown]
 # Three routes, if you do not want to read from the top to the bottom:
