@@ -33,7 +33,7 @@
 # - take a Newton step with `solve`, and damp it where the Hessian is singular (section 2),
 # - say why a raw Newton step can climb, and keep it from doing so (section 3),
 # - put all variables of a model into one Hessian, and say when that stops being possible (section 4),
-# - multiply by a Hessian that is never formed, and train a classifier with such products (section 5).
+# - multiply by a Hessian that is never formed, train a classifier with such products, and get each of these in one line (sections 5 and 6).
 
 # %% tags=["setup"]
 import importlib.util
@@ -43,7 +43,7 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
 
 import functools
 
-from tapelab import data, gradcheck, plots, runtime
+from tapelab import data, derivatives, gradcheck, optimize, plots, runtime
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -1096,7 +1096,78 @@ for name, classifier in classifiers.items():
 assert all(value > 0.8 for value in accuracy.values())
 
 # %% [markdown]
-# ## 6. Check it independently
+# ## 6. In one line
+#
+# Everything above was written out, so that nothing is hidden. In your own code, call `tapelab.derivatives` and `tapelab.optimize`: they are
+# compiled, check what they are given, and take Keras variables as they are.
+#
+# **Predict.** `derivatives.hessian(model_loss, wrt=variables, packed=True)` returns a function. What shape has the matrix that *it* returns? In
+# which order are its rows?
+
+# %%
+put(start)
+packed = derivatives.hessian(model_loss, wrt=variables, packed=True)()
+product = derivatives.hvp(model_loss, wrt=variables)(directions)  # in the structure of the variables
+print("hessian:", packed.shape, " equal to section 4's:", np.allclose(packed, H_start, rtol=0, atol=1e-10))
+print("hvp:    ", [tuple(part.shape) for part in product])
+
+# %% [markdown]
+# All 102 parameters, in the order in which section 4 concatenated them: variable by variable, and each of them row by row.
+
+# %%
+assert packed.shape == (102, 102)
+np.testing.assert_allclose(packed, H_start, rtol=0, atol=1e-10)
+assert [part.shape for part in product] == [v.shape for v in variables]
+np.testing.assert_allclose(derivatives.pack(product), forward_over_reverse, rtol=0, atol=1e-10)
+
+# %% [markdown]
+# The minimisers change the variables, and return a report of what they did. `optimize.newton` adapts its damping in another way than yours, so from a
+# distant start the two may end in different minima. From a point near the minimum of section 4, both must return to it.
+
+# %%
+nearby = minimum + 1e-3 * rng.normal(size=n)
+by_hand, _ = newton(model_derivatives, model_value, nearby, newton_steps)
+
+put(nearby)
+report = optimize.newton(model_loss, wrt=variables, iterations=newton_steps, tolerance=1e-9)
+print("it converged:     ", report.converged)
+print("to the same point:", np.allclose(flatten(variables), by_hand, rtol=0, atol=1e-5))
+
+# %%
+assert report.converged
+assert report.gradient_norm <= 1e-9
+np.testing.assert_allclose(flatten(variables), by_hand, rtol=0, atol=1e-5)
+np.testing.assert_allclose(by_hand, minimum, rtol=0, atol=1e-5)
+
+# %% [markdown]
+# The loss of softmax regression is convex and has one minimum, so there the start does not matter. The helper passes on what follows the loss, here the images
+# and their labels.
+
+
+# %%
+def softmax_loss(images, labels):
+    log_p = tf.nn.log_softmax(softmax(images))
+    penalty = sum(tf.reduce_sum(v**2) for v in softmax.trainable_variables)
+    return -tf.reduce_mean(tf.reduce_sum(labels * log_p, axis=1)) + weight_decay / 2 * penalty
+
+
+softmax = classifiers["softmax regression"]
+for variable in softmax.trainable_variables:
+    variable.assign(tf.zeros_like(variable))
+report = optimize.newton_cg(
+    softmax_loss, digits, one_hot, wrt=softmax.trainable_variables, iterations=60, tolerance=1e-7
+)
+difference = abs(report.value - fast["softmax regression"][1][-1, 1])
+print("it converged:                       ", report.converged)
+print("to section 5's loss, to within 1e-8:", difference < 1e-8)
+
+# %%
+assert report.converged
+assert difference < 1e-8
+assert all(step.slope < 0 and not step.negative_curvature for step in report.iterations)
+
+# %% [markdown]
+# ## 7. Check it independently
 #
 # Nothing below the next line knows of tapes: the loss of section 4's model, written in NumPy.
 
@@ -1146,7 +1217,7 @@ assert np.abs(numerical).max() > 0.1  # the tolerances are small beside the entr
 # - A Newton step is `solve(H, -g)`, never a product with an inverse; it is exact for a quadratic loss, and needs damping where the Hessian is singular (section 2).
 # - A raw step climbs where the curvature is negative or the model is trusted too far. Damping cures the direction, a line search the length (section 3).
 # - All variables go into one Hessian by reshaping and concatenating its blocks, or by flattening the gradient first. It has $N^2$ entries: 4 MB for a thousand parameters, 4 TB for a million (section 4).
-# - $Hv$ costs about as much as a few gradients, by nested tapes or forward-over-reverse. With it, Newton–CG trains a classifier and no Hessian is formed (section 5).
+# - $Hv$ costs about as much as a few gradients, by nested tapes or forward-over-reverse. With it, Newton–CG trains a classifier and no Hessian is formed. `derivatives.hessian`, `derivatives.hvp`, `optimize.newton` and `optimize.newton_cg` are these in one line (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -1159,4 +1230,5 @@ assert np.abs(numerical).max() > 0.1  # the tolerances are small beside the entr
 # | eager `jacobian` in a loop | far slower than its arithmetic | put it in a `tf.function` |
 # | the Hessian of a large model | no memory | Hessian–vector products |
 #
-# **Read next:** [11 Batch Jacobians](11_batch_jacobians.ipynb) asks for one Jacobian for each example.
+# **Read next:** [11 Batch Jacobians](11_batch_jacobians.ipynb) asks for one Jacobian for each example;
+# [13 What derivatives cost](13_what_derivatives_cost.ipynb) measures a Hessian against its products with vectors.

@@ -32,7 +32,7 @@
 # - name the four axes of a batch's full Jacobian, and see that its examples are independent (section 1),
 # - get one Jacobian for each example in three ways, and say why `batch_jacobian` is the cheap one (section 2),
 # - say what `batch_jacobian` returns when the examples are *not* independent (section 3),
-# - test for independence with one more backward pass (section 4),
+# - test for independence with one more backward pass, by hand and with a helper that always does (sections 4 and 6),
 # - take second derivatives for each example without being handed silent zeros (section 5).
 
 # %% tags=["setup"]
@@ -41,7 +41,7 @@ import importlib.util
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
 
-from tapelab import gradcheck, plots, runtime
+from tapelab import derivatives, gradcheck, plots, runtime
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -534,7 +534,70 @@ assert np.max(np.abs(hessians)) > 0.05
 np.testing.assert_allclose(hessians, tf.transpose(hessians, [0, 1, 3, 2]), atol=1e-5)
 
 # %% [markdown]
-# ## 6. Check it independently
+# ## 6. In one line
+#
+# `tapelab.derivatives.batch_jacobian` takes a function of the batch, and returns a compiled function that gives one Jacobian for each
+# example. In each call it makes the test of section 4, with random cotangents.
+#
+# **Predict.** Give it the two layers, and then the same layers with batch normalisation in training mode. What does each call return?
+
+
+# %%
+def two_layers(x):
+    return layer2(layer1(x))
+
+
+def normalised(x):
+    return layer2(normalise(layer1(x), training=True))
+
+
+in_one_line = derivatives.batch_jacobian(two_layers)(x)
+print("two layers:", in_one_line.shape)
+
+# %%
+assert in_one_line.shape == (batch, outputs, inputs)
+np.testing.assert_allclose(in_one_line, per_example, rtol=1e-4, atol=1e-5)
+np.testing.assert_allclose(in_one_line, by_hand, rtol=1e-4, atol=1e-5)
+
+# %%
+try:
+    derivatives.batch_jacobian(normalised)(x)
+    name, message = "no error", ""
+except derivatives.CoupledExamplesError as error:
+    name, message = type(error).__name__, str(error)
+print(f"{name}: {message.split(', as do')[0]}")
+
+# %% [markdown]
+# The first call returns what you built by hand. The second one refuses: an error that names the first coupled example takes the place of plausible
+# numbers. With batch normalisation that is example 0, as every example is coupled.
+#
+# **Predict.** In the next function, example 4 is given a little of example 2's output. Which of the two does the error name?
+
+
+# %%
+def one_leak(x):
+    y = two_layers(x)
+    return tf.tensor_scatter_nd_add(y, [[4]], 0.5 * y[2:3])
+
+
+try:
+    derivatives.batch_jacobian(one_leak)(x)
+    leak = "no error"
+except derivatives.CoupledExamplesError as error:
+    leak = str(error)
+print(leak.split(", as do")[0])
+
+# %% [markdown]
+# Example 2, which comes first. Its own output is what it was, but it now moves another example's output as well: hence the "or they on it". The
+# cure is section 3's: find the coupling, or take `derivatives.jacobian` and its diagonal.
+
+# %%
+assert name == "CoupledExamplesError"
+assert "example 0 depends on other examples, or they on it" in message
+assert "example 2 depends on other examples, or they on it" in leak
+
+# %% [markdown]
+# ## 7. Check it independently
 #
 # The same network in NumPy and float64, and central differences: the full Jacobian with its four axes, and the Hessians as
 # differences of NumPy's own closed form of the per-example Jacobian.
@@ -582,7 +645,7 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # - A batch's full Jacobian has the axes (batch, outs, batch, ins); where examples are independent, every (batch, batch) slice is diagonal (section 1).
 # - Sum over the repeated batch axis, select the diagonal, or call `batch_jacobian`: one backward pass for each output, not for each output of each example (section 2).
 # - Where examples are coupled, `batch_jacobian` returns the full Jacobian summed over the target's batch axis, of the right shape and without a warning (section 3).
-# - One more backward pass with random cotangents tells whether the examples are independent; cotangents that are the same for all examples cannot (section 4).
+# - One more backward pass with random cotangents tells whether the examples are independent; cotangents that are the same for all examples cannot. `derivatives.batch_jacobian` makes that test in each call (sections 4 and 6).
 # - For second derivatives the inner `batch_jacobian` belongs inside the outer tape; outside it, the outer one returns zeros (section 5).
 #
 # | Trap | What you see | What to do |
@@ -593,4 +656,4 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # | testing independence with ones | every network passes | random cotangents |
 # | the inner `batch_jacobian` is called outside the outer tape | zeros | call it inside |
 #
-# **Read next:** you have reached the last notebook; [00 Start here](00_start_here.ipynb) has the map of the collection.
+# **Read next:** [12 Forward mode](12_forward_mode.ipynb) goes from the inputs to the outputs, and builds a Jacobian by columns.

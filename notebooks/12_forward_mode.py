@@ -18,7 +18,7 @@
 # # Forward mode
 #
 # A tape runs backwards: it starts at one output and finds the derivative with respect to every input. TensorFlow can also
-# run forwards, from one input direction to every output.
+# run forwards, from one direction of the inputs to every output.
 # **When is forward the better way to go?**
 
 # %% [markdown] tags=["badges"]
@@ -49,8 +49,11 @@ import tensorflow as tf
 
 # %% tags=["parameters"]
 seed = 0
-batch, inputs, hidden, outputs = 7, 5, 8, 6
-points = 201  # on the curve of section 3
+batch = 7  # examples
+inputs = 5  # features of an example
+hidden = 8  # units of the first layer
+outputs = 6  # units of the second layer
+points = 201  # of the curve in section 3
 
 # %%
 runtime.start(seed)
@@ -58,12 +61,13 @@ runtime.start(seed)
 # %% [markdown]
 # ## 1. One direction, one pass
 #
-# A **tangent** is a direction in which the inputs move. If $x$ moves along $v$, then $f(x)$ moves along $J v$: the
-# **Jacobian–vector product**, or JVP, which has the shape of the *output*. Forward mode computes it while it computes $f$: each operation
-# receives its inputs' tangents beside its inputs, and hands on its outputs' tangents beside its outputs. Nothing is kept for
-# later, because there is no way back to walk.
+# A **tangent** is a direction in which the inputs move. If $x$ moves along $v$, then $f(x)$ moves along $J v$. This is the
+# **Jacobian–vector product**, or JVP, and it has the shape of the *output*. Forward mode computes it together with $f$: each operation
+# receives its inputs' tangents beside its inputs, and hands on its outputs' tangents beside its outputs. No record is kept,
+# because nothing is walked backwards afterwards.
 #
-# `ForwardAccumulator(primals, tangents)` is the context that does this; `.jvp(y)` reads off a result's tangent.
+# `ForwardAccumulator(primals, tangents)` is the context that does this. The **primals** are the inputs that move, each with a tangent of
+# its own shape. `.jvp(y)` reads off a result's tangent.
 #
 # **Predict.** Take $f(x) = (x_1 x_2,\; x_1 + x_2)$ at $x = (2, 3)$, and let only $x_1$ move: $v = (1, 0)$. What is $J v$?
 
@@ -106,6 +110,18 @@ print("J v =", jvp.numpy())
 assert jvp.numpy().tolist() == [-1.0, -1.0]
 
 # %% [markdown]
+# The tangent travels with the computation. What is computed outside the context has none.
+#
+# **Predict.** `f(x)` is computed again, after the context has closed. What does `.jvp` say of it?
+
+# %%
+late = accumulator.jvp(f(x))
+print("jvp, of a result from outside:", late)
+
+# %%
+assert late is None
+
+# %% [markdown]
 # ## 2. Through the variables of a model
 #
 # The moving quantity may also be a model's weights: how do the outputs change if every weight moves along some direction?
@@ -121,32 +137,39 @@ direction = tf.random.normal((inputs, outputs))
 try:
     with tf.autodiff.ForwardAccumulator(layer.kernel, direction) as accumulator:
         layer(data)
-    message = "no error"
-except AttributeError as error:
-    message = f"AttributeError: {error}"
-print(message)
-
-# %% [markdown]
-# A Keras 3 variable *wraps* a TensorFlow variable. `tape.gradient` unwraps it; the accumulator does not. Pass `.value`.
+    refused = False
+except Exception:  # which one depends on the version
+    refused = True
+print("a Keras variable is refused:", refused)
 
 # %%
-assert message.startswith("AttributeError")
+assert refused
+
+# %% [markdown]
+# The error speaks of something else: with TensorFlow 2.21 it is an `AttributeError` about a `'str' object`. A Keras 3 variable *wraps* a TensorFlow variable.
+# `tape.gradient` unwraps it; the accumulator does not. Pass `.value`, the variable inside.
+#
+# **Predict.** The direction has the kernel's shape, (5, 6). What is the shape of the outputs' tangent?
 
 # %%
 with tf.autodiff.ForwardAccumulator(layer.kernel.value, direction) as accumulator:
     y = layer(data)
 
 jvp = accumulator.jvp(y)
-print("output: ", y.shape)
+print("outputs:", y.shape)
 print("tangent:", jvp.shape)
 
 # %% [markdown]
-# For this layer the answer is known: $y = \tanh(x W + b)$, so $\dot y = (1 - y^2) \odot (x \dot W)$, a dot standing for a tangent.
+# The outputs'. For this layer the tangent is known in closed form: $y = \tanh(x W + b)$, so $\dot y = (1 - y^2) \odot (x \dot W)$, where a dot marks a
+# tangent and $\odot$ multiplies element by element.
 
 # %%
-by_hand = (1.0 - y**2) * (data @ direction)
-assert jvp.shape == (batch, outputs)
-np.testing.assert_allclose(jvp, by_hand, atol=1e-5)
+closed_form = (1.0 - y**2) * (data @ direction)
+print("equal to the closed form:", np.allclose(jvp, closed_form, rtol=1e-4, atol=1e-5))
+
+# %%
+assert jvp.shape == y.shape == (batch, outputs)
+np.testing.assert_allclose(jvp, closed_form, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
 # ## 3. Jacobians by columns
@@ -154,8 +177,9 @@ np.testing.assert_allclose(jvp, by_hand, atol=1e-5)
 # One pass gives one column, so a whole Jacobian takes as many forward passes as there are *inputs*. A tape takes as many
 # backward passes as there are *outputs*.
 #
-# **Predict.** A curve is drawn by one number: $t \mapsto \big(\sin(t\,s_k)\big)_{k=1}^{201}$, evaluated at $t = 1$ on 201 points
-# $s_k$. How many passes does its Jacobian take in forward mode, and how many in reverse mode?
+# Here one number, $t$, shapes a whole curve. Its values at 201 points $s_k$ are $\sin(t\, s_k) / (1 + s_k^2/10)$.
+#
+# **Predict.** How many passes does the derivative of all 201 values with respect to $t$ take in forward mode, and how many in reverse mode?
 
 # %%
 grid = tf.linspace(-10.0, 10.0, points)
@@ -172,33 +196,35 @@ by_forward = accumulator.jvp(y)  # one pass
 
 with tf.GradientTape(persistent=True) as tape:
     tape.watch(t)
-    y = curve(t)
-    elements = tf.unstack(y)
+    elements = tf.unstack(curve(t))
 by_reverse = tf.stack([tape.gradient(element, t) for element in elements])  # one pass for each element
 del tape
-
-print("forward passes: ", 1)
 print("backward passes:", len(elements))
-print("they agree:     ", np.allclose(by_forward, by_reverse, atol=1e-5))
+print("the one forward pass gives the same:", np.allclose(by_forward, by_reverse, rtol=1e-4, atol=1e-5))
 
 # %%
-assert len(elements) == points == 201
-np.testing.assert_allclose(by_forward, by_reverse, atol=1e-5)
+assert by_forward.shape == by_reverse.shape == (points,)
+assert len(elements) == points
+np.testing.assert_allclose(by_forward, by_reverse, rtol=1e-4, atol=1e-5)
 
 # %% alt="A wave that fades to both sides, and dashed its derivative with respect to its frequency, which is zero in the middle and grows before it fades."
-plots.curve_with_derivative(
+ax = plots.curve_with_derivative(
     grid,
     curve(t),
     by_forward,
-    title="A curve, and how it changes with t",
-    label="curve",
-    derivative_label="d curve / dt",
+    title="A curve, and how each of its points answers to t",
+    label="y, the curve at t = 1",
+    derivative_label="dy/dt, from one forward pass",
 )
+ax.set(xlabel="point s", ylabel="y and dy/dt", ylim=(-1.8, 2.6))  # room for the legend
 plt.show()
 
 # %% [markdown]
-# The same loop over unit directions gives the columns of any Jacobian. Here $f: \mathbb{R}^3 \to \mathbb{R}^{7 \times 6}$ has
-# 3 inputs and 42 outputs: three passes.
+# At $s = 0$ the curve does not depend on $t$ at all; far out, a small change of $t$ shifts the waves by much, until the fading wins.
+#
+# A loop over unit directions gives the columns of any Jacobian, one for each pass. The next function has 3 inputs and 7 × 6 outputs.
+#
+# **Predict.** The columns are stacked. Along which axis, so that the result has the axes of `tape.jacobian`: outputs first, then inputs?
 
 # %%
 mixing = tf.random.normal((3, batch * outputs))
@@ -226,16 +252,18 @@ print("by rows:   ", by_rows.shape)
 # %%
 assert len(columns) == 3
 assert by_columns.shape == by_rows.shape == (batch, outputs, 3)
-np.testing.assert_allclose(by_columns, by_rows, atol=1e-5)
+np.testing.assert_allclose(by_columns, by_rows, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
 # The rule: **more outputs than inputs: forward. More inputs than outputs: reverse.** A loss has one output and a model has many
-# weights, which is why training always runs in reverse.
-#
+# weights, which is why training runs in reverse.
+
+# %% [markdown]
 # ## 4. Forward over reverse
 #
 # The gradient $g(w)$ of a loss is itself a function, as wide as it is tall. Its Jacobian is the Hessian $H$, and so *its* JVP is a
-# **Hessian–vector product**: $H v$ is how the gradient changes when the weights move along $v$.
+# **Hessian–vector product**: $H v$ is how the gradient changes when the weights move along $v$. Notebook 10 trains with such products.
+#
 # Push a tangent forwards through a gradient that a tape computes backwards.
 #
 # **Predict.** $L(w) = w_1^2 w_2$ at $w = (3, 5)$, with $v = (1, 0)$. What is $H v$?
@@ -267,8 +295,10 @@ assert gradient.numpy().tolist() == [30.0, 9.0]
 assert hv.numpy().tolist() == [10.0, 6.0]
 
 # %% [markdown]
-# For a model the variables are many, but still there is one pass: primals and tangents are lists. Two tapes, one inside the
+# A model has several variables, and there is still one pass: primals and tangents are lists. Two tapes, one inside the
 # other, give the same product, with the tangents as `output_gradients` of the outer one.
+#
+# **Predict.** The second way differentiates in reverse twice. $H v$ would then be $H^\top v$. Why is that no difference?
 
 # %%
 model = tf.keras.Sequential(
@@ -300,38 +330,52 @@ with tf.GradientTape() as outer:
 reverse_over_reverse = outer.gradient(gradients, variables, output_gradients=tangents)
 
 for variable, one, other in zip(variables, forward_over_reverse, reverse_over_reverse, strict=True):
-    print(f"{variable.shape!s:8} they agree: {np.allclose(one, other, atol=1e-5)}")
+    print(f"{variable.shape!s:8} they agree: {np.allclose(one, other, rtol=1e-4, atol=1e-5)}")
+
+# %% [markdown]
+# A Hessian is symmetric.
 
 # %%
-for one, other in zip(forward_over_reverse, reverse_over_reverse, strict=True):
-    np.testing.assert_allclose(one, other, atol=1e-5)
+for variable, one, other in zip(variables, forward_over_reverse, reverse_over_reverse, strict=True):
+    assert one.shape == variable.shape
+    assert np.max(np.abs(other)) > 1e-3  # the tolerance is small beside the entries
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
 # ## 5. In one line
 #
-# Each loop above runs in Python, one operation at a time. `tapelab.derivatives` does the same compiled, chooses the mode by
+# The cells above run in Python, one operation at a time. `tapelab.derivatives` does the same compiled, chooses the mode by
 # comparing the sizes of input and output, and takes Keras variables as they are.
 #
-# **Predict.** `derivatives.jacobian(tall)` returns a function. What shape does it return for an input of shape (3,), and which mode does it
-# take?
+# **Predict.** `derivatives.jacobian(tall)` returns a function. What shape does *that* return for an input of shape (3,)?
 
 # %%
-fast = derivatives.jacobian(tall)(x)
+in_one_line = derivatives.jacobian(tall)(x)
 _, pushed = derivatives.jvp(tall)(tf.ones(3), x)
 product = derivatives.hvp(loss, wrt=model.trainable_variables)(tangents)
-print("jacobian:", fast.shape)
+print("jacobian:", in_one_line.shape)
 print("jvp:     ", pushed.shape)
 print("hvp:     ", [tuple(part.shape) for part in product])
 
 # %% [markdown]
-# Three inputs, 42 outputs: forward mode. The results are those that you built by hand.
+# The results are those that you built by hand. The tangent of ones adds up the Jacobian's three columns.
 
 # %%
-assert fast.shape == (batch, outputs, 3)
-np.testing.assert_allclose(fast, by_columns, atol=1e-5)
-np.testing.assert_allclose(pushed, tf.reduce_sum(by_columns, axis=-1), atol=1e-5)
+assert in_one_line.shape == (batch, outputs, 3)
+np.testing.assert_allclose(in_one_line, by_columns, rtol=1e-4, atol=1e-5)
+np.testing.assert_allclose(pushed, tf.reduce_sum(by_columns, axis=-1), rtol=1e-4, atol=1e-5)
 for part, by_tapes in zip(product, reverse_over_reverse, strict=True):
-    np.testing.assert_allclose(part, by_tapes, atol=1e-5)
+    np.testing.assert_allclose(part, by_tapes, rtol=1e-4, atol=1e-5)
+
+# %% [markdown]
+# Three inputs are fewer than 42 outputs, so it goes forwards. Ask for a mode by name, and it takes that one: the numbers are the same, the cost
+# is not. Notebook 13 measures it.
+
+# %%
+for mode in ("forward", "reverse"):
+    by_name = derivatives.jacobian(tall, mode=mode)(x)
+    np.testing.assert_allclose(by_name, by_columns, rtol=1e-4, atol=1e-5)
+    print(f"{mode} mode gives the same:", np.allclose(by_name, by_columns, rtol=1e-4, atol=1e-5))
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -353,17 +397,19 @@ def tall64(x):
 
 curve_numerical = gradcheck.numerical_jacobian(curve64, 1.0)
 tall_numerical = gradcheck.numerical_jacobian(tall64, x64)
-print("the curve's derivative agrees:", np.allclose(by_forward, curve_numerical, atol=1e-4))
-print("the tall Jacobian agrees:     ", np.allclose(by_columns, tall_numerical, atol=1e-4))
+print("the curve's derivative agrees:", np.allclose(by_forward, curve_numerical, rtol=1e-4, atol=1e-4))
+print("the tall Jacobian agrees:     ", np.allclose(by_columns, tall_numerical, rtol=1e-4, atol=1e-4))
 
 # %%
-np.testing.assert_allclose(by_forward, curve_numerical, atol=1e-4)
-np.testing.assert_allclose(by_columns, tall_numerical, atol=1e-4)
+assert curve_numerical.shape == (points,)
+assert tall_numerical.shape == (batch, outputs, 3)
+np.testing.assert_allclose(by_forward, curve_numerical, rtol=1e-4, atol=1e-4)
+np.testing.assert_allclose(by_columns, tall_numerical, rtol=1e-4, atol=1e-4)
 
 # %% [markdown]
 # ## Recap
 #
-# - `ForwardAccumulator(primals, tangents)` carries a direction through a computation; `.jvp(y)` is the Jacobian times that direction, in one pass and with nothing kept (section 1).
+# - `ForwardAccumulator(primals, tangents)` carries a direction through a computation; `.jvp(y)` is the Jacobian times that direction, in one pass and without a record (section 1).
 # - The primals may be variables, but a Keras 3 variable must be passed as `.value` (section 2).
 # - A Jacobian takes one forward pass for each input, or one backward pass for each output: forward for tall ones, reverse for wide ones (section 3).
 # - A tangent pushed through a gradient gives a Hessian–vector product, the same as two nested tapes (section 4).
@@ -371,7 +417,7 @@ np.testing.assert_allclose(by_columns, tall_numerical, atol=1e-4)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | a Keras 3 variable as a primal | `AttributeError` | pass `.value` |
+# | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
 # | a loss's gradient, weight by weight in forward mode | as many passes as weights | use a tape |
 # | a curve's derivative, point by point in reverse mode | as many passes as points | use one JVP |
 # | `jvp` asked for something computed outside the context | `None` | compute it inside |

@@ -149,6 +149,7 @@ TAUGHT_IN = [
     ("forward mode is off by a factor", "10_hessians_and_newton"),
     ("jacobian is transposed", "11_batch_jacobians"),
     ("batch_jacobian is transposed", "11_batch_jacobians"),
+    ("forward mode is off by a factor", "12_forward_mode"),
 ]
 
 
