@@ -1,5 +1,6 @@
 """Set-up: the lock, environment.yml, and what make does when it is called in unusual ways."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -93,7 +94,10 @@ def copy_of_build_files(folder):
 
 
 def make(*arguments, cwd):
-    return subprocess.run(["make", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False)
+    # Under `make test` the outer make's flags and variables are in the environment; this make is to know nothing of them.
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=outside, capture_output=True, text=True, check=False)
 
 
 def fake_python(path, version):
