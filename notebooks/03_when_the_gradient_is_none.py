@@ -32,7 +32,7 @@
 # - keep a path on the tape: inside TensorFlow (section 2), in floating point (section 3), free of assignments (section 4), from the source up to the target (section 5),
 # - tell an operation that has no gradient registered from one that has none on purpose (section 6), and choose between zeros and `None` (section 7),
 # - recognise gradients that are not `None` and still wrong (section 8),
-# - find the place where a path breaks, whatever the cause (section 9).
+# - find the place where a path breaks, whatever the cause (section 9), and let the tape itself name the cause (section 10).
 
 # %% tags=["setup"]
 import importlib.util
@@ -41,6 +41,7 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
 
 from tapelab import gradcheck, plots, runtime
+from tapelab.explain import ExplainTape, draw, explain
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -921,7 +922,269 @@ plt.show()
 # | a number that is too small | one of several paths is cut | the walk of this section, on each path | 2 |
 
 # %% [markdown]
-# ## 10. Check it independently
+# ## 10. Ask the tape
+#
+# By hand, you watch every tensor and walk back. `tapelab.explain` has a tape that does this for you. Three steps: write `ExplainTape()` in
+# place of `tf.GradientTape()`, run the code again, and call `explain(tape, target, source)`. The gradients are those of a plain
+# tape; besides, this one keeps a log of every operation that it saw. (That costs memory and some time: it is for finding a mistake, not
+# for training.)
+#
+# The answer has a *code* for the cause, one sentence, the line of your code where the path was cut, and a fix.
+#
+# **Predict.** The loss below has one mistake. Which line is it, and from which of the sections above is the cause?
+
+# %% tags=["nbval-ignore-output"]
+x = tf.constant([0.3, 0.7])
+with ExplainTape() as tape:
+    scaled = 4.0 * x
+    tape.watch(x)
+    y = tf.reduce_sum(scaled**2)
+
+answer = explain(tape, y, x)
+print(answer)
+
+# %% [markdown]
+# Section 1, and line 3: the first operation that used `x`, which must come after `watch`. Line numbers count from the top of the
+# cell. The parts can be had one by one, too.
+
+# %%
+print("code:    ", answer.code)
+print("sentence:", answer.sentence)
+print("line:    ", answer.line.number, "|", answer.line.text)
+print("fix:     ", answer.fix)
+
+# %%
+assert tape.gradient(y, x) is None
+assert answer.exists is False
+assert answer.code == "watched_late"
+assert answer.certain
+assert answer.line.number == 3
+assert answer.line.text == "scaled = 4.0 * x"
+
+# %% [markdown]
+# Apply the fix, and run it again. An explanation counts as true where the gradient exists.
+
+# %%
+with ExplainTape() as tape:
+    tape.watch(x)
+    scaled = 4.0 * x
+    y = tf.reduce_sum(scaled**2)
+
+repaired_answer = explain(tape, y, x)
+print(repaired_answer)
+repaired_gradient = tape.gradient(y, x)
+print("gradient is 32x:", np.allclose(repaired_gradient, 32.0 * x))
+
+# %%
+assert repaired_answer
+assert repaired_answer.code == "exists"
+np.testing.assert_allclose(repaired_gradient, 32.0 * x, rtol=1e-6)
+
+# %% [markdown]
+# Now the causes of sections 1 to 6, one after the other. First those at the source (sections 1 and 3): what is asked about is a list, and
+# the answers come by name.
+#
+# **Predict.** Which sentence belongs to which of the four?
+
+# %%
+trained = tf.Variable(2.0, name="trained")
+frozen = tf.Variable(3.0, name="frozen", trainable=False)
+fixed = tf.constant(5.0)
+count = tf.Variable(3, name="count")
+
+with ExplainTape() as tape:
+    y = trained**2 + frozen**2 + fixed**2 + tf.cast(count, tf.float32)
+at_source = explain(tape, y, [trained, frozen, fixed, count])
+for name, one in at_source.items():
+    print(f"{name:8} {one.code:14} {one.sentence}")
+
+# %%
+assert [one.code for one in at_source.values()] == ["exists", "not_trainable", "not_watched", "source_dtype"]
+assert list(at_source) == ["trained", "frozen", "fixed", "count"]
+assert len(at_source.missing()) == 3
+
+# %%
+v = tf.Variable(3.0)
+with ExplainTape(watch_accessed_variables=False) as tape:
+    y = v**2
+switched_off = explain(tape, y, v)
+print(f"{switched_off.code}: {switched_off.sentence}")
+
+# %%
+assert switched_off.code == "watching_off"
+
+# %% [markdown]
+# Then those on the way: NumPy (section 2), an integer (section 3), an assignment (section 4), and rounding and contrast (section 6). The
+# name of an operation in a sentence is TensorFlow's own, such as `AssignAddVariableOp` for `assign_add`.
+#
+# **Predict.** All five are `None` or an error. About one of them the tape cannot be certain. Which one?
+
+# %%
+x = tf.Variable([0.3, 0.7, 2.4])
+total = tf.Variable([0.0, 0.0, 0.0])
+
+with ExplainTape() as tape:
+    by_numpy = tf.reduce_sum(np.log1p(x))
+    by_integer = tf.cast(tf.cast(x, tf.int32), tf.float32)
+    total.assign_add(x)
+    by_state = 2.0 * total
+    by_rounding = 2.0 * tf.round(x)
+    by_contrast = tf.image.adjust_contrast(tf.reshape(x, (3, 1, 1)), 2.0)
+
+on_the_way = {
+    "by_numpy": explain(tape, by_numpy, x),
+    "by_integer": explain(tape, by_integer, x),
+    "by_state": explain(tape, by_state, x),
+    "by_rounding": explain(tape, by_rounding, x),
+    "by_contrast": explain(tape, by_contrast, x),
+}
+for name, one in on_the_way.items():
+    print(
+        f"{name:11} line {one.line.number}, {'certain' if one.certain else 'probable'}, {one.code}\n    {one.sentence}"
+    )
+
+# %% [markdown]
+# TensorFlow does not see what NumPy does with an array. The tape saw values of `x` leave, and a new constant come in later. That the one was made
+# from the other is the likely story, and no more: the answer is marked as *probable*. Look at the line that it names before you
+# change anything.
+
+# %%
+expected = ["left_tensorflow", "cast_to_integer", "state", "not_differentiable", "no_gradient_registered"]
+assert [one.code for one in on_the_way.values()] == expected
+assert [one.line.number for one in on_the_way.values()] == [5, 6, 7, 9, 10]
+assert [name for name, one in on_the_way.items() if not one.certain] == ["by_numpy"]
+assert not any(one.exists for one in on_the_way.values())
+
+# %% [markdown]
+# Last, the causes that lie in the order of things: a name that holds something else (section 4), and a target that is unrelated or late
+# (section 5).
+#
+# **Predict.** Three codes. For the first, which line will be named: the one that squares, or the one that adds 1?
+
+# %%
+x = tf.Variable(2.0)
+for _ in range(2):
+    with ExplainTape() as tape:
+        y = x**2
+    rebound_answer = explain(tape, y, x)
+    x = x + 1.0
+
+a, b = tf.Variable(2.0), tf.Variable(5.0)
+with ExplainTape() as tape:
+    squared, loss_b = a**2, b**2
+late_target = 10.0 * squared
+
+in_order = [rebound_answer, explain(tape, loss_b, a), explain(tape, late_target, a)]
+for one in in_order:
+    print(f"{one.code}: {one.sentence}")
+print("line of the first:", rebound_answer.line.number, "|", rebound_answer.line.text)
+
+# %%
+assert [one.code for one in in_order] == ["source_replaced", "unrelated", "target_after_tape"]
+assert rebound_answer.line.text == "x = x + 1.0"
+assert (
+    not rebound_answer.certain
+)  # in a loop this line runs after the question was asked: it is read from the source text
+
+# %% [markdown]
+# A path can be cut more than once, and a source can have more than one path. Then a picture tells more than a sentence. `draw(tape, target, sources)`
+# shows each operation as a box, with the line that ran it; the rounded boxes are sources and target, and time runs downwards. A solid border
+# and a filled circle mean *recorded*; a dashed border and an empty circle mean *not recorded*. Where the gradient does not pass, the arrow is
+# dashed and has the cause written on it.
+#
+# **Predict.** In the next cell two paths lead from `x` to `y`. How many cuts will the picture show, and what is left of the paths if you repair
+# one of them?
+
+# %% alt="A graph that runs downwards from x to y. After a tanh it splits into two paths, and each has one dashed arrow with a cross: on one, marked not differentiable, before the rounding; on the other, marked stop_gradient, before a box with a dashed border, which was not recorded. Below the cuts the paths meet in a multiplication that leads to y."
+x = tf.Variable([0.3, 0.7])
+with ExplainTape() as tape:
+    h = tf.tanh(x)
+    whole = tf.reduce_sum(tf.round(4.0 * h))
+    largest = tf.reduce_max(h)
+    scale = tf.stop_gradient(largest)
+    y = whole * scale
+
+two_cuts = explain(tape, y, x)
+draw(tape, y, x)
+plt.show()
+
+# %% [markdown]
+# Two cuts, one on each path: as long as both are there, the answer is `None`. Repair one, and the gradient exists, with that path's part
+# alone. The rounding was recorded, and still nothing passes through it: recorded and differentiable are two things.
+
+# %%
+print(two_cuts.sentence)
+print("cuts:", [cut.code for cut in two_cuts.cuts])
+
+# %%
+assert tape.gradient(y, x) is None
+assert two_cuts.exists is False
+assert sorted(cut.code for cut in two_cuts.cuts) == ["not_differentiable", "stop_gradient"]
+
+# %%
+with ExplainTape() as tape:
+    h = tf.tanh(x)
+    rounded_part = tf.reduce_sum(tf.round(4.0 * h))
+    y = rounded_part * tf.reduce_max(h)  # no longer stopped
+
+print(explain(tape, y, x))
+through_one = tape.gradient(y, x)
+print("the smaller element's gradient:", through_one[0].numpy())
+
+# %%
+assert explain(tape, y, x).exists
+assert through_one[0].numpy() == 0.0  # the maximum does not depend on it
+parts = 3.0  # round(1.17) + round(2.42), which multiply the maximum's gradient
+np.testing.assert_allclose(through_one[1], parts * (1.0 - np.tanh(0.7) ** 2), rtol=1e-5)
+
+# %% [markdown]
+# Know the limits. The tape explains a gradient that is missing, and not one that is wrong: where one of two paths is cut, the answer is
+# *exists*. What it does add are *remarks*, for the surprises of section 8.
+#
+# **Predict.** Five gradients that exist: half of one (section 2), a sign, a norm at zero, a gathered table, and the compiled `squares`. Which of them
+# get no remark?
+
+# %%
+x = tf.Variable(3.0)
+v = tf.Variable([-0.5, 3.0])
+with ExplainTape(persistent=True) as tape:
+    half_target = x * float(x)
+    sign_target = tf.reduce_sum(tf.sign(v))
+    norm_target = tf.norm(v - v)
+    gather_target = tf.reduce_sum(tf.gather(v, [0, 0]))
+    p, q = compiled(x, v)
+
+surprises = {
+    "one path of two": explain(tape, half_target, x),
+    "tf.sign": explain(tape, sign_target, v),
+    "tf.norm at zero": explain(tape, norm_target, v),
+    "tf.gather": explain(tape, gather_target, v),
+    "tf.function": explain(tape, p, v),
+}
+for name, one in surprises.items():
+    print(f"{name:15} {one.code}, remarks: {', '.join(one.remarks) or 'none'}")
+
+# %%
+assert all(one.exists for one in surprises.values())
+expected = [(), ("zero_from_sign",), ("nan_from_norm",), ("indexed_slices",), ("zero_from_function",)]
+assert [one.remarks for one in surprises.values()] == expected
+
+# %% [markdown]
+# And a plain tape has no log. `explain` does not guess, but says that it could not explain, and what to do. It answers in this way, too, for
+# a tape inside a `tf.function`, and whenever its own reading of the log and the tape's real result disagree.
+
+# %%
+with tf.GradientTape() as plain:
+    y = tf.round(x)
+silent = explain(plain, y, x)
+print(silent)
+
+# %%
+assert silent.exists is None
+assert silent.code == "plain_tape"
+
+# %% [markdown]
+# ## 11. Check it independently
 #
 # `None` says that no path was recorded. It says nothing about the derivative. Central differences in float64, which know
 # nothing of tapes, show what was behind three of the `None`s and errors above: for `np.log1p` a derivative that was lost; for
@@ -968,7 +1231,7 @@ np.testing.assert_allclose(away, safe_gradient[0], rtol=1e-6)
 # - A path holds while it stays inside TensorFlow (section 2), in floating point (section 3), free of assignments (section 4), and inside the block up to the target (section 5).
 # - An operation without a registered gradient raises `LookupError`, one that is not differentiable gives `None` (section 6); `unconnected_gradients="zero"` turns `None` into zeros, the honest ones and the mistakes (section 7).
 # - `tf.sign`, a `tf.function` with several outputs, a norm at zero and a gathered table give numbers that are not what you need (section 8).
-# - Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 9).
+# - Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 9); `explain` on an `ExplainTape` names the cause, the line and the fix (section 10).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -42,6 +42,7 @@ import gc
 import weakref
 
 from tapelab import gradcheck, plots, runtime
+from tapelab.explain import ExplainTape, draw, explain
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -89,6 +90,34 @@ print("dz/dy =", dz_dy)
 assert z.numpy() == 13.0
 assert dz_dx.numpy() == 4.0
 assert dz_dy is None
+
+# %% [markdown]
+# A picture of what the tape wrote down. `ExplainTape` is a `tf.GradientTape` that also keeps a log of what it saw; `draw` shows it, and
+# `explain` says in words why a gradient is `None` (notebook [03](03_when_the_gradient_is_none.ipynb), section 10).
+#
+# Each box is an operation, with the line of the cell that ran it; the rounded boxes are the sources and the target. Time runs
+# downwards. A solid border and a filled circle mean *recorded*; a dashed border and an empty circle mean *not recorded*. The dashed arrow
+# with a cross is where the gradient is cut, and says by what.
+
+# %% alt="A graph that runs downwards from the sources x and y to z. From x, solid arrows lead through a recorded multiplication and a recorded addition to z. From y, a dashed arrow marked recording stopped leads to a multiplication with a dashed border, not recorded, and on to the same addition."
+with ExplainTape() as tape:
+    x_squared = x * x
+    with tape.stop_recording():
+        y_squared = y * y
+    z = x_squared + y_squared
+
+why = explain(tape, z, y)
+print(why.code)
+draw(tape, z, [x, y])
+plt.show()
+
+# %% [markdown]
+# The multiplication on the right ran: its value goes into the sum. The way back from `z` ends at the sum's other side.
+
+# %%
+assert why.code == "recording_stopped"
+assert why.line.text == "y_squared = y * y"
+assert explain(tape, z, x).exists
 
 # %% [markdown]
 # The block pauses the *tape*, for everything. It does not cut one path: whatever else runs inside it is lost too.

@@ -44,6 +44,7 @@ import gc
 import weakref
 
 from tapelab import gradcheck, plots, runtime
+from tapelab.explain import ExplainTape, draw, explain
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -134,6 +135,38 @@ print("dz/dy =", dz_dy.numpy())
 # %%
 assert z.numpy() == 28.0
 assert dz_dy.numpy() == 5.0
+
+# %% [markdown]
+# A picture of the two paths. `ExplainTape` is a `tf.GradientTape` that also keeps a log of what it saw, and `draw` shows it (notebook
+# [03](03_when_the_gradient_is_none.ipynb), section 10). The sum is written in four lines here, so that each box can name its own.
+#
+# Each box is an operation; time runs downwards. A solid border and a filled circle mean *recorded*, a dashed border and an empty circle *not
+# recorded*. The dashed arrow with a cross is where the gradient is cut.
+
+# %% alt="A graph that runs downwards from y to z on two paths. On one, y is squared, and a dashed arrow marked stop_gradient leads to a box with a dashed border, not recorded, and from there into the sum. On the other, solid arrows lead from y through a recorded multiplication into the sum."
+with ExplainTape() as tape:
+    square = y**2
+    cut = tf.stop_gradient(square)
+    straight = 5.0 * y
+    z = cut + straight
+
+draw(tape, z, y)
+plt.show()
+
+# %% [markdown]
+# The square *was* recorded: the cut comes after it. What `stop_gradient` returns is a constant to the tape, so nothing before it can be
+# reached that way. Backwards from `z`, one path ends at the cross, and the other arrives at `y`.
+#
+# So `explain`, which says why a gradient is `None`, says here that it exists. It has an answer for the closed path alone.
+
+# %%
+assert tape.gradient(z, y).numpy() == 5.0
+assert explain(tape, z, y).exists
+why = explain(tape, cut, y)
+assert why.code == "stop_gradient"
+assert why.line.text == "cut = tf.stop_gradient(square)"
+print("z:  ", explain(tape, z, y).code)
+print("cut:", why.code)
 
 # %% [markdown]
 # A path can be as short as one factor.

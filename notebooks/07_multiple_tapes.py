@@ -42,6 +42,7 @@ import gc
 import weakref
 
 from tapelab import gradcheck, plots, runtime
+from tapelab.explain import ExplainTape, draw, explain
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -246,6 +247,31 @@ for name, names in watched.items():
 
 # %%
 assert watched == {"default": ["w1:0", "b1:0", "w2:0", "b2:0"], "head": ["w2:0", "b2:0"], "inputs": []}
+
+# %% [markdown]
+# What did the head's tape write down? `ExplainTape` is a `tf.GradientTape` that also keeps a log of what it saw, and `draw` shows it
+# (notebook [03](03_when_the_gradient_is_none.ipynb), section 10). The model is run once more under such a tape, with the head's watch set.
+#
+# Each box is an operation; time runs downwards. A solid border and a filled circle mean *recorded*, a dashed border and an empty circle *not
+# recorded*. The dashed arrow with a cross is where the gradient is cut, and says why.
+
+# %% alt="A graph that runs downwards from the weights w1 and w2 to the loss. From w1, which has a dashed border, a dashed arrow marked automatic watching off leads to a chain of the first layer's operations with dashed borders, not recorded. They meet w2, which has a solid border, at a matrix product; from there on every operation down to the loss is recorded."
+with ExplainTape(watch_accessed_variables=False) as tape:
+    tape.watch([sources["w2"], sources["b2"]])
+    loss = two_layers()
+
+w1, w2 = sources["w1"], sources["w2"]
+draw(tape, loss, [w1, w2])
+plt.show()
+
+# %% [markdown]
+# The first layer ran and left no record. The record begins at the first operation that meets something watched, the product with
+# `w2`, and goes on to the loss.
+
+# %%
+assert explain(tape, loss, w1).code == "watching_off"
+assert explain(tape, loss, inputs).code == "not_watched"
+assert explain(tape, loss, w2).exists
 
 # %% [markdown]
 # Do you need three tapes for three gradients? Not for that. One tape with a list of sources returns them all, in one pass. Several tapes are of

@@ -94,7 +94,7 @@ def copy_of_build_files(folder):
 
 
 def make(*arguments, cwd):
-    # Under `make test` the outer make's flags and variables are in the environment; this make is to know nothing of them.
+    # Under `make test` the outer make's flags are in the environment; this make is to know nothing of them.
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     command = ["make", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=outside, capture_output=True, text=True, check=False)
