@@ -257,7 +257,6 @@ def run_and_report(catalogue, notebooks, overrides, *, output, workers, timeout,
     except KeyboardInterrupt:
         interrupted = True
         console.print("Interrupted: ending the kernels.", style="yellow")
-        processes.end_all()
     finally:
         processes.end_all()
         pool.shutdown(cancel_futures=True)
