@@ -59,7 +59,7 @@ class _Trace:
         self.upstream = flow.upstream(question.goals)
         self.downstream = flow.downstream(question.start)
         keys = [node for node in self.upstream if not isinstance(node, tuple)]
-        self.roots = sorted(key for key in keys if key not in flow.producer and not _is_handle(log, key))
+        self.roots = sorted(key for key in keys if not flow.is_made(key) and not _is_handle(log, key))
 
     def new_constants(self, question, since):
         """Roots that came into being after a moment while the tape was open, but for numbers written in the source."""

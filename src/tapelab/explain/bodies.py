@@ -161,6 +161,8 @@ class Body:
             return "left_tensorflow"
         if not can_carry(source.dtype):
             return None  # behind a cut, which was counted there
+        if output.dtype == tf.string:
+            return "through_string"
         if operation.type in CONVERSIONS and not can_carry(output.dtype):
             return "cast_to_integer"
         gradient_type = _custom_type(operation)
@@ -174,6 +176,8 @@ class Body:
             return "not_differentiable"
         if is_handle(source.dtype) or is_handle(output.dtype):
             return None
+        if operation.type == "EagerPyFunc":
+            return None  # it passes what its Python code passes, or zero; trying it out would change how it runs
         key = (operation.name, position, output.value_index)
         if key not in self._passes:
             self._passes[key] = self._try(source, output)

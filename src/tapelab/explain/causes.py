@@ -62,9 +62,8 @@ _cause(
 _cause(
     "not_trainable",
     "not trainable",
-    """The variable was made with trainable=False, and such variables are not watched when they are read. (Freezing a
-    Keras layer does not do this: it leaves its variables out of trainable_variables, and the tape still watches
-    them.)""",
+    """The variable was made with trainable=False, and such variables are not watched when they are read. Freezing a
+    Keras layer does not do this: see the remark frozen_layer.""",
     """
     x = tf.Variable(3.0, trainable=False)
     with ExplainTape() as tape:
@@ -167,7 +166,8 @@ _cause(
 _cause(
     "source_dtype",
     "source is not real",
-    """Only floating-point and complex values have gradients. The source is an integer, a boolean or a string.""",
+    """Only floating-point and complex values have gradients. The source is an integer, a boolean or a string (which
+    tf.strings.to_number turns into a number).""",
     """
     x = tf.constant(3)
     with ExplainTape() as tape:
@@ -283,8 +283,8 @@ _cause(
 _cause(
     "cast_to_integer",
     "cast to an integer",
-    """The value was converted to an integer, a boolean or a string on the way. That is flat almost everywhere, and
-    TensorFlow carries no gradient through such dtypes, even if the value is converted back.""",
+    """The value was converted to an integer or a boolean on the way. That is flat almost everywhere, and TensorFlow
+    carries no gradient through such dtypes, even if the value is converted back.""",
     """
     x = tf.Variable(3.0)
     with ExplainTape() as tape:
@@ -292,6 +292,20 @@ _cause(
     """,
     """
     # keep the value floating-point; to round and keep the gradient: x + tf.stop_gradient(tf.round(x) - x)
+    """,
+)
+_cause(
+    "through_string",
+    "goes through a string",
+    """The value was written out as text on the way, by tf.strings.as_string, tf.strings.format or
+    tf.io.serialize_tensor. Text carries no gradient, even if it is read back as a number.""",
+    """
+    x = tf.Variable(3.0)
+    with ExplainTape() as tape:
+        y = tf.strings.to_number(tf.strings.as_string(x))
+    """,
+    """
+    # compute {target} from the number itself, and make text of it only to show or to store it
     """,
 )
 _cause(
@@ -338,6 +352,20 @@ _cause(
     """,
     """
     # return a gradient for every argument, and pass every tensor that needs one as an argument
+    """,
+)
+_cause(
+    "python_closure",
+    "not an argument of py_function",
+    """tf.py_function passes a gradient to its arguments only. The Python function used this value without taking it as
+    an argument: a variable or tensor from outside.""",
+    """
+    x, a = tf.Variable(3.0), tf.Variable(2.0)
+    with ExplainTape() as tape:
+        y = tf.py_function(lambda value: value * x, [a], tf.float32)
+    """,
+    """
+    y = tf.py_function(function, [{source}, ...], tf.float32)  # {source} among the arguments
     """,
 )
 _cause(
@@ -608,4 +636,26 @@ _remark(
     they are. It stands for a tensor that is zero elsewhere.""",
     "y = tf.gather(x, [0, 2])",
     "tf.convert_to_tensor(gradient)  # where a dense tensor is needed",
+)
+_remark(
+    "frozen_layer",
+    "frozen layer",
+    """layer.trainable = False takes a Keras layer's variables out of trainable_variables. The tape does not know of it:
+    it watches the TensorFlow variables inside, which are trainable as before. Asked for by name, their gradients exist,
+    and an optimizer that is given them changes the frozen layer.""",
+    """
+    layer = tf.keras.layers.Dense(1)
+    layer.build((None, 3))
+    layer.trainable = False
+    y, x = layer(tf.ones((1, 3))), layer.kernel
+    """,
+    "sources = model.trainable_variables  # leaves frozen layers out",
+)
+_remark(
+    "py_function",
+    "through tf.py_function",
+    """The gradient goes through a tf.py_function. Where its Python code passes none, it is 0.0 rather than None; and it
+    can be computed once: another tape.gradient or a tape.jacobian fails with a KeyError, even of a persistent tape.""",
+    "y = tf.py_function(tf.square, [x], tf.float32)",
+    "# ask for all sources in one call: tape.gradient({target}, [{source}, ...])",
 )

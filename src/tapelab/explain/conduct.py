@@ -8,7 +8,7 @@ from tapelab.explain.log import Kind
 
 import tensorflow as tf
 
-CONVERSIONS = frozenset({"Cast", "Bitcast", "AsString"})
+CONVERSIONS = frozenset({"Cast", "Bitcast"})
 
 
 class Conductors:
@@ -37,6 +37,8 @@ class Conductors:
             return None  # what depends on the source has such a dtype only behind a cut, which was counted there
         if "Dataset" in event.op:
             return "left_tensorflow"
+        if any(log.tensors[key].dtype == tf.string for key in event.outputs):
+            return "through_string"
         if event.op in CONVERSIONS and not any(log.carries(key) for key in event.outputs):
             return "cast_to_integer"
         try:
@@ -65,7 +67,7 @@ class Conductors:
         outputs = [self._log.tensors[key] for key in event.outputs]
         if any(self._log.is_handle(key) for key in event.outputs):
             return None
-        with hooks.deaf(), hooks.paused():
+        with hooks.deaf(), hooks.paused(), hooks.with_python_calls(self._log.python_calls_of.get(event.index, {})):
             upstream = [tf.ones_like(tensor) for tensor in outputs]
             try:
                 if event.kind is Kind.CUSTOM:

@@ -3,7 +3,6 @@
 import sys
 
 from tapelab import plots
-from tapelab.explain import lines
 from tapelab.explain.judge import find, questions
 from tapelab.explain.layout import layered
 from tapelab.explain.sketch import NOT_RECORDED, RECORDED, Box, simplify, sketch
@@ -51,7 +50,7 @@ def draw(tape, target, sources, *, limit=LIMIT):
     """
     if not isinstance(tape, ExplainTape):
         raise TypeError(f"tape is a {type(tape).__name__}; expected an ExplainTape, used in place of tf.GradientTape")
-    asked = questions(tape, target, sources, lines.own_frame(sys._getframe(1)))
+    asked = questions(tape, target, sources, sys._getframe(1))
     if not asked:
         raise ValueError("sources is empty; expected at least one tensor or variable")
     findings = [find(question) for question in asked]
@@ -67,10 +66,23 @@ def _title(asked, findings):
     target = asked[0].target_name
     missing = [question.source_name for question, finding in zip(asked, findings, strict=True) if not finding.exists]
     if not missing:
-        return f"The gradient of {target} exists"
-    if len(missing) > 3:
-        return f"The gradient of {target} is missing for {len(missing)} of {len(asked)} sources"
-    return f"No gradient of {target} with respect to {', '.join(missing)}"
+        title = f"The gradient of {target} exists"
+    elif len(missing) > 3:
+        title = f"The gradient of {target} is missing for {len(missing)} of {len(asked)} sources"
+    else:
+        title = f"No gradient of {target} with respect to {', '.join(missing)}"
+    # Where one path carries the gradient, others may be cut: then it is there and not the whole.
+    partly = {
+        question.source_name: len({step.cuts[0] for step in question.flow.frontier(question.start, question.goals)})
+        for question, finding in zip(asked, findings, strict=True)
+        if finding.exists
+    }
+    partly = {name: count for name, count in partly.items() if count}
+    if not partly:
+        return title
+    names = ", ".join(partly) if len(partly) <= 3 else f"{len(partly)} of {len(asked)} sources"
+    places = max(partly.values())
+    return f"{title}; {'one path' if places == 1 else 'some paths'} from {names} {'is' if places == 1 else 'are'} cut"
 
 
 def _figure(drawing, title):

@@ -21,6 +21,7 @@ class Finding:
         further: the cuts behind the first, on the path with the fewest.
         path: the `Step`s of that path.
         remarks: codes.
+        fix: what to write, where it is not what the cause says.
     """
 
     code: str
@@ -32,6 +33,7 @@ class Finding:
     further: tuple[Cut, ...] = ()
     path: tuple[Step, ...] = ()
     remarks: tuple[str, ...] = ()
+    fix: str = ""
 
     def with_remarks(self, remarks):
         """Return the finding with remarks."""

@@ -9,7 +9,9 @@ import itertools
 
 from tapelab.explain.bodies import Cut, body_of
 from tapelab.explain.conduct import Conductors
-from tapelab.explain.log import Event, Kind, Unrecorded
+from tapelab.explain.log import Event, Kind, Unrecorded, keys_of
+
+import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,13 +37,19 @@ class Step:
 
 
 class Flow:
-    """The flow of values in a log."""
+    """The flow of values in a log.
 
-    def __init__(self, log):
-        self._log = log
+    Args:
+        log: a `Log`.
+        goals: the keys of the tensors that are asked for.
+    """
+
+    def __init__(self, log, goals):
+        self._log, self._goals = log, goals
         self._conductors = Conductors(log)
         self._consumers, self._readers, self._steps = {}, {}, {}
         self.producer = {}
+        self._returned = {}  # key of what the Python code of a tf.py_function returned → the py_function's event
         self._writes = {}  # (event index, handle) → the version that the event makes
         self._before = {}  # node → the nodes that its value was made of
         versions = {}
@@ -57,9 +65,23 @@ class Flow:
                     versions[key] = versions.get(key, 0) + 1
                     self._writes[event.index, key] = versions[key]
                     self._before.setdefault(("state", key, versions[key]), []).extend(made_of)
+            if event.op == "EagerPyFunc":
+                made_of += self._inside_python(event)
             for key in event.outputs:
                 self.producer.setdefault(key, event)
                 self._before.setdefault(key, []).extend(made_of)
+
+    def _inside_python(self, event):
+        """Tie the operations that ran inside a tf.py_function to its event. Returns the keys of what they returned."""
+        returned = []
+        for _, arguments, results in self._log.python_calls_of.get(event.index, {}).values():
+            # Inside, the arguments are other tensors with the same values, and so are the results outside.
+            inside = [key for argument in tf.nest.flatten(arguments) for key in keys_of(argument)]
+            for key, outside in zip(inside, event.inputs, strict=False):
+                self._before.setdefault(key, []).append(outside)
+            returned += [key for result in tf.nest.flatten(results) if result is not None for key in keys_of(result)]
+        self._returned.update(dict.fromkeys(returned, event))
+        return returned
 
     def uses(self, key):
         """Return the events that take a tensor as input."""
@@ -70,6 +92,10 @@ class Flow:
         if node not in self._steps:
             self._steps[node] = list(self._state_steps(node) if isinstance(node, tuple) else self._tensor_steps(node))
         return self._steps[node]
+
+    def is_made(self, key):
+        """Whether the log knows what a tensor was made of."""
+        return key in self._before
 
     def cuts_of(self, event, position):
         """Return the cuts between an input of an event and any of its outputs, as a list of `Cut`."""
@@ -92,6 +118,10 @@ class Flow:
             for output in event.outputs:
                 yield self._operation_step(key, event, position, output)
             yield from self._write_steps(key, event)
+        if key in self._returned:
+            event = self._returned[key]
+            for output in event.outputs:
+                yield Step(key, output, event, (Cut("python_closure", event.name, event.line, event),))
 
     def _write_steps(self, key, event):
         made_by = self.producer.get(key)
@@ -113,10 +143,13 @@ class Flow:
 
     def _status(self, event, output):
         """The cause that lies in the state of the tape when an event ran, or None."""
-        if event.erased:
-            return "tape_reset"
-        if event.unrecorded is Unrecorded.PAUSED:
-            return "recording_stopped"
+        if event.kind is Kind.PYTHON:
+            return "left_tensorflow"
+        code = _missed(event)
+        if code:
+            # Reading a variable is no step of the learner's: where what uses the value was missed as well, that counts.
+            uses = self.uses(output) if event.op == "ReadVariableOp" and output not in self._goals else ()
+            return None if uses and all(_missed(use) == code for use in uses) else code
         last = self._log.producers.get(output)
         if last is not event and last is not None and last.kind is Kind.CUSTOM:
             # A custom gradient took over this output, and what flows here did not go through its arguments.
@@ -205,6 +238,8 @@ class Flow:
                 continue
             ends.extend(event.outputs)
             ends.extend(step.end for step in self._write_steps(node, event))
+        if node in self._returned:
+            ends.extend(self._returned[node].outputs)
         return ends
 
     def frontier(self, start, goals):
@@ -224,6 +259,13 @@ class Flow:
                 else:
                     waiting.append(step.end)
         return sorted(found, key=lambda step: step.event.index)
+
+
+def _missed(event):
+    """The cause by which an event is not on the tape whatever its inputs are, or None."""
+    if event.erased:
+        return "tape_reset"
+    return "recording_stopped" if event.unrecorded is Unrecorded.PAUSED else None
 
 
 def _may_write(event):

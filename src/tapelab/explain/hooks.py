@@ -1,6 +1,6 @@
 """Every private TensorFlow symbol that the explanations need, and the hooks that watch operations run.
 
-TensorFlow has no public way to see what a tape records. Four hooks show it, each covering what the others are blind to:
+TensorFlow has no public way to see what a tape records. These hooks show it, each what the others are blind to:
 
 ========================  =======================================================================================
 ``op callback``           each eager operation, after it ran: its type, attributes, inputs and outputs
@@ -9,18 +9,24 @@ TensorFlow has no public way to see what a tape records. Four hooks show it, eac
 ``fast path``             reads a variable that is handed straight to an operation in Python rather than in C++, where
                           the read would go unseen
 ``_numpy``                values that leave TensorFlow: ``.numpy()``, ``float()``, ``int()``, ``bool()``
+``numpy_function``        eager calls of ``tf.numpy_function``, which run as plain Python
+``py_function``           the tape that ``tf.py_function`` opens around the Python code is a persistent one, so that its
+                          gradient can be asked for without using it up
 ========================  =======================================================================================
 
 They are in place while a tape listens, in the threads that have one, and TensorFlow is as it was the rest of the time.
-Which symbols exist is looked at when this module is imported; that they behave is tried out when the first tape opens,
-not at import, because running an operation fixes the device settings that a notebook has yet to make. `BLIND` and
-`blind()` say what went wrong.
+
+The self-test has two parts. At import: the symbols exist and take the arguments that they are called with. That runs no
+operation, because the first operation fixes the device settings that a notebook has yet to make. When the first tape
+opens: a small program runs, and the hooks must see all of it. `BLIND` and `blind()` say what went wrong.
 """
 
 import contextlib
 import functools
+import inspect
 import sys
 import threading
+import types
 
 from tapelab.explain import lines
 
@@ -32,30 +38,51 @@ try:
     from tensorflow.python.eager import backprop, context, execute, record
     from tensorflow.python.eager.polymorphic_function import atomic_function
     from tensorflow.python.framework import function_def_to_graph, ops
+    from tensorflow.python.ops import script_ops
 
     _SAVED = {
         "execute": (execute, "execute", execute.execute),
         "record_operation": (record, "record_operation", record.record_operation),
         "fast path": (pywrap_tfe, "TFE_Py_FastPathExecute", pywrap_tfe.TFE_Py_FastPathExecute),
         "_numpy": (ops._EagerTensorBase, "_numpy", ops._EagerTensorBase._numpy),
+        "numpy_function": (script_ops, "py_func_common", script_ops.py_func_common),
+        "py_function": (script_ops, "backprop", script_ops.backprop),
     }
-    _NEEDED = (
-        execute.execute_with_callbacks,
-        context.context().add_op_callback,
-        context.context().remove_op_callback,
-        context.context().get_function_def,
-        record.stop_recording,
-        pywrap_tfe.TFE_Py_TapeSetIsStopped,
-        backprop._gradient_function,
-        function_def_to_graph.function_def_to_graph,
-        ops.uid,
-    )
+    # What is replaced or called, and its arguments; None where Python cannot tell them.
+    _NEEDED = {
+        execute.execute: "op_name num_outputs inputs attrs ctx name",
+        execute.execute_with_callbacks: "op_name num_outputs inputs attrs ctx name",
+        record.record_operation: "op_type output_tensors input_tensors backward_function forward_function",
+        ops._EagerTensorBase._numpy: "self",
+        script_ops.py_func_common: "func inp Tout stateful name",
+        script_ops.backprop.GradientTape: "persistent watch_accessed_variables",
+        script_ops.tape_cache.pop: None,
+        pywrap_tfe.TFE_Py_FastPathExecute: None,
+        pywrap_tfe.TFE_Py_TapeSetIsStopped: None,
+        context.context().add_op_callback: "callback",
+        context.context().remove_op_callback: "callback",
+        context.context().get_function_def: "name",
+        record.stop_recording: "",
+        backprop._gradient_function: (
+            "op_name attr_tuple num_inputs inputs outputs out_grads skip_input_indices forward_pass_name_scope"
+        ),
+        function_def_to_graph.function_def_to_graph: None,
+        ops.uid: "",
+    }
     # Frames of these functions are recognised on the stack.
     _CALL_OF_FUNCTION = atomic_function.AtomicFunction.call_flat.__code__
     _BACKWARD_PASS = frozenset(
         method.__code__
         for method in (tf.GradientTape.gradient, tf.GradientTape.jacobian, tf.GradientTape.batch_jacobian)
     )
+    for _symbol, _arguments in _NEEDED.items():
+        _found = None if _arguments is None else " ".join(inspect.signature(_symbol).parameters)
+        if _found != _arguments:
+            BLIND = (
+                f"in TensorFlow {tf.__version__}, {_symbol.__qualname__}, through which tapelab.explain looks, takes "
+                f"the arguments ({_found}) where ({_arguments}) were expected"
+            )
+            break
 except (ImportError, AttributeError) as error:
     BLIND = f"TensorFlow {tf.__version__} lacks a symbol that tapelab.explain looks through: {error}"
 
@@ -157,6 +184,29 @@ def _numpy(self):
     return _SAVED["_numpy"][2](self)
 
 
+@_replacement("numpy_function")
+def _py_func_common(func, inp, Tout, stateful=True, name=None):
+    original = _SAVED["numpy_function"][2]
+    if not _listeners() or not tf.executing_eagerly():
+        return original(func, inp, Tout, stateful, name)
+    inp = [_read(argument) for argument in inp]
+    result = original(func, inp, Tout, stateful, name)
+    inputs, outputs = (
+        [value for value in tf.nest.flatten(values, expand_composites=True) if tf.is_tensor(value)]
+        for values in (inp, result)
+    )
+    _tell("on_python", "numpy_function", inputs, outputs, lines.walk(sys._getframe(1), _BACKWARD_PASS, None))
+    return result
+
+
+def _persistent_tape():
+    return tf.GradientTape(persistent=True)
+
+
+# Stands in for the module in which tf.py_function looks the tape up.
+_replacements["py_function"] = types.SimpleNamespace(GradientTape=_persistent_tape)
+
+
 def _refresh():
     """Put the replacements in place if anyone listens, the originals if no one does. Called with the lock held."""
     for name, (owner, attribute, original) in _SAVED.items():
@@ -167,7 +217,8 @@ def listen(listener):
     """Tell a listener what runs in this thread from now on. To be undone by `silence`, in the same thread.
 
     Args:
-        listener: has the methods on_operation, on_record, on_leave and failed of `tapelab.explain.log.Log`.
+        listener: has the methods on_operation, on_record, on_python, on_leave and failed of
+            `tapelab.explain.log.Log`.
     """
     if not hasattr(_thread, "listeners"):
         _thread.listeners = []
@@ -214,6 +265,31 @@ def recording_stopped():
 def paused():
     """Return a context manager that suspends all tapes of this thread."""
     return record.stop_recording()
+
+
+def python_calls():
+    """Return what each tf.py_function keeps for its gradient: token → (its tape, its arguments, what it returned)."""
+    return script_ops.tape_cache
+
+
+@contextlib.contextmanager
+def with_python_calls(calls):
+    """Within this context the gradients of these calls of tf.py_function can be computed; after it nothing has changed.
+
+    A py_function's gradient takes the tape away that it needs: it can be computed once.
+
+    Args:
+        calls: as `python_calls` returned it while the hooks were in place.
+    """
+    kept = script_ops.tape_cache
+    before = {token: kept[token] for token in calls if token in kept}
+    kept.update(calls)
+    try:
+        yield
+    finally:
+        for token in calls:
+            kept.pop(token, None)
+        kept.update(before)
 
 
 def gradients_of(op_type, attributes, inputs, outputs, upstream):
@@ -296,6 +372,9 @@ class _Probe:
     def on_record(self, op_type, outputs, inputs, backward, place):
         self.heard.append("record")
 
+    def on_python(self, name, inputs, outputs, place):
+        self.heard.append(name)
+
     def on_leave(self, tensor, how, place):
         self.heard.append(how)
 
@@ -330,15 +409,20 @@ def _try_out():
                 square(product)
                 passing(product)
                 float(product)
+                tf.numpy_function(lambda value: value, [product], tf.float32)
+                tf.py_function(lambda value: value, [product], tf.float32)
             finally:
                 silence(probe)
-        found = gradients_of("Mul", (), [product, constant], [product * constant], [tf.ones(())])
+        _, (inner, arguments, returned) = python_calls().popitem()
+        found = [inner.gradient(returned, arguments[0]) for _ in range(2)]
+        found += gradients_of("Mul", (), [product, constant], [product * constant], [tf.ones(())])
         first, second = next_key(), key(tf.constant(1.0))
     except Exception as error:
         return f"trying the hooks out raised {type(error).__name__}: {error}"
     expected = ["ReadVariableOp", "Mul", "function", "record", "AddV2", "Identity", "record", "__float__"]
+    expected += ["numpy_function", "EagerPyFunc"]
     if probe.heard != expected:
         return f"the hooks saw {probe.heard} where {expected} ran"
     if any(gradient is None for gradient in found) or not first < second:
-        return "the gradient registry or the numbering of tensors is not what it was"
+        return "the tape of a py_function, the gradient registry or the numbering of tensors is not what it was"
     return None

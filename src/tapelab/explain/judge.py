@@ -12,9 +12,9 @@ from tapelab.explain.causes import CAUSES
 from tapelab.explain.explanation import Explanation, Explanations
 from tapelab.explain.finding import Finding
 from tapelab.explain.flow import Flow
-from tapelab.explain.log import can_carry
+from tapelab.explain.log import can_carry, keys_of
 from tapelab.explain.presence import along_path
-from tapelab.explain.question import Question, named_sources
+from tapelab.explain.question import Question, name_of, named_sources
 from tapelab.explain.tape import ExplainTape
 
 import numpy as np
@@ -42,7 +42,7 @@ def explain(tape, target, source):
     Returns:
         An `Explanation`; for a structure of sources, `Explanations`, one for each by name.
     """
-    return _explain(tape, target, source, lines.own_frame(sys._getframe(1)))
+    return _explain(tape, target, source, sys._getframe(1))
 
 
 def gradient_or_explain(tape, target, sources):
@@ -59,7 +59,7 @@ def gradient_or_explain(tape, target, sources):
     Raises:
         NoGradientError: if a gradient is None or could not be computed. It carries the explanation.
     """
-    frame = lines.own_frame(sys._getframe(1))
+    frame = sys._getframe(1)
     try:
         gradients = tape.gradient(target, sources)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -79,12 +79,20 @@ def _explain(tape, target, source, frame):
 
 
 def questions(tape, target, source, frame):
-    """Return a list of `Question`, one for each source in a structure, with the names that a frame has for them."""
-    flow = Flow(tape.log) if isinstance(tape, ExplainTape) else None
-    target_name = lines.name_in(frame, target) or "target"
+    """Return a list of `Question`, one for each source in a structure.
+
+    Args:
+        tape, target, source: as `explain` takes them, in this order.
+        frame: that of the call of `explain` or `draw`, which knows what the learner calls them.
+    """
     targets = tuple(tf.nest.flatten(target))
-    named = named_sources(source, frame)
-    return [Question(tape, flow, targets, one, target_name, name, frame) for name, one in named]
+    goals = {key for one in targets if tf.is_tensor(one) and _is_eager(one) for key in keys_of(one)}
+    flow = Flow(tape.log, goals) if isinstance(tape, ExplainTape) else None
+    own = lines.own_frame(frame)
+    call = lines.arguments(frame) if own is frame else None
+    target_name = name_of(target, own, lines.argument(call, 1, ("target",)), "target")
+    named = named_sources(source, own, lines.argument(call, 2, ("source", "sources")))
+    return [Question(tape, flow, targets, one, target_name, name, own) for name, one in named]
 
 
 def find(question):
@@ -138,11 +146,10 @@ def _checked(question):
     finding = _dtypes(question) or _judged(question)
     try:
         gradient = question.tape.result_for(list(question.targets), question.source)
-    except LookupError as error:
+    except (LookupError, tf.errors.UnknownError) as error:  # the latter where a tf.py_function's code raises
         return _missing_registration(question, finding, error)
     except Exception as error:
-        sentence = f"Computing the gradient raised {type(error).__name__}: {str(error).splitlines()[0]}"
-        return Finding("unknown", sentence, exists=None)
+        return _not_computed(error)
     if finding.exists == (gradient is None):
         says, returned = ("a gradient", "None") if finding.exists else ("none", "a gradient")
         sentence = f"By the log of operations there should be {says}, but the tape returned {returned}."
@@ -154,15 +161,17 @@ def _checked(question):
     if tape.spent and (tape.refused or not asked):
         sentence = "The gradient exists, but the tape is not persistent and has already given its one gradient."
         return Finding("used_up", sentence, line=tape.spent_line, path=finding.path)
-    return finding.with_remarks(_remarks(finding, gradient))
+    return finding.with_remarks(_remarks(question, finding, gradient))
 
 
 def _dtypes(question):
     """The `Finding` where the source or every target has no dtype for gradients, else None."""
     if not can_carry(tf.as_dtype(question.source.dtype)):
         dtype = tf.as_dtype(question.source.dtype).name
-        sentence = f"{question.source_name} has dtype {dtype}, which has no gradients."
-        return Finding("source_dtype", sentence, path=_path(question))
+        name = question.source_name
+        fix = f"{name} = tf.strings.to_number({name})  # above tape.watch" if dtype == "string" else ""
+        sentence = f"{name} has dtype {dtype}, which has no gradients."
+        return Finding("source_dtype", sentence, path=_path(question), fix=fix)
     if not any(can_carry(target.dtype) for target in question.targets):
         dtype, maker = question.targets[0].dtype.name, question.flow.producer.get(min(question.goals))
         sentence = f"{question.target_name} has dtype {dtype}, which has no gradients."
@@ -191,14 +200,30 @@ def _missing_registration(question, finding, error):
                 for cut in question.flow.cuts_of(event, position):
                     if cut.code == "no_gradient_registered":
                         return _lookup_error(cut)
-    return Finding("unknown", f"Computing the gradient raised LookupError: {error}", exists=None)
+    return _not_computed(error)
+
+
+def _not_computed(error):
+    sentence = f"Computing the gradient raised {type(error).__name__}: {str(error).splitlines()[0]}"
+    return Finding("unknown", sentence, exists=None)
 
 
 def _lookup_error(cut):
     return Finding("no_gradient_registered", f"TensorFlow has no gradient for {cut.op}.", line=cut.line, cuts=(cut,))
 
 
-def _remarks(finding, gradient):
+def _remarks(question, finding, gradient):
+    return (*_remarks_on_the_way(question, finding), *_remarks_on_the_value(finding, gradient))
+
+
+def _remarks_on_the_way(question, finding):
+    if question.is_variable and question.watched_variable.trainable and not question.source.trainable:
+        yield "frozen_layer"
+    if any(step.event.index in question.log.python_calls_of for step in finding.path):
+        yield "py_function"
+
+
+def _remarks_on_the_value(finding, gradient):
     if isinstance(gradient, tf.IndexedSlices):
         return ("indexed_slices",)
     values = np.asarray(gradient)
@@ -229,7 +254,7 @@ def _as_explanation(question, finding):
         target=question.target_name,
         line=finding.line,
         certain=finding.certain,
-        fix="" if finding.exists and finding.code == "exists" else CAUSES[finding.code].fix.format(**names),
+        fix=finding.fix or ("" if finding.code == "exists" else CAUSES[finding.code].fix.format(**names)),
         cuts=finding.cuts,
         further=finding.further,
         remarks=finding.remarks,

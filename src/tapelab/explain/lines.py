@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import functools
+import itertools
 import linecache
 import pathlib
 import re
@@ -60,9 +61,19 @@ def _file_name(file):
         named = getattr(shell.compile, "format_code_name", lambda name: None)(file)
         if named:
             return " ".join(named).replace("Cell ", "cell ").replace("In [", "In[")
+        number = _cell_number(shell, file)
+        if number:
+            return f"cell In[{number}]"
         if re.search(r"ipykernel_\d+", file):
             return "this notebook"
     return pathlib.PurePath(file).name
+
+
+def _cell_number(shell, file):
+    """The number of the last cell that was run with the source of a file, or None: IPython 7 does not keep it."""
+    source = "".join(linecache.getlines(file)).strip()
+    cells = shell.history_manager.input_hist_parsed  # what linecache has, too: the cell without IPython's own syntax
+    return next((i for i in range(len(cells) - 1, 0, -1) if source and cells[i].strip() == source), None)
 
 
 class Place(typing.NamedTuple):
@@ -136,6 +147,61 @@ def name_in(frame, value):
             if candidate is value and not name.startswith("_"):
                 return name
     return None
+
+
+def arguments(frame):
+    """Return the call that a frame is making, as an `ast.Call`, or None where its source is not known."""
+    positions = frame.f_code.co_positions()
+    first, last, left, right = next(itertools.islice(positions, frame.f_lasti // 2, None))
+    source = linecache.getlines(frame.f_code.co_filename)
+    if None in (first, last, left, right) or last > len(source):
+        return None
+    # Columns count bytes.
+    text = [line.encode() for line in source[first - 1 : last]]
+    text[-1] = text[-1][:right]
+    text[0] = text[0][left:]
+    try:
+        call = ast.parse(b"(" + b"".join(text) + b")", mode="eval").body
+    except SyntaxError:
+        return None
+    return call if isinstance(call, ast.Call) else None
+
+
+def argument(call, position, names):
+    """Return the expression that a call has for one parameter, as an `ast.expr`, or None.
+
+    Args:
+        call: an `ast.Call` or None.
+        position: of the parameter, from 0.
+        names: what the parameter may be called.
+    """
+    if call is None or any(isinstance(one, ast.Starred) for one in call.args):
+        return None
+    if position < len(call.args):
+        return call.args[position]
+    return next((keyword.value for keyword in call.keywords if keyword.arg in names), None)
+
+
+def elements(expression, count):
+    """Return the expressions of the elements of a list, tuple or dict that is written out; None for each elsewhere."""
+    found = []
+    if isinstance(expression, (ast.List, ast.Tuple)):
+        found = expression.elts
+    elif isinstance(expression, ast.Dict) and None not in expression.keys:
+        found = expression.values
+    if len(found) != count or any(isinstance(one, ast.Starred) for one in found):
+        return [None] * count
+    return found
+
+
+def reference(expression):
+    """Return the source of an expression that names an object: ``x``, ``layer.kernel``, ``params["w"]``; else None."""
+    part = expression
+    while isinstance(part, (ast.Attribute, ast.Subscript)):
+        if isinstance(part, ast.Subscript) and not isinstance(part.slice, (ast.Constant, ast.Name, ast.UnaryOp)):
+            return None
+        part = part.value
+    return ast.unparse(expression) if isinstance(part, ast.Name) else None
 
 
 def rebinding(frame, name):

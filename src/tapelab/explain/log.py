@@ -39,11 +39,12 @@ def keys_of(value):
 
 
 class Kind(enum.Enum):
-    """How TensorFlow records it: an operation, a custom gradient, or the call of a tf.function."""
+    """How TensorFlow records it: an operation, a custom gradient, or the call of a tf.function; or not at all."""
 
     OPERATION = "operation"
     CUSTOM = "custom gradient"
     FUNCTION = "function"
+    PYTHON = "Python on the values"
 
 
 class Unrecorded(enum.Enum):
@@ -117,6 +118,8 @@ class Log:
         on_tape: the keys that the tape knows now.
         ever_watched: the keys that were on the tape by watching, also before a reset.
         producers: key → the event that made a tensor, the last one where a custom gradient took over.
+        python_calls: what the calls of tf.py_function keep for their gradients, as `hooks.python_calls` returns it.
+        python_calls_of: the same for one event, by its index; events without such calls are left out.
         opened, closed: when, by the numbering of tensors; None if it did not happen.
         is_open, is_paused: whether the tape is in its with block, and in `stop_recording`.
         resets: how often the tape was reset.
@@ -130,6 +133,8 @@ class Log:
         self.tensors = {}
         self.on_tape, self.ever_watched = set(), set()
         self.producers = {}
+        self.python_calls, self.python_calls_of = {}, {}
+        self._calls_before = {}  # what was there when the tape opened
         self.opened = self.closed = None
         self.resets = 0
         self.is_open, self.is_paused = False, False
@@ -141,6 +146,7 @@ class Log:
         """The tape began to record."""
         if self.opened is None:
             self.opened = hooks.next_key()
+            self._calls_before = dict(hooks.python_calls())
         self.is_open, self.closed = True, None
 
     def close(self):
@@ -180,11 +186,22 @@ class Log:
         kind = Kind.FUNCTION if is_function else Kind.OPERATION
         event = Event(len(self.events), op_type, kind, inputs, outputs, attributes, place, unrecorded)
         self.events.append(event)
+        if is_function or op_type == "EagerPyFunc":
+            self._keep_python_calls(event)
         if unrecorded is None:
             self._put_on_tape(event, outputs)
         else:
             for output in outputs:
                 self.producers[output] = event
+
+    def on_python(self, name, inputs, outputs, place):
+        """A Python function ran on the values of tensors, and made tensors of what it returned."""
+        inputs = tuple(self._keep(tensor) for tensor in inputs)
+        outputs = tuple(self._keep(tensor) for tensor in outputs)
+        event = Event(len(self.events), name, Kind.PYTHON, inputs, outputs, (), place, Unrecorded.UNWATCHED)
+        self.events.append(event)
+        for output in outputs:
+            self.producers.setdefault(output, event)
 
     def on_record(self, op_type, outputs, inputs, backward, place):
         """TensorFlow put a custom gradient or a function's call on the tapes of this thread."""
@@ -226,6 +243,13 @@ class Log:
         key = hooks.key(tensor)
         self.tensors.setdefault(key, tensor)
         return key
+
+    def _keep_python_calls(self, event):
+        known = self._calls_before | self.python_calls
+        new = {token: call for token, call in hooks.python_calls().items() if known.get(token) is not call}
+        if new:
+            self.python_calls_of[event.index] = new
+            self.python_calls.update(new)
 
     def _reaches_tape(self, inputs):
         return any(key in self.on_tape and self.carries(key) for key in inputs)

@@ -12,9 +12,11 @@ _SENTENCES = {
     "stop_gradient": "{every} goes through tf.stop_gradient, which lets no gradient back.",
     "left_tensorflow": "The value of {source} leaves TensorFlow's operations at {op}.",
     "cast_to_integer": "On the way from {source} to {target} a value is cast to {dtype}, which carries no gradient.",
+    "through_string": "On the way from {source} to {target} {op} makes a string of a value, and text has no gradient.",
     "not_differentiable": "{op} passes no gradient on to what depends on {source}.",
     "no_gradient_registered": "TensorFlow has no gradient for {op}.",
     "custom_gradient_none": "The custom gradient of {op} gives no gradient to what depends on {source}.",
+    "python_closure": "tf.py_function passes a gradient to its arguments only, and {source} is used without being one.",
     "state": "The value of {source} is written into a variable or table by {op}, and a write is not recorded.",
 }
 
@@ -86,7 +88,7 @@ def _at_source_on_tape(source, steps, cuts, rest):
 def unwatched_variable(question, line, rest):
     """The `Finding` for a variable that the tape does not watch by itself, else None; `rest` are more of its fields."""
     source, name = question.source, question.source_name
-    if not source.trainable or not getattr(getattr(source, "value", None), "trainable", True):
+    if not question.watched_variable.trainable:
         if any(word in (getattr(source, "path", None) or source.name) for word in _STATISTICS):
             sentence = f"{name} holds moving statistics, which are assigned to and not trained."
             return Finding("moving_statistics", sentence, line=line, **rest)

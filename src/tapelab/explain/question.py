@@ -1,5 +1,6 @@
 """One question, "why is this gradient None?", with the names that the learner uses."""
 
+import collections.abc
 import dataclasses
 import types
 
@@ -52,37 +53,67 @@ class Question:
         return hasattr(self.source, "handle")
 
     @property
+    def watched_variable(self):
+        """The variable that the tape knows: of a Keras variable, TensorFlow's inside it."""
+        return self.source.value if hasattr(self.source, "path") else self.source
+
+    @property
     def was_rebound(self):
         """The `Line` that made a tensor of what used to be a variable, or None."""
         return None if self.is_variable else lines.rebinding(self.frame, self.source_name)
 
 
-def name_of(value, frame, path=None):
-    """Return what to call a source: the learner's own name, a variable's path, or its place in the structure."""
-    own = lines.name_in(frame, value)
+def name_of(value, frame, expression, place):
+    """Return what to call a target or source.
+
+    Args:
+        value: the target or source.
+        frame: the learner's frame, or None.
+        expression: what the learner wrote for it in the call, as `tapelab.explain.lines.argument` returns it, or None.
+        place: what to call it if nothing better is known, such as "source[0]".
+
+    Returns:
+        The learner's own expression or name, else a variable's path or name, else the place.
+    """
+    own = lines.reference(expression) or lines.name_in(frame, value)
     if own:
         return own
     if hasattr(value, "handle"):
-        return getattr(value, "path", None) or value.name.removesuffix(":0")
-    return path or "source"
+        name = getattr(value, "path", None) or value.name.removesuffix(":0")
+        if name != "Variable":  # the name of every variable without a name
+            return name
+    return place
 
 
-def named_sources(sources, frame):
+def named_sources(sources, frame, expression):
     """Name each element of a structure of sources.
 
+    Args:
+        sources: a tensor or variable, or a structure of them.
+        frame: the learner's frame, or None.
+        expression: what the learner wrote for the whole, or None.
+
     Returns:
-        A list of (name, source), in the order in which `tf.nest` flattens the structure, the names distinct.
+        A list of (name, source), in the order in which the learner put them into the structure, the names distinct.
     """
     named = {}
-    for path, value in _with_paths(sources, "source"):
-        name = name_of(value, frame, path)
-        named[name if name not in named else f"{name} ({path})"] = value
+    for value, part, place in _leaves(sources, expression, lines.reference(expression) or "source"):
+        name = name_of(value, frame, part, place)
+        named[name if name not in named else f"{name} ({place})"] = value
     return list(named.items())
 
 
-def _with_paths(structure, path):
-    if isinstance(structure, dict):
-        return [found for key in sorted(structure) for found in _with_paths(structure[key], f"{path}[{key!r}]")]
-    if isinstance(structure, (list, tuple)):
-        return [found for i, item in enumerate(structure) for found in _with_paths(item, f"{path}[{i}]")]
-    return [(path, structure)]
+def _leaves(structure, expression, place):
+    """The leaves of a structure: a list of (value, the learner's expression or None, place)."""
+    if not tf.nest.is_nested(structure):
+        return [(structure, expression, place)]
+    if isinstance(structure, collections.abc.Mapping):
+        steps, values = [f"[{key!r}]" for key in structure], list(structure.values())
+    elif hasattr(structure, "_fields"):
+        steps, values = [f".{field}" for field in structure._fields], list(structure)
+    else:
+        values = list(structure) if isinstance(structure, (list, tuple)) else tf.nest.flatten(structure)
+        steps = [f"[{i}]" for i in range(len(values))]
+    parts = lines.elements(expression, len(values))
+    leaves = [_leaves(*one) for one in zip(values, parts, map(place.__add__, steps), strict=True)]
+    return [leaf for found in leaves for leaf in found]

@@ -120,7 +120,7 @@ class ExplainTape(tf.GradientTape):
             return super().batch_jacobian(target, source, *arguments, **keywords)
 
     def result_for(self, targets, source):
-        """Ask the tape what its gradient is, without using it up and without recording anything.
+        """Ask the tape what its gradient is, without using up the tape or a tf.py_function, and recording nothing.
 
         Args:
             targets: a list of tensors.
@@ -135,6 +135,7 @@ class ExplainTape(tf.GradientTape):
         with contextlib.ExitStack() as stack:
             stack.enter_context(hooks.deaf())
             stack.enter_context(hooks.paused())
+            stack.enter_context(hooks.with_python_calls(self.log.python_calls))
             if self._recording_now():
                 stack.enter_context(super().stop_recording())
             return super().gradient(targets, source)
