@@ -1,5 +1,7 @@
 """Every cause that explain names: its documented example, and programs in eager code, Keras layers and tf.functions."""
 
+import typing
+
 from tapelab import runtime
 from tapelab.explain import CAUSES, REMARKS, ExplainTape, NoGradientError, explain, gradient_or_explain
 
@@ -320,6 +322,66 @@ def eager_linear_second_order_plain_inner():
             z = 2.0 * x
         y = inner.gradient(z, x)
     return tape, y, x
+
+
+def eager_tf_numpy_function_of_a_variable():
+    x, other = tf.Variable([1.0, 2.0]), tf.constant([1.0, 2.0])
+    with ExplainTape() as tape:
+        y = tf.numpy_function(np.add, [x, other], tf.float32) * 2.0
+    return tape, y, x
+
+
+def eager_serialised():
+    x = _x()
+    with ExplainTape() as tape:
+        y = tf.io.parse_tensor(tf.io.serialize_tensor(x * x), tf.float32)
+    return tape, y, x
+
+
+def eager_string_source():
+    x = tf.constant("3.0")
+    with ExplainTape() as tape:
+        y = tf.strings.to_number(x)
+    return tape, y, x
+
+
+def eager_py_function_used_inside():
+    x, other = _x(), _x()
+    with ExplainTape() as tape:
+        y = tf.py_function(lambda value: value * tf.sin(x), [other * 1.0], tf.float32) * 2.0
+    return tape, y, x
+
+
+def eager_py_function_without_a_gradient_inside():
+    x = tf.Variable(tf.ones((1, 2, 2, 3)))
+    with ExplainTape() as tape:
+        y = tf.py_function(lambda image: tf.image.adjust_contrast(image, 2.0), [x], tf.float32)
+    return tape, y, x
+
+
+def eager_py_function_of_an_integer():
+    x = _x()
+    with ExplainTape() as tape:
+        y = tf.cast(tf.py_function(lambda value: tf.cast(value, tf.int32), [x], tf.int32), tf.float32)
+    return tape, y, x
+
+
+def keras_frozen_layer_and_watching_off():
+    layer = tf.keras.layers.Dense(2)
+    layer.build((None, 3))
+    layer.trainable = False
+    with ExplainTape(watch_accessed_variables=False) as tape:
+        y = layer(tf.ones((1, 3)))
+    return tape, y, layer.kernel
+
+
+def keras_weight_set_trainable_too_late():
+    layer = tf.keras.layers.Layer()
+    weight = layer.add_weight(shape=(3,), initializer="ones", trainable=False)
+    weight.trainable = True  # Keras's own flag; the variable inside stays as it was made
+    with ExplainTape() as tape:
+        y = tf.reduce_sum(tf.convert_to_tensor(weight) * 2.0)
+    return tape, y, weight
 
 
 def eager_boolean_source():
@@ -647,7 +709,15 @@ PROGRAMS = {
     eager_tf_numpy_function: "left_tensorflow",
     keras_predict: "left_tensorflow",
     eager_dataset: "left_tensorflow",
-    eager_string: "cast_to_integer",
+    eager_string: "through_string",
+    eager_serialised: "through_string",
+    eager_string_source: "source_dtype",
+    eager_tf_numpy_function_of_a_variable: "left_tensorflow",
+    eager_py_function_used_inside: "python_closure",
+    eager_py_function_without_a_gradient_inside: "no_gradient_registered",
+    eager_py_function_of_an_integer: "not_differentiable",
+    keras_frozen_layer_and_watching_off: "watching_off",
+    keras_weight_set_trainable_too_late: "not_trainable",
     eager_bool_cast: "cast_to_integer",
     eager_where: "not_differentiable",
     eager_argmax: "not_differentiable",
@@ -671,7 +741,7 @@ PROGRAMS = {
     in_function(lambda x: tf.cast(x > 2.0, tf.float32)): "not_differentiable",
     in_function(lambda x: tf.cast(tf.argmax(x), tf.float32), [1.0, 2.0]): "not_differentiable",
     in_function(lambda x: tf.numpy_function(np.sin, [x], tf.float32)): "left_tensorflow",
-    in_function(lambda x: tf.strings.to_number(tf.strings.as_string(x))): "cast_to_integer",
+    in_function(lambda x: tf.strings.to_number(tf.strings.as_string(x))): "through_string",
     in_function(_custom_none): "custom_gradient_none",
     in_function(_through_state): "state",
     in_function(_nested): "not_differentiable",
@@ -704,6 +774,128 @@ def test_a_variable_that_an_update_turned_into_a_tensor():
     assert "w.assign" in explanation.fix
 
 
+def test_tf_numpy_function_is_seen():
+    tape, y, x = eager_tf_numpy_function()
+    explanation = explain(tape, y, x)
+    assert (explanation.code, explanation.certain) == ("left_tensorflow", True)
+    assert explanation.sentence == "The value of x leaves TensorFlow's operations at numpy_function."
+    assert explanation.line.text == "y = tf.reduce_sum(tf.numpy_function(np.sin, [x * x], tf.float32))"
+
+
+@pytest.mark.parametrize("wrap", [lambda run: run, tf.function], ids=["eager", "function"])
+def test_a_py_function_keeps_its_gradient_when_it_is_explained(wrap):
+    x = tf.Variable([1.0, 2.0])
+    run = wrap(lambda value: tf.reduce_sum(tf.py_function(lambda inner: inner * inner, [value], tf.float32)))
+    for persistent in (False, True):
+        with ExplainTape(persistent=persistent) as tape:
+            y = run(x * 1.0)
+        for _ in range(2):
+            explanation = explain(tape, y, x)
+            assert (explanation.exists, explanation.remarks) == (True, ("py_function",))
+        np.testing.assert_array_equal(tape.gradient(y, x), [2.0, 4.0])
+        assert explain(tape, y, x).exists
+
+
+def test_a_py_function_gives_its_gradient_once_as_with_a_plain_tape():
+    x = tf.Variable([1.0, 2.0])
+    for make in (tf.GradientTape, ExplainTape):
+        with make(persistent=True) as tape:
+            y = tf.py_function(tf.square, [x], tf.float32)
+        np.testing.assert_array_equal(tape.gradient(y, x), [2.0, 4.0])
+        with pytest.raises(tf.errors.UnknownError, match="KeyError"):
+            tape.gradient(y, x)
+
+
+def test_a_py_function_passes_zero_where_its_code_passes_none():
+    x = tf.Variable([1.0, 2.0])
+    with ExplainTape() as tape:
+        y = tf.py_function(lambda value: np.sin(value.numpy()), [x], tf.float32)
+    explanation = explain(tape, y, x)
+    assert (explanation.exists, explanation.remarks) == (True, ("py_function", "zero"))
+    assert not tf.reduce_any(tape.gradient(y, x) != 0.0)
+
+
+def test_what_a_py_function_in_a_function_reads_is_out_of_sight():
+    x, other = tf.Variable(2.0), tf.Variable(3.0)
+    run = tf.function(lambda value: tf.py_function(lambda inner: inner * other, [value], tf.float32))
+    with ExplainTape() as tape:
+        y = run(x * 1.0)
+    explanation = explain(tape, y, other)
+    assert (explanation.code, explanation.certain) == ("unused_variable", False)
+    assert "py_function" in explanation.sentence
+
+
+def test_the_code_of_a_py_function_brings_in_no_constants():
+    x, other = tf.Variable(2.0), tf.Variable(3.0)
+    with ExplainTape() as tape:
+        print(float(x * 2.0))
+        y = tf.py_function(lambda value: value * tf.sin(value), [other], tf.float32)
+    explanation = explain(tape, y, x)
+    assert (explanation.code, explanation.certain) == ("unrelated", True)
+
+
+def test_a_string_is_turned_into_a_number_by_reading_it():
+    tape, y, x = eager_string_source()
+    explanation = explain(tape, y, x)
+    assert explanation.fix == "x = tf.strings.to_number(x)  # above tape.watch"
+    assert "string" in explanation.sentence
+    tape, y, x = eager_string()
+    sentence = explain(tape, y, x).sentence
+    assert sentence == "On the way from x to y AsString makes a string of a value, and text has no gradient."
+
+
+def test_reading_a_variable_is_no_place_of_its_own():
+    y = tf.Variable(3.0)
+    with ExplainTape() as tape, tape.stop_recording():
+        y2 = y * y
+    explanation = explain(tape, y2, y)
+    assert explanation.sentence == "Mul ran while recording was stopped, so the tape knows nothing of it."
+    assert (len(explanation.cuts), explanation.further) == (1, ())
+    with ExplainTape() as tape:
+        y2 = y * y
+        tape.reset()
+    explanation = explain(tape, y2, y)
+    assert explanation.sentence == "The tape was reset after Mul had run, and forgot it."
+    assert (len(explanation.cuts), explanation.further) == (1, ())
+
+
+def test_reading_a_variable_counts_where_it_alone_was_missed():
+    y = tf.Variable(3.0)
+    with ExplainTape() as tape:
+        with tape.stop_recording():
+            read = tf.convert_to_tensor(y)
+            square = read * read
+        z = read * 2.0
+    assert explain(tape, z, y).line.text == "read = tf.convert_to_tensor(y)"
+    assert explain(tape, read, y).code == "recording_stopped"
+    assert explain(tape, square, y).code == "recording_stopped"
+
+
+def test_what_is_no_tensor_is_fixed_by_its_own_name():
+    count = 3.0
+    with ExplainTape() as tape:
+        y = tf.square(count)
+    assert explain(tape, y, count).fix.startswith("count = tf.convert_to_tensor(count)")
+    assert explain(tape, float(y), count).fix.startswith("count")
+    x = tf.Variable(2.0)
+    loss = float(x)
+    assert explain(tape, loss, x).fix.startswith("# compute loss with TensorFlow's operations")
+
+
+def test_an_optimizer_changes_a_frozen_layer_that_it_is_given():
+    layer = tf.keras.layers.Dense(1)
+    layer.build((None, 3))
+    layer.trainable = False
+    before = layer.kernel.numpy()
+    with ExplainTape() as tape:
+        loss = tf.reduce_sum(layer(tf.ones((1, 3))))
+    assert explain(tape, loss, layer.kernel).remarks == ("frozen_layer",)
+    assert explain(tape, loss, layer.trainable_variables).missing() == []
+    gradients = tape.gradient(loss, layer.variables)
+    tf.keras.optimizers.SGD(1.0).apply_gradients(zip(gradients, layer.variables, strict=True))
+    np.testing.assert_allclose(layer.kernel.numpy(), before - 1.0, rtol=1e-6)
+
+
 @pytest.mark.parametrize("early", [True, False])
 def test_a_frozen_keras_layer_still_has_a_gradient(early):
     # Keras leaves it out of trainable_variables; the tape knows the TensorFlow variable inside, which is unchanged.
@@ -713,7 +905,8 @@ def test_a_frozen_keras_layer_still_has_a_gradient(early):
     with ExplainTape() as tape:
         y = layer(tf.ones((1, 3)))
     assert layer.trainable_variables == []
-    assert explain(tape, y, layer.kernel).exists
+    explanation = explain(tape, y, layer.kernel)
+    assert (explanation.exists, explanation.remarks) == (True, ("frozen_layer",))
 
 
 def test_causes_behind_the_first_are_named_too():
@@ -764,15 +957,63 @@ def test_sources_are_explained_by_name():
     layer = tf.keras.layers.Dense(1)
     with ExplainTape() as tape:
         y = layer(tf.reshape(a * tf.round(b), (1, 1)))
-    explanations = explain(tape, y, {"first": a, "layer": [layer.kernel, tf.Variable(0.0)], "second": b})
-    assert {name: one.code for name, one in explanations.items()} == {
-        "a": "exists",
-        "dense/kernel" if "dense/kernel" in explanations else layer.kernel.path: "exists",
-        "Variable": "unused_variable",
-        "b": "not_differentiable",
-    }
+    explanations = explain(tape, y, {"second": b, "layer": [layer.kernel, tf.Variable(0.0)], "first": a})
+    # In the order in which they are written here; tf.nest would sort the keys.
+    assert [(name, one.code) for name, one in explanations.items()] == [
+        ("b", "not_differentiable"),
+        ("layer.kernel", "exists"),
+        ("source['layer'][1]", "unused_variable"),
+        ("a", "exists"),
+    ]
     assert not explanations
-    assert [one.source for one in explanations.missing()] == ["Variable", "b"]
+    assert [one.source for one in explanations.missing()] == ["b", "source['layer'][1]"]
+
+
+class Pair(typing.NamedTuple):
+    left: tf.Variable
+    right: tf.Variable
+
+
+def test_sources_have_the_learners_own_expressions():
+    params = {"w": tf.Variable(2.0), "b": tf.Variable(3.0)}
+    named = [tf.Variable(1.0, name="scale"), tf.Variable(1.0, name="scale")]
+    pair = Pair(tf.Variable(1.0), tf.Variable(1.0))
+    layer = tf.keras.layers.Dense(1)
+    with ExplainTape() as tape:
+        made = {"y": layer(tf.reshape(tf.round(params["w"]), (1, 1)))}
+    assert list(explain(tape, made["y"], params)) == ["params['w']", "params['b']"]
+    assert str(explain(tape, made["y"], params["w"])).startswith("d made['y'] / d params['w'] is None")
+    assert explain(tape, target=made["y"], source=layer.kernel).source == "layer.kernel"
+    assert explain(tape, made["y"], layer.weights[-1]).source == "layer.weights[-1]"
+    assert list(explain(tape, made["y"], layer.weights)) == [layer.kernel.path, layer.bias.path]
+    assert list(explain(tape, made["y"], named)) == ["scale", "scale (named[1])"]
+    assert list(explain(tape, made["y"], pair)) == ["pair.left", "pair.right"]
+    assert list(explain(tape, made["y"], (pair.right, [*named, params["b"]]))) == [
+        "pair.right",
+        "scale",
+        "scale (source[1][1])",
+        "source[1][2]",
+    ]
+    every = explain(
+        tape,
+        made["y"],
+        [
+            params["w"],
+            layer.bias,
+        ],
+    )
+    assert list(every) == ["params['w']", "layer.bias"]
+    with pytest.raises(NoGradientError, match=r"d made\['y'\] / d params\['w'\] is None"):
+        gradient_or_explain(tape, made["y"], params["w"])
+
+
+def test_variables_without_names_are_told_apart():
+    with ExplainTape() as tape:
+        y = tf.constant(2.0) * 3.0
+    explanations = explain(tape, y, [tf.Variable(1.0), tf.Variable(2.0)])
+    assert list(explanations) == ["source[0]", "source[1]"]
+    arguments = (tape, y, tf.Variable(1.0))
+    assert explain(*arguments).source == "source"
 
 
 def test_gradient_or_explain_returns_the_gradient_or_raises_the_explanation():

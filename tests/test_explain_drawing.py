@@ -95,6 +95,28 @@ def through_state():
     return tape, z, x
 
 
+def python_code():
+    x, y, z = tf.Variable(2.0), tf.Variable(3.0), tf.Variable(4.0)
+    with ExplainTape() as tape:
+        inner = tf.py_function(lambda value: value * tf.sin(y), [x * 1.0], tf.float32)
+        loss = inner * tf.numpy_function(np.cos, [z], tf.float32)
+    return tape, loss, [x, y, z]
+
+
+def one_path_of_three():
+    x, y = tf.Variable(2.0), tf.Variable(3.0)
+    with ExplainTape() as tape:
+        z = tf.sin(x) * x + tf.stop_gradient(x) + tf.round(y)
+    return tape, z, [x, y]
+
+
+def two_paths_of_three():
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape:
+        z = tf.sin(x) + tf.stop_gradient(x) + tf.round(x)
+    return tape, z, x
+
+
 def target_of_another_dtype():
     x = tf.Variable([2.0, 1.0])
     with ExplainTape() as tape:
@@ -174,6 +196,9 @@ SMALL = [
     reset,
     through_state,
     target_of_another_dtype,
+    python_code,
+    one_path_of_three,
+    two_paths_of_three,
 ]
 LARGE = [convolutional_net, long_chain, residual, recurrent]
 TANGLES = [tangle(0), tangle(1), tangle(2, 12), tangle(3, 12), tangle(4, 20)]
@@ -273,6 +298,7 @@ CAUSES_DRAWN = {
     reset: ["✕ tape reset"],
     through_state: ["✕ assigned to state"],
     target_of_another_dtype: ["✕ not differentiable", "✕ target is not real"],
+    python_code: ["✕ left TensorFlow", "✕ not an argument of py_function"],
     residual: ["✕ not differentiable"],
     recurrent: [],
 }
@@ -306,6 +332,15 @@ def test_the_title_says_what_exists():
     tape, z, (x, y) = stopped()
     assert texts(draw(tape, z, [x, y]), "title") == ["No gradient of z with respect to y"]
     assert texts(draw(tape, z, x), "title") == ["The gradient of z exists"]
+
+
+def test_the_title_says_that_one_of_several_paths_is_cut():
+    tape, z, (x, y) = one_path_of_three()
+    assert texts(draw(tape, z, x), "title") == ["The gradient of z exists; one path from x is cut"]
+    expected = ["No gradient of z with respect to y; one path from x is cut"]
+    assert texts(draw(tape, z, [x, y]), "title") == expected
+    tape, z, x = two_paths_of_three()
+    assert texts(draw(tape, z, x), "title") == ["The gradient of z exists; some paths from x are cut"]
 
 
 def test_drawing_leaves_the_tape_as_it_was():

@@ -32,7 +32,14 @@ def test_the_self_test_passes_on_this_tensorflow():
     assert hooks.blind() is None
 
 
-@pytest.mark.parametrize("name", ["execute", "record_operation", "fast path", "_numpy", "op callback"])
+NAMES = ["execute", "record_operation", "fast path", "_numpy", "numpy_function", "py_function", "op callback"]
+
+
+def test_the_hooks_are_these():
+    assert [name for name, _, _ in hooks.symbols()] == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_symbol_is_replaced_while_a_tape_is_open_and_restored_after(name):
     with ExplainTape():
         now, before = next((now, before) for symbol, now, before in hooks.symbols() if symbol == name)
@@ -46,11 +53,14 @@ def test_the_symbols_are_the_ones_that_tensorflow_had_before():
     from tensorflow.python import pywrap_tfe
     from tensorflow.python.eager import execute, record
     from tensorflow.python.framework import ops
+    from tensorflow.python.ops import script_ops
 
     assert execute.execute is execute.quick_execute
     assert record.record_operation.__module__ == "tensorflow.python.eager.record"
     assert type(pywrap_tfe.TFE_Py_FastPathExecute).__name__ == "builtin_function_or_method"
     assert ops._EagerTensorBase._numpy.__module__ == "tensorflow.python.framework.ops"
+    assert script_ops.py_func_common.__module__ == "tensorflow.python.ops.script_ops"
+    assert script_ops.backprop.__name__ == "tensorflow.python.eager.backprop"
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
@@ -206,11 +216,28 @@ def value_read():
     return tape, y, x
 
 
+def numpy_function_called():
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape:
+        y = tf.numpy_function(np.sin, [x], tf.float32)
+    return tape, y, x
+
+
+def py_function_explained():
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape:
+        y = tf.py_function(tf.sin, [x], tf.float32)
+    explain(tape, y, x)
+    return tape, y, x
+
+
 WITNESSES = {
     "fast path": (variable_handed_straight_to_an_operation, "not_differentiable"),
     "execute": (function_called, "not_differentiable"),
     "record_operation": (custom_gradient_called, "custom_gradient_none"),
     "_numpy": (value_read, "left_tensorflow"),
+    "numpy_function": (numpy_function_called, "left_tensorflow"),
+    "py_function": (py_function_explained, "exists"),
     "op callback": (variable_handed_straight_to_an_operation, "not_differentiable"),
 }
 
@@ -228,13 +255,14 @@ def test_no_hook_can_be_spared(name, monkeypatch):
     assert (explanation.code, explanation.certain) != (code, True)
 
 
-@pytest.mark.parametrize("name", ["execute", "record_operation", "fast path", "_numpy", "op callback"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_self_test_notices_a_missing_hook(name, monkeypatch):
     if name == "op callback":
         monkeypatch.setattr(hooks, "_on_operation", lambda *_, **__: None)
     else:
         monkeypatch.delitem(hooks._replacements, name)
-    assert "the hooks saw" in hooks._try_out()
+    found = "A non-persistent GradientTape" if name == "py_function" else "the hooks saw"
+    assert found in hooks._try_out()
 
 
 def test_without_the_hooks_the_tape_works_and_says_that_it_cannot_see(monkeypatch):

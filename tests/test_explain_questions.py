@@ -168,3 +168,14 @@ def test_a_threshold_by_casting():
         decision = tf.cast(tf.cast(score, tf.int32), tf.float32)
         loss = tf.square(1.0 - decision)
     assert explain(tape, loss, weight).code == "cast_to_integer"
+
+
+def test_the_jacobian_of_a_py_function():
+    """https://github.com/tensorflow/tensorflow/issues/60084"""
+    a = tf.Variable([1.0, 2.0])
+    with ExplainTape(persistent=True) as tape:
+        y = tf.py_function(lambda value: value**2, [a], a.dtype)
+    assert tape.gradient(y, a).numpy().tolist() == [2.0, 4.0]
+    explanation = explain(tape, y, a)
+    assert explanation.exists
+    assert "be computed once" in str(explanation)

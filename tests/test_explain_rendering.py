@@ -134,6 +134,27 @@ def test_in_a_notebook_the_place_is_the_cell():
     assert "cell In[2], line 3: y = tf.round(x)" in run.stdout
 
 
+# IPython 7 with ipykernel 6, as in Colab: a cell's file is named after its source, and nothing says its number.
+AS_IN_COLAB = """
+from IPython.core import compilerop
+compilerop.CachingCompiler.get_code_name = lambda self, raw, code, number: f"/tmp/ipykernel_7/{hash(raw)}.py"
+del compilerop.CachingCompiler.format_code_name
+"""
+
+
+@pytest.mark.parametrize(("before", "line"), [("", 3), ("%timeit -n 1 -r 1 1\\n", 4), ("# a comment\\n\\n", 5)])
+def test_in_colab_the_place_is_the_cell(before, line):
+    program = AS_IN_COLAB + IN_A_CELL.replace("x = tf.Variable", before + "x = tf.Variable")
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert f"cell In[2], line {line}: y = tf.round(x)" in run.stdout
+
+
+def test_a_cell_that_is_not_kept_is_this_notebook():
+    program = AS_IN_COLAB + IN_A_CELL.replace("store_history=True", "store_history=False")
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "this notebook, line 3: y = tf.round(x)" in run.stdout
+
+
 WITHOUT_A_SYMBOL = """
 import tensorflow as tf
 from tensorflow.python.eager import execute
@@ -153,3 +174,35 @@ def test_a_tensorflow_without_the_private_symbols_has_a_working_tape():
     assert "lacks a symbol that tapelab.explain looks through" in run.stdout
     assert "execute_with_callbacks" in run.stdout
     assert run.stdout.endswith("4.0\n")
+
+
+OTHER_ARGUMENTS = """
+import tensorflow as tf
+from tensorflow.python.eager import record
+record.record_operation = lambda op_type, inputs, outputs: None
+from tapelab.explain import hooks
+print(hooks.BLIND)
+"""
+
+
+def test_a_tensorflow_whose_symbols_take_other_arguments_is_noticed_at_import():
+    run = subprocess.run([sys.executable, "-c", OTHER_ARGUMENTS], capture_output=True, text=True, check=True)
+    assert "takes the arguments (op_type inputs outputs) where (op_type output_tensors" in run.stdout
+
+
+AFTER_THE_IMPORT = """
+import tensorflow as tf
+from tapelab import explain
+tf.config.threading.set_inter_op_parallelism_threads(1)  # raises once an operation has run
+with explain.ExplainTape():
+    pass
+try:
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+except RuntimeError:
+    print("settled")
+"""
+
+
+def test_the_import_leaves_the_device_settings_open():
+    run = subprocess.run([sys.executable, "-c", AFTER_THE_IMPORT], capture_output=True, text=True, check=True)
+    assert run.stdout == "settled\n"

@@ -283,4 +283,9 @@ def _unused(question, trace):
     reads = [event for event in question.flow.uses(question.start) if event.kind is not Kind.CUSTOM]
     if not question.is_variable or reads:
         return None
-    return Finding("unused_variable", f"{question.source_name} was not read while the tape was recording.")
+    sentence = f"{question.source_name} was not read while the tape was recording."
+    calls = [event for event in question.log.events if event.index in question.log.python_calls_of]
+    hidden = any(event.kind is Kind.FUNCTION and not trace.upstream.isdisjoint(event.outputs) for event in calls)
+    if hidden:
+        sentence += " Or a tf.py_function inside a tf.function read it, which is out of sight."
+    return Finding("unused_variable", sentence, certain=not hidden)

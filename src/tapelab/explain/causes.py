@@ -204,7 +204,7 @@ _cause(
         y = tf.square(x)
     """,
     """
-    x = tf.convert_to_tensor(x)  # above the computation, then tape.watch(x); or make it a tf.Variable
+    {source} = tf.convert_to_tensor({source})  # above the computation, then watch it; or make it a tf.Variable
     """,
 )
 _cause(

@@ -108,8 +108,10 @@ def _not_a_question(question):
             if kind == "KerasTensor":
                 return Finding("keras_tensor", f"{name} is a symbolic KerasTensor, through which no value ever flowed.")
             if not tf.is_tensor(value) and not hasattr(value, "handle"):
-                expected = "a tensor or variable" if values is not question.targets else "a tensor"
-                return Finding("wrong_type", f"{name} is of type {kind}; expected {expected}.")
+                if values is not question.targets:
+                    return Finding("wrong_type", f"{name} is of type {kind}; expected a tensor or variable.")
+                fix = f"# compute {name} with TensorFlow's operations: no float(), .numpy() or np. on the way"
+                return Finding("wrong_type", f"{name} is of type {kind}; expected a tensor.", fix=fix)
     return None
 
 
