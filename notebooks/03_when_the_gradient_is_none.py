@@ -1141,18 +1141,22 @@ np.testing.assert_allclose(through_one[1], parts * (1.0 - np.tanh(0.7) ** 2), rt
 # Know the limits. The tape explains a gradient that is missing, and not one that is wrong: where one of two paths is cut, the answer is
 # *exists*. What it does add are *remarks*, for the surprises of section 8.
 #
-# **Predict.** Five gradients that exist: half of one (section 2), a sign, a norm at zero, a gathered table, and the compiled `squares`. Which of them
-# get no remark?
+# **Predict.** Six gradients that exist: half of one (section 2), a sign, a norm at zero, a gathered table, the compiled `squares`, and the kernel of
+# a frozen Keras layer. Which of them get no remark?
 
 # %%
 x = tf.Variable(3.0)
 v = tf.Variable([-0.5, 3.0])
+frozen_layer = tf.keras.layers.Dense(1)
+frozen_layer.build((None, 2))
+frozen_layer.trainable = False
 with ExplainTape(persistent=True) as tape:
     half_target = x * float(x)
     sign_target = tf.reduce_sum(tf.sign(v))
     norm_target = tf.norm(v - v)
     gather_target = tf.reduce_sum(tf.gather(v, [0, 0]))
     p, q = compiled(x, v)
+    frozen_target = frozen_layer(tf.ones((1, 2)))
 
 surprises = {
     "one path of two": explain(tape, half_target, x),
@@ -1160,16 +1164,21 @@ surprises = {
     "tf.norm at zero": explain(tape, norm_target, v),
     "tf.gather": explain(tape, gather_target, v),
     "tf.function": explain(tape, p, v),
+    "frozen layer": explain(tape, frozen_target, frozen_layer.kernel),
 }
 for name, one in surprises.items():
     print(f"{name:15} {one.code}, remarks: {', '.join(one.remarks) or 'none'}")
 
 # %%
 assert all(one.exists for one in surprises.values())
-expected = [(), ("zero_from_sign",), ("nan_from_norm",), ("indexed_slices",), ("zero_from_function",)]
+expected = [(), ("zero_from_sign",), ("nan_from_norm",), ("indexed_slices",), ("zero_from_function",), ("frozen_layer",)]
 assert [one.remarks for one in surprises.values()] == expected
+assert frozen_layer.trainable_variables == []
 
 # %% [markdown]
+# The last one is a trap. Freezing a layer takes its variables out of `trainable_variables`, and that is all it does: the tape still watches them.
+# Ask for `layer.kernel` by name, or for `model.variables`, and an optimiser trains the frozen layer.
+#
 # And a plain tape has no log. `explain` does not guess, but says that it could not explain, and what to do. It answers in this way, too, for
 # a tape inside a `tf.function`, and whenever its own reading of the log and the tape's real result disagree.
 
