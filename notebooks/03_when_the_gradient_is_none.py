@@ -1171,7 +1171,14 @@ for name, one in surprises.items():
 
 # %%
 assert all(one.exists for one in surprises.values())
-expected = [(), ("zero_from_sign",), ("nan_from_norm",), ("indexed_slices",), ("zero_from_function",), ("frozen_layer",)]
+expected = [
+    (),
+    ("zero_from_sign",),
+    ("nan_from_norm",),
+    ("indexed_slices",),
+    ("zero_from_function",),
+    ("frozen_layer",),
+]
 assert [one.remarks for one in surprises.values()] == expected
 assert frozen_layer.trainable_variables == []
 

@@ -867,8 +867,11 @@ def test_reading_a_variable_counts_where_it_alone_was_missed():
             square = read * read
         z = read * 2.0
     assert explain(tape, z, y).line.text == "read = tf.convert_to_tensor(y)"
-    assert explain(tape, read, y).code == "recording_stopped"
     assert explain(tape, square, y).code == "recording_stopped"
+    with ExplainTape() as tape, tape.stop_recording():
+        read = tf.convert_to_tensor(y)
+        read * read
+    assert explain(tape, read, y).code == "recording_stopped"  # it is itself asked for
 
 
 def test_what_is_no_tensor_is_fixed_by_its_own_name():
