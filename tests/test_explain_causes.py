@@ -988,6 +988,7 @@ def test_sources_have_the_learners_own_expressions():
     assert str(explain(tape, made["y"], params["w"])).startswith("d made['y'] / d params['w'] is None")
     assert explain(tape, target=made["y"], source=layer.kernel).source == "layer.kernel"
     assert explain(tape, made["y"], layer.weights[-1]).source == "layer.weights[-1]"
+    assert ("∂", explain(tape, made["y"], layer.bias).source) == ("∂", "layer.bias")  # columns count bytes
     assert list(explain(tape, made["y"], layer.weights)) == [layer.kernel.path, layer.bias.path]
     assert list(explain(tape, made["y"], named)) == ["scale", "scale (named[1])"]
     assert list(explain(tape, made["y"], pair)) == ["pair.left", "pair.right"]
@@ -1017,6 +1018,9 @@ def test_variables_without_names_are_told_apart():
     assert list(explanations) == ["source[0]", "source[1]"]
     arguments = (tape, y, tf.Variable(1.0))
     assert explain(*arguments).source == "source"
+    last = tf.Variable(1.0)
+    explanation = explain(*arguments[:2], last)
+    assert (explanation.target, explanation.source) == ("y", "last")
 
 
 def test_gradient_or_explain_returns_the_gradient_or_raises_the_explanation():

@@ -307,6 +307,18 @@ def test_the_log_is_released_with_the_tape():
         gc.enable()
 
 
+def test_explaining_a_function_leaves_its_py_function_as_it_was():
+    # Once a gradient is prepared for a py_function in a graph, each later call keeps a tape, asked for or not.
+    run = tf.function(lambda value: tf.py_function(lambda inner: inner * 2.0, [value], tf.float32))
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape, tape.stop_recording():
+        y = run(tf.convert_to_tensor(x))
+    assert explain(tape, y, x).code == "recording_stopped"
+    before = dict(hooks.python_calls())
+    run(tf.constant(3.0))
+    assert hooks.python_calls() == before
+
+
 # The tape itself.
 
 
