@@ -278,9 +278,9 @@ def test_memory_is_predicted_and_refused_before_anything_is_allocated():
 
 def test_rows_at_once_keeps_the_limit():
     common = {"what": "it", "shapes": "s", "advice": "less", "rows": 100, "per_row": 10}
-    assert rows_at_once(result=0, chunk_size=None, limit=1000, **common) == 100
-    assert rows_at_once(result=500, chunk_size=None, limit=1000, **common) == 50
-    assert rows_at_once(result=500, chunk_size=20, limit=1000, **common) == 20
+    assert rows_at_once(result=0, chunk_size=None, limit=1000, **common) == (100, 1000)
+    assert rows_at_once(result=500, chunk_size=None, limit=1000, **common) == (50, 1000)
+    assert rows_at_once(result=500, chunk_size=20, limit=1000, **common) == (20, 700)
     with pytest.raises(MemoryLimitError, match="1001 bytes"):
         rows_at_once(result=991, chunk_size=None, limit=1000, **common)
     with pytest.raises(MemoryLimitError, match="chunk_size below 60"):
