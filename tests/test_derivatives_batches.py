@@ -72,11 +72,56 @@ def the_last_two_meet(x):
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 @pytest.mark.parametrize(
-    ("f", "first"), [(batch_norm, 0), (attention_over_the_batch, 0), (minus_the_mean, 0), (the_last_two_meet, 6)]
+    ("f", "first", "count"),
+    [(batch_norm, 0, 7), (attention_over_the_batch, 0, 7), (minus_the_mean, 0, 7), (the_last_two_meet, 6, 1)],
 )
-def test_coupled_examples_are_found_and_named(f, first, dtype):
-    with pytest.raises(CoupledExamplesError, match=rf"example {first} .*of 7.*batch normalisation"):
+def test_coupled_examples_are_found_and_named(f, first, count, dtype):
+    with pytest.raises(
+        CoupledExamplesError, match=rf"example {first} .*\(coupled examples: {count} of 7\).*batch normalisation"
+    ):
         batch_jacobian(f, compile="graph")(tf.constant(X, dtype))
+
+
+SCALES = np.array([1e4, 1.0, 1.0, 1.0, 1e4])
+
+
+def test_coupling_in_one_small_element_is_found():
+    """Relative to the size of the whole block it is nothing; relative to its own element it is a tenth."""
+
+    def leak(x):
+        return x * SCALES + 0.1 * tf.roll(x, 1, axis=0) * [0.0, 1.0, 0.0, 0.0, 0.0]
+
+    for compile in ("auto", "graph"):
+        with pytest.raises(CoupledExamplesError, match=r"example 0 .*\(coupled examples: 7 of 7\).* by 0\.\d"):
+            batch_jacobian(leak, compile=compile)(X)
+    assert batch_jacobian(lambda x: x * SCALES)(X).shape == (7, 5, 5)
+
+
+def test_an_example_that_is_not_a_number_hides_no_coupling():
+    x = X.copy()
+    x[0, 0] = np.nan
+    blocks = batch_jacobian(lambda x: x**2, compile="graph")(x)
+    np.testing.assert_allclose(blocks[1:], np.eye(5) * 2 * x[1:, None])
+    with pytest.raises(CoupledExamplesError, match=r"example 6 "):
+        batch_jacobian(the_last_two_meet, compile="graph")(x)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("depth", [4, 30])
+def test_rounding_in_a_deep_network_is_not_taken_for_coupling(depth, normalise):
+    generator = np.random.default_rng(depth)
+    layers = [tf.constant(1.5 * generator.standard_normal((24, 24)) / 24**0.5, tf.float32) for _ in range(depth)]
+
+    def f(x):
+        for layer in layers:
+            if normalise:
+                x -= tf.reduce_mean(x, 1, keepdims=True)
+                x *= tf.math.rsqrt(tf.reduce_mean(x**2, 1, keepdims=True) + 1e-5)
+            x = tf.tanh(x @ layer)
+        return x
+
+    x = tf.constant(generator.standard_normal((32, 24)), tf.float32)
+    assert batch_jacobian(f, compile="eager")(x).shape == (32, 24, 24)
 
 
 def test_unchecked_the_blocks_are_a_sum_over_a_batch_axis():

@@ -3,7 +3,7 @@
 from functools import partial
 
 from tapelab.derivatives.first_order import dense_gradient, recorded
-from tapelab.derivatives.jacobians import reverse_rows
+from tapelab.derivatives.jacobians import offsets_of, reverse_rows
 from tapelab.derivatives.memory import counted, rows_at_once
 from tapelab.derivatives.packing import require_one_dtype, split
 from tapelab.derivatives.plan import Plan
@@ -137,12 +137,18 @@ class _Hessian(Recipe):
             require_one_dtype(problem.source_dtypes)
         sizes = problem.source_sizes
         n, item = sum(sizes), max(dtype.size for dtype in problem.source_dtypes)
+        # A matrix is put together from all of its blocks; blocks are only joined from the chunks of a source's rows.
+        joined = (
+            n * n
+            if self.packed
+            else max(size * (n - start) for size, start in zip(sizes, offsets_of(sizes), strict=True))
+        )
         chunk, needed = rows_at_once(
             what="hessian",
             shapes=f"{counted(n, 'element')} in {counted(len(sizes), 'source')}, a matrix of shape ({n}, {n})",
-            result=3 * n * n * item,  # the blocks, their transposes, and the matrix put together from them
+            result=item * (n * n + joined),
             rows=max(sizes),
-            per_row=2 * problem.largest,
+            per_row=item * max(sizes) + 3 * problem.largest,  # one-hot, and a second backward pass
             advice="hvp, which never builds the matrix, or fewer sources",
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
