@@ -6,6 +6,7 @@ from tapelab.derivatives import (
     batch_jacobian,
     jacobian,
     per_example_gradients,
+    private,
     value_and_gradient,
 )
 from tapelab.gradcheck import numerical_jacobian
@@ -210,6 +211,62 @@ def test_each_example_has_the_gradient_of_a_batch_of_one(model, reduced, chunk_s
         tf.nest.map_structure(lambda f, w, i=i: np.testing.assert_allclose(f[i], w, atol=1e-5), found, wanted)
     _, mean = gradient(IMAGES, LABELS)
     tf.nest.map_structure(lambda f, w: np.testing.assert_allclose(tf.reduce_mean(f, 0), w, atol=1e-5), found, mean)
+
+
+@pytest.fixture
+def no_loop_over_examples(monkeypatch):
+    """TensorFlow's own converter, which makes the loop, must not be called."""
+    from tensorflow.python.ops.parallel_for import pfor
+
+    monkeypatch.setitem(pfor._pfor_converter_registry, "Conv2DBackpropFilter", None)
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
+@pytest.mark.parametrize(("strides", "dilations"), [(1, 1), ([2, 3], 1), (1, [2, 1])])
+def test_filter_gradients_of_each_example(no_loop_over_examples, padding, strides, dilations):
+    images, kernel = GENERATOR.standard_normal((3, 9, 8, 2)), GENERATOR.standard_normal((3, 2, 2, 4))
+
+    def loss(kernel, images):
+        return tf.reduce_sum(tf.sin(tf.nn.conv2d(images, kernel, strides, padding, dilations=dilations)))
+
+    transform = per_example_gradients(loss)
+    found = transform(kernel, images)
+    assert transform.plan(kernel, images).way == "reverse mode, examples, vectorised"
+    for image, gradient in zip(images, found, strict=True):
+        wanted = numerical_jacobian(lambda k, image=image: loss(tf.constant(k), image[np.newaxis]), kernel)
+        np.testing.assert_allclose(gradient, wanted, atol=1e-7)
+
+
+def test_convolutions_in_groups_are_left_to_tensorflow(monkeypatch):
+    from tensorflow.python.ops.parallel_for import pfor
+
+    def original(pfor_input):
+        raise NotImplementedError("left to TensorFlow")  # which on a CPU does not know them either
+
+    def loss(kernel, images):
+        return tf.reduce_sum(tf.nn.conv2d(images, kernel, 1, "SAME"))
+
+    monkeypatch.setitem(pfor._pfor_converter_registry, "Conv2DBackpropFilter", original)
+    with pytest.raises(RuntimeError, match="left to TensorFlow"):
+        per_example_gradients(loss, compile="graph")(tf.ones([3, 3, 1, 4]), tf.ones([2, 5, 5, 2]))
+
+
+def test_tensorflow_s_converter_is_back_afterwards():
+    from tensorflow.python.ops.parallel_for import pfor
+
+    before = pfor._pfor_converter_registry["Conv2DBackpropFilter"]
+    with private.filter_gradients_by_products():
+        assert pfor._pfor_converter_registry["Conv2DBackpropFilter"] is not before
+    assert pfor._pfor_converter_registry["Conv2DBackpropFilter"] is before
+
+
+def test_without_the_private_registry_the_loop_remains(monkeypatch):
+    from tensorflow.python.ops.parallel_for import pfor
+
+    registry = pfor._pfor_converter_registry
+    monkeypatch.delattr(pfor, "_pfor_converter_registry")
+    with private.filter_gradients_by_products():
+        assert registry["Conv2DBackpropFilter"].__module__ == pfor.__name__
 
 
 def test_per_example_gradients_of_an_argument():

@@ -78,7 +78,8 @@ class _PerExample(Recipe):
         return Plan("reverse", batch[0], chunk, needed)
 
     def prefers_xla(self, problem, plan):
-        return True
+        # A convolution's filter gradients are many small batches of products, which XLA computes one by one.
+        return "Conv2D" not in problem.operations
 
     def ways(self, problem, plan):
         return row_ways("reverse mode, examples", partial(self._compute, problem, plan.chunk), plan.chunk)

@@ -7,6 +7,7 @@ EAGER       a Python loop, outside any graph. Knows everything.
 
 from functools import partial
 
+from tapelab.derivatives.private import filter_gradients_by_products
 from tapelab.derivatives.transform import Way
 from tapelab.runtime import tf
 
@@ -53,8 +54,9 @@ def row_ways(label, compute, chunk):
 
 
 def _vectorized(row, indices):
-    # Its own fallback is a loop that the caller is not told of.
-    return tf.vectorized_map(row, indices, fallback_to_while_loop=False)
+    with filter_gradients_by_products():
+        # Its own fallback is a loop that the caller is not told of.
+        return tf.vectorized_map(row, indices, fallback_to_while_loop=False)
 
 
 def _loop(row, specs, indices):
