@@ -565,7 +565,7 @@ try:
     name, message = "no error", ""
 except derivatives.CoupledExamplesError as error:
     name, message = type(error).__name__, str(error)
-print(f"{name}: {message.split(', as do')[0]}")
+print(f"{name}: {message.split(' (coupled')[0]}")
 
 # %% [markdown]
 # The first call returns what you built by hand. The second one refuses: an error that names the first coupled example takes the place of plausible
@@ -585,7 +585,7 @@ try:
     leak = "no error"
 except derivatives.CoupledExamplesError as error:
     leak = str(error)
-print(leak.split(", as do")[0])
+print(leak.split(" (coupled")[0])
 
 # %% [markdown]
 # Example 2, which comes first. Its own output is what it was, but it now moves another example's output as well: hence the "or they on it". The

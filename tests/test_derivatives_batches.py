@@ -6,6 +6,7 @@ from tapelab.derivatives import (
     batch_jacobian,
     jacobian,
     per_example_gradients,
+    private,
     value_and_gradient,
 )
 from tapelab.gradcheck import numerical_jacobian
@@ -72,11 +73,56 @@ def the_last_two_meet(x):
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 @pytest.mark.parametrize(
-    ("f", "first"), [(batch_norm, 0), (attention_over_the_batch, 0), (minus_the_mean, 0), (the_last_two_meet, 6)]
+    ("f", "first", "count"),
+    [(batch_norm, 0, 7), (attention_over_the_batch, 0, 7), (minus_the_mean, 0, 7), (the_last_two_meet, 6, 1)],
 )
-def test_coupled_examples_are_found_and_named(f, first, dtype):
-    with pytest.raises(CoupledExamplesError, match=rf"example {first} .*of 7.*batch normalisation"):
+def test_coupled_examples_are_found_and_named(f, first, count, dtype):
+    with pytest.raises(
+        CoupledExamplesError, match=rf"example {first} .*\(coupled examples: {count} of 7\).*batch normalisation"
+    ):
         batch_jacobian(f, compile="graph")(tf.constant(X, dtype))
+
+
+SCALES = np.array([1e4, 1.0, 1.0, 1.0, 1e4])
+
+
+def test_coupling_in_one_small_element_is_found():
+    """Relative to the size of the whole block it is nothing; relative to its own element it is a tenth."""
+
+    def leak(x):
+        return x * SCALES + 0.1 * tf.roll(x, 1, axis=0) * [0.0, 1.0, 0.0, 0.0, 0.0]
+
+    for compile in ("auto", "graph"):
+        with pytest.raises(CoupledExamplesError, match=r"example 0 .*\(coupled examples: 7 of 7\).* by 0\.\d"):
+            batch_jacobian(leak, compile=compile)(X)
+    assert batch_jacobian(lambda x: x * SCALES)(X).shape == (7, 5, 5)
+
+
+def test_an_example_that_is_not_a_number_hides_no_coupling():
+    x = X.copy()
+    x[0, 0] = np.nan
+    blocks = batch_jacobian(lambda x: x**2, compile="graph")(x)
+    np.testing.assert_allclose(blocks[1:], np.eye(5) * 2 * x[1:, None])
+    with pytest.raises(CoupledExamplesError, match=r"example 6 "):
+        batch_jacobian(the_last_two_meet, compile="graph")(x)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("depth", [4, 30])
+def test_rounding_in_a_deep_network_is_not_taken_for_coupling(depth, normalise):
+    generator = np.random.default_rng(depth)
+    layers = [tf.constant(1.5 * generator.standard_normal((24, 24)) / 24**0.5, tf.float32) for _ in range(depth)]
+
+    def f(x):
+        for layer in layers:
+            if normalise:
+                x -= tf.reduce_mean(x, 1, keepdims=True)
+                x *= tf.math.rsqrt(tf.reduce_mean(x**2, 1, keepdims=True) + 1e-5)
+            x = tf.tanh(x @ layer)
+        return x
+
+    x = tf.constant(generator.standard_normal((32, 24)), tf.float32)
+    assert batch_jacobian(f, compile="eager")(x).shape == (32, 24, 24)
 
 
 def test_unchecked_the_blocks_are_a_sum_over_a_batch_axis():
@@ -165,6 +211,62 @@ def test_each_example_has_the_gradient_of_a_batch_of_one(model, reduced, chunk_s
         tf.nest.map_structure(lambda f, w, i=i: np.testing.assert_allclose(f[i], w, atol=1e-5), found, wanted)
     _, mean = gradient(IMAGES, LABELS)
     tf.nest.map_structure(lambda f, w: np.testing.assert_allclose(tf.reduce_mean(f, 0), w, atol=1e-5), found, mean)
+
+
+@pytest.fixture
+def no_loop_over_examples(monkeypatch):
+    """TensorFlow's own converter, which makes the loop, must not be called."""
+    from tensorflow.python.ops.parallel_for import pfor
+
+    monkeypatch.setitem(pfor._pfor_converter_registry, "Conv2DBackpropFilter", None)
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
+@pytest.mark.parametrize(("strides", "dilations"), [(1, 1), ([2, 3], 1), (1, [2, 1])])
+def test_filter_gradients_of_each_example(no_loop_over_examples, padding, strides, dilations):
+    images, kernel = GENERATOR.standard_normal((3, 9, 8, 2)), GENERATOR.standard_normal((3, 2, 2, 4))
+
+    def loss(kernel, images):
+        return tf.reduce_sum(tf.sin(tf.nn.conv2d(images, kernel, strides, padding, dilations=dilations)))
+
+    transform = per_example_gradients(loss)
+    found = transform(kernel, images)
+    assert transform.plan(kernel, images).way == "reverse mode, examples, vectorised"
+    for image, gradient in zip(images, found, strict=True):
+        wanted = numerical_jacobian(lambda k, image=image: loss(tf.constant(k), image[np.newaxis]), kernel)
+        np.testing.assert_allclose(gradient, wanted, atol=1e-7)
+
+
+def test_convolutions_in_groups_are_left_to_tensorflow(monkeypatch):
+    from tensorflow.python.ops.parallel_for import pfor
+
+    def original(pfor_input):
+        raise NotImplementedError("left to TensorFlow")  # which on a CPU does not know them either
+
+    def loss(kernel, images):
+        return tf.reduce_sum(tf.nn.conv2d(images, kernel, 1, "SAME"))
+
+    monkeypatch.setitem(pfor._pfor_converter_registry, "Conv2DBackpropFilter", original)
+    with pytest.raises(RuntimeError, match="left to TensorFlow"):
+        per_example_gradients(loss, compile="graph")(tf.ones([3, 3, 1, 4]), tf.ones([2, 5, 5, 2]))
+
+
+def test_tensorflow_s_converter_is_back_afterwards():
+    from tensorflow.python.ops.parallel_for import pfor
+
+    before = pfor._pfor_converter_registry["Conv2DBackpropFilter"]
+    with private.filter_gradients_by_products():
+        assert pfor._pfor_converter_registry["Conv2DBackpropFilter"] is not before
+    assert pfor._pfor_converter_registry["Conv2DBackpropFilter"] is before
+
+
+def test_without_the_private_registry_the_loop_remains(monkeypatch):
+    from tensorflow.python.ops.parallel_for import pfor
+
+    registry = pfor._pfor_converter_registry
+    monkeypatch.delattr(pfor, "_pfor_converter_registry")
+    with private.filter_gradients_by_products():
+        assert registry["Conv2DBackpropFilter"].__module__ == pfor.__name__
 
 
 def test_per_example_gradients_of_an_argument():

@@ -83,6 +83,19 @@ def test_hessians(f, warns):
         assert caught[0].filename == __file__
 
 
+def test_a_plan_says_what_was_given_up_and_why():
+    with pytest.warns(FallbackWarning):
+        plan = hessian(map_fn).plan(X)
+    assert (plan.compiled, plan.chunk) == ("graph", 1)
+    assert plan.way == "symmetric blocks, rows, loop"
+    assert plan.given_up
+    assert plan.given_up[0].startswith("symmetric blocks, rows, vectorised, ")
+    assert all(f"given up: {reason}" in str(plan) for reason in plan.given_up)
+    with pytest.warns(FallbackWarning):
+        plan = value_and_gradient(leaves_the_graph).plan(X)
+    assert (plan.compiled, plan.given_up) == ("eager", ("any graph: the function cannot be traced into a graph",))
+
+
 @pytest.mark.parametrize("f", [while_loop, python_branch])
 def test_python_control_flow_on_tensors_is_converted(f):
     gradient, hessian = exact(f)

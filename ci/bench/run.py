@@ -1,10 +1,12 @@
 """Time tapelab's derivatives beside TensorFlow's plain recipes, JAX and PyTorch: `make bench`.
 
-One process for each framework, fed the same weights and data. All results are compared before anything is timed. Then
-rounds in which every recipe has its turn, so that whatever else the machine does meets them all alike; what counts is
-the least time of a call. Writes build/bench/results.json and ratios.png, and prints a table.
+First tapelab is compared with JAX on a battery of functions (battery.py). Then one process for each framework, fed the
+same weights and data. A work's results are compared before it is timed. Rounds in which every recipe has its turn let
+whatever else the machine does meet them all alike; what counts is the least time of a call. Prints the goals, the
+figures, and whether they are met; writes build/bench/results.json and ratios.png.
 
     run.py [--rounds 5] [--seconds 0.3] [--only TEXT]
+    run.py --readme        put the table of the last results.json into the README; nothing is timed
 """
 
 import argparse
@@ -15,14 +17,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import goals
 import matplotlib
 import numpy as np
 import works
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+OUTPUT = ROOT / "build" / "bench"
+README = ROOT / "README.md"
 FRAMEWORKS = ("with_tensorflow", "with_jax", "with_torch")
 TOLERANCE = 2e-4  # float32, relative to a result's largest element
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{HERE}", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 class Worker:
@@ -30,7 +39,6 @@ class Worker:
 
     def __init__(self, framework):
         self.framework = framework
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{HERE}"}
         command = [sys.executable, HERE / "worker.py", framework]
         self._process = subprocess.Popen(
             command,
@@ -38,7 +46,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=environment,
+            env=environment(),
         )
         self.version = self._answer()["version"]
 
@@ -72,7 +80,7 @@ def compare(folder, work):
 
 def bench(workers, index, rounds, seconds):
     work = works.WORKS[index]
-    folder = ROOT / "build" / "bench" / "results" / str(index)
+    folder = OUTPUT / "results" / str(index)
     folder.mkdir(parents=True, exist_ok=True)
     for stale in folder.glob("*.npz"):
         stale.unlink()
@@ -91,13 +99,28 @@ def bench(workers, index, rounds, seconds):
     return {"work": work.name, "seconds": {name: min(values) for name, values in times.items()}, "failures": failures}
 
 
+def battery():
+    """Compare tapelab with JAX, in a process of its own; end the run where they disagree."""
+    print("Comparing tapelab with JAX on the battery", flush=True)
+    run = subprocess.run([sys.executable, HERE / "battery.py"], env=environment(), text=True, capture_output=True)
+    if run.returncode:
+        raise SystemExit(f"{run.stdout}{run.stderr}\nNothing is timed before the results are right.")
+    print(run.stdout, end="", flush=True)
+    return run.stdout.strip()
+
+
 def memory():
-    """Return each framework's net peak memory for one large Hessian, as a multiple of the matrix. New processes."""
+    """Return each recipe's net peak memory for one large Hessian, as a multiple of the matrix. New processes."""
     size = sum(weight.size for weight in works.weights(works.MEMORY))
     multiples = {}
-    for framework in FRAMEWORKS:
+    for framework, name in [
+        ("with_tensorflow", "tapelab"),
+        ("with_tensorflow", "tapelab chunks"),
+        ("with_jax", "jax"),
+        ("with_torch", "torch"),
+    ]:
         worker = Worker(framework)
-        multiples[framework.removeprefix("with_")] = worker.ask(memory=True)["bytes"] / (4 * size**2)
+        multiples[name] = worker.ask(memory=name)["bytes"] / (4 * size**2)
         worker.close()
     return multiples
 
@@ -163,10 +186,18 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="for one recipe's turn in a round")
     parser.add_argument("--only", default="", help="only the works whose name contains this")
+    parser.add_argument("--readme", action="store_true", help="put the last results into the README, and time nothing")
     options = parser.parse_args()
-    output = ROOT / "build" / "bench"
-    output.mkdir(parents=True, exist_ok=True)
+    if options.readme:
+        try:
+            report = json.loads((OUTPUT / "results.json").read_text())
+        except FileNotFoundError:
+            raise SystemExit("there is no build/bench/results.json yet: run `make bench` first") from None
+        README.write_text(goals.into(README.read_text(encoding="utf-8"), goals.markdown(report)), encoding="utf-8")
+        return
+    OUTPUT.mkdir(parents=True, exist_ok=True)
 
+    agreement = battery()
     before = machine()
     workers = [Worker(framework) for framework in FRAMEWORKS]
     versions = [worker.version for worker in workers]
@@ -183,21 +214,24 @@ def main():
         "machine": before,
         "load after": os.getloadavg()[0],
         "versions": versions,
+        "battery": agreement,
         "results": results,
         "memory": multiples,
     }
-    (output / "results.json").write_text(json.dumps(report, indent=1) + "\n")
+    report["goals"] = [
+        {"work": goal.work, "figure": goal.figure, "goal": goal.limit, "measured": figure, "verdict": verdict}
+        for goal, figure, verdict in goals.judge(report)
+    ]
+    (OUTPUT / "results.json").write_text(json.dumps(report, indent=1) + "\n")
     caption = f"{before['processor']}, {before['cores']} cores; {', '.join(versions)}"
-    plot(results, output / "ratios.png", caption)
+    plot(results, OUTPUT / "ratios.png", caption)
     print(f"\n{caption}; load {before['load']:.1f} to {report['load after']:.1f}\n")
     print(table(results))
     if multiples:
-        print(
-            f"{works.MEMORY.name}: "
-            + ", ".join(f"{name} {value:.2f}" for name, value in multiples.items())
-            + " times the matrix"
-        )
-    print(f"\nwritten: {(output / 'results.json').relative_to(ROOT)}, {(output / 'ratios.png').relative_to(ROOT)}")
+        shares = ", ".join(f"{name} {value:.2f}" for name, value in multiples.items())
+        print(f"{works.MEMORY.name}: {shares} times the matrix")
+    print(f"\n{goals.plain(report)}")
+    print(f"\nwritten: {', '.join(str((OUTPUT / name).relative_to(ROOT)) for name in ('results.json', 'ratios.png'))}")
 
 
 main()

@@ -2,7 +2,7 @@
 
 {"prepare": work's index, "folder": where results go}   -> {"recipes": {name: null or why not}}
 {"time": recipe, "seconds": about how long}             -> {"seconds": of one call, the least of several}
-{"memory": work's index}                                -> {"bytes": net peak of a first call}
+{"memory": recipe}                                      -> {"bytes": net peak of a first call}
 """
 
 import importlib
@@ -59,8 +59,7 @@ def measure(framework, run, seconds):
             return best
 
 
-def peak(framework, work):
-    name = {"with_tensorflow": "tapelab", "with_jax": "jax", "with_torch": "torch"}[framework.__name__]
+def peak(framework, work, name):
     # Compiling something small first loads the compiler. The large call is its process's first: what a call has freed,
     # the process may keep, and would not have to ask for again.
     framework.wait(make(framework, works.WORKS[0])[name]())
@@ -93,7 +92,7 @@ def main():
         elif "time" in command:
             answer = {"seconds": measure(framework, recipes[command["time"]], command["seconds"])}
         else:
-            answer = {"bytes": peak(framework, works.MEMORY)}
+            answer = {"bytes": peak(framework, works.MEMORY, command["memory"])}
         print(json.dumps(answer), file=answers, flush=True)
 
 

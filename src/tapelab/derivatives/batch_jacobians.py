@@ -5,21 +5,17 @@ from functools import partial
 from tapelab.derivatives.errors import CoupledExamplesError
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians import (
-    Plan,
-    by_output,
+    JacobianRecipe,
     check_mode,
-    choose_mode,
     forward_rows,
     offsets_of,
+    per_example,
     reverse_rows,
-    row_ways,
-    shapes_of,
     unit_tangents,
 )
-from tapelab.derivatives.memory import rows_at_once
 from tapelab.derivatives.problem import LOOPS
 from tapelab.derivatives.rows import VECTORIZED, map_rows
-from tapelab.derivatives.transform import Recipe, Way, check_chunks, transform
+from tapelab.derivatives.transform import Way, check_chunks, transform
 from tapelab.runtime import tf
 
 import numpy as np
@@ -46,7 +42,8 @@ def batch_jacobian(
         f: takes and returns tensors whose first axis is the batch. Arguments that are not sources may have any shape.
         argnums: the position of the argument to differentiate with respect to, or a tuple of them.
         check_independence: whether to verify that examples do not depend on each other, with one more backward pass.
-            It compares a vector-Jacobian product over the whole batch, for a random cotangent, with the blocks' own.
+            It compares a vector-Jacobian product over the whole batch, for a random cotangent u, with each block's own
+            product Jᵀu, element by element and relative to |J|ᵀ|u|, so that rounding is not taken for coupling.
         mode, chunk_size, memory_limit, compile, unconnected, check_finite: as for `jacobian`.
 
     Returns:
@@ -67,16 +64,15 @@ def batch_jacobian(
     return transform(f, recipe, argnums=argnums, wrt=None, **options)
 
 
-class _BatchJacobian(Recipe):
+class _BatchJacobian(JacobianRecipe):
     name = "batch_jacobian"
+    advice = "jvp or vjp, which never build the matrices, or a smaller batch"
 
-    def __init__(self, check_independence, mode, chunk_size, memory_limit):
+    def __init__(self, check_independence, *options):
+        super().__init__(*options)
         self.check_independence = check_independence
-        self.mode = mode
-        self.chunk_size = chunk_size
-        self.memory_limit = memory_limit
 
-    def plan(self, problem):
+    def batch(self, problem):
         labels = problem.source_names + problem.output_names
         shapes = problem.source_shapes + problem.output_shapes
         batch = shapes[0][0] if shapes[0] else None
@@ -86,28 +82,13 @@ class _BatchJacobian(Recipe):
                 f"{problem.name}: sources and results need one batch axis, first and of one size; these are {found}. "
                 "For anything else use jacobian"
             )
-        columns, rows = _per_example(problem.source_sizes, batch), _per_example(problem.output_sizes, batch)
-        mode = choose_mode(self.mode, sum(columns), sum(rows))
-        pairs = zip(columns, problem.source_dtypes, strict=True)
-        result = batch * sum(rows) * sum(size * dtype.size for size, dtype in pairs)
-        passes = sum(columns) if mode == "forward" else max(rows)
-        chunk = rows_at_once(
-            what="batch_jacobian",
-            shapes=shapes_of(problem),
-            result=2 * result,  # the rows, and the examples' blocks that they are rearranged into
-            rows=passes,
-            per_row=2 * problem.largest,
-            advice="jvp or vjp, which never build the matrices, or a smaller batch",
-            chunk_size=self.chunk_size,
-            limit=self.memory_limit,
-        )
-        return Plan(mode, passes, chunk)
+        return batch
 
     def prefers_xla(self, problem, plan):
         return plan.mode == "reverse" and not problem.operations & LOOPS
 
     def ways(self, problem, plan):
-        ways = row_ways(self, problem, plan)
+        ways = super().ways(problem, plan)
         batch = problem.source_shapes[0][0]
         shared = all(shape[:1] != (batch,) for shape in problem.data_shapes)
         whole = not self.chunk_size and plan.chunk == plan.passes
@@ -115,11 +96,11 @@ class _BatchJacobian(Recipe):
         if same and whole and shared and self.prefers_xla(problem, plan):
             # The check over the whole batch finds out if the function is another one on a batch of one.
             examples = partial(self._finish, problem, self._examples)
-            ways.insert(0, Way("reverse mode, vectorised examples", examples, shortcut=True))
+            ways.insert(0, Way("reverse mode, examples, vectorised", examples, shortcut=True, chunk=plan.passes))
         return ways
 
     def accepts(self, problem, outputs):
-        return not _coupled(problem, outputs[-1]).size
+        return not self._coupled(problem, outputs)[0].size
 
     def compute(self, problem, plan, how, tensors):
         method = self._forward if plan.mode == "forward" else self._reverse
@@ -134,13 +115,13 @@ class _BatchJacobian(Recipe):
             for shape, row in zip(problem.output_shapes, jacobians, strict=True)
             for source, jacobian in zip(problem.source_shapes, row, strict=True)
         ]
-        return [*flat, self._coupling(problem, batch, jacobians, recording)] if self.check_independence else flat
+        return [*flat, *self._check(problem, batch, jacobians, recording)] if self.check_independence else flat
 
     def _examples(self, problem, batch, tensors):
         """Map over examples, and within each over its rows: the axes come out in their order, and stay small."""
         specs = [tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in problem.source_specs]
         shapes = [(1, *shape[1:]) for shape in problem.output_shapes]
-        sizes = _per_example(problem.output_sizes, batch)
+        sizes = per_example(problem.output_sizes, batch)
 
         def example(index):
             own = [tf.gather(tensor, [index]) for tensor in tensors[: problem.data_start]]
@@ -150,14 +131,14 @@ class _BatchJacobian(Recipe):
             rows = [reverse_rows(tape, output, sources, specs, VECTORIZED) for output in outputs]
             return [tf.reshape(part, [part.shape[0], -1]) for row in rows for part in row]
 
-        rows = [(rows, columns) for rows in sizes for columns in _per_example(problem.source_sizes, batch)]
+        rows = [(rows, columns) for rows in sizes for columns in per_example(problem.source_sizes, batch)]
         flat = iter(map_rows(example, [tf.TensorSpec(shape) for shape in rows], batch, VECTORIZED))
         return recorded(problem, tensors), [[next(flat) for _ in specs] for _ in shapes]
 
     def _reverse(self, problem, batch, tensors, *, chunk, how):
         tape, sources, outputs = recorded(problem, tensors, persistent=True)
         jacobians = []
-        for output, rows in zip(outputs, _per_example(problem.output_sizes, batch), strict=True):
+        for output, rows in zip(outputs, per_example(problem.output_sizes, batch), strict=True):
 
             def row(index, output=output, rows=rows):
                 seed = tf.broadcast_to(tf.one_hot(index, rows, dtype=output.dtype), [batch, rows])
@@ -168,7 +149,7 @@ class _BatchJacobian(Recipe):
         return (tape, sources, outputs), jacobians
 
     def _forward(self, problem, batch, tensors, *, chunk, how):
-        columns = _per_example(problem.source_sizes, batch)
+        columns = per_example(problem.source_sizes, batch)
         offsets = offsets_of(columns)
         shapes = [shape[1:] for shape in problem.source_shapes]
 
@@ -182,74 +163,112 @@ class _BatchJacobian(Recipe):
                 tf.cast(tf.transpose(tf.reshape(part, [size, batch, rows]), [1, 2, 0]), dtype)
                 for part, size, dtype in zip(tf.split(column, columns), columns, problem.source_dtypes, strict=True)
             ]
-            for column, rows in zip(stacked, _per_example(problem.output_sizes, batch), strict=True)
+            for column, rows in zip(stacked, per_example(problem.output_sizes, batch), strict=True)
         ]
 
-    def _coupling(self, problem, batch, jacobians, recording):
-        """For each example, how far its share of a product over the whole batch is from its own block's product.
+    def _check(self, problem, batch, jacobians, recording):
+        """Compare a product over the whole batch with the examples' own products.
 
-        The difference is relative to the product of the norms, so that it is rounding error, and small, where examples
-        are independent, even if the product itself cancels.
+        Returns:
+            For each source, by how much the two differ, shape (batch, elements); for each source, what else its
+            tolerance has to allow for, shape (sources,); and whether no example is coupled for certain. That is so
+            where the differences are small relative to |Jᵀu|, which is never larger than |J|ᵀ|u| and costs less.
         """
         tape, sources, outputs = recording
-        generator = np.random.default_rng(0)
-        cotangents = [tf.constant(generator.standard_normal(output.shape), output.dtype) for output in outputs]
+        cotangents = _cotangents(problem)
         products = dense_gradient(tape, outputs, sources, cotangents)
-        sizes = _per_example(problem.output_sizes, batch)
-        epsilon = _epsilon(problem)
-        largest = tf.add_n([tf.cast(tf.reduce_max(tf.abs(output)), tf.float64) for output in outputs])
-        worst = tf.zeros([batch], tf.float64)
-        for index, product in enumerate(products):
-            expected, scale = 0.0, 0.0
-            for row, cotangent, size in zip(jacobians, cotangents, sizes, strict=True):
-                u = tf.cast(tf.reshape(cotangent, [batch, size, 1]), product.dtype)
-                expected += tf.reduce_sum(row[index] * u, axis=1)
-                # By columns first, like the product: XLA then reads the Jacobian once for both.
-                squares = tf.reduce_sum(tf.reduce_sum(row[index] ** 2, axis=1), axis=1)
-                scale += tf.sqrt(squares * tf.reduce_sum(u**2, axis=[1, 2]))
-            error = tf.reduce_max(tf.abs(tf.reshape(product, expected.shape) - expected), axis=1)
-            # Where everything cancels, as in sin² + cos², block and product are rounding error of about this size.
-            typical = tf.maximum(tf.cast(tf.reduce_max(tf.abs(sources[index])), tf.float64), 1)
-            scale = tf.cast(scale, tf.float64) + 100 * epsilon**0.5 * largest / typical
-            worst = tf.maximum(worst, tf.cast(error, tf.float64) / tf.maximum(scale, np.finfo(np.float64).tiny))
-        return worst
+        # Where everything cancels, as in sin² + cos², block and product are rounding error of about this size.
+        largest = tf.add_n([_largest(output) for output in outputs])
+        floors = [largest / tf.maximum(_largest(source), 1) for source in sources]
+        differences, settled = [], []
+        for index, (product, floor) in enumerate(zip(products, floors, strict=True)):
+            own = _by_example(problem, batch, [row[index] for row in jacobians], cotangents, product.dtype)
+            differences.append(tf.abs(tf.reshape(product, own.shape) - own))
+            settled.append(_relative(problem, differences[-1], tf.abs(own), floor) <= _tolerance(problem))
+        return [*differences, tf.stack(floors), tf.reduce_all(settled)]
 
-    def result(self, problem, plan, outputs):
+    def _coupled(self, problem, outputs):
+        """Return the numbers of the coupled examples, and for each example its largest relative difference."""
+        count = len(problem.source_names)
+        *flat, floors, settled = outputs
+        batch = problem.source_shapes[0][0]
+        if settled.numpy():
+            return np.array([], int), np.zeros(batch)
+        differences = flat[-count:]
+        cotangents = [tf.abs(u) for u in _cotangents(problem)]
+        relative = np.zeros(batch)
+        for index, (difference, floor) in enumerate(zip(differences, floors, strict=True)):
+            blocks = flat[index : count * len(problem.output_names) : count]
+            rows = [
+                tf.reshape(tf.abs(block), [batch, size, difference.shape[1]])
+                for block, size in zip(blocks, per_example(problem.output_sizes, batch), strict=True)
+            ]
+            scale = _by_example(problem, batch, rows, cotangents, difference.dtype)
+            # NaN compares as not coupled: it says nothing.
+            relative = np.fmax(relative, _relative(problem, difference, scale, floor).numpy())
+        return np.flatnonzero(relative > _tolerance(problem)), relative
+
+    def result(self, problem, outputs):
         if not self.check_independence:
-            return by_output(problem, outputs)
-        *outputs, coupling = outputs
+            return super().result(problem, outputs)
         if not tf.executing_eagerly():
             raise RuntimeError(
                 f"{problem.name}: the check for independence reads values, which a tf.function does not have. Call it "
                 "outside once, then use check_independence=False inside"
             )
-        coupled = _coupled(problem, coupling)
+        coupled, relative = self._coupled(problem, outputs)
         if coupled.size:
-            tolerance = _epsilon(problem) ** 0.5
             first = coupled[0]
             raise CoupledExamplesError(
-                f"{problem.name}: example {first} depends on other examples, or they on it, as do {coupled.size} of "
-                f"{coupling.shape[0]}: its share of a product over the whole batch differs from its own Jacobian's by "
-                f"{coupling[first]:.2g} of that product's size, and rounding explains {tolerance:.1g}. Look for batch "
-                "normalisation in training mode, or a mean or attention over the batch axis; use jacobian for all of it"
-                ", or check_independence=False for its sum over a batch axis"
+                f"{problem.name}: example {first} depends on other examples, or they on it (coupled examples: "
+                f"{coupled.size} of {relative.size}): its share of a product over the whole batch differs from its own "
+                f"Jacobian's by {relative[first]:.2g}, relative to |J|ᵀ|u|, and rounding explains "
+                f"{_tolerance(problem):.1g}. Look for batch normalisation in training mode, or a mean or attention "
+                "over the batch axis; use jacobian for all of it, or check_independence=False for its sum over a batch "
+                "axis"
             )
-        return by_output(problem, outputs)
+        return super().result(problem, outputs[: len(problem.output_names) * len(problem.source_names)])
 
 
-def _coupled(problem, coupling):
-    """The numbers of the examples whose coupling rounding does not explain."""
-    return np.flatnonzero(coupling.numpy() > _epsilon(problem) ** 0.5)
+def _cotangents(problem):
+    """The same random cotangents every time."""
+    generator = np.random.default_rng(0)
+    pairs = zip(problem.output_shapes, problem.output_dtypes, strict=True)
+    return [tf.constant(generator.standard_normal(shape), dtype) for shape, dtype in pairs]
 
 
-def _epsilon(problem):
-    """The coarsest rounding among the dtypes of sources and results."""
+def _by_example(problem, batch, rows, cotangents, dtype):
+    """Multiply each example's blocks, (batch, result's elements, source's elements) each, by its cotangents."""
+    return tf.add_n(
+        [
+            tf.linalg.matvec(row, tf.cast(tf.reshape(u, [batch, size]), dtype), transpose_a=True)
+            for row, u, size in zip(rows, cotangents, per_example(problem.output_sizes, batch), strict=True)
+        ]
+    )
+
+
+def _relative(problem, difference, scale, floor):
+    """For each example, its largest difference relative to a scale, both of shape (batch, elements).
+
+    Rounding in an element is about that of its example's largest: there, and at the floor, it is allowed to be a
+    hundred times what one operation leaves.
+    """
+    difference, scale = tf.cast(difference, tf.float64), tf.cast(scale, tf.float64)
+    largest = tf.reduce_max(scale, axis=1, keepdims=True)
+    scale += 100 * _tolerance(problem) * (largest + floor) + np.finfo(np.float64).tiny
+    return tf.maximum(tf.reduce_max(difference / scale, axis=1), 0)
+
+
+def _largest(tensor):
+    """The largest finite magnitude, 0 where there is none."""
+    sizes = tf.where(tf.math.is_finite(tensor), tf.abs(tensor), 0)
+    return tf.maximum(tf.cast(tf.reduce_max(sizes), tf.float64), 0)
+
+
+def _tolerance(problem):
+    """The square root of the coarsest rounding among the dtypes of sources and results."""
     dtypes = {*problem.source_dtypes, *problem.output_dtypes}
-    return max(float(tf.experimental.numpy.finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes)
-
-
-def _per_example(sizes, batch):
-    return [size // batch if batch else 0 for size in sizes]
+    return max(float(tf.experimental.numpy.finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes) ** 0.5
 
 
 def _examples_first(rows, count, batch):

@@ -104,14 +104,14 @@ def linearized(problem, tensors, *, persistent=False):
 class _ValueAndGradient(OnePass):
     name = "value_and_gradient"
 
-    def plan(self, problem):
+    def check(self, problem):
         require_scalar(problem)
 
     def compute(self, problem, tensors):
         tape, sources, outputs = recorded(problem, tensors)
         return [*outputs, *dense_gradient(tape, outputs[0], sources)]
 
-    def result(self, problem, plan, outputs):
+    def result(self, problem, outputs):
         return problem.structured_outputs(outputs[:1]), problem.structured(outputs[1:])
 
 
@@ -123,7 +123,7 @@ class _VJP(OnePass):
         tape, sources, outputs = recorded(problem, tensors)
         return [*outputs, *dense_gradient(tape, outputs, sources, problem.vector(tensors))]
 
-    def result(self, problem, plan, outputs):
+    def result(self, problem, outputs):
         count = len(problem.output_names)
         return problem.structured_outputs(outputs[:count]), problem.structured(outputs[count:])
 
@@ -131,12 +131,13 @@ class _VJP(OnePass):
 class _JVP(OnePass):
     name = "jvp"
     label = "one forward pass"
+    mode = "forward"
     vector = "tangents"
 
     def compute(self, problem, tensors):
         (_, _, outputs), push = linearized(problem, tensors)
         return [*outputs, *push(problem.vector(tensors))]
 
-    def result(self, problem, plan, outputs):
+    def result(self, problem, outputs):
         count = len(problem.output_names)
         return problem.structured_outputs(outputs[:count]), problem.structured_outputs(outputs[count:])

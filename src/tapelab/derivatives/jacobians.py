@@ -2,13 +2,13 @@
 
 import math
 from functools import partial
-from typing import NamedTuple
 
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
 from tapelab.derivatives.memory import rows_at_once
+from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.problem import LOOPS
-from tapelab.derivatives.rows import EAGER, LOOP, VECTORIZED, map_rows
-from tapelab.derivatives.transform import Recipe, Way, check_chunks, transform
+from tapelab.derivatives.rows import map_rows, row_ways
+from tapelab.derivatives.transform import Recipe, check_chunks, transform
 from tapelab.runtime import tf
 
 import numpy as np
@@ -52,30 +52,9 @@ def jacobian(
     return transform(f, _Jacobian(mode, chunk_size, memory_limit), argnums=argnums, wrt=wrt, **options)
 
 
-class Plan(NamedTuple):
-    """How a Jacobian is computed: the mode, how many passes it takes, and how many are made at once."""
-
-    mode: str
-    passes: int
-    chunk: int
-
-
 def check_mode(mode):
     if mode not in _MODES:
         raise ValueError(f"mode is {mode!r}; expected one of {', '.join(map(repr, _MODES))}")
-
-
-def choose_mode(mode, columns, rows):
-    if mode == "auto":
-        return "forward" if columns < rows else "reverse"
-    return mode
-
-
-def row_ways(recipe, problem, plan):
-    return [
-        Way(f"{plan.mode} mode, {how} rows", partial(recipe.compute, problem, plan, how), eager=how == EAGER)
-        for how in (VECTORIZED, LOOP, EAGER)
-    ]
 
 
 def reverse_rows(tape, target, sources, specs, how, chunk=None):
@@ -119,12 +98,18 @@ def unit_tangents(index, shapes, dtypes, offsets):
     ]
 
 
+def per_example(sizes, batch):
+    return [size // batch if batch else 0 for size in sizes]
+
+
 def offsets_of(sizes):
     return [0, *np.cumsum(sizes[:-1]).tolist()]
 
 
-class _Jacobian(Recipe):
-    name = "jacobian"
+class JacobianRecipe(Recipe):
+    """What both kinds of Jacobian share: their options, their plan, and the form of their result."""
+
+    advice = ""  # what to use where the result does not fit
 
     def __init__(self, mode, chunk_size, memory_limit):
         self.mode = mode
@@ -132,30 +117,52 @@ class _Jacobian(Recipe):
         self.memory_limit = memory_limit
 
     def plan(self, problem):
-        columns, rows = sum(problem.source_sizes), sum(problem.output_sizes)
-        mode = choose_mode(self.mode, columns, rows)
-        pairs = zip(problem.source_sizes, problem.source_dtypes, strict=True)
-        result = rows * sum(size * dtype.size for size, dtype in pairs)
-        passes = columns if mode == "forward" else max(problem.output_sizes)
-        chunk = rows_at_once(
-            what="jacobian",
-            shapes=shapes_of(problem),
-            result=2 * result,  # forward mode's columns are transposed; chunks are joined
+        batch = self.batch(problem)
+        columns, rows = per_example(problem.source_sizes, batch), per_example(problem.output_sizes, batch)
+        mode = self.mode
+        if mode == "auto":
+            mode = "forward" if sum(columns) < sum(rows) else "reverse"
+        pairs = zip(columns, problem.source_dtypes, strict=True)
+        result = batch * sum(rows) * sum(size * dtype.size for size, dtype in pairs)
+        passes = sum(columns) if mode == "forward" else max(rows)
+        outputs, sources = (", ".join(map(str, shapes)) for shapes in (problem.output_shapes, problem.source_shapes))
+        chunk, needed = rows_at_once(
+            what=self.name,
+            shapes=f"results of shape {outputs} by sources of shape {sources}",
+            result=2 * result,  # columns are transposed, chunks are joined, blocks are rearranged by example
             rows=passes,
             per_row=2 * problem.largest,
-            advice="jvp or vjp, which never build the matrix, or fewer sources",
+            advice=self.advice,
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
         )
-        return Plan(mode, passes, chunk)
+        return Plan(mode, passes, chunk, needed)
+
+    def batch(self, problem):
+        """Return how many independent examples there are."""
+        return 1
+
+    def compute(self, problem, plan, how, tensors):
+        """Return the derivative, a flat list of tensors."""
+        raise NotImplementedError
+
+    def ways(self, problem, plan):
+        return row_ways(f"{plan.mode} mode, rows", partial(self.compute, problem, plan), plan.chunk)
+
+    def result(self, problem, outputs):
+        count = len(problem.source_names)
+        starts = range(0, count * len(problem.output_names), count)
+        return problem.structured_outputs([problem.structured(outputs[start : start + count]) for start in starts])
+
+
+class _Jacobian(JacobianRecipe):
+    name = "jacobian"
+    advice = "jvp or vjp, which never build the matrix, or fewer sources"
 
     def prefers_xla(self, problem, plan):
         # XLA saves the start of each operation, which counts while they are small; its forward mode is slower.
         elements = sum(problem.source_sizes) * sum(problem.output_sizes)
         return plan.mode == "reverse" and elements <= 1_000_000 and not problem.operations & LOOPS
-
-    def ways(self, problem, plan):
-        return row_ways(self, problem, plan)
 
     def compute(self, problem, plan, how, tensors):
         jacobians = (self._forward if plan.mode == "forward" else self._reverse)(problem, plan.chunk, how, tensors)
@@ -184,17 +191,3 @@ class _Jacobian(Recipe):
             ]
             for column, size in zip(columns, problem.output_sizes, strict=True)
         ]
-
-    def result(self, problem, plan, outputs):
-        return by_output(problem, outputs)
-
-
-def by_output(problem, flat):
-    count = len(problem.source_names)
-    starts = range(0, count * len(problem.output_names), count)
-    return problem.structured_outputs([problem.structured(flat[start : start + count]) for start in starts])
-
-
-def shapes_of(problem):
-    outputs, sources = (", ".join(map(str, shapes)) for shapes in (problem.output_shapes, problem.source_shapes))
-    return f"results of shape {outputs} by sources of shape {sources}"

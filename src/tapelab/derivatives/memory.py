@@ -41,6 +41,11 @@ def human(size):
     return f"{size:.1f} TiB"
 
 
+def counted(number, noun):
+    """Write a number of things: 1 source, 2 sources."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def rows_at_once(*, what, shapes, result, rows, per_row, advice, chunk_size, limit):
     """Decide how many rows to compute at once, so that the whole stays within the limit.
 
@@ -55,14 +60,16 @@ def rows_at_once(*, what, shapes, result, rows, per_row, advice, chunk_size, lim
         limit: the caller's limit in bytes, or None for the one that is set.
 
     Returns:
-        The number of rows, at least 1: all of them if they fit, otherwise as many as fit.
+        A pair: the number of rows, at least 1, all of them if they fit, otherwise as many as fit; and how many bytes
+        the whole is predicted to take.
 
     Raises:
         MemoryLimitError: if they do not fit, or not even one row at a time does.
     """
     limit = _limit if limit is None else limit
-    chunk = chunk_size or min(max(rows, 1), int((limit - result) // max(per_row, 1)))
-    needed = result + min(max(chunk, 1), max(rows, 1)) * per_row
+    rows = max(rows, 1)
+    chunk = min(rows, chunk_size or max(1, int((limit - result) // max(per_row, 1))))
+    needed = result + chunk * per_row
     if needed > limit:
         if chunk_size:
             advice = f"a chunk_size below {chunk_size}, or {advice}"
@@ -70,4 +77,4 @@ def rows_at_once(*, what, shapes, result, rows, per_row, advice, chunk_size, lim
             f"{what} of {shapes} would need about {human(needed)} ({needed:.0f} bytes); the limit is {human(limit)}. "
             f"Use {advice}; or raise the limit with memory_limit= or set_memory_limit()"
         )
-    return min(chunk, max(rows, 1))
+    return chunk, needed

@@ -3,9 +3,10 @@
 from functools import partial
 
 from tapelab.derivatives.first_order import dense_gradient, recorded
-from tapelab.derivatives.memory import rows_at_once
-from tapelab.derivatives.rows import EAGER, LOOP, VECTORIZED, map_rows
-from tapelab.derivatives.transform import Recipe, Way, check_chunks, transform
+from tapelab.derivatives.memory import counted, rows_at_once
+from tapelab.derivatives.plan import Plan
+from tapelab.derivatives.rows import map_rows, row_ways
+from tapelab.derivatives.transform import Recipe, check_chunks, transform
 from tapelab.runtime import tf
 
 
@@ -61,12 +62,12 @@ class _PerExample(Recipe):
         if problem.output_shapes not in ([()], [batch]):
             raise ValueError(
                 f"{problem.name}: the result has shape {', '.join(map(str, problem.output_shapes))}; expected one "
-                f" loss, of shape () or {batch}"
+                f"loss, of shape () or {batch}"
             )
         pairs = zip(problem.source_sizes, problem.source_dtypes, strict=True)
-        return rows_at_once(
+        chunk, needed = rows_at_once(
             what="per_example_gradients",
-            shapes=f"{batch[0]} examples and {sum(problem.source_sizes)} elements in the sources",
+            shapes=f"{counted(batch[0], 'example')} and {counted(sum(problem.source_sizes), 'element')} in the sources",
             result=batch[0] * sum(size * dtype.size for size, dtype in pairs),
             rows=batch[0],
             per_row=2 * problem.largest // max(batch[0], 1),
@@ -74,15 +75,14 @@ class _PerExample(Recipe):
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
         )
+        return Plan("reverse", batch[0], chunk, needed)
 
     def prefers_xla(self, problem, plan):
-        return True
+        # A convolution's filter gradients are many small batches of products, which XLA computes one by one.
+        return "Conv2D" not in problem.operations
 
-    def ways(self, problem, chunk):
-        return [
-            Way(f"{how} examples", partial(self._compute, problem, chunk, how), eager=how == EAGER)
-            for how in (VECTORIZED, LOOP, EAGER)
-        ]
+    def ways(self, problem, plan):
+        return row_ways("reverse mode, examples", partial(self._compute, problem, plan.chunk), plan.chunk)
 
     def _compute(self, problem, chunk, how, tensors):
         data = tensors[problem.data_start :]
@@ -94,5 +94,5 @@ class _PerExample(Recipe):
 
         return map_rows(row, problem.source_specs, data[0].shape[0], how, chunk)
 
-    def result(self, problem, chunk, outputs):
+    def result(self, problem, outputs):
         return problem.structured(outputs)

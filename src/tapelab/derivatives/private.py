@@ -1,5 +1,8 @@
 """The TensorFlow symbols that are not public API, each with what happens when a release no longer has it."""
 
+import contextlib
+import itertools
+
 from tapelab.runtime import tf
 
 
@@ -27,3 +30,70 @@ def direct_call(concrete):
         return lambda tensors: concrete(*tensors)
     captured = concrete.captured_inputs
     return lambda tensors: call_flat(tensors, captured)
+
+
+@contextlib.contextmanager
+def filter_gradients_by_products():
+    """While this is open, `tf.vectorized_map` computes the gradients of convolution filters by matrix products.
+
+    Its own converter makes a loop over the examples where images and upstream gradients both differ between them, and
+    does not know explicit padding. For one tap (i, j) of a filter, the gradient is the product of the images shifted by
+    (i, j), as a matrix of shape (pixels, channels in), transposed, and the upstream gradient, (pixels, channels out): a
+    batch of products for each tap. Without ``_pfor_converter_registry`` the loop remains.
+    """
+    try:
+        from tensorflow.python.ops.parallel_for import pfor
+
+        registry, wrap = pfor._pfor_converter_registry, pfor.wrap
+        original = registry["Conv2DBackpropFilter"]
+    except (ImportError, AttributeError, KeyError):
+        yield
+        return
+
+    def convert(pfor_input):
+        pfor_input.stack_inputs(stack_indices=[2])
+        images, differ, _ = pfor_input.input(0)
+        shape = tf.get_static_value(pfor_input.unstacked_input(1))
+        upstream = pfor_input.stacked_input(2)
+        known = images.shape.is_fully_defined() and upstream.shape.is_fully_defined() and shape is not None
+        one_group = known and shape[2] == images.shape[-1]
+        if not (differ and one_group and pfor_input.get_attr("data_format") == b"NHWC"):
+            return original(pfor_input)
+        strides, dilations = pfor_input.get_attr("strides")[1:3], pfor_input.get_attr("dilations")[1:3]
+        padding = pfor_input.get_attr("padding").decode()
+        if padding == "EXPLICIT":
+            padding = pfor_input.get_attr("explicit_paddings")[2:6]
+        return wrap(_filter_gradients(images, upstream, shape.tolist(), strides, dilations, padding), True)
+
+    registry["Conv2DBackpropFilter"] = convert
+    try:
+        yield
+    finally:
+        registry["Conv2DBackpropFilter"] = original
+
+
+def _filter_gradients(images, upstream, shape, strides, dilations, padding):
+    """Return gradients (n, *shape) from images (n, batch, y, x, channels) and upstream (n, batch, y, x, channels out).
+
+    Args:
+        padding: "SAME", "VALID", or how much above, below, left and right.
+    """
+    count, channels, pixels = images.shape[0], images.shape[-1], images.shape[2:4]
+    # From a tap's first pixel to its last one, in each of the two directions.
+    reach = [(size - 1) * stride + 1 for size, stride in zip(upstream.shape[2:4], strides, strict=True)]
+    if padding == "VALID":
+        padding = [0, 0, 0, 0]
+    elif padding == "SAME":
+        sizes = zip(shape[:2], dilations, reach, pixels, strict=True)
+        missing = [max((taps - 1) * dilation + length - size, 0) for taps, dilation, length, size in sizes]
+        padding = [half for size in missing for half in (size // 2, size - size // 2)]
+    images = tf.reshape(images, [-1, *pixels, channels])
+    images = tf.pad(images, [[0, 0], padding[:2], padding[2:], [0, 0]])
+    upstream = tf.reshape(upstream, [count, -1, shape[3]])
+    products = []
+    for tap in itertools.product(range(shape[0]), range(shape[1])):
+        starts = [index * dilation for index, dilation in zip(tap, dilations, strict=True)]
+        rows, columns = (slice(s, s + r, stride) for s, r, stride in zip(starts, reach, strides, strict=True))
+        seen = tf.reshape(images[:, rows, columns], [count, -1, channels])
+        products.append(tf.matmul(seen, upstream, transpose_a=True))
+    return tf.reshape(tf.stack(products, axis=1), [count, *shape])

@@ -5,6 +5,10 @@ LOOP        `tf.map_fn`: a loop in the graph. Knows what the graph knows.
 EAGER       a Python loop, outside any graph. Knows everything.
 """
 
+from functools import partial
+
+from tapelab.derivatives.private import filter_gradients_by_products
+from tapelab.derivatives.transform import Way
 from tapelab.runtime import tf
 
 VECTORIZED, LOOP, EAGER = "vectorised", "loop", "eager"
@@ -41,9 +45,18 @@ def map_rows(row, specs, count, how, chunk=None):
     return [tf.concat(pair, axis=0) for pair in zip(stacked, rest, strict=True)]
 
 
+def row_ways(label, compute, chunk):
+    """Return a `Way` for each of the three: ``compute`` takes how, and then the flat list of tensors."""
+    return [
+        Way(f"{label}, {how}", partial(compute, how), eager=how == EAGER, chunk=chunk if how == VECTORIZED else 1)
+        for how in (VECTORIZED, LOOP, EAGER)
+    ]
+
+
 def _vectorized(row, indices):
-    # Its own fallback is a loop that the caller is not told of.
-    return tf.vectorized_map(row, indices, fallback_to_while_loop=False)
+    with filter_gradients_by_products():
+        # Its own fallback is a loop that the caller is not told of.
+        return tf.vectorized_map(row, indices, fallback_to_while_loop=False)
 
 
 def _loop(row, specs, indices):

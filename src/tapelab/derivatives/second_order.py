@@ -3,13 +3,14 @@
 from functools import partial
 
 from tapelab.derivatives.first_order import dense_gradient, recorded
-from tapelab.derivatives.jacobians import reverse_rows
-from tapelab.derivatives.memory import rows_at_once
+from tapelab.derivatives.jacobians import offsets_of, reverse_rows
+from tapelab.derivatives.memory import counted, rows_at_once
 from tapelab.derivatives.packing import require_one_dtype, split
+from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.problem import LOOPS
-from tapelab.derivatives.rows import EAGER, LOOP, VECTORIZED
+from tapelab.derivatives.rows import row_ways
 from tapelab.derivatives.structures import LEAF
-from tapelab.derivatives.transform import OnePass, Recipe, Way, check_chunks, require_scalar, transform
+from tapelab.derivatives.transform import OnePass, Recipe, check_chunks, require_scalar, transform
 from tapelab.runtime import tf
 
 
@@ -90,13 +91,13 @@ def _require_second_order(problem):
 
 class _HVP(OnePass):
     name = "hvp"
-    label = "reverse over reverse"
+    label = mode = "reverse over reverse"
     vector = "tangents"
 
     def __init__(self, packed):
         self.packed = packed
 
-    def plan(self, problem):
+    def check(self, problem):
         require_scalar(problem)
         _require_second_order(problem)
         if self.packed:
@@ -117,7 +118,7 @@ class _HVP(OnePass):
         product = dense_gradient(outer, [g for g, _ in used], sources, [v for _, v in used])
         return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
 
-    def result(self, problem, plan, outputs):
+    def result(self, problem, outputs):
         return outputs[0] if self.packed else problem.structured(outputs)
 
 
@@ -136,26 +137,30 @@ class _Hessian(Recipe):
             require_one_dtype(problem.source_dtypes)
         sizes = problem.source_sizes
         n, item = sum(sizes), max(dtype.size for dtype in problem.source_dtypes)
-        return rows_at_once(
+        # A matrix is put together from all of its blocks; blocks are only joined from the chunks of a source's rows.
+        joined = (
+            n * n
+            if self.packed
+            else max(size * (n - start) for size, start in zip(sizes, offsets_of(sizes), strict=True))
+        )
+        chunk, needed = rows_at_once(
             what="hessian",
-            shapes=f"{n} elements in {len(sizes)} sources, a matrix of shape ({n}, {n})",
-            result=3 * n * n * item,  # the blocks, their transposes, and the matrix put together from them
+            shapes=f"{counted(n, 'element')} in {counted(len(sizes), 'source')}, a matrix of shape ({n}, {n})",
+            result=item * (n * n + joined),
             rows=max(sizes),
-            per_row=2 * problem.largest,
+            per_row=item * max(sizes) + 3 * problem.largest,  # one-hot, and a second backward pass
             advice="hvp, which never builds the matrix, or fewer sources",
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
         )
+        return Plan("reverse over reverse", max(sizes), chunk, needed)
 
     def prefers_xla(self, problem, plan):
         # XLA wins where the cost is in starting operations; at larger sizes its matrix products are the slower ones.
         return sum(problem.source_sizes) <= 1000 and not problem.operations & LOOPS
 
-    def ways(self, problem, chunk):
-        return [
-            Way(f"symmetric blocks, {how} rows", partial(self._compute, problem, chunk, how), eager=how == EAGER)
-            for how in (VECTORIZED, LOOP, EAGER)
-        ]
+    def ways(self, problem, plan):
+        return row_ways("symmetric blocks, rows", partial(self._compute, problem, plan.chunk), plan.chunk)
 
     def _compute(self, problem, chunk, how, tensors):
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
@@ -176,7 +181,7 @@ class _Hessian(Recipe):
             return [tf.concat([tf.concat([blocks[i, j] for j in every], axis=1) for i in every], axis=0)]
         return [tf.reshape(blocks[i, j], specs[i].shape + specs[j].shape) for i in every for j in every]
 
-    def result(self, problem, chunk, outputs):
+    def result(self, problem, outputs):
         if self.packed:
             return outputs[0]
         count = len(problem.source_names)

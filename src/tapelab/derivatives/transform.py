@@ -6,14 +6,17 @@ works, and keep the first that runs.
 """
 
 import contextlib
+import dataclasses
 import types
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 from tapelab.derivatives.errors import FallbackWarning, NotFiniteError
 from tapelab.derivatives.memory import checked_limit
+from tapelab.derivatives.plan import Plan, describe_way
 from tapelab.derivatives.private import direct_call
 from tapelab.derivatives.problem import LOOPS, Problem, Sources
 from tapelab.derivatives.structures import flatten, names
@@ -22,6 +25,8 @@ from tapelab.runtime import quiet_stderr, tf
 _COMPILE = ("auto", "xla", "graph", "eager")
 _UNCONNECTED = ("error", "zero")
 _CACHE = "__tapelab_transforms__"
+_UNTRACEABLE = "the function cannot be traced into a graph"
+_KEPT = 64  # signatures of one transform, and transforms of one function
 
 
 class Way(NamedTuple):
@@ -32,12 +37,14 @@ class Way(NamedTuple):
         compute: takes the flat list of tensors, returns a flat list of tensors.
         eager: whether it runs outside any graph, and so handles every operation.
         shortcut: whether it is tried under XLA before the others, and given up without a warning.
+        chunk: how many passes it makes at once.
     """
 
     label: str
     compute: Callable
     eager: bool = False
     shortcut: bool = False
+    chunk: int = 1
 
 
 class Recipe:
@@ -52,7 +59,8 @@ class Recipe:
     vector = None
 
     def plan(self, problem):
-        """Check what the probe found, and return what `ways` and `result` need to know. Raises what cannot be done."""
+        """Check what the probe found, and return a `Plan` without its way. Raises what cannot be done."""
+        raise NotImplementedError
 
     def prefers_xla(self, problem, plan):
         """Whether XLA is tried before a plain graph, for the first way that is no shortcut."""
@@ -72,7 +80,7 @@ class Recipe:
             return problem.source_description, problem.source_shapes, problem.source_dtypes, "sources"
         return problem.output_description, problem.output_shapes, problem.output_dtypes, "function's results"
 
-    def result(self, problem, plan, outputs):
+    def result(self, problem, outputs):
         """Return what the caller gets, from the flat list that was computed."""
         raise NotImplementedError
 
@@ -82,9 +90,18 @@ class OnePass(Recipe):
 
     Attributes:
         label: for messages.
+        mode: for the `Plan`.
     """
 
     label = "one backward pass"
+    mode = "reverse"
+
+    def check(self, problem):
+        """Raise if the derivative cannot be computed."""
+
+    def plan(self, problem):
+        self.check(problem)
+        return Plan(self.mode)
 
     def compute(self, problem, tensors):
         """Return the derivative, a flat list of tensors."""
@@ -99,11 +116,41 @@ class OnePass(Recipe):
         return ways
 
 
+class Recent(OrderedDict):
+    """A cache of the entries that were used last: each keeps a compiled program, and what that has captured, alive."""
+
+    def recall(self, key):
+        """Return an entry, which is then the last to go; None if there is none."""
+        try:
+            self.move_to_end(key)
+        except KeyError:
+            return None
+        return self[key]
+
+    def keep(self, key, entry):
+        """Add an entry; beyond the limit, the one that was not used for longest goes."""
+        self[key] = entry
+        if len(self) > _KEPT:
+            self.popitem(last=False)
+        return entry
+
+
+class Entry(NamedTuple):
+    """What was built for one signature of arguments."""
+
+    problem: Problem
+    plan: Plan
+    run: Callable
+
+
 class Transform:
     """A derivative of a function: call it like the function, with the tangents or cotangents first if it takes them.
 
     It is compiled once for each structure, shapes and dtypes of the arguments. Python numbers and strings among the
     arguments are compiled in, as `tf.function` does; so is every Python value that the function reads from elsewhere.
+    The 64 signatures that were used last stay compiled: pass numbers that change often as tensors.
+
+    `plan` says what a call does: which mode, how it is compiled, how much memory it takes, and why not a faster way.
     """
 
     def __init__(self, f, recipe, sources, *, compile, unconnected, check_finite):
@@ -113,7 +160,7 @@ class Transform:
         self._compile = compile
         self._unconnected = unconnected
         self._check_finite = check_finite
-        self._entries = {}
+        self._entries = Recent()
         self._warned = set()
         self.__wrapped__ = f
         self.__name__ = f"{recipe.name}({_name(f)})"
@@ -122,6 +169,22 @@ class Transform:
         return f"<{self.__name__}>"
 
     def __call__(self, *args, **kwargs):
+        entry, outputs, tensors = self._entry(args, kwargs)
+        result = self._recipe.result(entry.problem, entry.run(tensors) if outputs is None else outputs)
+        if self._check_finite:
+            _require_finite(result, self.__name__)
+        return result
+
+    def plan(self, *args, **kwargs):
+        """Return the `Plan` of a call with these arguments. New ones are compiled for and computed with once.
+
+        Raises:
+            What the call itself raises when it is prepared; nothing about the values.
+        """
+        return self._entry(args, kwargs)[0].plan
+
+    def _entry(self, args, kwargs):
+        """Return the entry for the arguments, the outputs if it had to be built, and the arguments' tensors."""
         recipe, sources = self._recipe, self._sources
         vector = None
         if recipe.vector:
@@ -136,17 +199,11 @@ class Transform:
         vector = flatten(vector, leaves, numbers=True)
         tensors = [leaf if isinstance(leaf, tf.Tensor) else _tensor(leaf, self.__name__) for leaf in leaves]
         key = (taken, rest, vector, tf.executing_eagerly(), *[(tensor.dtype, tensor.shape) for tensor in tensors])
-        entry = self._entries.get(key)
+        entry, outputs = self._entries.recall(key), None
         if entry is None:
-            problem, plan, run, outputs = self._build(taken, rest, vector, tensors)
-            self._entries[key] = problem, plan, run
-        else:
-            problem, plan, run = entry
-            outputs = run(tensors)
-        result = recipe.result(problem, plan, outputs)
-        if self._check_finite:
-            _require_finite(result, self.__name__)
-        return result
+            entry, outputs = self._build(taken, rest, vector, tensors)
+            self._entries.keep(key, entry)
+        return entry, outputs, tensors
 
     def _build(self, taken, rest, vector, tensors):
         for tensor in tensors:
@@ -164,7 +221,7 @@ class Transform:
         if self._recipe.vector:
             _require_alike(problem.name, self._recipe.vector, vector, own, *self._recipe.vector_like(problem))
         plan = self._recipe.plan(problem)
-        return problem, plan, *self._first_that_works(problem, plan, tensors)
+        return self._first_that_works(problem, plan, tensors)
 
     def _ways(self, problem, plan):
         """The ways to try, best first: pairs of a `Way` and whether XLA compiles it (None: no graph)."""
@@ -186,19 +243,26 @@ class Transform:
     def _first_that_works(self, problem, plan, tensors):
         ways = self._ways(problem, plan)
         first_error = None
+        given_up = [] if problem.traceable else [f"any graph: {_UNTRACEABLE}"]
         for way, xla in ways:
+            compiled = "xla" if xla else "eager" if way.eager else "graph"
             try:
                 run, outputs = self._try(way, xla, tensors)
             except (MemoryError, tf.errors.ResourceExhaustedError):
                 raise
             except Exception as error:  # TensorFlow has no one type for "this operation cannot do that"
                 first_error = first_error or (None if way.shortcut else error)
+                given_up.append(f"{describe_way(way.label, compiled)}: {_first_line(error)}")
                 continue
             if way.shortcut and not self._recipe.accepts(problem, outputs):
+                given_up.append(f"{describe_way(way.label, compiled)}: its result is not right for this function")
                 continue
             if first_error is not None or (self._compile == "auto" and not problem.traceable):
-                self._warn(way, xla, first_error)
-            return run, outputs
+                self._warn(way.label, compiled, first_error)
+            plan = dataclasses.replace(
+                plan, chunk=way.chunk, way=way.label, compiled=compiled, given_up=tuple(given_up)
+            )
+            return Entry(problem, plan, run), outputs
         if self._compile in ("auto", "eager"):
             raise first_error
         raise RuntimeError(
@@ -216,24 +280,23 @@ class Transform:
             run = direct_call(compiled.get_concrete_function(*specs))
             return run, run(tensors)
 
-    def _warn(self, way, xla, error):
-        if (way.label, xla) in self._warned:
+    def _warn(self, label, compiled, error):
+        if (label, compiled) in self._warned:
             return
-        self._warned.add((way.label, xla))
-        reason = _first_line(error) if error else "the function cannot be traced into a graph"
-        compiled = "compiled by XLA" if xla else "not compiled" if way.eager else "in a graph"
+        self._warned.add((label, compiled))
+        reason = _first_line(error) if error else _UNTRACEABLE
         warnings.warn(
-            f"{self.__name__} is computed a slower way ({way.label}, {compiled}), because: {reason}",
+            f"{self.__name__} is computed a slower way ({describe_way(label, compiled)}), because: {reason}",
             FallbackWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
 
 def transform(f, recipe, *, argnums=0, wrt=None, compile="auto", unconnected="error", check_finite=False):
     """Make the `Transform` of a function, or return the one that was made before with the same options.
 
-    The transforms of a Python function are kept with the function, and go when it goes. Of other callables (bound
-    methods, models) nothing is kept: hold on to the returned transform to keep what it compiled.
+    The transforms of a Python function are kept with the function, those used last, and go when it goes. Of other
+    callables (bound methods, models) nothing is kept: hold on to the returned transform to keep what it compiled.
     """
     if not callable(f):
         raise TypeError(f"{recipe.name} takes a function, and got a {type(f).__name__}: pass f, not f(x)")
@@ -248,10 +311,10 @@ def transform(f, recipe, *, argnums=0, wrt=None, compile="auto", unconnected="er
     # functools.wraps copies the attribute to the wrapper, which is another function.
     owner, kept = f.__dict__.get(_CACHE, (None, None))
     if owner is not f:
-        owner, kept = f.__dict__[_CACHE] = f, {}
+        owner, kept = f.__dict__[_CACHE] = f, Recent()
     over = (argnums,) if wrt is None else (sources.description, *map(id, sources.variables))
     key = (recipe.name, *sorted(vars(recipe).items()), over, compile, unconnected, check_finite)
-    return kept.setdefault(key, made)
+    return kept.recall(key) or kept.keep(key, made)
 
 
 def check_chunks(chunk_size, memory_limit):
