@@ -1,7 +1,7 @@
 """Start kernels by forking a process that has imported TensorFlow already.
 
-Importing TensorFlow takes most of the time that a short notebook runs. The fork server imports it once; each kernel, and
-each papermill process, is a copy of the server, which takes a fraction of a second.
+Importing TensorFlow takes most of the time that a short notebook runs. The fork server imports it once; each kernel,
+and each papermill process, is a copy of the server, which takes a fraction of a second.
 
 A fork copies one thread. TensorFlow's thread pools, and CUDA, do not survive that, but neither exists before the first
 operation runs. So the server runs none, and it forks only while it has a single thread: a copy of such a process is

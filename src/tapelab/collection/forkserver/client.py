@@ -86,7 +86,7 @@ class ForkedProcess:
         self.pid = answer["pid"]
 
     def _send(self, request, stdin, stdout, stderr):
-        with open(os.devnull, "r+b") as null:
+        with Path(os.devnull).open("r+b") as null:
             numbers = []
             for number, stream in enumerate((stdin, stdout, stderr)):
                 if stream is None:
@@ -154,7 +154,7 @@ class ForkProvisioner(LocalProvisioner):
 
 
 class Starter:
-    """Starts processes, and lets Jupyter start kernels, by a fork where that is possible and in the plain way elsewhere.
+    """Starts processes, and lets Jupyter start kernels: by a fork where possible, in the plain way elsewhere.
 
     Attributes:
         environment: what a process needs whose kernels are to be forked: a dict.

@@ -9,6 +9,7 @@ goes away takes its child along, and a runner that goes away takes the server an
 with the runner at the other end of a pipe on standard input, and one line of JSON on standard output when it is ready.
 """
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -26,10 +27,14 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import psutil
+import threadpoolctl
 
 # Variables that may differ between the server and a child. Libraries read more than a hundred others while they are
 # imported (TF_ENABLE_ONEDNN_OPTS, KERAS_BACKEND, PYTHONHASHSEED, TMPDIR, ...), too late for a child to change.
-MAY_DIFFER = {"JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTER_PATH", "MPLBACKEND", "OLDPWD", "PWD", "SHLVL", "_"}
+MAY_DIFFER = {
+    *("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTER_PATH", "PYDEVD_DISABLE_FILE_VALIDATION"),  # Jupyter's own
+    *("OLDPWD", "PWD", "SHLVL", "_"),  # a shell's
+}
 MAY_DIFFER_PREFIX = "TAPELAB_"
 
 # In the order in which OpenBLAS looks at them.
@@ -49,15 +54,25 @@ def threads():
 
 
 def import_all(modules):
-    """Import what the children will need. Returns None, or one line on why this process must not be forked."""
+    """Import what the children will need.
+
+    Returns:
+        The environment variables that the imports set: a dict.
+    """
     # OpenBLAS starts its threads when it is loaded; a child sets the number that it should have.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # ipykernel reads its parent's process id while it is imported. A child's parent is this process.
     os.environ["JPY_PARENT_PID"] = str(os.getpid())
     # matplotlib reads this while it is imported; ipykernel sets it, too late for a child.
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    before = dict(os.environ)
     for module in modules:
         importlib.import_module(module)
+    return {name: value for name, value in os.environ.items() if before.get(name) != value}
+
+
+def unfit():
+    """One line on why this process must not be forked, or None."""
     if "tensorflow" in sys.modules:
         devices = {device.device_type for device in sys.modules["tensorflow"].config.list_physical_devices()}
         if devices != {"CPU"}:
@@ -70,10 +85,17 @@ def import_all(modules):
 class Server:
     """The loop that accepts requests, forks, and looks after the children."""
 
-    def __init__(self, listener, environment):
-        """Serve requests that arrive on `listener`, for children whose environment resembles `environment`."""
+    def __init__(self, listener, environment, set_by_imports):
+        """Serve requests that arrive on `listener`.
+
+        Args:
+            listener: a socket.
+            environment: the environment that a child must have, but for `MAY_DIFFER`.
+            set_by_imports: variables that the imports set in their own process, and so in every child.
+        """
         self._listener = listener
         self._environment = environment
+        self._set_by_imports = set_by_imports
         self._connections = {}  # process id of each child -> its client's connection, or None when the client is gone
         self._wake, self._waker = socket.socketpair()
         self._ending = False
@@ -141,13 +163,15 @@ class Server:
 
     def _refuse(self, environment):
         """One line on why a request cannot be served by a fork, or None."""
-        ours = self._environment
+        ours, set_by_imports = self._environment, self._set_by_imports
         differ = [
             name
             for name in sorted(ours.keys() | environment.keys())
-            if ours.get(name) != environment.get(name)
-            and name not in MAY_DIFFER
+            if name not in MAY_DIFFER
             and not name.startswith(MAY_DIFFER_PREFIX)
+            and environment.get(name) != ours.get(name)
+            # A child's own child has these from the start.
+            and not (name in set_by_imports and environment.get(name) == set_by_imports[name])
         ]
         if differ:
             return f"its environment is not the fork server's in {', '.join(differ)}"
@@ -172,7 +196,7 @@ class Server:
                 os.dup2(stream, number)
             os.chdir(request["cwd"])
             os.environ.clear()
-            os.environ.update(request["environment"], JPY_PARENT_PID=str(os.getppid()))
+            os.environ.update(self._set_by_imports | request["environment"], JPY_PARENT_PID=str(os.getppid()))
             _make_its_own()
             connection.send_bytes(json.dumps({"pid": os.getpid()}).encode())
             connection.close()
@@ -236,8 +260,8 @@ def _make_its_own():
         sys.modules["numpy"].random.seed()  # Python's own generator sees to itself after a fork
     given = next((os.environ[name] for name in BLAS_THREADS if os.environ.get(name, "").isdigit()), None)
     blas_threads = int(given) if given else len(os.sched_getaffinity(0))
-    if blas_threads > 1 and "threadpoolctl" in sys.modules:
-        sys.modules["threadpoolctl"].threadpool_limits(blas_threads, user_api="blas")
+    if blas_threads > 1:
+        threadpoolctl.threadpool_limits(blas_threads, user_api="blas")
 
 
 def run(command):
@@ -253,26 +277,61 @@ def run(command):
         exec(compile(what, "<string>", "exec"), vars(sys.modules["__main__"]))
 
 
+class QuickExit:
+    """Ends a child once its command and its exit handlers have run.
+
+    The interpreter would go on to take apart every module. That takes longer than the fork, and the system frees the
+    memory anyway. `multiprocessing` ends its forked children in the same way.
+    """
+
+    def __init__(self):
+        """Be the first exit handler, which runs last."""
+        self._status = None  # None: leave it to the interpreter
+        atexit.register(self._end)
+
+    @contextlib.contextmanager
+    def after(self):
+        """End this process with the exit status of the block."""
+        try:
+            yield
+        except SystemExit as end:
+            if end.code is None or isinstance(end.code, int):
+                self._status = (end.code or 0) & 0xFF
+            raise
+        self._status = 0
+
+    def _end(self):
+        if self._status is not None:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(AttributeError, OSError, ValueError):  # none, broken or closed
+                    stream.flush()
+            _libc.fflush(None)  # what native code has printed
+            os._exit(self._status)
+
+
 def main():
     """Import the modules, report on standard output, serve; in a child, run its command."""
+    quick_exit = QuickExit()
     address, *modules = sys.argv[1:]
     sys.path.pop(0)  # the folder that `python -m` puts first: a child has its own
     environment = dict(os.environ)
-    refusal = import_all(modules)
+    set_by_imports = import_all(modules)
+    refusal = unfit()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen()
     os.write(1, json.dumps({"refusal": refusal}).encode() + b"\n")
     if refusal is not None:
         return
-    with open(os.devnull, "wb") as null:
+    with Path(os.devnull).open("wb") as null:
         os.dup2(null.fileno(), 1)
     # The children share the memory of what is imported until they write to it: the collector would.
     gc.collect()
     gc.freeze()
-    command = Server(listener, environment).serve()
+    command = Server(listener, environment, set_by_imports).serve()
     if command is not None:
-        run(command)
+        with quick_exit.after():
+            run(command)
 
 
 if __name__ == "__main__":
