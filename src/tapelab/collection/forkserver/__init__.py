@@ -12,6 +12,13 @@ way, everything starts in the plain way and one line says why.
 - `server`: the process that forks.
 """
 
-from tapelab.collection.forkserver.client import ForkedProcess, ForkError, ForkProvisioner, Starter, starter
+from tapelab.collection.forkserver.client import (
+    ForkedProcess,
+    ForkError,
+    ForkProvisioner,
+    ServerGoneError,
+    Starter,
+    starter,
+)
 
-__all__ = ["ForkError", "ForkProvisioner", "ForkedProcess", "Starter", "starter"]
+__all__ = ["ForkError", "ForkProvisioner", "ForkedProcess", "ServerGoneError", "Starter", "starter"]

@@ -38,6 +38,10 @@ class ForkError(RuntimeError):
     """A process cannot be started by a fork: the message says why. It can still be started in the plain way."""
 
 
+class ServerGoneError(ForkError):
+    """The fork server has ended, so no process can be started by a fork any more."""
+
+
 class ForkedProcess:
     """A child of the fork server that behaves like a `subprocess.Popen`, for the one thread that holds it.
 
@@ -59,7 +63,8 @@ class ForkedProcess:
                 `subprocess.STDOUT`.
 
         Raises:
-            ForkError: if the server is gone or refuses, or these arguments need another way to start.
+            ForkError: if the server refuses, or these arguments need another way to start.
+            ServerGoneError: if the server has ended.
         """
         if command[0] != sys.executable or len(command) < 3 or command[1] not in ("-m", "-c"):
             raise ForkError(f"{command[:2]} is not {sys.executable} with -m or -c")
@@ -82,7 +87,7 @@ class ForkedProcess:
                 self._connection.close()
                 raise
         except (OSError, EOFError) as error:
-            raise ForkError(f"the fork server does not answer ({error or 'end of file'})") from error
+            raise ServerGoneError(f"the fork server does not answer ({error or 'end of file'})") from error
         self.pid = answer["pid"]
 
     def _send(self, request, stdin, stdout, stderr):
@@ -182,6 +187,9 @@ class Starter:
         if self.address is not None:
             try:
                 return ForkedProcess(self.address, command, env=env, **kwargs)
+            except ServerGoneError as error:
+                self._say(f"Everything starts in the plain way from here on: {error}.")
+                self.address = None
             except ForkError as error:
                 self._say(f"A process starts in the plain way: {error}.")
         return subprocess.Popen(command, env=env, start_new_session=True, **kwargs)

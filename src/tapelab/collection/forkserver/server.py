@@ -27,7 +27,6 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import psutil
-import threadpoolctl
 
 # Variables that may differ between the server and a child. Libraries read more than a hundred others while they are
 # imported (TF_ENABLE_ONEDNN_OPTS, KERAS_BACKEND, PYTHONHASHSEED, TMPDIR, ...), too late for a child to change.
@@ -66,7 +65,7 @@ def import_all(modules):
     # matplotlib reads this while it is imported; ipykernel sets it, too late for a child.
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     before = dict(os.environ)
-    for module in modules:
+    for module in ("threadpoolctl", *modules):  # which sets a variable itself
         importlib.import_module(module)
     return {name: value for name, value in os.environ.items() if before.get(name) != value}
 
@@ -261,7 +260,7 @@ def _make_its_own():
     given = next((os.environ[name] for name in BLAS_THREADS if os.environ.get(name, "").isdigit()), None)
     blas_threads = int(given) if given else len(os.sched_getaffinity(0))
     if blas_threads > 1:
-        threadpoolctl.threadpool_limits(blas_threads, user_api="blas")
+        sys.modules["threadpoolctl"].threadpool_limits(blas_threads, user_api="blas")
 
 
 def run(command):
