@@ -27,9 +27,11 @@ LIGHT = ("numpy", "ipykernel.kernelapp")
 def environment():
     """The environment of every process here.
 
-    Pytest changes its own from test to test, and scikit-learn, if it is imported, adds two that the server is to add.
+    Pytest changes its own from test to test; scikit-learn, if it is imported, adds two that the server is to add; and
+    without buffers nothing that is printed could get lost.
     """
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "KMP_"))}
+    without = ("PYTEST_", "KMP_", "PYTHONUNBUFFERED")
+    return {name: value for name, value in os.environ.items() if not name.startswith(without)}
 
 
 @pytest.fixture(scope="module")
@@ -377,7 +379,8 @@ def test_where_a_fork_cannot_be_had_one_line_says_why(environment, tmp_path, pre
         "sys.modules['tensorflow'] = types.SimpleNamespace(config=config)"
     )
     said = []
-    environment = environment | {"PYTHONPATH": str(tmp_path)}
+    path = [str(tmp_path), environment.get("PYTHONPATH", "")]
+    environment = environment | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
     with forkserver.starter(environment, kernel=kernel_name, preload=preload, say=said.append) as starter:
         assert starter.address is None
         assert starter.environment == environment
