@@ -67,10 +67,11 @@ def server_of(starter):
 
 
 @contextlib.contextmanager
-def kernel(starter, monkeypatch, **env):
+def kernel(starter, monkeypatch, *, how=forkserver.ForkedProcess, **env):
     monkeypatch.setenv("JUPYTER_PATH", starter.environment["JUPYTER_PATH"])
     manager, channels = start_new_kernel(kernel_name="python3", env=starter.environment | env)
     try:
+        assert isinstance(manager.provisioner.process, how)
         yield manager, channels
     finally:
         channels.stop_channels()
@@ -104,8 +105,7 @@ def python(starter, code, *arguments, **kwargs):
 
 
 def test_a_forked_kernel_computes_and_draws_as_a_plain_one_does(full, monkeypatch):
-    with kernel(full, monkeypatch) as (manager, channels):
-        assert isinstance(manager.provisioner.process, forkserver.ForkedProcess)
+    with kernel(full, monkeypatch) as (_, channels):
         written, shown = execute(
             channels,
             """
@@ -349,8 +349,7 @@ def test_a_killed_server_takes_its_kernels_along_and_the_next_start_in_the_plain
             server_of(starter).kill()
             assert child.wait(10) == -signal.SIGKILL
             wait_until(lambda: gone(child.pid) and gone(pid) and not manager.is_alive())
-        with kernel(starter, monkeypatch) as (manager, channels):
-            assert isinstance(manager.provisioner.process, subprocess.Popen)
+        with kernel(starter, monkeypatch, how=subprocess.Popen) as (_, channels):
             assert execute(channels, "print(1 + 1)")[0] == "2\n"
         assert "The kernel starts in the plain way: the fork server does not answer" in caplog.text
         for _ in range(2):
