@@ -1,0 +1,142 @@
+"""The process of one run: papermill executes one notebook on one kernel, and this says where it is.
+
+`one.run` starts it in an empty folder of its own as ``python -m tapelab.collection.child``. It reads the job, one line of
+JSON, from standard input, and writes events, one line of JSON each, to standard output:
+
+    ["ready"]  ["kernel", CODE CELLS]  ["cell", NUMBER]  ["executed", NUMBER]  ["end", null or {"kind": …, "message": …}]
+
+Whatever else is written to its standard output or error is the run's log. The end of standard input asks it to end: that
+is how the process which started it calls a run off, and also what happens when that process is killed.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+# Half of papermill's start goes into a grammar of URIs that jsonschema loads if it finds it, and uses for no notebook.
+sys.modules["rfc3987_syntax"] = None
+
+from tapelab.collection.files import write_whole
+
+import papermill
+from jupyter_client.manager import AsyncKernelManager
+from nbclient.exceptions import DeadKernelError
+from papermill.exceptions import PapermillExecutionError
+from papermill.iorw import LocalHandler, papermill_io
+
+SOURCE, EXECUTED = Path("source.ipynb"), Path("executed.ipynb")
+
+
+class WholeFiles(LocalHandler):
+    """Papermill's way to local files, with every write whole: a run that is killed leaves a notebook that opens."""
+
+    def write(self, buf, path):
+        write_whole(Path(self._cwd or ".", path), buf.encode())
+
+
+class Kernel(AsyncKernelManager):
+    """Starts the kernel where no other machine can reach it, and remembers how it ended."""
+
+    current = None
+
+    def __init__(self, **kwargs):
+        if os.name == "posix":
+            # Sockets in this run's own folder: no port is opened, and none can be taken twice. The name is short, since
+            # a socket's path may have some hundred characters.
+            kwargs |= {"transport": "ipc", "connection_file": str(Path("k.json").absolute())}
+        super().__init__(**kwargs)
+        self.status = None
+        Kernel.current = self
+
+    async def is_alive(self):
+        if self.has_kernel:
+            self.status = await self.provisioner.poll()
+        return await super().is_alive()
+
+
+def _end_now(*_):
+    """Raise SystemExit where the run is, so that papermill saves the notebook and ends the kernel on the way out."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if Kernel.current is not None:
+        Kernel.current.shutdown_wait_time = 0.2  # seconds: the kernel is in the middle of a cell and will not answer
+    raise SystemExit(1)
+
+
+def _end_with_the_starter():
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _ended(status):
+    if status is None or status >= 0:
+        return f"with exit status {status}" if status is not None else "for an unknown reason"
+    try:
+        return f"by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"by signal {-status}"
+
+
+def _execute(job, tell):
+    """Run the job. Returns None, or what went wrong."""
+    progress = {"kernel": False, "cell": 0}
+
+    def on_notebook_start(notebook):
+        progress["kernel"] = True
+        tell("kernel", sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in notebook.cells))
+
+    def on_cell_execute(cell, cell_index):
+        progress["cell"] += 1
+        tell("cell", progress["cell"])
+
+    def on_cell_executed(cell, cell_index, execute_reply):
+        tell("executed", progress["cell"])
+
+    hooks = (on_notebook_start, on_cell_execute, on_cell_executed)
+    try:
+        papermill.execute_notebook(
+            str(SOURCE),
+            str(EXECUTED),
+            parameters=job["parameters"],
+            kernel_name=job["kernel"],
+            cwd=job["folder"],
+            progress_bar=False,
+            kernel_manager_class=Kernel,
+            **{hook.__name__: hook for hook in hooks},
+        )
+    except PapermillExecutionError as error:
+        first = str(error.evalue).strip().splitlines()
+        return {"kind": "cell", "message": f"{error.ename}: {first[0] if first else ''}"}
+    except DeadKernelError:
+        status = Kernel.current.status
+        why = "; it may have run out of memory" if status == -signal.SIGKILL else ""
+        return {"kind": "kernel died", "message": f"the kernel was ended {_ended(status)}{why}"}
+    except OSError as error:
+        return {"kind": "files", "message": f"cannot write: {error.strerror or error}"}
+    except Exception as error:
+        kind = "papermill" if progress["kernel"] else "kernel did not start"
+        return {"kind": kind, "message": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"}
+    return None
+
+
+def main():
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def tell(*event):
+        print(json.dumps(event), file=events, flush=True)
+
+    signal.signal(signal.SIGTERM, _end_now)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    job = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_the_starter, daemon=True).start()
+    papermill_io.reset()
+    papermill_io.register("local", WholeFiles())
+    tell("ready")
+    tell("end", _execute(job, tell))
+
+
+if __name__ == "__main__":
+    main()
