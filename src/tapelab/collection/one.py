@@ -36,14 +36,12 @@ class Job:
     Attributes:
         folder: where the notebook's relative names hold; a folder of the run's own where that one does not exist.
         timeout: seconds that the run may take.
-        threads: how many threads the kernel may use for one operation.
     """
 
     run: Run
     kernel: str
     folder: str
     timeout: float
-    threads: int
 
 
 @dataclass(frozen=True)
@@ -214,13 +212,14 @@ def _environment(threads):
     return environment | dict.fromkeys(THREADS, str(threads))
 
 
-def run(job, source, *, children, on_cell=lambda cell, cells: None):
+def run(job, source, *, children, threads=1, on_cell=lambda cell, cells: None):
     """Execute one notebook in a process of its own, and wait for it.
 
     Args:
         job: the `Job`.
         source: the notebook, as text.
         children: the `Children` that the process is to belong to.
+        threads: how many threads the kernel may use for one operation.
         on_cell: called with a code cell's number, from 1, and how many there are, when one starts.
 
     Returns:
@@ -231,7 +230,7 @@ def run(job, source, *, children, on_cell=lambda cell, cells: None):
         scratch = Path(scratch)
         try:
             (scratch / "source.ipynb").write_text(source, encoding="utf-8")
-            outcome.problem = _watch(job, scratch, outcome, children, on_cell)
+            outcome.problem = _watch(job, scratch, outcome, children, threads, on_cell)
         except OSError as error:
             outcome.problem = Problem("files", f"cannot write: {error.strerror or error}")
         with contextlib.suppress(FileNotFoundError):
@@ -248,7 +247,7 @@ def run(job, source, *, children, on_cell=lambda cell, cells: None):
     return outcome
 
 
-def _watch(job, scratch, outcome, children, on_cell):
+def _watch(job, scratch, outcome, children, threads, on_cell):
     """Run the process to its end. Returns the `Problem`, or None; fills in the outcome's times."""
     folder = job.folder if Path(job.folder).is_dir() else str(scratch)
     order = {"parameters": job.run.parameters, "kernel": job.kernel, "folder": folder}
@@ -257,7 +256,7 @@ def _watch(job, scratch, outcome, children, on_cell):
         process = children.start(
             [sys.executable, "-P", "-m", "tapelab.collection.child"],
             cwd=scratch,
-            env=_environment(job.threads),
+            env=_environment(threads),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

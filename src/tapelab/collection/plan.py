@@ -20,11 +20,18 @@ class ParameterError(ValueError):
 
 @dataclass(frozen=True)
 class Run:
-    """One execution: `name` is the stem of its files, `parameters` the values that override the notebook's defaults."""
+    """One execution of a notebook.
+
+    Attributes:
+        name: the stem of its files, unique in its batch.
+        parameters: the values that override the notebook's defaults.
+        settings: the values of all its parameters, overridden or not.
+    """
 
     name: str
     notebook: str
     parameters: dict = field(hash=False)
+    settings: dict = field(hash=False)
 
 
 def parameters_of(path):
@@ -148,7 +155,7 @@ def make_plan(catalogue, notebooks, given=(), sweeps=()):
     if count > MOST_RUNS:
         raise ParameterError(f"these are {count} runs; at most {MOST_RUNS} go into one batch")
     return [
-        Run(_name(notebook, parameters), notebook, parameters)
+        Run(_name(notebook, parameters), notebook, parameters, defaults[notebook] | parameters)
         for notebook, chosen in choices.items()
         for values in itertools.product(*chosen.values())
         for parameters in [dict(zip(chosen, values, strict=True))]
