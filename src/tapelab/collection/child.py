@@ -28,15 +28,25 @@ from papermill.engines import NBClientEngine, NotebookExecutionManager, papermil
 from papermill.exceptions import PapermillExecutionError
 from papermill.iorw import LocalHandler, papermill_io
 
-SAVE_SECONDS = 5
-SOURCE, EXECUTED = Path("source.ipynb"), Path("executed.ipynb")
+SAVE_SECONDS = 5  # between two savings of a notebook under way
+START_SECONDS = 120  # in which a kernel must answer
+OUTPUT_SECONDS = 60  # in which a cell's outputs must arrive when it has ended; four, as by default, are few on a busy machine
+SOURCE, EXECUTED = "source.ipynb", "executed.ipynb"
+HERE = Path.cwd()  # papermill changes it while the cells run
+
+
+class SaveError(Exception):
+    """The executed notebook could not be written."""
 
 
 class WholeFiles(LocalHandler):
     """Papermill's way to local files, with every write whole: a run that is killed leaves a notebook that opens."""
 
     def write(self, buf, path):
-        write_whole(Path(self._cwd or ".", path), buf.encode())
+        try:
+            write_whole(HERE / path, buf.encode())
+        except OSError as error:
+            raise SaveError(f"cannot write the executed notebook: {error.strerror}") from error
 
 
 class Sparing(NotebookExecutionManager):
@@ -68,9 +78,9 @@ class Kernel(AsyncKernelManager):
 
     def __init__(self, **kwargs):
         if os.name == "posix":
-            # Sockets in this run's own folder: no port is opened, and none can be taken twice. The name is short, since
+            # Sockets in this run's own folder: no port is opened, and none can be taken twice. The names are short, since
             # a socket's path may have some hundred characters.
-            kwargs |= {"transport": "ipc", "connection_file": str(Path("k.json").absolute())}
+            kwargs |= {"transport": "ipc", "ip": str(HERE / "k"), "connection_file": str(HERE / "k.json")}
         super().__init__(**kwargs)
         self.status = None
         Kernel.current = self
@@ -121,14 +131,16 @@ def _execute(job, tell):
     hooks = (on_notebook_start, on_cell_execute, on_cell_executed)
     try:
         papermill.execute_notebook(
-            str(SOURCE),
-            str(EXECUTED),
+            SOURCE,
+            EXECUTED,
             parameters=job["parameters"],
             engine_name="tapelab",
             kernel_name=job["kernel"],
             cwd=job["folder"],
             progress_bar=False,
             kernel_manager_class=Kernel,
+            start_timeout=START_SECONDS,
+            iopub_timeout=OUTPUT_SECONDS,
             shutdown_kernel="immediate",  # all outputs have arrived; TensorFlow takes a second or two to leave by itself
             **{hook.__name__: hook for hook in hooks},
         )
@@ -139,11 +151,13 @@ def _execute(job, tell):
         status = Kernel.current.status
         why = "; it may have run out of memory" if status == -signal.SIGKILL else ""
         return {"kind": "kernel died", "message": f"the kernel was ended {_ended(status)}{why}"}
-    except OSError as error:
-        return {"kind": "files", "message": f"cannot write: {error.strerror or error}"}
+    except SaveError as error:
+        return {"kind": "files", "message": str(error)}
     except Exception as error:
-        kind = "papermill" if progress["kernel"] else "kernel did not start"
-        return {"kind": kind, "message": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"}
+        first = f"{type(error).__name__}: {error}".splitlines()[0]
+        if progress["kernel"]:
+            return {"kind": "papermill", "message": first}
+        return {"kind": "kernel did not start", "message": f"the kernel did not start: {first}"}
     return None
 
 
