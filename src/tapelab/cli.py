@@ -64,7 +64,7 @@ def list_notebooks(folder):
     "sweeps",
     multiple=True,
     metavar="NAME=VALUES",
-    help="Run with each value: seed=0..9 (both ends included), or rate=0.1,0.01. Several sweeps give every combination.",
+    help="Run with each value: seed=0..9 (both ends count) or rate=0.1,0.01. Several sweeps give every combination.",
 )
 @click.option(
     "--timeout",
@@ -81,20 +81,24 @@ def list_notebooks(folder):
     help="Where the executed notebooks and the report go: a folder, or a URL that fsspec knows (s3://bucket/prefix).",
 )
 @click.option("--resume", is_flag=True, help="Skip what succeeded in --output before and has not changed since.")
-@click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster whose scheduler is there, not on this machine.")
+@click.option(
+    "--dask", metavar="ADDRESS", help="Run on the Dask cluster whose scheduler is there, not on this machine."
+)
 @click.option("--kernel", default="python3", show_default=True, help="The Jupyter kernel to run them on.")
 @click.option("--workers", type=click.IntRange(min=1), show_default="one for each core", help="How many run at a time.")
 @folder_option
 def run(patterns, parameters, sweeps, timeout, output, resume, dask, kernel, workers, folder):
     """Execute notebooks (all, or those given by number, name or glob), each in a process of its own.
 
-    Prints a table of verdicts, and leaves executed copies, report.html, report.json and junit.xml in --output. A run that
-    fails does not stop the others.
+    Prints a table of verdicts, and leaves executed copies, report.html, report.json and junit.xml in --output. A run
+    that fails does not stop the others.
 
     Exits with 0 if every run succeeded, 1 if any failed, 128 and the signal's number if it was interrupted.
     """
     if dask and workers:
-        raise click.UsageError("--workers is for this machine; with --dask, the cluster's threads run one notebook each")
+        raise click.UsageError(
+            "--workers is for this machine; with --dask, the cluster's threads run one notebook each"
+        )
     pairs = [sweep.partition("=") for sweep in sweeps]
     if bad := [sweep for sweep, (name, equals, _) in zip(sweeps, pairs, strict=True) if not (name and equals)]:
         raise click.UsageError(f"--sweep is {bad[0]!r}; expected NAME=VALUES, such as seed=0..9")
@@ -119,7 +123,9 @@ def _executor(dask, workers):
     try:
         from tapelab.collection import cluster
     except ModuleNotFoundError as missing:
-        raise click.ClickException(f"--dask needs the package {missing.name!r}: pip install 'tapelab[dask]'") from missing
+        raise click.ClickException(
+            f"--dask needs the package {missing.name!r}: pip install 'tapelab[dask]'"
+        ) from missing
     return cluster.Cluster(dask)
 
 

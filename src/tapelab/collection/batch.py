@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import nbformat
-
 from tapelab.collection import environment, one, report
 from tapelab.collection.live import view
+
+import nbformat
 
 TICK_SECONDS = 0.25
 REPORT_SECONDS = 5  # between two writings of report.json while the batch runs
@@ -119,7 +119,7 @@ class Batch:
         settings, console = self._settings, self._console
         surroundings = self._executor.environment(settings.kernel)
         digest = environment.digest(surroundings)
-        inputs = {notebook: None for notebook in {run.notebook for run in self._runs.values()}}
+        inputs = dict.fromkeys({run.notebook for run in self._runs.values()})
         for run in self._runs.values():
             inputs[run.notebook] = inputs[run.notebook] or _inputs(self._catalogue, run)
         self._prints = {
@@ -159,7 +159,9 @@ class Batch:
             self._write_report(final=True)
         report.show(console, self._data, self._storage)
         if self._unwritten:
-            console.print(f"cannot write the report to {self._storage}: {self._unwritten}", style="red", highlight=False)
+            console.print(
+                f"cannot write the report to {self._storage}: {self._unwritten}", style="red", highlight=False
+            )
         if signals.received:
             return 128 + signals.received
         succeeded = all(record["verdict"] == "ran" for record in self._data["runs"])

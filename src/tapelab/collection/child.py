@@ -1,12 +1,16 @@
 """The process of one run: papermill executes one notebook on one kernel, and this says where it is.
 
-`one.run` starts it in an empty folder of its own as ``python -m tapelab.collection.child``. It reads the job, one line of
-JSON, from standard input, and writes events, one line of JSON each, to standard output:
+`one.run` starts it in an empty folder of its own as ``python -m tapelab.collection.child``. It reads the job, one line
+of JSON, from standard input, and writes events, one line of JSON each, to standard output:
 
-    ["ready"]  ["kernel", CODE CELLS]  ["cell", NUMBER]  ["executed", NUMBER]  ["end", null or {"kind": …, "message": …}]
+    ["ready"]               papermill is imported
+    ["kernel", CELLS]       the kernel answers; so many code cells will run
+    ["cell", NUMBER]        a code cell starts
+    ["executed", NUMBER]    it has ended
+    ["end", PROBLEM]        null, or {"kind": …, "message": …}
 
-Whatever else is written to its standard output or error is the run's log. The end of standard input asks it to end: that
-is how the process which started it calls a run off, and also what happens when that process is killed.
+Whatever else is written to its standard output or error is the run's log. The end of standard input asks it to end:
+that is how the process which started it calls a run off, and also what happens when that process is killed.
 """
 
 import json
@@ -30,7 +34,9 @@ from papermill.iorw import LocalHandler, papermill_io
 
 SAVE_SECONDS = 5  # between two savings of a notebook under way
 START_SECONDS = 120  # in which a kernel must answer
-OUTPUT_SECONDS = 60  # in which a cell's outputs must arrive when it has ended; four, as by default, are few on a busy machine
+OUTPUT_SECONDS = (
+    60  # in which a cell's outputs must arrive when it has ended; four, as by default, are few on a busy machine
+)
 SOURCE, EXECUTED = "source.ipynb", "executed.ipynb"
 HERE = Path.cwd()  # papermill changes it while the cells run
 
@@ -50,7 +56,7 @@ class WholeFiles(LocalHandler):
 
 
 class Sparing(NotebookExecutionManager):
-    """Saves every few seconds and at the end, where papermill saves twice for each cell: that takes a tenth of a run."""
+    """Saves every few seconds and at the end. Papermill saves twice for each cell, which takes a tenth of a run."""
 
     def save(self, **kwargs):
         if self.end_time is not None or (self.now() - self.last_save_time).total_seconds() > SAVE_SECONDS:
@@ -78,8 +84,8 @@ class Kernel(AsyncKernelManager):
 
     def __init__(self, **kwargs):
         if os.name == "posix":
-            # Sockets in this run's own folder: no port is opened, and none can be taken twice. The names are short, since
-            # a socket's path may have some hundred characters.
+            # Sockets in this run's own folder: no port is opened, and none can be taken twice. The names are short,
+            # since a socket's path may have some hundred characters.
             kwargs |= {"transport": "ipc", "ip": str(HERE / "k"), "connection_file": str(HERE / "k.json")}
         super().__init__(**kwargs)
         self.status = None
@@ -141,7 +147,7 @@ def _execute(job, tell):
             kernel_manager_class=Kernel,
             start_timeout=START_SECONDS,
             iopub_timeout=OUTPUT_SECONDS,
-            shutdown_kernel="immediate",  # all outputs have arrived; TensorFlow takes a second or two to leave by itself
+            shutdown_kernel="immediate",  # all outputs have arrived; TensorFlow takes a second or two to leave
             **{hook.__name__: hook for hook in hooks},
         )
     except PapermillExecutionError as error:

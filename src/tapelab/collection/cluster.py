@@ -11,10 +11,10 @@ import uuid
 from collections import Counter
 from urllib.parse import urlsplit
 
-from distributed import Client, KilledWorker, WorkerPlugin, get_worker
-
 from tapelab.collection import environment, one
 from tapelab.collection.pool import default_workers
+
+from distributed import Client, KilledWorker, WorkerPlugin, get_worker
 
 CONNECT_SECONDS = 20
 EMPTY_SECONDS = 60  # without any worker, after which the batch gives up
@@ -27,7 +27,7 @@ class ClusterError(LookupError):
 
 
 class _Share(WorkerPlugin):
-    """What a worker holds for a batch: the notebooks' texts, the processes of its runs, how many threads each may use."""
+    """What a worker holds for a batch: the notebooks' texts, the processes of its runs, and each one's threads."""
 
     def __init__(self, name, sources, threads_of_host):
         self.name, self.sources, self._threads_of_host = name, sources, threads_of_host
@@ -143,7 +143,9 @@ class Cluster:
         try:
             outcome = future.result(timeout=CONNECT_SECONDS)
         except KilledWorker as error:
-            message = f"{error.allowed_failures + 1} workers died while running it, the last was {error.last_worker.address}"
+            message = (
+                f"{error.allowed_failures + 1} workers died while running it, the last was {error.last_worker.address}"
+            )
             outcome = one.Outcome(name, one.Problem("worker died", message))
         except BaseException as error:
             if self._stopping:
@@ -177,7 +179,9 @@ class Cluster:
         self._stopping = True
         left = {name: future for name, future in self._futures.items() if not future.done()}
         self._client.cancel([future for name, future in left.items() if name not in self._begun], force=True)
-        asked = threading.Thread(target=self._client.run, args=(_end_children, self._batch), kwargs={"on_error": "ignore"})
+        asked = threading.Thread(
+            target=self._client.run, args=(_end_children, self._batch), kwargs={"on_error": "ignore"}
+        )
         asked.start()
         asked.join(one.GRACE_SECONDS * 3)
         until = time.monotonic() + one.GRACE_SECONDS

@@ -3,13 +3,13 @@
 import time
 from contextlib import contextmanager
 
+from tapelab.collection.one import Problem
+
 from rich.console import Group
 from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-
-from tapelab.collection.one import Problem
 
 MOST_LINES = 16  # of running notebooks in the live view
 

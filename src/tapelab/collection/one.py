@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tapelab.collection.plan import Run
+
 import nbformat
 import psutil
-
-from tapelab.collection.plan import Run
 
 GRACE_SECONDS = 5  # between asking a process to end and killing it
 LONGEST_TEXT = 20_000  # characters of a cell or a traceback that a report shows
@@ -49,8 +49,8 @@ class Problem:
     """What went wrong, in one line, and where.
 
     Attributes:
-        kind: "cell", "kernel died", "kernel did not start", "time limit", "files", "papermill", "process", "worker died",
-            "interrupted" or "not stored".
+        kind: "cell", "kernel died", "kernel did not start", "time limit", "files", "papermill", "process",
+            "worker died", "interrupted" or "not stored".
         cell: the number of the code cell that was running, from 1, or None before the first.
     """
 

@@ -15,7 +15,7 @@ LONGEST_NAME = 120  # characters of a run's name; file systems allow 255 bytes, 
 
 
 class ParameterError(ValueError):
-    """A parameter that no chosen notebook has, a value of the wrong type, or a cell of parameters that cannot be read."""
+    """A parameter that no chosen notebook has, a value of the wrong type, or a cell of parameters that is not one."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +109,18 @@ def _name(notebook, parameters):
 
     What is not a lower-case letter, a digit or one of ``._+-`` becomes ``_``, and a digest of the exact values follows.
     """
-    plain = ",".join(f"{name}={value if isinstance(value, str) else _key(value)}" for name, value in parameters.items())
-    shown = re.sub(r"[^a-z0-9._+=,-]", "_", plain.lower())[:LONGEST_NAME]
-    # "=" and "," separate: inside a value they would make two runs look alike.
-    separators = 2 * len(parameters) - 1
-    harmless = all(re.fullmatch(r"[a-z0-9_]+", name) for name in parameters)
-    if shown != plain or not harmless or len(re.findall("[=,]", plain)) > separators or ".." in plain:
+    if not parameters:
+        return notebook
+    texts = [(name, value if isinstance(value, str) else _key(value)) for name, value in parameters.items()]
+    exact = ",".join(f"{name}={value}" for name, value in texts)
+    shown = ",".join(f"{_harmless(name)}={_harmless(value)}" for name, value in texts)[:LONGEST_NAME]
+    if shown != exact:
         shown += "~" + hashlib.sha256(_key(parameters).encode()).hexdigest()[:10]
-    return f"{notebook}__{shown}" if parameters else notebook
+    return f"{notebook}__{shown}"
+
+
+def _harmless(text):
+    return re.sub(r"[^a-z0-9._+-]|\.(?=\.)", "_", text.lower())
 
 
 def make_plan(catalogue, notebooks, given=(), sweeps=()):

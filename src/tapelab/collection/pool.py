@@ -15,8 +15,8 @@ def default_workers():
 class Local:
     """Runs jobs on this machine.
 
-    What happens goes into a queue, as in `cluster.Cluster`: ("cell", run's name, cell's number, cells, where) when a cell
-    starts, and ("done", `Outcome`) once for each job that was started.
+    What happens goes into a queue, as in `cluster.Cluster`: ("cell", run's name, cell's number, cells, where) when a
+    cell starts, and ("done", `Outcome`) once for each job that was started.
     """
 
     def __init__(self, workers):
@@ -51,9 +51,7 @@ class Local:
             queue.put(("cell", job.run.name, cell, cells, "here"))
 
         try:
-            outcome = one.run(
-                job, sources[job.run.notebook], children=self._children, threads=threads, on_cell=on_cell
-            )
+            outcome = one.run(job, sources[job.run.notebook], children=self._children, threads=threads, on_cell=on_cell)
         except Exception as error:  # without an outcome the batch would wait for ever
             problem = one.Problem("process", one.clean(f"{type(error).__name__}: {error}"))
             outcome = one.Outcome(job.run.name, problem)

@@ -8,13 +8,13 @@ import xml.etree.ElementTree as ET
 from importlib.resources import files
 from urllib.parse import quote
 
+from tapelab.collection.live import line
+from tapelab.collection.one import Problem, without_home
+
 import jinja2
 from PIL import Image
 from rich.markup import escape
 from rich.table import Table
-
-from tapelab.collection.live import line
-from tapelab.collection.one import Problem, without_home
 
 FORMAT = 1
 JSON, HTML, JUNIT = "report.json", "report.html", "junit.xml"
@@ -79,8 +79,8 @@ def floor(data):
 
     Returns:
         A dict with the seconds "floor" and, beyond it, "papermill" (its start), "rest" (saving, ending kernels) and
-        "idle" (workers with nothing to do), each a sum over runs, divided by the workers; and "over", the part of the floor
-        that was spent beyond it. None if nothing ran.
+        "idle" (workers with nothing to do), each a sum over runs, divided by the workers; and "over", the part of the
+        floor that was spent beyond it. None if nothing ran.
     """
     ran = [run for run in data["runs"] if not run["reused"] and run["phases"].get("cells")]
     needed = sum(run["phases"]["kernel"] + run["phases"]["cells"] for run in ran)
@@ -112,7 +112,11 @@ def junit(data):
     suite = ET.Element("testsuite", {"name": "tapelab run", "time": f"{data['seconds']:.3f}"} | attributes)
     for run in runs:
         case = ET.SubElement(
-            suite, "testcase", classname=_for_xml(run["notebook"]), name=_for_xml(run["name"]), time=f"{run['seconds']:.3f}"
+            suite,
+            "testcase",
+            classname=_for_xml(run["notebook"]),
+            name=_for_xml(run["name"]),
+            time=f"{run['seconds']:.3f}",
         )
         if run["problem"]:
             problem = Problem(**run["problem"])
@@ -129,9 +133,13 @@ def _for_xml(text):
 
 def page(data, storage):
     """The page: complete in itself, without scripts, and with every text from a notebook escaped."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters |= {"duration": _duration, "address": lambda name: quote(f"{name}.ipynb"), "json": json.dumps}
-    template = environment.from_string(files("tapelab.collection").joinpath("report.html.j2").read_text(encoding="utf-8"))
+    template = environment.from_string(
+        files("tapelab.collection").joinpath("report.html.j2").read_text(encoding="utf-8")
+    )
     figures, left_out = _figures(data["runs"], storage)
     groups = {}
     for run in data["runs"]:
@@ -164,7 +172,8 @@ def _figures(runs, storage):
     """Thumbnails for the runs, failed ones first, until the page is full.
 
     Returns:
-        A dict from a run's name to its list of (address, alternative text), and how many runs are without for lack of room.
+        A dict from a run's name to its list of (address, alternative text), and how many runs are without, for lack of
+        room.
     """
     found, room, left_out = {}, MOST_FIGURES, 0
     for run in sorted(runs, key=lambda run: run["verdict"] == "ran"):
@@ -234,7 +243,9 @@ def show(console, data, storage):
     over = floor(data)
     if over:
         summary += f"; {over['over']:.0%} over the floor"
-    console.print(f"{summary}. Executed copies and report: {escape(f'{storage}/{HTML}')}", highlight=False, soft_wrap=True)
+    console.print(
+        f"{summary}. Executed copies and report: {escape(f'{storage}/{HTML}')}", highlight=False, soft_wrap=True
+    )
 
 
 def _verdict(run):

@@ -4,9 +4,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import fsspec
-
 from tapelab.collection.files import write_whole
+
+import fsspec
 
 
 class StorageError(OSError):
@@ -23,7 +23,9 @@ class Folder:
             write_whole(self.path / ".writable", b"")
             (self.path / ".writable").unlink()
         except OSError as error:
-            raise StorageError(f"cannot write to {path}: {error.strerror}. Choose another folder with --output.") from error
+            raise StorageError(
+                f"cannot write to {path}: {error.strerror}. Choose another folder with --output."
+            ) from error
 
     def __str__(self):
         return str(self.path)
