@@ -50,7 +50,7 @@ def run_batch():
 
 @pytest.fixture(scope="session")
 def records():
-    """A function that reads the records of a batch by the run's name, and asserts that every file in the folder is whole."""
+    """A function that reads a batch's records by the run's name, and asserts that every file in the folder is whole."""
 
     def read(folder):
         for path in folder.iterdir():

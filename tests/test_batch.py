@@ -96,11 +96,21 @@ def test_resumption_repeats_what_failed_and_nothing_else(faulty, make_collection
 
 
 @pytest.fixture
+def instant(monkeypatch):
+    """Every run succeeds at once, without a process."""
+
+    def run(job, source, **_):
+        return one.Outcome(job.run.name, None, seconds=1.0, notebook=source.encode())
+
+    monkeypatch.setattr(one, "run", run)
+
+
+@pytest.fixture
 def small(tmp_path, make_collection):
     return make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0\nname = 'x'", "print(seed, name)"]})
 
 
-def test_what_is_resumed_depends_on_source_parameters_and_environment(tmp_path, small, run_batch, monkeypatch):
+def test_what_is_resumed_depends_on_source_parameters_and_environment(tmp_path, small, run_batch, instant, monkeypatch):
     output = tmp_path / "out"
 
     def reused(**kwargs):
@@ -127,7 +137,7 @@ def test_what_is_resumed_depends_on_source_parameters_and_environment(tmp_path, 
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": 1, "runs": [{}], "earlier": {}}', '{"format": 99}', "\x00"])
-def test_a_damaged_report_is_reported_and_taken_for_none(tmp_path, small, run_batch, records, content):
+def test_a_damaged_report_is_reported_and_taken_for_none(tmp_path, small, run_batch, instant, records, content):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "report.json").write_text(content)
     status, shown = run_batch(small, tmp_path / "out", resume=True)
@@ -258,7 +268,7 @@ def wait_for(condition, seconds=90):
 
 
 def still_there(processes):
-    gone, alive = psutil.wait_procs(processes, timeout=20)
+    _, alive = psutil.wait_procs(processes, timeout=20)
     return [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 

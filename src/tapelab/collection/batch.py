@@ -129,7 +129,7 @@ class Batch:
         try:
             previous = report.load(self._storage)
         except report.DamagedReportError as error:
-            console.print(f"{error}. Every run starts anew.", style="yellow", highlight=False)
+            _tell(console, f"{error}. Every run starts anew.", "yellow")
             previous = {}
         self._data = {
             "format": report.FORMAT,
@@ -159,9 +159,7 @@ class Batch:
             self._write_report(final=True)
         report.show(console, self._data, self._storage)
         if self._unwritten:
-            console.print(
-                f"cannot write the report to {self._storage}: {self._unwritten}", style="red", highlight=False
-            )
+            _tell(console, f"cannot write the report to {self._storage}: {self._unwritten}", "red")
         if signals.received:
             return 128 + signals.received
         succeeded = all(record["verdict"] == "ran" for record in self._data["runs"])
@@ -234,6 +232,10 @@ class Batch:
         self._unwritten = report.write(self._storage, self._data, pages=final)
         # A report on thousands of runs takes a while: it may take a twentieth of the time.
         self._written = time.monotonic() + 20 * (time.monotonic() - began)
+
+
+def _tell(console, text, style):
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _keep_elsewhere(outcome):
