@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 try:
-    from tapelab.collection import batch, catalogue, plan, pool, sync
+    from tapelab.collection import batch, catalogue, plan, pool
     from tapelab.collection.storage import StorageError, open_storage
 
     import click
@@ -136,6 +136,8 @@ def _executor(dask, workers):
 @folder_option
 def synchronise(patterns, execute, workers, folder):
     """Regenerate notebooks, badges, set-up cells and the README's table from the sources."""
+    from tapelab.collection import sync  # jupytext takes as long to import as all the rest
+
     loaded, notebooks = _select(folder, patterns)
     failures = sync.refresh_all(loaded, notebooks, execute=execute, workers=workers)
     for name, message in failures:

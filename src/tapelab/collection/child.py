@@ -20,9 +20,6 @@ import sys
 import threading
 from pathlib import Path
 
-# Half of papermill's start goes into a grammar of URIs that jsonschema loads if it finds it, and uses for no notebook.
-sys.modules["rfc3987_syntax"] = None
-
 from tapelab.collection.files import write_whole
 
 import papermill
