@@ -332,7 +332,8 @@ def test_a_run_whose_process_is_killed_is_named(tmp_path, make_collection, run_b
 def test_kernels_listen_on_no_network_and_see_no_secrets(tmp_path, make_collection, run_batch, printed, monkeypatch):
     source = (
         "import os, psutil\n"
-        "print({c.laddr.ip for c in psutil.Process().net_connections('inet') if c.status == 'LISTEN'} - {'127.0.0.1'})\n"
+        "listening = [c for c in psutil.Process().net_connections('inet') if c.status == 'LISTEN']\n"
+        "print({c.laddr.ip for c in listening} - {'127.0.0.1'})\n"
         "print(get_ipython().kernel.parent.transport)\n"
         "print(sorted(name for name in os.environ if name.startswith('TAPELAB_TEST')))"
     )

@@ -2,6 +2,6 @@
 
 import sys
 
-# jsonschema, which nbformat and papermill import, loads a grammar of URIs if it finds it. That takes longer than all the
-# rest of their import, and no notebook's check uses it.
+# jsonschema, which nbformat and papermill import, loads a grammar of URIs if it finds it. That takes longer than all
+# the rest of their import, and no check of a notebook uses it.
 sys.modules.setdefault("rfc3987_syntax", None)

@@ -20,6 +20,7 @@ CONNECT_SECONDS = 20
 EMPTY_SECONDS = 60  # without any worker, after which the batch gives up
 TELL_SECONDS = 0.5  # between two messages from one run about its current cell
 LOOK_SECONDS = 5  # between two looks at the cluster
+MOST_BLAMED = 10  # times that a job may have been waiting on a worker that others killed
 
 
 class ClusterError(LookupError):
@@ -54,6 +55,7 @@ def work(job, batch):
             told = time.monotonic()
             worker.log_event(batch, ("cell", job.run.name, cell, cells, worker.address))
 
+    worker.log_event(batch, ("cell", job.run.name, 0, 0, worker.address))
     source = share.sources[job.run.notebook]
     outcome = one.run(job, source, children=share.children, threads=share.threads, on_cell=on_cell)
     outcome.where = worker.address
@@ -88,7 +90,7 @@ class Cluster:
             raise ClusterError(f"the Dask cluster at {address} has no worker") from None
         self.workers = sum(self._client.nthreads().values())
         self._batch, self._work = f"tapelab-{uuid.uuid4().hex}", work
-        self._futures, self._begun = {}, set()
+        self._futures, self._begun, self._blamed = {}, {}, Counter()
         self._looked = self._seen = time.monotonic()
         self._stopping = False
 
@@ -128,24 +130,33 @@ class Cluster:
         self._client.subscribe_topic(self._batch, self._tell)
         self._client.register_plugin(_Share(self._batch, sources, dict(hosts)), name=self._batch)
         for place, job in enumerate(jobs):
-            key = f"{job.run.name}-{self._batch}"
-            future = self._client.submit(self._work, job, self._batch, key=key, priority=-place, pure=False)
-            self._futures[job.run.name] = future
-            future.add_done_callback(lambda future, name=job.run.name: self._take(future, name))
+            self._submit(job, -place)
+
+    def _submit(self, job, priority):
+        name = job.run.name
+        key = f"{name}-{self._batch}-{self._blamed[name]}"
+        future = self._client.submit(self._work, job, self._batch, key=key, priority=priority, pure=False)
+        self._futures[name] = future
+        future.add_done_callback(lambda future: self._take(future, job, priority))
 
     def _tell(self, event):
         _, message = event
-        self._begun.add(message[1])
+        self._begun[message[1]] = message[-1]
         self._queue.put(tuple(message))
 
-    def _take(self, future, name):
+    def _take(self, future, job, priority):
         """Put a finished job's outcome into the queue, and let the cluster forget it."""
+        name = job.run.name
         try:
             outcome = future.result(timeout=CONNECT_SECONDS)
         except KilledWorker as error:
-            message = (
-                f"{error.allowed_failures + 1} workers died while running it, the last was {error.last_worker.address}"
-            )
+            last = error.last_worker.address
+            if self._begun.get(name) != last and self._blamed[name] < MOST_BLAMED:
+                # Dask blames all that a dead worker was to do. This job had not begun there: it starts with a clean slate.
+                self._blamed[name] += 1
+                self._submit(job, priority)
+                return
+            message = f"{error.allowed_failures + 1} workers died while running it, the last was {last}"
             outcome = one.Outcome(name, one.Problem("worker died", message))
         except BaseException as error:
             if self._stopping:

@@ -94,7 +94,12 @@ class Terminal(Lines):
         table = Table.grid(padding=(0, 2))
         for name, (began, cell, cells, where) in running[:MOST_LINES]:
             place = "" if where == "here" else where
-            table.add_row(escape(name), f"cell {cell} of {cells}", f"{time.monotonic() - began:.0f} s", escape(place))
+            table.add_row(
+                escape(name),
+                f"cell {cell} of {cells}" if cell else "starting",
+                f"{time.monotonic() - began:.0f} s",
+                escape(place),
+            )
         if len(running) > MOST_LINES:
             table.add_row(f"and {len(running) - MOST_LINES} more")
         return Group(table, self._progress)
