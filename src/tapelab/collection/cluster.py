@@ -152,7 +152,7 @@ class Cluster:
         except KilledWorker as error:
             last = error.last_worker.address
             if self._begun.get(name) != last and self._blamed[name] < MOST_BLAMED:
-                # Dask blames all that a dead worker was to do. This job had not begun there: it starts with a clean slate.
+                # Dask blames all that a dead worker was to do. This job had not begun there: it starts anew.
                 self._blamed[name] += 1
                 self._submit(job, priority)
                 return
