@@ -3,6 +3,7 @@
 #   make PYTHON=/path/to/python3.12 run     another interpreter
 #   make WORKERS=1 run                      fewer notebooks at a time
 #   make ARGS="04 06 -p seed 3" run         some notebooks, other parameters
+#   make ARGS=--resume run                  only what has not succeeded yet, or has changed
 #   make GPU=1 run                          TensorFlow with its CUDA libraries (Linux, NVIDIA)
 
 PYTHON ?= python3
@@ -36,7 +37,7 @@ endif
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
-run: .venv/state  ## execute every notebook into build/executed/ and print a table of verdicts
+run: .venv/state  ## execute every notebook into build/executed/, with a report
 	@$(python) -m tapelab run $(workers) $(ARGS)
 
 test: .venv/state  ## lint, unit tests, and the notebooks' own tests
@@ -52,11 +53,8 @@ lab: .venv/state  ## open JupyterLab at the start page (loopback only, with a to
 sync: .venv/state  ## regenerate notebooks and generated text from the sources, execute, store the outputs
 	@$(python) -m tapelab sync $(workers) $(ARGS)
 
-seeds: .venv/state  ## execute every notebook with each of the seeds 0 to 9
-	@failed=; for seed in 0 1 2 3 4 5 6 7 8 9; do \
-	    echo "seed $$seed"; \
-	    $(python) -m tapelab run $(workers) $(ARGS) -p seed $$seed --output build/seeds/$$seed || failed="$$failed $$seed"; \
-	done; if [ -n "$$failed" ]; then echo "failed with seed$$failed" >&2; exit 1; fi
+seeds: .venv/state  ## execute every notebook with each of the seeds 0 to 9, into build/seeds/
+	@$(python) -m tapelab run $(workers) --sweep seed=0..9 --output build/seeds $(ARGS)
 
 bench: build/bench-venv/state  ## time derivatives beside JAX and PyTorch, in an environment of its own (ARGS="--only hvp")
 	@build/bench-venv/bin/python ci/bench/run.py $(ARGS)

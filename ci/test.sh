@@ -8,6 +8,7 @@ workers=${WORKERS:-$(nproc 2>/dev/null || sysctl -n hw.ncpu)}
 
 $python -m ruff check .
 $python -m ruff format --check .
+.venv/bin/zizmor --offline --quiet .github/workflows
 # The slow tests are whole notebooks; the longest first keeps the last worker short.
 $python -m pytest -p no:nbval -n "$workers" --dist worksteal tests
 PYTHONPATH=ci $python -m pytest -p nbval_rules "${NBVAL:---nbval}" --nbval-current-env -n "$workers" --dist loadscope notebooks

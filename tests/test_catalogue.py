@@ -87,6 +87,9 @@ def test_a_choice_of_nothing_is_refused_and_lists_what_there_is(small, pattern):
         ('title = "First"', "", "lacks an entry.*title"),
         ('["00_first"]', '["02_later"]', "requires '02_later', which is not an earlier notebook"),
         ("[[notebook]]", "[[notebook", "not valid TOML"),
+        ("01_second", "../01_second", "is called '../01_second'; expected letters, digits"),
+        ("01_second", "/etc/01", "is called '/etc/01'"),
+        ("01_second", "01 {second}", "is called"),
         ('heading = "1. One"', 'head = "1. One"', "one too many"),
     ],
 )

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tapelab.collection import catalogue, execute, sync
+from tapelab.collection import catalogue, plan, sync
 
 import nbformat
 import pytest
@@ -103,7 +103,7 @@ def test_it_opens_with_question_badges_objectives_setup_and_parameters(entry, nb
     for tag in ("badges", "setup", "parameters"):
         assert tags.count(tag) == 1, tag
     assert tags.index("badges") < tags.index("setup") < tags.index("parameters")
-    parameters = execute.parameters_of(CATALOGUE.ipynb(entry))
+    parameters = plan.parameters_of(CATALOGUE.ipynb(entry))
     assert parameters["seed"] == 0
     assert all(type(value) in (bool, int, float, str) for value in parameters.values())
 

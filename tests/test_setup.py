@@ -184,10 +184,26 @@ def test_the_workflow_only_calls_the_pipelines_and_pins_its_actions():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     commands = {step["run"] for step in steps if "run" in step}
-    assert commands == {"bash ci/cpu.sh", "bash ci/gpu.sh", "bash ci/versions.sh ${{ matrix.versions }}"}
+    assert commands == {
+        "bash ci/audit.sh",
+        "bash ci/cpu.sh",
+        "bash ci/gpu.sh",
+        "bash ci/versions.sh ${{ matrix.versions }}",
+    }
     actions = [step["uses"] for step in steps if "uses" in step]
     assert actions
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in actions)
+
+
+def test_the_check_of_the_workflows_sees_a_hole(tmp_path):
+    """What `make test` runs on the workflows finds nothing in them, and finds code from outside put into a command."""
+    command = [ROOT / ".venv" / "bin" / "zizmor", "--offline", "--quiet"]
+    assert subprocess.run([*command, ROOT / ".github" / "workflows"], check=False, capture_output=True).returncode == 0
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    (tmp_path / "bad.yml").write_text(text.replace("bash ci/cpu.sh", 'echo "${{ github.event.pull_request.title }}"'))
+    found = subprocess.run([*command, tmp_path / "bad.yml"], check=False, capture_output=True, text=True)
+    assert found.returncode != 0
+    assert "template-injection" in found.stdout
 
 
 def test_the_gpu_pipeline_stops_where_there_is_no_gpu():

@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 try:
-    from tapelab.collection import catalogue, execute, sync
+    from tapelab.collection import batch, catalogue, plan, pool
+    from tapelab.collection.storage import StorageError, open_storage
 
     import click
     from rich.console import Console
@@ -13,6 +14,7 @@ except ModuleNotFoundError as missing:
     sys.exit(f"The command 'tapelab' needs the package {missing.name!r}: pip install 'tapelab[lab]'")
 
 DEFAULT_FOLDER = Path("notebooks")
+LOG_WIDTH = 140  # columns of a table in a log
 
 folder_option = click.option(
     "--notebooks",
@@ -23,7 +25,7 @@ folder_option = click.option(
     help="The folder with collection.toml.",
 )
 workers_option = click.option(
-    "--workers", type=click.IntRange(min=1), default=execute.default_workers(), show_default="one for each core"
+    "--workers", type=click.IntRange(min=1), default=pool.default_workers(), show_default="one for each core"
 )
 
 
@@ -58,34 +60,73 @@ def list_notebooks(folder):
     "-p", "--parameter", "parameters", nargs=2, multiple=True, metavar="NAME VALUE", help="Override a parameter."
 )
 @click.option(
+    "--sweep",
+    "sweeps",
+    multiple=True,
+    metavar="NAME=VALUES",
+    help="Run with each value: seed=0..9 (both ends count) or rate=0.1,0.01. Several sweeps give every combination.",
+)
+@click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=600.0,
     show_default=True,
-    help="Seconds that one notebook may take.",
+    help="Seconds that one run may take.",
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("build/executed"),
+    default="build/executed",
     show_default=True,
-    help="Where the executed notebooks go.",
+    metavar="FOLDER|URL",
+    help="Where the executed notebooks and the report go: a folder, or a URL that fsspec knows (s3://bucket/prefix).",
+)
+@click.option("--resume", is_flag=True, help="Skip what succeeded in --output before and has not changed since.")
+@click.option(
+    "--dask", metavar="ADDRESS", help="Run on the Dask cluster whose scheduler is there, not on this machine."
 )
 @click.option("--kernel", default="python3", show_default=True, help="The Jupyter kernel to run them on.")
-@workers_option
+@click.option("--workers", type=click.IntRange(min=1), show_default="one for each core", help="How many run at a time.")
 @folder_option
-def run(patterns, parameters, timeout, output, kernel, workers, folder):
-    """Execute notebooks (all, or those given by number, name or glob) and print a table of verdicts.
+def run(patterns, parameters, sweeps, timeout, output, resume, dask, kernel, workers, folder):
+    """Execute notebooks (all, or those given by number, name or glob), each in a process of its own.
 
-    Exits with 1 if any notebook fails; the others still finish.
+    Prints a table of verdicts, and leaves executed copies, report.html, report.json and junit.xml in --output. A run
+    that fails does not stop the others.
+
+    Exits with 0 if every run succeeded, 1 if any failed, 128 and the signal's number if it was interrupted.
     """
+    if dask and workers:
+        raise click.UsageError(
+            "--workers is for this machine; with --dask, the cluster's threads run one notebook each"
+        )
+    pairs = [sweep.partition("=") for sweep in sweeps]
+    if bad := [sweep for sweep, (name, equals, _) in zip(sweeps, pairs, strict=True) if not (name and equals)]:
+        raise click.UsageError(f"--sweep is {bad[0]!r}; expected NAME=VALUES, such as seed=0..9")
     loaded, notebooks = _select(folder, patterns)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=LOG_WIDTH)
     try:
-        chosen = execute.validate_parameters(loaded, notebooks, parameters)
-    except execute.ParameterError as error:
+        runs = plan.make_plan(loaded, notebooks, parameters, [(name, values) for name, _, values in pairs])
+        storage = open_storage(output)
+        with _executor(dask, workers) as executor:
+            settings = batch.Settings(kernel, timeout, resume)
+            status = batch.Batch(loaded, runs, executor, storage, settings, console).run()
+    except (plan.ParameterError, StorageError, LookupError) as error:
         raise click.ClickException(str(error)) from error
-    settings = {"output": output, "workers": workers, "timeout": timeout, "kernel": kernel}
-    sys.exit(execute.run_and_report(loaded, notebooks, chosen, **settings))
+    sys.exit(status)
+
+
+def _executor(dask, workers):
+    if not dask:
+        return pool.Local(workers or pool.default_workers())
+    try:
+        from tapelab.collection import cluster
+    except ModuleNotFoundError as missing:
+        raise click.ClickException(
+            f"--dask needs the package {missing.name!r}: pip install 'tapelab[dask]'"
+        ) from missing
+    return cluster.Cluster(dask)
 
 
 @main.command("sync")
@@ -95,6 +136,8 @@ def run(patterns, parameters, timeout, output, kernel, workers, folder):
 @folder_option
 def synchronise(patterns, execute, workers, folder):
     """Regenerate notebooks, badges, set-up cells and the README's table from the sources."""
+    from tapelab.collection import sync  # jupytext takes as long to import as all the rest
+
     loaded, notebooks = _select(folder, patterns)
     failures = sync.refresh_all(loaded, notebooks, execute=execute, workers=workers)
     for name, message in failures:

@@ -1,6 +1,7 @@
 """`notebooks/collection.toml` as objects, and the choice of notebooks by number, name or pattern."""
 
 import fnmatch
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +135,11 @@ def load(folder):
         raise CatalogueError(f"{path} lacks an entry or has one too many: {error}") from error
     seen = []
     for notebook in notebooks:
+        # Names become file names, here and in the folders that notebooks are executed into.
+        if not (isinstance(notebook.name, str) and re.fullmatch(r"\w[\w-]{0,99}", notebook.name)):
+            raise CatalogueError(
+                f"{path}: a notebook is called {notebook.name!r}; expected letters, digits, _ and - only"
+            )
         for earlier in notebook.prerequisites:
             if earlier not in seen:
                 raise CatalogueError(f"{path}: {notebook.name} requires {earlier!r}, which is not an earlier notebook")

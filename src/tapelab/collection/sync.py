@@ -7,12 +7,11 @@ The py:percent text is the source. A cell tagged ``badges`` or ``catalogue`` is 
 
 import base64
 import multiprocessing
-import os
 import re
 import subprocess
-import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
+
+from tapelab.collection.files import write_whole
 
 import jupytext
 import nbformat
@@ -178,19 +177,6 @@ def differences(catalogue, notebook):
     except NotebookDifference as error:
         found.append(f"{notebook.name}.ipynb is not its twin: {error}")
     return found
-
-
-def write_whole(path, content):
-    """Write a file, of bytes, beside its place and rename it into place: no reader ever sees half of it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def refresh(catalogue, notebook, *, execute=True):

@@ -1,0 +1,202 @@
+"""The runs on a Dask cluster. Dask schedules them, and repeats those whose worker died; this submits and listens.
+
+The notebooks' texts and the progress of the runs travel once for each worker, by a plugin; jobs are small, and executed
+notebooks come back as the jobs' results. The workers need tapelab, and no file of this machine.
+"""
+
+import json
+import threading
+import time
+import uuid
+from collections import Counter
+from urllib.parse import urlsplit
+
+from tapelab.collection import environment, one
+from tapelab.collection.pool import default_workers
+
+from distributed import Client, KilledWorker, WorkerPlugin, get_worker
+
+CONNECT_SECONDS = 20
+EMPTY_SECONDS = 60  # without any worker, after which the batch gives up
+TELL_SECONDS = 0.5  # between two messages from one run about its current cell
+LOOK_SECONDS = 5  # between two looks at the cluster
+MOST_BLAMED = 10  # times that a job may have been waiting on a worker that others killed
+
+
+class ClusterError(LookupError):
+    """The cluster cannot be used. The message says why."""
+
+
+class _Share(WorkerPlugin):
+    """What a worker holds for a batch: the notebooks' texts, the processes of its runs, and each one's threads."""
+
+    def __init__(self, name, sources, threads_of_host):
+        self.name, self.sources, self._threads_of_host = name, sources, threads_of_host
+
+    def setup(self, worker):
+        host = urlsplit(worker.address).hostname
+        sharing = max(self._threads_of_host.get(host, 0), worker.state.nthreads)
+        self.threads = max(1, default_workers() // sharing)
+        self.children = one.Children()
+
+    def teardown(self, worker):
+        self.children.end_all()
+
+
+def work(job, batch):
+    """Do one job on a worker. Returns its `Outcome`."""
+    worker = get_worker()
+    share = worker.plugins[batch]
+    told = 0.0
+
+    def on_cell(cell, cells):
+        nonlocal told
+        if time.monotonic() - told > TELL_SECONDS:
+            told = time.monotonic()
+            worker.log_event(batch, ("cell", job.run.name, cell, cells, worker.address))
+
+    worker.log_event(batch, ("cell", job.run.name, 0, 0, worker.address))
+    source = share.sources[job.run.notebook]
+    outcome = one.run(job, source, children=share.children, threads=share.threads, on_cell=on_cell)
+    outcome.where = worker.address
+    return outcome
+
+
+def _end_children(batch, dask_worker):
+    dask_worker.plugins[batch].children.end_all()
+
+
+class Cluster:
+    """Runs jobs on the workers of a Dask cluster, as `pool.Local` does on this machine: one for each of their threads.
+
+    Args:
+        address: the scheduler's, such as ``tcp://10.0.0.1:8786``, or a scheduler file's name, ending in ``.json``.
+        work: what a worker does with a job and the batch's name.
+
+    Raises:
+        ClusterError: if there is no scheduler, or no worker joins it in time.
+    """
+
+    def __init__(self, address, work=work):
+        place = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
+        try:
+            self._client = Client(**place, timeout=CONNECT_SECONDS, set_as_default=False, name="tapelab")
+        except (OSError, ValueError) as error:
+            raise ClusterError(f"no Dask scheduler answers at {address}: {error}") from error
+        try:
+            self._client.wait_for_workers(1, timeout=EMPTY_SECONDS)
+        except TimeoutError:
+            self._client.close()
+            raise ClusterError(f"the Dask cluster at {address} has no worker") from None
+        self.workers = sum(self._client.nthreads().values())
+        self._batch, self._work = f"tapelab-{uuid.uuid4().hex}", work
+        self._futures, self._begun, self._blamed = {}, {}, Counter()
+        self._looked = self._seen = time.monotonic()
+        self._stopping = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        self._client.close()
+
+    def environment(self, kernel):
+        """What the workers run on, which must be the same for all.
+
+        Raises:
+            LookupError: if there is no such kernel, or the workers differ.
+        """
+        found = self._client.run(environment.of_kernel, kernel)
+        groups = {}
+        for address, described in found.items():
+            groups.setdefault(json.dumps(described, sort_keys=True), []).append(address)
+        if len(groups) > 1:
+            first, second = (json.loads(text) for text in list(groups)[:2])
+            flat, other = (one_.pop("packages", {}) | one_ for one_ in (first, second))
+            differing = sorted(name for name in flat | other if flat.get(name) != other.get(name))
+            places = "; ".join(", ".join(addresses) for addresses in groups.values())
+            raise ClusterError(
+                f"the workers' environments differ in {', '.join(differing)}: {places}. Install the same on each"
+            )
+        return next(iter(found.values()))
+
+    def start(self, jobs, sources, queue):
+        """Submit the jobs, the first ones first. The arguments are those of `pool.Local.start`."""
+        hosts = Counter()
+        for address, threads in self._client.nthreads().items():
+            hosts[urlsplit(address).hostname] += threads
+        self._queue = queue
+        self._client.subscribe_topic(self._batch, self._tell)
+        self._client.register_plugin(_Share(self._batch, sources, dict(hosts)), name=self._batch)
+        for place, job in enumerate(jobs):
+            self._submit(job, -place)
+
+    def _submit(self, job, priority):
+        name = job.run.name
+        key = f"{name}-{self._batch}-{self._blamed[name]}"
+        future = self._client.submit(self._work, job, self._batch, key=key, priority=priority, pure=False)
+        self._futures[name] = future
+        future.add_done_callback(lambda future: self._take(future, job, priority))
+
+    def _tell(self, event):
+        _, message = event
+        self._begun[message[1]] = message[-1]
+        self._queue.put(tuple(message))
+
+    def _take(self, future, job, priority):
+        """Put a finished job's outcome into the queue, and let the cluster forget it."""
+        name = job.run.name
+        try:
+            outcome = future.result(timeout=CONNECT_SECONDS)
+        except KilledWorker as error:
+            last = error.last_worker.address
+            if self._begun.get(name) != last and self._blamed[name] < MOST_BLAMED:
+                # Dask blames all that a dead worker was to do. This job had not begun there: it starts anew.
+                self._blamed[name] += 1
+                self._submit(job, priority)
+                return
+            message = f"{error.allowed_failures + 1} workers died while running it, the last was {last}"
+            outcome = one.Outcome(name, one.Problem("worker died", message))
+        except BaseException as error:
+            if self._stopping:
+                return
+            problem = one.Problem("process", one.clean(f"on the cluster: {type(error).__name__}: {error}"))
+            outcome = one.Outcome(name, problem)
+        self._queue.put(("done", outcome))
+        future.release()
+
+    def trouble(self):
+        """Why the rest of the jobs cannot be done, or None."""
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return None
+        self._looked = time.monotonic()
+        if self._client.status not in ("running", "connecting"):
+            return "the connection to the Dask scheduler is lost"
+        try:
+            workers = self._client.nthreads()
+        except OSError:
+            workers = {}
+        if workers:
+            self._seen = time.monotonic()
+        elif time.monotonic() - self._seen > EMPTY_SECONDS:
+            return f"the Dask cluster has had no worker for {EMPTY_SECONDS} s"
+        return None
+
+    def stop(self):
+        """End every run under way, start no more, and wait a while for the outcomes of those that had begun."""
+        if self._stopping or not self._futures or self._client.status != "running":
+            return
+        self._stopping = True
+        left = {name: future for name, future in self._futures.items() if not future.done()}
+        self._client.cancel([future for name, future in left.items() if name not in self._begun], force=True)
+        asked = threading.Thread(
+            target=self._client.run, args=(_end_children, self._batch), kwargs={"on_error": "ignore"}
+        )
+        asked.start()
+        asked.join(one.GRACE_SECONDS * 3)
+        until = time.monotonic() + one.GRACE_SECONDS
+        while time.monotonic() < until and not all(left[name].done() for name in left if name in self._begun):
+            time.sleep(0.1)
+        time.sleep(0.2)  # the last outcomes pass through the callbacks' thread
+        self._client.unregister_worker_plugin(self._batch)

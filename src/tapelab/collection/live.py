@@ -1,0 +1,105 @@
+"""What is seen while a batch runs: a live view in a terminal, one line for each finished run in a log."""
+
+import time
+from contextlib import contextmanager
+
+from tapelab.collection.one import Problem
+
+from rich.console import Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+MOST_LINES = 16  # of running notebooks in the live view
+
+
+def line(record):
+    """One line on a finished run, with rich's markup."""
+    name, seconds = escape(record["name"]), f"({record['seconds']:.1f} s)"
+    if record["verdict"] == "ran":
+        return f"[green]ran[/] {name} {seconds}"
+    problem = escape(str(Problem(**record["problem"])))
+    if record["verdict"] == "interrupted":
+        return f"[yellow]interrupted[/] {name}"
+    return f"[red]FAILED[/] {name} {seconds} {problem}"
+
+
+@contextmanager
+def view(console, total, done):
+    """The view of a batch, for the time that it runs.
+
+    Args:
+        console: a `rich.console.Console`.
+        total: how many runs there are.
+        done: how many of them need not run again.
+    """
+    if not console.is_terminal:
+        yield Lines(console, total, done)
+        return
+    shown = Terminal(console, total, done)
+    with Live(get_renderable=shown.render, console=console, refresh_per_second=4, transient=True):
+        yield shown
+
+
+class Lines:
+    """Plain lines, each complete in itself."""
+
+    def __init__(self, console, total, done):
+        self._console, self._total, self._done = console, total, done
+        if done:
+            self.note(f"{done} of {total} runs are unchanged since they succeeded, and are not repeated.")
+
+    def note(self, text):
+        """Tell something, in one line."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def cell(self, name, cell, cells, where):
+        """A run's code cell has started."""
+
+    def done(self, record):
+        """A run has ended."""
+        self._done += 1
+        self._console.print(f"\\[{self._done}/{self._total}] {line(record)}", highlight=False, soft_wrap=True)
+
+    def tick(self):
+        """Some time has passed."""
+
+
+class Terminal(Lines):
+    """A bar, the runs under way with their current cell, and above them the runs that have ended."""
+
+    def __init__(self, console, total, done):
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console)
+        self._bar = self._progress.add_task("runs", total=total, completed=done)
+        self._running = {}
+        super().__init__(console, total, done)
+
+    def cell(self, name, cell, cells, where):
+        """A run's code cell has started."""
+        began = self._running.get(name, (time.monotonic(),))[0]
+        self._running[name] = (began, cell, cells, where)
+
+    def done(self, record):
+        """A run has ended."""
+        self._running.pop(record["name"], None)
+        self._progress.update(self._bar, completed=self._done + 1)
+        super().done(record)
+
+    def render(self):
+        """What the live view shows now."""
+        # This runs in the view's own thread.
+        running = sorted(dict(self._running).items(), key=lambda item: item[1][0])
+        table = Table.grid(padding=(0, 2))
+        for name, (began, cell, cells, where) in running[:MOST_LINES]:
+            place = "" if where == "here" else where
+            table.add_row(
+                escape(name),
+                f"cell {cell} of {cells}" if cell else "starting",
+                f"{time.monotonic() - began:.0f} s",
+                escape(place),
+            )
+        if len(running) > MOST_LINES:
+            table.add_row(f"and {len(running) - MOST_LINES} more")
+        return Group(table, self._progress)

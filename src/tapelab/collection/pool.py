@@ -1,0 +1,70 @@
+"""The runs on this machine, several at a time."""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from tapelab.collection import environment, one
+
+
+def default_workers():
+    """As many as there are cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Local:
+    """Runs jobs on this machine.
+
+    What happens goes into a queue, as in `cluster.Cluster`: ("cell", run's name, cell's number, cells, where) when a
+    cell starts, and ("done", `Outcome`) once for each job that was started.
+    """
+
+    def __init__(self, workers):
+        self.workers = workers
+        self._children = one.Children()
+        self._pool = ThreadPoolExecutor(workers)
+        self._futures = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def environment(self, kernel):
+        """What the runs will run on. Raises LookupError if there is no such kernel."""
+        return environment.of_kernel(kernel)
+
+    def start(self, jobs, sources, queue):
+        """Begin with the jobs, the first ones first.
+
+        Args:
+            jobs: a list of `Job`.
+            sources: the text of each notebook, by its name.
+            queue: a `queue.Queue` for what happens.
+        """
+        threads = max(1, default_workers() // self.workers)
+        self._futures = [self._pool.submit(self._work, job, sources, threads, queue) for job in jobs]
+
+    def _work(self, job, sources, threads, queue):
+        def on_cell(cell, cells):
+            queue.put(("cell", job.run.name, cell, cells, "here"))
+
+        try:
+            outcome = one.run(job, sources[job.run.notebook], children=self._children, threads=threads, on_cell=on_cell)
+        except Exception as error:  # without an outcome the batch would wait for ever
+            problem = one.Problem("process", one.clean(f"{type(error).__name__}: {error}"))
+            outcome = one.Outcome(job.run.name, problem)
+        queue.put(("done", outcome))
+
+    def trouble(self):
+        """None: this machine is there."""
+
+    def stop(self):
+        """End every run under way, start no more, and wait until each has put its outcome into the queue."""
+        for future in self._futures:
+            future.cancel()
+        ender = threading.Thread(target=self._children.end_all)
+        ender.start()
+        self._pool.shutdown(cancel_futures=True)
+        ender.join()

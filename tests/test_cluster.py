@@ -1,0 +1,180 @@
+"""Batches on a Dask cluster of separate processes: a scheduler and two workers, each with its nanny."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from tapelab.collection import cluster
+
+import psutil
+import pytest
+
+SOURCES = {
+    "00_good": ["seed = 0", "print('fine', seed)"],
+    "01_raises": ["seed = 0", "print('before')", "1 / 0"],
+}
+# The first time, the run's worker is killed: the kernel's parent is the run's process, and that one's is the worker.
+KILLS_ONCE = "import os, pathlib, psutil\nif not pathlib.Path('{0}').exists():\n    pathlib.Path('{0}').touch()\n    "
+KILLS = "import os, psutil; psutil.Process(os.getppid()).parent().kill(); import time; time.sleep(600)"
+
+
+class Dask:
+    """A scheduler and its workers, as processes."""
+
+    def __init__(self, folder):
+        self.file = folder / "scheduler.json"
+        environment = os.environ | {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
+        common = {"cwd": folder, "env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        scheduler = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file)]
+        worker = ["--scheduler-file", str(self.file), "--nworkers", "2", "--nthreads", "1", "--no-dashboard"]
+        self.scheduler = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_scheduler", *scheduler], **common
+        )
+        self.workers = subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_worker", *worker], **common)
+        until = time.monotonic() + 60
+        while not self.file.exists():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        self.address = json.loads(self.file.read_text())["address"]
+
+    def runs(self):
+        """The processes of runs and of kernels under the workers."""
+        found = []
+        for process in psutil.Process(self.workers.pid).children(recursive=True):
+            try:
+                words = " ".join(process.cmdline())
+            except psutil.Error:
+                continue
+            if "tapelab.collection.child" in words or "ipykernel" in words:
+                found.append(process)
+        return found
+
+    def close(self):
+        processes = [self.workers, self.scheduler]
+        for process in processes:
+            tree = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+            for one in [process, *tree]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+            process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def dask(tmp_path_factory):
+    running = Dask(tmp_path_factory.mktemp("dask"))
+    yield running
+    running.close()
+
+
+def test_a_cluster_gives_what_this_machine_gives(dask, tmp_path, make_collection, run_batch, records, printed):
+    collection = make_collection(tmp_path / "notebooks", SOURCES)
+    sweep = [("seed", "0..1")]
+    there, told = run_batch(collection, tmp_path / "there", sweeps=sweep, executor=cluster.Cluster(dask.address))
+    here, _ = run_batch(collection, tmp_path / "here", sweeps=sweep)
+    assert there == here == 1
+    assert "2 of 4 runs succeeded" in told
+    far, near = records(tmp_path / "there"), records(tmp_path / "here")
+    assert far.keys() == near.keys()
+    for name in near:
+        assert printed(tmp_path / "there" / f"{name}.ipynb") == printed(tmp_path / "here" / f"{name}.ipynb")
+        assert far[name]["verdict"] == near[name]["verdict"]
+        assert far[name]["problem"] == near[name]["problem"]
+        assert far[name]["fingerprint"] == near[name]["fingerprint"]
+        assert far[name]["where"].startswith("tcp://127.0.0.1:")
+    # So each can go on with what the other did.
+    _, told = run_batch(collection, tmp_path / "there", sweeps=sweep, resume=True)
+    assert "2 of 4 runs are unchanged" in told
+
+
+def test_a_killed_worker_costs_its_own_run_at_most(dask, tmp_path, make_collection, run_batch, records, printed):
+    once = KILLS_ONCE.format(tmp_path / "killed") + KILLS
+    cells = {
+        "00_once": ["seed = 0", once, "print('second time')"],
+        "01_always": ["seed = 0", KILLS],
+        "02_good": ["seed = 0", "print('fine')"],
+        "03_good": ["seed = 0", "print('fine')"],
+    }
+    collection = make_collection(tmp_path / "notebooks", cells)
+    status, told = run_batch(collection, tmp_path / "out", executor=cluster.Cluster(dask.address))
+    assert status == 1
+    assert (tmp_path / "killed").exists()
+    found = records(tmp_path / "out")
+    assert {name: record["verdict"] for name, record in found.items() if name != "01_always"} == {
+        "00_once": "ran",
+        "02_good": "ran",
+        "03_good": "ran",
+    }
+    assert printed(tmp_path / "out" / "00_once.ipynb") == "second time\n"
+    problem = found["01_always"]["problem"]
+    assert problem["kind"] == "worker died"
+    assert "2 workers died while running it, the last was tcp://127.0.0.1:" in problem["message"]
+    assert "FAILED 01_always" in told
+    # What the killed workers had started ends by itself.
+    until = time.monotonic() + 30
+    while dask.runs():
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    collection = make_collection(tmp_path / "notebooks", cells | {"01_always": ["seed = 0"]})
+    status, told = run_batch(collection, tmp_path / "out", executor=cluster.Cluster(dask.address), resume=True)
+    assert status == 0
+    assert "3 of 4 runs are unchanged" in told
+
+
+def test_an_interrupt_ends_the_runs_on_the_workers(dask, tmp_path, make_collection, records, printed):
+    long = ["seed = 0", f"print('on'); open({str(tmp_path / 'started')!r}, 'w'); import time; time.sleep(600)"]
+    make_collection(
+        tmp_path / "notebooks", {"00_long": long, "01_long": ["seed = 0", long[1]], "02_late": ["seed = 0"]}
+    )
+    command = [sys.executable, "-m", "tapelab", "run", "--notebooks", "notebooks", "--output", "out"]
+    process = subprocess.Popen([*command, "--dask", str(dask.file)], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    until = time.monotonic() + 90
+    while not ((tmp_path / "started").exists() and len(dask.runs()) >= 4):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    under_way = dask.runs()
+    process.send_signal(signal.SIGTERM)
+    told, _ = process.communicate(timeout=60)
+    assert process.returncode == 143
+    _, alive = psutil.wait_procs(under_way, timeout=20)
+    assert alive == []
+    assert "0 of 3 runs succeeded" in told
+    found = records(tmp_path / "out")
+    assert {record["verdict"] for record in found.values()} == {"interrupted"}
+    kept = [path.name for path in (tmp_path / "out").glob("*.ipynb")]
+    assert kept
+    assert any("on" in printed(tmp_path / "out" / name) for name in kept)
+
+
+def test_a_cluster_that_goes_away_is_named(tmp_path, make_collection, run_batch, records):
+    own = Dask(tmp_path)
+    try:
+        source = f"import os; os.kill({own.scheduler.pid}, 9); import time; time.sleep(600)"
+        collection = make_collection(
+            tmp_path / "notebooks", {"00_kills": ["seed = 0", source], "01_good": ["seed = 0"]}
+        )
+        status, _ = run_batch(collection, tmp_path / "out", executor=cluster.Cluster(own.address), names=["0"])
+        assert status == 1
+        problem = records(tmp_path / "out")["00_kills"]["problem"]
+        assert problem["kind"] in ("worker died", "process")
+        assert "the Dask scheduler is lost" in problem["message"] or "on the cluster: " in problem["message"]
+    finally:
+        own.close()
+
+
+def test_no_scheduler_is_one_clear_error(monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+    with pytest.raises(cluster.ClusterError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
+        cluster.Cluster("tcp://127.0.0.1:9")
+
+
+def test_workers_that_differ_are_refused(dask, monkeypatch):
+    with cluster.Cluster(dask.address) as executor:
+        same = {"python": "3.12", "packages": {"numpy": "2.0", "keras": "3.0"}}
+        other = {"python": "3.12", "packages": {"numpy": "2.1", "keras": "3.0"}}
+        monkeypatch.setattr(executor._client, "run", lambda *_: {"tcp://a:1": same, "tcp://b:2": other})
+        with pytest.raises(cluster.ClusterError, match=r"environments differ in numpy: tcp://a:1; tcp://b:2"):
+            executor.environment("python3")

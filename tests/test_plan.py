@@ -1,0 +1,165 @@
+"""Which runs a command line asks for: parameters, sweeps, and names that stay in their folder."""
+
+import re
+
+from tapelab.collection import catalogue, plan
+
+import nbformat
+import pytest
+
+TWO = {"00_one": "seed = 0\nrate = 0.1\nname = 'x'\nfast = True\nsizes = [1, 2]", "01_two": "seed = 1\ndepth: int = 3"}
+HOSTILE = [
+    "__import__('os').system('touch owned')",
+    "a'; import os #",
+    '"""\nimport os\n"""',
+    "../../etc/passwd",
+    "/etc/passwd",
+    "..",
+    '\\"; import os #',
+    "{seed.__class__}",
+    "tab\tnewline\nreturn\r",
+    "ünï-cødé ∇ 🙂",
+    "x" * 5000,
+    "",
+    "<script>alert(1)</script>",
+    "-rf",
+    "a,b=c",
+]
+
+
+@pytest.fixture
+def collection(tmp_path):
+    return write(tmp_path / "notebooks", TWO)
+
+
+def write(folder, cells):
+    """A collection whose notebooks have one cell each, of parameters."""
+    folder.mkdir()
+    entries = (f'[[notebook]]\nname = "{name}"\ntitle = "T"\nsummary = ""\nminutes = 1\n' for name in cells)
+    (folder / "collection.toml").write_text('repository = "o/r"\nref = "main"\n[references]\n' + "\n".join(entries))
+    for name, source in cells.items():
+        cell = nbformat.v4.new_code_cell(source, metadata={"tags": ["parameters"]})
+        nbformat.write(nbformat.v4.new_notebook(cells=[cell]), folder / f"{name}.ipynb")
+    return catalogue.load(folder)
+
+
+def runs(collection, given=(), sweeps=()):
+    return plan.make_plan(collection, collection.notebooks, given, sweeps)
+
+
+def test_without_parameters_each_notebook_runs_once_under_its_own_name(collection):
+    assert [(run.name, run.notebook, run.parameters) for run in runs(collection)] == [
+        ("00_one", "00_one", {}),
+        ("01_two", "01_two", {}),
+    ]
+    assert runs(collection)[1].settings == {"seed": 1, "depth": 3}
+
+
+def test_a_parameter_goes_to_the_notebooks_that_have_it_and_becomes_a_value_of_its_type(collection):
+    given = [("seed", "7"), ("rate", "1"), ("name", "y"), ("fast", "False"), ("sizes", "[3]")]
+    one, two = runs(collection, given)
+    assert one.parameters == {"seed": 7, "rate": 1.0, "name": "y", "fast": False, "sizes": [3]}
+    assert [type(value) for value in one.parameters.values()] == [int, float, str, bool, list]
+    assert two.parameters == {"seed": 7}
+    assert two.settings == {"seed": 7, "depth": 3}
+
+
+def test_sweeps_give_every_combination_and_no_run_twice(collection):
+    planned = runs(collection, [("depth", "4")], [("seed", "0..2"), ("rate", "0.1,0.01")])
+    assert [run.name for run in planned] == [
+        "00_one__seed=0,rate=0.1",
+        "00_one__seed=0,rate=0.01",
+        "00_one__seed=1,rate=0.1",
+        "00_one__seed=1,rate=0.01",
+        "00_one__seed=2,rate=0.1",
+        "00_one__seed=2,rate=0.01",
+        "01_two__depth=4,seed=0",
+        "01_two__depth=4,seed=1",
+        "01_two__depth=4,seed=2",
+    ]
+    assert planned[-1].parameters == {"depth": 4, "seed": 2}
+
+
+def test_ranges_include_both_ends_and_mix_with_values(collection):
+    planned = runs(collection, (), [("seed", "-2..1,5")])
+    assert [run.parameters["seed"] for run in planned if run.notebook == "01_two"] == [-2, -1, 0, 1, 5]
+
+
+def test_dots_in_a_text_are_a_text(collection):
+    assert runs(collection, (), [("name", "0..3")])[0].parameters == {"name": "0..3"}
+
+
+@pytest.mark.parametrize(
+    ("given", "sweeps", "message"),
+    [
+        ([("sed", "1")], [], "no chosen notebook has a parameter 'sed'; known: depth, fast, name, rate, seed, sizes"),
+        ([], [("sed", "1,2")], "no chosen notebook has a parameter 'sed'; known: depth"),
+        ([("seed", "one")], [], "parameter seed is 'one'; expected a value of type int, like its default, 0"),
+        ([("seed", "1.5")], [], "expected a value of type int"),
+        ([("seed", "9" * 5000)], [], "expected a value of type int"),
+        ([("rate", "fast")], [], "expected a value of type float"),
+        ([("fast", "maybe")], [], "expected a value of type bool"),
+        ([("sizes", "__import__('os')")], [], "expected a value of type list"),
+        ([("sizes", "(1, 2)")], [], "expected a value of type list"),
+        ([("name", "\udcff")], [], "parameter name is"),
+        ([("seed=0; import os", "1")], [], "no chosen notebook has a parameter"),
+        ([("seed", "1"), ("seed", "2")], [], "parameter seed is given twice"),
+        ([("seed", "1")], [("seed", "2,3")], "parameter seed is given twice"),
+        ([], [("seed", "1,2,1")], "has a value twice"),
+        ([], [("seed", "1,,2")], "parameter seed is ''"),
+        ([], [("seed", "5..1")], "the smaller end first"),
+        ([], [("seed", "0..99999999999")], "at most 1000000 values"),
+        ([], [("seed", "0..9999"), ("depth", "0..999")], "these are 10010000 runs"),
+    ],
+)
+def test_what_cannot_be_is_refused(collection, given, sweeps, message):
+    with pytest.raises(plan.ParameterError, match=re.escape(message)):
+        runs(collection, given, sweeps)
+
+
+@pytest.mark.parametrize("cell", ["seed = 2 * 3", "import os", "%matplotlib inline", "seed =", "a.b = 1", "seed"])
+def test_a_cell_of_parameters_with_more_than_literals_is_refused(tmp_path, cell):
+    with pytest.raises(plan.ParameterError, match="must hold lines 'name = literal' only"):
+        runs(write(tmp_path / "n", {"00_one": cell}))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no .*00_one.ipynb; make it with"),
+        ("{", "00_one.ipynb is not a notebook: "),
+        ("{}", "00_one.ipynb is not a notebook: "),
+    ],
+)
+def test_a_missing_or_damaged_notebook_is_named(collection, content, message):
+    path = collection.folder / "00_one.ipynb"
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(plan.ParameterError, match=message):
+        runs(collection)
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_a_hostile_value_makes_a_harmless_name(collection, value):
+    one, two = runs(collection, [("name", value)])
+    assert one.parameters == {"name": value}
+    assert re.fullmatch(r"00_one__[a-z0-9._+=,~-]*", one.name)
+    assert ".." not in one.name
+    assert len(one.name) < 200
+    assert two.name == "01_two"
+
+
+def test_different_values_have_different_names(collection):
+    values = [*HOSTILE, *(value.upper() for value in HOSTILE if value.upper() != value), "x" * 5001, "a_b_c", "a,b=C"]
+    names = [runs(collection, [("name", value)])[0].name for value in values]
+    # Also where capitals do not count in file names.
+    assert len({name.casefold() for name in names}) == len(set(values))
+
+
+def test_one_value_with_separators_is_not_two_values(tmp_path):
+    collection = write(tmp_path / "n", {"00_one": "a = ''\nb = ''"})
+    names = {
+        runs(collection, [("a", "1,b=2")])[0].name,
+        runs(collection, [("a", "1"), ("b", "2")])[0].name,
+        runs(collection, [("a", "1"), ("b", "2,")])[0].name,
+    }
+    assert len(names) == 3

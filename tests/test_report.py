@@ -1,0 +1,201 @@
+"""What is written about a batch: the page, JUnit XML, the floor, thumbnails, the table."""
+
+import base64
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+
+from tapelab.collection import report
+from tapelab.collection.live import Terminal, view
+from tapelab.collection.storage import Folder
+
+import nbformat
+import pytest
+from PIL import Image
+from rich.console import Console
+
+SCRIPT = "<script>alert('x')</script>"
+
+
+def record(name="00_one", **changes):
+    base = {
+        "name": name,
+        "notebook": "00_one",
+        "parameters": {},
+        "settings": {"seed": 0},
+        "verdict": "ran",
+        "problem": None,
+        "started": "2026-01-01T00:00:00+00:00",
+        "seconds": 10.0,
+        "phases": {"papermill": 0.5, "kernel": 1.0, "cells": 8.0},
+        "cells": 3,
+        "where": "here",
+        "stored": True,
+        "fingerprint": "0",
+        "reused": False,
+    }
+    return base | changes
+
+
+def failed(**changes):
+    problem = {"kind": "cell", "message": f"ValueError: {SCRIPT}", "cell": 2, "source": SCRIPT, "traceback": SCRIPT}
+    return record(**({"name": "00_bad", "verdict": "failed", "problem": problem} | changes))
+
+
+def batch(*records, **changes):
+    base = {
+        "format": report.FORMAT,
+        "started": "2026-01-01T00:00:00+00:00",
+        "seconds": 10.0,
+        "workers": 1,
+        "kernel": "python3",
+        "signal": None,
+        "environment": {"python": "3.12", "platform": "Linux", "device": "CPU", "packages": {"numpy": "2.0"}},
+        "runs": list(records),
+        "earlier": {},
+    }
+    return base | changes
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Folder(tmp_path / "out")
+
+
+def png(width, height):
+    written = io.BytesIO()
+    Image.effect_noise((width, height), 50).save(written, "PNG")
+    return base64.b64encode(written.getvalue()).decode()
+
+
+def notebook(*pictures):
+    outputs = [nbformat.v4.new_output("display_data", {"image/png": picture}) for picture in pictures]
+    cell = nbformat.v4.new_code_cell("plot()", outputs=outputs, metadata={"alt": f'A "curve" {SCRIPT}'})
+    return nbformat.writes(nbformat.v4.new_notebook(cells=[cell])).encode()
+
+
+def test_the_page_escapes_all_that_comes_from_outside(place):
+    place.write("00_bad.ipynb", notebook(png(30, 20)))
+    hostile = failed(settings={SCRIPT: SCRIPT}, parameters={SCRIPT: SCRIPT}, where=SCRIPT, notebook=SCRIPT)
+    environment = {"python": SCRIPT, "device": SCRIPT, "packages": {SCRIPT: SCRIPT, "numpy": SCRIPT}}
+    page = report.page(batch(hostile, kernel=SCRIPT, environment=environment, signal=SCRIPT), place)
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;") >= 12
+    assert "A &#34;curve&#34;" in page
+    assert "default-src 'none'" in page
+
+
+def test_the_page_shows_the_failing_cell_and_links_to_the_executed_notebook(place):
+    page = report.page(batch(record(), failed(name="00_bad__name=x~1,y")), place)
+    assert "1 of 2 runs succeeded" in page
+    assert "<strong>Cell 2.</strong>" in page
+    assert 'href="00_bad__name%3Dx~1%2Cy.ipynb"' in page
+    assert 'href="00_one.ipynb"' in page
+    assert "numpy 2.0" in page
+    # Complete in itself: nothing is fetched.
+    assert not re.search(r'(src|href)="(?!data:|00_)', page)
+
+
+def test_an_environment_that_says_little_makes_a_page_too(place):
+    page = report.page(batch(record(), environment={"kernel": "other", "problem": "OSError"}), place)
+    assert page.rstrip().endswith("</html>")
+
+
+def test_thumbnails_are_small_and_what_is_no_picture_is_left_out(place):
+    place.write("00_one.ipynb", notebook(png(900, 600), base64.b64encode(b"no picture").decode(), "%%%"))
+    (sources,) = [re.findall(r'<img src="data:image/png;base64,([^"]+)" alt=', report.page(batch(record()), place))]
+    (thumbnail,) = sources
+    with Image.open(io.BytesIO(base64.b64decode(thumbnail))) as picture:
+        assert picture.size == (440, 293)
+        assert picture.format == "PNG"
+
+
+def test_a_page_that_would_be_too_large_shows_the_failures_first_and_says_what_is_left_out(place, monkeypatch):
+    monkeypatch.setattr(report, "MOST_FIGURES", 100)
+    for name in ("00_one", "00_two", "00_bad"):
+        place.write(f"{name}.ipynb", notebook(png(30, 20)))
+    page = report.page(batch(record(), record("00_two"), failed()), place)
+    assert page.count("<img") == 1
+    assert page.index("<img") > page.index('class="chip failed">failed')
+    assert "The figures of 2 further runs are in their notebooks only" in page
+
+
+def test_junit_counts_failures_errors_and_what_was_not_run():
+    died = {"kind": "kernel died", "message": "by SIGKILL", "cell": 1, "source": "\x00\x1b", "traceback": ""}
+    stopped = died | {"kind": "interrupted"}
+    runs = [record(), failed(), record("00_c", verdict="failed", problem=died)]
+    runs.append(record("00_d", verdict="interrupted", problem=stopped))
+    suite = ET.fromstring(report.junit(batch(*runs)))
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "4",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "1",
+    }
+    tags = {case.get("name"): [child.tag for child in case] for case in suite}
+    assert tags == {"00_one": [], "00_bad": ["failure"], "00_c": ["error"], "00_d": ["skipped"]}
+    assert suite.find("testcase/failure").get("message") == f"cell 2: ValueError: {SCRIPT}"
+
+
+def test_the_floor_is_kernels_and_cells_shared_by_the_workers():
+    two = batch(record(), record("00_two"), record("00_old", reused=True), workers=2, seconds=11.0)
+    assert report.floor(two) == pytest.approx(
+        {"floor": 9.0, "papermill": 0.5, "rest": 0.5, "idle": 1.0, "over": 11.0 / 9.0 - 1}
+    )
+    assert report.floor(batch()) is None
+    assert report.floor(batch(record(), failed(phases={}))) is None
+
+
+def test_the_record_is_read_back_with_earlier_runs(place):
+    assert report.load(place) == {}
+    assert report.write(place, batch(record(), earlier={"00_old": record("00_old")})) is None
+    assert set(report.load(place)) == {"00_one", "00_old"}
+    assert json.loads(place.read("report.json"))["runs"][0]["cells"] == 3
+
+
+def shown(data, place):
+    written = io.StringIO()
+    report.show(Console(file=written, width=140), data, place)
+    return written.getvalue()
+
+
+def test_the_table_is_summed_up_when_it_would_be_long(place):
+    few = shown(batch(record(), failed()), place)
+    assert "00_one" in few
+    assert "FAILED 00_bad (10.0 s) cell 2: ValueError: <script>" in few
+    runs = [record(f"00_one__seed={n}", settings={"dataset": "digits"}) for n in range(report.MOST_ROWS)]
+    many = shown(batch(*runs, failed(notebook="01_two")), place)
+    assert "00_one__seed=3" not in many
+    assert "1 did not succeed" in many
+    assert f"{report.MOST_ROWS} of {report.MOST_ROWS + 1} runs succeeded in 10 s; data set: digits" in many
+
+
+def test_markup_in_a_message_is_shown_and_not_obeyed(place):
+    problem = {"kind": "cell", "message": "[red]KeyError[/]: [/nonsense]", "cell": 1, "source": "", "traceback": ""}
+    assert "[red]KeyError[/]: [/nonsense]" in shown(batch(record(verdict="failed", problem=problem)), place)
+
+
+def test_a_terminal_shows_what_runs_and_a_log_gets_lines():
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with view(terminal, 3, 1) as seen:
+        assert isinstance(seen, Terminal)
+        seen.cell("00_one", 2, 7, "here")
+        seen.cell("01_two", 0, 0, "tcp://10.0.0.1:99")
+        probe = Console(file=io.StringIO(), width=100)
+        probe.print(seen.render())
+        text = probe.file.getvalue()
+        assert re.search(r"00_one +cell 2 of 7 +0 s", text)
+        assert re.search(r"01_two +starting +0 s +tcp://10\.0\.0\.1:99", text)
+        assert "1/3" in text
+        seen.done(record())
+        probe.print(seen.render())
+        assert "2/3" in probe.file.getvalue()
+    log = Console(file=io.StringIO(), width=100)
+    with view(log, 3, 1) as seen:
+        seen.cell("00_one", 2, 7, "here")
+        seen.done(record())
+    assert log.file.getvalue().splitlines() == [
+        "1 of 3 runs are unchanged since they succeeded, and are not repeated.",
+        "[2/3] ran 00_one (10.0 s)",
+    ]
