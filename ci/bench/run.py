@@ -234,4 +234,5 @@ def main():
     print(f"\nwritten: {', '.join(str((OUTPUT / name).relative_to(ROOT)) for name in ('results.json', 'ratios.png'))}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,12 @@
 
 Each is compiled once for each structure, shapes and dtypes of the arguments. Sources are the first argument, those that
 ``argnums`` names, or the variables of ``wrt``; they may be nested, and the result has their structure.
+
+What is returned has a method that tells how a call with these arguments is computed, and compiles it if it is new: the
+mode, how it is compiled, chunks, the memory predicted, and the faster ways that were given up and why (a `Plan`).
+
+    matrix.plan(x, y).compiled                  "xla", "graph" or "eager"
+    print(matrix.plan(x, y))                    all of it, in words
 """
 
 from tapelab.derivatives.batch_jacobians import batch_jacobian
@@ -26,6 +32,7 @@ from tapelab.derivatives.jacobians import jacobian
 from tapelab.derivatives.memory import set_memory_limit
 from tapelab.derivatives.packing import pack, unpack
 from tapelab.derivatives.per_example import per_example_gradients
+from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.second_order import hessian, hvp
 
 __all__ = [
@@ -33,6 +40,7 @@ __all__ = [
     "FallbackWarning",
     "MemoryLimitError",
     "NotFiniteError",
+    "Plan",
     "UnconnectedSourceError",
     "batch_jacobian",
     "hessian",
