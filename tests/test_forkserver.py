@@ -256,8 +256,9 @@ def test_exit_statuses_and_signals(light):
 
 def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, monkeypatch):
     with kernel(light, monkeypatch) as (manager, channels):
-        asked = channels.execute("import time; time.sleep(600)")
-        wait_until(lambda: channels.get_iopub_msg(timeout=10)["msg_type"] == "execute_input")
+        # Interrupted before the cell's own code runs, ipykernel would go on to run it.
+        asked = channels.execute("import time; print('here', flush=True); time.sleep(600)")
+        wait_until(lambda: channels.get_iopub_msg(timeout=10)["msg_type"] == "stream")
         manager.interrupt_kernel()
         while (reply := channels.get_shell_msg(timeout=10))["parent_header"]["msg_id"] != asked:
             pass
