@@ -278,8 +278,8 @@ def test_a_child_ends_with_the_process_that_asked_for_it_and_takes_its_own_along
         import os, subprocess, sys, time
         from tapelab.collection.forkserver import ForkedProcess
         sleep = "import time; time.sleep(600)"
-        inner = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {{sleep!r}}]).pid, flush=True);"
-        inner += sleep
+        inner = "import subprocess, sys; command = [sys.executable, '-c', 'import time; time.sleep(600)'];"
+        inner += "print(subprocess.Popen(command, start_new_session=True).pid, flush=True);" + sleep
         child = ForkedProcess({light.address!r}, [sys.executable, "-c", inner])
         print(child.pid, flush=True)
         time.sleep(600)
@@ -337,8 +337,8 @@ def test_no_process_survives(environment, tmp_path, ending):
     if ending != "the runner is killed":
         runner.stdin.close()
         assert runner.wait(30) == 0
-        assert not Path(address).parent.exists()
     runner.wait()
+    assert not Path(address).parent.exists()
 
 
 def test_a_killed_server_takes_its_kernels_along_and_the_next_start_in_the_plain_way(environment, monkeypatch, caplog):

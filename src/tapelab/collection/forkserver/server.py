@@ -17,6 +17,7 @@ import importlib
 import json
 import os
 import runpy
+import shutil
 import signal
 import socket
 import sys
@@ -226,12 +227,11 @@ class Server:
                 connection.close()
 
     def _abandon(self, pid):
-        """Kill a child whose client has gone."""
+        """Kill a child whose client has gone, with all that descend from it."""
         self._connections[pid].close()
         self._connections[pid] = None
         with contextlib.suppress(psutil.NoSuchProcess):
-            _kill([psutil.Process(pid), *psutil.Process(pid).children(recursive=True)])
-        _kill_group(pid)
+            _kill([*psutil.Process(pid).children(recursive=True), psutil.Process(pid)])
 
     def _end_all(self):
         """Kill all descendants. Again and again: one may have forked while it was being killed."""
@@ -331,6 +331,8 @@ def main():
     if command is not None:
         with quick_exit.after():
             run(command)
+    else:
+        shutil.rmtree(Path(address).parent, ignore_errors=True)  # a runner that was killed could not
 
 
 if __name__ == "__main__":
