@@ -40,7 +40,7 @@ def run_batch():
         written = io.StringIO()
         runs = plan.make_plan(collection, collection.select(names), given, sweeps)
         console = Console(file=written, width=140)
-        with executor or pool.Local(workers) as executor:
+        with executor or pool.Local(workers, fork=False) as executor:
             settings = batch.Settings(**({"timeout": 120.0} | settings))
             status = batch.Batch(collection, runs, executor, open_storage(output), settings, console).run()
         return status, written.getvalue()

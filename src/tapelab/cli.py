@@ -86,8 +86,14 @@ def list_notebooks(folder):
 )
 @click.option("--kernel", default="python3", show_default=True, help="The Jupyter kernel to run them on.")
 @click.option("--workers", type=click.IntRange(min=1), show_default="one for each core", help="How many run at a time.")
+@click.option(
+    "--fork/--no-fork",
+    default=True,
+    show_default=True,
+    help="Fork kernels from a process that has imported TensorFlow (on Linux, without a GPU), or start each anew.",
+)
 @folder_option
-def run(patterns, parameters, sweeps, timeout, output, resume, dask, kernel, workers, folder):
+def run(patterns, parameters, sweeps, timeout, output, resume, dask, kernel, workers, fork, folder):
     """Execute notebooks (all, or those given by number, name or glob), each in a process of its own.
 
     Prints a table of verdicts, and leaves executed copies, report.html, report.json and junit.xml in --output. A run
@@ -109,7 +115,7 @@ def run(patterns, parameters, sweeps, timeout, output, resume, dask, kernel, wor
     try:
         runs = plan.make_plan(loaded, notebooks, parameters, [(name, values) for name, _, values in pairs])
         storage = open_storage(output)
-        with _executor(dask, workers) as executor:
+        with _executor(dask, workers, fork) as executor:
             settings = batch.Settings(kernel, timeout, resume)
             status = batch.Batch(loaded, runs, executor, storage, settings, console).run()
     except (plan.ParameterError, StorageError, LookupError) as error:
@@ -117,9 +123,9 @@ def run(patterns, parameters, sweeps, timeout, output, resume, dask, kernel, wor
     sys.exit(status)
 
 
-def _executor(dask, workers):
+def _executor(dask, workers, fork):
     if not dask:
-        return pool.Local(workers or pool.default_workers())
+        return pool.Local(workers or pool.default_workers(), fork)
     try:
         from tapelab.collection import cluster
     except ModuleNotFoundError as missing:

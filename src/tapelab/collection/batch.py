@@ -202,6 +202,8 @@ class Batch:
         kind, *values = event
         if kind == "cell":
             shown.cell(*values)
+        elif kind == "note":
+            shown.note(*values)
         elif values[0].name in waiting:
             waiting.remove(values[0].name)
             self._finish(values[0], shown)

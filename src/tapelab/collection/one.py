@@ -207,19 +207,20 @@ def _locate(problem, nb):
     return Problem(problem.kind, problem.message, problem.cell, clean(cell.source)[:LONGEST_TEXT], traceback)
 
 
-def _environment(threads):
-    environment = {name: value for name, value in os.environ.items() if not SECRETS.search(name)}
-    return environment | dict.fromkeys(THREADS, str(threads))
+def environment(threads):
+    """Return the environment of a run's process whose kernel may use so many threads for one operation, as a dict."""
+    harmless = {name: value for name, value in os.environ.items() if not SECRETS.search(name)}
+    return harmless | dict.fromkeys(THREADS, str(threads))
 
 
-def run(job, source, *, children, threads=1, on_cell=lambda cell, cells: None):
+def run(job, source, *, children, environment, on_cell=lambda cell, cells: None):
     """Execute one notebook in a process of its own, and wait for it.
 
     Args:
         job: the `Job`.
         source: the notebook, as text.
         children: the `Children` that the process is to belong to.
-        threads: how many threads the kernel may use for one operation.
+        environment: the environment of the process, as a dict.
         on_cell: called with a code cell's number, from 1, and how many there are, when one starts.
 
     Returns:
@@ -230,7 +231,7 @@ def run(job, source, *, children, threads=1, on_cell=lambda cell, cells: None):
         scratch = Path(scratch)
         try:
             (scratch / "source.ipynb").write_text(source, encoding="utf-8")
-            outcome.problem = _watch(job, scratch, outcome, children, threads, on_cell)
+            outcome.problem = _watch(job, scratch, outcome, children, environment, on_cell)
         except OSError as error:
             outcome.problem = Problem("files", f"cannot write: {error.strerror or error}")
         with contextlib.suppress(FileNotFoundError):
@@ -247,7 +248,7 @@ def run(job, source, *, children, threads=1, on_cell=lambda cell, cells: None):
     return outcome
 
 
-def _watch(job, scratch, outcome, children, threads, on_cell):
+def _watch(job, scratch, outcome, children, environment, on_cell):
     """Run the process to its end. Returns the `Problem`, or None; fills in the outcome's times."""
     folder = job.folder if Path(job.folder).is_dir() else str(scratch)
     order = {"parameters": job.run.parameters, "kernel": job.kernel, "folder": folder}
@@ -256,7 +257,7 @@ def _watch(job, scratch, outcome, children, threads, on_cell):
         process = children.start(
             [sys.executable, "-P", "-m", "tapelab.collection.child"],
             cwd=scratch,
-            env=_environment(threads),
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

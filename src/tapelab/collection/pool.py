@@ -1,10 +1,11 @@
 """The runs on this machine, several at a time."""
 
+import contextlib
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from tapelab.collection import environment, one
+from tapelab.collection import environment, forkserver, one
 
 
 def default_workers():
@@ -16,11 +17,16 @@ class Local:
     """Runs jobs on this machine.
 
     What happens goes into a queue, as in `cluster.Cluster`: ("cell", run's name, cell's number, cells, where) when a
-    cell starts, and ("done", `Outcome`) once for each job that was started.
+    cell starts, ("done", `Outcome`) once for each job that was started, and ("note", text).
+
+    Args:
+        workers: how many jobs run side by side.
+        fork: whether kernels are forked from a process that has imported TensorFlow, where that is sound.
     """
 
-    def __init__(self, workers):
-        self.workers = workers
+    def __init__(self, workers, fork=True):
+        self.workers, self._fork = workers, fork
+        self._cleanup = contextlib.ExitStack()
         self._children = one.Children()
         self._pool = ThreadPoolExecutor(workers)
         self._futures = []
@@ -43,15 +49,20 @@ class Local:
             sources: the text of each notebook, by its name.
             queue: a `queue.Queue` for what happens.
         """
-        threads = max(1, default_workers() // self.workers)
-        self._futures = [self._pool.submit(self._work, job, sources, threads, queue) for job in jobs]
+        surroundings = one.environment(max(1, default_workers() // self.workers))
+        if self._fork and len(jobs) > 1:  # for one, the import is no shorter in another process
+            kernel = jobs[0].kernel
+            starter = forkserver.starter(surroundings, kernel=kernel, say=lambda line: queue.put(("note", line)))
+            surroundings = self._cleanup.enter_context(starter).environment
+        self._futures = [self._pool.submit(self._work, job, sources, surroundings, queue) for job in jobs]
 
-    def _work(self, job, sources, threads, queue):
+    def _work(self, job, sources, surroundings, queue):
         def on_cell(cell, cells):
             queue.put(("cell", job.run.name, cell, cells, "here"))
 
         try:
-            outcome = one.run(job, sources[job.run.notebook], children=self._children, threads=threads, on_cell=on_cell)
+            source = sources[job.run.notebook]
+            outcome = one.run(job, source, children=self._children, environment=surroundings, on_cell=on_cell)
         except Exception as error:  # without an outcome the batch would wait for ever
             problem = one.Problem("process", one.clean(f"{type(error).__name__}: {error}"))
             outcome = one.Outcome(job.run.name, problem)
@@ -68,3 +79,4 @@ class Local:
         ender.start()
         self._pool.shutdown(cancel_futures=True)
         ender.join()
+        self._cleanup.close()
