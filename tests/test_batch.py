@@ -24,7 +24,8 @@ FAULTS = {
     "03_killed": ["seed = 0", "print('before')", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"],
     "04_memory": [
         "seed = 0",
-        "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))",
+        "import psutil, resource\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + 2**29,) * 2)",
         "block = bytearray(2**33)",
     ],
     "05_leaves": ["seed = 0", "import os; os._exit(3)"],
@@ -68,6 +69,23 @@ def test_each_fault_is_named_with_its_place_and_the_others_finish(faulty, record
         assert printed(folder / "out" / f"{name}.ipynb") == "before\n", name
         assert (folder / "out" / f"{name}.log").exists()
     assert not (folder / "out" / "00_good.log").exists()
+    assert kernels() == []
+
+
+@pytest.mark.parametrize("fork", [True, False])
+def test_kernels_are_forked_or_not_and_faults_are_named_alike(
+    tmp_path, make_collection, run_batch, records, printed, kernels, fork
+):
+    names = ("02_raises", "03_killed", "04_memory", "05_leaves")
+    imported = ["seed = 0", "import sys; print('tensorflow' in sys.modules)"]
+    collection = make_collection(tmp_path / "nb", {"00_imported": imported} | {name: FAULTS[name] for name in names})
+    status, _ = run_batch(collection, tmp_path / "out", executor=pool.Local(2, fork=fork))
+    assert status == 1
+    found = records(tmp_path / "out")
+    assert printed(tmp_path / "out" / "00_imported.ipynb") == f"{fork}\n"
+    for name in names:
+        problem = found[name]["problem"]
+        assert (problem["kind"], problem["cell"], problem["message"]) == EXPECTED[name], name
     assert kernels() == []
 
 
