@@ -2,6 +2,7 @@
 
 import sys
 
-# jsonschema, which nbformat and papermill import, loads a grammar of URIs if it finds it. That takes longer than all
-# the rest of their import, and no check of a notebook uses it.
-sys.modules.setdefault("rfc3987_syntax", None)
+# jsonschema, which nbformat and papermill import, loads a checker of formats for each of these that it finds. The first
+# takes longer than all the rest of the import, and no check of a notebook uses any of them.
+for checker in ("rfc3987_syntax", "rfc3986_validator", "isoduration", "fqdn", "uri_template", "webcolors"):
+    sys.modules.setdefault(checker, None)

@@ -151,6 +151,7 @@ def page(data, storage):
         counts={v: sum(run["verdict"] == v for run in data["runs"]) for v in ("ran", "failed", "interrupted")},
         reused=sum(run["reused"] for run in data["runs"]),
         failures=[run for run in data["runs"] if run["problem"] and run["verdict"] == "failed"],
+        swept=any(run["parameters"] for run in data["runs"]),
         longest=max((run["seconds"] for run in data["runs"]), default=0) or 1,
         floor=floor(data),
         figures=figures,
