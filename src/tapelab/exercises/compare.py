@@ -195,6 +195,8 @@ def _array(answer, expected, prefix, *, rtol, atol, axes, check_dtype):
     shape = _shape(answer)
     if None in shape or (tf.is_tensor(answer) and tf.is_symbolic_tensor(answer)):
         return Difference("symbolic", f"{prefix}you gave a symbolic tensor, of a graph: it has no values to look at.")
+    if _dtype(answer) in ("string", "variant", "resource"):
+        return Difference("type", f"{prefix}the dtype is {_dtype(answer)}; expected numbers.")
     if shape != right.shape:
         return _wrong_shape(answer, right, prefix, axes)
     if check_dtype and _dtype(answer) != _dtype(expected):
@@ -202,8 +204,6 @@ def _array(answer, expected, prefix, *, rtol, atol, axes, check_dtype):
         text = f"{prefix}the dtype is {_dtype(answer)}; expected {_dtype(expected)}. {fix}"
         return Difference("dtype", text)
     mine = _read(answer)
-    if mine.dtype.kind not in "biufc":
-        return Difference("type", f"{prefix}the dtype is {_dtype(answer)}; expected numbers.")
     wrong = ~np.isclose(mine, right, rtol=rtol, atol=atol, equal_nan=True)
     return _wrong_values(mine, right, wrong, prefix, axes) if wrong.any() else None
 
@@ -218,8 +218,6 @@ def _wrong_shape(answer, right, prefix, axes):
     def equals(candidate):
         return candidate.shape == mine.shape and np.allclose(mine, candidate, rtol=1e-3, atol=1e-5, equal_nan=True)
 
-    if mine.dtype.kind not in "biufc":
-        return Difference("type", f"{prefix}the dtype is {_dtype(answer)}; expected numbers.")
     if right.ndim >= 2 and equals(right.T):
         return Difference("transpose", f"{generic} This is the transpose.")
     for first, second in itertools.combinations(range(right.ndim), 2):

@@ -89,8 +89,8 @@ def _plain(result):
         return tuple(result.as_list())
     if compare.is_array(result) and np.ndim(result) == 0:
         return np.asarray(result).item()
-    if isinstance(result, np.ndarray) and result.ndim == 1:
-        return result.tolist()
+    if compare.is_array(result) and np.ndim(result) == 1:
+        return np.asarray(result).tolist()
     if type(result) is list:
         return [_plain(part) for part in result]
     return result
