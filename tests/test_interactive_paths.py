@@ -68,7 +68,8 @@ def test_every_end_is_drawn_with_a_cross_for_each_cut(values):
     styles = [arrow.arrow_patch.get_linestyle() for arrow in graph.texts if getattr(arrow, "arrow_patch", None)]
     assert styles.count("--") == len(paths.CUTS[values["cut"]])
     assert ax.get_title() == f"Cut: {values['cut']}"
-    assert ax.get_xlabel() and ax.get_ylabel()
+    assert ax.get_xlabel()
+    assert ax.get_ylabel()
 
 
 def test_the_tangents_have_the_slopes_that_the_legend_names():

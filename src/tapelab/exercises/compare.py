@@ -251,6 +251,7 @@ def _wrong_shape(answer, right, prefix, axes):
 def _wrong_values(mine, right, wrong, prefix, axes):
     close = {"rtol": 1e-3, "atol": 1e-6, "equal_nan": True}
     first = _first_wrong(mine, right, wrong, axes)
+    everywhere = ", everywhere" if right.ndim else ""
 
     def found(code, text):
         return Difference(code, prefix + text, wrong=wrong, picture=_picture(mine, right) if right.ndim >= 2 else None)
@@ -260,16 +261,16 @@ def _wrong_values(mine, right, wrong, prefix, axes):
     if right.ndim == 2 and mine.shape[0] == mine.shape[1] and np.allclose(mine, right.T, **close):
         return found("transpose", f"this is the transpose. {first}")
     if np.allclose(mine, -right, **close):
-        return found("sign", "the sign is the opposite everywhere.")
+        return found("sign", f"the sign is the opposite{everywhere}.")
     if not mine.any():
-        return found("zeros", "it is zero everywhere.")
+        return found("zeros", f"it is zero{everywhere}.")
     nonzero = right != 0
     if nonzero.any() and np.allclose(mine[~nonzero], 0, atol=1e-6):
         ratios = mine[nonzero] / right[nonzero]
         # A lone number has a ratio whatever it is; there, a factor is worth naming only where it is a plain one.
         plain = ratios.size > 1 or any(np.isclose(ratios[0], other, rtol=1e-5) for other in (2, 0.5, -2, -0.5))
         if plain and np.allclose(ratios, ratios.flat[0], rtol=1e-3):
-            return found("factor", f"it is {_number(ratios.flat[0])} times what it should be, everywhere.")
+            return found("factor", f"it is {_number(ratios.flat[0])} times what it should be{everywhere}.")
     if np.allclose(mine, np.abs(right), **close):
         return found("absolute", "these are the absolute values: the signs are lost.")
     if mine.size > 1 and np.all(mine == mine.flat[0]) and not np.all(right == right.flat[0]):
