@@ -157,7 +157,7 @@ def draw(figure, x, cut):
         label = f"the tape's gradient: {found:.2f}"
         _tangent(ax, x, found, color=plots.RED, linestyle="--", linewidth=2, label=label)
     ax.plot(x, held(x, x, ()), "o", color="black")
-    ax.set(title=f"Cut: {cut}", xlabel="x", ylabel="z", xlim=(LOW - 0.4, HIGH + 0.4), ylim=(-15, 9))
+    ax.set(title=f"Cut: {cut}", xlabel="x", ylabel="z", xlim=(LOW - 0.4, HIGH + 0.4), ylim=(-15, 10.5))
     ax.legend(fontsize="small", loc="lower center")
 
 
