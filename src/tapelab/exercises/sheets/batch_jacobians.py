@@ -166,6 +166,11 @@ def each_jacobian(function, x):
                 lambda function, x: tf.reduce_sum(_batch_last(function, x), axis=0),
             ),
             Mistake(
+                "gradient",
+                "This has the shape of `x`: `gradient` has added up the outputs of each example. Which call keeps them apart?",
+                lambda function, x: tf.transpose(tf.reduce_sum(_batch_last(function, x), axis=1)),
+            ),
+            Mistake(
                 "not_connected",
                 "Zero everywhere: the zeros with which `batch_jacobian` says *not connected*. Did the tape watch the tensor that you "
                 "differentiate with respect to, and did the function get its input from that very tensor?",
@@ -189,6 +194,16 @@ def each_jacobian(function, x):
     return tape.batch_jacobian(y, x)
 """,
             "raised:ValueError",
+        ),
+        (
+            """
+def each_jacobian(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.gradient(y, x)
+""",
+            "gradient",
         ),
         (
             """
@@ -628,6 +643,11 @@ def laplacians(function, x):
                 lambda function, x: tf.reduce_sum(function.hessians(x), axis=[1, 2]),
             ),
             Mistake(
+                "row_sums",
+                "These are the sums of each Hessian's columns: `outer.gradient` adds up all the slopes before it differentiates. The unmixed derivatives have to be told apart first.",
+                lambda function, x: tf.reduce_sum(function.hessians(x), axis=1),
+            ),
+            Mistake(
                 "hessians",
                 "These are the Hessians, one for each example. One step is missing.",
                 lambda function, x: function.hessians(x),
@@ -665,6 +685,19 @@ def laplacians(function, x):
     return tf.reduce_sum(outer.gradient(slopes, x), axis=1)
 """,
             "all_entries",
+        ),
+        (
+            """
+def laplacians(function, x):
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = function(x)
+        slopes = inner.gradient(y, x)
+    return outer.gradient(slopes, x)
+""",
+            "row_sums",
         ),
         (
             """

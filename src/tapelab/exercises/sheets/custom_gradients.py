@@ -187,10 +187,19 @@ def product_gradients(a, b, upstream):
 )
 
 
+def _called(answer, *arguments):
+    try:
+        return answer(*arguments)
+    except TypeError as error:
+        if "unsupported callable" not in str(error):  # what TensorFlow says of a second value that is not a function
+            raise
+        raise TypeError("under tf.custom_gradient, return two things: the value, and a backward function") from error
+
+
 def _value_and_gradient(answer, x, upstream):
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = answer(x)
+        y = _called(answer, x)
     return {"the value": y, "the gradient": tape.gradient(y, x, output_gradients=upstream)}
 
 
@@ -354,6 +363,7 @@ def norm_of_rows(x):
 """,
             "shape",
         ),
+        ("@tf.custom_gradient\ndef norm_of_rows(x):\n    return tf.norm(x, axis=1)\n", "raised:TypeError"),
     ),
 )
 
@@ -377,7 +387,7 @@ def _root_with(gradients):
 def _observe_root(answer, y, a, upstream):
     with tf.GradientTape() as tape:
         tape.watch([y, a])
-        x = answer(y, a)
+        x = _called(answer, y, a)
     for_y, for_a = tape.gradient(x, [y, a], output_gradients=upstream)
     return {"the value": x, "the gradient for y": for_y, "the gradient for a": for_a}
 
@@ -439,6 +449,7 @@ def root(y, a):
         r"$(3x^2 + a)\,dx + x\,da = dy$. With $da = 0$ you have $dx/dy$; with $dy = 0$ you have $dx/da$. Multiply each by `upstream`. `a` is a scalar that "
         "every entry uses: sum.",
     ),
+    seconds=30.0,
     checker=Function(
         reference=_root,
         inputs=_equations,

@@ -1,6 +1,5 @@
 """Exercises and predictions of notebook 07, Multiple tapes."""
 
-import gc
 import weakref
 
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
@@ -126,22 +125,11 @@ def _summed_losses(game, x, y):
     return tape.gradient(losses, [x, y])
 
 
-def _gradient_of(game, x, y, player, source):
-    with tf.GradientTape() as tape:
+def _by_one_tape(game, x, y, for_x=0, for_y=1):
+    with tf.GradientTape(persistent=True) as tape:
         tape.watch([x, y])
         losses = game(x, y)
-    return tape.gradient(losses[player], (x, y)[source])
-
-
-def _two_runs(game, x, y):
-    return _gradient_of(game, x, y, 0, 0), _gradient_of(game, x, y, 1, 1)
-
-
-def _same_loss(game, x, y):
-    with tf.GradientTape() as tape:
-        tape.watch([x, y])
-        loss, _ = game(x, y)
-    return tape.gradient(loss, [x, y])
+    return tape.gradient(losses[for_x], x), tape.gradient(losses[for_y], y)
 
 
 def _players(random, dtype):
@@ -159,8 +147,8 @@ two_players = Exercise(
 def gradients_of_players(game, x, y):
     with tf.GradientTape() as tape:
         tape.watch([x, y])
-        loss_x, loss_y = game(x, y)
-    return ..., ...  # of loss_x with respect to x, of loss_y with respect to y
+        losses = game(x, y)  # two scalars: of the one who moves x, of the one who moves y
+    return ..., ...  # the gradient of the first for x, of the second for y
 
 
 exercises.two_players.check(gradients_of_players)
@@ -180,7 +168,7 @@ def gradients_of_players(game, x, y):
     hints=(
         "What does `tape.gradient` do with a list of targets? And how often may this tape be asked?",
         "Section 1: two tapes can record one run, and neither call uses up the other tape.",
-        "Open `tape_x` and `tape_y` in one `with` statement. One watches `x` and is asked about `loss_x`, the other watches `y` and is asked about `loss_y`.",
+        "Open `tape_x` and `tape_y` in one `with` statement. One watches `x` and is asked about the first loss, the other watches `y` and is asked about the second.",
     ),
     checker=Function(
         reference=_game_gradients,
@@ -189,18 +177,23 @@ def gradients_of_players(game, x, y):
         mistakes=(
             Mistake(
                 "summed_losses",
-                "These are the gradients of `loss_x + loss_y`: with a list of targets, a tape differentiates their sum. Each player minds its own loss.",
+                "These are the gradients of the two losses' *sum*: with a list of targets, a tape adds them up. Each player minds its own loss.",
                 _summed_losses,
             ),
             Mistake(
                 "two_runs",
                 "Both gradients are right, and the game was played twice. Let one run be recorded for both.",
-                _two_runs,
+                lambda game, x, y: (_by_one_tape(game, x, y)[0], _by_one_tape(game, x, y)[1]),
             ),
             Mistake(
                 "same_loss",
-                "Both gradients are of `loss_x`. The one for `y` should be of `loss_y`.",
-                _same_loss,
+                "Both gradients are of the first loss. The one for `y` should be of the second.",
+                lambda game, x, y: _by_one_tape(game, x, y, for_y=0),
+            ),
+            Mistake(
+                "exchanged",
+                "Each gradient is of the other player's loss. `game` returns first the loss of the one who moves `x`.",
+                lambda game, x, y: _by_one_tape(game, x, y, for_x=1, for_y=0),
             ),
         ),
     ),
@@ -251,6 +244,16 @@ def gradients_of_players(game, x, y):
         (
             """
 def gradients_of_players(game, x, y):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([x, y])
+        losses = game(x, y)
+    return tape.gradient(losses[1], x), tape.gradient(losses[0], y)
+""",
+            "exchanged",
+        ),
+        (
+            """
+def gradients_of_players(game, x, y):
     with tf.GradientTape() as tape_x, tf.GradientTape() as tape_y:
         tape_x.watch(x)
         loss_x, loss_y = game(x, y)
@@ -289,7 +292,6 @@ def _observe_head(answer, x, head, weights):
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], tf.GradientTape)):
         raise TypeError("return two things: the tape and the loss")
     tape, loss = found
-    gc.collect()
     kept = sum(reference() is not None for reference in inner[:-1])  # the last one is the head's input
     return {
         "the loss": loss,
@@ -419,6 +421,8 @@ def _observe_middle(answer, x, weight):
 
 
 def _change(gradient):
+    if gradient is None:
+        raise ValueError("change was given None: there is no gradient at h. Does the tape know that h is a source?")
     return tf.clip_by_norm(gradient, 1.0, axes=[1])
 
 
@@ -506,6 +510,11 @@ def changed_half_way(first, second, change, x):
                 "This is the gradient of the *sum* of `h`. `tape_1` has not been told how `y` weighs the entries of `h`.",
                 lambda first, second, change, x: _not_changed(first, tf.reduce_sum, change, x),
             ),
+            Mistake(
+                "changed_h",
+                "Here `change` is applied to `h` itself. It is for the gradient at `h`; the value goes on as it is.",
+                lambda first, second, change, x: _not_changed(first, lambda h: second(change(h)), change, x),
+            ),
         ),
     ),
     wrong=tuple(
@@ -517,20 +526,21 @@ def changed_half_way(first, second, change, x):
         h = first(x)
     with tf.GradientTape() as tape_2:
         {watch}
-        y = second(h)
+        y = second({middle})
     at_h = tape_2.gradient(y, h)
     return {result}
 """,
             code,
         )
-        for watch, result, code in (
-            ("tape_2.watch(h)", "tape_1.gradient(h, x, output_gradients=at_h)", "not_changed"),
-            ("tape_2.watch(h)", "change(tape_1.gradient(h, x, output_gradients=at_h))", "changed_at_x"),
-            ("tape_2.watch(h)", "tape_1.gradient(h, x)", "sum_of_h"),
-            ("tape_2.watch(h)", "tape_1.gradient(y, x)", "none"),
-            ("tape_2.watch(h)", "change(at_h)", "shape"),
-            ("tape_2.watch(h)", "at_h * tape_1.gradient(h, x)", "raised:InvalidArgumentError"),
-            ("pass", "tape_1.gradient(h, x, output_gradients=change(at_h))", "raised:ValueError"),
+        for watch, middle, result, code in (
+            ("tape_2.watch(h)", "h", "tape_1.gradient(h, x, output_gradients=at_h)", "not_changed"),
+            ("tape_2.watch(h)", "h", "change(tape_1.gradient(h, x, output_gradients=at_h))", "changed_at_x"),
+            ("tape_2.watch(h)", "h", "tape_1.gradient(h, x)", "sum_of_h"),
+            ("tape_2.watch(h)", "h", "tape_1.gradient(y, x)", "none"),
+            ("tape_2.watch(h)", "h", "change(at_h)", "shape"),
+            ("tape_2.watch(h)", "h", "at_h * tape_1.gradient(h, x)", "raised:InvalidArgumentError"),
+            ("pass", "h", "tape_1.gradient(h, x, output_gradients=change(at_h))", "raised:ValueError"),
+            ("tape_2.watch(h)", "change(h)", "tape_1.gradient(h, x, output_gradients=at_h)", "changed_h"),
         )
     ),
 )
@@ -550,7 +560,6 @@ def _bill():
         return tf.identity(h), backward
 
     def kept():
-        gc.collect()
         return sum(reference() is not None for reference in alive)
 
     def run(tapes):
@@ -628,6 +637,11 @@ answer = {"layers": 9, "kept": 10, "left": 2}
                 "What both tapes keep is in memory once.",
                 lambda answer: answer["layers"] == 9 and answer["kept"] in (11, 12),
             ),
+            Mistake(
+                "b_is_there",
+                "B has not been dropped. What does it keep for the last weight? Section 3 counts.",
+                lambda answer: answer["left"] in (0, 1),
+            ),
         ),
     ),
     wrong=(
@@ -635,6 +649,7 @@ answer = {"layers": 9, "kept": 10, "left": 2}
         ('answer = {"layers": 12, "kept": 12, "left": 2}', "all_layers"),
         ('answer = {"layers": 9, "kept": 9, "left": 2}', "input_forgotten"),
         ('answer = {"layers": 9, "kept": 11, "left": 2}', "counted_twice"),
-        ('answer = {"layers": 9, "kept": 10, "left": 0}', "values"),
+        ('answer = {"layers": 9, "kept": 10, "left": 0}', "b_is_there"),
+        ('answer = {"layers": 9, "kept": 10, "left": 9}', "values"),
     ),
 )

@@ -1,6 +1,5 @@
 """Exercises and predictions of notebook 05, Stop gradient."""
 
-import gc
 import weakref
 
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
@@ -452,6 +451,11 @@ def choose(scores):
                 lambda scores: tf.stop_gradient(_not_hard(scores)),
             ),
             Mistake(
+                "cancelled",
+                "The value is right, and the gradient is zero: what stands outside the cut cancels on the way back as well.",
+                lambda scores: tf.stop_gradient(_one_hot(scores)) + 0.0 * scores,
+            ),
+            Mistake(
                 "batch_axis",
                 "The softmax runs over the examples. The choice is made within each row: which axis holds the classes?",
                 _soft_over_the_batch,
@@ -512,6 +516,15 @@ def choose(scores):
         (
             """
 def choose(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    soft = tf.nn.softmax(scores, axis=1)
+    return soft + tf.stop_gradient(hard) - soft
+""",
+            "cancelled",
+        ),
+        (
+            """
+def choose(scores):
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1])
     soft = tf.nn.softmax(scores, axis=1)
     return soft + tf.stop_gradient(hard - soft)
@@ -551,7 +564,6 @@ def _who_learns():
     for letter, way in ways.items():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(way(tape, tf.ones((7, 5))))
-        gc.collect()
         if first_layer[-1]() is None:
             found["frees"] = letter
         gradients = tape.gradient(loss, [body[0], head])

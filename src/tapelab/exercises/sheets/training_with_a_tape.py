@@ -185,6 +185,18 @@ def loss_gradient(labels, logits):
                 lambda labels, logits: tf.nn.softmax(logits) / logits.shape[0],
             ),
             Mistake(
+                "softmax_over_examples",
+                "The probabilities of one *class* add up to 1 over the examples. Those of one example, a row, should add up to 1.",
+                lambda labels, logits: (
+                    (tf.nn.softmax(logits, axis=0) - _one_hot(labels, logits)) / tf.cast(len(logits), logits.dtype)
+                ),
+            ),
+            Mistake(
+                "one_row",
+                "This is the mean over the examples, one number for each class. Here every logit is a source of its own: a row for each example.",
+                lambda labels, logits: tf.reduce_mean(_not_averaged(labels, logits), axis=0),
+            ),
+            Mistake(
                 "of_probabilities",
                 "This is the derivative with respect to the *probabilities*. One more link of the chain leads from there to the logits.",
                 lambda labels, logits: (
@@ -223,6 +235,22 @@ def loss_gradient(labels, logits):
     return tf.nn.softmax(logits) / logits.shape[0]
 """,
             "probabilities",
+        ),
+        (
+            """
+def loss_gradient(labels, logits):
+    true = tf.one_hot(labels, logits.shape[1], dtype=logits.dtype)
+    return (tf.nn.softmax(logits, axis=0) - true) / logits.shape[0]
+""",
+            "softmax_over_examples",
+        ),
+        (
+            """
+def loss_gradient(labels, logits):
+    true = tf.one_hot(labels, logits.shape[1], dtype=logits.dtype)
+    return tf.reduce_mean(tf.nn.softmax(logits) - true, axis=0)
+""",
+            "one_row",
         ),
         (
             """
@@ -271,7 +299,9 @@ def _observe_pieces(answer, w, x, y, limit):
             raise ValueError(f"{len(x)} examples at once do not fit; at most {limit} do")
         return tf.reduce_mean((tf.linalg.matvec(x, w) - y) ** 2)
 
-    return answer(loss, tf.Variable(w), x, y, limit)
+    w = tf.Variable(w)
+    gradient = answer(loss, w, x, y, limit)
+    return {"`w`, which should stay as it is": w.read_value(), "the gradient": gradient}
 
 
 def _of_mean(w, x, y):
@@ -460,6 +490,8 @@ def _observe_graphs(answer, *batches):
         return tf.reduce_sum(x**2, axis=1)
 
     compiled = answer(f)
+    if not callable(compiled):
+        raise TypeError(f"compile_once returned {compiled!r}; expected a function to call with a batch")
     results = [compiled(x) for x in batches]
     return {"the results": results, "a graph runs": all(traced), "the number of traces": len(traced)}
 
@@ -616,7 +648,14 @@ def clip_or_skip(gradients, limit):
                 "lengthened",
                 "A gradient shorter than the limit has been *lengthened* to it. Clipping leaves short gradients alone.",
                 lambda gradients, limit: _zeros_unless_finite(
-                    gradients, [tf.math.divide_no_nan(g * limit, tf.linalg.global_norm(gradients)) for g in gradients]
+                    gradients, [g * limit / tf.linalg.global_norm(gradients) for g in gradients]
+                ),
+            ),
+            Mistake(
+                "by_value",
+                "Each *entry* is cut to the limit, which turns the direction. The limit is meant for the norm of all of them together.",
+                lambda gradients, limit: _zeros_unless_finite(
+                    gradients, [tf.clip_by_value(g, -limit, limit) for g in gradients]
                 ),
             ),
         ),
@@ -660,9 +699,18 @@ def clip_or_skip(gradients, limit):
     norm = tf.linalg.global_norm(gradients)
     if not np.isfinite(norm):
         return [tf.zeros_like(g) for g in gradients]
-    return [tf.math.divide_no_nan(g * limit, norm) for g in gradients]
+    return [g * limit / norm for g in gradients]
 """,
             "lengthened",
+        ),
+        (
+            """
+def clip_or_skip(gradients, limit):
+    if not np.isfinite(tf.linalg.global_norm(gradients)):
+        return [tf.zeros_like(g) for g in gradients]
+    return [tf.clip_by_value(g, -limit, limit) for g in gradients]
+""",
+            "by_value",
         ),
         (
             """
