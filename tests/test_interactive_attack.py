@@ -83,11 +83,15 @@ def test_every_end_is_drawn_with_titles_and_labels(shown):
 
 
 def test_the_picture_shows_the_chosen_image_and_its_change(shown):
-    _, images, _, signs = problem()
-    _, before, after, answer = shown.still(image=2, strength=0.2).axes
+    model, images, labels, signs = problem()
+    curve, before, after, answer = shown.still(image=2, strength=0.2).axes
     np.testing.assert_array_equal(before.images[0].get_array(), images[2])
     np.testing.assert_allclose(after.images[0].get_array(), np.clip(images[2] + 0.2 * signs[2], 0, 1), rtol=1e-6)
-    np.testing.assert_allclose(sum(bar.get_width() for bar in answer.patches), 1.0, rtol=1e-6)
+    expected = attack.probabilities(model(attack.attacked(images[2:3], signs[2:3], 0.2)))[0]
+    np.testing.assert_allclose([bar.get_width() for bar in answer.patches], expected, rtol=1e-6)
+    (now,) = attack.accuracies(model, images, labels, signs, [0.2])
+    assert now < 1.0
+    assert curve.get_title() == f"plain: {now:.0%} right"
 
 
 def test_moving_a_control_asks_for_no_curve_anew():

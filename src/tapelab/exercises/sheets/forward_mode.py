@@ -507,16 +507,16 @@ def gauss_newton_product(f, x, v):
 
 
 def _observe_tapes_only(answer, function, x, v):
-    used = []
-    real = tf.autodiff.ForwardAccumulator
-
-    def noted(*args, **kwargs):
-        used.append("accumulator")
-        return real(*args, **kwargs)
-
-    with mock.patch.object(tf.autodiff, "ForwardAccumulator", noted):
+    with (
+        mock.patch.object(tf.autodiff, "ForwardAccumulator", wraps=tf.autodiff.ForwardAccumulator) as accumulator,
+        mock.patch.object(tf.GradientTape, "jacobian", autospec=True, side_effect=tf.GradientTape.jacobian) as jacobian,
+    ):
         product = answer(function, x, v)
-    return {"the product": product, "an accumulator was used": bool(used)}
+    return {
+        "the product": product,
+        "an accumulator was used": accumulator.called,
+        "a whole Jacobian was built": jacobian.called,
+    }
 
 
 def _jv(function, x, v):
@@ -527,6 +527,13 @@ def _with_an_accumulator(function, x, v):
     with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
         y = function(x)
     return accumulator.jvp(y)
+
+
+def _with_a_jacobian(function, x, v):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        y = function(x)
+    return tf.linalg.matvec(tape.jacobian(y, x, experimental_use_pfor=False), v)
 
 
 def _second(function, x, v):
@@ -588,6 +595,11 @@ def jvp_from_tapes(f, x, v):
                 _with_an_accumulator,
             ),
             Mistake(
+                "whole_jacobian",
+                "The product is right, and a whole Jacobian was built for it: a pass for each output. Here the number of passes must not depend on the sizes.",
+                _with_a_jacobian,
+            ),
+            Mistake(
                 "gradient",
                 "This is $J^\\top$ times a vector of ones, as long as the input. It is the first half: it depends on the upstream gradient. How?",
                 lambda f, x, v: tf.reduce_sum(f.jacobian(x), axis=0),
@@ -614,6 +626,16 @@ def jvp_from_tapes(f, x, v):
     return accumulator.jvp(y)
 """,
             "accumulator",
+        ),
+        (
+            """
+def jvp_from_tapes(f, x, v):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tf.linalg.matvec(tape.jacobian(y, x), v)
+""",
+            "whole_jacobian",
         ),
         (
             """

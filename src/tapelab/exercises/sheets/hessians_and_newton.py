@@ -200,6 +200,16 @@ def _rows_as_eigenvectors(g, H):
     return -tf.linalg.matvec(vectors, tf.linalg.matvec(vectors, g) / tf.abs(values), transpose_a=True)
 
 
+def _not_back(g, H):
+    values, vectors = tf.linalg.eigh(H)
+    return -tf.linalg.matvec(vectors, g, transpose_a=True) / tf.abs(values)
+
+
+def _turned_as_a_whole(g, H):
+    step = _solved(tf.cast(H, tf.float64), g)
+    return -tf.sign(tf.tensordot(g, step, 1)) * step
+
+
 def _lifted(g, H):
     """The damped step of section 3, with no floor."""
     lowest = tf.linalg.eigvalsh(H)[0]
@@ -216,7 +226,7 @@ def _quadratics(random, dtype):
             tf.constant(vectors @ np.diag(eigenvalues) @ vectors.T, dtype),
         )
 
-    first = (tf.constant([1.0, 3.0], dtype), tf.constant([[1.0, 2.0], [2.0, -1.0]], dtype))
+    first = (tf.constant([1.0, -3.0], dtype), tf.constant([[1.0, 2.0], [2.0, -1.0]], dtype))
     return [first, trial([-2.0, -0.5, 0.25, 1.0, 4.0]), trial([0.5, 1.0, 2.0])]
 
 
@@ -279,6 +289,21 @@ exercises.downhill.check(downhill_step)
                 _only_positive,
             ),
             Mistake(
+                "turned_as_a_whole",
+                "You turned the whole step round. The parts with positive curvature were right before that, and now point uphill: turn only those that need it.",
+                _turned_as_a_whole,
+            ),
+            Mistake(
+                "coordinates",
+                "You turned the step's *coordinates*. The parts are those along the eigenvectors, which are not the axes here.",
+                lambda g, H: -tf.sign(g) * tf.abs(_solved(tf.cast(H, tf.float64), g)),
+            ),
+            Mistake(
+                "not_back",
+                "These are the right parts, as coordinates along the eigenvectors. Which vector has these coordinates?",
+                _not_back,
+            ),
+            Mistake(
                 "damped",
                 "This is a damped step: it descends, and the damping shortens *every* part of it. Here each part keeps the length that Newton's has.",
                 _lifted,
@@ -310,6 +335,26 @@ def downhill_step(g, H):
     return -tf.linalg.solve(H + damping * tf.eye(len(g), dtype=g.dtype), g[:, None])[:, 0]
 """,
             "damped",
+        ),
+        (
+            """
+def downhill_step(g, H):
+    step = -tf.linalg.solve(H, g[:, None])[:, 0]
+    return step if tf.tensordot(g, step, 1) < 0 else -step
+""",
+            "turned_as_a_whole",
+        ),
+        (
+            """
+def downhill_step(g, H):
+    step = -tf.linalg.solve(H, g[:, None])[:, 0]
+    return -tf.sign(g) * tf.abs(step)
+""",
+            "coordinates",
+        ),
+        (
+            _EIGH.format("along = tf.linalg.matvec(vectors, g, transpose_a=True)\n    return -along / tf.abs(values)"),
+            "not_back",
         ),
         (
             _EIGH.format(
@@ -490,7 +535,7 @@ exercises.whole.check(whole_hessian)
             "shape",
         ),
     ),
-    seconds=40.0,  # each eager call of `jacobian` traces anew
+    seconds=60.0,  # each eager call of `jacobian` traces anew
 )
 
 
@@ -602,4 +647,5 @@ def hessian_product(f, xs, vs):
             "type",
         ),
     ),
+    seconds=30.0,  # forward-over-reverse, where the answer takes it, is slow the first time
 )

@@ -212,6 +212,11 @@ def taylor(f, x, h, order):
                 ),
             ),
             Mistake(
+                "always_first",
+                "Every term has the **first** derivative. Does each round differentiate what the round before it made?",
+                lambda f, x, h, order: _sum_of_terms(lambda x, k: _JETS[f](x, min(k, 1)), x, h, order),
+            ),
+            Mistake(
                 "shifted",
                 "Each factor meets the derivative of the next order. When in the round do you differentiate, and when do you add?",
                 lambda f, x, h, order: _sum_of_terms(lambda x, k: _JETS[f](x, k + 1), x, h, order),
@@ -230,6 +235,18 @@ def taylor(f, x, h, order):
     return total
 """,
             "no_factorial",
+        ),
+        (
+            f"""{_DERIVATIVE}
+
+def taylor(f, x, h, order):
+    total, factor = f(x), 1.0
+    for k in range(1, order + 1):
+        factor = factor * h / k
+        total += factor * derivative(f)(x)
+    return total
+""",
+            "always_first",
         ),
         (
             f"""{_DERIVATIVE}
@@ -510,6 +527,7 @@ def curvature(f, x, v):
             "one_dtype",
         ),
     ),
+    seconds=30.0,  # an answer that builds the Hessian traces anew with each call
 )
 
 
@@ -756,6 +774,18 @@ def change(gradients, strength):
                 lambda gradients, strength: strength * gradients / tf.norm(gradients, axis=(1, 2), keepdims=True),
             ),
             Mistake(
+                "squared_length",
+                "You divided by the sum of squares. A length is its square root.",
+                lambda gradients, strength: (
+                    strength * tf.math.divide_no_nan(gradients, tf.reduce_sum(gradients**2, axis=(1, 2), keepdims=True))
+                ),
+            ),
+            Mistake(
+                "only_shortened",
+                "Longer gradients are cut to `strength`; shorter ones stay short. The largest growth takes the whole of what is allowed.",
+                lambda gradients, strength: tf.clip_by_norm(gradients, strength, axes=[1, 2]),
+            ),
+            Mistake(
                 "not_scaled_down",
                 "This is the gradient times `strength`: an image with a larger gradient moves further. Every image may move by `strength`, and no more.",
                 lambda gradients, strength: strength * gradients,
@@ -789,6 +819,18 @@ def change(gradients, strength):
             "zero_over_zero",
         ),
         ("def change(gradients, strength):\n    return strength * gradients", "not_scaled_down"),
+        (
+            """
+def change(gradients, strength):
+    squares = tf.reduce_sum(gradients**2, axis=(1, 2), keepdims=True)
+    return strength * tf.math.divide_no_nan(gradients, squares)
+""",
+            "squared_length",
+        ),
+        (
+            "def change(gradients, strength):\n    return tf.clip_by_norm(gradients, strength, axes=[1, 2])",
+            "only_shortened",
+        ),
         (
             """
 def change(gradients, strength):

@@ -183,6 +183,15 @@ def multiplications_of(sizes, batch, first):
                 lambda sizes, batch, first: sum(_layers(sizes, batch)) + sum(_layers(sizes, batch)[first:]),
             ),
             Mistake(
+                "other_end",
+                "The product that nobody asks for is left out at the wrong end: the last layer does hand the gradient on. Which layer has no one to hand it to?",
+                lambda sizes, batch, first: (
+                    sum(_layers(sizes, batch))
+                    + sum(_layers(sizes, batch)[first:])
+                    + sum(_layers(sizes, batch)[first:-1])
+                ),
+            ),
+            Mistake(
                 "backward_only",
                 "The backward products are right. The forward pass is missing.",
                 lambda sizes, batch, first: (
@@ -199,6 +208,14 @@ def multiplications_of(sizes, batch, first):
     return sum(layers) + 2 * sum(layers[first:])
 """,
             "into_the_frozen",
+        ),
+        (
+            """
+def multiplications_of(sizes, batch, first):
+    layers = [batch * sizes[i] * sizes[i + 1] for i in range(len(sizes) - 1)]
+    return sum(layers) + sum(layers[first:]) + sum(layers[first:-1])
+""",
+            "other_end",
         ),
         (
             """
@@ -383,7 +400,14 @@ def hidden_exponent(n, cost):
 
 def _prices(random, dtype):
     """First call, later call and eager call. All are dyadic fractions, so that no rounding decides."""
-    return [(0.5, 0.0625, 0.125), (4.0, 0.25, 0.5), (3.0, 0.25, 1.25), (0.25, 0.125, 0.5), (2.0, 0.5, 0.5)]
+    return [
+        (0.5, 0.0625, 0.125),
+        (5.0, 0.75, 1.0),
+        (4.0, 0.25, 0.5),
+        (3.0, 0.25, 1.25),
+        (0.25, 0.125, 0.5),
+        (2.0, 0.5, 0.5),
+    ]
 
 
 def _pays_from(first_call, later_call, eager_call):
@@ -464,6 +488,13 @@ def pays_from(first_call, later_call, eager_call):
     return int(first_call / (eager_call - later_call)) + 1
 """,
             "first_counted_twice",
+        ),
+        (
+            """
+def pays_from(first_call, later_call, eager_call):
+    return int(np.ceil(first_call / (eager_call - later_call))) if eager_call > later_call else None
+""",
+            "values",
         ),
         (
             """
@@ -551,7 +582,7 @@ size = {
             "the Hessian over the weights": 4 * _WEIGHTS**2,
             "a Hessian-vector product": 4 * _WEIGHTS,
         },
-        rtol=1e-9,
+        rtol=0.0,  # whole numbers
         mistakes=(
             Mistake(
                 "elements",
