@@ -72,6 +72,8 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
 
 from tapelab import gradcheck, plots, runtime
+from tapelab.exercises import sheets
+from tapelab.exercises.sheets import start_here as exercises
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -140,8 +142,11 @@ def product_of_three(x):
 # %% [markdown]
 # `tf.GradientTape` watches a computation, and then answers one question: how does the result change when an input changes a little?
 #
-# **Predict.** What is `y` at $x = 2$, and what is $\mathrm dy/\mathrm dx$? Write both numbers down before you go on. A number
-# on paper can be wrong, and a wrong number is where you learn something; "I would have known that" teaches nothing.
+# **Predict.** What is `y` at $x = 2$, and what is $\mathrm dy/\mathrm dx$? Commit yourself: put your numbers in place of the two `...`, and run
+# the cell. A number that you gave can be wrong, and a wrong number is where you learn something; "I would have known that" teaches nothing.
+
+# %%
+exercises.cubed.guess([..., ...])  # y, dy/dx
 
 # %% [markdown]
 # **Run.** The short cell with one idea in it.
@@ -155,10 +160,12 @@ print("y     =", y.numpy())
 print("dy/dx =", dy_dx.numpy())
 
 # %% [markdown]
-# **Explain.** Nobody told the tape that the loop computes $y = x^3$. It wrote down the three products that ran, and
-# applied the product rule to each of them, last one first. The result is what calculus says: $3x^2 = 12$.
-# Did you predict 4, or 8? Then you may have held two of the factors fixed, or given the value for the slope.
-#
+# **Explain.** The next cell puts your guess beside the result, and says why the result is what it is.
+
+# %%
+exercises.cubed.reveal([y, dy_dx])
+
+# %% [markdown]
 # **Check.** Wherever the text states a number, an assertion stands beside it. If it were false, the notebook would stop there.
 
 # %%
@@ -185,6 +192,26 @@ assert noticed
 # %% [markdown]
 # Try it: go back to `x = tf.Variable(2.0)`, write `5.0`, predict, and run from there. The assertions will object. They state what holds
 # for the text as it stands, and they tell you when your experiment has left it.
+
+# %% [markdown]
+# Some sections end with an exercise. You put code or a value in place of `...` and run the cell, and the cell answers: what is right, or what
+# went wrong and where to look. When you are stuck, `exercises.NAME.hint()` in a new cell gives a hint, and each further call one more;
+# `exercises.NAME.solution()` shows a solution and why it is one. Here is a small one.
+#
+# ### Exercise: The slope somewhere else (1 min)
+#
+# What is $\mathrm dy/\mathrm dx$ of `product_of_three` at $x = 5$?
+
+# %%
+slope_at_five = ...  # a number
+
+exercises.slope_at_five.check(slope_at_five)
+
+# %% [markdown]
+# What you have solved is kept in a small file in your own data folder. This table shows it, for the whole collection.
+
+# %%
+sheets.show_progress()
 
 # %% [markdown]
 # ## 3. First taste: the derivative of the sigmoid

@@ -44,6 +44,7 @@ import gc
 import weakref
 
 from tapelab import gradcheck, plots, runtime
+from tapelab.exercises.sheets import gradient_tape_basics as exercises
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -95,6 +96,9 @@ assert dl_dw == 6.0
 # **Predict.** What is $\mathrm dL/\mathrm dw$ at $w = 3$? Play the tape back by hand: the last operation first.
 
 # %%
+exercises.chain.guess(...)  # in place of `...`, your guess
+
+# %%
 with tf.GradientTape() as tape:
     u = 2.0 * w + 1.0
     loss = tf.square(u)
@@ -103,8 +107,8 @@ dl_dw = tape.gradient(loss, w)
 print(f"loss     = {loss}")
 print(f"dloss/dw = {dl_dw}")
 
-# %% [markdown]
-# The square contributes $2u = 14$, the line before it contributes $2$, and the chain rule multiplies: $14 \cdot 2 = 28$.
+# %%
+exercises.chain.reveal(dl_dw)
 
 # %%
 assert loss == 49.0
@@ -155,6 +159,9 @@ plt.show()
 # **Predict.** Which shapes do the gradients with respect to `w` and `b` have?
 
 # %%
+exercises.shapes.guess([..., ...])  # two tuples: the shape of dloss/dw, the shape of dloss/db
+
+# %%
 x = tf.constant([[1.0, 2.0, 3.0]])
 w = tf.Variable([[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]])
 b = tf.Variable([-13.0, -30.0])
@@ -173,9 +180,8 @@ dl_dw, dl_db = tape.gradient(loss, [w, b])
 print("shape of dloss/dw:", dl_dw.shape)
 print("shape of dloss/db:", dl_db.shape)
 
-# %% [markdown]
-# **A gradient has its source's shape.** Entry $(i, j)$ says how the loss changes when entry $(i, j)$ of the source does.
-# That is what makes it possible to subtract a gradient from a variable.
+# %%
+exercises.shapes.reveal([dl_dw.shape, dl_db.shape])
 
 # %%
 assert dl_dw.shape == w.shape == (3, 2)
@@ -220,6 +226,23 @@ print("shape under 'kernel': ", gradients["kernel"].shape)
 tf.nest.assert_same_structure(gradients, sources)
 assert gradients["kernel"].numpy().tolist() == [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]
 assert gradients["others"][0].numpy().tolist() == [1.0, 2.0]
+
+# %% [markdown]
+# ### Exercise: Play a layer back by hand (8 min)
+#
+# Write what a tape does with a dense layer $y = xw + b$, without a tape. Given are `x` of shape (batch, inputs), `w` of shape (inputs, outputs)
+# and `upstream` of shape (batch, outputs): the gradient of some loss with respect to $y$, that is, what playback has arrived at when it reaches this
+# layer. Return a tuple of three tensors: the gradients of the loss with respect to `x`, `w` and `b`. The bias `b` itself, of shape (outputs,), is not needed.
+#
+# Above, `upstream` is the 1 by 2 matrix that holds $y = (1, 2)$, and the batch is one example. Here a batch may be larger.
+
+
+# %%
+def backward(x, w, upstream):
+    return ..., ..., ...  # the gradients with respect to x, w and b
+
+
+exercises.dense_backward.check(backward)
 
 # %% [markdown]
 # ## 3. Gradient descent by hand
@@ -360,11 +383,37 @@ assert np.all(falls > 0)
 assert losses[-1] < losses[0] / 2
 
 # %% [markdown]
+# ### Exercise: A step that never climbs (10 min)
+#
+# A learning rate that suits one place is too large for another. Let the loss decide. `loss` is a function from a variable or tensor to a scalar, `w` is a
+# variable, and `size` is the first step size to try, a Python float.
+#
+# Take **one** step of gradient descent from where `w` is. Its size is the first of `size`, `size / 2`, `size / 4`, … after which the loss is *lower* than
+# before. Change the variable in place, and return the size that was used. (`w` is not at a minimum, so there is one.)
+#
+# Example: for the sum of $w^2$ at $w = (1, -2)$, the sizes 3 and 1.5 overshoot. The size is 0.75, and `w` ends at $(-0.5, 1)$.
+
+
+# %%
+def careful_step(loss, w, size):
+    with tf.GradientTape() as tape:
+        before = loss(w)
+    g = tape.gradient(before, w)
+    ...  # find the size, and take the step
+    return size
+
+
+exercises.careful_step.check(careful_step)
+
+# %% [markdown]
 # ## 4. Gradients of non-scalar targets
 #
 # A loss is a scalar. `gradient` does not insist on that.
 #
 # **Predict.** At $x = 2$ the target is $y = x \cdot (3, 4)$. Its two entries have the derivatives 3 and 4. What does the tape return?
+
+# %%
+exercises.summed.guess(...)
 
 # %%
 x = tf.Variable(2.0)
@@ -376,9 +425,8 @@ dy_dx = tape.gradient(y, x)
 print(f"y        = {y}")
 print(f"gradient = {dy_dx}")
 
-# %% [markdown]
-# 7, not (3, 4). The gradient has the source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target is the
-# gradient of its sum.** Playback starts with a one for every entry of the target, and adds up what reaches the source.
+# %%
+exercises.summed.reveal(dy_dx)
 
 # %%
 assert y.numpy().tolist() == [6.0, 8.0]
@@ -424,7 +472,10 @@ assert weighted == [3.0, 4.0, 34.0]
 # %% [markdown]
 # **Where it goes wrong.** A loss for each example, never reduced to one number, is a non-scalar target. There is no error message.
 #
-# **Predict.** With one loss for each of the `batch` examples, how much larger is the gradient than that of their mean?
+# **Predict.** With one loss for each of the `batch` examples, how many times larger is the gradient than that of their mean?
+
+# %%
+exercises.unreduced_ratio.guess(...)
 
 
 # %%
@@ -449,14 +500,27 @@ ratio = tf.norm(unreduced) / tf.norm(averaged)
 print("shape of the target:          ", averaged_shape)
 print("ratio of the gradients' norms:", round(float(ratio), 3))
 
-# %% [markdown]
-# The unreduced gradient is that of the *sum*: larger by the batch size. The same learning rate then takes steps that are that many times too long,
-# and the figure of section 3 shows where long steps end.
+# %%
+exercises.unreduced_ratio.reveal(ratio)
 
 # %%
 assert unreduced_shape == (batch,)
 assert averaged_shape == ()
 np.testing.assert_allclose(unreduced, batch * averaged, rtol=1e-4, atol=1e-6)
+
+# %% [markdown]
+# ### Exercise: The mean that nobody recorded (6 min)
+#
+# `tape` has recorded `losses`, one for each example, shape (batch,). Its block is closed, and nobody reduced them. `chosen`, a tensor of booleans of shape
+# (batch,), marks some of the examples (at least one). Return the gradient with respect to `w` of the mean of the *chosen* losses. The tape answers one question.
+
+
+# %%
+def gradient_of_chosen(tape, losses, w, chosen):
+    return ...  # the gradient, with respect to w, of the mean of the chosen losses
+
+
+exercises.chosen_mean.check(gradient_of_chosen)
 
 # %% [markdown]
 # ## 5. Intermediate results and persistent tapes
@@ -582,6 +646,9 @@ assert watched == 6.0
 # **Predict.** Here `watch` comes between two uses of `x`, and $y = x^2 + 5x$. What is the gradient: 11, 6, 5 or `None`?
 
 # %%
+exercises.late_watch.guess(...)
+
+# %%
 with tf.GradientTape() as tape:
     first_term = x * x
     tape.watch(x)
@@ -590,8 +657,8 @@ with tf.GradientTape() as tape:
 late = tape.gradient(y, x)
 print(f"dy/dx = {late}   (the true derivative is 2x + 5 = 11)")
 
-# %% [markdown]
-# The tape has seen $5x$ and nothing before it. A wrong number without a `None` is the worse kind. Watch first.
+# %%
+exercises.late_watch.reveal(late)
 
 # %%
 assert late == 5.0
@@ -691,6 +758,9 @@ assert dmeans_dkernel.shape == (outputs, inputs, outputs)
 # **Predict.** `gate` is positive, so the first branch runs. What are the gradients with respect to `a`, `b` and `gate`?
 
 # %%
+exercises.one_branch.guess([..., ..., ...])  # a, b, gate
+
+# %%
 gate = tf.Variable(1.0)
 
 with tf.GradientTape() as tape:
@@ -700,8 +770,8 @@ with_if = tape.gradient(result, [a, b, gate])
 for name, g in zip(["a", "b", "gate"], with_if, strict=True):
     print(f"d result/d {name} = {g}")
 
-# %% [markdown]
-# Nothing was computed from `b`. And `gate` chose the branch, but a choice is not an operation that has a derivative: it leaves no trace.
+# %%
+exercises.one_branch.reveal(with_if)
 
 # %%
 assert with_if[0] == 4.0
@@ -734,6 +804,9 @@ assert with_where[2] is None
 #
 # **Predict.** From $x = 3$ it arrives at 192. What is the slope? And from $x = 7$?
 
+# %%
+exercises.doublings.guess([..., ...])  # from 3, from 7
+
 
 # %%
 def double_up(x):
@@ -754,8 +827,8 @@ from_3, from_7 = value_and_slope(3.0), value_and_slope(7.0)
 print(f"x = 3: value {from_3[0]}, slope {from_3[1]}")
 print(f"x = 7: value {from_7[0]}, slope {from_7[1]}")
 
-# %% [markdown]
-# Six doublings from 3, four from 7: $2^6 = 64$ and $2^4 = 16$. The tape holds the doublings that ran, and the loop has vanished.
+# %%
+exercises.doublings.reveal([from_3[1], from_7[1]])
 
 # %%
 assert from_3[0] == 192.0
@@ -780,6 +853,28 @@ plt.show()
 assert np.all((sawtooth >= 100.0) & (sawtooth < 200.0))
 np.testing.assert_allclose(staircase, sawtooth / grid, rtol=1e-5)
 assert set(staircase.tolist()) == {64.0, 32.0, 16.0, 8.0, 4.0}
+
+# %% [markdown]
+# ### Exercise: None, zero or a number (4 min)
+#
+# `x` is a variable that holds 3. What does the tape return for each of the five results, with respect to `x`: `None`, `0.0`, or another number? Work it out on
+# paper; the tape can tell you afterwards.
+#
+# ```python
+# with tf.GradientTape(persistent=True) as tape:
+#     first = x * x if x > 2.0 else 5.0 * x
+#     second = tf.where(x > 5.0, x**3, 4.0 * x)
+#     third = tf.where(x > 5.0, x**3, 4.0)
+#     fourth = tf.constant(7.0) if x > 2.0 else x * x
+#     fifth = x
+#     for _ in range(int(x) - 1):
+#         fifth = fifth * x
+# ```
+
+# %%
+answer = {"first": ..., "second": ..., "third": ..., "fourth": ..., "fifth": ...}
+
+exercises.what_ran.check(answer)
 
 # %% [markdown]
 # ## 8. Check it independently

@@ -44,6 +44,8 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
 import time
 
 from tapelab import data, gradcheck, plots, runtime
+from tapelab.exercises.sheets import training_with_a_tape as exercises
+from tapelab.interactive import clipping
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -114,6 +116,9 @@ loss_fn = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 # **Predict.** The model knows nothing yet. Near which number is its loss? What shape has each of the four gradients?
 
 # %%
+exercises.first_loss.guess(...)  # in place of `...`, your guess: the loss
+
+# %%
 images, labels = tf.constant(digits.x_train[:batch_size]), tf.constant(digits.y_train[:batch_size])
 
 with tf.GradientTape() as tape:
@@ -125,11 +130,10 @@ for variable, gradient in zip(model.trainable_variables, gradients, strict=True)
     print(f"{variable.name:<6}  variable {tuple(variable.shape)!s:<10}  gradient {tuple(gradient.shape)}")
 print("the loss is within 1 of log(10) = 2.303:", abs(float(loss) - np.log(classes)) < 1)
 
+# %%
+exercises.first_loss.reveal(np.log(classes))
+
 # %% [markdown]
-# A model that spreads its belief evenly gives each class probability 1/10, and the loss is $-\log(1/10) = \log 10$. Random
-# weights come out somewhat above that: they are unsure, and now and then sure of the wrong class. A first loss far from $\log 10$ is
-# a sign of a mistake.
-#
 # Each gradient has its variable's shape, so the two can be subtracted.
 
 # %%
@@ -200,6 +204,21 @@ assert float(bad_loss) > 15
 np.testing.assert_array_equal(bad_gradient, [[0.0, 0.0]])
 
 # %% [markdown]
+# ### Exercise: What the loss sends back (8 min)
+#
+# The first thing that playback meets is the loss. Write its derivative without a tape. `labels` are the true classes, integers of shape (batch,); `logits` has shape
+# (batch, classes). The loss is the mean over the examples of $-\log p_c$, where $p$ is the softmax of the example's logits and $c$ its true class. Return the
+# gradient with respect to the logits, shape (batch, classes). Some logits are large, 500 and more.
+
+
+# %%
+def loss_gradient(labels, logits):
+    return ...  # the gradient of the mean loss with respect to the logits
+
+
+exercises.logits_gradient.check(loss_gradient)
+
+# %% [markdown]
 # ## 2. The loop
 #
 # An **epoch** is one pass over the training images, in random order, a batch at a time.
@@ -234,6 +253,9 @@ assert set(sizes[:-1]) == {batch_size}
 # **Predict.** The losses of epoch 1 are 4 and 2, that of epoch 2 is 1. What does the metric say after epoch 2 if nobody resets it?
 
 # %%
+exercises.metric_forgotten.guess(...)
+
+# %%
 metric = tf.keras.metrics.Mean()
 metric.update_state(4.0)
 metric.update_state(2.0)
@@ -244,6 +266,9 @@ metric.reset_state()
 metric.update_state(1.0)
 print(f"reset forgotten: {forgotten:.3f}")
 print(f"after a reset:   {float(metric.result()):.3f}")
+
+# %%
+exercises.metric_forgotten.reveal(forgotten)
 
 # %%
 np.testing.assert_allclose(forgotten, 7 / 3, rtol=1e-6)
@@ -275,6 +300,9 @@ assert abs(untrained_loss - np.log(classes)) < 1
 # **Predict.** At the end of the first epoch the metric holds an accuracy on the training images. Then `evaluate` looks at the
 # same images once more. Is its accuracy higher, lower, or the same?
 
+# %%
+exercises.afterwards_is.guess(...)  # "higher", "lower" or "the same"
+
 # %% tags=["nbval-ignore-output"]
 optimizer = tf.keras.optimizers.Adam(learning_rate)
 loss_metric = tf.keras.metrics.Mean()
@@ -302,16 +330,35 @@ for epoch in range(1, eager_epochs + 1):
     )
 
 # %%
-print("afterwards it is higher:", afterwards[0] > running[0])
+exercises.afterwards_is.reveal("higher" if afterwards[0] > running[0] else "not higher")
+
+# %%
 assert afterwards[0] > running[0]
 assert afterwards[0] > 2 * untrained_accuracy
 assert len(step_losses) == eager_epochs * len(sizes)
 
 # %% [markdown]
-# The metric averages over steps, and each step used other weights: the first of them were random. It describes the epoch, not
-# the model at its end. This is why a test accuracy, taken *after* the epoch, can lie above the training accuracy at first. To
+# This is why a test accuracy, taken *after* the epoch, can lie above the training accuracy at first. To
 # compare the two sets, evaluate both with the same weights.
 #
+# ### Exercise: A batch that does not fit (12 min)
+#
+# The step of a large batch is wanted, and the memory holds only `limit` examples at a time. `loss(w, x, y)` is the *mean* loss of the examples that you give it, a scalar; it
+# refuses more than `limit` of them. `w` is a variable, `x` has shape (examples, inputs), `y` has shape (examples,). Return the gradient of the mean loss over **all** the
+# examples with respect to `w`, in the shape of `w`. Each example counts once.
+
+
+# %%
+def gradient_in_pieces(loss, w, x, y, limit):
+    total = tf.zeros_like(w)
+    for start in range(0, len(x), limit):
+        ...  # the next examples, at most `limit`, and their part of the gradient
+    return total
+
+
+exercises.pieces.check(gradient_in_pieces)
+
+# %% [markdown]
 # ## 3. Compile the step
 #
 # In the loop above Python calls every operation, one after the other. `tf.function` **traces** the step: it runs the Python code once
@@ -339,7 +386,10 @@ def make_train_step(model, optimizer, traced):
 
 
 # %% [markdown]
-# **Predict.** One epoch calls `train_step` once for each batch. What is in the list `traced` at the end?
+# **Predict.** One epoch calls `train_step` once for each batch. How many entries has the list `traced` at the end, and what are they?
+
+# %%
+exercises.number_of_traces.guess(...)  # how many entries
 
 # %%
 model.set_weights(initial)
@@ -351,9 +401,11 @@ compiled_losses = [float(train_step(*batch)) for batch in batches(digits.x_train
 print("steps: ", len(compiled_losses))
 print("traced:", traced)
 
+# %%
+exercises.number_of_traces.reveal(len(traced))
+
 # %% [markdown]
-# One entry for each *shape*, not for each call. The graph is made for the shape of its arguments, so the smaller last batch
-# needs a graph of its own. Python code such as `append`, `print` or a counter runs while tracing and at no other time: to
+# Python code such as `append`, `print` or a counter runs while tracing and at no other time: to
 # collect the losses, return them.
 #
 # The weights started from the same values and met the same batches in the same order, so the losses are those of section 2.
@@ -361,6 +413,21 @@ print("traced:", traced)
 # %%
 assert traced == list(dict.fromkeys(sizes))
 np.testing.assert_allclose(compiled_losses, step_losses[: len(sizes)], rtol=1e-2, atol=1e-3)
+
+# %% [markdown]
+# ### Exercise: One graph for every batch size (5 min)
+#
+# With batches of many sizes, many graphs are made. Write `compile_once(f)`: it takes a function `f` from a float32 tensor of shape (batch, 5) to a tensor of shape (batch,),
+# and returns a compiled `f` that is traced **once**, whatever sizes of batch it is called with. One of the arguments of `tf.function` does it; the
+# [reference](https://www.tensorflow.org/api_docs/python/tf/function) lists them.
+
+
+# %%
+def compile_once(f):
+    return ...  # a compiled f that is traced once, whatever the batch size
+
+
+exercises.one_graph.check(compile_once)
 
 # %% [markdown]
 # **Predict.** A step of this small model is mostly Python's work. By which factor is the compiled step faster?
@@ -450,8 +517,14 @@ assert train_loss[-1] < test_loss[-1]
 # **Predict.** Three examples have the labels 0, 1, 1. The predictions are 1, 1, 1. What is the 2 × 2 matrix?
 
 # %%
+exercises.confusion.guess([[..., ...], [..., ...]])  # two rows
+
+# %%
 small = tf.math.confusion_matrix([0, 1, 1], [1, 1, 1]).numpy()
 print(small)
+
+# %%
+exercises.confusion.reveal(small.tolist())
 
 # %%
 np.testing.assert_array_equal(small, [[0, 1], [0, 2]])  # rows: true classes, columns: predictions
@@ -515,6 +588,9 @@ assert (recall > 0.7).all()
 # **Predict.** Two gradients have norms 5 and 12. The limit is 6.5. What are the two norms afterwards, each way?
 
 # %%
+exercises.clipped_norms.guess([..., ..., ..., ...])  # by tensor: first, second; globally: first, second
+
+# %%
 first, second = tf.constant([3.0, 4.0]), tf.constant([[12.0], [0.0], [0.0]])
 limit = 6.5
 
@@ -527,9 +603,11 @@ print("each tensor by its norm:  ", np.round(norms_by_tensor, 4))
 print("all by their global norm: ", np.round(norms_by_global, 4))
 print("the global norm was:      ", np.round(global_norm.numpy(), 4))
 
+# %%
+exercises.clipped_norms.reveal([float(norm) for norm in (*norms_by_tensor, *norms_by_global)])
+
 # %% [markdown]
-# The global norm is $\sqrt{5^2 + 12^2} = 13$, twice the limit, so everything is halved. By tensor, the first gradient is short enough
-# and stays; the second alone is cut. The global norm that the function returns is the one *before* clipping: worth plotting, as you will see.
+# The global norm that the function returns is the one *before* clipping: worth plotting, as you will see.
 
 # %%
 np.testing.assert_allclose(norms_by_tensor, [5.0, 6.5], rtol=1e-6)
@@ -583,6 +661,38 @@ np.testing.assert_allclose(cosine([first, second], by_global), 1.0, rtol=1e-6)
 np.testing.assert_allclose(cosine([first, second], by_tensor), (25 + 12 * 6.5) / (13 * np.hypot(5, 6.5)), rtol=1e-6)
 
 # %% [markdown]
+# Move it yourself. The first gradient below has norm 5; the norm of the second is yours to choose, and so is the limit. "Each norm" is clipping by tensor. "Value" is a third way,
+# `tf.clip_by_value`: every *entry* is cut to the interval from −limit to limit. At the top, both gradients before and after; the dotted line is what a gradient may
+# not cross. At the bottom, for all three ways and all limits: the angle by which the whole gradient has turned, and its length.
+#
+# **Predict.** Pull the limit down to 0.5. Which of the ways turn the gradient further and further, and does the angle stop growing? Then find the one norm of the second
+# gradient at which clipping each norm does *not* turn it, however low the limit.
+
+# %% alt="Four panels. Top: two gradients as arrows before and after clipping; the first lies inside a dotted circle of radius 6.5 and is unchanged, the second is cut at the circle. Bottom left, the angle to the true gradient against the limit: zero everywhere for the global norm; for each norm and for value it rises from zero as the limit falls, and then stays level. Bottom right, the length against the limit: a straight line for the global norm, above it the curves of the other two."
+clipping.figure().show()
+
+# %% [markdown]
+# The angle stops growing once both gradients are cut: from there on they shrink together. With equal norms (5 and 5) they are always cut alike. Clipping by value turns even a
+# single gradient, since its entries are cut apart. And for one limit the three ways allow different lengths: at most $c$ for the global norm, $\sqrt 2\, c$ for two norms, $2c$ for four entries.
+
+# %%
+true = [clipping.FIRST, 12.0 * np.array([0.96, -0.28])]
+turns = {
+    way: [clipping.turn(true, clipping.clip(true, limit, way)) for limit in (0.5, 5.0, 6.5)] for way in clipping.WAYS
+}
+for way, degrees in turns.items():
+    print(f"{way:<11} turned at limit 0.5, 5, 6.5 by", " ".join(f"{abs(angle):.1f}°" for angle in degrees))
+
+# %%
+np.testing.assert_allclose(
+    turns["each norm"], np.degrees(np.arccos([17 / 13 / np.sqrt(2)] * 2 + [103 / 13 / np.hypot(5, 6.5)]))
+)
+np.testing.assert_allclose(turns["global norm"], 0.0, atol=1e-4)
+assert turns["value"][0] > turns["value"][1] > turns["value"][2] > 1.0
+longest = {way: np.linalg.norm(np.concatenate(clipping.clip(true, 0.5, way))) for way in clipping.WAYS}
+np.testing.assert_allclose(list(longest.values()), [0.5 * np.sqrt(2), 0.5, 1.0])  # each norm, global norm, value
+
+# %% [markdown]
 # A Keras optimiser does either for you, inside `apply_gradients`: `clipnorm` is by tensor, `global_clipnorm` is global. With a
 # learning rate of 1 and variables at 0, the new values are the clipped gradients with a minus sign.
 #
@@ -608,16 +718,33 @@ for option, expected in {"clipnorm": by_tensor, "global_clipnorm": by_global}.it
 # **Predict.** One element of the first gradient is infinite. How many elements of both are NaN after global clipping?
 
 # %%
+exercises.nan_elements.guess([..., ...])  # of 2 in the first, of 3 in the second
+
+# %%
 infinite, _ = tf.clip_by_global_norm([tf.constant([np.inf, 4.0]), second], limit)
 print("NaN elements:", [int(np.isnan(g).sum()) for g in infinite], "of", [int(tf.size(g)) for g in infinite])
+
+# %%
+exercises.nan_elements.reveal([int(np.isnan(g).sum()) for g in infinite])
 
 # %%
 assert [int(np.isnan(g).sum()) for g in infinite] == [2, 3]
 
 # %% [markdown]
-# All of them: TensorFlow marks the whole step as unusable, rather than to hide the fault in one tensor. Test for it, and skip
-# the step.
+# ### Exercise: Clip the step, or skip it (8 min)
 #
+# `gradients` is a list of tensors. If any of their elements is infinite or NaN, return a list of zeros in their shapes and dtypes, so that the step changes nothing. Otherwise return them clipped by their
+# **global** norm to `limit`: those that are short enough stay as they are.
+
+
+# %%
+def clip_or_skip(gradients, limit):
+    return ...  # a list of tensors with the shapes of the gradients
+
+
+exercises.clip_or_skip.check(clip_or_skip)
+
+# %% [markdown]
 # Now a run that needs clipping. A **recurrent** network reads the image row by row. The same matrix $W$ multiplies its state $h$ once for each row, here without a
 # squashing function between: $h_{t+1} = x_t U + h_t W + b$. What $W$ does to the state, it does again to the gradient on the way back,
 # once for each row.

@@ -41,6 +41,7 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
 
 from tapelab import gradcheck, plots, runtime
+from tapelab.exercises.sheets import when_the_gradient_is_none as exercises
 from tapelab.explain import ExplainTape, draw, explain
 
 import matplotlib.pyplot as plt
@@ -71,6 +72,9 @@ runtime.start(seed)
 # 4, 6, 8 and 10. Which of them does the tape return?
 
 # %%
+exercises.four_sources.guess([..., ..., ..., ...])  # in place of each `...`, a number or None
+
+# %%
 sources = {
     "trainable variable": tf.Variable(2.0),
     "non-trainable variable": tf.Variable(3.0, trainable=False),
@@ -85,9 +89,8 @@ gradients = tape.gradient(y, sources)
 for name, gradient in gradients.items():
     print(f"{name:22}  {gradient if gradient is None else gradient.numpy()}")
 
-# %% [markdown]
-# A tape watches *trainable variables* by itself, and nothing else. `tf.constant` makes a tensor like any other; the sum of a
-# variable and a number is a tensor too, even though a variable went into it.
+# %%
+exercises.four_sources.reveal(list(gradients.values()))
 
 # %%
 assert gradients["trainable variable"].numpy() == 4.0
@@ -226,6 +229,9 @@ np.testing.assert_array_equal(py_function, [0.0, 2.0, 6.0])
 # **Predict.** $y = x \cdot x$ at $x = 3$, where one factor is read out with `float`. `None`, 3 or 6?
 
 # %%
+exercises.read_out.guess(...)
+
+# %%
 x = tf.Variable(3.0)
 with tf.GradientTape() as tape:
     y = x * float(x)
@@ -233,8 +239,8 @@ half_of_it = tape.gradient(y, x)
 print("y     =", y.numpy())
 print("dy/dx =", half_of_it.numpy(), " (the true derivative is 2x = 6)")
 
-# %% [markdown]
-# One path is cut and the other is whole, so there is no `None` to warn you: the gradient is that of $3x$.
+# %%
+exercises.read_out.reveal(half_of_it)
 
 # %%
 assert y.numpy() == 9.0
@@ -302,6 +308,9 @@ assert all("must be floating" in message for message in heard)  # it is logged a
 # **Predict.** `x` is a float variable at 2.7. It is cast to an integer and back. What are `y` and its gradient?
 
 # %%
+exercises.through_an_integer.guess([..., ...])  # y, dy/dx
+
+# %%
 x = tf.Variable(2.7)
 with tf.GradientTape() as tape:
     whole = tf.cast(x, tf.int32)
@@ -309,6 +318,9 @@ with tf.GradientTape() as tape:
 through_integer = tape.gradient(y, x)
 print("y     =", y.numpy())
 print("dy/dx =", through_integer)
+
+# %%
+exercises.through_an_integer.reveal([y, through_integer])
 
 # %%
 assert y.numpy() == 4.0
@@ -400,6 +412,9 @@ assert isinstance(x, tf.Variable)
 # And $\partial y / \partial\,\text{total}$?
 
 # %%
+exercises.assigned.guess([..., ...])  # dy/dstep, dy/dtotal
+
+# %%
 step = tf.Variable(3.0)
 total = tf.Variable(0.0)
 with tf.GradientTape() as tape:
@@ -410,8 +425,8 @@ print("y         =", y.numpy())
 print("dy/dstep  =", dy_dstep)
 print("dy/dtotal =", dy_dtotal.numpy())
 
-# %% [markdown]
-# The value arrived, its history did not. To the tape, `total` is a source that holds 3.
+# %%
+exercises.assigned.reveal([dy_dstep, dy_dtotal])
 
 # %%
 assert y.numpy() == 9.0
@@ -433,6 +448,22 @@ print("dy/dstep =", dy_dstep.numpy(), " total =", total.numpy())
 # %%
 assert dy_dstep.numpy() == 6.0
 assert total.numpy() == 3.0
+
+# %% [markdown]
+# ### Exercise: A memory that the tape can follow (5 min)
+#
+# `average` and `x` are variables of one shape. Each call moves the average a little towards `x`: the new average is `0.9 * average + 0.1 * x`. The call happens inside a tape. Return the
+# loss, the sum of the squares of the *new* average. Afterwards the variable `average` must hold the new average, and the gradient of the loss with respect to `x` must exist. You may
+# change any line.
+
+
+# %%
+def loss_with_memory(average, x):
+    average.assign(0.9 * average + 0.1 * x)
+    return ...  # the sum of the squares of the new average
+
+
+exercises.memory.check(loss_with_memory)
 
 # %% [markdown]
 # ## 5. Target and tape out of step
@@ -565,6 +596,25 @@ assert difference.numpy() < 1e-5
 assert contrast_gradient.shape == image.shape
 
 # %% [markdown]
+# ### Exercise: A count that can be trained, two ways (10 min)
+#
+# `hard` below counts the entries of `x` that lie above a threshold. Its gradient is `None`. Make the `None` go away in two ways, and return two scalars:
+#
+# - `smooth`, a stand-in: for each entry a *sigmoid* in place of the step from 0 to 1. Its middle lies at the threshold, and its argument is the distance from there divided by `width`.
+# - `straight`, which has the **value** of `hard` and the **gradient** of `smooth`. Build it from these two; `tf.stop_gradient(t)` has the value of `t`, and is a constant to the tape.
+
+
+# %%
+def two_counts(x, threshold, width):
+    hard = tf.reduce_sum(tf.cast(x > threshold, x.dtype))
+    smooth = ...  # a stand-in for hard
+    straight = ...  # the value of hard, the gradient of smooth
+    return smooth, straight
+
+
+exercises.two_counts.check(two_counts)
+
+# %% [markdown]
 # ## 7. Zeros instead of None
 #
 # `None` cannot be added or multiplied. When a loop over many variables needs numbers everywhere, ask for them:
@@ -600,6 +650,9 @@ np.testing.assert_array_equal(jacobian, [0.0, 0.0, 0.0])
 # **Predict.** Take section 5's mistake: $x^2$ at $x = 3$, squared after the tape has closed. What does the same option return now?
 
 # %%
+exercises.hidden_mistake.guess(...)
+
+# %%
 x = tf.Variable(3.0)
 with tf.GradientTape() as tape:
     shifted = x + 0.0
@@ -607,9 +660,8 @@ y = shifted**2  # too late
 hidden_mistake = tape.gradient(y, x, unconnected_gradients="zero")
 print("dy/dx =", hidden_mistake.numpy(), " (the true derivative is 2x = 6)")
 
-# %% [markdown]
-# A zero that means "you forgot something" looks like a zero that means "you have reached a minimum". Ask for zeros where you
-# *know* that some pairs are unconnected, as in the blocks of a Hessian. Everywhere else `None` is the better answer: it stops you.
+# %%
+exercises.hidden_mistake.reveal(hidden_mistake)
 
 # %%
 assert hidden_mistake.numpy() == 0.0
@@ -646,6 +698,9 @@ assert (tanh_gradient.numpy() > 0).all()
 #
 # **Predict.** $\partial p / \partial b$ is asked of the same code twice: run eagerly, and as a `tf.function`. Are the answers equal?
 
+# %%
+exercises.compiled_twin.guess([..., ...])  # eager, compiled
+
 
 # %%
 def squares(a, b):
@@ -664,10 +719,11 @@ compiled = tf.function(squares)
 print("eager:      ", dp_db(squares))
 print("tf.function:", dp_db(compiled).numpy())
 
+# %%
+exercises.compiled_twin.reveal([dp_db(squares), dp_db(compiled)])
+
 # %% [markdown]
-# A tape records a call of a `tf.function` as *one* operation. Its backward pass takes an upstream gradient for every output: 1 for $p$,
-# and for $q$, which the target does not use, 0. That zero travels from $q$ to $b$ and comes out as a number. So in a compiled function with
-# several outputs, a missing path does not show as `None`. With
+# So in a compiled function with several outputs, a missing path does not show as `None`. With
 # `tf.config.run_functions_eagerly(True)` the function's operations are recorded one by one, and the `None` is back.
 
 # %%
@@ -771,6 +827,20 @@ assert slopes["safe"][undefined][0] == 0.0
 np.testing.assert_allclose(slopes["smooth"], t / np.sqrt(t**2 + epsilon**2), rtol=1e-5, atol=1e-6)
 
 # %% [markdown]
+# ### Exercise: Nothing times minus infinity (8 min)
+#
+# `p` has shape (rows, classes); each row holds probabilities, and some are 0. Return the entropy of each row, shape (rows,): $-\sum_j p_j \ln p_j$, where $0 \ln 0$ counts as 0. The gradient must be
+# $-(\ln p_j + 1)$ where $p_j$ is positive, and 0 where it is zero: no NaN, no infinity, no $\varepsilon$.
+
+
+# %%
+def entropy(p):
+    return ...  # the entropy of each row of p
+
+
+exercises.entropy.check(entropy)
+
+# %% [markdown]
 # Last, a table of which only some rows are used, as in an embedding.
 #
 # **Predict.** `table` has shape (4, 2). Rows 0, 2 and 0 are gathered, squared and summed. What is the shape of the gradient's `values`? What is its
@@ -818,6 +888,9 @@ np.testing.assert_allclose(tf.linalg.global_norm([sparse]), np.sqrt(284.0), rtol
 # **Predict.** For which of the six tensors, from `sum` back to `x`, does the gradient of the target exist?
 
 # %%
+exercises.blind_walk.guess(...)  # for how many of the six
+
+# %%
 x = tf.Variable([0.3, 0.7])
 path = {
     "tanh": tf.tanh,
@@ -844,10 +917,10 @@ def walk(path, watch_each):
 blind = walk(path, watch_each=False)
 print("exists:", [name for name in blind if blind[name]])
 
+# %%
+exercises.blind_walk.reveal(sum(blind.values()))
+
 # %% [markdown]
-# Less than you may have hoped: the target's gradient with respect to itself, which is 1, and nothing else. Everything after the break is
-# computed from a constant, so the tape did not record it either.
-#
 # The trick is to *watch each intermediate tensor*. Then the tape records from there on, whatever happened before.
 
 # %%
@@ -920,6 +993,26 @@ plt.show()
 # | NaN | a norm or a root at zero | choose before the root; add $\varepsilon^2$ under it | 8 |
 # | a gradient without `.numpy()`, a clipping norm that is off | `IndexedSlices` from `gather` | `tf.convert_to_tensor` | 8 |
 # | a number that is too small | one of several paths is cut | the walk of this section, on each path | 2 |
+
+# %% [markdown]
+# ### Exercise: Across the gap (15 min)
+#
+# Sometimes the step that leaves TensorFlow has to stay: a simulation, say, for which there is no operation. `simulate` is such a step, a NumPy function applied to each entry. `slope` is its
+# derivative, also a NumPy function applied to each entry, and takes the same input as `simulate`. In the cell below the gradient of `loss` with respect to `x`, a tensor, is `None`. Return it all the same, a tensor in the shape of `x`.
+# You may add lines, inside the block as well.
+
+
+# %%
+def gradient_across(x, simulate, slope):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        h = tf.tanh(x)
+        s = tf.constant(simulate(h))  # leaves TensorFlow
+        loss = tf.reduce_sum(s**2)
+    return ...  # the gradient of loss with respect to x
+
+
+exercises.bridge.check(gradient_across)
 
 # %% [markdown]
 # ## 10. Ask the tape

@@ -42,6 +42,7 @@ import gc
 import weakref
 
 from tapelab import gradcheck, plots, runtime
+from tapelab.exercises.sheets import recording_control as exercises
 from tapelab.explain import ExplainTape, draw, explain
 
 import matplotlib.pyplot as plt
@@ -68,6 +69,9 @@ runtime.start(seed)
 # **Predict.** Below, `y * y` is computed inside such a block. What is `z`? What are the two gradients: numbers, or `None`?
 
 # %%
+exercises.block.guess([..., ..., ...])  # in place of each `...`, your guess: z, dz/dx, dz/dy
+
+# %%
 x = tf.Variable(2.0)
 y = tf.Variable(3.0)
 
@@ -82,9 +86,11 @@ print("z     =", z.numpy())
 print("dz/dx =", dz_dx.numpy())
 print("dz/dy =", dz_dy)
 
+# %%
+exercises.block.reveal([z, dz_dx, dz_dy])
+
 # %% [markdown]
-# `z` is complete: the block changes what is *recorded*, not what is *computed*. To the tape, `y_squared` is a constant
-# that came from nowhere. No path leads from `z` back to `y`, so the gradient is `None`.
+# The block changes what is *recorded*, not what is *computed*. To the tape, `y_squared` is a constant that came from nowhere.
 
 # %%
 assert z.numpy() == 13.0
@@ -125,6 +131,9 @@ assert explain(tape, z, x).exists
 # **Predict.** Now `x_squared` moves into the block as well, and `z` adds a recorded $3x$. What is $\partial z/\partial x$?
 
 # %%
+exercises.loses_silently.guess(...)
+
+# %%
 with tf.GradientTape() as tape:
     with tape.stop_recording():
         x_squared = x * x
@@ -135,8 +144,11 @@ dz_dx = tape.gradient(z, x)
 print("z     =", z.numpy())
 print("dz/dx =", dz_dx.numpy(), " (the true derivative is 2x + 3 = 7)")
 
+# %%
+exercises.loses_silently.reveal(dz_dx)
+
 # %% [markdown]
-# The tape returns the derivative of what it saw: $3x$ alone. There is no `None` to warn you, because one path is left.
+# The tape returns the derivative of what it saw. There is no `None` to warn you, because one path is left.
 
 # %%
 assert z.numpy() == 19.0
@@ -168,8 +180,12 @@ assert "not recording" in message
 # intermediate tensors alive, long after Python has dropped them.
 #
 # **Predict.** The model has one matrix product and one `tanh` for each layer. The metric needs a softmax, a logarithm, a
-# product, and two reductions. By which factor does recording the metric raise what the tape keeps: a little, twofold, or more?
-#
+# product, and two reductions. By which factor does recording the metric raise what the tape keeps: 1.1, 2, or more?
+
+# %%
+exercises.factor.guess(...)
+
+# %% [markdown]
 # The next cell defines the model; a weak reference tells later whether a tensor is still alive.
 
 # %%
@@ -226,9 +242,11 @@ tensor_bytes = 4 * batch * width
 print("tensors kept for each layer, metric recorded:    ", kept[True].max() // tensor_bytes)
 print("tensors kept for each layer, metric not recorded:", kept[False].max() // tensor_bytes)
 
+# %%
+exercises.factor.reveal(kept[True].max() // kept[False].max())
+
 # %% [markdown]
-# One tensor for each layer is what `tanh` needs, since its derivative is $1 - \tanh^2$. The metric adds three: the softmax, the
-# logarithm, and the product. Nobody ever asks for the metric's gradient.
+# What `tanh` needs for its derivative $1 - \tanh^2$ is its own output. Nobody ever asks for the metric's gradient.
 #
 # The metric's values and the loss's gradients are the same in both runs.
 
@@ -252,6 +270,21 @@ plt.show()
 # Every layer costs the same, so the two lines are straight; their slopes are what one layer keeps.
 assert len(set(kept[True])) == 1
 assert len(set(kept[False])) == 1
+
+# %% [markdown]
+# ### Exercise: A metric that costs no memory (5 min)
+#
+# Return two scalars: the sum of the entries of $x^3$, which is the loss, and their largest magnitude, a metric. The tape is open, and
+# it must be able to differentiate the loss. It must not record the metric. Compute $x^3$ once.
+
+
+# %%
+def loss_and_metric(tape, x):
+    cube = x**3
+    return ...  # the sum of cube, and the largest magnitude in cube
+
+
+exercises.metric_off.check(loss_and_metric)
 
 # %% [markdown]
 # ## 3. Reset: start over
@@ -291,6 +324,9 @@ assert dz_dy is None
 # **Predict.** Both `v` (a variable) and `t` (a watched tensor) are used after the reset. Which of the two gradients exists?
 
 # %%
+exercises.after_reset.guess(...)  # "v", "t", "both" or "neither"
+
+# %%
 v = tf.Variable(3.0)
 t = tf.constant(5.0)
 
@@ -302,6 +338,9 @@ with tf.GradientTape() as tape:
 dp_dv, dp_dt = tape.gradient(product, [v, t])
 print("d(v t)/dv =", dp_dv.numpy())
 print("d(v t)/dt =", dp_dt)
+
+# %%
+exercises.after_reset.reveal("v" if dp_dv is not None and dp_dt is None else "not v alone")
 
 # %%
 assert dp_dv.numpy() == 5.0
@@ -345,6 +384,25 @@ print("after the reset: ", after)
 # %%
 assert before == ["first:0"]
 assert after == ["second:0"]
+
+# %% [markdown]
+# ### Exercise: Differentiate the last steps only (10 min)
+#
+# A recurrent step, $h \leftarrow \tanh(w h)$, runs `steps` times. Return the gradient of the last $h$ with respect to `w`, a tensor, as if the
+# state before the last `keep` steps were a given constant: the value runs through all steps, the gradient through the last `keep`. Keep the one loop and
+# the one tape.
+
+
+# %%
+def truncated_gradient(w, h, steps, keep):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        for step in range(steps):
+            h = tf.tanh(w * h)  # something is missing before this line
+    return ...  # the gradient of h with respect to w, through the last `keep` steps
+
+
+exercises.truncated.check(truncated_gradient)
 
 # %% [markdown]
 # ## 4. Check it independently

@@ -44,7 +44,9 @@ import gc
 import weakref
 
 from tapelab import gradcheck, plots, runtime
+from tapelab.exercises.sheets import stop_gradient as exercises
 from tapelab.explain import ExplainTape, draw, explain
+from tapelab.interactive import paths
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -97,6 +99,9 @@ assert dz_dy is None
 # exists, and what is it?
 
 # %%
+exercises.side_of_cut.guess([..., ...])  # in place of each `...`, a number or None: dz/dw, dz/dy
+
+# %%
 w = tf.Variable(2.0)
 with tf.GradientTape() as tape:
     u = w * tf.stop_gradient(y**2)
@@ -106,9 +111,12 @@ dz_dw, dz_dy = tape.gradient(z, [w, y])
 print("dz/dw =", dz_dw.numpy())
 print("dz/dy =", dz_dy)
 
+# %%
+exercises.side_of_cut.reveal([dz_dw, dz_dy])
+
 # %% [markdown]
-# Everything between the cut and the target still learns: $\partial z / \partial w = 2u \cdot 9 = 324$ with $u = 18$. Everything before the cut does not. That is
-# how the first layers of a network are frozen: one `stop_gradient` after them.
+# Everything between the cut and the target still learns. Everything before the cut does not. That is how the first layers of a network are
+# frozen: one `stop_gradient` after them.
 
 # %%
 assert dz_dw.numpy() == 324.0
@@ -122,6 +130,9 @@ assert dz_dy is None
 # **Predict.** $z = x^2 + y^2 + 5y$, with the same cut around $y^2$. The true derivative is $2y + 5 = 11$. What does the tape return?
 
 # %%
+exercises.open_path.guess(...)
+
+# %%
 with tf.GradientTape() as tape:
     z = x**2 + tf.stop_gradient(y**2) + 5.0 * y
 
@@ -129,8 +140,11 @@ dz_dy = tape.gradient(z, y)
 print("z     =", z.numpy())
 print("dz/dy =", dz_dy.numpy())
 
+# %%
+exercises.open_path.reveal(dz_dy)
+
 # %% [markdown]
-# Two paths lead from $z$ to $y$. One is cut, and the gradient is that of the open one: 5.
+# The value is complete, and the gradient is that of $5y$ alone.
 
 # %%
 assert z.numpy() == 28.0
@@ -174,6 +188,9 @@ print("cut:", why.code)
 # **Predict.** Each line below has the value $y^2 = 9$. What are the gradients?
 
 # %%
+exercises.factors.guess([..., ..., ...])  # no factor cut, one, both
+
+# %%
 with tf.GradientTape(persistent=True) as tape:
     neither = y * y
     one_factor = y * tf.stop_gradient(y)
@@ -185,15 +202,57 @@ print("no factor cut:   ", gradients[0].numpy())
 print("one factor cut:  ", gradients[1].numpy())
 print("both factors cut:", gradients[2])
 
+# %%
+exercises.factors.reveal(gradients)
+
 # %% [markdown]
-# The product rule has two terms, one for each path. Each cut takes one away; with none left, the answer is `None`. Note that
-# the middle line gives a number that is wrong for $y^2$, without a warning.
+# Note that the middle line gives a number that is wrong for $y^2$, without a warning.
 
 # %%
 assert neither.numpy() == one_factor.numpy() == both_factors.numpy() == 9.0
 assert gradients[0].numpy() == 6.0
 assert gradients[1].numpy() == 3.0
 assert gradients[2] is None
+
+# %% [markdown]
+# Now move the cut yourself. Three paths lead from $x$ to $z = f(x)\,g(x) + h(x)$, with $f(x) = x^2$, $g(x) = \cos x$ and $h(x) = x$. On the left you see the
+# paths: a thick arrow carries the gradient back, a dashed one with a cross is cut. On the right there is $z$ with two tangents at $x$: the true one
+# (wide and grey) and the one that the tape's gradient gives (dashed). The dotted curve holds what is cut at its present value.
+#
+# **Predict.** Before you move anything: at which cut has the tape's tangent the same slope wherever $x$ is? Then look for a cut and an $x$ at which the
+# tape says *up* and the truth is *down*, and for the curve that the dashed tangent touches.
+
+# %% alt="Left: a graph of the paths from x through f, g and h to z; the arrow from f is dashed and has a cross. Right: the curve of z over x, with a wide grey tangent and a dashed red one of another slope at the same point; the red one touches a dotted curve."
+paths.figure().show()
+
+# %% [markdown]
+# With $f$ and $g$ both cut, the path through $h$ is left, and its slope is 1 everywhere. The dashed tangent always touches the *dotted* curve: a tape with a cut
+# gives the exact derivative of another function, in which what is cut does not move.
+
+# %%
+assert all(paths.gradient(x, ("f", "g")) == 1.0 for x in (-3.0, 0.0, 1.4, 3.0))
+assert paths.gradient(1.4, ()) < 0 < paths.gradient(1.4, ("g",))
+
+# %% [markdown]
+# ### Exercise: One loss, two learners (5 min)
+#
+# `scores`, `values` and `rewards` are vectors of one length. An actor learns `scores` and a critic learns `values`, from one loss:
+#
+# $$\sum_i (r_i - v_i)^2 - \sum_i s_i\,(r_i - v_i).$$
+#
+# The first sum is the critic's, the second the actor's. Return the loss, a scalar. Its value stays as it is. The gradient for `scores` shall come from the
+# actor's term, and the gradient for `values` from the critic's term alone.
+
+
+# %%
+def loss_of_both(scores, values, rewards):
+    error = rewards - values
+    critic = tf.reduce_sum(error**2)
+    actor = -tf.reduce_sum(scores * error)
+    return ...  # critic + actor, with a cut somewhere above
+
+
+exercises.two_learners.check(loss_of_both)
 
 # %% [markdown]
 # ## 3. Cut a path, or pause a tape?
@@ -203,6 +262,9 @@ assert gradients[2] is None
 #
 # **Predict.** Two tapes, one inside the other, and $z = y^2 + y$ at $y = 3$. The square is kept from the inner tape with `stop_recording`, and then with
 # `stop_gradient`. What does each tape return? (Without any of this it is $2y + 1 = 7$.)
+
+# %%
+exercises.whom.guess([..., ..., ..., ...])  # stop_recording: inner, outer; stop_gradient: inner, outer
 
 # %%
 with tf.GradientTape() as outer, tf.GradientTape() as inner:
@@ -218,8 +280,8 @@ stopped = [inner.gradient(z, y).numpy(), outer.gradient(z, y).numpy()]
 print("stop_recording: inner tape", paused[0], " outer tape", paused[1])
 print("stop_gradient:  inner tape", stopped[0], " outer tape", stopped[1])
 
-# %% [markdown]
-# The paused tape missed the square, and the other did not. The cut holds for both.
+# %%
+exercises.whom.reveal(paused + stopped)
 
 # %%
 assert paused == [1.0, 7.0]
@@ -275,6 +337,9 @@ np.testing.assert_allclose([reverse, forward], 4.0, rtol=1e-6)
 #
 # **Predict.** What is the value of $q$ at $x = 0.7$? What is its gradient: `None`, 0 or 1?
 
+# %%
+exercises.straight.guess([..., ...])  # value, gradient
+
 
 # %%
 def straight_through_round(x):
@@ -293,9 +358,11 @@ del tape
 print("tf.round:        value", rounded.numpy(), " gradient", plain_gradient)
 print("straight through: value", q.numpy(), " gradient", estimate.numpy())
 
+# %%
+exercises.straight.reveal([q, estimate])
+
 # %% [markdown]
-# Forwards, the two $x$ cancel and the rounded value is left. Backwards, the bracket is a constant and the first $x$ is left, with derivative
-# 1. The gradient is that of another function than the one that was computed. That is the purpose.
+# The gradient is that of another function than the one that was computed. That is the purpose.
 
 # %%
 assert rounded.numpy() == q.numpy() == 1.0
@@ -394,6 +461,36 @@ plt.show()
 assert np.abs(history[-1] - true_weights.ravel()).max() <= 0.5
 
 # %% [markdown]
+# ### Exercise: A hard choice with a soft gradient (10 min)
+#
+# `scores` has shape (batch, classes). Return a tensor of that shape and dtype: in each row a 1 at the largest score and 0 elsewhere. That choice is flat, so
+# let the gradient be that of the softmax of each row: for any upstream gradient, `tape.gradient` shall return what it returns for
+# `tf.nn.softmax(scores, axis=1)`.
+
+
+# %%
+def choose(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    return ...  # the value of hard, the gradient of the softmax
+
+
+exercises.hard_choice.check(choose)
+
+# %% [markdown]
+# ### Exercise: Turn a gradient round (8 min)
+#
+# Return a tensor with the value, shape and dtype of `x`. Backwards, the upstream gradient shall be multiplied by `factor`, a Python number, which may be
+# negative. Use `tf.stop_gradient` and arithmetic, nothing else. `x` has any shape.
+
+
+# %%
+def scale_gradient(x, factor):
+    return ...  # the value of x; backwards, factor times the upstream gradient
+
+
+exercises.turn_gradient.check(scale_gradient)
+
+# %% [markdown]
 # ## 5. A target that holds still
 #
 # Sometimes a model is trained towards a value that it computes itself. Take a walker on a line of places (five, unless you changed `states`), with an exit at either end. Each step goes
@@ -436,6 +533,9 @@ def loss_of(values, cut):
 # the target's path cut? With both paths open?
 
 # %%
+exercises.at_the_truth.guess([..., ...])  # True or False: zero with the path cut, zero with both open
+
+# %%
 truth = np.arange(1, states + 1) / (states + 1)
 values = tf.Variable(truth, dtype=tf.float32)
 with tf.GradientTape(persistent=True) as tape:
@@ -448,6 +548,9 @@ del tape
 print("equal losses:", loss_open.numpy() == loss_cut.numpy())
 print(f"largest gradient, target's path cut:  {abs(gradient_cut).max():.4f}")
 print(f"largest gradient, target's path open: {abs(gradient_open).max():.4f}")
+
+# %%
+exercises.at_the_truth.reveal([bool(abs(gradient).max() < 1e-6) for gradient in (gradient_cut, gradient_open)])
 
 # %% [markdown]
 # One loss, two gradients. With the cut, the truth is where descent comes to rest. With both paths open, descent *leaves* the truth.
@@ -577,6 +680,9 @@ print("branch(0) =", branch(tf.constant(0.0)).numpy(), " operations:", len(resul
 # **Predict.** The loss is `branch(v) + v`, summed. The cut is put at the *end* of the branch, or at its *beginning*. Which of the two saves backward
 # work? Which saves memory? How does `stop_recording` compare?
 
+# %%
+exercises.saves_memory.guess(...)  # which cut saves memory: "the end", "the beginning", "both" or "neither"
+
 
 # %%
 def measure(build):
@@ -607,10 +713,14 @@ measured = {name: measure(build) for name, build in ways.items()}
 for name, (kept, calls, _) in measured.items():
     print(f"{name:21} tensors kept: {kept}  backward calls: {calls}")
 
+# %%
+frees = {place: measured[f"cut at {place}"][0] == 0 for place in ("the end", "the beginning")}
+names = {(False, False): "neither", (True, False): "the end", (False, True): "the beginning", (True, True): "both"}
+exercises.saves_memory.reveal(names[tuple(frees.values())])
+
 # %% [markdown]
 # Every cut saves the backward work: no upstream gradient arrives, so the branch's backward functions are not called. A cut at the
-# *end* saves no memory. When the branch ran, the tape could not know that a cut would follow, and it keeps what it has. A cut at the *beginning* takes the
-# branch off the tape from the start, like `stop_recording`.
+# *end* saves no memory. A cut at the *beginning* takes the branch off the tape from the start, like `stop_recording`.
 #
 # All three cuts give one gradient: 1, that of the path `+ v`.
 
@@ -639,6 +749,32 @@ ax.set_xticks(position, labels=list(measured))
 ax.margins(y=0.15)
 ax.legend()
 plt.show()
+
+# %% [markdown]
+# ### Exercise: Four ways to freeze (4 min)
+#
+# A `body` of three dense layers and a `head` of one have their own variables. A tape computes a loss from `x`, a batch of data, in one of four ways:
+#
+# | | prediction |
+# |---|---|
+# | A | `head(body(tf.stop_gradient(x)))` |
+# | B | `head(tf.stop_gradient(body(x)))` |
+# | C | `tf.stop_gradient(head(body(x)))` |
+# | D | `head(features)`, with `features = body(x)` computed under `tape.stop_recording()` |
+#
+# For each letter: whose variables get a gradient? Give `"both"`, `"body"`, `"head"` or `"neither"`. And for `"frees"`, the letter of the one way in which the tape does not keep
+# what the body's inner layers computed.
+
+# %%
+answer = {
+    "A": ...,  # "both", "body", "head" or "neither"
+    "B": ...,
+    "C": ...,
+    "D": ...,
+    "frees": ...,  # a letter
+}
+
+exercises.freeze_body.check(answer)
 
 # %% [markdown]
 # ## 7. Check it independently

@@ -52,6 +52,7 @@ import weakref
 from pathlib import Path
 
 from tapelab import gradcheck, plots, runtime
+from tapelab.exercises.sheets import custom_gradients as exercises
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -159,6 +160,20 @@ assert d_image.shape == (4, 5, 3)
 assert d_factor.shape == ()
 
 # %% [markdown]
+# ### Exercise: The way back through a matrix product (6 min)
+#
+# Suppose that matrix multiplication had no entry. Write its backward function: `a` has shape (rows, inner), `b` has shape (inner, columns), and `upstream`, the upstream
+# gradient, has the shape of `a @ b`, (rows, columns). Return two tensors: the gradient for `a` and the gradient for `b`. Open no tape.
+
+
+# %%
+def product_gradients(a, b, upstream):
+    return ..., ...  # the gradients for a and for b, where a @ b was computed
+
+
+exercises.product_backward.check(product_gradients)
+
+# %% [markdown]
 # The operation has a gradient now; section 7 checks its values against central differences.
 #
 # Which tapes see an override? To find out, override a derivative that *has* an entry, with a value that gives itself away: for the square, half of its
@@ -187,6 +202,9 @@ square_function = tf.function(overridden_square)
 # 2. a tape around the call of the `tf.function`;
 # 3. a tape opened inside the graph;
 # 4. a tape in eager code, without any `tf.function`.
+
+# %%
+exercises.override.guess([..., ..., ..., ...])  # the four cases, in this order
 
 
 # %%
@@ -222,10 +240,11 @@ results = {
 for case, result in results.items():
     print(f"{case:<30} {result.numpy()}")
 
+# %%
+exercises.override.reveal(list(results.values()))
+
 # %% [markdown]
-# The map leaves a mark on the *operation in the graph*. Whoever differentiates the finished graph reads the mark: `tf.gradients` does, and
-# so does the call of a `tf.function`, whose backward pass is a graph too. A tape inside the graph looks up the registry by the operation's
-# *type*, never sees the mark, and gives 6 without a warning. In eager code no graph is built, and there is nothing to mark.
+# So the third and the fourth give 6 without a warning. Whether an override holds depends on who differentiates, and where.
 
 # %%
 assert [result.numpy() for result in results.values()] == [3.0, 3.0, 6.0, 6.0]
@@ -255,6 +274,9 @@ assert slope(product, 3.0).numpy() == 6.0
 #
 # **Predict.** What does a tape give for $f'(100)$ when $f$ is written as it stands?
 
+# %%
+exercises.plain_at_100.guess(...)  # "0", "1", "infinity" or "NaN"
+
 
 # %%
 def log1pexp_plain(x):
@@ -264,9 +286,11 @@ def log1pexp_plain(x):
 print("f'(0)   =", slope(log1pexp_plain, 0.0).numpy())
 print("f'(100) =", slope(log1pexp_plain, 100.0).numpy())
 
+# %%
+exercises.plain_at_100.reveal("NaN" if np.isnan(slope(log1pexp_plain, 100.0)) else "a number")
+
 # %% [markdown]
-# $e^{100}$ overflows in float32. The tape multiplies the logarithm's derivative, $1/\infty = 0$, with that of the exponential, $\infty$, and
-# $0 \cdot \infty$ is NaN. Neither factor is wrong; their product in this order is.
+# Neither factor is wrong; their product in this order is.
 
 # %%
 assert slope(log1pexp_plain, 0.0).numpy() == 0.5
@@ -308,6 +332,9 @@ assert np.isinf(log1pexp(100.0))
 #
 # **Predict.** Does the custom gradient give the second derivative at 100 as well?
 
+# %%
+exercises.second_at_100.guess(...)  # True or False
+
 
 # %%
 def curvature(f, x):
@@ -322,8 +349,11 @@ def curvature(f, x):
 print("f''(0)   =", curvature(log1pexp, 0.0).numpy())
 print("f''(100) =", curvature(log1pexp, 100.0).numpy())
 
+# %%
+exercises.second_at_100.reveal(bool(np.isfinite(curvature(log1pexp, 100.0))))
+
 # %% [markdown]
-# NaN is back, one order later. The outer tape differentiates `1 - 1 / (1 + e)` by its own rules, through the infinite `e`.
+# NaN is back, one order later.
 
 # %%
 assert curvature(log1pexp, 0.0).numpy() == 0.25
@@ -465,6 +495,26 @@ assert all(np.isfinite(values[x.numpy() < 88]).all() for values in derivatives.v
 assert np.isfinite(derivatives["second derivative", "custom first and second"]).all()
 
 # %% [markdown]
+# ### Exercise: A norm that survives zero (8 min)
+#
+# The Euclidean norm of a zero vector is 0, and a tape that differentiates it returns NaN. Write the backward function of `norm_of_rows`: `x` has shape
+# (rows, columns), the value has shape (rows,), and so does `upstream`. Where a row is zero, its gradient shall be zero.
+
+
+# %%
+@tf.custom_gradient
+def norm_of_rows(x):
+    norms = tf.norm(x, axis=1)
+
+    def backward(upstream):
+        return ...  # the gradient for x
+
+    return norms, backward
+
+
+exercises.norm_of_rows.check(norm_of_rows)
+
+# %% [markdown]
 # ## 3. An expensive value: keep it for the way back
 #
 # Some derivatives are short once the value is known. Kepler's equation, $E - \varepsilon \sin E = M$, has no closed solution for $E$; one
@@ -524,6 +574,11 @@ def solve_and_keep(mean_anomaly):
 # **Predict.** How many evaluations does a value with its gradient take, in each version? And how many of the iterates does the tape keep
 # alive until it is asked?
 
+# %%
+exercises.evaluations.guess(
+    [..., ..., ...]
+)  # evaluations of solve_again, of solve_and_keep; iterates kept by solve_and_keep
+
 
 # %%
 def forward_and_backward(f):
@@ -542,11 +597,12 @@ for f in (solve, solve_again, solve_and_keep):
     gradients[name], counts[name], kept[name] = forward_and_backward(f)
     print(f"{name:<16} {counts[name]} evaluations, {kept[name]} iterates kept")
 
+# %%
+exercises.evaluations.reveal([counts["solve_again"], counts["solve_and_keep"], kept["solve_and_keep"]])
+
 # %% [markdown]
 # `solve_and_keep` needs half the evaluations of `solve_again`. It also does without the long way back that plain `solve` takes, through every iteration.
-#
-# The last column is a surprise. A custom gradient does not stop an eager tape from *recording* what runs inside the function. For
-# a first derivative the records are never used, but they hold every iterate.
+# The last column is the surprise: it saves work, and no memory yet.
 
 # %%
 assert counts == {"solve": iterations, "solve_again": 2 * iterations, "solve_and_keep": iterations}
@@ -661,12 +717,40 @@ assert seconds["keep the value"][-1] < 0.5 * seconds["through every iteration"][
 assert seconds["keep the value"][-1] < 0.5 * seconds["solve again"][-1]
 
 # %% [markdown]
+# ### Exercise: Differentiate a search (15 min)
+#
+# For $a > 0$, the equation $x^3 + a\,x = y$ has one real solution $x$. `root` finds it for each entry of `y`, a tensor of any shape, by halving an
+# interval; `a` is a scalar tensor. A tape finds no way through the comparisons. Write the backward function: return the gradient for `y`, in the shape of `y`, and the
+# gradient for `a`, a scalar. `upstream` has the shape of `x`, which is that of `y`.
+
+
+# %%
+@tf.custom_gradient
+def root(y, a):
+    low, high = tf.zeros_like(y) - 10.0, tf.zeros_like(y) + 10.0
+    for _ in range(40):
+        x = (low + high) / 2.0
+        too_small = x**3 + a * x < y
+        low, high = tf.where(too_small, x, low), tf.where(too_small, high, x)
+
+    def backward(upstream):
+        return ..., ...  # the gradients for y and for a
+
+    return x, backward
+
+
+exercises.root_gradient.check(root)
+
+# %% [markdown]
 # ## 4. Another value, the same gradient
 #
 # Rounding has a derivative of 0 almost everywhere. That is correct and useless: no optimiser can find its way on a staircase. The *straight-through*
 # gradient rounds on the way forward and pretends, on the way back, that nothing was rounded.
 #
 # **Predict.** At $x = (0.2, 1.3, 2.7)$, what is the gradient of $\sum_j \operatorname{round}(x_j)^2$: by TensorFlow's own rule, and straight through?
+
+# %%
+exercises.straight_through.guess([..., ...])  # TensorFlow's rule, straight through: None, or a list of three numbers
 
 
 # %%
@@ -681,9 +765,8 @@ straight = slope(lambda x: round_straight(x) ** 2, x)
 print("tf.round:        ", plain)
 print("straight through:", straight.numpy())
 
-# %% [markdown]
-# TensorFlow registers rounding as *not differentiable*, hence `None`. Straight through, the square's derivative is taken at the
-# *rounded* value, $2\operatorname{round}(x)$, and passed on as it is.
+# %%
+exercises.straight_through.reveal([plain, straight.numpy().tolist()])
 
 # %%
 assert plain is None
@@ -779,6 +862,9 @@ def clip_gradient(v):
 # **Predict.** At $v = 2$, the derivative of $v^2$ is 4. What does the tape give for `clip_gradient(v * v)`?
 
 # %%
+exercises.clip_at_target.guess(...)
+
+# %%
 clipped = slope(lambda v: clip_gradient(v * v), 2.0)
 print(f"{clipped.numpy():.4g}")
 
@@ -807,24 +893,32 @@ result = slope(lambda v: clip_gradient_and_tell(v * v), 2.0)
 print(f"result {result.numpy():.4g}")
 
 # %%
+exercises.clip_at_target.reveal(result)
+
+# %%
 np.testing.assert_allclose(told[-1], (1.0, 0.5), rtol=1e-6)
 
 # %% [markdown]
-# The backward function receives the gradient *upstream of it*: the derivative of the target with respect to its output, which is the target
-# itself. That is 1. It is clipped to 0.5. Then the chain rule goes on towards $v$ and multiplies by $2v = 4$: the result is 2.
+# So a clip limits the derivative of the target with respect to the clip's *output*. Here its output is the target.
 #
 # **Predict.** What is the result for `clip_gradient(25 * v * v)`, whose derivative at 2 is 100?
+
+# %%
+exercises.clip_scaled.guess(...)
 
 # %%
 scaled = slope(lambda v: clip_gradient_and_tell(25 * v * v), 2.0)
 print(f"result {scaled.numpy():.4g}")
 
 # %%
+exercises.clip_scaled.reveal(scaled)
+
+# %%
 np.testing.assert_allclose(told[-1], (1.0, 0.5), rtol=1e-6)
 np.testing.assert_allclose(scaled, 50.0, rtol=1e-6)
 
 # %% [markdown]
-# Half of 100, not 0.5: whatever lies between `v` and the clip is not limited at all. To limit the gradient *that arrives at* `v`, the clip must be the last thing on the way back, so it must be the first on the
+# Half of 100, not 0.5. To limit the gradient *that arrives at* `v`, the clip must be the last thing on the way back, so it must be the first on the
 # way forward: apply it to `v`.
 
 
@@ -887,6 +981,21 @@ plt.show()
 np.testing.assert_allclose(arriving["no clip"], 4 * scales, rtol=1e-6)
 np.testing.assert_allclose(arriving["clip at the target"], 2 * scales, rtol=1e-6)
 np.testing.assert_allclose(arriving["clip at the source"], np.full(len(scales), 0.5), rtol=1e-6)
+
+# %% [markdown]
+# ### Exercise: A limit for each example (5 min)
+#
+# `h`, of shape (batch, units), passes through the middle of a model. Write a function that returns its value unchanged, and that limits the gradient on the way back:
+# for each *example* by itself, to the norm 1. An example whose gradient is shorter keeps it.
+
+
+# %%
+@tf.custom_gradient
+def limit_each(h):
+    return tf.identity(h), lambda upstream: ...
+
+
+exercises.limit_rows.check(limit_each)
 
 # %% [markdown]
 # ## 6. Save and load

@@ -42,6 +42,7 @@ import gc
 import weakref
 
 from tapelab import gradcheck, plots, runtime
+from tapelab.exercises.sheets import multiple_tapes as exercises
 from tapelab.explain import ExplainTape, draw, explain
 
 import matplotlib.pyplot as plt
@@ -66,6 +67,9 @@ runtime.start(seed)
 # **Predict.** Both inputs are 0. Each tape is asked for *both* derivatives. Which four answers do you expect?
 
 # %%
+exercises.four_answers.guess([..., ..., ..., ...])  # tape_0: for x_0, for x_1; tape_1: for x_0, for x_1
+
+# %%
 x_0 = tf.constant(0.0)
 x_1 = tf.constant(0.0)
 
@@ -79,10 +83,10 @@ from_1 = tape_1.gradient(y, [x_0, x_1])
 print("tape_0:", [g if g is None else float(g) for g in from_0])
 print("tape_1:", [g if g is None else float(g) for g in from_1])
 
+# %%
+exercises.four_answers.reveal(from_0 + from_1)
+
 # %% [markdown]
-# $\cos 0 = 1$ and $\sigma(0)(1 - \sigma(0)) = 0.25$. The target is one tensor, and both tapes saw it made. Yet each tape knows only the
-# paths that begin at what *it* watches; the other input is a constant to it, and the gradient is `None`.
-#
 # Neither call used up the other tape. Each tape can be asked once, as if it were alone.
 
 # %%
@@ -130,6 +134,9 @@ np.testing.assert_allclose(by_tape_1, sigmoid * (1 - sigmoid), atol=1e-6)
 # **Predict.** $y = x^2 + x^3$ at $x = 3$; the cube is computed while `tape_0` pauses. What does each tape give for $dy/dx$?
 
 # %%
+exercises.paused.guess([..., ...])  # tape_0, tape_1
+
+# %%
 x = tf.Variable(3.0)
 
 with tf.GradientTape() as tape_0, tf.GradientTape() as tape_1:
@@ -143,12 +150,29 @@ by_tape_1 = tape_1.gradient(y, x)
 print("tape_0, which paused:", by_tape_0.numpy())
 print("tape_1:              ", by_tape_1.numpy())
 
-# %% [markdown]
-# `tape_0` has seen $x^2$ and answers $2x = 6$. `tape_1` has seen everything: $2x + 3x^2 = 33$.
+# %%
+exercises.paused.reveal([by_tape_0, by_tape_1])
 
 # %%
 assert by_tape_0.numpy() == 6.0
 assert by_tape_1.numpy() == 33.0
+
+# %% [markdown]
+# ### Exercise: Two players, two losses (6 min)
+#
+# `game(x, y)` returns two scalar losses that share most of their computation. The player who moves `x`, a vector, wants to lower the first; the player who moves `y`, a
+# vector of another length, wants to lower the second. Return the gradient of the first loss with respect to `x`, and that of the second with respect to `y`. Call `game` once.
+
+
+# %%
+def gradients_of_players(game, x, y):
+    with tf.GradientTape() as tape:
+        tape.watch([x, y])
+        losses = game(x, y)  # two scalars: of the one who moves x, of the one who moves y
+    return ..., ...  # the gradient of the first for x, of the second for y
+
+
+exercises.two_players.check(gradients_of_players)
 
 # %% [markdown]
 # ## 2. Three tapes, three sets to watch
@@ -188,6 +212,9 @@ assert two_layers().shape == ()
 # **Predict.** Each tape is asked for all five gradients. Which of the fifteen answers are `None`?
 
 # %%
+exercises.how_many_none.guess(...)  # how many of the fifteen are None
+
+# %%
 tapes = {
     "default": tf.GradientTape(),
     "head": tf.GradientTape(watch_accessed_variables=False),
@@ -203,6 +230,9 @@ gradients = {name: tape.gradient(loss, sources) for name, tape in tapes.items()}
 for name, found in gradients.items():
     shapes = {source: None if g is None else tuple(g.shape) for source, g in found.items()}
     print(f"{name:<8}", "  ".join(f"{source}: {shape}" for source, shape in shapes.items()))
+
+# %%
+exercises.how_many_none.reveal(sum(gradient is None for found in gradients.values() for gradient in found.values()))
 
 # %% alt="A table of three tapes by five sources. The default tape has the gradients of w1, b1, w2 and b2; the head's tape those of w2 and b2; the inputs' tape that of the inputs. The other eight fields say None."
 has_gradient = np.array([[found[source] is not None for source in sources] for found in gradients.values()])
@@ -290,6 +320,26 @@ assert all(gradient is not None for gradient in together.values())
 print("one tape, all five sources: the same gradients")
 
 # %% [markdown]
+# ### Exercise: A hand on the gradient half-way (10 min)
+#
+# `h = first(x)` and `y = second(h)`, with `x` of shape (batch, inputs), `h` of shape (batch, units) and `y` a scalar. Between the two stretches a function `change` is to have
+# its say: it takes the gradient of `y` with respect to `h` and returns another tensor of that shape, which is to be used in its place. Return the gradient for `x` that
+# follows. Two tapes, one for each stretch, do it without `tf.custom_gradient`.
+
+
+# %%
+def changed_half_way(first, second, change, x):
+    with tf.GradientTape() as tape_1:
+        tape_1.watch(x)
+        h = first(x)
+    with tf.GradientTape() as tape_2:
+        y = second(h)  # something is missing before this line
+    return ...  # the gradient of y for x, with the gradient at h changed on the way
+
+
+exercises.half_way.check(changed_half_way)
+
+# %% [markdown]
 # ## 3. What watching too much costs
 #
 # A tape records an operation if one of its inputs is watched, or was computed from something watched. To differentiate it later, it keeps tensors
@@ -332,6 +382,9 @@ assert alive(references).tolist() == [0] * depth
 # them, one, or something between?
 
 # %%
+exercises.kept_activations.guess([..., ..., ...])  # the tape that watches all weights, the last weight, the inputs
+
+# %%
 watch_sets = {"all weights": weights, "the last weight": weights[-1:], "the inputs": [deep_inputs]}
 
 
@@ -350,12 +403,15 @@ for name, watch_set in watch_sets.items():
     print(f"{name:<16} {kept[name].sum():>2} tensors kept")
     del tape
 
+# %%
+exercises.kept_activations.reveal([int(count.sum()) for count in kept.values()])
+
 # %% [markdown]
 # The tape that watches the last weight keeps two: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for
 # that of `tanh`. Everything before does not depend on anything watched, and is not recorded.
 #
-# The tape that watches the inputs keeps as much as the tape that watches everything, although it has a single source. What counts is not how *many* sources
-# there are but how much of the computation lies *between* source and target.
+# The tape that watches the inputs keeps as much as the tape that watches everything, although it has a single source. How *many* sources there are does not
+# matter.
 
 # %%
 assert kept["all weights"].tolist() == [1] * depth
@@ -384,6 +440,9 @@ assert (np.cumsum(kept["all weights"]) == layer).all()
 #
 # **Predict.** You want the gradient for the *last weight*. How many probes does the way back pass, on the tape that watches that weight, and on the tape
 # that watches all weights?
+
+# %%
+exercises.way_back.guess([..., ...])  # the tape that watches the last weight, the tape that watches all
 
 # %%
 passed = []
@@ -415,9 +474,11 @@ by_greedy, greedy = probes_passed(weights, weights[-1])
 print("watches the last weight:", modest)
 print("watches all weights:    ", greedy)
 
+# %%
+exercises.way_back.reveal([modest, greedy])
+
 # %% [markdown]
-# The tape goes back from the target through *everything that it recorded*, whichever source you ask for. It does not stop where the last path to your source
-# ends. The gradient is the same; the work is not.
+# The gradient is the same; the work is not.
 
 # %%
 assert modest == 1
@@ -429,6 +490,9 @@ np.testing.assert_allclose(by_modest, by_greedy, rtol=1e-5, atol=1e-6)
 #
 # **Predict.** Two tapes that watch all weights record the same run, and a third that watches the last weight. How many activations
 # are alive? Then the tapes are dropped, one after the other: how many are left each time?
+
+# %%
+exercises.dropped.guess([..., ..., ..., ...])  # with all three tapes, then after each drop
 
 # %%
 with (
@@ -450,12 +514,48 @@ left.append(alive(references).sum())
 for count, when in zip(left, ("three tapes", "without first", "without second", "without any"), strict=True):
     print(f"{when:<15} {count:>2}")
 
+# %%
+exercises.dropped.reveal([int(count) for count in left])
+
 # %% [markdown]
-# A second tape over the same stretch costs no second copy. But memory is free only when the *last* tape that needs it is gone: a forgotten greedy tape keeps
-# everything, however modest the others are.
+# A forgotten greedy tape keeps everything, however modest the others are.
 
 # %%
 assert left == [depth, depth, 2, 0]
+
+# %% [markdown]
+# ### Exercise: Pay for the head alone (5 min)
+#
+# `body(x)` runs several layers with variables of their own, and `head` is a variable, a matrix. Return two things: the tape, which can differentiate the loss with
+# respect to `head`, and the loss, the sum of the squares of `body(x) @ head`. The gradient is asked for later, and once. Until then the tape must keep nothing of what the
+# body's inner layers computed.
+
+
+# %%
+def record_head(body, head, x):
+    with tf.GradientTape() as tape:
+        features = body(x)
+        loss = tf.reduce_sum((features @ head) ** 2)
+    return ..., loss  # first: is the tape good as it stands? Then return it
+
+
+exercises.record_head.check(record_head)
+
+# %% [markdown]
+# ### Exercise: What two tapes cost (4 min)
+#
+# Twelve layers, as above: $h \leftarrow \tanh(h W_k)$ for $k = 1, \ldots, 12$. Tape A watches the weights of layers 4 and 8, tape B that of layer 12. Both record one run, with automatic watching
+# off. Through how many layers does A go back when it is asked for the gradient of layer 8's weight? And how many activations are alive before that, with both tapes, and
+# with B alone? (Python itself holds on to none of them.)
+
+# %%
+answer = {
+    "layers": ...,  # that A goes back through, asked for layer 8's weight
+    "kept": ...,  # activations alive while both tapes are
+    "left": ...,  # activations alive when A has been dropped
+}
+
+exercises.bill.check(answer)
 
 # %% [markdown]
 # ## 4. Check it independently

@@ -42,6 +42,8 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
 
 from tapelab import data, gradcheck, plots, runtime
+from tapelab.exercises.sheets import higher_order_gradients as exercises
+from tapelab.interactive import attack as attack_figure
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -91,6 +93,9 @@ np.testing.assert_allclose(d2y_dx2, 6.0, rtol=1e-6)
 # **Predict.** Below, both tapes record the same line again, but the inner `gradient` call stands outside both blocks. Which of the two results changes, and to what?
 
 # %%
+exercises.outside.guess([..., ...])  # in place of each `...`, your guess: dy/dx, d²y/dx²
+
+# %%
 with tf.GradientTape() as outer, tf.GradientTape() as inner:
     y = x**3
 dy_dx = inner.gradient(y, x)  # outside both blocks
@@ -99,9 +104,11 @@ d2y_dx2 = outer.gradient(dy_dx, x)
 print("dy/dx   =", dy_dx.numpy())
 print("d²y/dx² =", d2y_dx2)
 
+# %%
+exercises.outside.reveal([dy_dx, d2y_dx2])
+
 # %% [markdown]
-# The first derivative is still right. The outer tape was closed when it was computed, and has no record of it. To that tape
-# `dy_dx` is a number from nowhere, and its gradient is `None`.
+# Nothing warns you: the first derivative is there, and the second is `None`.
 
 # %%
 np.testing.assert_allclose(dy_dx, 3.0, rtol=1e-6)
@@ -111,6 +118,9 @@ assert d2y_dx2 is None
 # There is a second way to the same `None`. A variable is watched by every tape; a tensor is watched by the tapes that you name.
 #
 # **Predict.** Here `t` is a tensor, and the inner tape alone watches it. What are the two results?
+
+# %%
+exercises.one_watch.guess([..., ...])  # dy/dt, d²y/dt²
 
 # %%
 t = tf.constant(1.0)
@@ -124,6 +134,9 @@ with tf.GradientTape() as outer:
 d2y_dt2 = outer.gradient(dy_dt, t)
 print("dy/dt   =", dy_dt.numpy())
 print("d²y/dt² =", d2y_dt2)
+
+# %%
+exercises.one_watch.reveal([dy_dt, d2y_dt2])
 
 # %%
 np.testing.assert_allclose(dy_dt, 3.0, rtol=1e-6)
@@ -182,6 +195,34 @@ np.testing.assert_allclose(first(points), 3 * points**2, rtol=1e-5, atol=1e-5)
 np.testing.assert_allclose(second(points), 6 * points, rtol=1e-5, atol=1e-5)
 
 # %% [markdown]
+# ### Exercise: A Taylor series from nested tapes (8 min)
+#
+# Write `taylor(f, x, h, order)`, the Taylor polynomial of `f` around `x`:
+#
+# $$f(x) + f'(x)\,h + \frac{f''(x)}{2!}\,h^2 + \dots + \frac{f^{(n)}(x)}{n!}\,h^n, \qquad n = \texttt{order}.$$
+#
+# `f` works element by element, on a tensor `x` of any shape; the result has the shape of `x`. `h` is a scalar tensor, and `order` an integer of 1 or more.
+# `derivative` is given.
+
+
+# %%
+def derivative(f):
+    def df(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x)
+        return tape.gradient(y, x)
+
+    return df
+
+
+def taylor(f, x, h, order):
+    return ...  # f(x) + f'(x) h + f''(x) h² / 2 + …, the last term with the derivative of that order
+
+
+exercises.taylor.check(taylor)
+
+# %% [markdown]
 # ## 2. The gradient of a sum, not a Hessian
 #
 # The curve above needs a second look. `first(points)` is a vector of 201 numbers, and `gradient` of a vector is the gradient of its
@@ -191,6 +232,9 @@ np.testing.assert_allclose(second(points), 6 * points, rtol=1e-5, atol=1e-5)
 # Its second derivatives are nine numbers, a matrix.
 #
 # **Predict.** What shape does the gradient of the gradient have?
+
+# %%
+exercises.nested_shape.guess(...)  # a shape is a tuple
 
 
 # %%
@@ -211,9 +255,11 @@ nested = outer.gradient(gradient, x)
 print("gradient:                ", gradient.numpy())
 print("gradient of the gradient:", nested.numpy())
 
+# %%
+exercises.nested_shape.reveal(nested.shape)
+
 # %% [markdown]
-# Three numbers, not nine. The outer call differentiated $4 + 13 + 4$, as it were: the sum of the inner gradient's elements,
-# $\sum_i \partial f/\partial x_i$. For the matrix itself, ask for the Jacobian of the gradient: every element of the gradient, differentiated with respect
+# The outer call differentiated $4 + 13 + 4$, as it were. For the matrix itself, ask for the Jacobian of the gradient: every element of the gradient, differentiated with respect
 # to every element of $x$. That is the **Hessian**.
 
 # %%
@@ -266,6 +312,9 @@ np.testing.assert_allclose(nested, tf.reduce_sum(hessian, axis=0), rtol=1e-6)
 # **Predict.** With weights $(0, 1, 0)$, which numbers come out?
 
 # %%
+exercises.row.guess([..., ..., ...])  # three numbers
+
+# %%
 with tf.GradientTape() as outer:
     outer.watch(x)
     with tf.GradientTape() as inner:
@@ -276,11 +325,31 @@ with tf.GradientTape() as outer:
 row = outer.gradient(gradient, x, output_gradients=tf.constant([0.0, 1.0, 0.0]))
 print("weights (0, 1, 0):", row.numpy())
 
+# %%
+exercises.row.reveal(row.numpy())
+
 # %% [markdown]
-# The middle row of the Hessian, for the price of one gradient. [Notebook 10](10_hessians_and_newton.ipynb) builds on this.
+# One row, for the price of one gradient. [Notebook 10](10_hessians_and_newton.ipynb) builds on this.
 
 # %%
 np.testing.assert_allclose(row, [2.0, 6.0, 4.0], rtol=1e-6)
+
+# %% [markdown]
+# ### Exercise: The curvature along a direction (10 min)
+#
+# *This one needs an idea that the text does not spell out.*
+#
+# Walk from $x$ along $v$ and look at the value: $\varphi(t) = f(x + t\,v)$, a function of one variable. Its second derivative at $t = 0$ says how the
+# walk curves. Return that number, a scalar tensor of the dtype of `x`. `f` takes a tensor of shape $(n,)$ to a scalar; `x` and `v` are tensors of shape $(n,)$,
+# and $v$ need not have length 1. Two calls of `gradient` are enough; do not build the Hessian.
+
+
+# %%
+def curvature(f, x, v):
+    return ...  # the second derivative of t -> f(x + t v) at t = 0
+
+
+exercises.curvature.check(curvature)
 
 # %% [markdown]
 # ## 3. Penalise the input gradient
@@ -330,6 +399,9 @@ assert float(tf.norm(dbias)) > 0.1
 # **Predict.** The loss is now the plain sum of the layer's outputs. What is the gradient of the norm with respect to the bias?
 
 # %%
+exercises.bias_alone.guess(...)  # a number, a shape, or None
+
+# %%
 with tf.GradientTape() as outer:
     with tf.GradientTape(watch_accessed_variables=False) as inner:
         inner.watch(inputs)
@@ -341,9 +413,11 @@ dkernel, dbias = outer.gradient(g1_norm, layer.trainable_variables)
 print("d norm/d kernel:", dkernel.shape)
 print("d norm/d bias:  ", dbias)
 
+# %%
+exercises.bias_alone.reveal(dbias)
+
 # %% [markdown]
-# Each row of the input gradient is now the sum of the kernel's columns, whatever the input and the bias are. No path leads from the norm to the bias: `None`. In a
-# training step the penalty is added to the ordinary loss, and the bias gets its gradient from there.
+# In a training step the penalty is added to the ordinary loss, and the bias gets its gradient from there.
 
 # %%
 assert dkernel.shape == (5, 10)
@@ -354,6 +428,9 @@ np.testing.assert_allclose(g1, tf.tile(tf.reduce_sum(layer.kernel, axis=1)[None,
 # One more thing goes wrong in practice. Behind a ReLU whose inputs are all negative, the input gradient is exactly zero.
 #
 # **Predict.** Zero is what the penalty wants. What is the gradient of the norm at this best possible point?
+
+# %%
+exercises.dead_norm.guess(...)  # "zero", "NaN", "None" or "infinite"
 
 
 # %%
@@ -372,9 +449,11 @@ value, dkernel = penalty_gradient(tf.norm)
 print("the norm:", value.numpy())
 print("NaN in its gradient:", int(np.isnan(dkernel).sum()), "of", int(tf.size(dkernel)))
 
+# %%
+exercises.dead_norm.reveal("NaN" if np.isnan(dkernel).all() else "not NaN")
+
 # %% [markdown]
-# The norm is a square root, and the slope of $\sqrt u$ at $u = 0$ is infinite. The chain rule multiplies it by the zero behind it, and $\infty \cdot 0$ is
-# not a number. One such step turns every weight into NaN. The squared norm has no root and no such point.
+# One such step turns every weight into NaN. The squared norm has no root and no such point.
 
 # %%
 assert value.numpy() == 0.0
@@ -388,6 +467,26 @@ print("largest element of its gradient:", np.abs(dkernel).max())
 # %%
 assert value.numpy() == 0.0
 np.testing.assert_array_equal(dkernel, np.zeros((5, 10)))
+
+# %% [markdown]
+# ### Exercise: A training step through a gradient (15 min)
+#
+# A linear model predicts $x_i \cdot w$ for each example, and its loss is the squared error $\ell_i = (x_i \cdot w - y_i)^2$. The training objective is the
+# mean over the examples of
+#
+# $$\ell_i + \texttt{weight} \cdot \Bigl\lVert \frac{\partial \ell_i}{\partial x_i} \Bigr\rVert^2.$$
+#
+# Return its gradient with respect to `w`, by nested tapes. `w` has shape (inputs,), `x` (batch, inputs) and `y` (batch,). All are tensors, none is a variable;
+# `weight` is a scalar tensor. An example's loss depends on no other example's input.
+
+
+# %%
+def penalised_gradient(w, x, y, weight):
+    losses = (tf.linalg.matvec(x, w) - y) ** 2  # one for each example
+    return ...
+
+
+exercises.penalty.check(penalised_gradient)
 
 # %% [markdown]
 # ## 4. Train with the penalty
@@ -540,15 +639,22 @@ assert np.mean(attacked_losses > clean_losses) > 0.9
 # same amount, but in a random direction?
 
 # %%
+# "both above 0.85", "random above 0.85, attacked below 0.65" or "both below 0.65"
+exercises.attacked.guess(...)
+
+# %%
 signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=test_images.shape).astype(np.float32)
 shaken = tf.clip_by_value(test_images + 0.1 * signs, 0.0, 1.0)
 
 print("random signs: accuracy still above 0.85:", accuracy(plain, shaken) > 0.85)
 print("attacked:     accuracy below 0.65:      ", accuracy(plain, attacked) < 0.65)
 
+# %%
+as_expected = accuracy(plain, shaken) > 0.85 and accuracy(plain, attacked) < 0.65
+exercises.attacked.reveal("random above 0.85, attacked below 0.65" if as_expected else "something else")
+
 # %% [markdown]
-# The size of the change is the same in both; the direction does the damage. In many dimensions a random direction is nearly orthogonal
-# to the gradient, and its effects cancel. Those of the attack add up, pixel by pixel.
+# The size of the change is the same in both; the direction does the damage.
 
 # %%
 assert accuracy(plain, shaken) > 0.85
@@ -570,6 +676,23 @@ plt.show()
 
 # %%
 assert len(fooled) == 6
+
+# %% [markdown]
+# ### Exercise: An attack of limited length (8 min)
+#
+# *This one needs an idea that the text does not spell out.*
+#
+# Another attacker may change each image by a $\delta$ of Euclidean length at most `strength`, spread over the pixels as they like. Given the loss's `gradients` with respect to the
+# images, shape (images, height, width), return the changes that make each image's loss grow most to first order: a tensor of the same shape and dtype. Each image has a limit
+# of its own. Where a gradient is exactly zero, return zeros. Cutting to the range 0 to 1 is not part of this.
+
+
+# %%
+def change(gradients, strength):
+    return ...  # the same shape as gradients: (images, height, width)
+
+
+exercises.euclidean.check(change)
 
 # %% [markdown]
 # **Predict.** Each model is attacked through its own gradients, with growing strength. Does the penalty shift the curve, flatten it, or
@@ -611,6 +734,30 @@ assert max(curves["plain"][-1], curves["regularised"][-1]) < 0.1
 # The penalty shifts the curve to the right: the same loss of accuracy takes a stronger attack. It buys resistance to *small* changes and no
 # more than that, since it knows the loss only to first order.
 #
+# Now move it yourself. The figure has a control for the strength, one for what is attacked, and one for the image. The curves are those of above; on the right are one image before
+# and after, and the probabilities that the attacked model gives. The gradients' signs were computed once, so each move takes forward passes only.
+#
+# **Predict.** The first image is one that the attack of strength 0.1 fools. From which strength on? Is it earlier or later for the regularised model, and for random signs?
+
+# %% alt="Four panels. Left, accuracy against attack strength for the plain model, the regularised model and the plain model under random signs, with a dot on the plain curve at strength 0.1. Then one digit before and after the attack, and bars of the class probabilities, of which the tallest is not the right class."
+victims = {"plain": plain, "regularised": regularised, "plain, random signs": plain}
+directions = {
+    name: tf.sign(input_gradients(model, test_images, test_labels)[1]).numpy() for name, model in victims.items()
+}
+directions["plain, random signs"] = signs
+
+order = np.argsort(
+    ~((before == digits.y_test) & (after != digits.y_test)), kind="stable"
+)  # those that were fooled first
+in_order = {name: direction[order] for name, direction in directions.items()}
+attack_figure.figure(victims, digits.x_test[order], digits.y_test[order], in_order).show()
+
+# %%
+for name in ("plain", "regularised"):
+    redone = attack_figure.accuracies(victims[name], digits.x_test, digits.y_test, directions[name], strengths)
+    np.testing.assert_allclose(redone, curves[name], atol=2.5 / len(digits.y_test))  # rounding may tip a close call
+
+# %% [markdown]
 # A defence must not be judged by one weak attack. A stronger one takes ten short steps and computes the gradient anew for each.
 #
 # **Predict.** Does the regularised model still come out ahead?

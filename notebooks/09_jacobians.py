@@ -43,6 +43,7 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
 import time
 
 from tapelab import gradcheck, plots, runtime
+from tapelab.exercises.sheets import jacobians as exercises
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -87,10 +88,16 @@ print("gradient:", summed.shape)
 # **Predict.** What is the shape of `tape.jacobian(y, delta)`?
 
 # %%
+exercises.scalar_source.guess(...)  # a shape is a tuple
+
+# %%
 dy_dx = tape.jacobian(y, delta)
 del tape
 print("y:       ", y.shape)
 print("jacobian:", dy_dx.shape)
+
+# %%
+exercises.scalar_source.reveal(dy_dx.shape)
 
 # %%
 assert y.shape == (points,)
@@ -126,6 +133,9 @@ assert np.max(dy_dx) <= 0.25 + 1e-6
 # **Predict.** Write down the 2 × 2 Jacobian. Which entry is in the upper right: $\partial(ab)/\partial b$ or $\partial(a + 3b)/\partial a$?
 
 # %%
+exercises.upper_right.guess(...)  # the number in the upper right
+
+# %%
 ab = tf.constant([2.0, 5.0])
 
 with tf.GradientTape() as tape:
@@ -136,8 +146,8 @@ with tf.GradientTape() as tape:
 square = tape.jacobian(pair, ab)
 print(square.numpy())
 
-# %% [markdown]
-# The first row belongs to the first output: $\partial(ab)/\partial a = b = 5$ and $\partial(ab)/\partial b = a = 2$.
+# %%
+exercises.upper_right.reveal(square[0, 1])
 
 # %%
 np.testing.assert_array_equal(square, [[5.0, 2.0], [1.0, 3.0]])
@@ -147,6 +157,9 @@ np.testing.assert_array_equal(square, [[5.0, 2.0], [1.0, 3.0]])
 # has shape (5, 10).
 #
 # **Predict.** What is the shape of the Jacobian of the output with respect to the kernel? How many entries does it have?
+
+# %%
+exercises.kernel_shape.guess(...)  # the shape
 
 # %%
 x = tf.random.normal((batch, inputs))
@@ -159,6 +172,9 @@ jacobian = tape.jacobian(y, layer.kernel)
 print("output:  ", y.shape)
 print("kernel:  ", layer.kernel.shape)
 print("jacobian:", jacobian.shape, "with", int(tf.size(jacobian)), "entries")
+
+# %%
+exercises.kernel_shape.reveal(jacobian.shape)
 
 # %%
 assert y.shape == (batch, outputs)
@@ -214,6 +230,21 @@ plt.show()
 closed_form = np.einsum("no,ni,ok->noik", 1.0 - y**2, x, np.eye(outputs))
 np.testing.assert_allclose(jacobian, closed_form, rtol=1e-4, atol=1e-6)
 assert np.count_nonzero(jacobian) <= batch * outputs * inputs  # one entry of every ten
+
+# %% [markdown]
+# ### Exercise: The chain rule for tensors (10 min)
+#
+# $z$ depends on $y$, and $y$ depends on $x$. You have the two Jacobians as `tape.jacobian` returns them: `dz_dy` of $z$ with respect to $y$, and `dy_dx` of $y$ with
+# respect to $x$. Return the Jacobian of $z$ with respect to $x$, with the axes in `jacobian`'s order. $x$, $y$ and $z$ may have any number of axes; `rank` is
+# that of $y$. For example: $z$ of shape (3,), $y$ of shape (7, 6) and $x$ of shape (5, 4), so `rank` is 2.
+
+
+# %%
+def chain(dz_dy, dy_dx, rank):
+    return ...  # the Jacobian of z with respect to x
+
+
+exercises.chain.check(chain)
 
 # %% [markdown]
 # ## 3. Several sources, several targets
@@ -303,6 +334,28 @@ np.testing.assert_allclose(tf.reshape(of_y, one_by_one["y"].shape), one_by_one["
 np.testing.assert_allclose(of_size, one_by_one["size"], rtol=1e-5, atol=1e-6)
 
 # %% [markdown]
+# ### Exercise: Five shapes, nothing computed (4 min)
+#
+# A batch of 7 examples, `x` of shape (7, 5), goes through a layer with a `kernel` of shape (5, 6) and a `bias` of shape (6,):
+#
+# - `y = tf.tanh(x @ kernel + bias)`,
+# - `size = tf.reduce_sum(y**2, axis=1)`,
+# - `loss = tf.reduce_mean(size)`,
+# - `g`, the *gradient* of `loss` with respect to `kernel`, itself recorded by an outer tape.
+#
+# Below, `"size by x"` stands for `tape.jacobian(size, x)`, and so on. Give the five shapes, as tuples.
+
+# %%
+five_shapes = {
+    "y by bias": ...,
+    "size by kernel": ...,
+    "size by x": ...,
+    "loss by x": ...,
+    "g by bias": ...,
+}
+exercises.shapes.check(five_shapes)
+
+# %% [markdown]
 # ## 4. What it costs: passes
 #
 # A backward pass starts at one target element and reaches every source element: it gives one **row** of the Jacobian. To
@@ -337,6 +390,9 @@ assert upstreams == [(outputs,)]
 # **Predict.** The Jacobian of section 2 has 7 · 10 · 5 · 10 = 3500 entries. How many backward passes does it take?
 
 # %%
+exercises.passes.guess(...)  # a number
+
+# %%
 upstreams.clear()
 with tf.GradientTape(persistent=True) as tape:
     y = counted(layer(x))
@@ -344,8 +400,11 @@ with tf.GradientTape(persistent=True) as tape:
 looped = tape.jacobian(y, layer.kernel, experimental_use_pfor=False)
 print("backward passes:", len(upstreams))
 
+# %%
+exercises.passes.reveal(len(upstreams))
+
 # %% [markdown]
-# One for each of the 70 target elements. The size of the source does not matter: a kernel with a million elements would
+# The size of the source does not matter: a kernel with a million elements would
 # take 70 passes too, each of them longer.
 
 # %%
@@ -378,6 +437,9 @@ assert "persistent=True" in message
 # `tf.function`?
 
 # %%
+exercises.traces.guess([..., ...])  # in three eager calls, in three compiled calls
+
+# %%
 upstreams.clear()
 for _ in range(3):
     vectorised = tape.jacobian(y, layer.kernel)
@@ -398,8 +460,11 @@ for _ in range(3):
 print("traces, three eager calls:   ", eager_traces)
 print("traces, three compiled calls:", len(upstreams))
 
+# %%
+exercises.traces.reveal([eager_traces, len(upstreams)])
+
 # %% [markdown]
-# Each eager call traces and compiles afresh, which takes far longer than the arithmetic of a small Jacobian. After five such calls TensorFlow
+# Tracing and compiling takes far longer than the arithmetic of a small Jacobian. After five such calls TensorFlow
 # warns of *retracing*; this is the warning that the cell at the top holds back. In a training loop, put `jacobian` inside
 # a `tf.function`.
 
@@ -495,6 +560,21 @@ for (m, n), (backward, forward) in counts.items():
 assert counts == {(64, 2): (64, 2), (12, 12): (12, 12), (2, 64): (2, 64)}
 
 # %% [markdown]
+# ### Exercise: As few passes as possible (12 min)
+#
+# Write `jacobian_of(f, x)` for a function `f` from a vector to a vector, `x` of shape (inputs,). Return the Jacobian, of shape (outputs, inputs) and of the dtype of `x`,
+# in as few passes as the two modes allow: one forward pass for each input, or one backward pass for each output, whichever are fewer. Evaluating `f` without
+# differentiating it is not a pass. A call of `tape.jacobian` counts as one pass for each target element.
+
+
+# %%
+def jacobian_of(f, x):
+    return ...  # shape (outputs, inputs)
+
+
+exercises.fewest_passes.check(jacobian_of)
+
+# %% [markdown]
 # **Predict.** Does the clock follow the counts? The tallest of these Jacobians has 32 times as many rows as columns. Is the way by columns 32
 # times as fast?
 #
@@ -539,6 +619,23 @@ plt.show()
 assert time_ratio[0] > 4 * time_ratio[-1]
 
 # %% [markdown]
+# ### Exercise: A band in three passes (20 min)
+#
+# *This one needs an idea that the text does not spell out.*
+#
+# In a discretised differential equation each output depends on its own input and the two next to it: $y_i$ depends on $x_{i-1}$, $x_i$ and $x_{i+1}$ alone. The Jacobian of
+# shape $(n, n)$ is zero outside a band of three diagonals. `f` is such a function of a vector, `x` has shape $(n,)$ with $n \ge 5$. Return the whole Jacobian, zeros included,
+# of the dtype of `x`, in at most **three** forward or backward passes, whatever $n$ is. A call of `tape.jacobian` counts as $n$.
+
+
+# %%
+def banded_jacobian(f, x):
+    return ...  # shape (n, n)
+
+
+exercises.band.check(banded_jacobian)
+
+# %% [markdown]
 # ## 5. What it costs: bytes
 #
 # The size of a Jacobian is the *product* of the sizes of target and source. Two shapes and a dtype are enough to know it.
@@ -562,12 +659,18 @@ assert predicted == jacobian.numpy().nbytes
 # kernel, for a batch of 128. Does it fit into the memory of your machine?
 
 # %%
+exercises.gibibytes.guess(...)  # how many GiB (1 GiB = 2**30 bytes)?
+
+# %%
 large = jacobian_bytes((128, 512), (784, 512))
 print(f"kernel:   {4 * 784 * 512 / 2**20:.1f} MiB")
 print(f"jacobian: {large / 2**30:.1f} GiB")
 
+# %%
+exercises.gibibytes.reveal(large / 2**30)
+
 # %% [markdown]
-# It is 65 536 times as large as the kernel: one copy of the kernel's shape for each of the 128 · 512 target elements. So
+# It is 65 536 times as large as the kernel. So
 # predict first, and ask for less: a gradient, one row, or one product with a vector.
 
 # %%

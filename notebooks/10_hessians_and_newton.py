@@ -44,6 +44,8 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
 import functools
 
 from tapelab import data, derivatives, gradcheck, optimize, plots, runtime
+from tapelab.exercises.sheets import hessians_and_newton as exercises
+from tapelab.interactive import saddle
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -78,6 +80,9 @@ runtime.start(seed)
 # **Predict.** Take $f(w) = w_0^2\, w_1$ at $w = (3, 5)$. Which four numbers are in its Hessian?
 
 # %%
+exercises.four_numbers.guess([..., ..., ..., ...])  # row by row
+
+# %%
 w = tf.Variable([3.0, 5.0])
 
 with tf.GradientTape() as outer:
@@ -87,8 +92,8 @@ with tf.GradientTape() as outer:
 hessian = outer.jacobian(gradient, w)
 print(hessian.numpy())
 
-# %% [markdown]
-# $\partial^2 f/\partial w_0^2 = 2 w_1 = 10$, $\partial^2 f/\partial w_0 \partial w_1 = 2 w_0 = 6$, and $f$ is linear in $w_1$, so the last one is 0.
+# %%
+exercises.four_numbers.reveal(hessian.numpy().ravel())
 
 # %%
 np.testing.assert_allclose(gradient, [30.0, 9.0], rtol=1e-6)
@@ -115,6 +120,9 @@ assert tuple(first.kernel.shape) == (5, 8)
 # **Predict.** The source is the first kernel, of shape (5, 8). What is the shape of its gradient, and what is the shape of its Hessian?
 
 # %%
+exercises.hessian_shape.guess(...)  # the Hessian's shape
+
+# %%
 with tf.GradientTape() as outer:
     with tf.GradientTape() as inner:
         y = second(first(x))
@@ -125,11 +133,14 @@ print("gradient:", gradient.shape)
 print("Hessian: ", hessian.shape)
 
 # %%
+exercises.hessian_shape.reveal(hessian.shape)
+
+# %%
 assert gradient.shape == (5, 8)
 assert hessian.shape == (5, 8, 5, 8)
 
 # %% [markdown]
-# The target's axes come first, then the source's; here both are the kernel's. To do linear algebra, flatten each pair: the 5 × 8
+# To do linear algebra, flatten each pair: the 5 × 8
 # parameters become one axis of 40, and the Hessian a matrix. Element $(i, j)$ of the kernel is row $8i + j$.
 #
 # **Predict.** What does the order of differentiation change? What does that say about the matrix?
@@ -232,6 +243,9 @@ assert len(set(counts)) > 1
 # **Predict.** From a random kernel, how many Newton steps lead to the least-squares solution?
 
 # %%
+exercises.one_step.guess(...)  # a number
+
+# %%
 labels = tf.constant(rng.normal(size=(7, 6)))
 kernel = tf.Variable(rng.normal(size=(5, 6)))
 
@@ -247,8 +261,11 @@ kernel.assign_add(tf.reshape(step, [5, 6]))
 solution = np.linalg.lstsq(x.numpy(), labels.numpy(), rcond=None)[0]
 print("at the solution after one step:", np.allclose(kernel, solution, rtol=1e-6, atol=1e-8))
 
+# %%
+exercises.one_step.reveal(1 if np.allclose(kernel, solution, rtol=1e-6, atol=1e-8) else "more than 1")
+
 # %% [markdown]
-# One. A Hessian that was off by a factor of two would stop halfway, so this is a sharp test. The Hessian also has a closed form: every
+# A Hessian that was off by a factor of two would stop halfway, so this is a sharp test. The Hessian also has a closed form: every
 # output has its own column of the kernel, and all columns share $\frac{2}{42} X^\top X$.
 
 # %%
@@ -317,12 +334,18 @@ assert after < 0.5 * before
 # **Predict.** Both are "the same formula". By which factor do the two residuals $\lVert Hs + g\rVert$ differ: none, 10, or more than 100?
 
 # %%
+exercises.residuals.guess(...)  # "none", "10" or "more than 100"
+
+# %%
 barely_damped = H + 1e-9 * tf.eye(40, dtype=tf.float64)
 by_solve = tf.linalg.solve(barely_damped, -g[:, None])
 by_inverse = tf.linalg.inv(barely_damped) @ -g[:, None]
 
 solve_residual, inverse_residual = (float(tf.norm(barely_damped @ s + g[:, None])) for s in (by_solve, by_inverse))
 print("inverse leaves more than 100 times as much:", inverse_residual > 100 * solve_residual)
+
+# %%
+exercises.residuals.reveal("more than 100" if inverse_residual > 100 * solve_residual else "100 or less")
 
 # %%
 assert inverse_residual > 100 * solve_residual
@@ -368,6 +391,9 @@ assert relative_change(smooth_H, -smooth_g) < 1e-3
 #
 # **Predict.** In which of the two does the step $-f'/f''$ point uphill? In which does it point downhill and still arrive higher?
 
+# %%
+exercises.uphill.guess(...)  # which points uphill: "log cosh", "double well", "both" or "neither"?
+
 
 # %%
 def log_cosh(w):
@@ -391,19 +417,24 @@ def derivatives_1d(f, w):
 
 
 cases = {"log cosh": (log_cosh, np.float64(1.5)), "double well": (double_well, np.float64(0.4))}
-landed = {}
+landed, slopes = {}, {}  # where the steps end, and the slope along each at its start
 for name, (f, start) in cases.items():
     value, slope, curvature = derivatives_1d(f, start)
     landed[name] = start - slope / curvature
+    slopes[name] = slope * (landed[name] - start)
     print(
         f"{name:11}  f = {value:7.4f}  f' = {slope:7.4f}  f'' = {curvature:7.4f}  lands on f = {f(landed[name]):7.4f}"
     )
+
+# %%
+exercises.uphill.reveal(" and ".join(name for name, slope in slopes.items() if slope > 0))
 
 # %%
 _, slope, curvature = derivatives_1d(log_cosh, 1.5)
 np.testing.assert_allclose([slope, curvature], [np.tanh(1.5), 1 - np.tanh(1.5) ** 2], rtol=1e-12)
 _, slope, curvature = derivatives_1d(double_well, 0.4)
 np.testing.assert_allclose([slope, curvature], [0.4**3 - 0.4, 3 * 0.4**2 - 1], rtol=1e-12)
+assert slopes["double well"] > 0 > slopes["log cosh"]
 for name, (f, start) in cases.items():
     assert f(landed[name]) > f(start)  # both climb
 
@@ -457,6 +488,48 @@ for name, (f, start) in cases.items():
 assert factors == {"log cosh": 0.5, "double well": 1.0}
 for name, (f, start) in cases.items():
     assert f(landed[name]) < f(start)
+
+# %% [markdown]
+# ### Exercise: Which steps point downhill? (5 min)
+#
+# In two dimensions a step has parts in both directions. Take a Hessian with one negative eigenvalue, and two gradients:
+#
+# $$H = \begin{pmatrix} 4 & 0 \\ 0 & -1 \end{pmatrix}, \qquad g = \begin{pmatrix} 4 \\ 1 \end{pmatrix} \text{ or } g = \begin{pmatrix} 1 \\ 4 \end{pmatrix}.$$
+#
+# For each step say whether it points downhill at its start, `True` or `False`: the raw Newton step, the Newton step with a damping $\lambda$, and the gradient step, $-g$ times a
+# positive rate.
+
+# %%
+descends = {
+    "raw, g = (4, 1)": ...,
+    "raw, g = (1, 4)": ...,
+    "damping 0.5, g = (1, 4)": ...,
+    "damping 2, g = (1, 4)": ...,
+    "gradient, g = (1, 4)": ...,
+}
+exercises.descends.check(descends)
+
+# %% [markdown]
+# Now move it yourself, on $f(x, y) = x^2 + \tfrac14 y^4 - \tfrac12 y^2$: a saddle at the origin, and a minimum on either side of it. The figure draws three steps from one start, and says
+# whether each points downhill and whether it ends lower. On the right is the loss along each of them.
+#
+# **Predict.** Turn the damping down from 1. Where does the damped step turn round, and how long is it there? Then set it to 0 and move the start along $x$: can the raw step
+# point downhill though the lowest eigenvalue is negative?
+
+# %% alt="Left, contours of a function with a saddle in the middle and a minimum above and below it. From a start between saddle and upper minimum, the raw Newton step leads down past the saddle and is marked uphill; the damped step leads to near the minimum and the gradient step a short way towards it, both marked downhill. Right, the function along each step: the raw one rises, the two others fall."
+saddle.figure().show()
+
+# %% [markdown]
+# The damped step turns round where the damping equals minus the lowest eigenvalue, here at 0.52. Near that point the matrix is nearly singular and the step is very long, on both sides. A
+# little damping can therefore be worse than none.
+
+# %%
+for damping, downhill in ((0.0, False), (0.4, False), (0.6, True), (3.0, True)):
+    taken = saddle.steps([0.2, 0.4], damping)["damped Newton"]
+    assert (taken.slope < 0) == downhill
+weak, raw = (saddle.steps([0.2, 0.4], damping)["damped Newton"].change for damping in (0.4, 0.0))
+assert weak > raw > 0
+assert saddle.steps([1.2, 0.4], 0.0)["raw Newton"].slope < 0
 
 # %% [markdown]
 # Back to the `tanh` network, with its negative eigenvalues. The damping follows the lowest of them, $\lambda_{\min}$: take
@@ -543,6 +616,24 @@ assert np.all(np.diff(smooth_history[:, 0]) < 0)
 assert smooth_history[-1, 0] < smooth_history[0, 0] / 100
 
 # %% [markdown]
+# ### Exercise: A step that uses negative curvature (15 min)
+#
+# *This one needs an idea that the text does not spell out.*
+#
+# Damping lifts all eigenvalues, so it shortens every part of the step, also those that were right. Here is another cure. Split the raw Newton step into its parts along the eigenvectors of $H$. Keep the
+# length of each part, and give each the direction in which it points downhill. Return their sum.
+#
+# `g` is the gradient, shape $(n,)$; `H` is the Hessian, symmetric, of shape $(n, n)$ and of the same dtype. No eigenvalue is zero. Return a tensor of shape $(n,)$ and that dtype.
+
+
+# %%
+def downhill_step(g, H):
+    return ...  # shape (n,)
+
+
+exercises.downhill.check(downhill_step)
+
+# %% [markdown]
 # Each of those calls of `jacobian` is inside a `tf.function`. Called eagerly, `jacobian` is translated anew each time, which takes far longer
 # than the arithmetic at these sizes.
 
@@ -578,6 +669,9 @@ assert n == 102
 # that block, and which axes belong to which kernel?
 
 # %%
+exercises.mixed_shape.guess(...)  # the shape
+
+# %%
 with tf.GradientTape(persistent=True) as outer:
     with tf.GradientTape() as inner:
         loss = model_loss()
@@ -587,10 +681,13 @@ mixed = outer.jacobian(gradients[0], variables[2])
 print("gradient of kernel 1, by kernel 2:", mixed.shape)
 
 # %%
+exercises.mixed_shape.reveal(mixed.shape)
+
+# %%
 assert mixed.shape == (5, 8, 8, 6)
 
 # %% [markdown]
-# The target's axes are first. The second axis and the third have length 8 for the same reason, and count the same hidden units.
+# The second axis and the third have length 8 for the same reason, and count the same hidden units.
 #
 # Now all 4 × 4 blocks. Each one is reshaped to (target's size, source's size). A row of blocks is concatenated along axis 1, and the rows
 # along axis 0.
@@ -735,6 +832,9 @@ assert np.all(np.diff(history[:, 0]) < 1e-12)
 # **Predict.** $f(a, b) = \sum a_i^3 + \sum b_k^2$. What is the block of $a$'s gradient by $b$: a zero matrix, or `None`?
 
 # %%
+exercises.no_path.guess(...)  # "a zero matrix" or "None"
+
+# %%
 a = tf.Variable([1.0, 2.0, 3.0])
 b = tf.Variable([4.0, 5.0])
 
@@ -747,8 +847,11 @@ block_aa, block_ab = outer.jacobian(gradient_a, [a, b])
 print("by a:\n", block_aa.numpy())
 print("by b:", block_ab)
 
+# %%
+exercises.no_path.reveal("None" if block_ab is None else "a matrix")
+
 # %% [markdown]
-# Mathematics says zero; the tape says that it found no path. Concatenation then stops with an error, a long way from its cause.
+# Mathematics says zero. Concatenation then stops with an error, a long way from its cause.
 
 # %%
 try:
@@ -776,10 +879,27 @@ assert message != "no error"
 np.testing.assert_allclose(separable, np.diag([6.0, 12.0, 18.0, 2.0, 2.0]), rtol=1e-6)
 
 # %% [markdown]
+# ### Exercise: Four blocks, one matrix (12 min)
+#
+# `f` takes two tensors, `a` and `b`, of any shapes, to a scalar. Return its whole Hessian, of shape $(N, N)$, where $N$ counts the elements of `a` and of `b` together: first those of `a`, row by
+# row, then those of `b`. `a` and `b` are tensors, not variables, and the result has their dtype. They may not interact.
+
+
+# %%
+def whole_hessian(f, a, b):
+    return ...  # shape (N, N), with N the elements of a and b together
+
+
+exercises.whole.check(whole_hessian)
+
+# %% [markdown]
 # **What $N^2$ means.** The Hessian of $N$ parameters has $N^2$ entries. Building it takes $N$ backward passes, and a factorisation
 # (Cholesky's, the cheapest) about $N^3/3$ multiplications and as many additions.
 #
 # **Predict.** A gradient of a million float32 numbers takes 4 MB. How much does the Hessian take?
+
+# %%
+exercises.terabytes.guess(...)  # in TB (1 TB = 10**12 bytes)
 
 
 # %%
@@ -795,6 +915,9 @@ def readable(size):
 print("parameters   gradient    Hessian   factorisation at 1e12 operations/s")
 for count in (40, 102, 1_000, 1_000_000):
     print(f"{count:10,} {readable(4 * count):>10} {readable(4 * count**2):>10}   {2 * count**3 / 3 / 1e12:.1e} s")
+
+# %%
+exercises.terabytes.reveal(4 * 1_000_000**2 / 1e12)
 
 # %% [markdown]
 # At a thousand parameters the matrix is a photograph, 4 MB. At a million, which is a small network, it is 4 TB, and one step would take more
@@ -862,6 +985,20 @@ print("equal to H @ v:", np.allclose(forward_over_reverse, tf.linalg.matvec(H_st
 # %%
 assert refused
 np.testing.assert_allclose(forward_over_reverse, tf.linalg.matvec(H_start, v), rtol=0, atol=1e-10)
+
+# %% [markdown]
+# ### Exercise: A product with a Hessian of several tensors (8 min)
+#
+# `f(*xs)` takes the tensors in the list `xs`, of any shapes, to a scalar. `vs` is a list of directions, one for each tensor and of its shape. Return the product of the whole Hessian with the
+# directions, as a list of tensors of those shapes again. Form no Hessian: two calls of `gradient` are enough. Where a part of the product is zero because nothing depends on that tensor, return zeros.
+
+
+# %%
+def hessian_product(f, xs, vs):
+    return ...  # one tensor for each tensor in xs, and of its shape
+
+
+exercises.product.check(hessian_product)
 
 # %% [markdown]
 # Products are enough to solve $Hs = -g$. **Conjugate gradients** (CG) builds the solution from one product in each round. It

@@ -42,6 +42,7 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
 
 from tapelab import derivatives, gradcheck, plots, runtime
+from tapelab.exercises.sheets import batch_jacobians as exercises
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -66,6 +67,9 @@ tf.get_logger().setLevel("ERROR")  # each eager Jacobian traces a graph, and Ten
 # **Predict.** What is the shape of `tape.jacobian(y, x)`, and what does each axis stand for?
 
 # %%
+exercises.full_shape.guess(...)  # a tuple of integers
+
+# %%
 x = tf.random.normal((batch, inputs))
 layer1 = tf.keras.layers.Dense(hidden, activation="elu")
 layer2 = tf.keras.layers.Dense(outputs, activation="elu")
@@ -79,8 +83,11 @@ print("x:   ", x.shape)
 print("y:   ", y.shape)
 print("full:", full.shape)
 
+# %%
+exercises.full_shape.reveal(full.shape)
+
 # %% [markdown]
-# The target's axes come first, then the source's: **(batch, outs, batch, ins)**. The prose of TensorFlow's own guide names the
+# In short: **(batch, outs, batch, ins)**. The prose of TensorFlow's own guide names the
 # axes in another order, with the inputs before the outputs. The shape settles it: the 6, which only the output has, stands in
 # second place, and the 5, which only the input has, stands last.
 
@@ -113,6 +120,9 @@ np.testing.assert_allclose(full[:, :, 2, 3], change, atol=5e-3)
 #
 # **Predict.** How many of its 49 entries can differ from zero, and where do they lie?
 
+# %%
+exercises.nonzero.guess(...)  # how many
+
 # %% alt="A matrix of 7 by 7 squares, white except for its diagonal: each example's output depends on the same example's input alone."
 one_slice = full[:, 0, :, 0]
 ax = plots.matrix(
@@ -120,6 +130,9 @@ ax = plots.matrix(
 )
 ax.set_aspect("equal")
 plt.show()
+
+# %%
+exercises.nonzero.reveal(np.count_nonzero(one_slice))
 
 # %%
 assert one_slice.shape == (batch, batch)
@@ -193,6 +206,9 @@ assert difference < 1e-6
 # **Predict.** How many backward passes does that take for all outputs: 5, 6, 7 or 42?
 
 # %%
+exercises.passes.guess(...)
+
+# %%
 by_hand = []
 with tf.GradientTape(persistent=True) as tape_by_hand:
     tape_by_hand.watch(x)
@@ -204,6 +220,9 @@ del tape_by_hand
 print("passes:", len(by_hand))
 by_hand = tf.stack(by_hand, axis=1)
 print("result:", by_hand.shape)
+
+# %%
+exercises.passes.reveal(len(columns))
 
 # %%
 assert by_hand.shape == (batch, outputs, inputs)
@@ -248,7 +267,26 @@ assert result.numpy().nbytes == 4 * batch * outputs * inputs
 assert full.numpy().nbytes == batch * result.numpy().nbytes
 
 # %% [markdown]
-# One guard comes with it: target and source need the same first axis.
+# ### Exercise: Each example's gradient, in one pass (12 min)
+#
+# A layer's weights `w`, of shape (ins, outs), are shared by all examples, so `tape.gradient` returns one gradient for the whole
+# batch. You want one for each example, as for clipping each example's influence: shape (batch, ins, outs).
+#
+# `losses(w)` returns one loss for each example, shape (batch,). It takes weights of shape (ins, outs), or of shape (batch, ins, outs): then
+# example `n` is computed with `w[n]`. Make one backward pass: no loop, and no `tape.jacobian`. The idea is the one above; where to apply it is yours to find.
+
+
+# %%
+def per_example_gradients(losses, w, batch):
+    with tf.GradientTape() as tape:
+        ...
+    return ...  # shape (batch, ins, outs), from one call of tape.gradient
+
+
+exercises.shared_weights.check(per_example_gradients)
+
+# %% [markdown]
+# One guard comes with `batch_jacobian`: target and source need the same first axis.
 
 # %%
 with tf.GradientTape() as short_tape:
@@ -266,6 +304,24 @@ print(message)
 assert "Need first dimension of target shape" in message
 
 # %% [markdown]
+# The first axis must also *be* the batch. Where it is not, the guard stops you at best: with as many outputs as inputs it lets everything through.
+#
+# ### Exercise: The batch is the last axis (6 min)
+#
+# Some code stores a batch with one example in each column: `x` has shape (ins, batch), and `function(x)` has shape (outs, batch). The examples are
+# independent. Return one Jacobian for each example in the usual order, shape (batch, outs, ins). `function` itself cannot be changed.
+
+
+# %%
+def each_jacobian(function, x):
+    with tf.GradientTape() as tape:
+        ...
+    return ...  # shape (batch, outs, ins)
+
+
+exercises.batch_last.check(each_jacobian)
+
+# %% [markdown]
 # ## 3. When the examples are not independent
 #
 # The guard compares two sizes. It does not ask whether example 2 depends on example 4. Batch normalisation in training mode makes it so:
@@ -273,6 +329,9 @@ assert "Need first dimension of target shape" in message
 #
 # **Predict.** With batch normalisation between the two layers, what happens to the diagonal patches? And what does `batch_jacobian` do: raise an
 # error, warn, or return something of shape (7, 6, 5)?
+
+# %%
+exercises.coupled_returns.guess(...)  # "an error", "a warning" or "a tensor of shape (7, 6, 5)"
 
 # %%
 normalise = tf.keras.layers.BatchNormalization()
@@ -285,6 +344,9 @@ full_coupled = coupled_tape.jacobian(y_coupled, x)
 returned = coupled_tape.batch_jacobian(y_coupled, x)
 print("jacobian:      ", full_coupled.shape)
 print("batch_jacobian:", returned.shape)
+
+# %%
+exercises.coupled_returns.reveal(f"a tensor of shape {tuple(returned.shape)}")
 
 # %%
 assert full_coupled.shape == (batch, outputs, batch, inputs)
@@ -303,7 +365,7 @@ plots.batch_patches(
 plt.show()
 
 # %% [markdown]
-# The patches fill up, and `batch_jacobian` returns an array of the right shape without a word. Compare it with the diagonals of the patches, the true
+# The patches fill up, and `batch_jacobian` says nothing. Compare it with the diagonals of the patches, the true
 # derivative of each example's output with respect to its own input.
 
 # %%
@@ -324,14 +386,22 @@ assert error > 0.3
 # the source's.
 
 # %%
+exercises.over.guess(...)  # "target" or "source"
+
+# %%
 over_target = tf.transpose(tf.reduce_sum(full_coupled, axis=0), [1, 0, 2])  # (outs, batch, ins) to (batch, outs, ins)
 over_source = tf.reduce_sum(full_coupled, axis=2)
+matches = []
 for name, candidate in (("target", over_target), ("source", over_source)):
     match = np.allclose(returned, candidate, rtol=1e-4, atol=5e-6)
+    matches += [name] if match else []
     print(f"summed over the {name}'s batch axis, it is what batch_jacobian returned: {match}")
 
+# %%
+exercises.over.reveal(" and ".join(matches))
+
 # %% [markdown]
-# Over the **target's**. Row `n` is the derivative of the sum of all examples' outputs with respect to example `n`'s input:
+# Row `n` is the derivative of the sum of all examples' outputs with respect to example `n`'s input:
 #
 # $$\text{returned}[n, o, i] = \sum_m \text{full}[m, o, n, i].$$
 #
@@ -425,13 +495,21 @@ assert error < 1e-4
 # **Predict.** A cotangent of ones looks like the natural choice. With ones, does the test catch the batch normalisation of section 3? And with random numbers?
 
 # %%
+exercises.blind.guess([..., ...])  # with ones, with random numbers: "coupled" or "independent"
+
+# %%
 ones = tf.ones((batch, outputs))
+said = []
 for name, cotangents in (("ones", ones), ("random", random_cotangents)):
     error = independence_error(coupled_tape, y_coupled, x, returned, cotangents)
-    print(f"{name + ':':8}", "coupled" if error > 1e-2 else "independent")
+    said.append("coupled" if error > 1e-2 else "independent")
+    print(f"{name + ':':8}", said[-1])
+
+# %%
+exercises.blind.reveal(said)
 
 # %% [markdown]
-# Ones are blind. Put a cotangent that is the same for all examples, $u_{mo} = c_o$, into the two sides and use what `batch_jacobian` returns, the sum of section 3:
+# Ones are blind. In symbols: put a cotangent that is the same for all examples, $u_{mo} = c_o$, into the two sides and use what `batch_jacobian` returns, the sum of section 3:
 # both sides are $\sum_{m,o} c_o\,\text{full}[m,o,n,i]$. They agree **for every coupling there is**. What shows a coupling is the difference between
 # the two sides,
 #
@@ -473,6 +551,26 @@ assert verdicts.pop("two layers") == ["independent", "independent"]
 assert all(verdict == ["independent", "coupled"] for verdict in verdicts.values())
 
 # %% [markdown]
+# ### Exercise: Which of them may use batch_jacobian? (5 min)
+#
+# `x` has shape (3, 4), one example in each row, and `kernel` has shape (4, 3). For which of these functions does `tape.batch_jacobian(f(x), x)` equal the
+# diagonal of the full Jacobian, `tf.einsum("bobi->boi", tape.jacobian(f(x), x))`? Say `True` or `False` for each; decide before you try it.
+#
+# | | `f(x)` |
+# |---|---|
+# | A | `tf.nn.softmax(x @ kernel)` |
+# | B | `tf.cumsum(x @ kernel)` |
+# | C | `tf.reverse(x @ kernel, axis=[1])` |
+# | D | `tf.math.l2_normalize(x) @ kernel` |
+# | E | `tf.sort(x, axis=1) @ kernel` |
+# | F | `(x - tf.stop_gradient(tf.reduce_mean(x, axis=0))) @ kernel` |
+
+# %%
+answers = {"A": ..., "B": ..., "C": ..., "D": ..., "E": ..., "F": ...}  # True where batch_jacobian is right
+
+exercises.may_use.check(answers)
+
+# %% [markdown]
 # ## 5. A batch Jacobian of a batch Jacobian
 #
 # Second derivatives for each example have shape (7, 6, 5, 5): a 5 × 5 Hessian for each output of each example. Two calls of
@@ -480,6 +578,9 @@ assert all(verdict == ["independent", "coupled"] for verdict in verdicts.values(
 #
 # **Predict.** Below, the inner `batch_jacobian` is called after both tapes have closed. `jacobian` answers `None` in such a case.
 # What does `batch_jacobian` answer?
+
+# %%
+exercises.too_late.guess(...)  # "None", "zeros", "an error" or "the second derivatives"
 
 # %%
 with tf.GradientTape(persistent=True) as outer:
@@ -495,8 +596,11 @@ print("jacobian:      ", nothing)
 print("batch_jacobian:", silent.shape, "all zeros:", not np.any(silent))
 del outer
 
+# %%
+exercises.too_late.reveal("zeros" if not np.any(silent) else "the second derivatives")
+
 # %% [markdown]
-# Zeros, of the right shape, without a warning. They are not a derivative: they mean *not connected*. Here `batch_jacobian` does
+# The zeros have the right shape and come without a warning. They are not a derivative: they mean *not connected*. Here `batch_jacobian` does
 # not keep to the default, `unconnected_gradients="none"`.
 
 # %%
@@ -532,6 +636,26 @@ print("batch_jacobian:", hessians.shape, "all zeros:", not np.any(hessians))
 assert hessians.shape == (batch, outputs, inputs, inputs)
 assert np.max(np.abs(hessians)) > 0.05
 np.testing.assert_allclose(hessians, tf.transpose(hessians, [0, 1, 3, 2]), atol=1e-5)
+
+# %% [markdown]
+# ### Exercise: The Laplacian of each example (8 min)
+#
+# `function` takes `x` of shape (batch, ins) to one number for each example, shape (batch,). The examples are independent. Return each example's
+# Laplacian $\sum_i \partial^2 f / \partial x_i^2$: the sum of the unmixed second derivatives, shape (batch,). It stands in many equations of physics.
+
+
+# %%
+def laplacians(function, x):
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = function(x)
+    ...
+    return ...  # shape (batch,)
+
+
+exercises.laplacian.check(laplacians)
 
 # %% [markdown]
 # ## 6. In one line

@@ -42,6 +42,7 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
 
 from tapelab import derivatives, gradcheck, plots, runtime
+from tapelab.exercises.sheets import forward_mode as exercises
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -71,6 +72,9 @@ runtime.start(seed)
 #
 # **Predict.** Take $f(x) = (x_1 x_2,\; x_1 + x_2)$ at $x = (2, 3)$, and let only $x_1$ move: $v = (1, 0)$. What is $J v$?
 
+# %%
+exercises.column.guess([..., ...])  # the two entries of J v
+
 
 # %%
 def f(x):
@@ -87,9 +91,12 @@ jvp = accumulator.jvp(y)
 print("f(x) =", y.numpy())
 print("J v  =", jvp.numpy())
 
+# %%
+exercises.column.reveal(jvp.numpy())
+
 # %% [markdown]
-# $J = \begin{pmatrix} 3 & 2 \\ 1 & 1 \end{pmatrix}$, and $v = (1, 0)$ picks its first *column*: how both outputs change when
-# $x_1$ does. A tape would give a *row*: how one output changes with both inputs.
+# $J = \begin{pmatrix} 3 & 2 \\ 1 & 1 \end{pmatrix}$, and $v = (1, 0)$ picks its first *column*.
+# A tape would give a *row*: how one output changes with both inputs.
 
 # %%
 assert y.numpy().tolist() == [6.0, 5.0]
@@ -115,8 +122,14 @@ assert jvp.numpy().tolist() == [-1.0, -1.0]
 # **Predict.** `f(x)` is computed again, after the context has closed. What does `.jvp` say of it?
 
 # %%
+exercises.outside.guess(...)  # two numbers in a list, or None
+
+# %%
 late = accumulator.jvp(f(x))
 print("jvp, of a result from outside:", late)
+
+# %%
+exercises.outside.reveal(late)
 
 # %%
 assert late is None
@@ -152,6 +165,9 @@ assert refused
 # **Predict.** The direction has the kernel's shape, (5, 6). What is the shape of the outputs' tangent?
 
 # %%
+exercises.tangent_shape.guess(...)  # a tuple of integers
+
+# %%
 with tf.autodiff.ForwardAccumulator(layer.kernel.value, direction) as accumulator:
     y = layer(data)
 
@@ -159,8 +175,11 @@ jvp = accumulator.jvp(y)
 print("outputs:", y.shape)
 print("tangent:", jvp.shape)
 
+# %%
+exercises.tangent_shape.reveal(jvp.shape)
+
 # %% [markdown]
-# The outputs'. For this layer the tangent is known in closed form: $y = \tanh(x W + b)$, so $\dot y = (1 - y^2) \odot (x \dot W)$, where a dot marks a
+# For this layer the tangent is known in closed form: $y = \tanh(x W + b)$, so $\dot y = (1 - y^2) \odot (x \dot W)$, where a dot marks a
 # tangent and $\odot$ multiplies element by element.
 
 # %%
@@ -170,6 +189,23 @@ print("equal to the closed form:", np.allclose(jvp, closed_form, rtol=1e-4, atol
 # %%
 assert jvp.shape == y.shape == (batch, outputs)
 np.testing.assert_allclose(jvp, closed_form, rtol=1e-4, atol=1e-5)
+
+# %% [markdown]
+# ### Exercise: How the outputs answer to one weight (6 min)
+#
+# `layer` is a built Keras layer with a kernel of shape (ins, outs), and `data` has shape (batch, ins). Return the derivative of all its outputs with
+# respect to one weight, the kernel's entry `[row, column]`: shape (batch, outs), in one forward pass.
+
+
+# %%
+def answer_to_weight(layer, data, row, column):
+    direction = ...
+    with tf.autodiff.ForwardAccumulator(...) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
+
+
+exercises.one_weight.check(answer_to_weight)
 
 # %% [markdown]
 # ## 3. Jacobians by columns
@@ -182,6 +218,9 @@ np.testing.assert_allclose(jvp, closed_form, rtol=1e-4, atol=1e-5)
 # **Predict.** How many passes does the derivative of all 201 values with respect to $t$ take in forward mode, and how many in reverse mode?
 
 # %%
+exercises.passes.guess([..., ...])  # forward mode, reverse mode
+
+# %%
 grid = tf.linspace(-10.0, 10.0, points)
 t = tf.constant(1.0)
 
@@ -192,7 +231,7 @@ def curve(t):
 
 with tf.autodiff.ForwardAccumulator(t, tf.constant(1.0)) as accumulator:
     y = curve(t)
-by_forward = accumulator.jvp(y)  # one pass
+by_forward = accumulator.jvp(y)  # one pass: t is one number
 
 with tf.GradientTape(persistent=True) as tape:
     tape.watch(t)
@@ -201,6 +240,9 @@ by_reverse = tf.stack([tape.gradient(element, t) for element in elements])  # on
 del tape
 print("backward passes:", len(elements))
 print("the one forward pass gives the same:", np.allclose(by_forward, by_reverse, rtol=1e-4, atol=1e-5))
+
+# %%
+exercises.passes.reveal([int(tf.size(t)), len(elements)])
 
 # %%
 assert by_forward.shape == by_reverse.shape == (points,)
@@ -257,6 +299,29 @@ np.testing.assert_allclose(by_columns, by_rows, rtol=1e-4, atol=1e-5)
 # %% [markdown]
 # The rule: **more outputs than inputs: forward. More inputs than outputs: reverse.** A loss has one output and a model has many
 # weights, which is why training runs in reverse.
+#
+# ### Exercise: Which mode, and how many passes? (5 min)
+#
+# For each of these, say which mode takes fewer passes, and how many. What is done with a pass's result afterwards, such as a product with a given vector, is no pass.
+#
+# | | Function | What is wanted |
+# |---|---|---|
+# | A | 4 numbers that place a camera → an image of 64 × 64 pixels | the Jacobian |
+# | B | 784 pixels → 10 scores | the Jacobian |
+# | C | 784 pixels → 10 scores | how all scores change along one given direction of the pixels |
+# | D | 784 pixels → 10 scores | how one given weighted sum of the scores changes with every pixel |
+# | E | 1000 weights → a loss | the loss's slope along each of 7 given directions of the weights |
+
+# %%
+answers = {  # for each: "forward" or "reverse", and the number of passes
+    "A": (..., ...),
+    "B": (..., ...),
+    "C": (..., ...),
+    "D": (..., ...),
+    "E": (..., ...),
+}
+
+exercises.which_mode.check(answers)
 
 # %% [markdown]
 # ## 4. Forward over reverse
@@ -267,6 +332,9 @@ np.testing.assert_allclose(by_columns, by_rows, rtol=1e-4, atol=1e-5)
 # Push a tangent forwards through a gradient that a tape computes backwards.
 #
 # **Predict.** $L(w) = w_1^2 w_2$ at $w = (3, 5)$, with $v = (1, 0)$. What is $H v$?
+
+# %%
+exercises.product.guess([..., ...])  # the two entries of H v
 
 
 # %%
@@ -287,8 +355,8 @@ hv = accumulator.jvp(gradient)
 print("gradient =", gradient.numpy())
 print("H v      =", hv.numpy())
 
-# %% [markdown]
-# $g = (2 w_1 w_2,\; w_1^2)$, and its derivative with respect to $w_1$ is $(2 w_2,\; 2 w_1) = (10, 6)$: the first column of $H$.
+# %%
+exercises.product.reveal(hv.numpy())
 
 # %%
 assert gradient.numpy().tolist() == [30.0, 9.0]
@@ -342,6 +410,38 @@ for variable, one, other in zip(variables, forward_over_reverse, reverse_over_re
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
+# The two modes also go together without a second derivative. For a function $f$ whose Jacobian at `x` is $J$, the matrix $J^\top J$
+# stands in for the Hessian of $\frac12 \lVert f \rVert^2$ in the Gauss–Newton method.
+#
+# ### Exercise: A Gauss–Newton product (8 min)
+#
+# `f` takes a vector to a vector of another length. Return $J^\top (J v)$, as long as `x`, without building $J$: two passes.
+
+
+# %%
+def gauss_newton_product(f, x, v):
+    ...
+    return ...  # J transposed times J times v: a vector as long as x
+
+
+exercises.gauss_newton.check(gauss_newton_product)
+
+# %% [markdown]
+# ### Exercise: A forward product from tapes alone (12 min)
+#
+# Some operations have a gradient and no rule for forward mode. Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone: no `ForwardAccumulator`, and
+# the number of passes does not depend on the sizes. You have seen all the parts: what one tape returns is itself a function that another tape can differentiate.
+
+
+# %%
+def jvp_from_tapes(f, x, v):
+    ...
+    return ...  # J times v, as long as f(x), without tf.autodiff.ForwardAccumulator
+
+
+exercises.tapes_only.check(jvp_from_tapes)
+
+# %% [markdown]
 # ## 5. In one line
 #
 # The cells above run in Python, one operation at a time. `tapelab.derivatives` does the same compiled, chooses the mode by
@@ -350,12 +450,18 @@ for variable, one, other in zip(variables, forward_over_reverse, reverse_over_re
 # **Predict.** `derivatives.jacobian(tall)` returns a function. What shape does *that* return for an input of shape (3,)?
 
 # %%
+exercises.one_line.guess(...)  # a tuple of integers
+
+# %%
 in_one_line = derivatives.jacobian(tall)(x)
 _, pushed = derivatives.jvp(tall)(tf.ones(3), x)
 product = derivatives.hvp(loss, wrt=model.trainable_variables)(tangents)
 print("jacobian:", in_one_line.shape)
 print("jvp:     ", pushed.shape)
 print("hvp:     ", [tuple(part.shape) for part in product])
+
+# %%
+exercises.one_line.reveal(in_one_line.shape)
 
 # %% [markdown]
 # The results are those that you built by hand. The tangent of ones adds up the Jacobian's three columns.

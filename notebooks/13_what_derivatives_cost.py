@@ -41,10 +41,14 @@ import importlib.util
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
 
+import gc
 import time
+import weakref
 from itertools import pairwise
 
 from tapelab import derivatives, gradcheck, plots, runtime
+from tapelab.exercises.sheets import what_derivatives_cost as exercises
+from tapelab.interactive import modes
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -66,10 +70,13 @@ runtime.start(seed)
 # $\bar x = \bar y\, W^\top$, where a bar marks the loss's gradient with respect to that quantity. So a gradient costs about **three** forward
 # passes, one forwards and two backwards, *however many weights there are*. The first layer saves one product: nobody asks for the gradient of the data.
 #
-# **Predict.** A network 784-256-256-10 on 128 examples. How many multiplications does the gradient take, as a multiple of the
-# forward pass: 2 to 3, or 784? And a Hessian–vector product, as a multiple of the gradient?
-#
 # Multiplications can be counted exactly, from the graph, before anything runs.
+#
+# **Predict.** A network 784-256-256-10 on 128 examples. How many multiplications does the gradient take, as a multiple of the
+# forward pass? And a Hessian–vector product, as a multiple of the gradient?
+
+# %%
+exercises.ratio.guess(...)  # gradient / forward: "1 to 2", "2 to 3", "784" or "268 800"
 
 # %%
 sizes = [784, width, width, 10]
@@ -120,6 +127,9 @@ def multiplications(function):
 count = {f.python_function.__name__: multiplications(f) for f in (forward, gradient, hessian_vector_product)}
 print(f"gradient / forward: {count['gradient'] / count['forward']:.2f}")
 print(f"product / gradient: {count['hessian_vector_product'] / count['gradient']:.2f}")
+
+# %%
+exercises.ratio.reveal("2 to 3" if 2 < count["gradient"] / count["forward"] < 3 else "another")
 
 # %% [markdown]
 # In numbers: the layers take $128 \cdot (784 \cdot 256 + 256 \cdot 256 + 256 \cdot 10)$ multiplications forwards. The
@@ -177,6 +187,21 @@ plt.show()
 # %% [markdown]
 # The blue bars are the same on every machine. The orange ones are yours: where they are lower, both times contain work that no product
 # counts, such as the `tanh` and the start of each operation.
+#
+# ### Exercise: What freezing layers saves (8 min)
+#
+# In fine-tuning, the first layers of a network are frozen: only the weights of the layers number `first`, `first + 1`, … are trained, counted from 0. Return the number
+# of multiplications of all matrix products that the loss and its gradient with respect to the *trained* weights take. `sizes` are the layers' sizes, such as `[784, 256, 256, 10]`,
+# and `batch` is the number of examples. TensorFlow leaves out what nobody asks for.
+
+
+# %%
+def multiplications_of(sizes, batch, first):
+    layers = [batch * sizes[i] * sizes[i + 1] for i in range(len(sizes) - 1)]  # one product of each layer
+    return ...
+
+
+exercises.frozen.check(multiplications_of)
 
 # %% [markdown]
 # ## 2. Jacobians: the mode decides
@@ -186,8 +211,11 @@ plt.show()
 # **Predict.** $f: \mathbb{R}^8 \to \mathbb{R}^{2048}$. Which mode is faster, and how many passes does each take? And for $\mathbb{R}^{2048} \to \mathbb{R}^8$?
 
 # %%
+exercises.modes.guess([..., ..., ..., ...])  # tall: "forward" or "reverse", passes; wide: mode, passes
+
+# %%
 shapes = {"tall": (8, 2048), "wide": (2048, 8)}  # inputs, outputs
-ratio = {}
+ratio, faster = {}, []
 for name, (ins, outs) in shapes.items():
     first = tf.random.normal((ins, 64)) / np.sqrt(ins)
     second = tf.random.normal((64, outs)) / 8.0
@@ -201,7 +229,11 @@ for name, (ins, outs) in shapes.items():
     taken = {mode: fastest(lambda run=run, point=point: run(point), 2 * calls) for mode, run in by_mode.items()}
     ratio[name] = taken["forward"] / taken["reverse"]
     better = "forward" if ratio[name] < 1 else "reverse"
+    faster += [better, ins if better == "forward" else outs]
     print(f"{name}: {ins:4d} forward passes or {outs:4d} backward passes; faster: {better} mode")
+
+# %%
+exercises.modes.reveal(faster)
 
 # %% [markdown]
 # The two modes return the same numbers; only the number of passes differs, by a factor of 256. All passes run at
@@ -213,6 +245,44 @@ assert passes == {"tall": 1 / 256, "wide": 256}
 assert ratio["tall"] < 1 < ratio["wide"]
 assert passes["tall"] < ratio["tall"]
 assert ratio["wide"] < passes["wide"]
+
+# %% [markdown]
+# The passes themselves can be counted as well, in graphs as in section 1. Take a map from 3 inputs to 12 outputs that is one matrix product and a `tanh`.
+
+# %%
+kernel = tf.random.normal((3, 12))
+
+
+def small_map(x):
+    return tf.tanh(x[tf.newaxis] @ kernel)[0]
+
+
+def by_columns():
+    columns = []
+    for unit in tf.unstack(tf.eye(3)):
+        x = tf.ones(3)
+        with tf.autodiff.ForwardAccumulator(x, unit) as accumulator:
+            y = small_map(x)
+        columns.append(accumulator.jvp(y))
+    return tf.stack(columns, axis=-1)
+
+
+def by_rows():
+    x = tf.ones(3)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        elements = tf.unstack(small_map(x))
+    return tf.stack([tape.gradient(element, x) for element in elements])
+
+
+evaluation = 3 * 12  # multiplications
+evaluations = {run.__name__: multiplications(tf.function(run)) // evaluation for run in (by_columns, by_rows)}
+print("forward mode evaluates the map, with a tangent,", evaluations["by_columns"], "times")
+print("reverse mode evaluates it once, and goes back", evaluations["by_rows"] - 1, "times")
+
+# %%
+np.testing.assert_allclose(by_columns(), by_rows(), rtol=1e-4, atol=1e-5)
+assert evaluations == {"by_columns": 3, "by_rows": 1 + 12}
 
 # %% alt="Two pairs of bars on a logarithmic axis, the cost of forward mode over that of reverse mode. For the tall Jacobian both bars go down from one, for the wide one both go up; the bars of passes are much longer than those of measured time."
 _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
@@ -239,6 +309,9 @@ plt.show()
 # **Predict.** The number of weights doubles. By which factor does each of the two grow, in bytes? And in time, once $n$ is large?
 
 # %%
+exercises.doubled.guess([..., ...])  # in bytes: the Hessian, the product
+
+# %%
 widths = (16, 32, 64, 96)
 elements, hessian_bytes, product_bytes, hessian_seconds, product_seconds = [], [], [], [], []
 for units in widths:
@@ -262,6 +335,9 @@ for units in widths:
     product_seconds.append(fastest(lambda p=product, a=(v, w, data, labels): p(*a), calls=5 * calls))
 
 print("weights:", elements)
+
+# %%
+exercises.doubled.reveal([hessian_bytes[1] / hessian_bytes[0], product_bytes[1] / product_bytes[0]])
 
 
 # %%
@@ -296,6 +372,19 @@ plt.show()
 # Doubling $n$ makes the Hessian four times as large and the product twice. The times follow where arithmetic outweighs everything else. A
 # single product of these sizes is mostly the start of its operations, so its line is flatter than the theory's slope 1. The Hessian's
 # climbs towards slope 2. At $n = 10^6$, a small model today, it would have $10^{12}$ entries.
+#
+# ### Exercise: An exponent under a fixed cost (10 min)
+#
+# The start of the operations is a fixed cost $a$: a call takes $a + c\,n^p$. Find $p$ from measurements without noise. `n` and `cost` are NumPy
+# arrays of the same length, 3 or more; `n` doubles from each entry to the next. Neither $a$ nor $c$ is known. Return a number.
+
+
+# %%
+def hidden_exponent(n, cost):
+    return ...  # p, a number, where cost = a + c * n**p
+
+
+exercises.hidden_exponent.check(hidden_exponent)
 
 # %% [markdown]
 # ## 4. Eager, graph, XLA
@@ -303,7 +392,10 @@ plt.show()
 # The same Hessian can be computed one operation at a time from Python, as a graph that is traced once, or compiled by XLA,
 # which fuses operations.
 #
-# **Predict.** A Hessian of 30 weights, a tiny one. By which factor is the graph faster than eager: less than 2, or more than 5?
+# **Predict.** A Hessian of 30 weights, a tiny one. By which factor is the graph faster than eager?
+
+# %%
+exercises.eager.guess(...)  # "less than 2", "2 to 5" or "more than 5"
 
 
 # %%
@@ -323,6 +415,9 @@ print("graph more than 5 times faster than eager:", taken["graph"] < taken["eage
 print("XLA more than 5 times faster than eager:  ", taken["xla"] < taken["eager"] / 5)
 
 # %%
+exercises.eager.reveal("more than 5" if taken["graph"] < taken["eager"] / 5 else "5 or less")
+
+# %%
 for way in ("graph", "xla"):
     assert taken[way] < taken["eager"] / 5
     np.testing.assert_allclose(matrices[way], matrices["eager"], rtol=1e-4, atol=1e-4)
@@ -333,7 +428,10 @@ for way in ("graph", "xla"):
 #
 # Compiling has its own price, paid once for each shape.
 #
-# **Predict.** The first call of the graph traces it. How many later calls does that cost: about 2, or more than 10?
+# **Predict.** The first call of the graph traces it. How many later calls does that cost?
+
+# %%
+exercises.tracing.guess(...)  # "about 2", "2 to 10" or "more than 10"
 
 # %% alt="Bars on a logarithmic axis for eager, graph and XLA: the first calls of all three take long; later calls of graph and XLA are far shorter than eager ones."
 _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
@@ -346,13 +444,30 @@ ax.set(title="A Hessian of 30 weights", xlabel="how it is run", ylabel="time of 
 ax.legend()
 plt.show()
 
+# %%
+exercises.tracing.reveal("more than 10" if first_call["graph"] > 10 * taken["graph"] else "10 or less")
+
 # %% [markdown]
-# More than 10, for the graph and for XLA. What is called a few times only need not be compiled. What is called in a loop must be, and
+# For XLA it is more than 10 as well. What is called a few times only need not be compiled. What is called in a loop must be, and
 # always with the same shapes.
 
 # %%
 for way in ("graph", "xla"):
     assert first_call[way] > 10 * taken[way]
+
+# %% [markdown]
+# ### Exercise: From which call on does compiling pay? (5 min)
+#
+# The first call of a graph takes `first_call` seconds, tracing included, and each later one `later_call`. Every eager call takes `eager_call`. Return the least number of calls
+# after which the graph has taken *less* time in total than eager, or `None` where it never has. The call that traces counts as a call.
+
+
+# %%
+def pays_from(first_call, later_call, eager_call):
+    return ...  # an integer, or None
+
+
+exercises.pays.check(pays_from)
 
 # %% [markdown]
 # ## 5. Memory, predicted
@@ -362,9 +477,15 @@ for way in ("graph", "xla"):
 # **Predict.** How many GiB is the Hessian over the 268 800 weights of section 1's network?
 
 # %%
+exercises.gib.guess(...)  # a number
+
+# %%
 n = sum(int(tf.size(weight)) for weight in weights)
 print("weights:", n)
 print(f"Hessian: {4 * n**2 / 2**30:.1f} GiB")
+
+# %%
+exercises.gib.reveal(4 * n**2 / 2**30)
 
 # %%
 assert n == 784 * width + width * width + width * 10
@@ -373,9 +494,32 @@ if width == 256:
     assert f"{4 * n**2 / 2**30:.1f}" == "269.2"
 
 # %% [markdown]
+# ### Exercise: Bytes, before you allocate them (5 min)
+#
+# A network with a million weights maps a batch of 256 examples of 784 pixels to 10 scores for each; the loss is one number. How many bytes does each
+# of these results take in float32? An expression such as `4 * weight_count` will do.
+
+# %%
+weight_count, examples, pixels, scores = 1_000_000, 256, 784, 10
+size = {  # in bytes, float32
+    "the gradient of the loss": ...,
+    "the gradient of each example's loss": ...,
+    "the Jacobian of all scores by the weights": ...,
+    "batch_jacobian of the scores by the pixels": ...,
+    "the Jacobian of all scores by all pixels": ...,
+    "the Hessian over the weights": ...,
+    "a Hessian-vector product": ...,
+}
+
+exercises.fits.check(size)
+
+# %% [markdown]
 # Ask `tapelab.derivatives` for it.
 #
 # **Predict.** Does the process die, does TensorFlow report that memory has run out, or does something else happen?
+
+# %%
+exercises.dies.guess(...)  # "the process dies", "memory runs out" or "an error before anything is allocated"
 
 # %%
 try:
@@ -384,6 +528,9 @@ try:
 except derivatives.MemoryLimitError as error:
     message = str(error)
 print(message.split(" bytes")[0].rsplit(" (", 1)[0])
+
+# %%
+exercises.dies.reveal("memory runs out" if message == "no error" else "an error before anything is allocated")
 
 # %% [markdown]
 # The library predicts the matrix and the copies that it takes to assemble it, about three times the matrix in all, and refuses before it allocates. The
@@ -401,6 +548,79 @@ assert "hvp" in message
 assert [part.shape for part in product] == [weight.shape for weight in weights]
 for part, by_tapes in zip(product, hessian_vector_product(), strict=True):
     np.testing.assert_allclose(part, by_tapes, rtol=0, atol=1e-3 * np.max(np.abs(by_tapes)))
+
+# %% [markdown]
+# The result is not all that is held. While it runs, a tape keeps what it recorded, and forward mode keeps nothing that lies behind it. As in notebook
+# [04](04_recording_control.ipynb), weak references tell which tensors are still alive after a chain of layers.
+#
+# **Predict.** A chain of 24 layers, each a matrix product and a `tanh`. How many of the 24 results of `tanh` are still alive at its end, in reverse mode and in forward mode?
+
+# %%
+chain = [tf.random.normal((32, 32)) / np.sqrt(32) for _ in range(24)]
+start = tf.random.normal((1, 32))
+
+
+def alive(references):
+    """How many of the tensors behind weak references still exist."""
+    gc.collect()
+    return sum(reference() is not None for reference in references)
+
+
+def held_by_reverse(layers):
+    """The number of values that a tape keeps."""
+    with tf.GradientTape() as tape:
+        tape.watch(start)
+        h, values = start, []
+        for weight in chain[:layers]:
+            h = tf.tanh(h @ weight)
+            values.append(weakref.ref(h))
+    return alive(values)
+
+
+def held_by_forward(layers):
+    """The number of values, and of their tangents, that forward mode keeps."""
+    with tf.autodiff.ForwardAccumulator(start, tf.ones_like(start)) as accumulator:
+        h, values, tangents = start, [], []
+        for weight in chain[:layers]:
+            h = tf.tanh(h @ weight)
+            values.append(weakref.ref(h))
+            tangents.append(weakref.ref(accumulator.jvp(h)))
+    return alive(values), alive(tangents)
+
+
+held = {layers: (held_by_reverse(layers), *held_by_forward(layers)) for layers in (6, 12, 24)}
+for layers, (record, values, tangents) in held.items():
+    print(f"{layers:2} layers: reverse mode {record:2} values, forward mode {values} value and {tangents} tangent")
+
+# %% [markdown]
+# The record grows with every layer. Forward mode holds the last layer's value and its tangent, however many layers there were. One record serves all
+# backward passes, and one value all tangents. Passes that run at once need a tangent each, or on the way back a cotangent each. For layers of one width $w$ in
+# float32 that makes
+#
+# $$\text{forward: } 4w\,(1 + \text{inputs}), \qquad \text{reverse: } 4w\,(\text{layers} + \text{outputs})$$
+#
+# bytes, beside the Jacobian itself, which is the same in both.
+
+# %%
+assert held == {layers: (layers, 1, 1) for layers in (6, 12, 24)}
+
+# %% [markdown]
+# Move the sliders of the next figure. On the left, the solid line is where both modes take the same number of passes, and on the dashed one they hold the same
+# number of bytes; the layers have 256 units.
+#
+# **Predict.** Between the two lines, one mode takes fewer passes and the other holds less. Which one takes fewer passes? What happens to the dashed line when there is one layer only?
+
+# %% alt="On the left a plane of inputs and outputs on logarithmic axes, divided by a diagonal where both modes take the same number of passes; a dashed line of equal memory bends away below it. A point for 16 inputs and 8 outputs lies between the two lines. On the right, bars: reverse mode takes 8 passes and forward mode 16, but forward mode holds 17 KiB and reverse mode 32."
+modes.figure().show()
+
+# %% [markdown]
+# Between the lines it is reverse mode that takes fewer passes, and its record that makes it hold more. With one layer the record is as small as
+# forward mode's one value, and the lines are one. With many inputs and few outputs, as in training, nothing helps forward mode.
+
+# %%
+assert modes.passes("reverse", 16, 8) < modes.passes("forward", 16, 8)
+assert modes.held_bytes("reverse", 16, 8, layers=24) > modes.held_bytes("forward", 16, 8, layers=24)
+assert modes.break_even(16, layers=1) == 16
 
 # %% [markdown]
 # ## 6. Check it independently
@@ -439,7 +659,7 @@ assert error < 1e-3
 # - A Jacobian costs the smaller of its two sides in passes, if you choose the mode by its shape (section 2).
 # - On logarithmic axes an exponent is a slope: a Hessian's memory grows with the square of the number of weights, a product's with the number, and their times tend to the same (section 3).
 # - At small sizes the time is Python's: compile what is called more than a few times (section 4).
-# - Memory follows from shapes: compute it before you allocate it (section 5).
+# - Memory follows from shapes: compute it before you allocate it. Reverse mode also holds its record, which grows with every layer (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import typing
 
-_HERE = str(pathlib.Path(__file__).parent)
+_HERE = str(pathlib.Path(__file__).parent.parent)  # the whole package: none of its lines is the learner's
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 

@@ -1,0 +1,25 @@
+"""Exercises that answer back, and predictions.
+
+A notebook's exercises are in the module of `tapelab.exercises.sheets` that has the notebook's name::
+
+    from tapelab.exercises.sheets import recording_control as exercises
+
+    exercises.metric_off.check(answer)     # says what is right or wrong, and why
+    exercises.metric_off.hint()            # each call reveals one more
+    exercises.metric_off.solution()
+
+    exercises.loses_silently.guess(7.0)    # before the run
+    exercises.loses_silently.reveal(dz_dx) # after it: the guess, the result, the reason
+
+How it works, in the order in which to read it. `compare` holds an answer against what was expected and names the
+difference; `checks` judges values, and functions on several inputs; `deadline` stops an answer that does not return;
+`feedback` is what the learner is told; `exercise` and `prediction` are what the notebooks use. `session` tells a person
+from a batch run, `progress` keeps what was solved.
+"""
+
+from tapelab import runtime  # noqa: F401  its import of TensorFlow is the quiet one
+from tapelab.exercises.checks import Function, Mistake, Value
+from tapelab.exercises.exercise import Exercise
+from tapelab.exercises.prediction import Prediction
+
+__all__ = ["Exercise", "Function", "Mistake", "Prediction", "Value"]

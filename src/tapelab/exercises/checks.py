@@ -1,0 +1,262 @@
+"""The two kinds of check: a value, and a function that is tried on several inputs."""
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+from tapelab.exercises import compare, feedback
+from tapelab.exercises.feedback import ERROR, NOT_ATTEMPTED, RIGHT, WRONG, Feedback
+from tapelab.explain import ExplainTape, explain
+
+import numpy as np
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Mistake:
+    """A wrong answer that learners give, and what to tell them.
+
+    Attributes:
+        code: a short stable key.
+        text: what went wrong and where to look, Markdown. It does not tell the answer.
+        answer: for a `Function`, a function that makes the mistake; for a `Value`, the wrong value, or a function
+            from the answer to True where it is this mistake.
+    """
+
+    code: str
+    text: str
+    answer: Any
+
+
+def _wrong(found, text=None, code=None):
+    return Feedback(WRONG, code or found.code, _sentence(text or found.text), found.picture)
+
+
+def _sentence(text):
+    return text[:1].upper() + text[1:]
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """Check a number, a shape, a string, None, a tensor, or a list, tuple or dict of these.
+
+    Attributes:
+        expected: the right answer, or a function of no arguments that computes it (so that importing an exercise runs
+            no TensorFlow operation).
+        mistakes: a tuple of `Mistake`.
+        options: for a choice, the strings to choose from.
+        axes: what the axes of an expected array mean, such as ("output", "input").
+        rtol: relative tolerance for numbers.
+    """
+
+    expected: Any
+    mistakes: tuple[Mistake, ...] = ()
+    options: tuple[str, ...] = ()
+    axes: tuple[str, ...] = ()
+    rtol: float = 1e-3
+
+    def judge(self, answer):
+        """Return the `Feedback` for an answer."""
+        if compare.has_gap(answer):
+            return Feedback(NOT_ATTEMPTED, "not_attempted", "")
+        found = self._differs(answer, self.expected() if callable(self.expected) else self.expected)
+        if found is None:
+            return Feedback(RIGHT, "right", "")
+        for mistake in self.mistakes:
+            if self._is(answer, mistake):
+                return _wrong(found, mistake.text, mistake.code)
+        if self.options and found.code == "other" and answer not in self.options:
+            listed = ", ".join(f'"{option}"' for option in self.options)
+            return Feedback(WRONG, "not_an_option", f"Choose one of {listed}.")
+        return _wrong(found)
+
+    def _differs(self, answer, expected):
+        return compare.difference(answer, expected, rtol=self.rtol, atol=1e-7, axes=self.axes)
+
+    def _is(self, answer, mistake):
+        if not callable(mistake.answer):
+            return self._differs(answer, mistake.answer) is None
+        try:
+            return mistake.answer(answer) is True
+        except Exception:  # the test was written for answers of the expected kind
+            return False
+
+
+def _call(answer, *arguments):
+    return answer(*arguments)
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """Check a function by trying it.
+
+    Attributes:
+        reference: a function that gives the right result.
+        inputs: from a NumPy `Generator` and a dtype to a list of trials, each a tuple of arguments. The first trial is
+            the one that the text shows; at least one is not shown.
+        observe: from a function and a trial's arguments to what is compared: by default, what the function returns.
+            An observer may take derivatives of the function, or give it a tape. Its result may be a dict, whose keys
+            then name the parts in the feedback ("the gradient").
+        mistakes: a tuple of `Mistake`, each with a function.
+        upstream: the position, among the arguments, of the upstream gradient (the cotangent), or None.
+        axes: what the axes of a result mean, such as ("output", "input").
+        dtypes: what the inputs are tried in.
+        rtol: relative tolerance in float32.
+    """
+
+    reference: Callable
+    inputs: Callable
+    observe: Callable = _call
+    mistakes: tuple[Mistake, ...] = ()
+    upstream: int | None = None
+    axes: tuple[str, ...] = ()
+    dtypes: tuple[tf.DType, ...] = (tf.float32, tf.float64)
+    rtol: float = 1e-3
+
+    def trials(self):
+        """Return all trials, as a list of (dtype, arguments)."""
+        return [(dtype, trial) for dtype in self.dtypes for trial in self.inputs(np.random.default_rng(0), dtype)]
+
+    def judge(self, answer):
+        """Return the `Feedback` for an answer."""
+        if compare.has_gap(answer) or still_has_gap(answer):
+            return Feedback(NOT_ATTEMPTED, "not_attempted", "")
+        if not callable(answer):
+            return Feedback(WRONG, "not_a_function", f"You gave {compare.describe(answer)}; expected a function.")
+        trials = self.trials()
+        seen, failure = [], None
+        for _, arguments in trials:
+            try:
+                seen.append(self.observe(answer, *arguments))
+            except Exception as error:
+                failure = error
+                break
+        if seen and any(map(compare.has_gap, seen)):
+            return Feedback(NOT_ATTEMPTED, "not_attempted", "")
+        found = [
+            self._differs(one, self.reference, arguments)
+            for one, (_, arguments) in zip(seen, trials, strict=False)  # fewer were seen where one raised
+        ]
+        if failure is None and not any(found):
+            return Feedback(RIGHT, "right", f"Tried on {len(trials)} inputs.")
+        if failure is not None:
+            return self._failed(failure, trials, found)
+        return self._explain(answer, seen, trials, found)
+
+    def _differs(self, observed, function, arguments):
+        expected = self.observe(function, *arguments)
+        return compare.difference(observed, expected, rtol=self.rtol, atol=1e-6, axes=self.axes)
+
+    def _failed(self, error, trials, found):
+        """The feedback where the answer raised."""
+        dtype = trials[len(found)][0]
+        earlier = {kind for kind, _ in trials[: len(found)]}
+        if not any(found) and earlier and dtype not in earlier:
+            names = " and ".join(kind.name for kind in self.dtypes if kind in earlier)
+            told = feedback.of_error(error)
+            text = f"Right for {names}; for {dtype.name} it raises:{told.text}\n\nIs a dtype written down somewhere?"
+            return Feedback(WRONG, "one_dtype", text)
+        return feedback.of_error(error)
+
+    def _explain(self, answer, seen, trials, found):
+        """The feedback for an answer that ran and is wrong: the most telling reason."""
+        first, (_, arguments) = next((one, trial) for one, trial in zip(found, trials, strict=True) if one)
+        for mistake in self.mistakes:
+            if self._same_everywhere(seen, mistake.answer, trials):
+                return _wrong(first, mistake.text, mistake.code)
+        if first.code == "none":
+            return _wrong(first, self._why_none(answer, arguments) or first.text)
+        if self.upstream is not None and self._ignores_upstream(seen, trials):
+            return _wrong(first, "The upstream gradient is missing: multiply by it.", "upstream")
+        half = self._half(found, trials)
+        if half:
+            return _wrong(first, f"Right for {half} only. {_sentence(first.text)}", f"only {half}")
+        if first.code == "dtype":
+            return _wrong(first)
+        right = [not one for one in found]
+        if right[0]:
+            return _wrong(first, f"Right on the example, wrong {_tried_on(arguments)}. {_sentence(first.text)}")
+        return _wrong(first, f"{_sentence(first.text)} (Tried {_tried_on(arguments)}.)")
+
+    def _same_everywhere(self, seen, function, trials):
+        try:
+            return not any(self._differs(one, function, given) for one, (_, given) in zip(seen, trials, strict=True))
+        except Exception:  # a mistake that cannot be made on every input
+            return False
+
+    def _ignores_upstream(self, seen, trials):
+        without = []
+        for dtype, arguments in trials:
+            arguments = list(arguments)
+            arguments[self.upstream] = tf.nest.map_structure(tf.ones_like, arguments[self.upstream])
+            without.append((dtype, tuple(arguments)))
+        return self._same_everywhere(seen, self.reference, without)
+
+    def _half(self, found, trials):
+        """ "x > 0" or "x < 0" where the answer is right there and wrong on the other side, else None."""
+        wrong, inputs = [], []
+        for one, (_, arguments) in zip(found, trials, strict=True):
+            x = np.asarray(arguments[0]) if arguments and compare.is_array(arguments[0]) else None
+            if x is None or (one and (one.wrong is None or one.wrong.shape != x.shape)):
+                return None
+            inputs.append(x.ravel())
+            wrong.append(one.wrong.ravel() if one else np.zeros(x.size, bool))
+        wrong, inputs = np.concatenate(wrong), np.concatenate(inputs)
+        for name, side in (("x > 0", inputs > 0), ("x < 0", inputs < 0)):
+            if side.any() and not wrong[side].any() and wrong[~side & (inputs != 0)].all() and not side.all():
+                return name
+        return None
+
+    def _why_none(self, answer, arguments):
+        """What the explaining tape says about a gradient that is None, as Markdown, or None if it says nothing."""
+        told = []
+
+        class Listening(ExplainTape):
+            def gradient(self, target, sources, *args, **kwargs):
+                explanation = explain(self, target, sources)
+                told.extend(explanation.missing() if hasattr(explanation, "missing") else [explanation])
+                return super().gradient(target, sources, *args, **kwargs)
+
+        try:
+            with ExplainTape():
+                pass  # the first one tries its hooks out, with a plain tape
+            with mock.patch.object(tf, "GradientTape", Listening):
+                self.observe(answer, *arguments)
+        except Exception:  # the tape could not listen in; the plain feedback stands
+            return None
+        known = [one for one in told if one.exists is False]
+        if not known:
+            return None
+        line = f" The line is `{known[0].line.text}`." if known[0].line and known[0].line.text else ""
+        return f"A gradient is `None`. {known[0].sentence}{line}"
+
+
+def _tried_on(arguments):
+    parts = []
+    for argument in tf.nest.flatten(list(arguments)):
+        if compare.is_array(argument) and np.size(argument) <= 6:
+            parts.append(np.array2string(np.asarray(argument), precision=4, separator=", ").replace("\n", ""))
+        else:
+            parts.append(compare.describe(argument))
+    return "on " + " and ".join(parts) if parts else "without arguments"
+
+
+def still_has_gap(function):
+    """Return whether a function's source holds the starter's `...`, other than as an index (`x[..., 0]`)."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return False  # no source to look at: what the function returns decides
+    gaps = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value is ...]
+    indices = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Subscript) for part in ast.walk(node.slice)}
+    return any(id(gap) not in indices for gap in gaps)
+
+
+def timed_out(seconds):
+    """Return the `Feedback` for an answer that did not return in time."""
+    text = f"It had not returned after {seconds:g} s, so it was stopped. Is there a loop that does not end?"
+    return Feedback(ERROR, "timeout", text)

@@ -1,0 +1,64 @@
+"""What the learner is told, as an object that every front-end can show."""
+
+import dataclasses
+import re
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import tapelab
+from tapelab.explain import lines
+
+_PACKAGE = str(Path(tapelab.__file__).parent)
+
+NOT_ATTEMPTED, RIGHT, WRONG, ERROR = "not attempted", "right", "wrong", "error"
+_OPENINGS = {
+    NOT_ATTEMPTED: "○ Not attempted yet.",
+    RIGHT: "✓ Right.",
+    WRONG: "✗ Not right yet.",
+    ERROR: "! Your code raised an error.",
+}
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Feedback:
+    """What came of an answer.
+
+    Attributes:
+        verdict: NOT_ATTEMPTED, RIGHT, WRONG or ERROR.
+        code: which feedback it is: a short stable key, such as "transpose".
+        text: Markdown.
+        picture: None, or a function that draws a Matplotlib figure of where the answer differs.
+    """
+
+    verdict: str
+    code: str
+    text: str
+    picture: Callable | None = None
+
+    def _repr_markdown_(self):
+        return f"**{_OPENINGS[self.verdict]}** {self.text}"
+
+    def __repr__(self):
+        plain = re.sub(r"\*\*(.+?)\*\*", r"\1", self.text)
+        return f"{_OPENINGS[self.verdict]} {plain}"
+
+
+def own_lines(error):
+    """Return the learner's own lines in an exception's traceback, the outermost first, as a list of `lines.Line`."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return [
+        lines.Line(frame.f_code.co_filename, number)
+        for frame, number in frames
+        if lines.own_frame(frame) is frame and not frame.f_code.co_filename.startswith(_PACKAGE)
+    ]
+
+
+def of_error(error):
+    """Return the `Feedback` for an exception in the learner's code: its own lines, and the message in short."""
+    message = re.sub(r"\{\{.*?\}\}\s*", "", str(error)).strip()  # TensorFlow's names of nodes in a graph
+    first = message.splitlines()[0] if message else ""
+    first = first if len(first) <= 300 else first[:300] + " …"
+    where = [f"    {line.place}: {line.text}" for line in own_lines(error)[-4:]]
+    shown = "\n".join([*where, f"    {type(error).__name__}: {first}"])
+    return Feedback(ERROR, f"raised:{type(error).__name__}", f"\n\n{shown}")

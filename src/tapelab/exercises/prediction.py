@@ -1,0 +1,117 @@
+"""A prediction: the learner commits to a guess, then runs, then sees the result beside the guess, and why."""
+
+import dataclasses
+from typing import Any
+
+from tapelab.exercises import compare, deadline
+
+import numpy as np
+from IPython.display import Markdown, display
+
+SECONDS = 5.0  # for a guess to be compared
+
+
+@dataclasses.dataclass(eq=False)
+class Prediction:
+    """One prediction. In a notebook: `guess(...)` before the run, `reveal(result)` after it.
+
+    Attributes:
+        identifier: the notebook's number and the name in its module, such as "04.loses_silently".
+        reason: why the result is what it is, Markdown. It is shown before the guess is judged.
+        remarks: pairs of a guess that people make and what leads to it: (7.0, "That is the true derivative: …").
+        options: for a choice, the strings to choose from.
+        rtol: how near a number must come, relative to the result.
+    """
+
+    identifier: str
+    reason: str
+    remarks: tuple[tuple[Any, str], ...] = ()
+    options: tuple[str, ...] = ()
+    rtol: float = 0.01
+    _guess: Any = dataclasses.field(default=..., init=False, repr=False)
+
+    @property
+    def name(self):
+        """What the prediction is called in its module."""
+        return self.identifier.partition(".")[2]
+
+    def guess(self, value):
+        """Commit to a guess: a number, a shape, None, True or False, a string, or a list of these.
+
+        With `...` there is no guess, and `reveal` shows the result alone.
+        """
+        self._guess = ... if compare.has_gap(value) else value
+        if self._guess is ...:
+            told = "No guess yet. Put yours in place of `...`, and run this cell before you go on."
+        elif self.options and self._guess not in self.options:
+            listed = ", ".join(f'"{option}"' for option in self.options)
+            told, self._guess = f"Choose one of {listed}.", ...
+        else:
+            told = f"Your guess: {_shown(value)}. Now run on."
+        display(_Told(told))
+
+    def reveal(self, result):
+        """Show the result beside the guess, then the reason, then whether they agree. Never raises."""
+        if self._guess is ...:
+            display(_Told(f"**Result:** {_shown(result)}\n\n{self.reason}"))
+            return
+        lines = [f"**Your guess:** {_shown(self._guess)} · **Result:** {_shown(result)}", self.reason]
+        if self._agrees(result):
+            lines.append("Your guess was right.")
+        else:
+            said = [text for guess, text in self.remarks if self._same(self._guess, guess)]
+            lines.append(said[0] if said else "Your guess was another. Which step of the reason did you not expect?")
+        display(_Told("\n\n".join(lines)))
+
+    def _agrees(self, result):
+        return self._same(self._guess, _plain(result))
+
+    def _same(self, guess, other):
+        try:
+            found = deadline.run(
+                lambda: compare.difference(guess, other, rtol=self.rtol, atol=1e-9, check_dtype=False), SECONDS
+            )
+        except Exception:  # a guess that cannot be compared is not the result
+            return False
+        return found is None
+
+
+class _Told(Markdown):
+    """Markdown that reads as plain text where a front-end shows no Markdown."""
+
+    def __repr__(self):
+        return self.data.replace("**", "")
+
+
+def _plain(result):
+    """A result as what people guess: a shape as a tuple, a scalar tensor as a number."""
+    if hasattr(result, "as_list"):
+        return tuple(result.as_list())
+    if compare.is_array(result) and np.ndim(result) == 0:
+        return np.asarray(result).item()
+    if compare.is_array(result) and np.ndim(result) == 1:
+        return np.asarray(result).tolist()
+    if type(result) is list:
+        return [_plain(part) for part in result]
+    return result
+
+
+def _shown(value):
+    value = _plain(value)
+    if isinstance(value, float):
+        return f"`{value:.4g}`"
+    if compare.is_array(value):
+        return (
+            f"`{np.array2string(np.asarray(value), precision=4, threshold=20)}`"
+            if np.size(value) <= 40
+            else (compare.describe(value))
+        )
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(_shown(part).strip("`") for part in value)
+        inner += "," if isinstance(value, tuple) and len(value) == 1 else ""
+        return f"`({inner})`" if isinstance(value, tuple) else f"`[{inner}]`"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bool, int, np.number, type(None))):
+        return f"`{value}`"
+    return compare.describe(value)

@@ -1,0 +1,701 @@
+"""Exercises and predictions of notebook 12, Forward mode."""
+
+from unittest import mock
+
+from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
+
+import tensorflow as tf
+
+_SECONDS = 40.0  # for an answer: forward mode traces the rule of each new operation
+
+column = Prediction(
+    "12.column",
+    reason="$x_1$ moves alone, so $J v$ is how both outputs change with $x_1$: $(x_2, 1) = (3, 1)$, the first column.",
+    remarks=(
+        ([3.0, 2.0], "That is the first *row*: how one output changes with both inputs. A tape gives it."),
+        ([2.0, 1.0], "That is the second column, which $v = (0, 1)$ would pick."),
+        ([6.0, 0.0], "A tangent is multiplied by the Jacobian, not by the values."),
+    ),
+)
+
+outside = Prediction(
+    "12.outside",
+    reason="A tangent is computed together with its value, while the context is open. This result was computed later, so it has none.",
+    remarks=(
+        (
+            [-1.0, -1.0],
+            "The value is the same as before. Its tangent was never computed, and cannot be found afterwards.",
+        ),
+        (
+            [0.0, 0.0],
+            "Zero would mean that it does not move along $v$. The accumulator knows nothing of it, and says `None`.",
+        ),
+    ),
+)
+
+tangent_shape = Prediction(
+    "12.tangent_shape",
+    reason="A tangent says how its own quantity moves, so it has that quantity's shape: here the outputs', (7, 6).",
+    remarks=(
+        (
+            (5, 6),
+            "That is the direction's own shape, the kernel's. A *gradient* with respect to the kernel would have it.",
+        ),
+        ((7, 6, 5, 6), "That is the whole Jacobian. It is multiplied by the direction, and never built."),
+        ((6,), "Every example has outputs of its own, and each of them moves."),
+    ),
+)
+
+passes = Prediction(
+    "12.passes",
+    reason="A forward pass serves one input and all outputs; a backward pass serves one output and all inputs. There are 1 and 201.",
+    remarks=(
+        ([201, 1], "It is the other way round: forward mode starts at the inputs, and there is one."),
+        (
+            [1, 1],
+            "One backward pass gives the derivative of the *sum* of all values. Separate points need separate passes.",
+        ),
+        (
+            [201, 201],
+            "In forward mode all 201 tangents travel in one pass: each operation works on all points at once.",
+        ),
+    ),
+)
+
+product = Prediction(
+    "12.product",
+    reason="$v$ picks the Hessian's first column: how the gradient $(2 w_1 w_2, w_1^2)$ changes with $w_1$, which is $(2 w_2, 2 w_1)$.",
+    remarks=(
+        ([30.0, 9.0], "That is the gradient itself. Its tangent is asked for: how it changes along $v$."),
+        ([10.0, 0.0], "The second entry of the gradient, $w_1^2$, also changes with $w_1$."),
+        (
+            [6.0, 0.0],
+            "The last entry of the column is $\\partial^2 L / \\partial w_1 \\partial w_2 = 2 w_1$, and the first is $2 w_2$.",
+        ),
+    ),
+)
+
+one_line = Prediction(
+    "12.one_line",
+    reason="The axes are those of `tape.jacobian`: the output's, (7, 6), then the input's, (3,).",
+    remarks=(
+        ((3, 7, 6), "So the columns come, one after the other. The input's axis is moved to the end."),
+        ((42, 3), "The output keeps its two axes; nothing is flattened."),
+        ((7, 6), "That is one product with a tangent. The Jacobian has a column for each of the three inputs."),
+    ),
+)
+
+
+def _layers(random, dtype):
+    """Keras layers with tanh, each with data and the place of one weight."""
+
+    def dense(ins, outs, batch, row, column):
+        layer = tf.keras.layers.Dense(outs, activation="tanh", dtype=dtype.name)
+        layer.build((batch, ins))
+        layer.set_weights([random.normal(size=(ins, outs)), random.normal(size=outs)])
+        return layer, tf.constant(random.normal(size=(batch, ins)), dtype), row, column
+
+    return [dense(5, 6, 7, 3, 2), dense(4, 2, 3, 1, 0)]
+
+
+def _one_weight(layer, data, row, column):
+    """The closed form: only output `column` moves, by (1 - y²) times the data's entry `row`."""
+    y = layer(data)
+    return (1.0 - y**2) * data[:, row, tf.newaxis] * tf.one_hot(column, y.shape[1], dtype=y.dtype)
+
+
+one_weight = Exercise(
+    "12.one_weight",
+    title="How the outputs answer to one weight",
+    minutes=6,
+    seconds=_SECONDS,
+    starter="""
+def answer_to_weight(layer, data, row, column):
+    direction = ...
+    with tf.autodiff.ForwardAccumulator(...) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
+
+
+exercises.one_weight.check(answer_to_weight)
+""",
+    solution_code="""
+def answer_to_weight(layer, data, row, column):
+    kernel = layer.kernel.value
+    direction = tf.scatter_nd([[row, column]], tf.ones([1], kernel.dtype), kernel.shape)
+    with tf.autodiff.ForwardAccumulator(kernel, direction) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
+""",
+    explanation=(
+        "The derivative with respect to one weight is the tangent along the unit direction of that weight: one pass for all outputs of all examples. "
+        "Only output `column` moves, and it moves by $(1 - y^2)$ times the data's feature `row`."
+    ),
+    hints=(
+        "The primal is the whole kernel. What is its tangent, if one of its entries moves by one and the others stay?",
+        "The tangent has the kernel's shape and dtype: zeros, and a one at [row, column]. Section 2 says what to hand over in place of a Keras variable.",
+        "`tf.scatter_nd([[row, column]], tf.ones([1], dtype), shape)` makes such a tangent. The primal is `layer.kernel.value`.",
+    ),
+    checker=Function(
+        reference=_one_weight,
+        inputs=_layers,
+        axes=("example", "output"),
+        mistakes=(
+            Mistake(
+                "not_reached",
+                "`jvp` says `None`: no tangent has reached these outputs. Were they computed inside the context, and from the primal "
+                "that you gave it?",
+                lambda layer, data, row, column: None,
+            ),
+            Mistake(
+                "every_weight",
+                "Here every weight of the kernel moves at once: the tangent is all ones. One weight is to move.",
+                lambda layer, data, row, column: (1.0 - layer(data) ** 2) * tf.reduce_sum(data, axis=1, keepdims=True),
+            ),
+            Mistake(
+                "whole_row",
+                "Here a whole row of the kernel moves: all outputs answer. Only the weight in column `column` is to move.",
+                lambda layer, data, row, column: (1.0 - layer(data) ** 2) * data[:, row, tf.newaxis],
+            ),
+            Mistake(
+                "row_and_column",
+                "This is the answer to the weight at [column, row]. Which of the kernel's axes are the inputs?",
+                lambda layer, data, row, column: _one_weight(layer, data, column, row),
+            ),
+        ),
+    ),
+    wrong=(
+        (
+            """
+def answer_to_weight(layer, data, row, column):
+    direction = np.zeros(layer.kernel.shape, layer.kernel.dtype)
+    direction[row, column] = 1.0
+    with tf.autodiff.ForwardAccumulator(layer.kernel, tf.constant(direction)) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
+""",
+            "raised:AttributeError",
+        ),
+        (
+            """
+def answer_to_weight(layer, data, row, column):
+    kernel = layer.kernel.value
+    with tf.autodiff.ForwardAccumulator(kernel, tf.ones_like(kernel)) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
+""",
+            "every_weight",
+        ),
+        (
+            """
+def answer_to_weight(layer, data, row, column):
+    kernel = layer.kernel.value
+    direction = np.zeros(kernel.shape, kernel.dtype.as_numpy_dtype)
+    direction[row] = 1.0
+    with tf.autodiff.ForwardAccumulator(kernel, tf.constant(direction)) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
+""",
+            "whole_row",
+        ),
+        (
+            """
+def answer_to_weight(layer, data, row, column):
+    kernel = layer.kernel.value
+    direction = np.zeros(kernel.shape, kernel.dtype.as_numpy_dtype)
+    direction[column, row] = 1.0
+    with tf.autodiff.ForwardAccumulator(kernel, tf.constant(direction)) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
+""",
+            "row_and_column",
+        ),
+        (
+            """
+def answer_to_weight(layer, data, row, column):
+    kernel = layer.kernel.value
+    direction = np.zeros(kernel.shape, np.float32)
+    direction[row, column] = 1.0
+    with tf.autodiff.ForwardAccumulator(kernel, tf.constant(direction)) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
+""",
+            "one_dtype",
+        ),
+        (
+            """
+def answer_to_weight(layer, data, row, column):
+    kernel = layer.kernel.value
+    direction = tf.scatter_nd([[row, column]], tf.ones([1], kernel.dtype), kernel.shape)
+    outputs = layer(data)
+    with tf.autodiff.ForwardAccumulator(kernel, direction) as accumulator:
+        pass
+    return accumulator.jvp(outputs)
+""",
+            "not_reached",
+        ),
+    ),
+)
+
+
+which_mode = Exercise(
+    "12.which_mode",
+    title="Which mode, and how many passes?",
+    minutes=5,
+    starter="""
+answers = {  # for each: "forward" or "reverse", and the number of passes
+    "A": (..., ...),
+    "B": (..., ...),
+    "C": (..., ...),
+    "D": (..., ...),
+    "E": (..., ...),
+}
+
+exercises.which_mode.check(answers)
+""",
+    solution_code="""
+answers = {
+    "A": ("forward", 4),
+    "B": ("reverse", 10),
+    "C": ("forward", 1),
+    "D": ("reverse", 1),
+    "E": ("reverse", 1),
+}
+""",
+    explanation=(
+        "A whole Jacobian costs its smaller side. Less than a whole Jacobian costs less: one direction is one forward pass, one weighting of the outputs is one backward "
+        "pass, however large the other side is. In E the one backward pass gives the gradient, and each slope is its inner product with a direction."
+    ),
+    hints=(
+        "A forward pass takes one direction of the inputs; a backward pass takes one weighting of the outputs. How many of each does the question need?",
+        "Only A and B ask for whole Jacobians. In C, D and E compare the number of directions with the number of weightings, not the numbers of inputs and outputs.",
+        "For E: forward mode takes a pass for each direction. What does a single backward pass of the loss give, and how do you get a slope along a direction from it?",
+    ),
+    checker=Value(
+        expected={
+            "A": ("forward", 4),
+            "B": ("reverse", 10),
+            "C": ("forward", 1),
+            "D": ("reverse", 1),
+            "E": ("reverse", 1),
+        },
+        mistakes=(
+            Mistake(
+                "sides_exchanged",
+                "In A or B the mode is the other one. A forward pass starts at one input, a backward pass at one output: which side is the smaller?",
+                lambda answer: answer["A"][0] != "forward" or answer["B"][0] != "reverse",
+            ),
+            Mistake(
+                "other_count",
+                "In A or B the mode is right and the number of passes is not. What does one pass of that mode start at, and how many of these are there?",
+                lambda answer: answer["A"][1] != 4 or answer["B"][1] != 10,
+            ),
+            Mistake(
+                "other_mode",
+                "In C or D the mode is the other one. What is given: a direction of the inputs, or a weighting of the outputs?",
+                lambda answer: answer["C"][0] != "forward" or answer["D"][0] != "reverse",
+            ),
+            Mistake(
+                "whole_jacobian",
+                "In C or D the number of passes is too large: a whole Jacobian would cost that. You are asked for a single product with it.",
+                lambda answer: answer["C"][1] != 1 or answer["D"][1] != 1,
+            ),
+            Mistake(
+                "a_pass_for_each",
+                "In E: a pass for each direction, or for each weight, would do. Fewer do as well: a loss is one output, and what comes after the "
+                "pass, such as an inner product, is no pass.",
+                lambda answer: tuple(answer["E"]) != ("reverse", 1),
+            ),
+        ),
+    ),
+    wrong=(
+        (
+            'answers = {"A": ("reverse", 4096), "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1), "E": ("reverse", 1)}',
+            "sides_exchanged",
+        ),
+        (
+            'answers = {"A": ("forward", 4096), "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1), "E": ("reverse", 1)}',
+            "other_count",
+        ),
+        (
+            'answers = {"A": ("forward", 4), "B": ("reverse", 784), "C": ("forward", 1), "D": ("reverse", 1), "E": ("reverse", 1)}',
+            "other_count",
+        ),
+        (
+            'answers = {"A": ("forward", 4), "B": ("reverse", 10), "C": ("reverse", 10), "D": ("reverse", 1), "E": ("reverse", 1)}',
+            "other_mode",
+        ),
+        (
+            'answers = {"A": ("forward", 4), "B": ("reverse", 10), "C": ("forward", 784), "D": ("reverse", 1), "E": ("reverse", 1)}',
+            "whole_jacobian",
+        ),
+        (
+            'answers = {"A": ("forward", 4), "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1), "E": ("forward", 7)}',
+            "a_pass_for_each",
+        ),
+        (
+            'answers = {"A": ("forward", 4), "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1)}',
+            "keys",
+        ),
+    ),
+)
+
+
+def _residuals(random, dtype):
+    """Functions with their Jacobians in closed form, each with a point and a direction."""
+
+    def network(ins, outs):
+        kernel = 0.6 * random.normal(size=(outs, ins))
+
+        def function(x):
+            return tf.tanh(tf.linalg.matvec(tf.constant(kernel, x.dtype), x))
+
+        def jacobian(x):
+            return (1.0 - function(x) ** 2)[:, tf.newaxis] * tf.constant(kernel, x.dtype)
+
+        function.jacobian = jacobian
+        return function, *(tf.constant(random.normal(size=ins), dtype) for _ in range(2))
+
+    def curved(x):
+        return tf.stack([x[0] ** 2, x[0] * x[1], x[1] - 1.0])
+
+    def jacobian(x):
+        zero, one = tf.zeros_like(x[0]), tf.ones_like(x[0])
+        return tf.stack([tf.stack(row) for row in ([2.0 * x[0], zero], [x[1], x[0]], [zero, one])])
+
+    curved.jacobian = jacobian
+    example = (curved, tf.constant([2.0, 3.0], dtype), tf.constant([1.0, -2.0], dtype))
+    return [example, network(5, 6)]
+
+
+def _gauss_newton(function, x, v):
+    jacobian = function.jacobian(x)
+    return tf.linalg.matvec(jacobian, tf.linalg.matvec(jacobian, v), transpose_a=True)
+
+
+def _true_hessian_product(function, x, v):
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            value = 0.5 * tf.reduce_sum(function(x) ** 2)
+        gradient = inner.gradient(value, x)
+    return outer.gradient(gradient, x, output_gradients=v)
+
+
+gauss_newton = Exercise(
+    "12.gauss_newton",
+    title="A Gauss–Newton product",
+    minutes=8,
+    seconds=_SECONDS,
+    starter="""
+def gauss_newton_product(f, x, v):
+    ...
+    return ...  # J transposed times J times v: a vector as long as x
+
+
+exercises.gauss_newton.check(gauss_newton_product)
+""",
+    solution_code="""
+def gauss_newton_product(f, x, v):
+    with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x)
+    return tape.gradient(y, x, output_gradients=accumulator.jvp(y))
+""",
+    explanation=(
+        "Forwards gives $J v$, as long as the output; backwards takes it as the upstream gradient and gives $J^\\top (J v)$. Two passes, and no matrix. "
+        "For a loss $\\frac12 \\lVert f \\rVert^2$ this is the Hessian without the term that holds $f$'s own curvature, so it is never indefinite."
+    ),
+    hints=(
+        "Read $J^\\top (J v)$ from the right. Which mode multiplies by $J$, and which by $J^\\top$?",
+        "The first product has the shape of the output. Which argument of `tape.gradient` takes a tensor of that shape (section 4 uses it)?",
+        "`jv = accumulator.jvp(y)` from an accumulator with `x` and `v`; then `tape.gradient(y, x, output_gradients=jv)` from a tape that watched `x`.",
+    ),
+    checker=Function(
+        reference=_gauss_newton,
+        inputs=_residuals,
+        axes=("input",),
+        mistakes=(
+            Mistake(
+                "forward_only",
+                "This is $J v$, as long as the output. One product is missing: by $J^\\top$.",
+                lambda f, x, v: tf.linalg.matvec(f.jacobian(x), v),
+            ),
+            Mistake(
+                "no_direction",
+                "This is $J^\\top \\mathbf{1}$, the gradient of the sum: `v` has not come in. What does the tape get as the upstream gradient?",
+                lambda f, x, v: tf.reduce_sum(f.jacobian(x), axis=0),
+            ),
+            Mistake(
+                "residual",
+                "This is $J^\\top f(x)$: the upstream gradient was the value of `f`, not its tangent along `v`.",
+                lambda f, x, v: tf.linalg.matvec(f.jacobian(x), f(x), transpose_a=True),
+            ),
+            Mistake(
+                "full_hessian",
+                "This is the Hessian of $\\frac12 \\lVert f \\rVert^2$ times `v`. It has a second term, with the second derivatives of `f`, that is not asked for.",
+                _true_hessian_product,
+            ),
+        ),
+    ),
+    wrong=(
+        (
+            """
+def gauss_newton_product(f, x, v):
+    with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
+        y = f(x)
+    return accumulator.jvp(y)
+""",
+            "forward_only",
+        ),
+        (
+            """
+def gauss_newton_product(f, x, v):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.gradient(y, x)
+""",
+            "no_direction",
+        ),
+        (
+            """
+def gauss_newton_product(f, x, v):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.gradient(y, x, output_gradients=y)
+""",
+            "residual",
+        ),
+        (
+            """
+def gauss_newton_product(f, x, v):
+    with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = 0.5 * tf.reduce_sum(f(x) ** 2)
+        gradient = tape.gradient(y, x)
+    return accumulator.jvp(gradient)
+""",
+            "full_hessian",
+        ),
+        (
+            """
+def gauss_newton_product(f, x, v):
+    with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
+        with tf.GradientTape() as tape:
+            y = f(x)
+    return tape.gradient(y, x, output_gradients=accumulator.jvp(y))
+""",
+            "none",
+        ),
+        (
+            """
+def gauss_newton_product(f, x, v):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.gradient(y, x, output_gradients=v)
+""",
+            "raised:InvalidArgumentError",
+        ),
+    ),
+)
+
+
+def _observe_tapes_only(answer, function, x, v):
+    with (
+        mock.patch.object(tf.autodiff, "ForwardAccumulator", wraps=tf.autodiff.ForwardAccumulator) as accumulator,
+        mock.patch.object(tf.GradientTape, "jacobian", autospec=True, side_effect=tf.GradientTape.jacobian) as jacobian,
+    ):
+        product = answer(function, x, v)
+    return {
+        "the product": product,
+        "an accumulator was used": accumulator.called,
+        "a whole Jacobian was built": jacobian.called,
+    }
+
+
+def _jv(function, x, v):
+    return tf.linalg.matvec(function.jacobian(x), v)
+
+
+def _with_an_accumulator(function, x, v):
+    with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
+        y = function(x)
+    return accumulator.jvp(y)
+
+
+def _with_a_jacobian(function, x, v):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        y = function(x)
+    return tf.linalg.matvec(tape.jacobian(y, x, experimental_use_pfor=False), v)
+
+
+def _second(function, x, v):
+    """The Hessian of the sum of the outputs, times v."""
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            total = tf.reduce_sum(function(x))
+        gradient = inner.gradient(total, x)
+    return outer.gradient(gradient, x, output_gradients=v)
+
+
+tapes_only = Exercise(
+    "12.tapes_only",
+    title="A forward product from tapes alone",
+    minutes=12,
+    beyond=True,
+    seconds=_SECONDS,
+    starter="""
+def jvp_from_tapes(f, x, v):
+    ...
+    return ...  # J times v, as long as f(x), without tf.autodiff.ForwardAccumulator
+
+
+exercises.tapes_only.check(jvp_from_tapes)
+""",
+    solution_code="""
+def jvp_from_tapes(f, x, v):
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = f(x)
+        u = tf.ones_like(y)  # any value does
+        outer.watch(u)
+        back = inner.gradient(y, x, output_gradients=u)
+    return outer.gradient(back, u, output_gradients=v)
+""",
+    explanation=(
+        "What a tape returns for the upstream gradient $u$ is $g(u) = J^\\top u$. It is linear in $u$, so its Jacobian with respect to $u$ is $J^\\top$, whatever $u$ is. "
+        "A second tape multiplies by the transpose of *that*: $(J^\\top)^\\top v = J v$. This gives forward mode where only reverse mode is to be had."
+    ),
+    hints=(
+        "A tape multiplies by a transpose: $J^\\top u$. What would you have to differentiate, so that the transpose of its Jacobian is $J$ itself?",
+        "Look at $g(u) = J^\\top u$ as a function of $u$, with $x$ held fixed. It is linear. What is its Jacobian? And what does a second tape give for it, "
+        "with `v` as the upstream gradient, as in section 4?",
+        "Let an outer tape watch `u`, a tensor of ones of the output's shape. Inside it, `inner.gradient(y, x, output_gradients=u)`. Then ask the "
+        "outer tape for the gradient of that with respect to `u`, with `output_gradients=v`.",
+    ),
+    checker=Function(
+        reference=_jv,
+        inputs=_residuals,
+        observe=_observe_tapes_only,
+        axes=("output",),
+        mistakes=(
+            Mistake(
+                "accumulator",
+                "The product is right, and a `ForwardAccumulator` computed it. Here you are to do without it.",
+                _with_an_accumulator,
+            ),
+            Mistake(
+                "whole_jacobian",
+                "The product is right, and a whole Jacobian was built for it: a pass for each output. Here the number of passes must not depend on the sizes.",
+                _with_a_jacobian,
+            ),
+            Mistake(
+                "gradient",
+                "This is $J^\\top$ times a vector of ones, as long as the input. It is the first half: it depends on the upstream gradient. How?",
+                lambda f, x, v: tf.reduce_sum(f.jacobian(x), axis=0),
+            ),
+            Mistake(
+                "columns_added",
+                "This adds up the columns of $J$: the product with a vector of ones. Where does `v` come in?",
+                lambda f, x, v: tf.reduce_sum(f.jacobian(x), axis=1),
+            ),
+            Mistake(
+                "derivative_in_x",
+                "As long as the input, and with second derivatives of `f` in it: the outer tape differentiated $J^\\top u$ with respect to `x`. "
+                "It is linear in something else.",
+                _second,
+            ),
+        ),
+    ),
+    wrong=(
+        (
+            """
+def jvp_from_tapes(f, x, v):
+    with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
+        y = f(x)
+    return accumulator.jvp(y)
+""",
+            "accumulator",
+        ),
+        (
+            """
+def jvp_from_tapes(f, x, v):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tf.linalg.matvec(tape.jacobian(y, x), v)
+""",
+            "whole_jacobian",
+        ),
+        (
+            """
+def jvp_from_tapes(f, x, v):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.gradient(y, x)
+""",
+            "gradient",
+        ),
+        (
+            """
+def jvp_from_tapes(f, x, v):
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = f(x)
+        u = tf.ones_like(y)
+        outer.watch(u)
+        back = inner.gradient(y, x, output_gradients=u)
+    return outer.gradient(back, u)
+""",
+            "columns_added",
+        ),
+        (
+            """
+def jvp_from_tapes(f, x, v):
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = f(x)
+        back = inner.gradient(y, x)
+    return outer.gradient(back, x, output_gradients=v)
+""",
+            "derivative_in_x",
+        ),
+        (
+            """
+def jvp_from_tapes(f, x, v):
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = f(x)
+        u = tf.ones_like(y)
+        back = inner.gradient(y, x, output_gradients=u)
+    return outer.gradient(back, u, output_gradients=v)
+""",
+            "none",
+        ),
+        (
+            """
+def jvp_from_tapes(f, x, v):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.gradient(y, x, output_gradients=v)
+""",
+            "raised:InvalidArgumentError",
+        ),
+    ),
+)

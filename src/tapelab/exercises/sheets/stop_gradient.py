@@ -1,0 +1,652 @@
+"""Exercises and predictions of notebook 05, Stop gradient."""
+
+import weakref
+
+from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
+
+import tensorflow as tf
+
+side_of_cut = Prediction(
+    "05.side_of_cut",
+    reason=(
+        r"`w` is used after the cut, so it still learns: $\partial z/\partial w = 2u \cdot 9 = 324$ with $u = 18$. The one path to $y$ runs "
+        "through the cut."
+    ),
+    remarks=(
+        ([None, None], "The cut is on the way to $y$. Between `z` and `w` there is none."),
+        ([324.0, 0.0], "It is `None`, not 0: no path is left, and without a path the tape has no number to give."),
+        ([324.0, 432.0], "432 is the true derivative. Every path to $y$ leads through the cut."),
+        ([36.0, None], r"36 is $\partial z/\partial u$. The cut keeps the value 9, and $u = 9w$ has derivative 9."),
+    ),
+)
+
+open_path = Prediction(
+    "05.open_path",
+    reason="Two paths lead from `z` to $y$. One is cut, and the gradient is that of the open one, $5y$.",
+    remarks=(
+        (None, "`None` needs every path to be cut. The path through $5y$ is open."),
+        (11.0, "11 is the true derivative. The path through $y^2$ contributes 6 to it, and that path is cut."),
+        (6.0, "6 comes from $y^2$, which is the path that is cut."),
+        (0.0, "`stop_gradient` knows nothing of $y$: it cuts the one path that leads through it."),
+    ),
+)
+
+factors = Prediction(
+    "05.factors",
+    reason="The product rule has two terms, one for each path, and each is 3 here. Each cut takes one away; with none left, there is no gradient.",
+    remarks=(
+        ([6.0, 6.0, None], "A cut around one factor takes its term of the product rule away: 3 of 6."),
+        ([6.0, 3.0, 0.0], "With both paths cut none is left, and the answer is `None`."),
+        ([6.0, None, None], "One factor is cut. The path through the other is open."),
+    ),
+)
+
+whom = Prediction(
+    "05.whom",
+    reason="`stop_recording` is a message to one tape, and the other recorded the square. `stop_gradient` is part of the computation, and holds for both.",
+    remarks=(
+        (
+            [1.0, 1.0, 1.0, 1.0],
+            "The outer tape was not paused: it recorded the square, although the inner one did not.",
+        ),
+        ([1.0, 7.0, 1.0, 7.0], "The cut is in the computation. The outer tape meets it like the inner one."),
+        (
+            [7.0, 7.0, 1.0, 1.0],
+            "The inner tape was paused while the square was computed, and to it the square is a constant.",
+        ),
+    ),
+)
+
+straight = Prediction(
+    "05.straight",
+    reason=(
+        "Forwards, the two $x$ cancel and the rounded value is left. Backwards, the bracket is a constant and the first $x$ is left, "
+        "with derivative 1."
+    ),
+    remarks=(
+        (
+            [1.0, None],
+            "`None` is what `tf.round` itself gives. The first $x$ stands outside the cut, and its path is open.",
+        ),
+        (
+            [1.0, 0.0],
+            "0 would be the staircase's derivative. The gradient is that of the first $x$, which stands outside the cut.",
+        ),
+        ([0.7, 1.0], "The cut keeps the bracket's value, which is $1 - 0.7$."),
+    ),
+)
+
+at_the_truth = Prediction(
+    "05.at_the_truth",
+    reason=(
+        "At the truth each target's *average* equals the prediction, so the cut's gradient averages to zero. A single target still differs "
+        "from its prediction. With its path open, descent makes these differences smaller by moving the targets."
+    ),
+    remarks=(
+        (
+            [True, True],
+            "The losses are equal and not zero. What lowers them is another matter when the targets can move.",
+        ),
+        ([False, False], "With the cut, the pulls of the two steps from each place cancel at the truth."),
+        ([False, True], "It is the other way round: the open path is what moves away from the truth."),
+    ),
+)
+
+saves_memory = Prediction(
+    "05.saves_memory",
+    reason=(
+        "When the branch ran, the tape could not know that a cut would follow, and kept what it had. After a cut at the beginning nothing in the "
+        "branch is watched, so nothing is recorded. Both cuts save the backward work."
+    ),
+    options=("the end", "the beginning", "both", "neither"),
+    remarks=(
+        ("the end", "A cut at the end comes after the branch has been recorded."),
+        ("both", "Both save backward work. Memory is kept as the branch runs, before the cut at its end."),
+        ("neither", "What is made from a constant alone is not recorded, and what is not recorded is not kept."),
+    ),
+)
+
+
+@tf.custom_gradient
+def _two_learners(scores, values, rewards):
+    """The loss with the two learners' gradients written by hand."""
+    error = rewards - values
+
+    def backward(upstream):
+        return -upstream * error, -2.0 * upstream * error, tf.zeros_like(rewards)
+
+    return tf.reduce_sum(error**2) - tf.reduce_sum(scores * error), backward
+
+
+def _observe_learners(answer, scores, values, rewards):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([scores, values])
+        loss = answer(scores, values, rewards)
+    return {
+        "the loss": loss,
+        "the gradient for scores": tape.gradient(loss, scores),
+        "the gradient for values": tape.gradient(loss, values),
+    }
+
+
+def _learners(random, dtype):
+    def vector(entries):
+        return tf.constant(entries, dtype)
+
+    return [
+        (vector([0.5, -1.0]), vector([1.0, 2.0]), vector([3.0, 0.0])),
+        tuple(vector(random.normal(size=7)) for _ in range(3)),
+        tuple(vector(random.normal(size=5)) for _ in range(3)),
+    ]
+
+
+def _no_cut(scores, values, rewards):
+    error = rewards - values
+    return tf.reduce_sum(error**2) - tf.reduce_sum(scores * error)
+
+
+def _other_term_cut(scores, values, rewards):
+    error = rewards - values
+    return tf.reduce_sum(tf.stop_gradient(error) ** 2) - tf.reduce_sum(scores * error)
+
+
+def _one_cut_for_both(scores, values, rewards):
+    error = tf.stop_gradient(rewards - values)
+    return tf.reduce_sum(error**2) - tf.reduce_sum(scores * error)
+
+
+two_learners = Exercise(
+    "05.two_learners",
+    title="One loss, two learners",
+    minutes=5,
+    starter="""
+def loss_of_both(scores, values, rewards):
+    error = rewards - values
+    critic = tf.reduce_sum(error**2)
+    actor = -tf.reduce_sum(scores * error)
+    return ...  # critic + actor, with a cut somewhere above
+
+
+exercises.two_learners.check(loss_of_both)
+""",
+    solution_code="""
+def loss_of_both(scores, values, rewards):
+    error = rewards - values
+    critic = tf.reduce_sum(error**2)
+    actor = -tf.reduce_sum(scores * tf.stop_gradient(error))
+    return critic + actor
+""",
+    explanation=(
+        "`error` is used twice, and only one of the two uses is to be differentiated. A cut belongs to a use, not to a name. This is the loss of "
+        "an actor and a critic in reinforcement learning; without the cut the critic would lower the loss by praising what the actor likes."
+    ),
+    hints=(
+        "Two paths lead from the loss to `values`, one through each term. Which of them is to be closed?",
+        "Section 2: a cut belongs to a path. In the actor's term, `error` is a number to multiply by; in the critic's term it is what is learned.",
+        "Put `tf.stop_gradient` around `error` in the line of `actor`, and nowhere else.",
+    ),
+    checker=Function(
+        reference=_two_learners,
+        inputs=_learners,
+        observe=_observe_learners,
+        mistakes=(
+            Mistake(
+                "no_cut",
+                "The loss is right, and nothing is cut: `values` learns from the actor's term too. Which path leads from that term to `values`?",
+                _no_cut,
+            ),
+            Mistake(
+                "other_term",
+                "The cut is in the other term: `values` now learns from the actor's term and not from its own.",
+                _other_term_cut,
+            ),
+            Mistake(
+                "both_terms",
+                "The cut closes both paths to `values`, and the critic learns nothing. `error` has two uses. Does the cut have to hold for both?",
+                _one_cut_for_both,
+            ),
+        ),
+    ),
+    wrong=(
+        (
+            """
+def loss_of_both(scores, values, rewards):
+    error = rewards - values
+    critic = tf.reduce_sum(error**2)
+    actor = -tf.reduce_sum(scores * error)
+    return critic + actor
+""",
+            "no_cut",
+        ),
+        (
+            """
+def loss_of_both(scores, values, rewards):
+    error = rewards - values
+    critic = tf.reduce_sum(tf.stop_gradient(error) ** 2)
+    actor = -tf.reduce_sum(scores * error)
+    return critic + actor
+""",
+            "other_term",
+        ),
+        (
+            """
+def loss_of_both(scores, values, rewards):
+    error = tf.stop_gradient(rewards - values)
+    critic = tf.reduce_sum(error**2)
+    actor = -tf.reduce_sum(scores * error)
+    return critic + actor
+""",
+            "both_terms",
+        ),
+        (
+            """
+def loss_of_both(scores, values, rewards):
+    error = rewards - values
+    critic = tf.reduce_sum(error**2)
+    actor = -tf.reduce_sum(scores * error)
+    return critic + tf.stop_gradient(actor)
+""",
+            "none",
+        ),
+        (
+            """
+def loss_of_both(scores, values, rewards):
+    error = rewards - values
+    critic = tf.reduce_sum(error**2)
+    actor = tf.reduce_sum(scores * tf.stop_gradient(error))
+    return critic + actor
+""",
+            "values",
+        ),
+    ),
+)
+
+
+def _scaled(x, factor):
+    @tf.custom_gradient
+    def identity(x):
+        return tf.identity(x), lambda upstream: tf.cast(factor, x.dtype) * upstream
+
+    return identity(x)
+
+
+def _observe_scaled(answer, x, factor, upstream):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = answer(x, factor)
+    return {"the value": y, "the gradient": tape.gradient(y, x, output_gradients=upstream)}
+
+
+def _scalings(random, dtype):
+    def pair(size, factor):
+        return tf.constant(random.normal(size=size), dtype), factor, tf.constant(random.normal(size=size), dtype)
+
+    return [
+        (tf.constant([1.0, -2.0, 0.5], dtype), -1.0, tf.ones(3, dtype)),
+        pair(7, 0.25),
+        pair((3, 5), 3.0),
+        pair(5, -0.5),
+    ]
+
+
+turn_gradient = Exercise(
+    "05.turn_gradient",
+    title="Turn a gradient round",
+    minutes=8,
+    beyond=True,
+    starter="""
+def scale_gradient(x, factor):
+    return ...  # the value of x; backwards, factor times the upstream gradient
+
+
+exercises.turn_gradient.check(scale_gradient)
+""",
+    solution_code="""
+def scale_gradient(x, factor):
+    return factor * x + tf.stop_gradient((1.0 - factor) * x)
+""",
+    explanation=(
+        r"Write the value as a sum of what is differentiated and what is not: $x = c\,x + (1 - c)\,x$. Cut the second. With $c = -1$, whatever "
+        "comes before learns the opposite of what comes after, which is how a network is taught to hide something."
+    ),
+    hints=(
+        "What you differentiate must have derivative `factor`. What is the plainest such expression?",
+        "Section 4: an open term brings the gradient, and a cut term mends the value. The open term is `factor * x`.",
+        "By how much does `factor * x` miss the value `x`? Add that difference inside `tf.stop_gradient`.",
+    ),
+    checker=Function(
+        reference=_scaled,
+        inputs=_scalings,
+        observe=_observe_scaled,
+        upstream=2,
+        mistakes=(
+            Mistake(
+                "value_scaled",
+                "The gradient is right, and the value is scaled with it. Which cut term would bring the value back to `x`?",
+                lambda x, factor: factor * x,
+            ),
+            Mistake(
+                "identity",
+                "The value is right, and the gradient passes unscaled. The term outside the cut decides the gradient.",
+                lambda x, factor: tf.identity(x),
+            ),
+            Mistake(
+                "roles_exchanged",
+                "The roles are exchanged: the value is scaled, and the gradient passes unscaled.",
+                lambda x, factor: x + tf.stop_gradient(factor * x - x),
+            ),
+            Mistake(
+                "rest_open",
+                "The value is right. The gradient is `1 - factor` times the upstream one: the wrong one of the two terms is cut.",
+                lambda x, factor: tf.stop_gradient(factor * x) + (1.0 - factor) * x,
+            ),
+        ),
+    ),
+    wrong=(
+        ("def scale_gradient(x, factor):\n    return factor * x\n", "value_scaled"),
+        ("def scale_gradient(x, factor):\n    return x + tf.stop_gradient(factor * x - factor * x)\n", "identity"),
+        ("def scale_gradient(x, factor):\n    return x + tf.stop_gradient(factor * x - x)\n", "roles_exchanged"),
+        ("def scale_gradient(x, factor):\n    return tf.stop_gradient(factor * x) + (1.0 - factor) * x\n", "rest_open"),
+        ("def scale_gradient(x, factor):\n    return tf.stop_gradient(x)\n", "none"),
+        ("def scale_gradient(x, factor):\n    return -x + tf.stop_gradient(2.0 * x)\n", "factor"),
+        ("def scale_gradient(x, factor):\n    return x\n", "identity"),
+    ),
+)
+
+
+@tf.custom_gradient
+def _hard(scores):
+    """The one-hot choice with the softmax's gradient written by hand."""
+    p = tf.exp(scores - tf.reduce_max(scores, axis=1, keepdims=True))
+    p /= tf.reduce_sum(p, axis=1, keepdims=True)
+    chosen = tf.cast(scores == tf.reduce_max(scores, axis=1, keepdims=True), scores.dtype)
+    return chosen, lambda upstream: p * (upstream - tf.reduce_sum(p * upstream, axis=1, keepdims=True))
+
+
+def _one_hot(scores, axis=1):
+    return tf.one_hot(tf.argmax(scores, axis=axis), scores.shape[axis], axis=axis, dtype=scores.dtype)
+
+
+def _passes_as_identity(scores):
+    return scores + tf.stop_gradient(_one_hot(scores) - scores)
+
+
+def _not_hard(scores):
+    return tf.nn.softmax(scores)
+
+
+def _over_the_batch(scores):
+    soft = tf.nn.softmax(scores, axis=0)
+    return soft + tf.stop_gradient(_one_hot(scores, axis=0) - soft)
+
+
+def _soft_over_the_batch(scores):
+    soft = tf.nn.softmax(scores, axis=0)
+    return soft + tf.stop_gradient(_one_hot(scores) - soft)
+
+
+def _observe_choice(answer, scores, upstream):
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        y = answer(scores)
+    return {"the value": y, "the gradient": tape.gradient(y, scores, output_gradients=upstream)}
+
+
+def _score_tables(random, dtype):
+    def pair(shape):
+        return tf.constant(random.normal(size=shape), dtype), tf.constant(random.normal(size=shape), dtype)
+
+    example = tf.constant([[2.0, 1.0, 0.0], [0.0, 1.0, 3.0]], dtype)
+    return [(example, tf.constant([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]], dtype)), pair((7, 5)), pair((4, 6))]
+
+
+hard_choice = Exercise(
+    "05.hard_choice",
+    title="A hard choice with a soft gradient",
+    minutes=10,
+    starter="""
+def choose(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    return ...  # the value of hard, the gradient of the softmax
+
+
+exercises.hard_choice.check(choose)
+""",
+    solution_code="""
+def choose(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    soft = tf.nn.softmax(scores, axis=1)
+    return soft + tf.stop_gradient(hard - soft)
+""",
+    explanation=(
+        "The straight-through pattern works with any differentiable stand-in: `g(x) + stop(f(x) - g(x))` computes $f$ and differentiates like $g$. "
+        "Models that choose one of several branches are trained in this way."
+    ),
+    hints=(
+        "In section 4 the value is that of `round`, and the gradient that of the identity. Which part of the formula is the identity?",
+        "Both $x$ in `x + stop(round(x) - x)` stand for the function whose gradient you want. Here that is the softmax of each row.",
+        "With `soft = tf.nn.softmax(scores, axis=1)`: which of `hard` and `soft` stays outside the cut, and what is added inside it so that "
+        "the other is left as the value?",
+    ),
+    checker=Function(
+        reference=_hard,
+        inputs=_score_tables,
+        observe=_observe_choice,
+        upstream=1,
+        axes=("example", "class"),
+        mistakes=(
+            Mistake(
+                "identity",
+                "The value is right, and the gradient is the identity's: the upstream gradient comes back unchanged. Which function should it be that of?",
+                _passes_as_identity,
+            ),
+            Mistake(
+                "not_hard",
+                "The gradient is right, and the value is the softmax. What has to be added, inside a cut, to make it the one-hot choice?",
+                _not_hard,
+            ),
+            Mistake(
+                "roles_exchanged",
+                "The roles are exchanged: the value is the softmax, and the choice, which is flat, is all that is left to differentiate.",
+                lambda scores: tf.stop_gradient(_not_hard(scores)),
+            ),
+            Mistake(
+                "cancelled",
+                "The value is right, and the gradient is zero: what stands outside the cut cancels on the way back as well.",
+                lambda scores: tf.stop_gradient(_one_hot(scores)) + 0.0 * scores,
+            ),
+            Mistake(
+                "batch_axis",
+                "The softmax runs over the examples. The choice is made within each row: which axis holds the classes?",
+                _soft_over_the_batch,
+            ),
+            Mistake(
+                "all_over_batch",
+                "Both the choice and the softmax run over the examples. Which axis holds the classes?",
+                _over_the_batch,
+            ),
+        ),
+    ),
+    wrong=(
+        (
+            """
+def choose(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    return scores + tf.stop_gradient(hard - scores)
+""",
+            "identity",
+        ),
+        ("def choose(scores):\n    return tf.nn.softmax(scores, axis=1)\n", "not_hard"),
+        (
+            """
+def choose(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    soft = tf.nn.softmax(scores, axis=0)
+    return soft + tf.stop_gradient(hard - soft)
+""",
+            "batch_axis",
+        ),
+        (
+            """
+def choose(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=0), scores.shape[0], axis=0, dtype=scores.dtype)
+    soft = tf.nn.softmax(scores, axis=0)
+    return soft + tf.stop_gradient(hard - soft)
+""",
+            "all_over_batch",
+        ),
+        (
+            """
+def choose(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    soft = tf.nn.softmax(scores, axis=1)
+    return hard + tf.stop_gradient(soft - hard)
+""",
+            "roles_exchanged",
+        ),
+        (
+            """
+def choose(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    soft = tf.nn.softmax(scores, axis=1)
+    return tf.stop_gradient(hard)
+""",
+            "none",
+        ),
+        (
+            """
+def choose(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    soft = tf.nn.softmax(scores, axis=1)
+    return soft + tf.stop_gradient(hard) - soft
+""",
+            "cancelled",
+        ),
+        (
+            """
+def choose(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1])
+    soft = tf.nn.softmax(scores, axis=1)
+    return soft + tf.stop_gradient(hard - soft)
+""",
+            "one_dtype",
+        ),
+    ),
+)
+
+
+def _who_learns():
+    """Run the four ways: which of body and head gets a gradient, and which way lets go of the body's first layer."""
+    body = [tf.Variable(tf.eye(5)) for _ in range(3)]
+    head = tf.Variable(tf.ones((5, 1)))
+    first_layer = []
+
+    def features(x):
+        for weight in body:
+            x = tf.tanh(x @ weight)
+            if weight is body[0]:
+                first_layer.append(weakref.ref(x))
+        return x
+
+    def paused(tape, x):
+        with tape.stop_recording():
+            made = features(x)
+        return made @ head
+
+    ways = {
+        "A": lambda tape, x: features(tf.stop_gradient(x)) @ head,
+        "B": lambda tape, x: tf.stop_gradient(features(x)) @ head,
+        "C": lambda tape, x: tf.stop_gradient(features(x) @ head),
+        "D": paused,
+    }
+    names = {(True, True): "both", (True, False): "body", (False, True): "head", (False, False): "neither"}
+    found = {}
+    for letter, way in ways.items():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(way(tape, tf.ones((7, 5))))
+        if first_layer[-1]() is None:
+            found["frees"] = letter
+        gradients = tape.gradient(loss, [body[0], head])
+        found[letter] = names[tuple(gradient is not None for gradient in gradients)]
+    return {key: found[key] for key in ("A", "B", "C", "D", "frees")}
+
+
+freeze_body = Exercise(
+    "05.freeze_body",
+    title="Four ways to freeze",
+    minutes=4,
+    starter="""
+answer = {
+    "A": ...,  # "both", "body", "head" or "neither"
+    "B": ...,
+    "C": ...,
+    "D": ...,
+    "frees": ...,  # a letter
+}
+
+exercises.freeze_body.check(answer)
+""",
+    solution_code="""
+answer = {"A": "both", "B": "head", "C": "neither", "D": "head", "frees": "D"}
+""",
+    explanation=(
+        "Variables enter where they are used. A cut around `x` comes before every layer of the body, so it freezes nothing, and the body is "
+        "recorded as ever. A cut at the body's end freezes it, and comes too late to save memory."
+    ),
+    hints=(
+        "For each way, go back from the loss: which of the two do you meet before the cut?",
+        "The body's variables are not made from `x`; they join it in each layer. Is that before the cut in A, or after it? For the memory, see section 6.",
+        'In A, nothing that is trained lies behind the cut. In C, everything does. For "frees": which way keeps the tape from recording the layers?',
+    ),
+    checker=Value(
+        _who_learns,
+        mistakes=(
+            Mistake(
+                "variables_enter_later",
+                "Look at A again. The cut is around `x`, which is data. The body's variables are used *after* it.",
+                lambda answer: answer["A"] in ("head", "neither"),
+            ),
+            Mistake(
+                "too_late",
+                "Look at the memory again. In B the cut comes after the layers have run, and the tape has recorded them by then (section 6).",
+                lambda answer: answer["frees"] in ("B", "C"),
+            ),
+            Mistake(
+                "variables_are_recorded",
+                "Look at the memory again. In section 6 nothing in the branch was watched after the cut. In A the body's variables are, in every layer.",
+                lambda answer: answer["frees"] == "A",
+            ),
+            Mistake(
+                "wrong_side",
+                "Look at B again, and at the second prediction of section 1. What stands between the cut and the loss still learns.",
+                lambda answer: answer["B"] in ("body", "neither"),
+            ),
+        ),
+    ),
+    wrong=(
+        (
+            'answer = {"A": "head", "B": "head", "C": "neither", "D": "head", "frees": "D"}',
+            "variables_enter_later",
+        ),
+        (
+            'answer = {"A": "both", "B": "head", "C": "neither", "D": "head", "frees": "B"}',
+            "too_late",
+        ),
+        (
+            'answer = {"A": "both", "B": "head", "C": "neither", "D": "head", "frees": "A"}',
+            "variables_are_recorded",
+        ),
+        (
+            'answer = {"A": "both", "B": "body", "C": "neither", "D": "head", "frees": "D"}',
+            "wrong_side",
+        ),
+        (
+            'answer = {"A": "both", "B": "head", "C": "head", "D": "head", "frees": "D"}',
+            "other",
+        ),
+        (
+            'answer = {"A": "both", "B": "head", "C": "neither", "D": "both", "frees": "D"}',
+            "other",
+        ),
+    ),
+)

@@ -1,0 +1,130 @@
+"""A Matplotlib figure whose values can be moved with ipywidgets, and a still one without."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from tapelab.exercises import session
+
+import matplotlib.pyplot as plt
+from IPython.display import display
+
+
+@dataclasses.dataclass(frozen=True)
+class Slider:
+    """A number from `low` to `high` in steps of `step`, starting at `start`."""
+
+    low: float
+    high: float
+    start: float
+    step: float
+    label: str
+
+    def ends(self):
+        """The values to try: both ends and the start."""
+        return (self.low, self.high, self.start)
+
+    def widget(self, widgets):
+        """Return an ipywidgets slider."""
+        return widgets.FloatSlider(
+            value=self.start,
+            min=self.low,
+            max=self.high,
+            step=self.step,
+            description=self.label,
+            continuous_update=False,
+            style={"description_width": "initial"},
+            layout={"width": "420px"},
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One of several strings, starting with the first."""
+
+    options: tuple[str, ...]
+    label: str
+
+    @property
+    def start(self):
+        """The first option."""
+        return self.options[0]
+
+    def ends(self):
+        """The values to try: all of them."""
+        return self.options
+
+    def widget(self, widgets):
+        """Return a row of ipywidgets buttons of which one is pressed."""
+        return widgets.ToggleButtons(options=self.options, description=self.label)
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure with controls.
+
+    Attributes:
+        draw: draws into a new Matplotlib figure: ``draw(figure, **values)``, with a value for each control.
+        controls: a dict from the values' names to a `Slider` or a `Choice`.
+        size: width and height in inches.
+    """
+
+    draw: Callable[..., None]
+    controls: dict[str, Any]
+    size: tuple[float, float] = (7.0, 3.6)
+
+    def start(self):
+        """Return the values that the controls start with, as a dict."""
+        return {name: control.start for name, control in self.controls.items()}
+
+    def ends(self):
+        """Return a list of dicts of values: each control at each of its ends, the others as they start."""
+        return [{**self.start(), name: end} for name, control in self.controls.items() for end in control.ends()]
+
+    def still(self, **values):
+        """Return the Matplotlib figure for some values; those that are not given are as they start.
+
+        Raises:
+            TypeError: for a name that is no control's.
+        """
+        unknown = sorted(set(values) - set(self.controls))
+        if unknown:
+            raise TypeError(f"no control is called {unknown[0]!r}; there are {', '.join(self.controls)}")
+        figure = plt.figure(figsize=self.size, layout="constrained")
+        self.draw(figure, **{**self.start(), **values})
+        plt.close(figure)  # so that no front-end shows it a second time
+        return figure
+
+    def widgets(self):
+        """Return the ipywidgets: a dict of the controls by name, and a box with the controls above the figure.
+
+        Raises:
+            ImportError: where ipywidgets is not installed.
+        """
+        import ipywidgets
+
+        controls = {name: control.widget(ipywidgets) for name, control in self.controls.items()}
+        output = ipywidgets.Output()
+
+        def redraw(_change=None):
+            figure = self.still(**{name: control.value for name, control in controls.items()})
+            with output:
+                output.clear_output(wait=True)
+                display(figure)
+
+        for control in controls.values():
+            control.observe(redraw, names="value")
+        redraw()
+        return controls, ipywidgets.VBox([*controls.values(), output])
+
+    def show(self):
+        """Show the figure with its controls, or once as it starts where nobody can move them."""
+        if session.attended():
+            try:
+                _, box = self.widgets()
+            except ImportError:
+                print("Install ipywidgets to move this figure.")
+            else:
+                display(box)
+                return
+        display(self.still())

@@ -1,0 +1,299 @@
+"""What holds for every exercise and prediction of the collection."""
+
+import ast
+import dataclasses
+import itertools
+import json
+import linecache
+import types
+from pathlib import Path
+
+from tapelab.collection import catalogue
+from tapelab.exercises import Function, Value, exercise, prediction, sheets
+from tapelab.exercises.feedback import NOT_ATTEMPTED, RIGHT
+
+import nbformat
+import numpy as np
+import pytest
+import tensorflow as tf
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+CATALOGUE = catalogue.load(FOLDER)
+SHEETS = sheets.sheets()
+EXERCISES = [one for module in SHEETS.values() for one in sheets.exercises_of(module)]
+PREDICTIONS = [one for module in SHEETS.values() for one in sheets.predictions_of(module)]
+_counter = itertools.count()
+
+
+def by_identifier(things):
+    return pytest.mark.parametrize("one", things, ids=lambda one: one.identifier)
+
+
+def answer_in(one, source):
+    """Run an exercise's source as a notebook's cell would be, and return what it gives to `check`, as a tuple."""
+    given = []
+    stand_in = types.SimpleNamespace(**{one.name: types.SimpleNamespace(check=lambda *answer: given.append(answer))})
+    name = f"<string>-exercise-{next(_counter)}"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)  # so that it has a source
+    exec(compile(source, name, "exec"), {"tf": tf, "np": np, "exercises": stand_in})
+    assert len(given) == 1, "the starter's last statement is the check"
+    return given[0]
+
+
+def with_check(one, source):
+    return f"{source}\n{one.starter.strip().splitlines()[-1]}\n"
+
+
+def judge(one, source):
+    return one.judge(*answer_in(one, source))
+
+
+def notebook_of(one):
+    number = one.identifier.partition(".")[0]
+    entry = next(entry for entry in CATALOGUE.notebooks if entry.number == number)
+    return nbformat.read(CATALOGUE.ipynb(entry), as_version=4)
+
+
+def test_every_notebook_has_a_sheet_with_its_name():
+    names = {entry.number: entry.name.partition("_")[2] for entry in CATALOGUE.notebooks}
+    assert {number: module.__name__.rpartition(".")[2] for number, module in SHEETS.items()} == names
+
+
+@pytest.mark.parametrize("number", SHEETS)
+def test_a_sheet_has_enough_and_its_names_are_those_of_its_module(number):
+    module = SHEETS[number]
+    exercises, predictions = sheets.exercises_of(module), sheets.predictions_of(module)
+    if number == "00":  # a warm-up: one of each
+        assert exercises
+        assert predictions
+    else:
+        assert 2 <= len(exercises) <= 4
+        assert len(predictions) >= 3
+        assert any(one.beyond for one in exercises)
+    for one in (*exercises, *predictions):
+        assert one.identifier == f"{number}.{one.name}"
+        assert getattr(module, one.name) is one
+
+
+@by_identifier(EXERCISES)
+def test_an_exercise_is_complete(one):
+    assert 1 <= one.minutes <= 20
+    assert len(one.hints) >= 2
+    assert len(set(one.hints)) == len(one.hints)
+    assert len(one.wrong) >= 3
+    assert len({code for _, code in one.wrong}) >= 2, "three ways to be wrong, not one"
+    assert one.explanation.strip()
+
+
+@by_identifier(EXERCISES)
+def test_the_starter_is_not_attempted(one):
+    assert judge(one, one.starter).verdict == NOT_ATTEMPTED
+
+
+@by_identifier(EXERCISES)
+def test_the_solution_is_right(one):
+    result = judge(one, with_check(one, one.solution_code))
+    assert result.verdict == RIGHT, result
+
+
+@by_identifier(EXERCISES)
+def test_every_wrong_answer_gets_its_feedback(one):
+    for source, code in one.wrong:
+        result = judge(one, with_check(one, source))
+        assert result.verdict not in (RIGHT, NOT_ATTEMPTED), source
+        assert result.code == code, f"{source}\n{result}"
+
+
+@by_identifier(EXERCISES)
+def test_every_mistake_that_is_described_is_tried(one):
+    described = {mistake.code for mistake in one.checker.mistakes}
+    assert described <= {code for _, code in one.wrong}, "a Mistake without a wrong answer that meets it"
+
+
+@by_identifier(EXERCISES)
+def test_the_notebook_holds_the_starter_and_nothing_of_the_solution(one):
+    nb = notebook_of(one)
+    assert any(cell.source.strip() == one.starter.strip() for cell in nb.cells), "no cell is the starter"
+    headings = [line for cell in nb.cells for line in cell.source.splitlines() if line.startswith("### Exercise: ")]
+    assert f"### Exercise: {one.title} ({one.minutes} min)" in headings
+    everything = json.dumps([[cell.source, cell.get("outputs")] for cell in nb.cells], ensure_ascii=False)
+    plain = " ".join(everything.replace("\\n", "\n").replace('\\"', '"').split())
+    for text in (one.explanation, *one.hints, one.solution_code):
+        assert " ".join(text.split()) not in plain
+
+
+@pytest.mark.parametrize("number", SHEETS)
+def test_predictions_are_guessed_before_they_are_revealed(number):
+    for one in sheets.predictions_of(SHEETS[number]):
+        code = [cell.source for cell in notebook_of(one).cells if cell.cell_type == "code"]
+        guessed = [place for place, source in enumerate(code) if f"exercises.{one.name}.guess(" in source]
+        revealed = [place for place, source in enumerate(code) if f"exercises.{one.name}.reveal(" in source]
+        assert len(guessed) == len(revealed) == 1, one.identifier
+        assert guessed[0] < revealed[0], one.identifier
+
+
+@by_identifier(PREDICTIONS)
+def test_a_prediction_has_a_reason_and_its_remarks_can_be_met(one, monkeypatch):
+    assert one.reason.strip()
+    for guess, text in one.remarks:
+        assert text.strip()
+        if one.options:
+            assert guess in one.options
+        told = []
+        monkeypatch.setattr(prediction, "display", lambda shown, told=told: told.append(shown.data))
+        fresh = dataclasses.replace(one)
+        fresh.guess(guess)
+        fresh.reveal("something that no one guesses")
+        assert text in told[-1]
+        assert told[-1].index(one.reason) < told[-1].index(text)
+
+
+@by_identifier(EXERCISES)
+def test_every_hint_is_reached_in_order_and_the_solution_is_shown(one, monkeypatch):
+    told = []
+    monkeypatch.setattr(exercise, "display", lambda shown: told.append(shown.data))
+    fresh = dataclasses.replace(one)
+    for number, hint in enumerate(one.hints, start=1):
+        fresh.hint()
+        assert hint in told[-1]
+        assert all(later not in told[-1] for later in one.hints[number:])
+    fresh.hint()
+    assert one.hints[-1] in told[-1]
+    fresh.solution()
+    assert one.solution_code.strip() in told[-1]
+    assert one.explanation in told[-1]
+
+
+@by_identifier(EXERCISES)
+def test_texts_show_code_that_is_code(one):
+    for source in (one.starter, one.solution_code, *(source for source, _ in one.wrong)):
+        ast.parse(source)
+
+
+# Mutants: the solution with one thing wrong. None may be called right.
+
+
+def on_tensors(change, result):
+    """Apply a change to the floating-point tensors of a structure; everything else stays."""
+    return tf.nest.map_structure(
+        lambda part: change(part) if tf.is_tensor(part) and part.dtype.is_floating else part, result
+    )
+
+
+def to_other_dtype(tensor):
+    return tf.cast(tensor, tf.float64 if tensor.dtype == tf.float32 else tf.float32)
+
+
+def wrong_axis(tensor):
+    if tensor.shape.rank is None or tensor.shape.rank == 0:
+        return tensor
+    return tf.transpose(tensor) if tensor.shape.rank > 1 else tf.reverse(tensor, [0])
+
+
+CHANGES = {"sign": tf.negative, "dtype": to_other_dtype, "axis": wrong_axis, "factor": lambda tensor: 2.0 * tensor}
+
+
+def gradient_mutants(function):
+    """The same values, with a derivative whose sign or upstream factor is wrong."""
+
+    def sign(x, *rest):
+        return function(2.0 * tf.stop_gradient(x) - x, *rest)
+
+    def upstream(x, *rest):
+        @tf.custom_gradient
+        def inner(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = function(x, *rest)
+            return tf.identity(y), lambda given: tape.gradient(y, x, output_gradients=tf.ones_like(given))
+
+        return inner(x)
+
+    return {"gradient's sign": sign, "gradient's upstream factor": upstream}
+
+
+def mutants_of_function(one, function):
+    checker = one.checker
+    for name, change in CHANGES.items():
+        yield name, lambda *given, change=change: on_tensors(change, function(*given))
+    if checker.upstream is not None:
+        if checker.observe is dataclasses.fields(Function)[2].default:
+
+            def without(*given):
+                ones = tf.nest.map_structure(tf.ones_like, given[checker.upstream])
+                return function(*given[: checker.upstream], ones, *given[checker.upstream + 1 :])
+
+            yield "upstream factor", without
+        else:
+            yield from gradient_mutants(function).items()
+
+
+def observations(checker, function):
+    seen = []
+    for _, arguments in checker.trials():
+        try:
+            seen.append(checker.observe(function, *arguments))
+        except Exception as error:
+            seen.append(error)
+    return seen
+
+
+def alike(one, other):
+    """Whether two lists of observations are the same in kind, shape, dtype and value."""
+
+    def flat(structure):
+        return tf.nest.flatten(structure, expand_composites=False)
+
+    def key(part):
+        if tf.is_tensor(part):
+            return (part.dtype, tuple(part.shape))
+        return type(part)
+
+    mine, theirs = flat(one), flat(other)
+    if [key(part) for part in mine] != [key(part) for part in theirs]:
+        return False
+    return all(
+        np.allclose(a, b, rtol=1e-6, equal_nan=True) if tf.is_tensor(a) else isinstance(a, Exception) or a == b
+        for a, b in zip(mine, theirs, strict=True)
+    )
+
+
+def mutants_of_value(value):
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from ({**value, key: other} for other in mutants_of_value(part))
+    elif value is None:
+        yield from (0.0, "None", False)
+    elif isinstance(value, bool):
+        yield from (not value, None)
+    elif isinstance(value, str):
+        yield from (value + "x", None)
+    elif tf.is_tensor(value):
+        changed = [change(value) for change in CHANGES.values()] + [None, tf.expand_dims(value, 0)]
+        yield from (other for other in changed if not alike([value], [other]))
+    elif isinstance(value, (int, float)):
+        yield from (-value if value else 1, value + 1, None)
+    elif all(type(size) is int for size in value):
+        yield from ((*value, 1), value[::-1] if value[::-1] != value else (7, *value), None)
+    else:
+        for place, part in enumerate(value):
+            for other in mutants_of_value(part):
+                yield type(value)([*value[:place], other, *value[place + 1 :]])
+
+
+@by_identifier(EXERCISES)
+def test_no_mutant_of_the_solution_is_right(one):
+    checker = one.checker
+    answer = answer_in(one, with_check(one, one.solution_code))
+    if isinstance(checker, Value):
+        expected = checker.expected() if callable(checker.expected) else checker.expected
+        tried = list(mutants_of_value(expected))
+        assert tried
+        for mutant in tried:
+            assert checker.judge(mutant).verdict != RIGHT, mutant
+        return
+    (function,) = answer
+    original = observations(checker, function)
+    for name, mutant in mutants_of_function(one, function):
+        if not alike(original, observations(checker, mutant)):
+            assert checker.judge(mutant).verdict != RIGHT, name

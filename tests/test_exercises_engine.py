@@ -1,0 +1,562 @@
+"""The engine behind the exercises: differences, checks, hostile answers, what is displayed, progress."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import types
+
+from tapelab.exercises import (
+    Exercise,
+    Function,
+    Mistake,
+    Prediction,
+    Value,
+    compare,
+    deadline,
+    prediction,
+    progress,
+    session,
+    sheets,
+)
+from tapelab.exercises.feedback import ERROR, NOT_ATTEMPTED, RIGHT, WRONG
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import tensorflow as tf
+
+JACOBIAN = np.arange(1.0, 16.0, dtype=np.float32).reshape(3, 5) ** 1.5
+SQUARE = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.5], [7.0, 8.5, 10.0]])
+
+
+def code_of(answer, expected, **options):
+    found = compare.difference(answer, expected, **options)
+    return found and found.code
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "code"),
+    [
+        (tf.constant(JACOBIAN), JACOBIAN, None),
+        (JACOBIAN.T, JACOBIAN, "transpose"),
+        (JACOBIAN.sum(axis=0), JACOBIAN, "summed"),
+        (JACOBIAN.sum(axis=1), JACOBIAN, "summed"),
+        (JACOBIAN.sum(axis=1, keepdims=True), JACOBIAN, "summed"),
+        (JACOBIAN.mean(axis=0), JACOBIAN, "averaged"),
+        (JACOBIAN.sum(), JACOBIAN, "summed_to_scalar"),
+        (JACOBIAN.mean(), JACOBIAN, "averaged_to_scalar"),
+        (JACOBIAN[None], JACOBIAN, "extra_axis"),
+        (JACOBIAN.ravel(), JACOBIAN, "reshaped"),
+        (np.ones((3, 4), np.float32), JACOBIAN, "shape"),
+        (JACOBIAN.astype(np.float64), JACOBIAN, "dtype"),
+        (-JACOBIAN, JACOBIAN, "sign"),
+        (np.zeros_like(JACOBIAN), JACOBIAN, "zeros"),
+        (JACOBIAN / 3, JACOBIAN, "factor"),
+        (JACOBIAN * np.nan, JACOBIAN, "not_finite"),
+        (np.full_like(JACOBIAN, 2.0), JACOBIAN, "constant"),
+        (np.abs(SQUARE - 5), SQUARE - 5, "absolute"),
+        (SQUARE.T, SQUARE, "transpose"),
+        (SQUARE + np.eye(3), SQUARE, "values"),
+        (np.diag(SQUARE), SQUARE, "diagonal"),
+        (np.diag([1.0, 2.0]), np.array([1.0, 2.0]), "diagonal_matrix"),
+        (
+            np.zeros((4, 3, 2)) + np.arange(4).reshape(4, 1, 1),
+            np.zeros((3, 4, 2)) + np.arange(4)[None, :, None],
+            "axes_swapped",
+        ),
+        (2.0, 2, None),
+        (tf.constant(2.0), 2, None),
+        (4.0, 2, "factor"),
+        (5.0, 2, "values"),
+        (10**400, 2.0, "values"),
+        ("2", 2.0, "type"),
+        ([2.0], 2.0, "type"),
+        (len, 2.0, "function"),
+        (None, 2.0, "none"),
+        (0.0, None, "not_none"),
+        (tf.zeros(3), None, "not_none"),
+        (False, True, "other"),
+        (1, True, "type"),
+        ("Tanh ", "tanh", None),
+        ("relu", "tanh", "other"),
+        (3, "tanh", "type"),
+        ((7, 6, 5), (7, 6, 5), None),
+        ([7, 6, 5], (7, 6, 5), None),
+        (tf.TensorShape([7, 6, 5]), (7, 6, 5), None),
+        ((7, 5, 6), (7, 6, 5), "order"),
+        ((7, 6), (7, 6, 5), "rank"),
+        ((7, 6, 4), (7, 6, 5), "sizes"),
+        (7, (7,), "not_a_tuple"),
+        (tf.zeros((7,)), (7,), "tensor"),
+        ((None, 5), (None, 5), None),
+        ([1.0, None], [1.0, None], None),
+        ([1.0], [1.0, None], "length"),
+        ({"a": 1.0}, {"a": 1.0, "b": None}, "keys"),
+        ({"a": 1.0, "b": 0.0}, {"a": 1.0, "b": None}, "not_none"),
+        (tf.constant(["a"]), np.array([1.0]), "type"),
+    ],
+)
+def test_a_difference_is_named(answer, expected, code):
+    assert code_of(answer, expected) == code
+
+
+def test_the_first_wrong_entry_is_named_by_what_its_axes_mean():
+    wrong = JACOBIAN.copy()
+    wrong[1, 4] += 1
+    wrong[2, 0] += 1
+    found = compare.difference(wrong, JACOBIAN, axes=("output", "input"))
+    assert "[output 1, input 4]" in found.text
+    assert "2 of 15 entries" in found.text
+    assert found.wrong.sum() == 2
+
+
+def test_sums_over_outputs_are_said_to_be_what_gradient_gives():
+    assert "what `gradient` gives" in compare.difference(JACOBIAN.sum(0), JACOBIAN, axes=("output", "input")).text
+    assert "what `gradient` gives" not in compare.difference(JACOBIAN.sum(1), JACOBIAN, axes=("output", "input")).text
+
+
+def test_a_wrong_matrix_comes_with_a_picture_of_where_it_differs():
+    wrong = JACOBIAN.copy()
+    wrong[1, 4] += 1
+    figure = compare.difference(wrong, JACOBIAN).picture()
+    shown = [image for ax in figure.axes for image in ax.images]
+    assert np.asarray(shown[1].get_array()).nonzero() == (1, 4)
+    plt.close(figure)
+
+
+def test_the_part_of_a_structure_is_named():
+    found = compare.difference({"the value": 1.0, "the gradient": 5.0}, {"the value": 1.0, "the gradient": 3.0})
+    assert found.text.startswith("In the gradient: ")
+
+
+def cube_gradient(x, upstream):
+    return 3.0 * x**2 * upstream
+
+
+def numbers(random, dtype):
+    return [
+        (tf.constant([-1.0, 2.0, 3.0], dtype), tf.constant([1.0, 0.5, -2.0], dtype)),
+        (tf.constant(random.normal(size=(4, 3)), dtype), tf.constant(random.normal(size=(4, 3)), dtype)),
+    ]
+
+
+CUBE = Function(
+    reference=cube_gradient,
+    inputs=numbers,
+    upstream=1,
+    mistakes=(Mistake("forward", "This is the function itself.", lambda x, upstream: x**3),),
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "code"),
+    [
+        (lambda x, upstream: upstream * x * x * 3.0, RIGHT, "right"),
+        (lambda x, upstream: 3.0 * x**2, WRONG, "upstream"),
+        (lambda x, upstream: x**3, WRONG, "forward"),
+        (lambda x, upstream: -3.0 * x**2 * upstream, WRONG, "sign"),
+        (lambda x, upstream: 3.0 * x * tf.abs(x) * upstream, WRONG, "only x > 0"),
+        (lambda x, upstream: tf.cast(3.0 * x**2 * upstream, tf.float32), WRONG, "dtype"),
+        (lambda x, upstream: tf.constant(3.0) * x**2 * upstream, WRONG, "one_dtype"),
+        (lambda x, upstream: None, WRONG, "none"),
+        (lambda x, upstream: ..., NOT_ATTEMPTED, "not_attempted"),
+        (lambda x: x, ERROR, "raised:TypeError"),
+        (..., NOT_ATTEMPTED, "not_attempted"),
+        (3.0, WRONG, "not_a_function"),
+    ],
+)
+def test_a_function_is_tried_and_its_misconception_named(answer, verdict, code):
+    result = CUBE.judge(answer)
+    assert (result.verdict, result.code) == (verdict, code), result
+
+
+def test_a_starter_that_computes_something_is_still_not_attempted():
+    def starter(x, upstream):
+        y = x**2 + ...
+        return 2.0 * y
+
+    def index(x, upstream):
+        return 3.0 * x[..., :] ** 2 * upstream
+
+    assert CUBE.judge(starter).verdict == NOT_ATTEMPTED
+    assert CUBE.judge(index).verdict == RIGHT
+
+
+def test_right_on_the_example_only_is_said():
+    first = numbers(np.random.default_rng(0), tf.float32)[0][0].shape
+    result = CUBE.judge(lambda x, upstream: (3.0 if x.shape == first else 2.0) * x**2 * upstream)
+    assert result.verdict == WRONG
+    assert "Right on the example" in result.text
+
+
+def test_an_error_is_shown_with_the_learners_own_lines_only():
+    def inner(x):
+        return tf.reshape(x, (100, 100))
+
+    def outer(x, upstream):
+        return inner(x)
+
+    result = CUBE.judge(outer)
+    assert result.verdict == ERROR
+    assert "return tf.reshape(x, (100, 100))" in result.text
+    assert "return inner(x)" in result.text
+    assert "InvalidArgumentError" in result.text
+    assert "site-packages" not in result.text
+    assert "checks.py" not in result.text
+    assert "__wrapped__" not in result.text
+
+
+def gradient_of(program, x):
+    return program(x)
+
+
+GRADIENT = Function(reference=lambda x: 2.0 * x, inputs=lambda random, dtype: [(tf.constant([1.0, -2.0], dtype),)])
+
+
+def test_a_gradient_that_is_none_is_explained_by_the_tape():
+    def unwatched(x):
+        with tf.GradientTape() as tape:
+            y = x * x
+        return tape.gradient(y, x)
+
+    result = GRADIENT.judge(unwatched)
+    assert result.code == "none"
+    assert "x is a plain tensor that the tape was not told to watch" in result.text
+    assert "`y = x * x`" in result.text
+    assert tf.GradientTape.__name__ == "GradientTape", "TensorFlow's own tape is back in its place"
+
+
+def test_a_value_knows_its_mistakes_and_its_options():
+    value = Value(
+        (7, 6, 5),
+        mistakes=(
+            Mistake("whole", "That is the full Jacobian.", (7, 6, 7, 5)),
+            Mistake("string", "Give a tuple.", lambda answer: isinstance(answer, str)),
+        ),
+    )
+    assert value.judge((7, 6, 5)).verdict == RIGHT
+    assert value.judge((7, 6, 7, 5)).code == "whole"
+    assert value.judge("7,6,5").code == "string"
+    assert value.judge((7, 5, 6)).code == "order"
+    assert value.judge(...).verdict == NOT_ATTEMPTED
+    assert value.judge((7, ..., 5)).verdict == NOT_ATTEMPTED
+    choice = Value("forward", options=("forward", "reverse"))
+    assert choice.judge("Forward").verdict == RIGHT
+    assert choice.judge("sideways").code == "not_an_option"
+    assert choice.judge("reverse").code == "other"
+
+
+def make(checker, seconds=10.0):
+    return Exercise(
+        "99.example",
+        title="An example",
+        minutes=1,
+        starter="exercises.example.check(...)",
+        solution_code="exercises.example.check(1)",
+        explanation="Because.",
+        hints=("First.", "Second."),
+        checker=checker,
+        wrong=(),
+        seconds=seconds,
+    )
+
+
+class Refuses:
+    """An object on which everything raises."""
+
+    def __eq__(self, other):
+        raise RuntimeError("no comparison")
+
+    __hash__ = None
+
+    def __bool__(self):
+        raise RuntimeError("no truth")
+
+    def __array__(self, *args, **kwargs):
+        raise RuntimeError("no array")
+
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+    def __len__(self):
+        raise RuntimeError("no length")
+
+
+def endless(x, upstream):
+    while True:
+        pass
+
+
+def endless_and_stubborn(x, upstream):
+    while True:
+        try:
+            time.sleep(0.01)
+        except Exception:
+            continue
+
+
+@pytest.mark.parametrize("answer", [endless, endless_and_stubborn, lambda x, upstream: time.sleep(1000)])
+def test_an_answer_that_never_returns_is_stopped(answer):
+    began = time.monotonic()
+    result = make(CUBE, seconds=0.5).judge(answer)
+    assert time.monotonic() - began < 5
+    assert result.code == "timeout"
+    assert "0.5 s" in result.text
+
+
+@contextlib.contextmanager
+def no_thread_left():
+    """Threads that the block starts end within some seconds."""
+    before = set(threading.enumerate())
+    yield
+    give_up = time.monotonic() + 20
+    while set(threading.enumerate()) - before:
+        assert time.monotonic() < give_up, "the loop is still running"
+        time.sleep(0.05)
+
+
+def test_a_stopped_answer_leaves_no_thread_that_computes():
+    with no_thread_left():
+        make(CUBE, seconds=0.2).judge(endless)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Refuses(),
+        [Refuses()],
+        lambda x, upstream: Refuses(),
+        tf.constant("text"),
+        tf.RaggedTensor.from_row_lengths([1.0, 2.0, 3.0], [1, 2]),
+        tf.sparse.from_dense([[0.0, 1.0]]),
+        lambda x, upstream: tf.zeros((40_000, 40_000), tf.bool),
+        lambda x, upstream: np.broadcast_to(np.float32(1), (10**6, 10**6)),
+        lambda x, upstream: sys.exit(3),
+        lambda x, upstream: [x] * 10**6,
+        object,
+    ],
+    ids=range(11),
+)
+@pytest.mark.parametrize(
+    "checker", [CUBE, Value(lambda: tf.constant(JACOBIAN)), Value(2.0), Value((7, 6)), Value(None)], ids=range(5)
+)
+def test_a_hostile_answer_gets_a_message(checker, answer, capsys):
+    make(checker).check(answer)
+    shown = capsys.readouterr().out
+    assert "Not right yet" in shown or "raised an error" in shown
+
+
+def test_interrupting_a_check_stops_the_answer(monkeypatch):
+    def interrupted(thread, seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "join", interrupted)
+    with no_thread_left(), pytest.raises(KeyboardInterrupt):
+        make(CUBE).judge(endless)
+
+
+def test_what_a_deadline_returns_and_raises():
+    assert deadline.run(lambda: 3, 5) == 3
+    with pytest.raises(ZeroDivisionError):
+        deadline.run(lambda: 1 // 0, 5)
+
+
+def test_check_says_what_to_do_next(capsys):
+    one = make(Value(2.0))
+    one.check(...)
+    assert "exercises.example.hint()" in capsys.readouterr().out
+    one.check(2.0)
+    assert "Because." in capsys.readouterr().out
+    one.check(3.0)
+    assert "Because." not in capsys.readouterr().out
+
+
+def test_several_answers_are_judged_together():
+    assert make(Value([1.0, None])).judge(1.0, None).verdict == RIGHT
+    assert make(Value([1.0, None])).judge(1.0, ...).verdict == NOT_ATTEMPTED
+
+
+@pytest.fixture
+def told(monkeypatch):
+    shown = []
+    monkeypatch.setattr(prediction, "display", lambda one: shown.append(one.data))
+    return shown
+
+
+def test_a_prediction_shows_result_reason_and_then_the_judgement(told):
+    one = Prediction("99.p", reason="The reason.", remarks=((7.0, "Seven is tempting."),))
+    one.guess(7.0)
+    assert "7" in told[-1]
+    assert "tempting" not in told[-1]
+    one.reveal(tf.constant(3.0))
+    assert told[-1].index("`3`") < told[-1].index("The reason.") < told[-1].index("Seven is tempting.")
+    one.guess(3)
+    one.reveal(tf.constant(3.0))
+    assert told[-1].endswith("Your guess was right.")
+    one.guess(3.02)
+    one.reveal(tf.constant(3.0))
+    assert told[-1].endswith("right."), "within one per cent"
+
+
+def test_without_a_guess_the_result_and_the_reason_are_shown(told):
+    one = Prediction("99.p", reason="The reason.")
+    one.reveal(None)
+    assert told[-1] == "**Result:** `None`\n\nThe reason."
+    one.guess([..., 1.0])
+    assert "No guess yet" in told[-1]
+    one.reveal([None, 1.0])
+    assert "guess" not in told[-1]
+
+
+@pytest.mark.parametrize(
+    ("guess", "result", "right"),
+    [
+        (None, None, True),
+        (0.0, None, False),
+        ((7, 5), tf.TensorShape([7, 5]), True),
+        ((5, 7), tf.TensorShape([7, 5]), False),
+        ([1.0, None], [tf.constant(1.0), None], True),
+        ([1.0, 2.0], tf.constant([1.0, 2.0]), True),
+        ([1.0, 2.0], np.array([1.0, 2.0]), True),
+        (True, True, True),
+        (2, 2.0, True),
+        ("v", "v", True),
+        (Refuses(), 2.0, False),
+    ],
+)
+def test_guesses_are_compared_with_results_of_every_kind(told, guess, result, right):
+    one = Prediction("99.p", reason="The reason.")
+    one.guess(guess)
+    one.reveal(result)
+    assert told[-1].endswith("Your guess was right.") == right
+
+
+def test_a_choice_that_is_none_of_the_options_is_no_guess(told):
+    one = Prediction("99.p", reason="The reason.", options=("v", "t"))
+    one.guess("w")
+    assert 'Choose one of "v", "t".' in told[-1]
+    one.reveal("v")
+    assert "guess" not in told[-1]
+
+
+@pytest.fixture
+def learner(monkeypatch, tmp_path):
+    """Someone at the keyboard, with a progress file of their own."""
+    monkeypatch.setattr(session, "attended", lambda: True)
+    monkeypatch.setenv("TAPELAB_PROGRESS", str(tmp_path / "data" / "progress.json"))
+    return tmp_path / "data" / "progress.json"
+
+
+def test_a_solved_exercise_is_remembered_and_a_wrong_one_is_not(learner):
+    one = make(Value(2.0))
+    one.check(3.0)
+    assert not learner.exists()
+    one.check(2.0)
+    assert progress.solved() == {"99.example"}
+    progress.record("01.other")
+    assert json.loads(learner.read_text()) == {"solved": ["01.other", "99.example"]}
+    assert list(learner.parent.iterdir()) == [learner], "no temporary file is left"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"solved": 3}', '{"solved": [3]}', "\x00\xff"])
+def test_a_damaged_file_is_reported_ignored_and_replaced(learner, damage):
+    learner.parent.mkdir()
+    learner.write_bytes(damage.encode("latin-1"))
+    with pytest.warns(UserWarning, match="damaged"):
+        assert progress.solved() == set()
+    with pytest.warns(UserWarning, match="damaged"):
+        progress.record("01.one")
+    assert progress.solved() == {"01.one"}
+
+
+def test_a_file_that_cannot_be_written_is_reported_and_the_check_still_answers(learner, capsys):
+    learner.parent.write_text("a file where the folder should be")
+    with pytest.warns(UserWarning, match="could not be"):
+        make(Value(2.0)).check(2.0)
+    assert "Right" in capsys.readouterr().out
+
+
+def test_a_batch_run_neither_reads_nor_writes(monkeypatch, learner):
+    progress.record("01.one")
+    monkeypatch.setattr(session, "attended", lambda: False)
+    assert progress.solved() == set()
+    progress.record("02.two")
+    assert json.loads(learner.read_text()) == {"solved": ["01.one"]}
+
+
+def test_the_file_is_in_the_users_own_data_folder(monkeypatch):
+    monkeypatch.delenv("TAPELAB_PROGRESS", raising=False)
+    assert progress.path().name == "progress.json"
+    assert "tapelab" in progress.path().parts
+    assert progress.path().is_absolute()
+
+
+@pytest.mark.parametrize(("allowed", "expected"), [(True, True), (False, False)])
+def test_attended_is_what_the_front_end_says(monkeypatch, allowed, expected):
+    shell = types.SimpleNamespace(kernel=types.SimpleNamespace(_allow_stdin=allowed))
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: shell)
+    assert session.attended() is expected
+
+
+def test_a_python_process_is_not_attended():
+    assert not session.attended()
+
+
+@pytest.mark.parametrize("tool", ["papermill", "front-end"])
+def test_a_kernel_knows_papermill_from_a_front_end(tool, tmp_path):
+    """In a real kernel: papermill runs a notebook that solves an exercise; a front-end's client does the same."""
+    code = (
+        "from tapelab.exercises import progress\n"
+        "progress.record('01.one')\n"
+        "from tapelab.exercises import session\n"
+        "print('attended', session.attended())"
+    )
+    program = f"""
+import sys
+if {tool!r} == "papermill":
+    import nbformat, papermill
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell({code!r})])
+    nb.metadata["kernelspec"] = {{"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(nb, "one.ipynb")
+    papermill.execute_notebook("one.ipynb", "two.ipynb", progress_bar=False)
+    print(nbformat.read("two.ipynb", 4).cells[0].outputs[-1].text)
+else:
+    from jupyter_client.manager import start_new_kernel
+    manager, client = start_new_kernel(kernel_name="python3")
+    client.execute_interactive({code!r}, allow_stdin=True, timeout=120)
+    manager.shutdown_kernel(now=True)
+"""
+    environment = {**os.environ, "TAPELAB_PROGRESS": str(tmp_path / "progress.json")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert f"attended {tool == 'front-end'}" in done.stdout, done.stderr
+    assert (tmp_path / "progress.json").exists() == (tool == "front-end")
+
+
+def test_the_start_page_shows_which_exercises_are_solved(learner, monkeypatch):
+    shown = []
+    monkeypatch.setattr(sheets, "display", lambda one: shown.append(one.data))
+    first = sheets.exercises_of(sheets.sheets()["04"])[0]
+    sheets.show_progress()
+    assert f"○ {first.title}" in shown[-1]
+    assert "Solved: 0 of" in shown[-1]
+    progress.record(first.identifier)
+    sheets.show_progress()
+    assert f"✓ {first.title}" in shown[-1]
+    assert "Solved: 1 of" in shown[-1]
+
+
+def test_importing_the_sheets_runs_no_operation():
+    """A sheet is imported before the notebook sets its seed and its device up."""
+    program = (
+        "from tapelab.exercises import sheets; sheets.sheets()\n"
+        "from tensorflow.python.eager import context\n"
+        "assert context.context()._context_handle is None"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

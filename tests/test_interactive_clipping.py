@@ -1,0 +1,128 @@
+"""The figure that shows where a clip norm is applied."""
+
+import time
+
+from tapelab.interactive import clipping
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+TRUE = [np.array([3.0, 4.0]), np.array([[12.0], [0.0], [0.0]])]  # norms 5 and 12, together 13
+
+
+def drawn_with(way, limit, second):
+    return clipping.clip([clipping.FIRST, second * np.array([0.96, -0.28])], limit, way)
+
+
+@pytest.mark.parametrize("limit", [0.1, 1.0, 4.9, 6.5, 12.0, 12.9, 50.0])
+def test_it_clips_as_tensorflow_does(limit):
+    random = np.random.default_rng(0)
+    for true in (TRUE, [random.normal(size=5), random.normal(size=(5, 6)), np.zeros(6)]):
+        theirs = {
+            "each norm": [tf.clip_by_norm(g, limit) for g in true],
+            "global norm": tf.clip_by_global_norm(true, limit)[0],
+            "value": [tf.clip_by_value(g, -limit, limit) for g in true],
+        }
+        assert set(theirs) == set(clipping.WAYS)
+        for way, expected in theirs.items():
+            for mine, other in zip(clipping.clip(true, limit, way), expected, strict=True):
+                np.testing.assert_allclose(mine, other, rtol=1e-12)
+
+
+def test_the_worked_example_of_the_notebook():
+    each, both = (clipping.clip(TRUE, 6.5, way) for way in ("each norm", "global norm"))
+    np.testing.assert_allclose([clipping.norm([g]) for g in each], [5.0, 6.5])
+    np.testing.assert_allclose([clipping.norm([g]) for g in both], [2.5, 6.0])
+    np.testing.assert_allclose(clipping.turn(TRUE, each), np.degrees(np.arccos(103 / (13 * np.hypot(5, 6.5)))))
+
+
+def test_angles_in_degrees():
+    one = [np.array([1.0]), np.array([0.0])]
+    assert clipping.turn(one, [np.array([2.0]), np.array([0.0])]) == 0.0
+    np.testing.assert_allclose(clipping.turn(one, [np.array([0.0]), np.array([3.0])]), 90.0)
+    np.testing.assert_allclose(clipping.turn(one, [np.array([-1.0]), np.array([0.0])]), 180.0)
+    assert np.isnan(clipping.turn(one, [np.zeros(1), np.zeros(1)]))
+
+
+def test_a_tighter_limit_turns_further_unless_the_norm_is_global():
+    true = drawn_with("value", 1e6, 12.0)
+    turns = {
+        way: [clipping.turn(true, drawn_with(way, limit, 12.0)) for limit in np.arange(15.0, 0.0, -0.5)]
+        for way in clipping.WAYS
+    }
+    np.testing.assert_allclose(turns["global norm"], 0.0, atol=1e-5)
+    for way in ("each norm", "value"):
+        assert np.all(np.diff(turns[way]) > -1e-5), way
+        assert turns[way][0] < 1e-5
+        assert turns[way][-1] > 20.0, way
+
+
+def test_gradients_of_equal_norm_are_not_turned_by_their_own_norms():
+    true = drawn_with("value", 1e6, 5.0)
+    np.testing.assert_allclose(clipping.turn(true, drawn_with("each norm", 2.0, 5.0)), 0.0, atol=1e-5)
+    assert clipping.turn(true, drawn_with("value", 2.0, 5.0)) > 5.0
+
+
+def test_only_the_global_limit_bounds_the_whole_length():
+    for limit in (0.5, 2.0, 4.0):
+        lengths = {way: clipping.norm(drawn_with(way, limit, 30.0)) for way in clipping.WAYS}
+        np.testing.assert_allclose(lengths["global norm"], limit)
+        np.testing.assert_allclose(lengths["each norm"], np.sqrt(2) * limit)
+        assert limit < lengths["value"] <= 2 * limit
+
+
+@pytest.mark.parametrize(
+    ("limit", "way", "told"), [(0.0, "value", "limit"), (-1.0, "each norm", "limit"), (1.0, "norm", "global norm")]
+)
+def test_bad_input_is_named(limit, way, told):
+    with pytest.raises(ValueError, match=told):
+        clipping.clip(TRUE, limit, way)
+
+
+@pytest.mark.parametrize("values", clipping.figure().ends(), ids=str)
+def test_it_is_drawn_at_both_ends_of_every_control(values):
+    figure = clipping.figure().still(**values)
+    figure.canvas.draw()
+    first, second, turned, length = figure.axes
+    true = drawn_with("value", 1e6, values["second"])
+    clipped = drawn_with(values["way"], values["limit"], values["second"])
+    assert f"{clipping.turn(true, clipped):.1f}°" in turned.get_title()
+    assert f"{clipping.norm(clipped):.1f} of {clipping.norm(true):.1f}" in length.get_title()
+    for ax in figure.axes:
+        assert ax.get_title()
+        assert ax.get_xlabel()
+        assert ax.get_ylabel()
+    for ax, parts in ((first, (true[0], clipped[0])), (second, (true[1], clipped[1]))):
+        for x, y in parts:
+            assert ax.get_xlim()[0] <= x <= ax.get_xlim()[1]
+            assert ax.get_ylim()[0] <= y <= ax.get_ylim()[1]
+    for values_of_line in (line.get_ydata() for line in turned.lines):
+        assert np.all((np.asarray(values_of_line) > -2) & (np.asarray(values_of_line) < 62))
+
+
+def test_the_controls_redraw_at_both_ends_and_pass_errors_on(monkeypatch):
+    drawn = []
+    original = clipping.draw
+    monkeypatch.setattr(clipping, "draw", lambda figure, **values: (drawn.append(values), original(figure, **values)))
+    controls, _ = clipping.figure().widgets()
+    start = {name: control.value for name, control in controls.items()}
+    assert drawn == [start]
+    for values in clipping.figure().ends():
+        for name, value in values.items():
+            controls[name].value = value
+        assert drawn[-1] == values
+    monkeypatch.setattr(clipping, "clip", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        controls["limit"].value = 3.0
+
+
+def test_it_is_redrawn_in_half_a_second():
+    figure = clipping.figure()
+    figure.still().canvas.draw()  # fonts and caches
+    seconds = []
+    for limit in (2.0, 5.0, 8.0):
+        start = time.process_time()
+        figure.still(limit=limit).canvas.draw()
+        seconds.append(time.process_time() - start)
+    assert min(seconds) < 0.5

@@ -1,0 +1,102 @@
+"""The figure of notebook 05: which path a `stop_gradient` cuts."""
+
+from tapelab import gradcheck
+from tapelab.interactive import paths
+
+import numpy as np
+import pytest
+from matplotlib import colors
+
+POINTS = [-3.0, -1.3, 0.0, 0.7, 1.4, 3.0]
+
+
+def terms(x):
+    """What each open path contributes to dz/dx, with f = x², g = cos x and h = x."""
+    return {"f": 2 * x * np.cos(x), "g": -(x**2) * np.sin(x), "h": 1.0}
+
+
+@pytest.mark.parametrize("cut", paths.CUTS.values())
+@pytest.mark.parametrize("x", POINTS)
+def test_the_gradient_is_the_sum_over_the_open_paths(x, cut):
+    found = paths.gradient(x, cut)
+    if cut == paths.PATHS:
+        assert found is None
+    else:
+        expected = sum(term for name, term in terms(x).items() if name not in cut)
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("cut", paths.CUTS.values())
+@pytest.mark.parametrize("x", POINTS)
+def test_the_gradient_is_the_derivative_of_what_is_left_when_the_cut_is_held(x, cut):
+    slope = gradcheck.numerical_jacobian(lambda point: paths.held(point, x, cut), x)
+    np.testing.assert_allclose(slope, paths.gradient(x, cut) or 0.0, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("cut", paths.CUTS.values())
+def test_held_or_not_the_curves_meet_at_x(cut):
+    points = np.array([[-1.0, 0.5], [2.0, 3.0]])
+    np.testing.assert_allclose(paths.held(points, 0.0, ()), points**2 * np.cos(points) + points, rtol=1e-12)
+    assert paths.held(points, 0.0, cut).shape == (2, 2)
+    for x in POINTS:
+        np.testing.assert_allclose(paths.held(x, x, cut), paths.held(x, x, ()), rtol=1e-12)
+
+
+def test_at_the_start_some_cut_turns_the_sign():
+    x = paths.figure().start()["x"]
+    assert paths.gradient(x, ()) < 0 < paths.gradient(x, ("g",))
+
+
+@pytest.mark.parametrize("function", [lambda cut: paths.gradient(1.0, cut), lambda cut: paths.held(1.0, 1.0, cut)])
+def test_an_unknown_path_is_an_error_that_names_the_known_ones(function):
+    with pytest.raises(ValueError, match="'nothing'; expected a tuple of names from f, g, h"):
+        function(("f", "nothing"))
+
+
+def test_the_gradient_runs_back_along_the_arrows_of_the_open_paths():
+    assert paths.carries(()) == set(paths._ARROWS)
+    assert paths.carries(paths.PATHS) == set()
+    assert paths.carries(("f", "g")) == {("x", "h"), ("h", "sum"), ("sum", "z")}
+    assert ("product", "sum") in paths.carries(("f",))
+
+
+@pytest.mark.parametrize("values", paths.figure().ends(), ids=str)
+def test_every_end_is_drawn_with_a_cross_for_each_cut(values):
+    picture = paths.figure().still(**values)
+    graph, ax = picture.axes
+    assert [line.get_marker() for line in graph.lines] == ["X"] * len(paths.CUTS[values["cut"]])
+    styles = [arrow.arrow_patch.get_linestyle() for arrow in graph.texts if getattr(arrow, "arrow_patch", None)]
+    assert styles.count("--") == len(paths.CUTS[values["cut"]])
+    assert ax.get_title() == f"Cut: {values['cut']}"
+    assert ax.get_xlabel()
+    assert ax.get_ylabel()
+
+
+def test_the_tangents_have_the_slopes_that_the_legend_names():
+    ax = paths.figure().still(x=1.4, cut="g").axes[1]
+    slopes = {line.get_label(): np.diff(line.get_ydata()) / np.diff(line.get_xdata()) for line in ax.lines}
+    np.testing.assert_allclose(slopes["true derivative: -0.46"], paths.gradient(1.4, ()), rtol=1e-9)
+    np.testing.assert_allclose(slopes["the tape's gradient: 1.48"], paths.gradient(1.4, ("g",)), rtol=1e-9)
+    reds = [line for line in ax.lines if colors.same_color(line.get_color(), paths.plots.RED)]
+    assert [line.get_linestyle() for line in reds] == ["--"]
+
+
+def test_where_all_is_cut_no_tangent_of_the_tape_is_drawn():
+    ax = paths.figure().still(cut="all three").axes[1]
+    labelled = {line.get_label(): line for line in ax.lines}
+    assert len(labelled["the tape's gradient: None"].get_xdata()) == 0
+
+
+def test_the_widgets_redraw_at_both_ends_and_pass_errors_on(monkeypatch):
+    shown = []
+    monkeypatch.setattr("tapelab.interactive.figure.display", lambda picture: shown.append(picture.axes[1].get_title()))
+    controls, _ = paths.figure().widgets()
+    controls["x"].value = paths.LOW
+    controls["x"].value = paths.HIGH
+    for option in ("g", "nothing", "all three"):
+        controls["cut"].value = option
+    assert shown == ["Cut: f", "Cut: f", "Cut: f", "Cut: g", "Cut: nothing", "Cut: all three"]
+
+    monkeypatch.setattr(paths, "gradient", lambda x, cut: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        controls["x"].value = 0.0
