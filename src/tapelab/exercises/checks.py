@@ -189,6 +189,9 @@ class Function:
             return False
 
     def _ignores_upstream(self, seen, trials):
+        parts = [part for one in seen for part in tf.nest.flatten(one) if compare.is_array(part)]
+        if not any(np.any(part) for part in parts):  # softmax's gradient for ones is zero, and so is a cut one
+            return False
         without = []
         for dtype, arguments in trials:
             arguments = list(arguments)

@@ -147,8 +147,9 @@ def _in_sequence(answer, expected, prefix, **options):
         return _kind(answer, f"{len(expected)} values, as a list or tuple", prefix)
     if len(answer) != len(expected):
         return Difference("length", f"{prefix}you gave {len(answer)} values; expected {len(expected)}.")
+    outer = f"{prefix.removeprefix('In ').removesuffix(': ')}, " if prefix else ""
     for place, (one, other) in enumerate(zip(answer, expected, strict=True)):
-        found = difference(one, other, name=f"value {place + 1} of {len(expected)}", **options)
+        found = difference(one, other, name=f"{outer}value {place + 1} of {len(expected)}", **options)
         if found:
             return found
     return None
@@ -160,8 +161,9 @@ def _in_dict(answer, expected, prefix, **options):
     missing = [key for key in expected if key not in answer]
     if missing:
         return Difference("keys", f"{prefix}the key {missing[0]!r} is missing.")
+    outer = f"{prefix.removeprefix('In ').removesuffix(': ')}, " if prefix else ""
     for key, other in expected.items():
-        found = difference(answer[key], other, name=f"{key}", **options)
+        found = difference(answer[key], other, name=f"{outer}{key}", **options)
         if found:
             return found
     return None
@@ -254,6 +256,8 @@ def _wrong_values(mine, right, wrong, prefix, axes):
     everywhere = ", everywhere" if right.ndim else ""
 
     def found(code, text):
+        if prefix:
+            text = text[0].lower() + text[1:]
         return Difference(code, prefix + text, wrong=wrong, picture=_picture(mine, right) if right.ndim >= 2 else None)
 
     if mine.dtype.kind in "fc" and np.any(~np.isfinite(mine) & np.isfinite(right)):

@@ -7,7 +7,7 @@ from tapelab.exercises import checks, deadline, feedback, progress
 import matplotlib.pyplot as plt
 from IPython.display import Markdown, display
 
-SECONDS = 10.0  # for an answer to return
+SECONDS = 20.0  # for an answer to return: many times what the slowest solution needs
 
 
 @dataclasses.dataclass(eq=False)

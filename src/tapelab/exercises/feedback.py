@@ -4,12 +4,8 @@ import dataclasses
 import re
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 
-import tapelab
 from tapelab.explain import lines
-
-_PACKAGE = str(Path(tapelab.__file__).parent)
 
 NOT_ATTEMPTED, RIGHT, WRONG, ERROR = "not attempted", "right", "wrong", "error"
 _OPENINGS = {
@@ -46,18 +42,20 @@ class Feedback:
 
 def own_lines(error):
     """Return the learner's own lines in an exception's traceback, the outermost first, as a list of `lines.Line`."""
-    frames = traceback.walk_tb(error.__traceback__)
-    return [
+    found = [
         lines.Line(frame.f_code.co_filename, number)
-        for frame, number in frames
-        if lines.own_frame(frame) is frame and not frame.f_code.co_filename.startswith(_PACKAGE)
+        for frame, number in traceback.walk_tb(error.__traceback__)
+        if lines.own_frame(frame) is frame
     ]
+    return list(dict.fromkeys(found))  # a comprehension is a frame of its own, in the same line
 
 
 def of_error(error):
     """Return the `Feedback` for an exception in the learner's code: its own lines, and the message in short."""
-    message = re.sub(r"\{\{.*?\}\}\s*", "", str(error)).strip()  # TensorFlow's names of nodes in a graph
-    first = message.splitlines()[0] if message else ""
+    # TensorFlow puts names of nodes in a graph around its messages.
+    message = re.sub(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]( name:)?\s*$", "", str(error).strip())
+    told = [line.strip() for line in message.splitlines() if line.strip()] or [""]
+    first = told[-1] if told[0] == "in user code:" else told[0]  # AutoGraph puts a traceback before the message
     first = first if len(first) <= 300 else first[:300] + " …"
     where = [f"    {line.place}: {line.text}" for line in own_lines(error)[-4:]]
     shown = "\n".join([*where, f"    {type(error).__name__}: {first}"])

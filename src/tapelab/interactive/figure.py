@@ -91,8 +91,10 @@ class Figure:
         if unknown:
             raise TypeError(f"no control is called {unknown[0]!r}; there are {', '.join(self.controls)}")
         figure = plt.figure(figsize=self.size, layout="constrained")
-        self.draw(figure, **{**self.start(), **values})
-        plt.close(figure)  # so that no front-end shows it a second time
+        try:
+            self.draw(figure, **{**self.start(), **values})
+        finally:
+            plt.close(figure)  # so that no front-end shows it a second time
         return figure
 
     def widgets(self):
