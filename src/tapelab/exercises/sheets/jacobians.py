@@ -489,7 +489,7 @@ def jacobian_of(f, x):
             "none",
         ),
     ),
-    seconds=30.0,  # each eager call of `jacobian` traces anew
+    seconds=60.0,  # each eager call of `jacobian` traces anew
 )
 
 
@@ -619,5 +619,5 @@ def banded_jacobian(f, x):
         ),
         (_BAND.format(groups=3, result="return tf.stack(products, axis=1)"), "shape"),
     ),
-    seconds=30.0,  # each eager call of `jacobian` traces anew
+    seconds=60.0,  # each eager call of `jacobian` traces anew
 )
