@@ -85,6 +85,7 @@ def test_a_cluster_gives_what_this_machine_gives(dask, tmp_path, make_collection
         assert far[name]["problem"] == near[name]["problem"]
         assert far[name]["fingerprint"] == near[name]["fingerprint"]
         assert far[name]["where"].startswith("tcp://127.0.0.1:")
+    assert json.loads((tmp_path / "there" / "report.json").read_text())["workers"] == 2
     # So each can go on with what the other did.
     _, told = run_batch(collection, tmp_path / "there", sweeps=sweep, resume=True)
     assert "2 of 4 runs are unchanged" in told

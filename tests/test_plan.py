@@ -155,6 +155,11 @@ def test_different_values_have_different_names(collection):
     assert len({name.casefold() for name in names}) == len(set(values))
 
 
+def test_a_name_is_readable_where_it_can_be(collection):
+    name = runs(collection, [("name", "MNIST, small")])[0].name
+    assert re.fullmatch(r"00_one__name=mnist__small~[0-9a-f]{10}", name)
+
+
 def test_one_value_with_separators_is_not_two_values(tmp_path):
     collection = write(tmp_path / "n", {"00_one": "a = ''\nb = ''"})
     names = {

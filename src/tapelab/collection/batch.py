@@ -229,6 +229,7 @@ class Batch:
     def _write_report(self, final=False):
         if not final and time.monotonic() - self._written < REPORT_SECONDS:
             return
+        self._data["workers"] = self._executor.workers  # more may have joined a cluster
         self._data["runs"] = [self._records[name] for name in self._runs if name in self._records]
         began = time.monotonic()
         self._unwritten = report.write(self._storage, self._data, pages=final)

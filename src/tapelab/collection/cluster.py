@@ -179,6 +179,7 @@ class Cluster:
             workers = {}
         if workers:
             self._seen = time.monotonic()
+            self.workers = max(self.workers, sum(workers.values()))
         elif time.monotonic() - self._seen > EMPTY_SECONDS:
             return f"the Dask cluster has had no worker for {EMPTY_SECONDS} s"
         return None
