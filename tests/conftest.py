@@ -1,11 +1,12 @@
-"""What several test files need: small collections, batches of them, and a look at what a batch leaves behind."""
+"""What several test files need: small collections, batches of them, and a look at what a batch leaves behind.
+
+Every pytest reads this file, also one in an environment without Jupyter: fixtures import what they need.
+"""
 
 import io
 import json
 import xml.etree.ElementTree as ET
 
-import nbformat
-import psutil
 import pytest
 
 
@@ -13,6 +14,8 @@ import pytest
 def make_collection():
     """A function that writes notebooks from {name: list of code cells}, the first cell with the parameters."""
     from tapelab.collection import catalogue
+
+    import nbformat
 
     def make(folder, sources):
         folder.mkdir(parents=True, exist_ok=True)
@@ -51,6 +54,7 @@ def run_batch():
 @pytest.fixture(scope="session")
 def records():
     """A function that reads a batch's records by the run's name, and asserts that every file in the folder is whole."""
+    import nbformat
 
     def read(folder):
         for path in folder.iterdir():
@@ -67,6 +71,7 @@ def records():
 @pytest.fixture(scope="session")
 def kernels():
     """A function that lists the processes of runs and kernels that descend from this process."""
+    import psutil
 
     def find():
         found = []
@@ -85,6 +90,7 @@ def kernels():
 @pytest.fixture(scope="session")
 def printed():
     """A function that returns all that a notebook's cells printed."""
+    import nbformat
 
     def read(path):
         cells = nbformat.read(path, as_version=4).cells
