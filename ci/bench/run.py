@@ -3,7 +3,7 @@
 First tapelab is compared with JAX on a battery of functions (battery.py). Then one process for each framework, fed the
 same weights and data. A work's results are compared before it is timed. Rounds in which every recipe has its turn let
 whatever else the machine does meet them all alike; what counts is the least time of a call. Prints the goals, the
-figures, and whether they are met; writes build/bench/results.json and ratios.png.
+figures, and whether they are met; writes build/bench/results.json and ratios.png. Ctrl-C keeps what was measured.
 
     run.py [--rounds 5] [--seconds 0.3] [--only TEXT]
     run.py --readme        put the table of the last results.json into the README; nothing is timed
@@ -201,14 +201,18 @@ def main():
     before = machine()
     workers = [Worker(framework) for framework in FRAMEWORKS]
     versions = [worker.version for worker in workers]
-    results = []
-    for index, work in enumerate(works.WORKS):
-        if options.only in work.name:
-            results.append(bench(workers, index, options.rounds, options.seconds))
-            print(table(results[-1:]).splitlines()[1], flush=True)
+    results, multiples = [], {}
+    try:
+        for index, work in enumerate(works.WORKS):
+            if options.only in work.name:
+                results.append(bench(workers, index, options.rounds, options.seconds))
+                print(table(results[-1:]).splitlines()[1], flush=True)
+        if options.only in works.MEMORY.name:
+            multiples = memory()
+    except KeyboardInterrupt:
+        print("\nInterrupted. What was measured until now:")
     for worker in workers:
         worker.close()
-    multiples = memory() if options.only in works.MEMORY.name else {}
 
     report = {
         "machine": before,
@@ -231,7 +235,7 @@ def main():
         shares = ", ".join(f"{name} {value:.2f}" for name, value in multiples.items())
         print(f"{works.MEMORY.name}: {shares} times the matrix")
     print(f"\n{goals.plain(report)}")
-    print(f"\nwritten: {', '.join(str((OUTPUT / name).relative_to(ROOT)) for name in ('results.json', 'ratios.png'))}")
+    print(f"\nWritten: {', '.join(str((OUTPUT / name).relative_to(ROOT)) for name in ('results.json', 'ratios.png'))}")
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ class _Hessian(Recipe):
             shapes=f"{counted(n, 'element')} in {counted(len(sizes), 'source')}, a matrix of shape ({n}, {n})",
             result=item * (n * n + joined),
             rows=max(sizes),
-            per_row=item * max(sizes) + 3 * problem.largest,  # one-hot, and a second backward pass
+            per_row=item * max(sizes) + 5 * problem.largest,  # one-hot, and a pass back through a pass back
             advice="hvp, which never builds the matrix, or fewer sources",
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
