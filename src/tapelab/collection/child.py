@@ -144,7 +144,6 @@ def _execute(job, tell):
             kernel_manager_class=Kernel,
             start_timeout=START_SECONDS,
             iopub_timeout=OUTPUT_SECONDS,
-            coalesce_streams=True,  # else it depends on the moment whether two lines are one output or two
             shutdown_kernel="immediate",  # all outputs have arrived; TensorFlow takes a second or two to leave
             **{hook.__name__: hook for hook in hooks},
         )

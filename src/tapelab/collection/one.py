@@ -175,7 +175,7 @@ def _everywhere(change, value):
 
 
 def _tidy(nb, problem):
-    """What papermill leaves, made fit to keep: no home folder, and a status of each cell that is true.
+    """What papermill leaves, made fit to keep: no home folder, texts in one piece, and each cell's true status.
 
     Papermill marks all cells as completed when a kernel dies, a process ends, or a file cannot be written.
     """
@@ -184,7 +184,7 @@ def _tidy(nb, problem):
     for cell in nb.cells:
         if cell.cell_type != "code":
             continue
-        cell.outputs = [nbformat.from_dict(_everywhere(without_home, output)) for output in cell.outputs]
+        cell.outputs = [nbformat.from_dict(_everywhere(without_home, output)) for output in _joined(cell.outputs)]
         if not cell.source.strip():
             continue
         number += 1
@@ -194,6 +194,21 @@ def _tidy(nb, problem):
             status |= {"status": "failed" if reached else "pending", "exception": True if reached else None}
     if problem is not None:
         nb.metadata.setdefault("papermill", {})["exception"] = True
+
+
+def _joined(outputs):
+    """The outputs with what a cell printed in one piece: whether two lines arrive together depends on the moment.
+
+    nbclient would do it too (``coalesce_streams``), in a time that grows with the square of a line's length.
+    """
+    found = []
+    for output in outputs:
+        last = found[-1] if found else {}
+        if output.output_type == last.get("output_type") == "stream" and output.name == last["name"]:
+            last["text"] += output.text
+        else:
+            found.append(output)
+    return found
 
 
 def _locate(problem, nb):
