@@ -533,8 +533,8 @@ print(message.split(" bytes")[0].rsplit(" (", 1)[0])
 exercises.dies.reveal("memory runs out" if message == "no error" else "an error before anything is allocated")
 
 # %% [markdown]
-# The library predicts the matrix and the copies that it takes to assemble it, about three times the matrix in all, and refuses before it allocates. The
-# rest of its message names what to use instead: `hvp`, the product with a vector, which is no larger than the weights.
+# The library predicts the blocks of the matrix and the copy that it takes to join the rows of the largest, about 1.7 times the matrix in all, and
+# refuses before it allocates. The rest of its message names what to use instead: `hvp`, the product with a vector, which is no larger than the weights.
 
 # %%
 product = derivatives.hvp(loss)(vectors, [weight.value() for weight in weights], x, targets)
@@ -543,7 +543,7 @@ print("elements of the product:", sum(int(tf.size(part)) for part in product))
 # %%
 assert f"a matrix of shape ({n}, {n})" in message
 if width == 256:
-    assert "would need about 807.5 GiB" in message
+    assert "would need about 470.1 GiB" in message
 assert "hvp" in message
 assert [part.shape for part in product] == [weight.shape for weight in weights]
 for part, by_tapes in zip(product, hessian_vector_product(), strict=True):
