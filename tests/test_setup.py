@@ -62,7 +62,8 @@ def test_every_pin_has_a_hash_and_no_address():
 
 def test_a_plain_install_needs_only_what_colab_has():
     names = {Requirement(text).name for text in PYPROJECT["project"]["dependencies"]}
-    assert names == {"tensorflow", "numpy", "matplotlib", "scikit-learn", "ipywidgets"}
+    # platformdirs is what jupyter-core, and so every Jupyter, depends on.
+    assert names == {"tensorflow", "numpy", "matplotlib", "scikit-learn", "ipywidgets", "platformdirs"}
 
 
 def test_conda_takes_python_and_pip_and_leaves_the_rest_to_the_lock():
