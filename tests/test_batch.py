@@ -305,7 +305,9 @@ def test_an_interrupt_ends_every_kernel_and_what_was_executed_is_kept(
 ):
     make_collection(tmp_path / "notebooks", LONG)
     command = command_line(tmp_path / "out", "--workers", "1")
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    # A shell starts its background jobs with SIGINT ignored, and children inherit that.
+    heeding = {"preexec_fn": lambda: signal.signal(sent, signal.SIG_DFL)}
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, **heeding)
     # The order is the catalogue's where nothing is known of the times.
     wait_for((tmp_path / "notebooks" / "started").exists)
     family = psutil.Process(process.pid).children(recursive=True)
