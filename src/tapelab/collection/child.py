@@ -20,7 +20,7 @@ import sys
 import threading
 from pathlib import Path
 
-from tapelab.collection.files import write_whole
+from tapelab.files import write_whole
 
 import papermill
 from jupyter_client.manager import AsyncKernelManager

@@ -4,7 +4,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from tapelab.collection.files import write_whole
+from tapelab.files import write_whole
 
 import fsspec
 

@@ -11,7 +11,7 @@ import re
 import subprocess
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from tapelab.collection.files import write_whole
+from tapelab.files import write_whole
 
 import jupytext
 import nbformat

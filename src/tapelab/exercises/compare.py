@@ -65,19 +65,19 @@ def difference(answer, expected, *, rtol=1e-4, atol=1e-6, axes=(), name="", chec
         name: what the part of a structure is called, such as "the gradient".
         check_dtype: whether an array must have the expected array's dtype.
     """
-    prefix = f"In {name}: " if name else ""
+    prefix = _prefix(name)
     if expected is None or answer is None:
         return None if answer is expected else _none(answer, expected, prefix)
     if isinstance(answer, tf.TensorShape) and isinstance(expected, (tuple, list)):
         answer = tuple(answer.as_list())
     if isinstance(expected, dict):
-        return _in_dict(answer, expected, prefix, rtol=rtol, atol=atol, axes=axes, check_dtype=check_dtype)
+        return _in_dict(answer, expected, name, rtol=rtol, atol=atol, axes=axes, check_dtype=check_dtype)
     if isinstance(expected, str):
         return _text(answer, expected, prefix)
     if isinstance(expected, (list, tuple)):
         if all(size is None or type(size) is int for size in expected):
             return _sizes(answer, tuple(expected), prefix)
-        return _in_sequence(answer, expected, prefix, rtol=rtol, atol=atol, axes=axes, check_dtype=check_dtype)
+        return _in_sequence(answer, expected, name, rtol=rtol, atol=atol, axes=axes, check_dtype=check_dtype)
     if isinstance(expected, (bool, np.bool_)):
         if isinstance(answer, (bool, np.bool_)):
             return None if bool(answer) == bool(expected) else Difference("other", f"{prefix}it is not {answer}.")
@@ -97,6 +97,10 @@ def describe(value):
         return "a function"
     article = "an" if type(value).__name__[0].lower() in "aeiou" else "a"
     return f"{article} {type(value).__name__}"
+
+
+def _prefix(name):
+    return f"In {name}: " if name else ""
 
 
 def _none(answer, expected, prefix):
@@ -142,28 +146,30 @@ def _sizes(answer, expected, prefix):
     return Difference("sizes", f"{prefix}{shown} has the right number of entries; not all of them are right.")
 
 
-def _in_sequence(answer, expected, prefix, **options):
-    if type(answer) not in (list, tuple) and not isinstance(answer, tuple):
-        return _kind(answer, f"{len(expected)} values, as a list or tuple", prefix)
+def _in_sequence(answer, expected, name, **options):
+    if not isinstance(answer, (list, tuple)):
+        return _kind(answer, f"{len(expected)} values, as a list or tuple", _prefix(name))
     if len(answer) != len(expected):
-        return Difference("length", f"{prefix}you gave {len(answer)} values; expected {len(expected)}.")
-    outer = f"{prefix.removeprefix('In ').removesuffix(': ')}, " if prefix else ""
-    for place, (one, other) in enumerate(zip(answer, expected, strict=True)):
-        found = difference(one, other, name=f"{outer}value {place + 1} of {len(expected)}", **options)
-        if found:
-            return found
-    return None
+        return Difference("length", f"{_prefix(name)}you gave {len(answer)} values; expected {len(expected)}.")
+    parts = [
+        (f"value {place + 1} of {len(expected)}", *pair)
+        for place, pair in enumerate(zip(answer, expected, strict=True))
+    ]
+    return _in_parts(parts, name, **options)
 
 
-def _in_dict(answer, expected, prefix, **options):
+def _in_dict(answer, expected, name, **options):
     if not isinstance(answer, dict):
-        return _kind(answer, f"a dict with the keys {', '.join(map(repr, expected))}", prefix)
+        return _kind(answer, f"a dict with the keys {', '.join(map(repr, expected))}", _prefix(name))
     missing = [key for key in expected if key not in answer]
     if missing:
-        return Difference("keys", f"{prefix}the key {missing[0]!r} is missing.")
-    outer = f"{prefix.removeprefix('In ').removesuffix(': ')}, " if prefix else ""
-    for key, other in expected.items():
-        found = difference(answer[key], other, name=f"{outer}{key}", **options)
+        return Difference("keys", f"{_prefix(name)}the key {missing[0]!r} is missing.")
+    return _in_parts([(key, answer[key], other) for key, other in expected.items()], name, **options)
+
+
+def _in_parts(parts, name, **options):
+    for label, answer, expected in parts:
+        found = difference(answer, expected, name=f"{name}, {label}" if name else label, **options)
         if found:
             return found
     return None

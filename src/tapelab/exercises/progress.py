@@ -1,13 +1,12 @@
 """Which exercises are solved: one small file in the user's own data folder, never in the checkout."""
 
-import contextlib
 import json
 import os
-import tempfile
 import warnings
 from pathlib import Path
 
 from tapelab.exercises import session
+from tapelab.files import write_whole
 
 import platformdirs
 
@@ -55,15 +54,9 @@ def record(identifier):
     known = solved()
     if identifier in known:
         return
-    target, temporary = path(), None
+    target, content = path(), json.dumps({"solved": sorted(known | {identifier})}, indent=1)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:
-            temporary = Path(file.name)
-            json.dump({"solved": sorted(known | {identifier})}, file, indent=1)
-        temporary.replace(target)
+        write_whole(target, content.encode())
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
         warnings.warn(f"Right, but your progress could not be saved: {error}.", stacklevel=2)
