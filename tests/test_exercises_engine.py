@@ -216,11 +216,12 @@ def gradient_of(program, x):
 GRADIENT = Function(reference=lambda x: 2.0 * x, inputs=lambda random, dtype: [(tf.constant([1.0, -2.0], dtype),)])
 
 
-def test_a_gradient_that_is_none_is_explained_by_the_tape():
+@pytest.mark.parametrize("method", ["gradient", "jacobian"])
+def test_a_derivative_that_is_none_is_explained_by_the_tape(method):
     def unwatched(x):
         with tf.GradientTape() as tape:
             y = x * x
-        return tape.gradient(y, x)
+        return getattr(tape, method)(y, x)
 
     result = GRADIENT.judge(unwatched)
     assert result.code == "none"

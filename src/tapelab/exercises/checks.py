@@ -70,8 +70,7 @@ class Value:
             if self._is(answer, mistake):
                 return _wrong(found, mistake.text, mistake.code)
         if self.options and found.code == "other" and answer not in self.options:
-            listed = ", ".join(f'"{option}"' for option in self.options)
-            return Feedback(WRONG, "not_an_option", f"Choose one of {listed}.")
+            return Feedback(WRONG, "not_an_option", feedback.choose_one(self.options))
         return _wrong(found)
 
     def _differs(self, answer, expected):
@@ -218,11 +217,18 @@ class Function:
         """What the explaining tape says about a gradient that is None, as Markdown, or None if it says nothing."""
         told = []
 
+        def listen(tape, target, sources):
+            explanation = explain(tape, target, sources)
+            told.extend(explanation.missing() if hasattr(explanation, "missing") else [explanation])
+
         class Listening(ExplainTape):
             def gradient(self, target, sources, *args, **kwargs):
-                explanation = explain(self, target, sources)
-                told.extend(explanation.missing() if hasattr(explanation, "missing") else [explanation])
+                listen(self, target, sources)
                 return super().gradient(target, sources, *args, **kwargs)
+
+            def jacobian(self, target, sources, *args, **kwargs):
+                listen(self, target, sources)
+                return super().jacobian(target, sources, *args, **kwargs)
 
         try:
             with ExplainTape():

@@ -40,6 +40,12 @@ class Feedback:
         return f"{_OPENINGS[self.verdict]} {plain}"
 
 
+def choose_one(options):
+    """Return the sentence that lists what there is to choose from."""
+    listed = ", ".join(f'"{option}"' for option in options)
+    return f"Choose one of {listed}."
+
+
 def own_lines(error):
     """Return the learner's own lines in an exception's traceback, the outermost first, as a list of `lines.Line`."""
     found = [

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from tapelab.exercises import compare, deadline
+from tapelab.exercises import compare, deadline, feedback
 
 import numpy as np
 from IPython.display import Markdown, display
@@ -44,8 +44,7 @@ class Prediction:
         if self._guess is ...:
             told = "No guess yet. Put yours in place of `...`, and run this cell before you go on."
         elif self.options and self._guess not in self.options:
-            listed = ", ".join(f'"{option}"' for option in self.options)
-            told, self._guess = f"Choose one of {listed}.", ...
+            told, self._guess = feedback.choose_one(self.options), ...
         else:
             told = f"Your guess: {_shown(value)}. Now run on."
         display(_Told(told))
