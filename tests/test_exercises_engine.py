@@ -132,6 +132,18 @@ def test_the_part_of_a_structure_is_named():
     assert found.text.startswith("In the gradient: ")
 
 
+def test_tensors_in_another_order_are_said_to_be_right():
+    one, other = tf.constant([1.0, 2.0]), tf.constant([[3.0, 4.0]])
+    assert code_of((other, one), (one, other)) == "value_order"
+    assert code_of((other, other), (one, other)) == "shape"
+    assert code_of((2.0, 1.5), (1.5, 2.0)) == "values", "a guess at numbers is not told that much"
+
+
+def test_no_answer_is_not_said_to_stand_where_a_shape_is():
+    assert "a shape" in compare.difference(None, (3, 2)).text
+    assert "a shape" not in compare.difference(None, (tf.zeros(3), tf.zeros(2))).text
+
+
 def cube_gradient(x, upstream):
     return 3.0 * x**2 * upstream
 
@@ -190,6 +202,20 @@ def test_right_on_the_example_only_is_said():
     result = CUBE.judge(lambda x, upstream: (3.0 if x.shape == first else 2.0) * x**2 * upstream)
     assert result.verdict == WRONG
     assert "Right on the example" in result.text
+
+
+def test_a_wrong_answer_is_named_before_an_error_that_comes_with_another_dtype():
+    result = CUBE.judge(lambda x, upstream: tf.constant(-3.0) * x**2 * upstream)
+    assert (result.verdict, result.code) == (WRONG, "sign"), result
+
+
+def test_a_forgotten_return_is_named():
+    def forgets(x, upstream):
+        gradient = 3.0 * x**2 * upstream  # noqa: F841  as learners do
+
+    result = CUBE.judge(forgets)
+    assert result.code == "none"
+    assert "Does it end with a `return`?" in result.text
 
 
 def test_an_error_is_shown_with_the_learners_own_lines_only():
@@ -424,6 +450,9 @@ def test_without_a_guess_the_result_and_the_reason_are_shown(told):
         (True, True, True),
         (2, 2.0, True),
         ("v", "v", True),
+        ("28", 28.0, True),
+        ([4.0, "None"], [4.0, None], True),
+        ("no number", 28.0, False),
         (Refuses(), 2.0, False),
     ],
 )

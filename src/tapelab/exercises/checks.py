@@ -144,17 +144,19 @@ class Function:
         if failure is None and not any(found):
             return Feedback(RIGHT, "right", f"Tried on {len(trials)} inputs.")
         if failure is not None:
-            return self._failed(failure, trials, found)
+            return self._failed(failure, answer, seen, trials, found)
         return self._explain(answer, seen, trials, found)
 
     def _differs(self, observed, function, arguments):
         expected = self.observe(function, *arguments)
         return compare.difference(observed, expected, rtol=self.rtol, atol=1e-6, axes=self.axes)
 
-    def _failed(self, error, trials, found):
+    def _failed(self, error, answer, seen, trials, found):
         """The feedback where the answer raised."""
         dtype = trials[len(found)][0]
         earlier = {kind for kind, _ in trials[: len(found)]}
+        if any(found) and dtype not in earlier:  # wrong before its dtype mattered: that comes first
+            return self._explain(answer, seen, trials[: len(found)], found)
         if not any(found) and earlier and dtype not in earlier:
             names = " and ".join(kind.name for kind in self.dtypes if kind in earlier)
             told = feedback.of_error(error)
@@ -169,7 +171,10 @@ class Function:
             if self._same_everywhere(seen, mistake.answer, trials):
                 return _wrong(first, mistake.text, mistake.code)
         if first.code == "none":
-            return _wrong(first, self._why_none(answer, arguments) or first.text)
+            told = self._why_none(answer, arguments)
+            if told is None and self.observe is _call and all(one is None for one in seen):
+                told = "Your function returned `None`. Does it end with a `return`?"
+            return _wrong(first, told or first.text)
         if self.upstream is not None and self._ignores_upstream(seen, trials):
             return _wrong(first, "The upstream gradient is missing: multiply by it.", "upstream")
         half = self._half(found, trials)

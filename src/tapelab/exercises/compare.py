@@ -101,7 +101,8 @@ def describe(value):
 
 def _none(answer, expected, prefix):
     if answer is None:
-        what = "a shape" if type(expected) is tuple else describe(expected) if is_array(expected) else "a value"
+        shape = type(expected) is tuple and all(size is None or type(size) is int for size in expected)
+        what = "a shape" if shape else describe(expected) if is_array(expected) else "a value"
         return Difference("none", f"{prefix}you gave `None`, and there is {what}.")
     return Difference("not_none", f"{prefix}you gave {describe(answer)}; there is none here, so it should be `None`.")
 
@@ -151,8 +152,20 @@ def _in_sequence(answer, expected, prefix, **options):
     for place, (one, other) in enumerate(zip(answer, expected, strict=True)):
         found = difference(one, other, name=f"{outer}value {place + 1} of {len(expected)}", **options)
         if found:
+            if _is_rearranged(answer, expected, **options):
+                return Difference("value_order", f"{prefix}the values are right, in another order.")
             return found
     return None
+
+
+def _is_rearranged(answer, expected, **options):
+    """Whether tensors, two or three of them, are the expected ones in another order."""
+    if not (2 <= len(expected) <= 3 and all(map(is_array, expected))):
+        return False  # of numbers, a wrong guess would be told too much
+    return any(
+        all(difference(one, other, **options) is None for one, other in zip(order, expected, strict=True))
+        for order in itertools.permutations(answer)
+    )
 
 
 def _in_dict(answer, expected, prefix, **options):

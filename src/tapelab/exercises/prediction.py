@@ -1,5 +1,6 @@
 """A prediction: the learner commits to a guess, then runs, then sees the result beside the guess, and why."""
 
+import ast
 import dataclasses
 from typing import Any
 
@@ -40,6 +41,7 @@ class Prediction:
 
         With `...` there is no guess, and `reveal` shows the result alone.
         """
+        value = value if self.options else _unquoted(value)
         self._guess = ... if compare.has_gap(value) else value
         if self._guess is ...:
             told = "No guess yet. Put yours in place of `...`, and run this cell before you go on."
@@ -81,6 +83,16 @@ class _Told(Markdown):
 
     def __repr__(self):
         return self.data.replace("**", "")
+
+
+def _unquoted(guess):
+    """A guess without quotes that are not needed: "None" as None, "28" as 28, also inside lists and tuples."""
+    if type(guess) in (list, tuple):
+        return type(guess)(map(_unquoted, guess))
+    try:
+        return ast.literal_eval(guess) if isinstance(guess, str) else guess
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # words, or what no parser takes
+        return guess
 
 
 def _plain(result):
