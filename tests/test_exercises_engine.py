@@ -16,12 +16,14 @@ from tapelab.exercises import (
     Value,
     compare,
     deadline,
+    feedback,
     prediction,
     progress,
     session,
     sheets,
 )
 from tapelab.exercises.feedback import ERROR, NOT_ATTEMPTED, RIGHT, WRONG
+from tapelab.exercises.sheets import when_the_gradient_is_none
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -204,6 +206,11 @@ def test_right_on_the_example_only_is_said():
     assert "Right on the example" in result.text
 
 
+def test_a_message_shows_no_tensors_entries():
+    raised = TypeError(f"cannot use {tf.constant([[1.0], [2.0]])!r} here")
+    assert feedback.of_error(raised).text.count("TypeError: cannot use a tensor of shape (2, 1) here\n")
+
+
 def test_a_wrong_answer_is_named_before_an_error_that_comes_with_another_dtype():
     result = CUBE.judge(lambda x, upstream: tf.constant(-3.0) * x**2 * upstream)
     assert (result.verdict, result.code) == (WRONG, "sign"), result
@@ -253,6 +260,38 @@ def test_a_gradient_that_is_none_is_explained_by_the_tape():
     assert "x is a plain tensor that the tape was not told to watch" in result.text
     assert "`y = x * x`" in result.text
     assert tf.GradientTape.__name__ == "GradientTape", "TensorFlow's own tape is back in its place"
+
+
+def test_a_none_that_is_computed_with_is_explained_too():
+    def unwatched(x):
+        with tf.GradientTape() as tape:
+            y = x * x
+        return 2.0 * tape.gradient(y, x)
+
+    result = GRADIENT.judge(unwatched)
+    assert result.code in ("raised:TypeError", "raised:ValueError")
+    assert "x is a plain tensor that the tape was not told to watch" in result.text
+
+
+def test_what_the_check_asks_about_is_called_the_source():
+    result = when_the_gradient_is_none.entropy.judge(
+        lambda p: tf.constant(-np.sum(p.numpy() * np.log(np.maximum(p.numpy(), 1e-30)), axis=1))
+    )
+    assert "depends on the source left TensorFlow" in result.text, result.text
+
+
+def test_an_error_outside_the_learners_lines_is_said_to_be_one():
+    outside = when_the_gradient_is_none.memory.judge(lambda average, x: object())
+    inside = when_the_gradient_is_none.memory.judge(lambda average, x: x.no_such)
+    assert "when the result was used" in outside.text
+    assert "when the result was used" not in inside.text
+
+
+def test_half_of_the_inputs_is_named_by_the_learners_own_parameter():
+    def square(p, upstream):
+        return 3.0 * p * tf.abs(p) * upstream
+
+    assert "Right for p > 0 only" in CUBE.judge(square).text
 
 
 def test_a_value_knows_its_mistakes_and_its_options():
@@ -450,6 +489,9 @@ def test_without_a_guess_the_result_and_the_reason_are_shown(told):
         (True, True, True),
         (2, 2.0, True),
         ("v", "v", True),
+        (np.array([[0, 1], [0, 2]]), [[0, 1], [0, 2]], True),
+        ([[0.0, 1.0], [0.0, 2.0]], tf.constant([[0.0, 1.0], [0.0, 2.0]]), True),
+        (tf.constant([1.0, 2.0]), [1.0, 3.0], False),
         ("28", 28.0, True),
         ([4.0, "None"], [4.0, None], True),
         ("no number", 28.0, False),
@@ -469,6 +511,9 @@ def test_a_choice_that_is_none_of_the_options_is_no_guess(told):
     assert 'Choose one of "v", "t".' in told[-1]
     one.reveal("v")
     assert "guess" not in told[-1]
+    one.guess("V")
+    one.reveal("v")
+    assert told[-1].endswith("Your guess was right."), "capitals do not matter"
 
 
 @pytest.fixture

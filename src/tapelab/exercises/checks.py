@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import re
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -162,7 +163,10 @@ class Function:
             told = feedback.of_error(error)
             text = f"Right for {names}; for {dtype.name} it raises:{told.text}\n\nIs a dtype written down somewhere?"
             return Feedback(WRONG, "one_dtype", text)
-        return feedback.of_error(error)
+        told = feedback.of_error(error)
+        # A None that is computed with raises a TypeError or ValueError which does not say why it is None.
+        why = self._why_none(answer, trials[len(found)][1]) if "NoneType" in str(error) else None
+        return dataclasses.replace(told, text=f"{told.text}\n\n{why}") if why else told
 
     def _explain(self, answer, seen, trials, found):
         """The feedback for an answer that ran and is wrong: the most telling reason."""
@@ -179,7 +183,8 @@ class Function:
             return _wrong(first, "The upstream gradient is missing: multiply by it.", "upstream")
         half = self._half(found, trials)
         if half:
-            return _wrong(first, f"Right for {half} only. {_sentence(first.text)}", f"only {half}")
+            named = half.replace("x", _first_parameter(answer))
+            return _wrong(first, f"Right for {named} only. {_sentence(first.text)}", f"only {half}")
         if first.code == "dtype":
             return _wrong(first)
         right = [not one for one in found]
@@ -214,9 +219,9 @@ class Function:
             inputs.append(x.ravel())
             wrong.append(one.wrong.ravel() if one else np.zeros(x.size, bool))
         wrong, inputs = np.concatenate(wrong), np.concatenate(inputs)
-        for name, side in (("x > 0", inputs > 0), ("x < 0", inputs < 0)):
+        for half, side in (("x > 0", inputs > 0), ("x < 0", inputs < 0)):
             if side.any() and not wrong[side].any() and wrong[~side & (inputs != 0)].all() and not side.all():
-                return name
+                return half
         return None
 
     def _why_none(self, answer, arguments):
@@ -234,13 +239,23 @@ class Function:
                 pass  # the first one tries its hooks out, with a plain tape
             with mock.patch.object(tf, "GradientTape", Listening):
                 self.observe(answer, *arguments)
-        except Exception:  # the tape could not listen in; the plain feedback stands
-            return None
+        except Exception:  # the tape could not listen in, or the answer raised: what was heard until then stands
+            pass
         known = [one for one in told if one.exists is False]
         if not known:
             return None
         line = f" The line is `{known[0].line.text}`." if known[0].line and known[0].line.text else ""
-        return f"A gradient is `None`. {known[0].sentence}{line}"
+        # What the check asks about has no name in the learner's code.
+        sentence = re.sub(r"(?<!the )\b(target|source)\b(\[\d+\])?", r"the \1", known[0].sentence)
+        sentence = re.sub(r"^the ", "The ", sentence)
+        return f"A gradient is `None`. {sentence}{line}"
+
+
+def _first_parameter(function):
+    try:
+        return next(iter(inspect.signature(function).parameters), "x")
+    except (TypeError, ValueError):  # a callable without a signature
+        return "x"
 
 
 def _tried_on(arguments):

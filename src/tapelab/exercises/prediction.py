@@ -45,7 +45,7 @@ class Prediction:
         self._guess = ... if compare.has_gap(value) else value
         if self._guess is ...:
             told = "No guess yet. Put yours in place of `...`, and run this cell before you go on."
-        elif self.options and self._guess not in self.options:
+        elif self.options and str(self._guess).strip().casefold() not in map(str.casefold, self.options):
             listed = ", ".join(f'"{option}"' for option in self.options)
             told, self._guess = f"Choose one of {listed}.", ...
         else:
@@ -71,7 +71,10 @@ class Prediction:
     def _same(self, guess, other):
         try:
             found = deadline.run(
-                lambda: compare.difference(guess, other, rtol=self.rtol, atol=1e-9, check_dtype=False), SECONDS
+                lambda: compare.difference(
+                    _listed(guess), _listed(other), rtol=self.rtol, atol=1e-9, check_dtype=False
+                ),
+                SECONDS,
             )
         except Exception:  # a guess that cannot be compared is not the result
             return False
@@ -106,6 +109,11 @@ def _plain(result):
     if type(result) is list:
         return [_plain(part) for part in result]
     return result
+
+
+def _listed(value):
+    """An array as nested lists, so that a guess may be either; anything else as it is."""
+    return np.asarray(value).tolist() if compare.is_array(value) and np.size(value) <= 1000 else value
 
 
 def _shown(value):
