@@ -514,6 +514,11 @@ def test_a_choice_that_is_none_of_the_options_is_no_guess(told):
     one.guess("V")
     one.reveal("v")
     assert told[-1].endswith("Your guess was right."), "capitals do not matter"
+    for guess in (1, float("nan"), None):
+        one = Prediction("99.p", reason="The reason.", options=("1", "NaN", "None"))
+        one.guess(guess)
+        one.reveal({1: "1", None: "None"}.get(guess, "NaN"))
+        assert told[-1].endswith("Your guess was right."), guess
 
 
 @pytest.fixture

@@ -60,5 +60,5 @@ def of_error(error):
     first = first if len(first) <= 300 else first[:300] + " …"
     where = [f"    {line.place}: {line.text}" for line in own_lines(error)[-4:]]
     shown = "\n".join([*where, f"    {type(error).__name__}: {first}"])
-    after = "" if where else "\n\nNo line of yours is to be seen in it: it came up when the result was used."
+    after = "" if where else "\n\nIt came up when the result was used, not in a line of yours."
     return Feedback(ERROR, f"raised:{type(error).__name__}", f"\n\n{shown}{after}")

@@ -45,11 +45,12 @@ class Prediction:
         self._guess = ... if compare.has_gap(value) else value
         if self._guess is ...:
             told = "No guess yet. Put yours in place of `...`, and run this cell before you go on."
-        elif self.options and str(self._guess).strip().casefold() not in map(str.casefold, self.options):
+        elif self.options and (option := self._option(value)) is None:
             listed = ", ".join(f'"{option}"' for option in self.options)
             told, self._guess = f"Choose one of {listed}.", ...
         else:
-            told = f"Your guess: {_shown(value)}. Now run on."
+            self._guess = option if self.options else value
+            told = f"Your guess: {_shown(self._guess)}. Now run on."
         display(_Told(told))
 
     def reveal(self, result):
@@ -64,6 +65,11 @@ class Prediction:
             said = [text for guess, text in self.remarks if self._same(self._guess, guess)]
             lines.append(said[0] if said else "Your guess was another. Which step of the reason did you not expect?")
         display(_Told("\n\n".join(lines)))
+
+    def _option(self, guess):
+        """The option that a guess means, whatever its capitals and quotes (1 for "1", None for "None"), or None."""
+        said = str(guess).strip().casefold()
+        return next((option for option in self.options if option.casefold() == said), None)
 
     def _agrees(self, result):
         return self._same(self._guess, _plain(result))
