@@ -589,11 +589,12 @@ def test_the_start_page_shows_which_exercises_are_solved(learner, monkeypatch):
     monkeypatch.setattr(sheets, "display", lambda one: shown.append(one.data))
     first = sheets.exercises_of(sheets.sheets()["04"])[0]
     sheets.show_progress()
-    assert f"○ {first.title}" in shown[-1]
+    assert f"○\N{NO-BREAK SPACE}{first.title}" in shown[-1]
     assert "Solved: 0 of" in shown[-1]
     progress.record(first.identifier)
+    progress.record("04.no_longer_there")
     sheets.show_progress()
-    assert f"✓ {first.title}" in shown[-1]
+    assert f"✓\N{NO-BREAK SPACE}{first.title}" in shown[-1]
     assert "Solved: 1 of" in shown[-1]
 
 
