@@ -120,6 +120,13 @@ def test_sums_over_outputs_are_said_to_be_what_gradient_gives():
     assert "what `gradient` gives" not in compare.difference(JACOBIAN.sum(1), JACOBIAN, axes=("output", "input")).text
 
 
+def test_the_plural_of_an_axis_is_a_word():
+    names = ("class", "entry", "batch", "output")
+    found = [compare.difference(JACOBIAN.sum(axis=0), JACOBIAN, axes=(name, "input")).text for name in names]
+    for text, plural in zip(found, ("classes", "entries", "batches", "outputs"), strict=True):
+        assert f"({plural})" in text
+
+
 def test_a_wrong_matrix_comes_with_a_picture_of_where_it_differs():
     wrong = JACOBIAN.copy()
     wrong[1, 4] += 1

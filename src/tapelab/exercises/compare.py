@@ -309,7 +309,13 @@ def _means(axis, axes):
 
 
 def _axis(axis, axes):
-    return f"axis {axis}" + (f" ({_means(axis, axes)}s)" if _means(axis, axes) else "")
+    return f"axis {axis}" + (f" ({_plural(_means(axis, axes))})" if _means(axis, axes) else "")
+
+
+def _plural(word):
+    if word.endswith("y"):
+        return word[:-1] + "ies"
+    return word + ("es" if word.endswith(("s", "ch")) else "s")
 
 
 def _number(value):
