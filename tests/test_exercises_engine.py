@@ -16,12 +16,14 @@ from tapelab.exercises import (
     Value,
     compare,
     deadline,
+    feedback,
     prediction,
     progress,
     session,
     sheets,
 )
 from tapelab.exercises.feedback import ERROR, NOT_ATTEMPTED, RIGHT, WRONG
+from tapelab.exercises.sheets import when_the_gradient_is_none
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -118,6 +120,13 @@ def test_sums_over_outputs_are_said_to_be_what_gradient_gives():
     assert "what `gradient` gives" not in compare.difference(JACOBIAN.sum(1), JACOBIAN, axes=("output", "input")).text
 
 
+def test_the_plural_of_an_axis_is_a_word():
+    names = ("class", "entry", "batch", "output")
+    found = [compare.difference(JACOBIAN.sum(axis=0), JACOBIAN, axes=(name, "input")).text for name in names]
+    for text, plural in zip(found, ("classes", "entries", "batches", "outputs"), strict=True):
+        assert f"({plural})" in text
+
+
 def test_a_wrong_matrix_comes_with_a_picture_of_where_it_differs():
     wrong = JACOBIAN.copy()
     wrong[1, 4] += 1
@@ -130,6 +139,18 @@ def test_a_wrong_matrix_comes_with_a_picture_of_where_it_differs():
 def test_the_part_of_a_structure_is_named():
     found = compare.difference({"the value": 1.0, "the gradient": 5.0}, {"the value": 1.0, "the gradient": 3.0})
     assert found.text.startswith("In the gradient: ")
+
+
+def test_tensors_in_another_order_are_said_to_be_right():
+    one, other = tf.constant([1.0, 2.0]), tf.constant([[3.0, 4.0]])
+    assert code_of((other, one), (one, other)) == "value_order"
+    assert code_of((other, other), (one, other)) == "shape"
+    assert code_of((2.0, 1.5), (1.5, 2.0)) == "values", "a guess at numbers is not told that much"
+
+
+def test_no_answer_is_not_said_to_stand_where_a_shape_is():
+    assert "a shape" in compare.difference(None, (3, 2)).text
+    assert "a shape" not in compare.difference(None, (tf.zeros(3), tf.zeros(2))).text
 
 
 def cube_gradient(x, upstream):
@@ -192,6 +213,25 @@ def test_right_on_the_example_only_is_said():
     assert "Right on the example" in result.text
 
 
+def test_a_message_shows_no_tensors_entries():
+    raised = TypeError(f"cannot use {tf.constant([[1.0], [2.0]])!r} here")
+    assert feedback.of_error(raised).text.count("TypeError: cannot use a tensor of shape (2, 1) here\n")
+
+
+def test_a_wrong_answer_is_named_before_an_error_that_comes_with_another_dtype():
+    result = CUBE.judge(lambda x, upstream: tf.constant(-3.0) * x**2 * upstream)
+    assert (result.verdict, result.code) == (WRONG, "sign"), result
+
+
+def test_a_forgotten_return_is_named():
+    def forgets(x, upstream):
+        gradient = 3.0 * x**2 * upstream  # noqa: F841  as learners do
+
+    result = CUBE.judge(forgets)
+    assert result.code == "none"
+    assert "Does it end with a `return`?" in result.text
+
+
 def test_an_error_is_shown_with_the_learners_own_lines_only():
     def inner(x):
         return tf.reshape(x, (100, 100))
@@ -228,6 +268,38 @@ def test_a_derivative_that_is_none_is_explained_by_the_tape(method):
     assert "x is a plain tensor that the tape was not told to watch" in result.text
     assert "`y = x * x`" in result.text
     assert tf.GradientTape.__name__ == "GradientTape", "TensorFlow's own tape is back in its place"
+
+
+def test_a_none_that_is_computed_with_is_explained_too():
+    def unwatched(x):
+        with tf.GradientTape() as tape:
+            y = x * x
+        return 2.0 * tape.gradient(y, x)
+
+    result = GRADIENT.judge(unwatched)
+    assert result.code in ("raised:TypeError", "raised:ValueError")
+    assert "x is a plain tensor that the tape was not told to watch" in result.text
+
+
+def test_what_the_check_asks_about_is_called_the_source():
+    result = when_the_gradient_is_none.entropy.judge(
+        lambda p: tf.constant(-np.sum(p.numpy() * np.log(np.maximum(p.numpy(), 1e-30)), axis=1))
+    )
+    assert "depends on the source left TensorFlow" in result.text, result.text
+
+
+def test_an_error_outside_the_learners_lines_is_said_to_be_one():
+    outside = when_the_gradient_is_none.memory.judge(lambda average, x: object())
+    inside = when_the_gradient_is_none.memory.judge(lambda average, x: x.no_such)
+    assert "when the result was used" in outside.text
+    assert "when the result was used" not in inside.text
+
+
+def test_half_of_the_inputs_is_named_by_the_learners_own_parameter():
+    def square(p, upstream):
+        return 3.0 * p * tf.abs(p) * upstream
+
+    assert "Right for p > 0 only" in CUBE.judge(square).text
 
 
 def test_a_value_knows_its_mistakes_and_its_options():
@@ -425,6 +497,12 @@ def test_without_a_guess_the_result_and_the_reason_are_shown(told):
         (True, True, True),
         (2, 2.0, True),
         ("v", "v", True),
+        (np.array([[0, 1], [0, 2]]), [[0, 1], [0, 2]], True),
+        ([[0.0, 1.0], [0.0, 2.0]], tf.constant([[0.0, 1.0], [0.0, 2.0]]), True),
+        (tf.constant([1.0, 2.0]), [1.0, 3.0], False),
+        ("28", 28.0, True),
+        ([4.0, "None"], [4.0, None], True),
+        ("no number", 28.0, False),
         (Refuses(), 2.0, False),
     ],
 )
@@ -441,6 +519,14 @@ def test_a_choice_that_is_none_of_the_options_is_no_guess(told):
     assert 'Choose one of "v", "t".' in told[-1]
     one.reveal("v")
     assert "guess" not in told[-1]
+    one.guess("V")
+    one.reveal("v")
+    assert told[-1].endswith("Your guess was right."), "capitals do not matter"
+    for guess in (1, float("nan"), None):
+        one = Prediction("99.p", reason="The reason.", options=("1", "NaN", "None"))
+        one.guess(guess)
+        one.reveal({1: "1", None: "None"}.get(guess, "NaN"))
+        assert told[-1].endswith("Your guess was right."), guess
 
 
 @pytest.fixture
@@ -511,11 +597,12 @@ def test_the_start_page_shows_which_exercises_are_solved(learner, monkeypatch):
     monkeypatch.setattr(sheets, "display", lambda one: shown.append(one.data))
     first = sheets.exercises_of(sheets.sheets()["04"])[0]
     sheets.show_progress()
-    assert f"○ {first.title}" in shown[-1]
+    assert f"○\N{NO-BREAK SPACE}{first.title}" in shown[-1]
     assert "Solved: 0 of" in shown[-1]
     progress.record(first.identifier)
+    progress.record("04.no_longer_there")
     sheets.show_progress()
-    assert f"✓ {first.title}" in shown[-1]
+    assert f"✓\N{NO-BREAK SPACE}{first.title}" in shown[-1]
     assert "Solved: 1 of" in shown[-1]
 
 

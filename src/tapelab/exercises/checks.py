@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import re
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -143,23 +144,28 @@ class Function:
         if failure is None and not any(found):
             return Feedback(RIGHT, "right", f"Tried on {len(trials)} inputs.")
         if failure is not None:
-            return self._failed(failure, trials, found)
+            return self._failed(failure, answer, seen, trials, found)
         return self._explain(answer, seen, trials, found)
 
     def _differs(self, observed, function, arguments):
         expected = self.observe(function, *arguments)
         return compare.difference(observed, expected, rtol=self.rtol, atol=1e-6, axes=self.axes)
 
-    def _failed(self, error, trials, found):
+    def _failed(self, error, answer, seen, trials, found):
         """The feedback where the answer raised."""
         dtype = trials[len(found)][0]
         earlier = {kind for kind, _ in trials[: len(found)]}
+        if any(found) and dtype not in earlier:  # wrong before its dtype mattered: that comes first
+            return self._explain(answer, seen, trials[: len(found)], found)
         if not any(found) and earlier and dtype not in earlier:
             names = " and ".join(kind.name for kind in self.dtypes if kind in earlier)
             told = feedback.of_error(error)
             text = f"Right for {names}; for {dtype.name} it raises:{told.text}\n\nIs a dtype written down somewhere?"
             return Feedback(WRONG, "one_dtype", text)
-        return feedback.of_error(error)
+        told = feedback.of_error(error)
+        # A None that is computed with raises a TypeError or ValueError which does not say why it is None.
+        why = self._why_none(answer, trials[len(found)][1]) if "NoneType" in str(error) else None
+        return dataclasses.replace(told, text=f"{told.text}\n\n{why}") if why else told
 
     def _explain(self, answer, seen, trials, found):
         """The feedback for an answer that ran and is wrong: the most telling reason."""
@@ -168,12 +174,16 @@ class Function:
             if self._same_everywhere(seen, mistake.answer, trials):
                 return _wrong(first, mistake.text, mistake.code)
         if first.code == "none":
-            return _wrong(first, self._why_none(answer, arguments) or first.text)
+            told = self._why_none(answer, arguments)
+            if told is None and self.observe is _call and all(one is None for one in seen):
+                told = "Your function returned `None`. Does it end with a `return`?"
+            return _wrong(first, told or first.text)
         if self.upstream is not None and self._ignores_upstream(seen, trials):
             return _wrong(first, "The upstream gradient is missing: multiply by it.", "upstream")
         half = self._half(found, trials)
         if half:
-            return _wrong(first, f"Right for {half} only. {_sentence(first.text)}", f"only {half}")
+            named = half.replace("x", _first_parameter(answer))
+            return _wrong(first, f"Right for {named} only. {_sentence(first.text)}", f"only {half}")
         if first.code == "dtype":
             return _wrong(first)
         right = [not one for one in found]
@@ -208,9 +218,9 @@ class Function:
             inputs.append(x.ravel())
             wrong.append(one.wrong.ravel() if one else np.zeros(x.size, bool))
         wrong, inputs = np.concatenate(wrong), np.concatenate(inputs)
-        for name, side in (("x > 0", inputs > 0), ("x < 0", inputs < 0)):
+        for half, side in (("x > 0", inputs > 0), ("x < 0", inputs < 0)):
             if side.any() and not wrong[side].any() and wrong[~side & (inputs != 0)].all() and not side.all():
-                return name
+                return half
         return None
 
     def _why_none(self, answer, arguments):
@@ -235,13 +245,23 @@ class Function:
                 pass  # the first one tries its hooks out, with a plain tape
             with mock.patch.object(tf, "GradientTape", Listening):
                 self.observe(answer, *arguments)
-        except Exception:  # the tape could not listen in; the plain feedback stands
-            return None
+        except Exception:  # the tape could not listen in, or the answer raised: what was heard until then stands
+            pass
         known = [one for one in told if one.exists is False]
         if not known:
             return None
         line = f" The line is `{known[0].line.text}`." if known[0].line and known[0].line.text else ""
-        return f"A gradient is `None`. {known[0].sentence}{line}"
+        # What the check asks about has no name in the learner's code.
+        sentence = re.sub(r"(?<!the )\b(target|source)\b(\[\d+\])?", r"the \1", known[0].sentence)
+        sentence = re.sub(r"^the ", "The ", sentence)
+        return f"A gradient is `None`. {sentence}{line}"
+
+
+def _first_parameter(function):
+    try:
+        return next(iter(inspect.signature(function).parameters), "x")
+    except (TypeError, ValueError):  # a callable without a signature
+        return "x"
 
 
 def _tried_on(arguments):

@@ -105,7 +105,8 @@ def _prefix(name):
 
 def _none(answer, expected, prefix):
     if answer is None:
-        what = "a shape" if type(expected) is tuple else describe(expected) if is_array(expected) else "a value"
+        shape = type(expected) is tuple and all(size is None or type(size) is int for size in expected)
+        what = "a shape" if shape else describe(expected) if is_array(expected) else "a value"
         return Difference("none", f"{prefix}you gave `None`, and there is {what}.")
     return Difference("not_none", f"{prefix}you gave {describe(answer)}; there is none here, so it should be `None`.")
 
@@ -155,7 +156,20 @@ def _in_sequence(answer, expected, name, **options):
         (f"value {place + 1} of {len(expected)}", *pair)
         for place, pair in enumerate(zip(answer, expected, strict=True))
     ]
-    return _in_parts(parts, name, **options)
+    found = _in_parts(parts, name, **options)
+    if found and _is_rearranged(answer, expected, **options):
+        return Difference("value_order", f"{_prefix(name)}the values are right, in another order.")
+    return found
+
+
+def _is_rearranged(answer, expected, **options):
+    """Whether tensors, two or three of them, are the expected ones in another order."""
+    if not (2 <= len(expected) <= 3 and all(map(is_array, expected))):
+        return False  # of numbers, a wrong guess would be told too much
+    return any(
+        all(difference(one, other, **options) is None for one, other in zip(order, expected, strict=True))
+        for order in itertools.permutations(answer)
+    )
 
 
 def _in_dict(answer, expected, name, **options):
@@ -302,7 +316,13 @@ def _means(axis, axes):
 
 
 def _axis(axis, axes):
-    return f"axis {axis}" + (f" ({_means(axis, axes)}s)" if _means(axis, axes) else "")
+    return f"axis {axis}" + (f" ({_plural(_means(axis, axes))})" if _means(axis, axes) else "")
+
+
+def _plural(word):
+    if word.endswith("y"):
+        return word[:-1] + "ies"
+    return word + ("es" if word.endswith(("s", "ch")) else "s")
 
 
 def _number(value):

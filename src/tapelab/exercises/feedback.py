@@ -60,9 +60,11 @@ def of_error(error):
     """Return the `Feedback` for an exception in the learner's code: its own lines, and the message in short."""
     # TensorFlow puts names of nodes in a graph around its messages.
     message = re.sub(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]( name:)?\s*$", "", str(error).strip())
+    message = re.sub(r"<tf\.Tensor: shape=(\(.*?\)), .*?>", r"a tensor of shape \1", message, flags=re.DOTALL)
     told = [line.strip() for line in message.splitlines() if line.strip()] or [""]
     first = told[-1] if told[0] == "in user code:" else told[0]  # AutoGraph puts a traceback before the message
     first = first if len(first) <= 300 else first[:300] + " …"
     where = [f"    {line.place}: {line.text}" for line in own_lines(error)[-4:]]
     shown = "\n".join([*where, f"    {type(error).__name__}: {first}"])
-    return Feedback(ERROR, f"raised:{type(error).__name__}", f"\n\n{shown}")
+    after = "" if where else "\n\nIt came up when the result was used, not in a line of yours."
+    return Feedback(ERROR, f"raised:{type(error).__name__}", f"\n\n{shown}{after}")

@@ -1,5 +1,6 @@
 """A prediction: the learner commits to a guess, then runs, then sees the result beside the guess, and why."""
 
+import ast
 import dataclasses
 from typing import Any
 
@@ -40,13 +41,15 @@ class Prediction:
 
         With `...` there is no guess, and `reveal` shows the result alone.
         """
+        value = value if self.options else _unquoted(value)
         self._guess = ... if compare.has_gap(value) else value
         if self._guess is ...:
             told = "No guess yet. Put yours in place of `...`, and run this cell before you go on."
-        elif self.options and self._guess not in self.options:
+        elif self.options and (option := self._option(value)) is None:
             told, self._guess = feedback.choose_one(self.options), ...
         else:
-            told = f"Your guess: {_shown(value)}. Now run on."
+            self._guess = option if self.options else value
+            told = f"Your guess: {_shown(self._guess)}. Now run on."
         display(_Told(told))
 
     def reveal(self, result):
@@ -62,13 +65,21 @@ class Prediction:
             lines.append(said[0] if said else "Your guess was another. Which step of the reason did you not expect?")
         display(_Told("\n\n".join(lines)))
 
+    def _option(self, guess):
+        """The option that a guess means, whatever its capitals and quotes (1 for "1", None for "None"), or None."""
+        said = str(guess).strip().casefold()
+        return next((option for option in self.options if option.casefold() == said), None)
+
     def _agrees(self, result):
         return self._same(self._guess, _plain(result))
 
     def _same(self, guess, other):
         try:
             found = deadline.run(
-                lambda: compare.difference(guess, other, rtol=self.rtol, atol=1e-9, check_dtype=False), SECONDS
+                lambda: compare.difference(
+                    _listed(guess), _listed(other), rtol=self.rtol, atol=1e-9, check_dtype=False
+                ),
+                SECONDS,
             )
         except Exception:  # a guess that cannot be compared is not the result
             return False
@@ -82,6 +93,16 @@ class _Told(Markdown):
         return self.data.replace("**", "")
 
 
+def _unquoted(guess):
+    """A guess without quotes that are not needed: "None" as None, "28" as 28, also inside lists and tuples."""
+    if type(guess) in (list, tuple):
+        return type(guess)(map(_unquoted, guess))
+    try:
+        return ast.literal_eval(guess) if isinstance(guess, str) else guess
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # words, or what no parser takes
+        return guess
+
+
 def _plain(result):
     """A result as what people guess: a shape as a tuple, a scalar tensor as a number."""
     if hasattr(result, "as_list"):
@@ -93,6 +114,11 @@ def _plain(result):
     if type(result) is list:
         return [_plain(part) for part in result]
     return result
+
+
+def _listed(value):
+    """An array as nested lists, so that a guess may be either; anything else as it is."""
+    return np.asarray(value).tolist() if compare.is_array(value) and np.size(value) <= 1000 else value
 
 
 def _shown(value):

@@ -108,7 +108,7 @@ def draw(figure, *, way, limit, second):
         title=f"Length {norm(clipped):.1f} of {norm(true):.1f}", xlabel="limit", ylabel="norm of both together"
     )
     length_ax.set(ylim=(0, 1.08 * norm(true)))
-    length_ax.legend(loc="lower right", fontsize=8)
+    figure.legend(*length_ax.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
 
 
 def figure():

@@ -158,7 +158,7 @@ def draw(figure, x, cut):
         _tangent(ax, x, found, color=plots.RED, linestyle="--", linewidth=2, label=label)
     ax.plot(x, held(x, x, ()), "o", color="black")
     ax.set(title=f"Cut: {cut}", xlabel="x", ylabel="z", xlim=(LOW - 0.4, HIGH + 0.4), ylim=(-15, 10.5))
-    ax.legend(fontsize="small", loc="lower center")
+    figure.legend(fontsize="small", loc="outside lower right", ncols=2)  # inside it would hide a curve at some cut
 
 
 def figure():

@@ -71,6 +71,7 @@ straight_through = Prediction(
             [None, [1.0, 1.0, 1.0]],
             "The rounding passes on what it receives. What it receives is the square's derivative.",
         ),
+        ([0.0, [0.0, 2.0, 6.0]], "The staircase's derivative is 0. TensorFlow says `None` instead."),
         ([[0.0, 0.0, 0.0], [0.0, 2.0, 6.0]], "The staircase's derivative is 0. TensorFlow says `None` instead."),
     ),
 )
@@ -384,6 +385,11 @@ def _root_with(gradients):
     return root
 
 
+def _for_y_and_a(x, a, upstream):
+    for_y = upstream / (3.0 * x**2 + a)
+    return for_y, -tf.reduce_sum(for_y * x)
+
+
 def _observe_root(answer, y, a, upstream):
     with tf.GradientTape() as tape:
         tape.watch([y, a])
@@ -467,6 +473,31 @@ def root(y, a):
                 _root_with(lambda x, a, u: (u * (3.0 * x**2 + a), -tf.reduce_sum(u * x / (3.0 * x**2 + a)))),
             ),
             Mistake(
+                "upside_down",
+                "The gradient for `y` is how $y$ changes with $x$. It asks how $x$ changes with $y$.",
+                _root_with(lambda x, a, u: (u * (3.0 * x**2 + a), tf.reduce_sum(u * x))),
+            ),
+            Mistake(
+                "at_y",
+                "The derivative of the equation's left side is taken at `y`. What stands there is the root, $x$.",
+                _root_with(lambda x, a, u: _for_y_and_a(x**3 + a * x, a, u)),
+            ),
+            Mistake(
+                "without_a",
+                "The term $a x$ depends on $x$, too. What does it bring to the derivative of the left side?",
+                _root_with(lambda x, a, u: _for_y_and_a(x, 0.0, u)),
+            ),
+            Mistake(
+                "averaged",
+                "The gradient for `a` is a mean over the roots. All of them use `a`: their contributions are added.",
+                _root_with(lambda x, a, u: (u / (3.0 * x**2 + a), -tf.reduce_mean(u * x / (3.0 * x**2 + a)))),
+            ),
+            Mistake(
+                "swapped",
+                "Both gradients are right, in the other order: first the one for `y`.",
+                _root_with(lambda x, a, u: _for_y_and_a(x, a, u)[::-1]),
+            ),
+            Mistake(
                 "not_divided",
                 r"The gradient for `y` is right. For `a`, set $dy = 0$ in the differentiated equation and solve it for $dx$: a divisor is missing.",
                 _root_with(lambda x, a, u: (u / (3.0 * x**2 + a), -tf.reduce_sum(u * x))),
@@ -495,6 +526,11 @@ def root(y, a):
         for gradients, code in (
             ("upstream / slope, -upstream * x / slope", "not_summed"),
             ("upstream * slope, -tf.reduce_sum(upstream * x / slope)", "upside_down"),
+            ("upstream * slope, tf.reduce_sum(upstream * x)", "upside_down"),
+            ("upstream / (3 * y**2 + a), -tf.reduce_sum(upstream * y / (3 * y**2 + a))", "at_y"),
+            ("upstream / (3 * x**2), -tf.reduce_sum(upstream * x / (3 * x**2))", "without_a"),
+            ("upstream / slope, -tf.reduce_mean(upstream * x / slope)", "averaged"),
+            ("-tf.reduce_sum(upstream * x / slope), upstream / slope", "swapped"),
             ("upstream / slope, -tf.reduce_sum(upstream * x)", "not_divided"),
             ("upstream / slope, tf.reduce_sum(upstream * x / slope)", "sign"),
             ("upstream / slope, None", "none"),

@@ -26,6 +26,7 @@ shapes = Prediction(
             [(1, 2), (1, 2)],
             "That is the shape of $y$. The loss is one number; what it is differentiated by sets the shape.",
         ),
+        ([(3, 2), (1, 2)], "`b` has one axis, and so has its gradient: broadcasting gives it no second one."),
         ([(), ()], "The loss is a scalar, and each entry of a source has a derivative of its own."),
     ),
 )
@@ -54,6 +55,7 @@ unreduced_ratio = Prediction(
             1.0,
             "The mean divides by the number of examples. Without it the tape adds up the losses and divides by nothing.",
         ),
+        (1 / 7, "It is the other way round: the mean's gradient is the smaller one."),
         (
             42.0,
             "The mean over the six outputs is taken in both cases (`axis=1`). Only the mean over the examples is missing.",
@@ -77,6 +79,10 @@ one_branch = Prediction(
     remarks=(
         ([4.0, 0.0, None], "0 would say that `b` was used and has no effect. The tape has never met `b`."),
         ([4.0, 0.0, 0.0], "`None` says *no path*. Neither `b` nor `gate` went into the operations that ran."),
+        (
+            [4.0, None, 0.0],
+            "0 would say that `gate` went into an operation. It went into Python's `if`, and nowhere else.",
+        ),
         ([4.0, 75.0, None], "75 is the slope of `b**3`. Python did not run that branch, so the tape could not see it."),
     ),
 )
@@ -91,6 +97,7 @@ doublings = Prediction(
         ),
         ([None, None], "The loop's condition leaves no trace, but each doubling is an operation with a derivative."),
         ([12.0, 8.0], "The slopes of successive steps multiply; they do not add."),
+        ([6.0, 4.0], "That is how often the loop runs. Each time it multiplies the slope by 2."),
     ),
 )
 
@@ -304,6 +311,7 @@ def _slopes(random, dtype):
     return [
         (_bowl, tf.constant([1.0, -2.0], dtype), 3.0),
         (_bowl, tf.constant([1.5, 0.5, -1.0], dtype), 0.1),
+        (_bowl, tf.constant([1.0, -2.0], dtype), 2.0),  # a step of 1 leads to the other side, as high as before
         (_steep_valley, tf.constant([1.0, 1.0], dtype), 1.0),
         (_waves, tf.constant([[0.3, 1.0, -0.5], [2.0, -0.2, 0.7]], dtype), 20.0),
     ]
@@ -347,6 +355,11 @@ def _untested(loss, w, size):
 def _tested_once(loss, w, size):
     g, before = _slope_and_value(loss, w)
     return _untested(loss, w, size if loss(w - size * g) < before else size / 2)
+
+
+def _not_higher(loss, w, size):
+    g, before = _slope_and_value(loss, w)
+    return _untested(loss, w, next(size / 2**k for k in range(60) if loss(w - size / 2**k * g) <= before))
 
 
 def _halved_once_more(loss, w, size):
@@ -409,6 +422,11 @@ def careful_step(loss, w, size):
                 "tested_once",
                 "The size is halved once at most. The half may be too large as well: on the example, 3 and 1.5 both are.",
                 _tested_once,
+            ),
+            Mistake(
+                "not_lower",
+                "A step is taken after which the loss is as high as before. *Lower* is asked for.",
+                _not_higher,
             ),
             Mistake(
                 "halved_once_more",
@@ -488,6 +506,19 @@ def careful_step(loss, w, size):
     return size
 """,
             "not_moved",
+        ),
+        (
+            """
+def careful_step(loss, w, size):
+    with tf.GradientTape() as tape:
+        before = loss(w)
+    g = tape.gradient(before, w)
+    while loss(w - size * g) > before:
+        size = size / 2
+    w.assign_sub(size * g)
+    return size
+""",
+            "not_lower",
         ),
         (
             """

@@ -422,7 +422,9 @@ def _observe_middle(answer, x, weight):
 
 def _change(gradient):
     if gradient is None:
-        raise ValueError("change was given None: there is no gradient at h. Does the tape know that h is a source?")
+        raise ValueError(
+            "change was given None, not the gradient at h. Which tape has that one, and does it know that h is a source?"
+        )
     return tf.clip_by_norm(gradient, 1.0, axes=[1])
 
 

@@ -270,11 +270,18 @@ def _scaled(x, factor):
     return identity(x)
 
 
+def _played_back(tape, y, x, upstream):
+    """The gradient for an upstream gradient; None for a value of another shape, which is what the learner is told."""
+    if not tf.is_tensor(y) or y.shape != upstream.shape:
+        return None
+    return tape.gradient(y, x, output_gradients=upstream)
+
+
 def _observe_scaled(answer, x, factor, upstream):
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = answer(x, factor)
-    return {"the value": y, "the gradient": tape.gradient(y, x, output_gradients=upstream)}
+    return {"the value": y, "the gradient": _played_back(tape, y, x, upstream)}
 
 
 def _scalings(random, dtype):
@@ -389,7 +396,7 @@ def _observe_choice(answer, scores, upstream):
     with tf.GradientTape() as tape:
         tape.watch(scores)
         y = answer(scores)
-    return {"the value": y, "the gradient": tape.gradient(y, scores, output_gradients=upstream)}
+    return {"the value": y, "the gradient": _played_back(tape, y, scores, upstream)}
 
 
 def _score_tables(random, dtype):
@@ -468,6 +475,15 @@ def choose(scores):
         ),
     ),
     wrong=(
+        (
+            """
+def choose(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    soft = tf.nn.softmax(scores, axis=1)
+    return tf.reduce_sum(soft + tf.stop_gradient(hard - soft), axis=1)
+""",
+            "summed",
+        ),
         (
             """
 def choose(scores):

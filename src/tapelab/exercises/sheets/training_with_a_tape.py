@@ -84,6 +84,10 @@ clipped_norms = Prediction(
             "Globally, both are scaled by the same factor, also the one that is short enough by itself.",
         ),
         ([2.5, 6.0, 5.0, 6.5], "The two ways are exchanged: *by tensor* looks at one tensor at a time."),
+        (
+            [6.5, 6.5, 6.5, 6.5],
+            "The limit is no target. A norm below it stays, and globally it holds for both together, not for each.",
+        ),
         ([6.5, 6.5, 2.5, 6.0], "Clipping never lengthens: a norm of 5 is below the limit, and stays."),
         ([5.0, 6.5, 5.0, 12.0], "13, the norm of both together, is above the limit, though 5 is not."),
     ),
@@ -640,6 +644,11 @@ def clip_or_skip(gradients, limit):
                 _one_by_one,
             ),
             Mistake(
+                "one_by_one_not_skipped",
+                "Each tensor is clipped by its own norm, which turns the direction: the limit is meant for all of them together. (And nothing is skipped yet.)",
+                lambda gradients, limit: [tf.clip_by_norm(g, limit) for g in gradients],
+            ),
+            Mistake(
                 "only_bad_elements",
                 "The bad elements became 0, and the step is taken with the rest. If one part of a gradient is not finite, how far can you trust the others? Skip the whole step.",
                 _only_bad_elements,
@@ -684,6 +693,13 @@ def clip_or_skip(gradients, limit):
     return [tf.clip_by_norm(g, limit) for g in gradients]
 """,
             "one_by_one",
+        ),
+        (
+            """
+def clip_or_skip(gradients, limit):
+    return [tf.clip_by_norm(g, limit) for g in gradients]
+""",
+            "one_by_one_not_skipped",
         ),
         (
             """

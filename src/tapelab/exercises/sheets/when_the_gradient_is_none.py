@@ -1,6 +1,6 @@
 """Exercises and predictions of notebook 03, When the gradient is None."""
 
-from tapelab.exercises import Exercise, Function, Mistake, Prediction
+from tapelab.exercises import Exercise, Function, Mistake, Prediction, compare
 
 import numpy as np
 import tensorflow as tf
@@ -270,7 +270,10 @@ def _counts(random, dtype):
 def _observe_counts(answer, x, threshold, width):
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(x)
-        smooth, straight = answer(x, threshold, width)
+        returned = answer(x, threshold, width)
+    if type(returned) not in (tuple, list) or len(returned) != 2:
+        raise TypeError(f"two_counts returned {compare.describe(returned)}; expected two scalars: smooth, straight")
+    smooth, straight = returned
     return {
         "smooth": smooth,
         "the gradient of smooth": tape.gradient(smooth, x),
@@ -367,6 +370,19 @@ def two_counts(x, threshold, width):
                 _cancelled,
             ),
             Mistake(
+                "exchanged",
+                "The roles in `straight` are exchanged: its value is that of `smooth`, and the count, which has no gradient, is what stands outside the cut.",
+                lambda x, threshold, width: (
+                    _smooth(x, threshold, width),
+                    tf.stop_gradient(_smooth(x, threshold, width)),
+                ),
+            ),
+            Mistake(
+                "swapped",
+                "Both are right, in the other order: `smooth` is to come first.",
+                lambda x, threshold, width: _counted(x, threshold, width)[::-1],
+            ),
+            Mistake(
                 "sum_of_both",
                 "The gradient of `straight` is right. Its value is that of `hard` and `smooth` together. What must be taken off, and how does it stay out of the gradient?",
                 _sum_of_both,
@@ -394,6 +410,35 @@ def two_counts(x, threshold, width):
         ),
     ),
     wrong=(
+        (
+            """
+def two_counts(x, threshold, width):
+    hard = tf.reduce_sum(tf.cast(x > threshold, x.dtype))
+    smooth = tf.reduce_sum(tf.sigmoid((x - threshold) / width))
+    straight = hard + tf.stop_gradient(smooth - hard)
+    return smooth, straight
+""",
+            "exchanged",
+        ),
+        (
+            """
+def two_counts(x, threshold, width):
+    hard = tf.reduce_sum(tf.cast(x > threshold, x.dtype))
+    smooth = tf.reduce_sum(tf.sigmoid((x - threshold) / width))
+    straight = smooth + tf.stop_gradient(hard - smooth)
+    return straight, smooth
+""",
+            "swapped",
+        ),
+        (
+            """
+def two_counts(x, threshold, width):
+    hard = tf.reduce_sum(tf.cast(x > threshold, x.dtype))
+    smooth = tf.reduce_sum(tf.sigmoid((x - threshold) / width))
+    return smooth + tf.stop_gradient(hard - smooth)
+""",
+            "raised:TypeError",
+        ),
         (
             """
 def two_counts(x, threshold, width):
