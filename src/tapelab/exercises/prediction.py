@@ -60,6 +60,8 @@ class Prediction:
             lines.append("Your guess was right.")
         else:
             said = [text for guess, text in self.remarks if self._same(self._guess, guess)]
+            if type(self._guess) is int and _plain(result) == (self._guess,):
+                said = [f"The number is right. A shape is a tuple, also with one axis: `({self._guess},)`."]
             lines.append(said[0] if said else "Your guess was another. Which step of the reason did you not expect?")
         display(_Told("\n\n".join(lines)))
 
