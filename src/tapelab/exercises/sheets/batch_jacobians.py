@@ -140,7 +140,7 @@ def each_jacobian(function, x):
     explanation=(
         "`batch_jacobian` takes the first axis of both for the batch. The tape differentiates with respect to the transposed "
         "input because that is the tensor that is watched, and from which the function's own input is made inside the tape. "
-        "The diagonal of the full Jacobian, `oniN` with both batch letters equal, gives the same and costs a batch times as much."
+        'The diagonal of the full Jacobian, `tf.einsum("obib->boi", …)`, gives the same and costs a batch times as much.'
     ),
     hints=(
         "Which axis does `batch_jacobian` take for the batch, in the target and in the source? Which axis is it here?",
@@ -173,7 +173,8 @@ def each_jacobian(function, x):
             Mistake(
                 "not_connected",
                 "Zero everywhere: the zeros with which `batch_jacobian` says *not connected*. Did the tape watch the tensor that you "
-                "differentiate with respect to, and did the function get its input from that very tensor?",
+                "differentiate with respect to? Did the function get its input from that very tensor? Was all that leads to the target computed "
+                "inside the block?",
                 lambda function, x: tf.zeros_like(_batch_last(function, x)),
             ),
             Mistake(
