@@ -89,6 +89,204 @@ too_late = Prediction(
 )
 
 
+def _losses(random, dtype):
+    """Functions from weights to one loss for each example, each with weights. They carry the data, for the closed form."""
+
+    def squares(batch, ins, outs):
+        def losses(w):
+            x, targets = (tf.constant(part, w.dtype) for part in losses.data)
+            return tf.reduce_sum((tf.tanh(tf.linalg.matvec(w, x, transpose_a=True)) - targets) ** 2, axis=-1)
+
+        losses.data = (random.normal(size=(batch, ins)), random.normal(size=(batch, outs)))
+        return losses, tf.constant(0.3 * random.normal(size=(ins, outs)), dtype), batch
+
+    return [squares(7, 5, 6), squares(3, 2, 4)]
+
+
+def _weights_of_each(losses, w, batch):
+    """The gradient of every loss, in closed form, shape (batch, ins, outs)."""
+    x, targets = (tf.constant(part, w.dtype) for part in losses.data)
+    y = tf.tanh(x @ w)
+    return tf.einsum("ni,no->nio", x, 2.0 * (y - targets) * (1.0 - y**2))
+
+
+def _observe_passes(answer, losses, w, batch):
+    calls = []
+
+    class Counting(tf.GradientTape):
+        def gradient(self, *args, **kwargs):
+            calls.append("gradient")
+            return super().gradient(*args, **kwargs)
+
+        def jacobian(self, *args, **kwargs):
+            calls.append("jacobian")
+            return super().jacobian(*args, **kwargs)
+
+    with mock.patch.object(tf, "GradientTape", Counting):
+        gradients = answer(losses, w, batch)
+    return {"the gradients": gradients, "more than one pass": "jacobian" in calls or calls.count("gradient") > 1}
+
+
+def _in_a_loop(losses, w, batch):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(w)
+        each = tf.unstack(losses(w))
+    return tf.stack([tape.gradient(one, w) for one in each])
+
+
+shared_weights = Exercise(
+    "11.shared_weights",
+    title="Each example's gradient, in one pass",
+    minutes=12,
+    beyond=True,
+    seconds=_SECONDS,
+    starter="""
+def per_example_gradients(losses, w, batch):
+    with tf.GradientTape() as tape:
+        ...
+    return ...  # shape (batch, ins, outs), from one call of tape.gradient
+
+
+exercises.shared_weights.check(per_example_gradients)
+""",
+    solution_code="""
+def per_example_gradients(losses, w, batch):
+    copies = tf.tile(w[tf.newaxis], [batch, 1, 1])
+    with tf.GradientTape() as tape:
+        tape.watch(copies)
+        each = losses(copies)
+    return tape.gradient(each, copies)
+""",
+    explanation=(
+        "One weight matrix couples nothing, but it has no batch axis, and so its gradient is the sum over the examples. With a copy for each example, "
+        "loss `n` depends on copy `n` alone: the gradient of the sum is then each example's own gradient, in one pass. The copies cost a batch "
+        "times the weights' memory, which the answer has anyhow."
+    ),
+    hints=(
+        "`tape.gradient(losses(w), w)` is the sum of the gradients that you want. In section 2 the gradient of a sum over the batch "
+        "*was* one row for each example. What does `x` have there that `w` does not have here?",
+        "`losses` accepts weights of shape (batch, ins, outs): one matrix for each example. Loss `n` then depends on matrix `n` alone.",
+        "Make the copies with `tf.tile(w[tf.newaxis], [batch, 1, 1])` *before* the tape uses them, watch the copies, and "
+        "take the gradient with respect to them.",
+    ),
+    checker=Function(
+        reference=_weights_of_each,
+        inputs=_losses,
+        observe=_observe_passes,
+        axes=("example", "input", "output"),
+        mistakes=(
+            Mistake(
+                "many_passes",
+                "The gradients are right. They took one backward pass for each example, in a loop or inside `jacobian`. One pass "
+                "is enough for all: read in section 2 how a pass serves the whole batch.",
+                _in_a_loop,
+            ),
+            Mistake(
+                "one_for_all",
+                "This is one gradient for the whole batch: the sum over the examples. All losses share the same `w`. What "
+                "would keep their gradients apart?",
+                lambda losses, w, batch: tf.reduce_sum(_weights_of_each(losses, w, batch), axis=0),
+            ),
+            Mistake(
+                "repeated",
+                "The shape is right, and every example has the same entries: the sum over the batch, repeated. The sum was "
+                "taken first, and copied afterwards. Copy what goes *into* the losses.",
+                lambda losses, w, batch: tf.stack([tf.reduce_sum(_weights_of_each(losses, w, batch), axis=0)] * batch),
+            ),
+            Mistake(
+                "mean",
+                "This is the mean of the gradients over the batch. Each example is to keep its own.",
+                lambda losses, w, batch: tf.reduce_mean(_weights_of_each(losses, w, batch), axis=0),
+            ),
+        ),
+    ),
+    wrong=(
+        (
+            """
+def per_example_gradients(losses, w, batch):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        each = losses(w)
+    return tape.gradient(each, w)
+""",
+            "one_for_all",
+        ),
+        (
+            """
+def per_example_gradients(losses, w, batch):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        each = losses(w)
+    return tape.jacobian(each, w)
+""",
+            "many_passes",
+        ),
+        (
+            """
+def per_example_gradients(losses, w, batch):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(w)
+        each = tf.unstack(losses(w))
+    return tf.stack([tape.gradient(one, w) for one in each])
+""",
+            "many_passes",
+        ),
+        (
+            """
+def per_example_gradients(losses, w, batch):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        each = losses(w)
+    return tf.tile(tape.gradient(each, w)[tf.newaxis], [batch, 1, 1])
+""",
+            "repeated",
+        ),
+        (
+            """
+def per_example_gradients(losses, w, batch):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        loss = tf.reduce_mean(losses(w))
+    return tape.gradient(loss, w)
+""",
+            "mean",
+        ),
+        (
+            """
+def per_example_gradients(losses, w, batch):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        copies = tf.tile(w[tf.newaxis], [batch, 1, 1])
+        each = losses(copies)
+    return tape.gradient(each, w)
+""",
+            "one_for_all",
+        ),
+        (
+            """
+def per_example_gradients(losses, w, batch):
+    copies = tf.tile(w[tf.newaxis], [batch, 1, 1])
+    with tf.GradientTape() as tape:
+        each = losses(copies)
+    return tape.gradient(each, copies)
+""",
+            "none",
+        ),
+        (
+            """
+def per_example_gradients(losses, w, batch):
+    copies = tf.tile(w[tf.newaxis], [batch, 1, 1])
+    with tf.GradientTape() as tape:
+        tape.watch(copies)
+        loss = tf.reduce_mean(losses(copies))
+    return tape.gradient(loss, copies)
+""",
+            "factor",
+        ),
+    ),
+)
+
+
 def _of_columns(random, dtype):
     """Functions from (ins, batch) to (outs, batch), each with an input. They carry the kernel, for the closed form."""
 
@@ -350,204 +548,6 @@ answers = {"A": True, "B": False, "C": True, "D": False, "E": True, "F": True}
         ('answers = {"A": True, "B": False, "C": True, "D": False, "E": True, "F": False}', "seen_by_the_tape"),
         ('answers = {"A": True, "B": False, "C": True, "D": False, "E": True}', "keys"),
         ("answers = [True, False, True, False, True, True]", "type"),
-    ),
-)
-
-
-def _losses(random, dtype):
-    """Functions from weights to one loss for each example, each with weights. They carry the data, for the closed form."""
-
-    def squares(batch, ins, outs):
-        def losses(w):
-            x, targets = (tf.constant(part, w.dtype) for part in losses.data)
-            return tf.reduce_sum((tf.tanh(tf.linalg.matvec(w, x, transpose_a=True)) - targets) ** 2, axis=-1)
-
-        losses.data = (random.normal(size=(batch, ins)), random.normal(size=(batch, outs)))
-        return losses, tf.constant(0.3 * random.normal(size=(ins, outs)), dtype), batch
-
-    return [squares(7, 5, 6), squares(3, 2, 4)]
-
-
-def _weights_of_each(losses, w, batch):
-    """The gradient of every loss, in closed form, shape (batch, ins, outs)."""
-    x, targets = (tf.constant(part, w.dtype) for part in losses.data)
-    y = tf.tanh(x @ w)
-    return tf.einsum("ni,no->nio", x, 2.0 * (y - targets) * (1.0 - y**2))
-
-
-def _observe_passes(answer, losses, w, batch):
-    calls = []
-
-    class Counting(tf.GradientTape):
-        def gradient(self, *args, **kwargs):
-            calls.append("gradient")
-            return super().gradient(*args, **kwargs)
-
-        def jacobian(self, *args, **kwargs):
-            calls.append("jacobian")
-            return super().jacobian(*args, **kwargs)
-
-    with mock.patch.object(tf, "GradientTape", Counting):
-        gradients = answer(losses, w, batch)
-    return {"the gradients": gradients, "more than one pass": "jacobian" in calls or calls.count("gradient") > 1}
-
-
-def _in_a_loop(losses, w, batch):
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(w)
-        each = tf.unstack(losses(w))
-    return tf.stack([tape.gradient(one, w) for one in each])
-
-
-shared_weights = Exercise(
-    "11.shared_weights",
-    title="Each example's gradient, in one pass",
-    minutes=12,
-    beyond=True,
-    seconds=_SECONDS,
-    starter="""
-def per_example_gradients(losses, w, batch):
-    with tf.GradientTape() as tape:
-        ...
-    return ...  # shape (batch, ins, outs), from one call of tape.gradient
-
-
-exercises.shared_weights.check(per_example_gradients)
-""",
-    solution_code="""
-def per_example_gradients(losses, w, batch):
-    copies = tf.tile(w[tf.newaxis], [batch, 1, 1])
-    with tf.GradientTape() as tape:
-        tape.watch(copies)
-        each = losses(copies)
-    return tape.gradient(each, copies)
-""",
-    explanation=(
-        "One weight matrix couples nothing, but it has no batch axis, and so its gradient is the sum over the examples. With a copy for each example, "
-        "loss `n` depends on copy `n` alone: the gradient of the sum is then each example's own gradient, in one pass. The copies cost a batch "
-        "times the weights' memory, which the answer has anyhow."
-    ),
-    hints=(
-        "`tape.gradient(losses(w), w)` is the sum of the gradients that you want. In section 2 the gradient of a sum over the batch "
-        "*was* one row for each example. What does `x` have there that `w` does not have here?",
-        "`losses` accepts weights of shape (batch, ins, outs): one matrix for each example. Loss `n` then depends on matrix `n` alone.",
-        "Make the copies with `tf.tile(w[tf.newaxis], [batch, 1, 1])` *before* the tape uses them, watch the copies, and "
-        "take the gradient with respect to them.",
-    ),
-    checker=Function(
-        reference=_weights_of_each,
-        inputs=_losses,
-        observe=_observe_passes,
-        axes=("example", "input", "output"),
-        mistakes=(
-            Mistake(
-                "many_passes",
-                "The gradients are right. They took one backward pass for each example, in a loop or inside `jacobian`. One pass "
-                "is enough for all: read in section 2 how a pass serves the whole batch.",
-                _in_a_loop,
-            ),
-            Mistake(
-                "one_for_all",
-                "This is one gradient for the whole batch: the sum over the examples. All losses share the same `w`. What "
-                "would keep their gradients apart?",
-                lambda losses, w, batch: tf.reduce_sum(_weights_of_each(losses, w, batch), axis=0),
-            ),
-            Mistake(
-                "repeated",
-                "The shape is right, and every example has the same entries: the sum over the batch, repeated. The sum was "
-                "taken first, and copied afterwards. Copy what goes *into* the losses.",
-                lambda losses, w, batch: tf.stack([tf.reduce_sum(_weights_of_each(losses, w, batch), axis=0)] * batch),
-            ),
-            Mistake(
-                "mean",
-                "This is the mean of the gradients over the batch. Each example is to keep its own.",
-                lambda losses, w, batch: tf.reduce_mean(_weights_of_each(losses, w, batch), axis=0),
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def per_example_gradients(losses, w, batch):
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        each = losses(w)
-    return tape.gradient(each, w)
-""",
-            "one_for_all",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        each = losses(w)
-    return tape.jacobian(each, w)
-""",
-            "many_passes",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(w)
-        each = tf.unstack(losses(w))
-    return tf.stack([tape.gradient(one, w) for one in each])
-""",
-            "many_passes",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        each = losses(w)
-    return tf.tile(tape.gradient(each, w)[tf.newaxis], [batch, 1, 1])
-""",
-            "repeated",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        loss = tf.reduce_mean(losses(w))
-    return tape.gradient(loss, w)
-""",
-            "mean",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        copies = tf.tile(w[tf.newaxis], [batch, 1, 1])
-        each = losses(copies)
-    return tape.gradient(each, w)
-""",
-            "one_for_all",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
-    copies = tf.tile(w[tf.newaxis], [batch, 1, 1])
-    with tf.GradientTape() as tape:
-        each = losses(copies)
-    return tape.gradient(each, copies)
-""",
-            "none",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
-    copies = tf.tile(w[tf.newaxis], [batch, 1, 1])
-    with tf.GradientTape() as tape:
-        tape.watch(copies)
-        loss = tf.reduce_mean(losses(copies))
-    return tape.gradient(loss, copies)
-""",
-            "factor",
-        ),
     ),
 )
 
