@@ -474,6 +474,15 @@ def test_a_prediction_shows_result_reason_and_then_the_judgement(told):
     assert told[-1].endswith("right."), "within one per cent"
 
 
+def test_a_long_result_is_described_and_not_listed(told):
+    one = Prediction("99.p", reason="The reason.")
+    one.guess([8, 12])
+    one.reveal([tf.ones(201), tf.constant(12.0)])  # as where a later cell has given the name to something else
+    assert "`[a tensor of shape (201,) and dtype float32, 12]`" in told[-1]
+    one.reveal(tf.ones(201))
+    assert "**Result:** a tensor of shape (201,) and dtype float32" in told[-1]
+
+
 def test_a_guess_of_a_size_is_told_how_a_shape_is_written(told):
     one = Prediction("99.p", reason="The reason.", remarks=((3, "Three."),))
     one.guess(201)
@@ -598,6 +607,8 @@ def test_the_start_page_shows_which_exercises_are_solved(learner, monkeypatch):
     progress.record(first.identifier)
     sheets.show_progress()
     assert f"✓ {first.title}" in shown[-1]
+    progress.record("04.no_longer_there")
+    sheets.show_progress()
     assert "Solved: 1 of" in shown[-1]
 
 

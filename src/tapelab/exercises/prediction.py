@@ -9,6 +9,7 @@ import numpy as np
 from IPython.display import Markdown, display
 
 SECONDS = 5.0  # for a guess to be compared
+_MOST = 40  # numbers that are shown one by one
 
 
 @dataclasses.dataclass(eq=False)
@@ -91,7 +92,7 @@ def _plain(result):
         return tuple(result.as_list())
     if compare.is_array(result) and np.ndim(result) == 0:
         return np.asarray(result).item()
-    if compare.is_array(result) and np.ndim(result) == 1:
+    if compare.is_array(result) and np.ndim(result) == 1 and np.size(result) <= _MOST:
         return np.asarray(result).tolist()
     if type(result) is list:
         return [_plain(part) for part in result]
@@ -105,7 +106,7 @@ def _shown(value):
     if compare.is_array(value):
         return (
             f"`{np.array2string(np.asarray(value), precision=4, threshold=20)}`"
-            if np.size(value) <= 40
+            if np.size(value) <= _MOST
             else (compare.describe(value))
         )
     if isinstance(value, (list, tuple)):
