@@ -75,6 +75,14 @@ def test_a_sheet_has_enough_and_its_names_are_those_of_its_module(number):
         assert getattr(module, one.name) is one
 
 
+@pytest.mark.parametrize("number", SHEETS)
+def test_a_sheet_lists_its_exercises_in_the_notebooks_order(number):
+    exercises = sheets.exercises_of(SHEETS[number])
+    cells = [cell.source for cell in notebook_of(exercises[0]).cells if cell.cell_type == "code"]
+    places = [next(i for i, cell in enumerate(cells) if f"exercises.{one.name}.check(" in cell) for one in exercises]
+    assert places == sorted(places)
+
+
 @by_identifier(EXERCISES)
 def test_an_exercise_is_complete(one):
     assert 1 <= one.minutes <= 20

@@ -270,17 +270,6 @@ def test_a_derivative_that_is_none_is_explained_by_the_tape(method):
     assert tf.GradientTape.__name__ == "GradientTape", "TensorFlow's own tape is back in its place"
 
 
-def test_a_none_that_is_computed_with_is_explained_too():
-    def unwatched(x):
-        with tf.GradientTape() as tape:
-            y = x * x
-        return 2.0 * tape.gradient(y, x)
-
-    result = GRADIENT.judge(unwatched)
-    assert result.code in ("raised:TypeError", "raised:ValueError")
-    assert "x is a plain tensor that the tape was not told to watch" in result.text
-
-
 def test_what_the_check_asks_about_is_called_the_source():
     result = when_the_gradient_is_none.entropy.judge(
         lambda p: tf.constant(-np.sum(p.numpy() * np.log(np.maximum(p.numpy(), 1e-30)), axis=1))
@@ -300,6 +289,65 @@ def test_half_of_the_inputs_is_named_by_the_learners_own_parameter():
         return 3.0 * p * tf.abs(p) * upstream
 
     assert "Right for p > 0 only" in CUBE.judge(square).text
+
+
+def test_an_error_that_a_none_leads_to_is_explained_by_the_tape():
+    def unwatched(x):
+        with tf.GradientTape() as tape:
+            y = x * x
+        return tape.gradient(y, x) * 1.0
+
+    result = GRADIENT.judge(unwatched)
+    assert result.code == "raised:TypeError"
+    assert "return tape.gradient(y, x) * 1.0" in result.text
+    assert "x is a plain tensor that the tape was not told to watch" in result.text
+
+    def another(x):
+        return x.no_such_method()
+
+    assert "gradient" not in GRADIENT.judge(another).text, "an error that no None led to"
+
+
+def test_an_error_after_right_answers_comes_with_the_input():
+    shapes = Function(
+        reference=lambda x, axes: tf.reduce_sum(x),
+        inputs=lambda random, dtype: [(tf.ones((2, 3), dtype), [0, 1]), (tf.ones(5, dtype), [0])],
+    )
+    result = shapes.judge(lambda x, axes: tf.reduce_sum(x, axis=[0, 1]))
+    assert (result.verdict, result.code) == (ERROR, "raised:InvalidArgumentError")
+    assert "Before that it was right. It raised when tried on [1., 1., 1., 1., 1.] and [0]." in result.text
+    never_right = shapes.judge(lambda x, axes: tf.reduce_sum(x, axis=7))
+    assert "Before" not in never_right.text
+
+
+def test_a_factor_is_named_only_where_it_holds_on_every_input():
+    def inputs(random, dtype):
+        return [(tf.constant(values, dtype),) for values in ([1.0, 1.0], [1.0, 2.0])]
+
+    square = Function(reference=lambda x: x**2, inputs=inputs)
+    assert square.judge(lambda x: 7.0 * x**2).code == "factor"
+    result = square.judge(lambda x: 7.0 * x)
+    assert result.code == "values"
+    assert "[1., 2.]" in result.text
+
+
+def test_plain_arguments_are_shown_as_they_are_written():
+    both = Function(reference=lambda sizes, batch: 6, inputs=lambda random, dtype: [([784, 10], 128)])
+    assert "(Tried on [784, 10] and 128.)" in both.judge(lambda sizes, batch: 5).text
+
+
+def test_an_error_shows_no_line_that_autograph_wrote():
+    def traced(x):
+        return tf.map_fn(lambda one: tf.reshape(one, (7,)), x)
+
+    def converted(x):
+        return tf.function(lambda: tf.reshape(x, (7,)))()
+
+    for answer in (traced, converted):
+        text = GRADIENT.judge(answer).text
+        assert "tf.reshape(" in text
+        assert "__autograph_generated_file" not in text
+        assert "ValueError: ValueError" not in text
 
 
 def test_a_value_knows_its_mistakes_and_its_options():
@@ -447,6 +495,11 @@ def test_check_says_what_to_do_next(capsys):
     assert "Because." not in capsys.readouterr().out
 
 
+def test_tensorflows_log_does_not_stand_above_the_feedback(capfd):
+    make(GRADIENT).check(lambda x: tf.linalg.matvec(tf.ones((2, 3), x.dtype), x))
+    assert ".cc:" not in capfd.readouterr().err
+
+
 def test_several_answers_are_judged_together():
     assert make(Value([1.0, None])).judge(1.0, None).verdict == RIGHT
     assert make(Value([1.0, None])).judge(1.0, ...).verdict == NOT_ATTEMPTED
@@ -472,6 +525,25 @@ def test_a_prediction_shows_result_reason_and_then_the_judgement(told):
     one.guess(3.02)
     one.reveal(tf.constant(3.0))
     assert told[-1].endswith("right."), "within one per cent"
+
+
+def test_a_long_result_is_described_and_not_listed(told):
+    one = Prediction("99.p", reason="The reason.")
+    one.guess([8, 12])
+    one.reveal([tf.ones(201), tf.constant(12.0)])  # as where a later cell has given the name to something else
+    assert "`[a tensor of shape (201,) and dtype float32, 12]`" in told[-1]
+    one.reveal(tf.ones(201))
+    assert "**Result:** a tensor of shape (201,) and dtype float32" in told[-1]
+
+
+def test_a_guess_of_a_size_is_told_how_a_shape_is_written(told):
+    one = Prediction("99.p", reason="The reason.", remarks=((3, "Three."),))
+    one.guess(201)
+    one.reveal(tf.TensorShape([201]))
+    assert told[-1].endswith("The number is right. A shape is a tuple, also with one axis: `(201,)`.")
+    one.guess(201)
+    one.reveal(tf.TensorShape([202]))
+    assert "number is right" not in told[-1]
 
 
 def test_without_a_guess_the_result_and_the_reason_are_shown(told):

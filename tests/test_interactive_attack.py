@@ -94,6 +94,22 @@ def test_the_picture_shows_the_chosen_image_and_its_change(shown):
     assert curve.get_title() == f"plain: {now:.0%} right"
 
 
+def test_the_legend_covers_no_curve(shown):
+    still = shown.still()
+    still.draw_without_rendering()
+    curve = still.axes[0]
+    legend = curve.get_legend().get_window_extent()
+    assert legend.y1 < curve.xaxis.label.get_window_extent().y0, "below the axis and its label"
+    assert legend.y0 >= 0
+    assert legend.x0 >= 0
+
+
+def test_a_long_label_of_a_button_is_not_cut(shown):
+    controls, _ = shown.widgets()
+    assert controls["model"].style.button_width == "auto"
+    assert type(controls["strength"]).__name__ == "FloatSlider"
+
+
 def test_moving_a_control_asks_for_no_curve_anew():
     model, images, labels, signs = problem()
     passes = []

@@ -79,6 +79,12 @@ def test_moving_each_slider_to_both_ends_redraws(monkeypatch):
             assert drawn[-1][name] == end
 
 
+def test_a_slider_of_integers_shows_integers():
+    controls, _ = FIGURE.widgets()
+    assert {type(control).__name__ for control in controls.values()} == {"IntSlider"}
+    assert controls["layers"].value == 24
+
+
 def test_an_error_while_drawing_reaches_the_caller():
     def failing(figure, **values):
         if values["layers"] == 64:

@@ -93,8 +93,7 @@ def test_every_end_is_drawn_with_titles_labels_and_verdicts():
             assert ax.get_ylabel()
         texts = [text.get_text() for text in still.legends[0].get_texts()]
         taken = saddle.steps([values["x"], values["y"]], values["damping"])
-        for name, step in taken.items():
-            assert f"{name}: {step.verdict()}" in texts
+        assert texts == ["start", "minimum", "saddle", *(f"{name}: {step.verdict()}" for name, step in taken.items())]
 
 
 def test_a_step_that_does_not_exist_is_named_and_not_drawn():

@@ -33,6 +33,21 @@ def test_stderr_works_again_afterwards(capfd):
     assert capfd.readouterr().err == "shown\n"
 
 
+def test_a_quiet_log_holds_back_tensorflows_lines_alone(capfd):
+    tf = runtime.tf
+    level = tf.get_logger().level
+    with runtime.quiet_log():
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            tf.linalg.matvec(tf.ones((2, 3)), tf.ones(4))
+        tf.get_logger().warning("a warning")
+        subprocess.run(["sh", "-c", "echo the learner wrote this >&2"], check=True)
+    assert capfd.readouterr().err == "the learner wrote this\n"
+    assert tf.get_logger().level == level
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf.linalg.matvec(tf.ones((2, 3)), tf.ones(4))
+    assert ".cc:" in capfd.readouterr().err, "the same is logged outside"
+
+
 def draw():
     import random
 

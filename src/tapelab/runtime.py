@@ -6,6 +6,7 @@ Importing this module imports TensorFlow. The native libraries write to file des
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 
@@ -27,6 +28,32 @@ def quiet_stderr():
         finally:
             os.dup2(saved, 2)
             os.close(saved)
+
+
+# A line of the native log, "W0000 00:00:1795283470.195016 19076 op_kernel.cc:1858] …".
+_LOG_LINE = re.compile(rb".*\.(cc|h):\d+\] ")
+
+
+@contextlib.contextmanager
+def quiet_log():
+    """Hold back TensorFlow's log, Python's and the native one; show what else went to file descriptor 2 at the end."""
+    logger = tf.get_logger()
+    level = logger.level
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        logger.setLevel("ERROR")
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            logger.setLevel(level)
+            held.seek(0)
+            for line in held:
+                if not _LOG_LINE.match(line):
+                    os.write(2, line)
 
 
 with quiet_stderr():

@@ -1,6 +1,7 @@
 """The two kinds of check: a value, and a function that is tried on several inputs."""
 
 import ast
+import contextlib
 import dataclasses
 import inspect
 import re
@@ -153,23 +154,25 @@ class Function:
 
     def _failed(self, error, answer, seen, trials, found):
         """The feedback where the answer raised."""
-        dtype = trials[len(found)][0]
+        dtype, arguments = trials[len(found)]
         earlier = {kind for kind, _ in trials[: len(found)]}
         if any(found) and dtype not in earlier:  # wrong before its dtype mattered: that comes first
             return self._explain(answer, seen, trials[: len(found)], found)
         if not any(found) and earlier and dtype not in earlier:
             names = " and ".join(kind.name for kind in self.dtypes if kind in earlier)
             told = feedback.of_error(error)
-            text = f"Right for {names}; for {dtype.name} it raises:{told.text}\n\nIs a dtype written down somewhere?"
+            fix = "Is a dtype written down somewhere, or left out where a tensor is made?"
+            text = f"Right for {names}; for {dtype.name} it raises:{told.text}\n\n{fix}"
             return Feedback(WRONG, "one_dtype", text)
         told = feedback.of_error(error)
-        # A None that is computed with raises a TypeError or ValueError which does not say why it is None.
-        why = self._why_none(answer, trials[len(found)][1]) if "NoneType" in str(error) else None
-        return dataclasses.replace(told, text=f"{told.text}\n\n{why}") if why else told
+        more = [self._why_none(answer, arguments)] if "None" in str(error) else []
+        if found and not any(found):
+            more.append(f"Before that it was right. It raised when tried {_tried_on(arguments)}.")
+        return dataclasses.replace(told, text="\n\n".join([told.text, *filter(None, more)]))
 
     def _explain(self, answer, seen, trials, found):
         """The feedback for an answer that ran and is wrong: the most telling reason."""
-        first, (_, arguments) = next((one, trial) for one, trial in zip(found, trials, strict=True) if one)
+        first, (_, arguments) = _most_telling([(one, trial) for one, trial in zip(found, trials, strict=True) if one])
         for mistake in self.mistakes:
             if self._same_everywhere(seen, mistake.answer, trials):
                 return _wrong(first, mistake.text, mistake.code)
@@ -240,13 +243,12 @@ class Function:
                 listen(self, target, sources)
                 return super().jacobian(target, sources, *args, **kwargs)
 
-        try:
+        # What was told before something raised still holds. If the tape could not listen in, nothing was told.
+        with contextlib.suppress(Exception):
             with ExplainTape():
                 pass  # the first one tries its hooks out, with a plain tape
             with mock.patch.object(tf, "GradientTape", Listening):
                 self.observe(answer, *arguments)
-        except Exception:  # the tape could not listen in, or the answer raised: what was heard until then stands
-            pass
         known = [one for one in told if one.exists is False]
         if not known:
             return None
@@ -264,14 +266,31 @@ def _first_parameter(function):
         return "x"
 
 
+def _most_telling(differences):
+    """The first of some (difference, trial), but no factor or sign that holds on its own input and on no other."""
+    first, *others = differences
+    if first[0].code in ("factor", "sign"):
+        against = (one for one in others if one[0].code != first[0].code and one[0].wrong is not None)
+        return next((one for one in against if one[0].wrong.size > 1), first)  # a lone number has a factor anyway
+    return first
+
+
 def _tried_on(arguments):
-    parts = []
-    for argument in tf.nest.flatten(list(arguments)):
-        if compare.is_array(argument) and np.size(argument) <= 6:
-            parts.append(np.array2string(np.asarray(argument), precision=4, separator=", ").replace("\n", ""))
-        else:
-            parts.append(compare.describe(argument))
+    parts = [_shown(part) for argument in arguments for part in _tensors_in(argument)]
     return "on " + " and ".join(parts) if parts else "without arguments"
+
+
+def _tensors_in(argument):
+    """The parts of a structure that holds tensors; what holds none is one part."""
+    parts = tf.nest.flatten(argument)
+    return parts if any(map(compare.is_array, parts)) else [argument]
+
+
+def _shown(argument):
+    if compare.is_array(argument) and np.size(argument) <= 6:
+        return np.array2string(np.asarray(argument), precision=4, separator=", ").replace("\n", "")
+    plain = all(isinstance(part, (int, float)) for part in tf.nest.flatten(argument))
+    return repr(argument) if plain else compare.describe(argument)
 
 
 def still_has_gap(function):

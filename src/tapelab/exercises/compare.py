@@ -222,7 +222,7 @@ def _array(answer, expected, prefix, *, rtol, atol, axes, check_dtype):
     if shape != right.shape:
         return _wrong_shape(answer, right, prefix, axes)
     if check_dtype and _dtype(answer) != _dtype(expected):
-        fix = "Take the dtype from the input instead of writing it down."
+        fix = "Take the dtype from the input: a tensor made without one, or with one written down, has its own."
         text = f"{prefix}the dtype is {_dtype(answer)}; expected {_dtype(expected)}. {fix}"
         return Difference("dtype", text)
     mine = _read(answer)

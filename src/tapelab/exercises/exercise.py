@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from tapelab import runtime
 from tapelab.exercises import checks, deadline, feedback, progress
 
 import matplotlib.pyplot as plt
@@ -50,7 +51,8 @@ class Exercise:
         """Return the `Feedback` for an answer; several arguments are judged as a tuple. Nothing is shown or saved."""
         given = answer[0] if len(answer) == 1 else answer
         try:
-            return deadline.run(lambda: self.checker.judge(given), self.seconds)
+            with runtime.quiet_log():  # a wrong shape is told by the feedback; TensorFlow would log it as well
+                return deadline.run(lambda: self.checker.judge(given), self.seconds)
         except deadline.TimeUp:
             return checks.timed_out(self.seconds)
         except KeyboardInterrupt:

@@ -51,7 +51,7 @@ def own_lines(error):
     found = [
         lines.Line(frame.f_code.co_filename, number)
         for frame, number in traceback.walk_tb(error.__traceback__)
-        if lines.own_frame(frame) is frame
+        if lines.own_frame(frame) is frame and "__autograph_generated_file" not in frame.f_code.co_filename
     ]
     return list(dict.fromkeys(found))  # a comprehension is a frame of its own, in the same line
 
@@ -63,6 +63,7 @@ def of_error(error):
     message = re.sub(r"<tf\.Tensor: shape=(\(.*?\)), .*?>", r"a tensor of shape \1", message, flags=re.DOTALL)
     told = [line.strip() for line in message.splitlines() if line.strip()] or [""]
     first = told[-1] if told[0] == "in user code:" else told[0]  # AutoGraph puts a traceback before the message
+    first = first.removeprefix(f"{type(error).__name__}: ")
     first = first if len(first) <= 300 else first[:300] + " …"
     where = [f"    {line.place}: {line.text}" for line in own_lines(error)[-4:]]
     shown = "\n".join([*where, f"    {type(error).__name__}: {first}"])

@@ -10,6 +10,7 @@ import numpy as np
 from IPython.display import Markdown, display
 
 SECONDS = 5.0  # for a guess to be compared
+_MOST = 40  # numbers that are shown one by one
 
 
 @dataclasses.dataclass(eq=False)
@@ -62,6 +63,8 @@ class Prediction:
             lines.append("Your guess was right.")
         else:
             said = [text for guess, text in self.remarks if self._same(self._guess, guess)]
+            if type(self._guess) is int and _plain(result) == (self._guess,):
+                said = [f"The number is right. A shape is a tuple, also with one axis: `({self._guess},)`."]
             lines.append(said[0] if said else "Your guess was another. Which step of the reason did you not expect?")
         display(_Told("\n\n".join(lines)))
 
@@ -109,7 +112,7 @@ def _plain(result):
         return tuple(result.as_list())
     if compare.is_array(result) and np.ndim(result) == 0:
         return np.asarray(result).item()
-    if compare.is_array(result) and np.ndim(result) == 1:
+    if compare.is_array(result) and np.ndim(result) == 1 and np.size(result) <= _MOST:
         return np.asarray(result).tolist()
     if type(result) is list:
         return [_plain(part) for part in result]
@@ -128,7 +131,7 @@ def _shown(value):
     if compare.is_array(value):
         return (
             f"`{np.array2string(np.asarray(value), precision=4, threshold=20)}`"
-            if np.size(value) <= 40
+            if np.size(value) <= _MOST
             else (compare.describe(value))
         )
     if isinstance(value, (list, tuple)):

@@ -87,7 +87,7 @@ def draw(figure, *, models, images, labels, signs, curves, model, strength, imag
         ylabel="accuracy (fraction right)",
         ylim=(-0.03, 1.03),
     )
-    curve.legend(fontsize="small", loc="center right")
+    curve.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.2))  # below: the curves go anywhere
 
     index = int(image)
     chosen = np.asarray(images)[index]
@@ -136,5 +136,5 @@ def figure(models, images, labels, signs, *, shown=10, strongest=STRONGEST):
             "model": Choice(tuple(models), "model"),
             "image": Slider(0, min(shown, len(labels)) - 1, 0, 1, "image"),
         },
-        size=(10.0, 3.2),
+        size=(10.0, 3.9),
     )

@@ -25,8 +25,9 @@ class Slider:
         return (self.low, self.high, self.start)
 
     def widget(self, widgets):
-        """Return an ipywidgets slider."""
-        return widgets.FloatSlider(
+        """Return an ipywidgets slider, of integers where all of its values are integers."""
+        whole = all(type(value) is int for value in (self.low, self.high, self.start, self.step))
+        return (widgets.IntSlider if whole else widgets.FloatSlider)(
             value=self.start,
             min=self.low,
             max=self.high,
@@ -56,7 +57,8 @@ class Choice:
 
     def widget(self, widgets):
         """Return a row of ipywidgets buttons of which one is pressed."""
-        return widgets.ToggleButtons(options=self.options, description=self.label)
+        # By default all buttons are of one width, and a longer label is cut.
+        return widgets.ToggleButtons(options=self.options, description=self.label, style={"button_width": "auto"})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -136,7 +136,10 @@ def draw(figure, *, damping, x, y):
         ylim=(-_SPAN, _SPAN),
         aspect="equal",
     )
-    figure.legend(*plane.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small")
+    named = dict(zip(*reversed(plane.get_legend_handles_labels()), strict=True))
+    places = ["start", "minimum", "saddle"]
+    order = [*places, *(name for name in reversed(named) if name not in places)]  # then the steps, the raw one first
+    figure.legend([named[name] for name in order], order, loc="outside lower center", ncols=2, fontsize="small")
     along.axhline(0, color=plots.GREY, linewidth=0.8)
     along.set(
         title="f along each step",

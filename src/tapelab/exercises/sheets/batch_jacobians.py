@@ -89,270 +89,6 @@ too_late = Prediction(
 )
 
 
-def _of_columns(random, dtype):
-    """Functions from (ins, batch) to (outs, batch), each with an input. They carry the kernel, for the closed form."""
-
-    def network(outs, ins):
-        def function(x):
-            return tf.tanh(tf.constant(function.kernel, x.dtype) @ x)
-
-        function.kernel = 0.4 * random.normal(size=(outs, ins))
-        return function
-
-    return [
-        (network(6, 5), tf.constant(random.normal(size=(5, 7)), dtype)),
-        (network(2, 4), tf.constant(random.normal(size=(4, 3)), dtype)),
-    ]
-
-
-def _batch_last(function, x):
-    """The derivative of tanh(K x), in closed form, shape (batch, outs, ins)."""
-    return tf.einsum("on,oi->noi", 1.0 - function(x) ** 2, tf.constant(function.kernel, x.dtype))
-
-
-def _full(function, x):
-    """The full Jacobian, shape (outs, batch, ins, batch)."""
-    return tf.einsum("noi,nm->onim", _batch_last(function, x), tf.eye(x.shape[1], dtype=x.dtype))
-
-
-batch_last = Exercise(
-    "11.batch_last",
-    title="The batch is the last axis",
-    minutes=6,
-    seconds=_SECONDS,
-    starter="""
-def each_jacobian(function, x):
-    with tf.GradientTape() as tape:
-        ...
-    return ...  # shape (batch, outs, ins)
-
-
-exercises.batch_last.check(each_jacobian)
-""",
-    solution_code="""
-def each_jacobian(function, x):
-    examples_first = tf.transpose(x)
-    with tf.GradientTape() as tape:
-        tape.watch(examples_first)
-        y = tf.transpose(function(tf.transpose(examples_first)))
-    return tape.batch_jacobian(y, examples_first)
-""",
-    explanation=(
-        "`batch_jacobian` takes the first axis of both for the batch. The tape differentiates with respect to the transposed "
-        "input because that is the tensor that is watched, and from which the function's own input is made inside the tape. "
-        "The diagonal of the full Jacobian, `oniN` with both batch letters equal, gives the same and costs a batch times as much."
-    ),
-    hints=(
-        "Which axis does `batch_jacobian` take for the batch, in the target and in the source? Which axis is it here?",
-        "Either bring both into that order inside the tape, or take the full Jacobian, write down its four axes in order, and "
-        "select the diagonal with `einsum`, as section 2 does.",
-        "The full Jacobian has the axes (outs, batch, ins, batch). Give both batch axes one letter, and write that letter first in the "
-        "result. Or: watch the transpose of `x`, and hand the function the transpose of *that*.",
-    ),
-    checker=Function(
-        reference=_batch_last,
-        inputs=_of_columns,
-        axes=("example", "output", "input"),
-        mistakes=(
-            Mistake(
-                "wrong_axis",
-                "The batch is at the end: this has the axes (outs, ins, batch), as a selection of the diagonal leaves them "
-                "when its letter is written last. Which axis is to stand first?",
-                lambda function, x: tf.transpose(_batch_last(function, x), [1, 2, 0]),
-            ),
-            Mistake(
-                "all_examples",
-                "This sums over the examples: one matrix for the whole batch. Each example is to keep its own.",
-                lambda function, x: tf.reduce_sum(_batch_last(function, x), axis=0),
-            ),
-            Mistake(
-                "gradient",
-                "This has the shape of `x`: `gradient` has added up the outputs of each example. Which call keeps them apart?",
-                lambda function, x: tf.transpose(tf.reduce_sum(_batch_last(function, x), axis=1)),
-            ),
-            Mistake(
-                "not_connected",
-                "Zero everywhere: the zeros with which `batch_jacobian` says *not connected*. Did the tape watch the tensor that you "
-                "differentiate with respect to, and did the function get its input from that very tensor?",
-                lambda function, x: tf.zeros_like(_batch_last(function, x)),
-            ),
-            Mistake(
-                "full",
-                "This is the full Jacobian, with the axes (outs, batch, ins, batch). Of its two batch axes, keep the pairs of "
-                "an example with itself.",
-                _full,
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def each_jacobian(function, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tape.batch_jacobian(y, x)
-""",
-            "raised:ValueError",
-        ),
-        (
-            """
-def each_jacobian(function, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tape.gradient(y, x)
-""",
-            "gradient",
-        ),
-        (
-            """
-def each_jacobian(function, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tape.jacobian(y, x)
-""",
-            "full",
-        ),
-        (
-            """
-def each_jacobian(function, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tf.einsum("onin->oin", tape.jacobian(y, x))
-""",
-            "wrong_axis",
-        ),
-        (
-            """
-def each_jacobian(function, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tf.einsum("onin->nio", tape.jacobian(y, x))
-""",
-            "axes_swapped",
-        ),
-        (
-            """
-def each_jacobian(function, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tf.reduce_sum(tape.jacobian(y, x), axis=[1, 3])
-""",
-            "all_examples",
-        ),
-        (
-            """
-def each_jacobian(function, x):
-    examples_first = tf.transpose(x)
-    with tf.GradientTape() as tape:
-        tape.watch(examples_first)
-        y = tf.transpose(function(x))
-    return tape.batch_jacobian(y, examples_first)
-""",
-            "not_connected",
-        ),
-    ),
-)
-
-
-_KERNEL = [[0.5, -1.0, 0.3], [0.2, 0.8, -0.6], [-0.7, 0.1, 0.9], [1.1, -0.4, 0.2]]  # 4 inputs, 3 outputs
-
-
-def _safe():
-    """For each function, whether `batch_jacobian` gives the diagonal of the full Jacobian: found by running both."""
-    kernel = tf.constant(_KERNEL)
-    functions = {
-        "A": lambda x: tf.nn.softmax(x @ kernel),
-        "B": lambda x: tf.cumsum(x @ kernel),
-        "C": lambda x: tf.reverse(x @ kernel, axis=[1]),
-        "D": lambda x: tf.math.l2_normalize(x) @ kernel,
-        "E": lambda x: tf.sort(x, axis=1) @ kernel,
-        "F": lambda x: (x - tf.stop_gradient(tf.reduce_mean(x, axis=0))) @ kernel,
-    }
-    x = tf.constant([[0.1, -0.5, 0.7, 0.3], [1.0, 0.2, -0.4, 0.6], [-0.8, 0.9, 0.5, -0.2]])
-    found = {}
-    for name, function in functions.items():
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(x)
-            y = function(x)
-        own = tf.einsum("bobi->boi", tape.jacobian(y, x, experimental_use_pfor=False))
-        returned = tape.batch_jacobian(y, x, experimental_use_pfor=False)
-        found[name] = bool(tf.reduce_max(tf.abs(returned - own)) < 1e-4)
-    return found
-
-
-may_use = Exercise(
-    "11.may_use",
-    title="Which of them may use batch_jacobian?",
-    minutes=5,
-    seconds=_SECONDS,
-    starter="""
-answers = {"A": ..., "B": ..., "C": ..., "D": ..., "E": ..., "F": ...}  # True where batch_jacobian is right
-
-exercises.may_use.check(answers)
-""",
-    solution_code="""
-answers = {"A": True, "B": False, "C": True, "D": False, "E": True, "F": True}
-""",
-    explanation=(
-        "What counts is the axis along which a function mixes, and its default differs from function to function: -1 for `softmax`, 0 for `cumsum`, "
-        "all axes for `l2_normalize`. In F the examples are coupled in their values, but not in what the tape differentiates, and that is all that "
-        "a Jacobian from a tape can show."
-    ),
-    hints=(
-        "For each: does one row of the result change when another row of `x` does? Where no axis is given, the function's documentation "
-        "says which it takes: `help(tf.cumsum)`.",
-        "Three of them name no axis, and their defaults are three different ones.",
-        "F subtracts a mean over the batch. Which of the paths from `x` to the result does a tape see?",
-    ),
-    checker=Value(
-        expected=_safe,
-        mistakes=(
-            Mistake(
-                "softmax_default",
-                "In A: this softmax names no axis. Its default is not the batch's. Compare with the one in section 4.",
-                lambda answer: answer["A"] is False,
-            ),
-            Mistake(
-                "cumsum_default",
-                "In B: `cumsum` names no axis here. Which one does it run along by default?",
-                lambda answer: answer["B"] is True,
-            ),
-            Mistake(
-                "within_the_row",
-                "In C and E: mixing is no harm in itself. Reversing or sorting along axis 1 stays within an example.",
-                lambda answer: answer["C"] is False or answer["E"] is False,
-            ),
-            Mistake(
-                "norm_of_all",
-                "In D: `l2_normalize` names no axis here. Over which entries does it then take the norm?",
-                lambda answer: answer["D"] is True,
-            ),
-            Mistake(
-                "seen_by_the_tape",
-                "In F: the values are coupled. The question is about two Jacobians that a tape returns. What does `stop_gradient` hide from both?",
-                lambda answer: answer["F"] is False,
-            ),
-        ),
-    ),
-    wrong=(
-        ('answers = {"A": False, "B": False, "C": True, "D": False, "E": True, "F": True}', "softmax_default"),
-        ('answers = {"A": True, "B": True, "C": True, "D": False, "E": True, "F": True}', "cumsum_default"),
-        ('answers = {"A": True, "B": False, "C": False, "D": False, "E": True, "F": True}', "within_the_row"),
-        ('answers = {"A": True, "B": False, "C": True, "D": False, "E": False, "F": True}', "within_the_row"),
-        ('answers = {"A": True, "B": False, "C": True, "D": True, "E": True, "F": True}', "norm_of_all"),
-        ('answers = {"A": True, "B": False, "C": True, "D": False, "E": True, "F": False}', "seen_by_the_tape"),
-        ('answers = {"A": True, "B": False, "C": True, "D": False, "E": True}', "keys"),
-        ("answers = [True, False, True, False, True, True]", "type"),
-    ),
-)
-
-
 def _losses(random, dtype):
     """Functions from weights to one loss for each example, each with weights. They carry the data, for the closed form."""
 
@@ -547,6 +283,271 @@ def per_example_gradients(losses, w, batch):
 """,
             "factor",
         ),
+    ),
+)
+
+
+def _of_columns(random, dtype):
+    """Functions from (ins, batch) to (outs, batch), each with an input. They carry the kernel, for the closed form."""
+
+    def network(outs, ins):
+        def function(x):
+            return tf.tanh(tf.constant(function.kernel, x.dtype) @ x)
+
+        function.kernel = 0.4 * random.normal(size=(outs, ins))
+        return function
+
+    return [
+        (network(6, 5), tf.constant(random.normal(size=(5, 7)), dtype)),
+        (network(2, 4), tf.constant(random.normal(size=(4, 3)), dtype)),
+    ]
+
+
+def _batch_last(function, x):
+    """The derivative of tanh(K x), in closed form, shape (batch, outs, ins)."""
+    return tf.einsum("on,oi->noi", 1.0 - function(x) ** 2, tf.constant(function.kernel, x.dtype))
+
+
+def _full(function, x):
+    """The full Jacobian, shape (outs, batch, ins, batch)."""
+    return tf.einsum("noi,nm->onim", _batch_last(function, x), tf.eye(x.shape[1], dtype=x.dtype))
+
+
+batch_last = Exercise(
+    "11.batch_last",
+    title="The batch is the last axis",
+    minutes=6,
+    seconds=_SECONDS,
+    starter="""
+def each_jacobian(function, x):
+    with tf.GradientTape() as tape:
+        ...
+    return ...  # shape (batch, outs, ins)
+
+
+exercises.batch_last.check(each_jacobian)
+""",
+    solution_code="""
+def each_jacobian(function, x):
+    examples_first = tf.transpose(x)
+    with tf.GradientTape() as tape:
+        tape.watch(examples_first)
+        y = tf.transpose(function(tf.transpose(examples_first)))
+    return tape.batch_jacobian(y, examples_first)
+""",
+    explanation=(
+        "`batch_jacobian` takes the first axis of both for the batch. The tape differentiates with respect to the transposed "
+        "input because that is the tensor that is watched, and from which the function's own input is made inside the tape. "
+        'The diagonal of the full Jacobian, `tf.einsum("obib->boi", …)`, gives the same and costs a batch times as much.'
+    ),
+    hints=(
+        "Which axis does `batch_jacobian` take for the batch, in the target and in the source? Which axis is it here?",
+        "Either bring both into that order inside the tape, or take the full Jacobian, write down its four axes in order, and "
+        "select the diagonal with `einsum`, as section 2 does.",
+        "The full Jacobian has the axes (outs, batch, ins, batch). Give both batch axes one letter, and write that letter first in the "
+        "result. Or: watch the transpose of `x`, and hand the function the transpose of *that*.",
+    ),
+    checker=Function(
+        reference=_batch_last,
+        inputs=_of_columns,
+        axes=("example", "output", "input"),
+        mistakes=(
+            Mistake(
+                "wrong_axis",
+                "The batch is at the end: this has the axes (outs, ins, batch), as a selection of the diagonal leaves them "
+                "when its letter is written last. Which axis is to stand first?",
+                lambda function, x: tf.transpose(_batch_last(function, x), [1, 2, 0]),
+            ),
+            Mistake(
+                "all_examples",
+                "This sums over the examples: one matrix for the whole batch. Each example is to keep its own.",
+                lambda function, x: tf.reduce_sum(_batch_last(function, x), axis=0),
+            ),
+            Mistake(
+                "gradient",
+                "This has the shape of `x`: `gradient` has added up the outputs of each example. Which call keeps them apart?",
+                lambda function, x: tf.transpose(tf.reduce_sum(_batch_last(function, x), axis=1)),
+            ),
+            Mistake(
+                "not_connected",
+                "Zero everywhere: the zeros with which `batch_jacobian` says *not connected*. Did the tape watch the tensor that you "
+                "differentiate with respect to? Did the function get its input from that very tensor? Was all that leads to the target computed "
+                "inside the block?",
+                lambda function, x: tf.zeros_like(_batch_last(function, x)),
+            ),
+            Mistake(
+                "full",
+                "This is the full Jacobian, with the axes (outs, batch, ins, batch). Of its two batch axes, keep the pairs of "
+                "an example with itself.",
+                _full,
+            ),
+        ),
+    ),
+    wrong=(
+        (
+            """
+def each_jacobian(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.batch_jacobian(y, x)
+""",
+            "raised:ValueError",
+        ),
+        (
+            """
+def each_jacobian(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.gradient(y, x)
+""",
+            "gradient",
+        ),
+        (
+            """
+def each_jacobian(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.jacobian(y, x)
+""",
+            "full",
+        ),
+        (
+            """
+def each_jacobian(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tf.einsum("onin->oin", tape.jacobian(y, x))
+""",
+            "wrong_axis",
+        ),
+        (
+            """
+def each_jacobian(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tf.einsum("onin->nio", tape.jacobian(y, x))
+""",
+            "axes_swapped",
+        ),
+        (
+            """
+def each_jacobian(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tf.reduce_sum(tape.jacobian(y, x), axis=[1, 3])
+""",
+            "all_examples",
+        ),
+        (
+            """
+def each_jacobian(function, x):
+    examples_first = tf.transpose(x)
+    with tf.GradientTape() as tape:
+        tape.watch(examples_first)
+        y = tf.transpose(function(x))
+    return tape.batch_jacobian(y, examples_first)
+""",
+            "not_connected",
+        ),
+    ),
+)
+
+
+_KERNEL = [[0.5, -1.0, 0.3], [0.2, 0.8, -0.6], [-0.7, 0.1, 0.9], [1.1, -0.4, 0.2]]  # 4 inputs, 3 outputs
+
+
+def _safe():
+    """For each function, whether `batch_jacobian` gives the diagonal of the full Jacobian: found by running both."""
+    kernel = tf.constant(_KERNEL)
+    functions = {
+        "A": lambda x: tf.nn.softmax(x @ kernel),
+        "B": lambda x: tf.cumsum(x @ kernel),
+        "C": lambda x: tf.reverse(x @ kernel, axis=[1]),
+        "D": lambda x: tf.math.l2_normalize(x) @ kernel,
+        "E": lambda x: tf.sort(x, axis=1) @ kernel,
+        "F": lambda x: (x - tf.stop_gradient(tf.reduce_mean(x, axis=0))) @ kernel,
+    }
+    x = tf.constant([[0.1, -0.5, 0.7, 0.3], [1.0, 0.2, -0.4, 0.6], [-0.8, 0.9, 0.5, -0.2]])
+    found = {}
+    for name, function in functions.items():
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            y = function(x)
+        own = tf.einsum("bobi->boi", tape.jacobian(y, x, experimental_use_pfor=False))
+        returned = tape.batch_jacobian(y, x, experimental_use_pfor=False)
+        found[name] = bool(tf.reduce_max(tf.abs(returned - own)) < 1e-4)
+    return found
+
+
+may_use = Exercise(
+    "11.may_use",
+    title="Which of them may use batch_jacobian?",
+    minutes=5,
+    seconds=_SECONDS,
+    starter="""
+answers = {"A": ..., "B": ..., "C": ..., "D": ..., "E": ..., "F": ...}  # True where batch_jacobian is right
+
+exercises.may_use.check(answers)
+""",
+    solution_code="""
+answers = {"A": True, "B": False, "C": True, "D": False, "E": True, "F": True}
+""",
+    explanation=(
+        "What counts is the axis along which a function mixes, and its default differs from function to function: -1 for `softmax`, 0 for `cumsum`, "
+        "all axes for `l2_normalize`. In F the examples are coupled in their values, but not in what the tape differentiates, and that is all that "
+        "a Jacobian from a tape can show."
+    ),
+    hints=(
+        "For each: does one row of the result change when another row of `x` does? Where no axis is given, the function's documentation "
+        "says which it takes: `help(tf.cumsum)`.",
+        "Three of them name no axis, and their defaults are three different ones.",
+        "F subtracts a mean over the batch. Which of the paths from `x` to the result does a tape see?",
+    ),
+    checker=Value(
+        expected=_safe,
+        mistakes=(
+            Mistake(
+                "softmax_default",
+                "In A: this softmax names no axis. Its default is not the batch's. Compare with the one in section 4.",
+                lambda answer: answer["A"] is False,
+            ),
+            Mistake(
+                "cumsum_default",
+                "In B: `cumsum` names no axis here. Which one does it run along by default?",
+                lambda answer: answer["B"] is True,
+            ),
+            Mistake(
+                "within_the_row",
+                "In C and E: mixing is no harm in itself. Reversing or sorting along axis 1 stays within an example.",
+                lambda answer: answer["C"] is False or answer["E"] is False,
+            ),
+            Mistake(
+                "norm_of_all",
+                "In D: `l2_normalize` names no axis here. Over which entries does it then take the norm?",
+                lambda answer: answer["D"] is True,
+            ),
+            Mistake(
+                "seen_by_the_tape",
+                "In F: the values are coupled. The question is about two Jacobians that a tape returns. What does `stop_gradient` hide from both?",
+                lambda answer: answer["F"] is False,
+            ),
+        ),
+    ),
+    wrong=(
+        ('answers = {"A": False, "B": False, "C": True, "D": False, "E": True, "F": True}', "softmax_default"),
+        ('answers = {"A": True, "B": True, "C": True, "D": False, "E": True, "F": True}', "cumsum_default"),
+        ('answers = {"A": True, "B": False, "C": False, "D": False, "E": True, "F": True}', "within_the_row"),
+        ('answers = {"A": True, "B": False, "C": True, "D": False, "E": False, "F": True}', "within_the_row"),
+        ('answers = {"A": True, "B": False, "C": True, "D": True, "E": True, "F": True}', "norm_of_all"),
+        ('answers = {"A": True, "B": False, "C": True, "D": False, "E": True, "F": False}', "seen_by_the_tape"),
+        ('answers = {"A": True, "B": False, "C": True, "D": False, "E": True}', "keys"),
+        ("answers = [True, False, True, False, True, True]", "type"),
     ),
 )
 

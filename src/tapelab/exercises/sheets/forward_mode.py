@@ -238,6 +238,15 @@ def answer_to_weight(layer, data, row, column):
 )
 
 
+def _modes(answer, names):
+    """The modes given for some of the functions, such as "forward reverse"; raises where one is no mode at all."""
+    given = []
+    for name in names:
+        mode, _ = answer[name]
+        given.append({"forward": "forward", "reverse": "reverse"}[mode.strip().casefold()])
+    return " ".join(given)
+
+
 which_mode = Exercise(
     "12.which_mode",
     title="Which mode, and how many passes?",
@@ -283,32 +292,44 @@ answers = {
             Mistake(
                 "sides_exchanged",
                 "In A or B the mode is the other one. A forward pass starts at one input, a backward pass at one output: which side is the smaller?",
-                lambda answer: answer["A"][0] != "forward" or answer["B"][0] != "reverse",
+                lambda answer: _modes(answer, "AB") != "forward reverse",
             ),
             Mistake(
                 "other_count",
                 "In A or B the mode is right and the number of passes is not. What does one pass of that mode start at, and how many of these are there?",
-                lambda answer: answer["A"][1] != 4 or answer["B"][1] != 10,
+                lambda answer: _modes(answer, "AB") and (answer["A"][1] != 4 or answer["B"][1] != 10),
             ),
             Mistake(
                 "other_mode",
                 "In C or D the mode is the other one. What is given: a direction of the inputs, or a weighting of the outputs?",
-                lambda answer: answer["C"][0] != "forward" or answer["D"][0] != "reverse",
+                lambda answer: _modes(answer, "CD") != "forward reverse",
             ),
             Mistake(
                 "whole_jacobian",
                 "In C or D the number of passes is too large: a whole Jacobian would cost that. You are asked for a single product with it.",
-                lambda answer: answer["C"][1] != 1 or answer["D"][1] != 1,
+                lambda answer: _modes(answer, "CD") and (answer["C"][1] != 1 or answer["D"][1] != 1),
             ),
             Mistake(
                 "a_pass_for_each",
                 "In E: a pass for each direction, or for each weight, would do. Fewer do as well: a loss is one output, and what comes after the "
                 "pass, such as an inner product, is no pass.",
-                lambda answer: tuple(answer["E"]) != ("reverse", 1),
+                lambda answer: _modes(answer, "E") != "reverse" or answer["E"][1] != 1,
             ),
         ),
     ),
     wrong=(
+        (
+            'answers = {"A": "forward", "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1), "E": ("reverse", 1)}',
+            "type",
+        ),
+        (
+            'answers = {"A": (4, "forward"), "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1), "E": ("reverse", 1)}',
+            "type",
+        ),
+        (
+            'answers = {"A": ("Forward", 4), "B": ("Reverse", 10), "C": ("forward", 784), "D": ("reverse", 1), "E": ("reverse", 1)}',
+            "whole_jacobian",
+        ),
         (
             'answers = {"A": ("reverse", 4096), "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1), "E": ("reverse", 1)}',
             "sides_exchanged",
@@ -383,6 +404,23 @@ def _true_hessian_product(function, x, v):
     return outer.gradient(gradient, x, output_gradients=v)
 
 
+def _observe_gauss_newton(answer, function, x, v):
+    with (
+        mock.patch.object(tf.autodiff, "ForwardAccumulator", wraps=tf.autodiff.ForwardAccumulator) as accumulator,
+        mock.patch.object(tf.GradientTape, "jacobian", autospec=True, side_effect=tf.GradientTape.jacobian) as jacobian,
+    ):
+        product = answer(function, x, v)
+    return {"the product": product, "a whole Jacobian was built": jacobian.called or accumulator.call_count > 1}
+
+
+def _gauss_newton_by_matrix(function, x, v):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        y = function(x)
+    matrix = tape.jacobian(y, x, experimental_use_pfor=False)
+    return tf.linalg.matvec(matrix, tf.linalg.matvec(matrix, v), transpose_a=True)
+
+
 gauss_newton = Exercise(
     "12.gauss_newton",
     title="A Gauss–Newton product",
@@ -416,8 +454,14 @@ def gauss_newton_product(f, x, v):
     checker=Function(
         reference=_gauss_newton,
         inputs=_residuals,
+        observe=_observe_gauss_newton,
         axes=("input",),
         mistakes=(
+            Mistake(
+                "whole_jacobian",
+                "The product is right, and the whole of $J$ was built for it: a pass for each of its rows or columns. Two passes are enough.",
+                _gauss_newton_by_matrix,
+            ),
             Mistake(
                 "forward_only",
                 "This is $J v$, as long as the output. One product is missing: by $J^\\top$.",
@@ -441,6 +485,30 @@ def gauss_newton_product(f, x, v):
         ),
     ),
     wrong=(
+        (
+            """
+def gauss_newton_product(f, x, v):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    J = tape.jacobian(y, x)
+    return tf.linalg.matvec(J, tf.linalg.matvec(J, v), transpose_a=True)
+""",
+            "whole_jacobian",
+        ),
+        (
+            """
+def gauss_newton_product(f, x, v):
+    columns = []
+    for unit in tf.eye(len(x), dtype=x.dtype):
+        with tf.autodiff.ForwardAccumulator(x, unit) as accumulator:
+            y = f(x)
+        columns.append(accumulator.jvp(y))
+    J = tf.stack(columns, axis=-1)
+    return tf.linalg.matvec(J, tf.linalg.matvec(J, v), transpose_a=True)
+""",
+            "whole_jacobian",
+        ),
         (
             """
 def gauss_newton_product(f, x, v):

@@ -172,8 +172,8 @@ def taylor(f, x, h, order):
     return total
 """,
     explanation=(
-        "Each round applies `derivative` to its own result, so the tape of round $k$ is inside the block of none and around all the earlier "
-        "ones: the call of round $k$ runs those of rounds $1$ to $k - 1$ in its own block."
+        "Each round applies `derivative` to its own result. So the tape of round $k$ is open around those of rounds $1$ to $k - 1$, and "
+        "records what they compute."
     ),
     hints=(
         "`derivative(f)` is a function. What does `derivative` make of *that*?",
@@ -220,6 +220,16 @@ def taylor(f, x, h, order):
                 "shifted",
                 "Each factor meets the derivative of the next order. When in the round do you differentiate, and when do you add?",
                 lambda f, x, h, order: _sum_of_terms(lambda x, k: _JETS[f](x, k + 1), x, h, order),
+            ),
+            Mistake(
+                "stops_after_one",
+                "It stops after the term with the first derivative, whatever `order` is. Does the `return` stand inside the loop?",
+                lambda f, x, h, order: _sum_of_terms(_JETS[f], x, h, 1),
+            ),
+            Mistake(
+                "last_term_alone",
+                "This is the last term alone. The terms before it have to be kept, and added.",
+                lambda f, x, h, order: _JETS[f](x, order) * h**order / math.factorial(order),
             ),
         ),
     ),
@@ -311,6 +321,32 @@ def taylor(f, x, h, order):
     return total
 """,
             "shifted",
+        ),
+        (
+            f"""{_DERIVATIVE}
+
+def taylor(f, x, h, order):
+    total, factor = f(x), 1.0
+    for k in range(1, order + 1):
+        f = derivative(f)
+        factor = factor * h / k
+        total += factor * f(x)
+        return total
+""",
+            "stops_after_one",
+        ),
+        (
+            f"""{_DERIVATIVE}
+
+def taylor(f, x, h, order):
+    total, factor = f(x), 1.0
+    for k in range(1, order + 1):
+        f = derivative(f)
+        factor = factor * h / k
+        total = factor * f(x)
+    return total
+""",
+            "last_term_alone",
         ),
         (
             """
@@ -432,6 +468,11 @@ def curvature(f, x, v):
                 "This is the curvature along a direction of length 1. The function is $f(x + t\\,v)$, with `v` as it is given.",
                 lambda f, x, v: _curvature(f, x, v / tf.norm(v)),
             ),
+            Mistake(
+                "at_the_end",
+                "This is the curvature at $x + v$, where $t = 1$. It is asked for at the start of the walk.",
+                lambda f, x, v: _curvature(f, x + v, v),
+            ),
         ),
     ),
     wrong=(
@@ -444,6 +485,20 @@ def curvature(f, x, v):
     return tf.reduce_sum(tape.gradient(y, x) * v)
 """,
             "slope",
+        ),
+        (
+            """
+def curvature(f, x, v):
+    t = tf.ones([], x.dtype)
+    with tf.GradientTape() as outer:
+        outer.watch(t)
+        with tf.GradientTape() as inner:
+            inner.watch(t)
+            y = f(x + t * v)
+        slope = inner.gradient(y, t)
+    return outer.gradient(slope, t)
+""",
+            "at_the_end",
         ),
         (
             """

@@ -77,95 +77,6 @@ gibibytes = Prediction(
 )
 
 
-_SHAPES = {
-    "y by bias": (7, 6, 6),
-    "size by kernel": (7, 5, 6),
-    "size by x": (7, 7, 5),
-    "loss by x": (7, 5),
-    "g by bias": (5, 6, 6),
-}
-
-shapes = Exercise(
-    "09.shapes",
-    title="Five shapes, nothing computed",
-    minutes=4,
-    starter="""
-five_shapes = {
-    "y by bias": ...,
-    "size by kernel": ...,
-    "size by x": ...,
-    "loss by x": ...,
-    "g by bias": ...,
-}
-exercises.shapes.check(five_shapes)
-""",
-    solution_code="""
-five_shapes = {
-    "y by bias": (7, 6) + (6,),
-    "size by kernel": (7,) + (5, 6),
-    "size by x": (7,) + (7, 5),
-    "loss by x": () + (7, 5),
-    "g by bias": (5, 6) + (6,),
-}
-""",
-    explanation=(
-        "Target's axes, then source's, whatever the function is. Of `size` by `x`, all but 7 · 5 entries are zero, and the shape does not know it; "
-        "a scalar target adds no axes, so its Jacobian is its gradient."
-    ),
-    hints=(
-        "First write down the shape of every target and every source. `reduce_sum(…, axis=1)` removes one axis.",
-        "The result is the two shapes side by side, the target's first: section 2. A scalar's shape is `()`.",
-        "`g` is a gradient, so it has its source's shape, (5, 6). It is the target here. And `size` by `x` has the batch axis twice.",
-    ),
-    checker=Value(
-        expected=_SHAPES,
-        mistakes=(
-            Mistake(
-                "batch_once",
-                'In "size by x": an example\'s size depends on its own features only, and `jacobian` does not know that. It keeps one entry for each pair '
-                "of a target element and a source element.",
-                lambda answer: tuple(answer["size by x"]) == (7, 5),
-            ),
-            Mistake(
-                "source_first",
-                "The axes are the right ones, with the source's in front. Section 2 says which come first.",
-                lambda answer: (tuple(answer["size by kernel"]), tuple(answer["g by bias"])) == ((5, 6, 7), (6, 5, 6)),
-            ),
-            Mistake(
-                "gradients",
-                'These are the shapes of the gradients: the sources\' own. What does `jacobian` add in front of them? See "size by kernel".',
-                lambda answer: tuple(answer["y by bias"]) == (6,) and tuple(answer["size by kernel"]) == (5, 6),
-            ),
-        ),
-    ),
-    wrong=(
-        (f"five_shapes = {_SHAPES | {'size by x': (7, 5)}}", "batch_once"),
-        (
-            """
-five_shapes = {
-    "y by bias": (6, 7, 6),
-    "size by kernel": (5, 6, 7),
-    "size by x": (7, 5, 7),
-    "loss by x": (7, 5),
-    "g by bias": (6, 5, 6),
-}
-""",
-            "source_first",
-        ),
-        (
-            """
-five_shapes = {"y by bias": (6,), "size by kernel": (5, 6), "size by x": (7, 7, 5), "loss by x": (7, 5), "g by bias": (6,)}
-""",
-            "gradients",
-        ),
-        (f"five_shapes = {_SHAPES | {'loss by x': (1, 7, 5)}}", "rank"),
-        (f"five_shapes = {_SHAPES | {'y by bias': (7, 6)}}", "rank"),
-        (f"five_shapes = {_SHAPES | {'g by bias': (7, 6, 6)}}", "sizes"),
-        (f"five_shapes = {_SHAPES | {'size by x': 245}}", "type"),
-    ),
-)
-
-
 def _chained(dz_dy, dy_dx, rank):
     """The product of two matrices, which the Jacobians are when the axes of each tensor are made one."""
     z, y, x = dz_dy.shape[: dz_dy.shape.rank - rank], dy_dx.shape[:rank], dy_dx.shape[rank:]
@@ -266,6 +177,95 @@ def chain(dz_dy, dy_dx, rank):
         ("def chain(dz_dy, dy_dx, rank):\n    return -tf.tensordot(dz_dy, dy_dx, rank)", "sign"),
         ("def chain(dz_dy, dy_dx, rank):\n    return tf.tensordot(dz_dy, dy_dx, rank) / 42", "factor"),
         ("def chain(dz_dy, dy_dx, rank):\n    return tf.tensordot(dz_dy, dy_dx, axes=0)", "shape"),
+    ),
+)
+
+
+_SHAPES = {
+    "y by bias": (7, 6, 6),
+    "size by kernel": (7, 5, 6),
+    "size by x": (7, 7, 5),
+    "loss by x": (7, 5),
+    "g by bias": (5, 6, 6),
+}
+
+shapes = Exercise(
+    "09.shapes",
+    title="Five shapes, nothing computed",
+    minutes=4,
+    starter="""
+five_shapes = {
+    "y by bias": ...,
+    "size by kernel": ...,
+    "size by x": ...,
+    "loss by x": ...,
+    "g by bias": ...,
+}
+exercises.shapes.check(five_shapes)
+""",
+    solution_code="""
+five_shapes = {
+    "y by bias": (7, 6) + (6,),
+    "size by kernel": (7,) + (5, 6),
+    "size by x": (7,) + (7, 5),
+    "loss by x": () + (7, 5),
+    "g by bias": (5, 6) + (6,),
+}
+""",
+    explanation=(
+        "Target's axes, then source's, whatever the function is. Of `size` by `x`, all but 7 · 5 entries are zero, and the shape does not know it; "
+        "a scalar target adds no axes, so its Jacobian is its gradient."
+    ),
+    hints=(
+        "First write down the shape of every target and every source. `reduce_sum(…, axis=1)` removes one axis.",
+        "The result is the two shapes side by side, the target's first: section 2. A scalar's shape is `()`.",
+        "`g` is a gradient, so it has its source's shape, (5, 6). It is the target here. And `size` by `x` has the batch axis twice.",
+    ),
+    checker=Value(
+        expected=_SHAPES,
+        mistakes=(
+            Mistake(
+                "batch_once",
+                'In "size by x": an example\'s size depends on its own features only, and `jacobian` does not know that. It keeps one entry for each pair '
+                "of a target element and a source element.",
+                lambda answer: tuple(answer["size by x"]) == (7, 5),
+            ),
+            Mistake(
+                "source_first",
+                "The axes are the right ones, with the source's in front. Section 2 says which come first.",
+                lambda answer: (tuple(answer["size by kernel"]), tuple(answer["g by bias"])) == ((5, 6, 7), (6, 5, 6)),
+            ),
+            Mistake(
+                "gradients",
+                'These are the shapes of the gradients: the sources\' own. What does `jacobian` add in front of them? See "size by kernel".',
+                lambda answer: tuple(answer["y by bias"]) == (6,) and tuple(answer["size by kernel"]) == (5, 6),
+            ),
+        ),
+    ),
+    wrong=(
+        (f"five_shapes = {_SHAPES | {'size by x': (7, 5)}}", "batch_once"),
+        (
+            """
+five_shapes = {
+    "y by bias": (6, 7, 6),
+    "size by kernel": (5, 6, 7),
+    "size by x": (7, 5, 7),
+    "loss by x": (7, 5),
+    "g by bias": (6, 5, 6),
+}
+""",
+            "source_first",
+        ),
+        (
+            """
+five_shapes = {"y by bias": (6,), "size by kernel": (5, 6), "size by x": (7, 7, 5), "loss by x": (7, 5), "g by bias": (6,)}
+""",
+            "gradients",
+        ),
+        (f"five_shapes = {_SHAPES | {'loss by x': (1, 7, 5)}}", "rank"),
+        (f"five_shapes = {_SHAPES | {'y by bias': (7, 6)}}", "rank"),
+        (f"five_shapes = {_SHAPES | {'g by bias': (7, 6, 6)}}", "sizes"),
+        (f"five_shapes = {_SHAPES | {'size by x': 245}}", "type"),
     ),
 )
 

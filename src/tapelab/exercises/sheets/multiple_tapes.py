@@ -265,6 +265,144 @@ def gradients_of_players(game, x, y):
 )
 
 
+def _observe_middle(answer, x, weight):
+    def first(x):
+        return tf.tanh(x @ weight)
+
+    def second(h):
+        return tf.reduce_sum(h**3 + 2.0 * h)
+
+    return answer(first, second, _change, x)
+
+
+def _change(gradient):
+    if gradient is None:
+        raise ValueError(
+            "change was given None, not the gradient at h. Which tape has that one, and does it know that h is a source?"
+        )
+    return tf.clip_by_norm(gradient, 1.0, axes=[1])
+
+
+def _by_a_custom_gradient(first, second, change, x):
+    """The same by one tape and an identity whose backward function changes the gradient."""
+
+    @tf.custom_gradient
+    def changed(h):
+        return tf.identity(h), change
+
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = second(changed(first(x)))
+    return tape.gradient(y, x)
+
+
+def _not_changed(first, second, change, x):
+    return _by_a_custom_gradient(first, second, tf.identity, x)
+
+
+def _middles(random, dtype):
+    def trial(batch, inputs, units):
+        shapes = (batch, inputs), (inputs, units)
+        return tuple(tf.constant(random.normal(size=shape), dtype) for shape in shapes)
+
+    example = ([[1.0, -1.0]], [[0.5, 1.0, 0.0], [0.0, 1.0, 2.0]])
+    return [tuple(tf.constant(part, dtype) for part in example), trial(7, 5, 6), trial(4, 4, 4)]
+
+
+half_way = Exercise(
+    "07.half_way",
+    title="A hand on the gradient half-way",
+    minutes=10,
+    beyond=True,
+    starter="""
+def changed_half_way(first, second, change, x):
+    with tf.GradientTape() as tape_1:
+        tape_1.watch(x)
+        h = first(x)
+    with tf.GradientTape() as tape_2:
+        y = second(h)  # something is missing before this line
+    return ...  # the gradient of y for x, with the gradient at h changed on the way
+
+
+exercises.half_way.check(changed_half_way)
+""",
+    solution_code="""
+def changed_half_way(first, second, change, x):
+    with tf.GradientTape() as tape_1:
+        tape_1.watch(x)
+        h = first(x)
+    with tf.GradientTape() as tape_2:
+        tape_2.watch(h)
+        y = second(h)
+    at_h = tape_2.gradient(y, h)
+    return tape_1.gradient(h, x, output_gradients=change(at_h))
+""",
+    explanation=(
+        "The chain rule works stretch by stretch: what one tape returns for `h` is what the other takes as its upstream gradient. Between the two it lies in your hands. "
+        "Training on several machines, and saving memory by recording a stretch again, rest on this."
+    ),
+    hints=(
+        "Neither tape covers both stretches. What can `tape_2` tell you, and what does `tape_1` still need to know?",
+        "For `tape_2`, `h` is a source that nobody watches yet. For `tape_1`, `h` is the target. It is not a scalar: how does a tape learn the weight of each of its entries?",
+        "`tape.gradient` has the argument `output_gradients`: the upstream gradient at the target. Ask `tape_2` first, change what it returns, and hand that to `tape_1`.",
+    ),
+    checker=Function(
+        reference=_by_a_custom_gradient,
+        inputs=_middles,
+        observe=_observe_middle,
+        axes=("example", "input"),
+        mistakes=(
+            Mistake(
+                "not_changed",
+                "This is the whole gradient, unchanged. What passes from one tape to the other is what `change` is for.",
+                _not_changed,
+            ),
+            Mistake(
+                "changed_at_x",
+                "Here the gradient at `x` is changed, at the end of the way. It should be the one at `h`.",
+                lambda first, second, change, x: change(_not_changed(first, second, change, x)),
+            ),
+            Mistake(
+                "sum_of_h",
+                "This is the gradient of the *sum* of `h`. `tape_1` has not been told how `y` weighs the entries of `h`.",
+                lambda first, second, change, x: _not_changed(first, tf.reduce_sum, change, x),
+            ),
+            Mistake(
+                "changed_h",
+                "Here `change` is applied to `h` itself. It is for the gradient at `h`; the value goes on as it is.",
+                lambda first, second, change, x: _not_changed(first, lambda h: second(change(h)), change, x),
+            ),
+        ),
+    ),
+    wrong=tuple(
+        (
+            f"""
+def changed_half_way(first, second, change, x):
+    with tf.GradientTape() as tape_1:
+        tape_1.watch(x)
+        h = first(x)
+    with tf.GradientTape() as tape_2:
+        {watch}
+        y = second({middle})
+    at_h = tape_2.gradient(y, h)
+    return {result}
+""",
+            code,
+        )
+        for watch, middle, result, code in (
+            ("tape_2.watch(h)", "h", "tape_1.gradient(h, x, output_gradients=at_h)", "not_changed"),
+            ("tape_2.watch(h)", "h", "change(tape_1.gradient(h, x, output_gradients=at_h))", "changed_at_x"),
+            ("tape_2.watch(h)", "h", "tape_1.gradient(h, x)", "sum_of_h"),
+            ("tape_2.watch(h)", "h", "tape_1.gradient(y, x)", "none"),
+            ("tape_2.watch(h)", "h", "change(at_h)", "shape"),
+            ("tape_2.watch(h)", "h", "at_h * tape_1.gradient(h, x)", "raised:InvalidArgumentError"),
+            ("pass", "h", "tape_1.gradient(h, x, output_gradients=change(at_h))", "raised:ValueError"),
+            ("tape_2.watch(h)", "change(h)", "tape_1.gradient(h, x, output_gradients=at_h)", "changed_h"),
+        )
+    ),
+)
+
+
 def _record_head(body, head, x):
     features = body(x)
     with tf.GradientTape() as tape:
@@ -406,144 +544,6 @@ def record_head(body, head, x):
 """,
             "raised:TypeError",
         ),
-    ),
-)
-
-
-def _observe_middle(answer, x, weight):
-    def first(x):
-        return tf.tanh(x @ weight)
-
-    def second(h):
-        return tf.reduce_sum(h**3 + 2.0 * h)
-
-    return answer(first, second, _change, x)
-
-
-def _change(gradient):
-    if gradient is None:
-        raise ValueError(
-            "change was given None, not the gradient at h. Which tape has that one, and does it know that h is a source?"
-        )
-    return tf.clip_by_norm(gradient, 1.0, axes=[1])
-
-
-def _by_a_custom_gradient(first, second, change, x):
-    """The same by one tape and an identity whose backward function changes the gradient."""
-
-    @tf.custom_gradient
-    def changed(h):
-        return tf.identity(h), change
-
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = second(changed(first(x)))
-    return tape.gradient(y, x)
-
-
-def _not_changed(first, second, change, x):
-    return _by_a_custom_gradient(first, second, tf.identity, x)
-
-
-def _middles(random, dtype):
-    def trial(batch, inputs, units):
-        shapes = (batch, inputs), (inputs, units)
-        return tuple(tf.constant(random.normal(size=shape), dtype) for shape in shapes)
-
-    example = ([[1.0, -1.0]], [[0.5, 1.0, 0.0], [0.0, 1.0, 2.0]])
-    return [tuple(tf.constant(part, dtype) for part in example), trial(7, 5, 6), trial(4, 4, 4)]
-
-
-half_way = Exercise(
-    "07.half_way",
-    title="A hand on the gradient half-way",
-    minutes=10,
-    beyond=True,
-    starter="""
-def changed_half_way(first, second, change, x):
-    with tf.GradientTape() as tape_1:
-        tape_1.watch(x)
-        h = first(x)
-    with tf.GradientTape() as tape_2:
-        y = second(h)  # something is missing before this line
-    return ...  # the gradient of y for x, with the gradient at h changed on the way
-
-
-exercises.half_way.check(changed_half_way)
-""",
-    solution_code="""
-def changed_half_way(first, second, change, x):
-    with tf.GradientTape() as tape_1:
-        tape_1.watch(x)
-        h = first(x)
-    with tf.GradientTape() as tape_2:
-        tape_2.watch(h)
-        y = second(h)
-    at_h = tape_2.gradient(y, h)
-    return tape_1.gradient(h, x, output_gradients=change(at_h))
-""",
-    explanation=(
-        "The chain rule works stretch by stretch: what one tape returns for `h` is what the other takes as its upstream gradient. Between the two it lies in your hands. "
-        "Training on several machines, and saving memory by recording a stretch again, rest on this."
-    ),
-    hints=(
-        "Neither tape covers both stretches. What can `tape_2` tell you, and what does `tape_1` still need to know?",
-        "For `tape_2`, `h` is a source that nobody watches yet. For `tape_1`, `h` is the target. It is not a scalar: how does a tape learn the weight of each of its entries?",
-        "`tape.gradient` has the argument `output_gradients`: the upstream gradient at the target. Ask `tape_2` first, change what it returns, and hand that to `tape_1`.",
-    ),
-    checker=Function(
-        reference=_by_a_custom_gradient,
-        inputs=_middles,
-        observe=_observe_middle,
-        axes=("example", "input"),
-        mistakes=(
-            Mistake(
-                "not_changed",
-                "This is the whole gradient, unchanged. What passes from one tape to the other is what `change` is for.",
-                _not_changed,
-            ),
-            Mistake(
-                "changed_at_x",
-                "Here the gradient at `x` is changed, at the end of the way. It should be the one at `h`.",
-                lambda first, second, change, x: change(_not_changed(first, second, change, x)),
-            ),
-            Mistake(
-                "sum_of_h",
-                "This is the gradient of the *sum* of `h`. `tape_1` has not been told how `y` weighs the entries of `h`.",
-                lambda first, second, change, x: _not_changed(first, tf.reduce_sum, change, x),
-            ),
-            Mistake(
-                "changed_h",
-                "Here `change` is applied to `h` itself. It is for the gradient at `h`; the value goes on as it is.",
-                lambda first, second, change, x: _not_changed(first, lambda h: second(change(h)), change, x),
-            ),
-        ),
-    ),
-    wrong=tuple(
-        (
-            f"""
-def changed_half_way(first, second, change, x):
-    with tf.GradientTape() as tape_1:
-        tape_1.watch(x)
-        h = first(x)
-    with tf.GradientTape() as tape_2:
-        {watch}
-        y = second({middle})
-    at_h = tape_2.gradient(y, h)
-    return {result}
-""",
-            code,
-        )
-        for watch, middle, result, code in (
-            ("tape_2.watch(h)", "h", "tape_1.gradient(h, x, output_gradients=at_h)", "not_changed"),
-            ("tape_2.watch(h)", "h", "change(tape_1.gradient(h, x, output_gradients=at_h))", "changed_at_x"),
-            ("tape_2.watch(h)", "h", "tape_1.gradient(h, x)", "sum_of_h"),
-            ("tape_2.watch(h)", "h", "tape_1.gradient(y, x)", "none"),
-            ("tape_2.watch(h)", "h", "change(at_h)", "shape"),
-            ("tape_2.watch(h)", "h", "at_h * tape_1.gradient(h, x)", "raised:InvalidArgumentError"),
-            ("pass", "h", "tape_1.gradient(h, x, output_gradients=change(at_h))", "raised:ValueError"),
-            ("tape_2.watch(h)", "change(h)", "tape_1.gradient(h, x, output_gradients=at_h)", "changed_h"),
-        )
     ),
 )
 

@@ -262,105 +262,6 @@ def loss_of_both(scores, values, rewards):
 )
 
 
-def _scaled(x, factor):
-    @tf.custom_gradient
-    def identity(x):
-        return tf.identity(x), lambda upstream: tf.cast(factor, x.dtype) * upstream
-
-    return identity(x)
-
-
-def _played_back(tape, y, x, upstream):
-    """The gradient for an upstream gradient; None for a value of another shape, which is what the learner is told."""
-    if not tf.is_tensor(y) or y.shape != upstream.shape:
-        return None
-    return tape.gradient(y, x, output_gradients=upstream)
-
-
-def _observe_scaled(answer, x, factor, upstream):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = answer(x, factor)
-    return {"the value": y, "the gradient": _played_back(tape, y, x, upstream)}
-
-
-def _scalings(random, dtype):
-    def pair(size, factor):
-        return tf.constant(random.normal(size=size), dtype), factor, tf.constant(random.normal(size=size), dtype)
-
-    return [
-        (tf.constant([1.0, -2.0, 0.5], dtype), -1.0, tf.ones(3, dtype)),
-        pair(7, 0.25),
-        pair((3, 5), 3.0),
-        pair(5, -0.5),
-    ]
-
-
-turn_gradient = Exercise(
-    "05.turn_gradient",
-    title="Turn a gradient round",
-    minutes=8,
-    beyond=True,
-    starter="""
-def scale_gradient(x, factor):
-    return ...  # the value of x; backwards, factor times the upstream gradient
-
-
-exercises.turn_gradient.check(scale_gradient)
-""",
-    solution_code="""
-def scale_gradient(x, factor):
-    return factor * x + tf.stop_gradient((1.0 - factor) * x)
-""",
-    explanation=(
-        r"Write the value as a sum of what is differentiated and what is not: $x = c\,x + (1 - c)\,x$. Cut the second. With $c = -1$, whatever "
-        "comes before learns the opposite of what comes after, which is how a network is taught to hide something."
-    ),
-    hints=(
-        "What you differentiate must have derivative `factor`. What is the plainest such expression?",
-        "Section 4: an open term brings the gradient, and a cut term mends the value. The open term is `factor * x`.",
-        "By how much does `factor * x` miss the value `x`? Add that difference inside `tf.stop_gradient`.",
-    ),
-    checker=Function(
-        reference=_scaled,
-        inputs=_scalings,
-        observe=_observe_scaled,
-        upstream=2,
-        mistakes=(
-            Mistake(
-                "value_scaled",
-                "The gradient is right, and the value is scaled with it. Which cut term would bring the value back to `x`?",
-                lambda x, factor: factor * x,
-            ),
-            Mistake(
-                "identity",
-                "The value is right, and the gradient passes unscaled. The term outside the cut decides the gradient.",
-                lambda x, factor: tf.identity(x),
-            ),
-            Mistake(
-                "roles_exchanged",
-                "The roles are exchanged: the value is scaled, and the gradient passes unscaled.",
-                lambda x, factor: x + tf.stop_gradient(factor * x - x),
-            ),
-            Mistake(
-                "rest_open",
-                "The value is right. The gradient is `1 - factor` times the upstream one: the wrong one of the two terms is cut.",
-                lambda x, factor: tf.stop_gradient(factor * x) + (1.0 - factor) * x,
-            ),
-        ),
-    ),
-    wrong=(
-        ("def scale_gradient(x, factor):\n    return factor * x\n", "value_scaled"),
-        ("def scale_gradient(x, factor):\n    return x + tf.stop_gradient(factor * x - factor * x)\n", "identity"),
-        ("def scale_gradient(x, factor):\n    return x + tf.stop_gradient(factor * x - x)\n", "roles_exchanged"),
-        ("def scale_gradient(x, factor):\n    return tf.stop_gradient(factor * x) + (1.0 - factor) * x\n", "rest_open"),
-        ("def scale_gradient(x, factor):\n    return tf.stop_gradient(x)\n", "none"),
-        ("def scale_gradient(x, factor):\n    return -x + tf.stop_gradient(2.0 * x)\n", "factor"),
-        ("def scale_gradient(x, factor):\n    return x\n", "identity"),
-    ),
-)
-
-
 @tf.custom_gradient
 def _hard(scores):
     """The one-hot choice with the softmax's gradient written by hand."""
@@ -547,6 +448,105 @@ def choose(scores):
 """,
             "one_dtype",
         ),
+    ),
+)
+
+
+def _scaled(x, factor):
+    @tf.custom_gradient
+    def identity(x):
+        return tf.identity(x), lambda upstream: tf.cast(factor, x.dtype) * upstream
+
+    return identity(x)
+
+
+def _played_back(tape, y, x, upstream):
+    """The gradient for an upstream gradient; None for a value of another shape, which is what the learner is told."""
+    if not tf.is_tensor(y) or y.shape != upstream.shape:
+        return None
+    return tape.gradient(y, x, output_gradients=upstream)
+
+
+def _observe_scaled(answer, x, factor, upstream):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = answer(x, factor)
+    return {"the value": y, "the gradient": _played_back(tape, y, x, upstream)}
+
+
+def _scalings(random, dtype):
+    def pair(size, factor):
+        return tf.constant(random.normal(size=size), dtype), factor, tf.constant(random.normal(size=size), dtype)
+
+    return [
+        (tf.constant([1.0, -2.0, 0.5], dtype), -1.0, tf.ones(3, dtype)),
+        pair(7, 0.25),
+        pair((3, 5), 3.0),
+        pair(5, -0.5),
+    ]
+
+
+turn_gradient = Exercise(
+    "05.turn_gradient",
+    title="Turn a gradient round",
+    minutes=8,
+    beyond=True,
+    starter="""
+def scale_gradient(x, factor):
+    return ...  # the value of x; backwards, factor times the upstream gradient
+
+
+exercises.turn_gradient.check(scale_gradient)
+""",
+    solution_code="""
+def scale_gradient(x, factor):
+    return factor * x + tf.stop_gradient((1.0 - factor) * x)
+""",
+    explanation=(
+        r"Write the value as a sum of what is differentiated and what is not: $x = c\,x + (1 - c)\,x$. Cut the second. With $c = -1$, whatever "
+        "comes before learns the opposite of what comes after, which is how a network is taught to hide something."
+    ),
+    hints=(
+        "What you differentiate must have derivative `factor`. What is the plainest such expression?",
+        "Section 4: an open term brings the gradient, and a cut term mends the value. The open term is `factor * x`.",
+        "By how much does `factor * x` miss the value `x`? Add that difference inside `tf.stop_gradient`.",
+    ),
+    checker=Function(
+        reference=_scaled,
+        inputs=_scalings,
+        observe=_observe_scaled,
+        upstream=2,
+        mistakes=(
+            Mistake(
+                "value_scaled",
+                "The gradient is right, and the value is scaled with it. Which cut term would bring the value back to `x`?",
+                lambda x, factor: factor * x,
+            ),
+            Mistake(
+                "identity",
+                "The value is right, and the gradient passes unscaled. The term outside the cut decides the gradient.",
+                lambda x, factor: tf.identity(x),
+            ),
+            Mistake(
+                "roles_exchanged",
+                "The roles are exchanged: the value is scaled, and the gradient passes unscaled.",
+                lambda x, factor: x + tf.stop_gradient(factor * x - x),
+            ),
+            Mistake(
+                "rest_open",
+                "The value is right. The gradient is `1 - factor` times the upstream one: the wrong one of the two terms is cut.",
+                lambda x, factor: tf.stop_gradient(factor * x) + (1.0 - factor) * x,
+            ),
+        ),
+    ),
+    wrong=(
+        ("def scale_gradient(x, factor):\n    return factor * x\n", "value_scaled"),
+        ("def scale_gradient(x, factor):\n    return x + tf.stop_gradient(factor * x - factor * x)\n", "identity"),
+        ("def scale_gradient(x, factor):\n    return x + tf.stop_gradient(factor * x - x)\n", "roles_exchanged"),
+        ("def scale_gradient(x, factor):\n    return tf.stop_gradient(factor * x) + (1.0 - factor) * x\n", "rest_open"),
+        ("def scale_gradient(x, factor):\n    return tf.stop_gradient(x)\n", "none"),
+        ("def scale_gradient(x, factor):\n    return -x + tf.stop_gradient(2.0 * x)\n", "factor"),
+        ("def scale_gradient(x, factor):\n    return x\n", "identity"),
     ),
 )
 

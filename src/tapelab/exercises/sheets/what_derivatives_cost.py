@@ -192,6 +192,23 @@ def multiplications_of(sizes, batch, first):
                 ),
             ),
             Mistake(
+                "all_three",
+                "Three products for every layer. Frozen layers have no gradient with respect to their weights; what else do they do without?",
+                lambda sizes, batch, first: 3 * sum(_layers(sizes, batch)),
+            ),
+            Mistake(
+                "three_where_trained",
+                "Three products for every trained layer, and none for the frozen ones. The frozen ones go forwards all the same. And who asks for what comes into the first trained layer?",
+                lambda sizes, batch, first: 3 * sum(_layers(sizes, batch)[first:]),
+            ),
+            Mistake(
+                "saved_at_layer_0",
+                "In section 1 layer 0 was the first *trained* layer, and so it saved one product. Which layer is that here?",
+                lambda sizes, batch, first: (
+                    sum(_layers(sizes, batch)) + 2 * sum(_layers(sizes, batch)[first:]) - _layers(sizes, batch)[0]
+                ),
+            ),
+            Mistake(
                 "backward_only",
                 "The backward products are right. The forward pass is missing.",
                 lambda sizes, batch, first: (
@@ -248,6 +265,30 @@ def multiplications_of(sizes, batch, first):
     return sum(layers[first:]) + sum(layers[first + 1 :])
 """,
             "backward_only",
+        ),
+        (
+            """
+def multiplications_of(sizes, batch, first):
+    layers = [batch * sizes[i] * sizes[i + 1] for i in range(len(sizes) - 1)]
+    return 3 * sum(layers)
+""",
+            "all_three",
+        ),
+        (
+            """
+def multiplications_of(sizes, batch, first):
+    layers = [batch * sizes[i] * sizes[i + 1] for i in range(len(sizes) - 1)]
+    return 3 * sum(layers[first:])
+""",
+            "three_where_trained",
+        ),
+        (
+            """
+def multiplications_of(sizes, batch, first):
+    layers = [batch * sizes[i] * sizes[i + 1] for i in range(len(sizes) - 1)]
+    return sum(layers) + 2 * sum(layers[first:]) - layers[0]
+""",
+            "saved_at_layer_0",
         ),
         (
             """
@@ -349,6 +390,21 @@ def hidden_exponent(n, cost):
                 "One too few: the steps were divided by the steps in $n$, which gives a derivative. Its exponent is $p - 1$.",
                 lambda n, cost: _power(n, cost) - 1.0,
             ),
+            Mistake(
+                "growth",
+                "This is by which factor the steps between the costs grow when $n$ doubles. Which power of 2 is it?",
+                lambda n, cost: (cost[2] - cost[1]) / (cost[1] - cost[0]),
+            ),
+            Mistake(
+                "natural_logarithm",
+                "This is the logarithm of the steps' growth. A slope on logarithmic axes divides it by the logarithm of what $n$ grows by.",
+                lambda n, cost: np.log((cost[2] - cost[1]) / (cost[1] - cost[0])),
+            ),
+            Mistake(
+                "first_two",
+                "This is the slope at the first two sizes. The fixed cost is still in both of them.",
+                lambda n, cost: np.log2(cost[1] / cost[0]),
+            ),
         ),
     ),
     wrong=(
@@ -379,6 +435,29 @@ def hidden_exponent(n, cost):
     return np.polyfit(np.log(n[:-1]), np.log(np.diff(cost) / np.diff(n)), 1)[0]
 """,
             "slope_of_steps_in_n",
+        ),
+        (
+            """
+def hidden_exponent(n, cost):
+    steps = np.diff(cost)
+    return steps[1] / steps[0]
+""",
+            "growth",
+        ),
+        (
+            """
+def hidden_exponent(n, cost):
+    steps = np.diff(cost)
+    return np.log(steps[1] / steps[0])
+""",
+            "natural_logarithm",
+        ),
+        (
+            """
+def hidden_exponent(n, cost):
+    return np.log2(cost[1] / cost[0])
+""",
+            "first_two",
         ),
         (
             """
@@ -459,6 +538,11 @@ def pays_from(first_call, later_call, eager_call):
                 _without(lambda first, later, eager: int(np.ceil((first - later) / (eager - later)))),
             ),
             Mistake(
+                "one_too_few",
+                "One call too few: after that many the graph has not taken less time. Compute both totals to see it.",
+                _without(lambda first, later, eager: int(np.floor((first - later) / (eager - later)))),
+            ),
+            Mistake(
                 "first_counted_twice",
                 "The first call also does its work: after $n$ calls there were $n - 1$ later ones, not $n$.",
                 _without(lambda first, later, eager: int(np.floor(first / (eager - later))) + 1),
@@ -471,6 +555,15 @@ def pays_from(first_call, later_call, eager_call):
         ),
     ),
     wrong=(
+        (
+            """
+def pays_from(first_call, later_call, eager_call):
+    if later_call >= eager_call:
+        return None
+    return int((first_call - later_call) // (eager_call - later_call))
+""",
+            "one_too_few",
+        ),
         (
             """
 def pays_from(first_call, later_call, eager_call):
