@@ -90,7 +90,8 @@ def list_notebooks(folder):
     "--fork/--no-fork",
     default=True,
     show_default=True,
-    help="Fork kernels from a process that has imported TensorFlow (on Linux, without a GPU), or start each anew.",
+    help="Fork papermill and kernels from processes that have done their imports (on Linux; no kernels if there is a "
+    "GPU), or start each anew.",
 )
 @folder_option
 def run(patterns, parameters, sweeps, timeout, output, resume, dask, kernel, workers, fork, folder):

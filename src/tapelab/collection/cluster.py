@@ -11,7 +11,7 @@ import uuid
 from collections import Counter
 from urllib.parse import urlsplit
 
-from tapelab.collection import environment, one
+from tapelab.collection import environment, forkserver, one
 from tapelab.collection.pool import default_workers
 
 from distributed import Client, KilledWorker, WorkerPlugin, get_worker
@@ -28,7 +28,7 @@ class ClusterError(LookupError):
 
 
 class _Share(WorkerPlugin):
-    """What a worker holds for a batch: the notebooks' texts, the processes of its runs, and the environment of each."""
+    """What a worker holds for a batch: the notebooks' texts, the processes of its runs, and what starts each."""
 
     def __init__(self, name, sources, threads_of_host):
         self.name, self.sources, self._threads_of_host = name, sources, threads_of_host
@@ -36,7 +36,7 @@ class _Share(WorkerPlugin):
     def setup(self, worker):
         host = urlsplit(worker.address).hostname
         sharing = max(self._threads_of_host.get(host, 0), worker.state.nthreads)
-        self.environment = one.environment(max(1, default_workers() // sharing))
+        self.starter = forkserver.Starter(one.environment(max(1, default_workers() // sharing)))
         self.children = one.Children()
 
     def teardown(self, worker):
@@ -57,7 +57,7 @@ def work(job, batch):
 
     worker.log_event(batch, ("cell", job.run.name, 0, 0, worker.address))
     source = share.sources[job.run.notebook]
-    outcome = one.run(job, source, children=share.children, environment=share.environment, on_cell=on_cell)
+    outcome = one.run(job, source, children=share.children, starter=share.starter, on_cell=on_cell)
     outcome.where = worker.address
     return outcome
 

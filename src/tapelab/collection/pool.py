@@ -21,7 +21,7 @@ class Local:
 
     Args:
         workers: how many jobs run side by side.
-        fork: whether kernels are forked from a process that has imported TensorFlow, where that is sound.
+        fork: whether kernels and papermill are forked from processes that have done their imports, where that is sound.
     """
 
     def __init__(self, workers, fork=True):
@@ -49,20 +49,22 @@ class Local:
             sources: the text of each notebook, by its name.
             queue: a `queue.Queue` for what happens.
         """
-        surroundings = one.environment(max(1, default_workers() // self.workers))
-        if self._fork and len(jobs) > 1:  # for one, the import is no shorter in another process
-            kernel = jobs[0].kernel
-            starter = forkserver.starter(surroundings, kernel=kernel, say=lambda line: queue.put(("note", line)))
-            surroundings = self._cleanup.enter_context(starter).environment
-        self._futures = [self._pool.submit(self._work, job, sources, surroundings, queue) for job in jobs]
+        starter = forkserver.Starter(one.environment(max(1, default_workers() // self.workers)))
+        if self._fork and len(jobs) > 1:  # for one, the imports are no shorter in another process
+            starter = self._cleanup.enter_context(
+                forkserver.starter(
+                    starter.environment, kernel=jobs[0].kernel, say=lambda line: queue.put(("note", line))
+                )
+            )
+        self._futures = [self._pool.submit(self._work, job, sources, starter, queue) for job in jobs]
 
-    def _work(self, job, sources, surroundings, queue):
+    def _work(self, job, sources, starter, queue):
         def on_cell(cell, cells):
             queue.put(("cell", job.run.name, cell, cells, "here"))
 
         try:
             source = sources[job.run.notebook]
-            outcome = one.run(job, source, children=self._children, environment=surroundings, on_cell=on_cell)
+            outcome = one.run(job, source, children=self._children, starter=starter, on_cell=on_cell)
         except Exception as error:  # without an outcome the batch would wait for ever
             problem = one.Problem("process", one.clean(f"{type(error).__name__}: {error}"))
             outcome = one.Outcome(job.run.name, problem)
