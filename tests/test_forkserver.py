@@ -159,6 +159,7 @@ def test_papermill_forks_too_and_its_kernel_from_the_other_server(full, tmp_path
     assert executed.cells[-1].outputs[0].text == f"{server_of(full).pid} 3\n"
 
 
+@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
 def test_pipes_lead_to_the_child_and_several_threads_may_wait_for_it(light):
     code = "import sys; print([line.upper() for line in sys.stdin], flush=True); print('told', file=sys.stderr)"
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
