@@ -334,6 +334,44 @@ def test_no_kernel_outlives_a_command_that_is_killed(tmp_path, make_collection, 
     assert still_there(family) == []
 
 
+def tapelab_report(folder, place):
+    command = [sys.executable, "-m", "tapelab", "report", place]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_command_that_is_killed_leaves_what_a_report_needs(tmp_path, make_collection, records):
+    make_collection(tmp_path / "notebooks", LONG)
+    process = subprocess.Popen(
+        command_line(tmp_path / "out", "--workers", "1"), cwd=tmp_path, stdout=subprocess.DEVNULL
+    )
+    wait_for((tmp_path / "notebooks" / "started").exists)
+    wait_for(lambda: '"verdict": "ran"' in (tmp_path / "out" / "report.json").read_text())
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "out" / "report.html").exists()
+    done = tapelab_report(tmp_path, "out")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 3 runs succeeded" in done.stdout
+    found = records(tmp_path / "out")
+    assert [record["verdict"] for record in found.values()] == ["ran", "interrupted", "interrupted"]
+    assert found["02_late"]["problem"]["message"] == "the command ended before this run did"
+    assert "1 of 3 runs succeeded" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_report_without_its_record_is_refused(tmp_path):
+    done = tapelab_report(tmp_path, "nowhere")
+    assert (done.returncode, done.stderr) == (1, "Error: there is no folder nowhere\n")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "out").mkdir()
+    done = tapelab_report(tmp_path, "out")
+    assert (done.returncode, done.stderr) == (1, "Error: there is no report.json in out; 'tapelab run' writes it\n")
+    (tmp_path / "out" / "report.json").write_text('{"format": 1, "runs": [{"name": "x"}], "earlier": {}}')
+    done = tapelab_report(tmp_path, "out")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: out/report.json is damaged (")
+    assert len(list((tmp_path / "out").iterdir())) == 1
+
+
 KILLS_ITS_STARTER = "import os, psutil; psutil.Process(os.getppid()).kill()"
 # A forked kernel's parent is the fork server for kernels; papermill is forked by the other one.
 KILLS_PAPERMILL = """import os, psutil

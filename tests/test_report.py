@@ -154,6 +154,18 @@ def test_the_record_is_read_back_with_earlier_runs(place):
     assert json.loads(place.read("report.json"))["runs"][0]["cells"] == 3
 
 
+def test_the_page_is_written_anew_from_what_is_there(place):
+    assert report.write(place, batch(record(), failed(), earlier={"00_old": record("00_old")}), pages=False) is None
+    place.write("00_bad.ipynb", notebook(png(30, 20)))
+    before = place.read("report.json")
+    assert [run["stored"] for run in report.renew(place)["runs"]] == [False, True]
+    page = place.read("report.html").decode()
+    assert page.count("<img") == 1
+    assert "00_one.ipynb" not in page  # it lies there no more
+    assert ET.fromstring(place.read("junit.xml")).get("failures") == "1"
+    assert place.read("report.json") == before
+
+
 def shown(data, place):
     written = io.StringIO()
     report.show(Console(file=written, width=140), data, place)

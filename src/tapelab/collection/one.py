@@ -222,10 +222,19 @@ def _locate(problem, nb):
     return Problem(problem.kind, problem.message, problem.cell, clean(cell.source)[:LONGEST_TEXT], traceback)
 
 
-def environment(threads):
-    """Return the environment of a run's process whose kernel may use so many threads for one operation, as a dict."""
+def cores():
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def environment(side_by_side):
+    """Return the environment of a run's process, as a dict: this process's without secrets, and a share of the cores.
+
+    Args:
+        side_by_side: how many runs share this machine's cores.
+    """
     harmless = {name: value for name, value in os.environ.items() if not SECRETS.search(name)}
-    return harmless | dict.fromkeys(THREADS, str(threads))
+    return harmless | dict.fromkeys(THREADS, str(max(1, cores() // side_by_side)))
 
 
 def run(job, source, *, children, starter, on_cell=lambda cell, cells: None):

@@ -1,16 +1,10 @@
 """The runs on this machine, several at a time."""
 
 import contextlib
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from tapelab.collection import environment, forkserver, one
-
-
-def default_workers():
-    """As many as there are cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Local:
@@ -49,7 +43,7 @@ class Local:
             sources: the text of each notebook, by its name.
             queue: a `queue.Queue` for what happens.
         """
-        starter = forkserver.Starter(one.environment(max(1, default_workers() // self.workers)))
+        starter = forkserver.Starter(one.environment(self.workers))
         if self._fork and len(jobs) > 1:  # for one, the imports are no shorter in another process
             starter = self._cleanup.enter_context(
                 forkserver.starter(

@@ -1,6 +1,7 @@
 """The record of a batch: report.json, a page for people, JUnit XML for CI, and the table in the terminal."""
 
 import base64
+import contextlib
 import io
 import json
 import re
@@ -29,6 +30,26 @@ class DamagedReportError(ValueError):
     """A report.json that cannot be used. The message says why."""
 
 
+@contextlib.contextmanager
+def _checked(storage):
+    """Raise `DamagedReportError` for what a block finds in a report.json that `write` did not write."""
+    try:
+        yield
+    except (FileNotFoundError, DamagedReportError):
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, jinja2.TemplateError) as error:
+        raise DamagedReportError(f"{storage}/{JSON} is damaged ({type(error).__name__}: {error})") from error
+    except OSError as error:
+        raise DamagedReportError(f"{storage}/{JSON} cannot be read ({error})") from error
+
+
+def _read(storage):
+    data = json.loads(storage.read(JSON))
+    if data["format"] != FORMAT:
+        raise DamagedReportError(f"{storage}/{JSON} is of format {data['format']!r}, and this is format {FORMAT}")
+    return data
+
+
 def load(storage):
     """The records of the last batch in a place, by the run's name; empty if there was none.
 
@@ -36,21 +57,34 @@ def load(storage):
         DamagedReportError: if its report.json is not what `write` writes.
     """
     try:
-        data = json.loads(storage.read(JSON))
-        if data["format"] != FORMAT:
-            raise DamagedReportError(f"{storage}/{JSON} is of format {data['format']!r}, and this is format {FORMAT}")
-        records = {record["name"]: record for record in data["runs"]} | data["earlier"]
-        for record in records.values():
-            _ = record["verdict"], record["fingerprint"], record["notebook"] + "", record["seconds"] + 0.0
+        with _checked(storage):
+            data = _read(storage)
+            records = {record["name"]: record for record in data["runs"]} | data["earlier"]
+            for record in records.values():
+                _ = record["verdict"], record["fingerprint"], record["notebook"] + "", record["seconds"] + 0.0
     except FileNotFoundError:
         return {}
-    except DamagedReportError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedReportError(f"{storage}/{JSON} is damaged ({type(error).__name__}: {error})") from error
-    except OSError as error:
-        raise DamagedReportError(f"{storage}/{JSON} cannot be read ({error})") from error
     return records
+
+
+def renew(storage):
+    """Write the page and the JUnit file of a place anew, from its report.json and the notebooks that lie there now.
+
+    Returns:
+        What report.json holds: a dict.
+
+    Raises:
+        FileNotFoundError: if there is no report.json.
+        DamagedReportError: if it is not what `write` writes.
+    """
+    with _checked(storage):
+        data, names = _read(storage), storage.names()
+        for run in data["runs"]:
+            run["stored"] = f"{run['name']}.ipynb" in names
+        pages = {JUNIT: junit(data), HTML: page(data, storage).encode()}
+    for name, content in pages.items():
+        storage.write(name, content)
+    return data
 
 
 def write(storage, data, *, pages=True):
