@@ -91,10 +91,12 @@ def test_the_page_shows_the_failing_cell_and_links_to_the_executed_notebook(plac
     assert "1 of 2 runs succeeded" in page
     assert "<strong>Cell 2.</strong>" in page
     assert 'href="00_bad__name%3Dx~1%2Cy.ipynb"' in page
+    assert 'href="#failure-00_bad__name%3Dx~1%2Cy"' in page
+    assert 'id="failure-00_bad__name=x~1,y"' in page
     assert 'href="00_one.ipynb"' in page
     assert "numpy 2.0" in page
     # Complete in itself: nothing is fetched.
-    assert not re.search(r'(src|href)="(?!data:|00_)', page)
+    assert not re.search(r'(src|href)="(?!data:|00_|#failure-)', page)
 
 
 def test_an_environment_that_says_little_makes_a_page_too(place):

@@ -79,7 +79,8 @@ class _Share(WorkerPlugin):
 
     def transition(self, key, start, finish, **_):
         """Call a run off when nobody waits for it any more: a client has gone that was killed or lost its network."""
-        if finish == "cancelled" and key in self._running:
+        # A task that ends by itself goes to another state, such as "memory".
+        if (start, finish) == ("executing", "released") and key in self._running:
             threading.Thread(target=self._running[key].end_all).start()
 
     def end_all(self):
