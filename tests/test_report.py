@@ -119,7 +119,7 @@ def test_a_page_that_would_be_too_large_shows_the_failures_first_and_says_what_i
         place.write(f"{name}.ipynb", notebook(png(30, 20)))
     page = report.page(batch(record(), record("00_two"), failed()), place)
     assert page.count("<img") == 1
-    assert page.index("<img") > page.index('class="chip failed">failed')
+    assert page.index("<img") > page.index('class="chip failed" href=')
     assert "The figures of 2 further runs are in their notebooks only" in page
 
 
