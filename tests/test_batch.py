@@ -1,14 +1,17 @@
 """Batches on this machine: verdicts, every kind of fault caused for real, interruption, resumption, storage."""
 
+import contextlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
-from tapelab.collection import one, pool, storage
+from tapelab.collection import one, plan, pool, storage
 from tapelab.collection.storage import StorageError
 
 import nbformat
@@ -481,6 +484,25 @@ def test_results_go_where_a_url_says(tmp_path, small, run_batch, url):
 def test_a_url_that_cannot_be_written_is_refused(url):
     with pytest.raises(StorageError, match=f"cannot write to {url}"):
         storage.open_storage(url)
+
+
+def test_runs_are_shown_as_starting_while_the_fork_servers_import(monkeypatch):
+    imported, jobs = threading.Event(), [one.Job(plan.Run(name, name, {}, {}), "python3", "/", 9) for name in "ab"]
+
+    @contextlib.contextmanager
+    def starter(environment, **_):
+        imported.wait(30)
+        yield "the only one"
+
+    monkeypatch.setattr(pool.forkserver, "starter", starter)
+    monkeypatch.setattr(one, "run", lambda job, source, *, starter, **_: one.Outcome(job.run.name, None, where=starter))
+    events = queue.Queue()
+    with pool.Local(2) as executor:
+        executor.start(jobs, {"a": "", "b": ""}, events)
+        assert {events.get(timeout=10) for _ in jobs} == {("cell", "a", 0, 0, "here"), ("cell", "b", 0, 0, "here")}
+        assert events.empty()
+        imported.set()
+        assert [events.get(timeout=10)[1].where for _ in jobs] == ["the only one"] * 2
 
 
 def test_a_job_that_cannot_be_done_at_all_has_an_outcome_too(tmp_path, small, run_batch, records, monkeypatch):

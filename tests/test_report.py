@@ -178,6 +178,7 @@ def test_the_table_is_summed_up_when_it_would_be_long(place):
     few = shown(batch(record(), failed()), place)
     assert "00_one" in few
     assert "FAILED 00_bad (10.0 s) cell 2: ValueError: <script>" in few
+    assert few.count("ValueError") == 1
     runs = [record(f"00_one__seed={n}", settings={"dataset": "digits"}) for n in range(report.MOST_ROWS)]
     many = shown(batch(*runs, failed(notebook="01_two")), place)
     assert "00_one__seed=3" not in many
@@ -205,6 +206,11 @@ def test_a_terminal_shows_what_runs_and_a_log_gets_lines():
         seen.done(record())
         probe.print(seen.render())
         assert "2/3" in probe.file.getvalue()
+        seen.cell("10_long__seed=1", 2, 7, "here")
+        narrow = Console(file=io.StringIO(), width=30)
+        narrow.print(seen.render())
+        shown_name = "".join(line.split(" ")[0] for line in narrow.file.getvalue().splitlines())
+        assert "10_long__seed=1" in shown_name
     log = Console(file=io.StringIO(), width=100)
     with view(log, 3, 1) as seen:
         seen.cell("00_one", 2, 7, "here")

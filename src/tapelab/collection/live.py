@@ -92,6 +92,7 @@ class Terminal(Lines):
         # This runs in the view's own thread.
         running = sorted(dict(self._running).items(), key=lambda item: item[1][0])
         table = Table.grid(padding=(0, 2))
+        table.add_column(overflow="fold")  # the end of a name tells the runs of a sweep apart
         for name, (began, cell, cells, where) in running[:MOST_LINES]:
             place = "" if where == "here" else where
             table.add_row(

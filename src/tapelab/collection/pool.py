@@ -11,7 +11,8 @@ class Local:
     """Runs jobs on this machine.
 
     What happens goes into a queue, as in `cluster.Cluster`: ("cell", run's name, cell's number, cells, where) when a
-    cell starts, ("done", `Outcome`) once for each job that was started, and ("note", text).
+    cell starts, with 0 for both numbers when the run does, ("done", `Outcome`) once for each job that was started, and
+    ("note", text).
 
     Args:
         workers: how many jobs run side by side.
@@ -24,6 +25,7 @@ class Local:
         self._children = one.Children()
         self._pool = ThreadPoolExecutor(workers)
         self._futures = []
+        self._lock, self._starter = threading.Lock(), None
 
     def __enter__(self):
         return self
@@ -43,20 +45,28 @@ class Local:
             sources: the text of each notebook, by its name.
             queue: a `queue.Queue` for what happens.
         """
-        starter = forkserver.Starter(one.environment(self.workers))
-        if self._fork and len(jobs) > 1:  # for one, the imports are no shorter in another process
-            starter = self._cleanup.enter_context(
-                forkserver.starter(
-                    starter.environment, kernel=jobs[0].kernel, say=lambda line: queue.put(("note", line))
-                )
-            )
-        self._futures = [self._pool.submit(self._work, job, sources, starter, queue) for job in jobs]
+        self._fork = self._fork and len(jobs) > 1  # for one, the imports are no shorter in another process
+        self._futures = [self._pool.submit(self._work, job, sources, queue) for job in jobs]
 
-    def _work(self, job, sources, starter, queue):
+    def _begin(self, kernel, queue):
+        """The `forkserver.Starter` of all jobs. The first one makes it, while others, and an interrupt, are waiting."""
+        with self._lock:
+            if self._starter is None:
+                self._starter = forkserver.Starter(one.environment(self.workers))
+                if self._fork:
+                    forks = forkserver.starter(
+                        self._starter.environment, kernel=kernel, say=lambda line: queue.put(("note", line))
+                    )
+                    self._starter = self._cleanup.enter_context(forks)
+            return self._starter
+
+    def _work(self, job, sources, queue):
         def on_cell(cell, cells):
             queue.put(("cell", job.run.name, cell, cells, "here"))
 
+        on_cell(0, 0)
         try:
+            starter = self._begin(job.kernel, queue)
             source = sources[job.run.notebook]
             outcome = one.run(job, source, children=self._children, starter=starter, on_cell=on_cell)
         except Exception as error:  # without an outcome the batch would wait for ever
