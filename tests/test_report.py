@@ -186,6 +186,16 @@ def test_the_table_is_summed_up_when_it_would_be_long(place):
     assert f"{report.MOST_ROWS} of {report.MOST_ROWS + 1} runs succeeded in 10 s; data set: digits" in many
 
 
+def test_names_in_the_table_are_whole_in_a_narrow_terminal(place):
+    written = io.StringIO()
+    names = [f"10_hessians_and_newton__seed={n}" for n in range(2)]
+    runs = [record(name, verdict="interrupted", seconds=0.0) for name in names]
+    report.show(Console(file=written, width=45), batch(*runs), place)
+    lines = [[part.strip() for part in line.split("│")] for line in written.getvalue().splitlines() if "│" in line]
+    assert "".join(line[1] for line in lines) == "".join(names)
+    assert [line[4] for line in lines if line[4]] == ["not started"] * 2
+
+
 def test_markup_in_a_message_is_shown_and_not_obeyed(place):
     problem = {"kind": "cell", "message": "[red]KeyError[/]: [/nonsense]", "cell": 1, "source": "", "traceback": ""}
     assert "[red]KeyError[/]: [/nonsense]" in shown(batch(record(verdict="failed", problem=problem)), place)
@@ -215,6 +225,7 @@ def test_a_terminal_shows_what_runs_and_a_log_gets_lines():
     with view(log, 3, 1) as seen:
         seen.cell("00_one", 2, 7, "here")
         seen.done(record())
+        seen.done(record("00_two", verdict="interrupted", seconds=0.0))  # had not begun
     assert log.file.getvalue().splitlines() == [
         "1 of 3 runs are unchanged since they succeeded, and are not repeated.",
         "[2/3] ran 00_one (10.0 s)",

@@ -60,6 +60,8 @@ class Lines:
     def done(self, record):
         """A run has ended."""
         self._done += 1
+        if record["verdict"] == "interrupted" and not record["seconds"]:
+            return  # it had not begun, like maybe thousands of others: the table will tell
         self._console.print(f"\\[{self._done}/{self._total}] {line(record)}", highlight=False, soft_wrap=True)
 
     def tick(self):

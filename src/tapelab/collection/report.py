@@ -264,6 +264,8 @@ def show(console, data, storage):
             table.add_row(escape(notebook), str(len(own)), f"{sum(run['seconds'] for run in own):.1f}", verdict)
     for column in table.columns[1:3]:
         column.justify = "right"
+    table.columns[0].overflow = "fold"  # the end of a name tells the runs of a sweep apart
+    table.columns[3].no_wrap = True
     console.print(table)
     failures = [run for run in runs if run["verdict"] == "failed"]
     for run in failures[:MOST_FAILURES]:
