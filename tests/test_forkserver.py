@@ -1,5 +1,6 @@
 """The fork server: what is forked is right, on its own, and gone in time; where it cannot fork, the plain way."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -310,6 +311,12 @@ def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, m
         assert gone(first)
         os.kill(manager.provisioner.pid, signal.SIGKILL)
         wait_until(lambda: not manager.is_alive())
+
+
+def test_a_killed_kernel_is_known_to_have_ended(light, monkeypatch):
+    with kernel(light, monkeypatch) as (manager, _):
+        asyncio.run(manager.provisioner.kill())
+        assert manager.provisioner.process.returncode == -signal.SIGKILL
 
 
 def test_a_child_ends_with_the_process_that_asked_for_it_and_takes_its_own_along(light, tmp_path):

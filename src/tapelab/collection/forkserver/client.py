@@ -181,6 +181,12 @@ class ForkProvisioner(LocalProvisioner):
         self.cwd = kwargs.get("cwd", Path.cwd())
         return self.connection_info
 
+    async def kill(self, restart=False):
+        """Kill the kernel, and wait a moment for its end: Jupyter itself looks ten times a second."""
+        await super().kill(restart)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1)
+
 
 class Starter:
     """Starts processes, and lets Jupyter start kernels: by a fork where possible, in the plain way elsewhere.
