@@ -1,14 +1,17 @@
 """Batches on this machine: verdicts, every kind of fault caused for real, interruption, resumption, storage."""
 
+import contextlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
-from tapelab.collection import one, pool, storage
+from tapelab.collection import one, plan, pool, storage
 from tapelab.collection.storage import StorageError
 
 import nbformat
@@ -16,9 +19,13 @@ import psutil
 import pytest
 
 SLEEP = "import time; time.sleep(600)"
+# Whether the kernel had TensorFlow from the start, and how many processes have been started for papermill alone.
+ABOUT = f"""import psutil, sys
+family = psutil.Process({os.getpid()}).children(recursive=True)
+print('tensorflow' in sys.modules, sum('tapelab.collection.child' in process.cmdline() for process in family) > 0)"""
 # Each fault, and one notebook before and one after that have none.
 FAULTS = {
-    "00_good": ["seed = 0", "print('fine', seed)"],
+    "00_good": ["seed = 0", "print('fine', seed)", ABOUT],
     "01_forever": ["seed = 0", "print('before')", "while True: pass", "print('never')"],
     "02_raises": ["seed = 0", "print('before')", "raise ValueError('no <b>luck</b>\\nsecond line')", "print('never')"],
     "03_killed": ["seed = 0", "print('before')", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"],
@@ -42,12 +49,19 @@ EXPECTED = {
 }
 
 
-@pytest.fixture(scope="module")
-def faulty(tmp_path_factory, make_collection, run_batch):
+@pytest.fixture(scope="module", params=["forked", "plain"])
+def faulty(tmp_path_factory, make_collection, run_batch, request):
     folder = tmp_path_factory.mktemp("faults")
     collection = make_collection(folder / "notebooks", FAULTS)
-    status, shown = run_batch(collection, folder / "out", timeout=25.0)
+    executor = pool.Local(2, fork=request.param == "forked")
+    status, shown = run_batch(collection, folder / "out", executor=executor, timeout=25.0)
     return folder, status, shown
+
+
+def test_papermill_and_kernels_are_forked_or_neither(faulty, request, printed):
+    folder, _, _ = faulty
+    expected = "True False\n" if request.node.callspec.params["faulty"] == "forked" else "False True\n"
+    assert printed(folder / "out" / "00_good.ipynb") == "fine 0\n" + expected
 
 
 def test_each_fault_is_named_with_its_place_and_the_others_finish(faulty, records, printed, kernels):
@@ -71,23 +85,6 @@ def test_each_fault_is_named_with_its_place_and_the_others_finish(faulty, record
         assert printed(folder / "out" / f"{name}.ipynb") == "before\n", name
         assert (folder / "out" / f"{name}.log").exists()
     assert not (folder / "out" / "00_good.log").exists()
-    assert kernels() == []
-
-
-@pytest.mark.parametrize("fork", [True, False])
-def test_kernels_are_forked_or_not_and_faults_are_named_alike(
-    tmp_path, make_collection, run_batch, records, printed, kernels, fork
-):
-    names = ("02_raises", "03_killed", "04_memory", "05_leaves")
-    imported = ["seed = 0", "import sys; print('tensorflow' in sys.modules)"]
-    collection = make_collection(tmp_path / "nb", {"00_imported": imported} | {name: FAULTS[name] for name in names})
-    status, _ = run_batch(collection, tmp_path / "out", executor=pool.Local(2, fork=fork))
-    assert status == 1
-    found = records(tmp_path / "out")
-    assert printed(tmp_path / "out" / "00_imported.ipynb") == f"{fork}\n"
-    for name in names:
-        problem = found[name]["problem"]
-        assert (problem["kind"], problem["cell"], problem["message"]) == EXPECTED[name], name
     assert kernels() == []
 
 
@@ -328,27 +325,95 @@ def test_an_interrupt_ends_every_kernel_and_what_was_executed_is_kept(
     assert "1 of 3 runs are unchanged" in shown
 
 
-def test_no_kernel_outlives_a_command_that_is_killed(tmp_path, make_collection):
-    make_collection(tmp_path / "notebooks", {"01_long": LONG["01_long"]})
+@pytest.mark.parametrize("names", [("01_long",), ("00_quick", "01_long")], ids=["one plain", "several forked"])
+def test_no_kernel_outlives_a_command_that_is_killed(tmp_path, make_collection, names):
+    make_collection(tmp_path / "notebooks", {name: LONG[name] for name in names})
     process = subprocess.Popen(command_line(tmp_path / "out"), cwd=tmp_path, stdout=subprocess.DEVNULL)
     wait_for((tmp_path / "notebooks" / "started").exists)
     family = psutil.Process(process.pid).children(recursive=True)
-    assert len(family) >= 2
+    assert len(family) >= 2 * len(names)  # the run's process and its kernel; with several runs, also the fork servers
     process.kill()
     process.wait()
     assert still_there(family) == []
 
 
-def test_a_run_whose_process_is_killed_is_named(tmp_path, make_collection, run_batch, records, kernels):
-    source = "import os, psutil; psutil.Process(os.getppid()).kill(); import time; time.sleep(600)"
-    collection = make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0"], "01_bad": ["seed = 0", source]})
-    status, _ = run_batch(collection, tmp_path / "out")
+def tapelab_report(folder, place):
+    command = [sys.executable, "-m", "tapelab", "report", place]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_command_that_is_killed_leaves_what_a_report_needs(tmp_path, make_collection, records):
+    make_collection(tmp_path / "notebooks", LONG)
+    process = subprocess.Popen(
+        command_line(tmp_path / "out", "--workers", "1"), cwd=tmp_path, stdout=subprocess.DEVNULL
+    )
+    wait_for((tmp_path / "notebooks" / "started").exists)
+    wait_for(lambda: '"verdict": "ran"' in (tmp_path / "out" / "report.json").read_text())
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "out" / "report.html").exists()
+    done = tapelab_report(tmp_path, "out")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 3 runs succeeded" in done.stdout
+    found = records(tmp_path / "out")
+    assert [record["verdict"] for record in found.values()] == ["ran", "interrupted", "interrupted"]
+    assert found["02_late"]["problem"]["message"] == "the command ended before this run did"
+    assert "1 of 3 runs succeeded" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_report_without_its_record_is_refused(tmp_path):
+    done = tapelab_report(tmp_path, "nowhere")
+    assert (done.returncode, done.stderr) == (1, "Error: there is no folder nowhere\n")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "out").mkdir()
+    done = tapelab_report(tmp_path, "out")
+    assert (done.returncode, done.stderr) == (1, "Error: there is no report.json in out; 'tapelab run' writes it\n")
+    (tmp_path / "out" / "report.json").write_text('{"format": 1, "runs": [{"name": "x"}], "earlier": {}}')
+    done = tapelab_report(tmp_path, "out")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: out/report.json is damaged (")
+    assert len(list((tmp_path / "out").iterdir())) == 1
+
+
+KILLS_ITS_STARTER = "import os, psutil; psutil.Process(os.getppid()).kill()"
+# A forked kernel's parent is the fork server for kernels; papermill is forked by the other one.
+KILLS_PAPERMILL = """import os, psutil
+server = psutil.Process(os.getppid())
+(other,) = [p for p in server.parent().children() if 'papermill' in p.cmdline()]
+for child in other.children():
+    child.kill()"""
+
+
+@pytest.mark.parametrize(("fork", "source"), [(False, KILLS_ITS_STARTER), (True, KILLS_PAPERMILL)])
+def test_a_run_whose_process_is_killed_is_named(tmp_path, make_collection, run_batch, records, kernels, fork, source):
+    cells = {"00_one": ["seed = 0"], "01_bad": ["seed = 0", f"{source}\n{SLEEP}"], "02_two": ["seed = 0"]}
+    collection = make_collection(tmp_path / "notebooks", cells)
+    status, _ = run_batch(collection, tmp_path / "out", executor=pool.Local(1, fork=fork))
     assert status == 1
     found = records(tmp_path / "out")
-    assert found["00_one"]["verdict"] == "ran"
+    assert found["00_one"]["verdict"] == found["02_two"]["verdict"] == "ran"
     assert found["01_bad"]["problem"]["kind"] == "process"
     assert "the run's process ended with status -9" in found["01_bad"]["problem"]["message"]
     assert found["01_bad"]["problem"]["cell"] == 2
+    assert kernels() == []
+
+
+def test_when_the_fork_server_for_kernels_dies_the_run_says_so_and_the_rest_goes_on(
+    tmp_path, make_collection, run_batch, records, printed, kernels
+):
+    cells = {
+        "00_bad": ["seed = 0", "print('before')", f"{KILLS_ITS_STARTER}\n{SLEEP}"],
+        "01_good": ["seed = 0", "print('fine')"],
+    }
+    collection = make_collection(tmp_path / "notebooks", cells)
+    status, _ = run_batch(collection, tmp_path / "out", executor=pool.Local(1))
+    assert status == 1
+    found = records(tmp_path / "out")
+    assert found["00_bad"]["problem"]["kind"] == "kernel died"
+    assert found["00_bad"]["problem"]["cell"] == 3
+    assert printed(tmp_path / "out" / "00_bad.ipynb") == "before\n"
+    assert printed(tmp_path / "out" / "01_good.ipynb") == "fine\n"
+    assert kernels() == []
 
 
 def test_kernels_listen_on_no_network_and_see_no_secrets(tmp_path, make_collection, run_batch, printed, monkeypatch):
@@ -419,6 +484,25 @@ def test_results_go_where_a_url_says(tmp_path, small, run_batch, url):
 def test_a_url_that_cannot_be_written_is_refused(url):
     with pytest.raises(StorageError, match=f"cannot write to {url}"):
         storage.open_storage(url)
+
+
+def test_runs_are_shown_as_starting_while_the_fork_servers_import(monkeypatch):
+    imported, jobs = threading.Event(), [one.Job(plan.Run(name, name, {}, {}), "python3", "/", 9) for name in "ab"]
+
+    @contextlib.contextmanager
+    def starter(environment, **_):
+        imported.wait(30)
+        yield "the only one"
+
+    monkeypatch.setattr(pool.forkserver, "starter", starter)
+    monkeypatch.setattr(one, "run", lambda job, source, *, starter, **_: one.Outcome(job.run.name, None, where=starter))
+    events = queue.Queue()
+    with pool.Local(2) as executor:
+        executor.start(jobs, {"a": "", "b": ""}, events)
+        assert {events.get(timeout=10) for _ in jobs} == {("cell", "a", 0, 0, "here"), ("cell", "b", 0, 0, "here")}
+        assert events.empty()
+        imported.set()
+        assert [events.get(timeout=10)[1].where for _ in jobs] == ["the only one"] * 2
 
 
 def test_a_job_that_cannot_be_done_at_all_has_an_outcome_too(tmp_path, small, run_batch, records, monkeypatch):

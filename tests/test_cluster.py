@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 from tapelab.collection import cluster
 
@@ -42,14 +43,14 @@ class Dask:
         self.address = json.loads(self.file.read_text())["address"]
 
     def runs(self):
-        """The processes of runs and of kernels under the workers."""
+        """The processes of runs, of kernels and of fork servers under the workers."""
         found = []
         for process in psutil.Process(self.workers.pid).children(recursive=True):
             try:
                 words = " ".join(process.cmdline())
             except psutil.Error:
                 continue
-            if "tapelab.collection.child" in words or "ipykernel" in words:
+            if "tapelab.collection" in words or "ipykernel" in words:
                 found.append(process)
         return found
 
@@ -125,21 +126,27 @@ def test_a_killed_worker_costs_its_own_run_at_most(dask, tmp_path, make_collecti
     assert "3 of 4 runs are unchanged" in told
 
 
-def test_an_interrupt_ends_the_runs_on_the_workers(dask, tmp_path, make_collection, records, printed):
-    long = ["seed = 0", f"print('on'); open({str(tmp_path / 'started')!r}, 'w'); import time; time.sleep(600)"]
-    make_collection(
-        tmp_path / "notebooks", {"00_long": long, "01_long": ["seed = 0", long[1]], "02_late": ["seed = 0"]}
-    )
+@pytest.fixture
+def long_batch(dask, tmp_path, make_collection):
+    """A command of which two endless runs are under way, one on each worker, and one waits."""
+    source = f"import os, time; print('on'); open(f'{tmp_path}/started-{{os.getpid()}}', 'w'); time.sleep(600)"
+    cells = {"00_long": ["seed = 0", source], "01_long": ["seed = 0", source], "02_late": ["seed = 0"]}
+    make_collection(tmp_path / "notebooks", cells)
     command = [sys.executable, "-m", "tapelab", "run", "--notebooks", "notebooks", "--output", "out"]
     process = subprocess.Popen([*command, "--dask", str(dask.file)], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     until = time.monotonic() + 90
-    while not ((tmp_path / "started").exists() and len(dask.runs()) >= 4):
+    while len(list(tmp_path.glob("started-*"))) < 2:
         assert time.monotonic() < until
         time.sleep(0.1)
+    return process
+
+
+def test_an_interrupt_ends_the_runs_on_the_workers(dask, long_batch, tmp_path, records, printed):
     under_way = dask.runs()
-    process.send_signal(signal.SIGTERM)
-    told, _ = process.communicate(timeout=60)
-    assert process.returncode == 143
+    assert len(under_way) >= 4
+    long_batch.send_signal(signal.SIGTERM)
+    told, _ = long_batch.communicate(timeout=60)
+    assert long_batch.returncode == 143
     _, alive = psutil.wait_procs(under_way, timeout=20)
     assert alive == []
     assert "0 of 3 runs succeeded" in told
@@ -148,6 +155,56 @@ def test_an_interrupt_ends_the_runs_on_the_workers(dask, tmp_path, make_collecti
     kept = [path.name for path in (tmp_path / "out").glob("*.ipynb")]
     assert kept
     assert any("on" in printed(tmp_path / "out" / name) for name in kept)
+
+
+def test_the_runs_of_a_command_that_is_killed_end_on_the_workers_too(dask, long_batch):
+    under_way = dask.runs()
+    assert len(under_way) >= 4
+    long_batch.kill()
+    long_batch.communicate()
+    _, alive = psutil.wait_procs(under_way, timeout=30)
+    assert alive == []
+
+
+def test_kernels_fork_on_the_workers_until_there_is_nothing_to_do(dask, tmp_path, make_collection, run_batch, printed):
+    source = "import sys; print('tensorflow' in sys.modules)"
+    collection = make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0", source]})
+    for fork in (True, False):
+        run_batch(collection, tmp_path / "out", executor=cluster.Cluster(dask.address, fork))
+        assert printed(tmp_path / "out" / "00_one.ipynb") == f"{fork}\n"
+        until = time.monotonic() + 20
+        while dask.runs():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+
+
+def test_a_worker_ends_its_fork_servers_when_it_rests_and_starts_them_anew(monkeypatch):
+    worker = SimpleNamespace(
+        address="tcp://127.0.0.1:1", state=SimpleNamespace(nthreads=1), get_current_task=lambda: "key"
+    )
+    there = []
+
+    @contextlib.contextmanager
+    def starter(environment, **_):
+        there.append("servers")
+        yield object()
+        there.clear()
+
+    monkeypatch.setattr(cluster.forkserver, "starter", starter)
+    monkeypatch.setattr(cluster, "IDLE_SECONDS", 0.1)
+    share = cluster._Share("batch", {}, {}, True)
+    share.setup(worker)
+    for _ in range(2):
+        assert there == []
+        with share.children():
+            assert share.starter("python3") is share.starter("python3")
+            time.sleep(0.3)
+            assert there == ["servers"]
+        until = time.monotonic() + 10
+        while there:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    share.teardown(worker)
 
 
 def test_a_cluster_that_goes_away_is_named(tmp_path, make_collection, run_batch, records):

@@ -1,14 +1,17 @@
 """The fork server: what is forked is right, on its own, and gone in time; where it cannot fork, the plain way."""
 
+import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tapelab.collection import forkserver
@@ -36,7 +39,8 @@ def environment():
 
 @pytest.fixture(scope="module")
 def light(environment):
-    with forkserver.starter(environment | {"OPENBLAS_NUM_THREADS": "2"}, preload=LIGHT, say=pytest.fail) as starter:
+    environment = environment | {"OPENBLAS_NUM_THREADS": "2"}
+    with forkserver.starter(environment, kernels=LIGHT, processes=LIGHT, say=pytest.fail) as starter:
         yield starter
 
 
@@ -62,7 +66,8 @@ def gone(pid):
 
 
 def server_of(starter):
-    (found,) = [p for p in psutil.Process().children() if starter.address in p.cmdline()]
+    """The process of the server for kernels."""
+    (found,) = [p for p in psutil.Process().children() if starter.kernels in p.cmdline()]
     return found
 
 
@@ -95,10 +100,12 @@ def execute(channels, code):
 
 
 def python(starter, code, *arguments, **kwargs):
-    """What a forked process prints."""
+    """What a process prints that the server for kernels has forked."""
     with tempfile.TemporaryFile() as out:
-        process = starter.popen([sys.executable, "-c", textwrap.dedent(code), *arguments], stdout=out, **kwargs)
-        assert isinstance(process, forkserver.ForkedProcess)
+        command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
+        process = forkserver.ForkedProcess(
+            starter.kernels, command, stdout=out, **({"env": starter.environment} | kwargs)
+        )
         assert process.wait(30) == 0
         out.seek(0)
         return out.read().decode()
@@ -138,7 +145,7 @@ def test_settings_of_the_thread_pools_hold_in_a_fork(light):
     assert python(light, code) == "[2]\n"
 
 
-def test_papermill_forks_too_and_its_kernel_from_the_same_server(full, tmp_path):
+def test_papermill_forks_too_and_its_kernel_from_the_other_server(full, tmp_path):
     cells = [nbformat.v4.new_code_cell("seed = 1"), nbformat.v4.new_code_cell("import os; print(os.getppid(), seed)")]
     cells[0].metadata["tags"] = ["parameters"]
     notebook = nbformat.v4.new_notebook(cells=cells)
@@ -151,6 +158,39 @@ def test_papermill_forks_too_and_its_kernel_from_the_same_server(full, tmp_path)
     assert process.wait(60) == 0, (tmp_path / "log").read_text()
     executed = nbformat.read(tmp_path / "out.ipynb", as_version=4)
     assert executed.cells[-1].outputs[0].text == f"{server_of(full).pid} 3\n"
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
+def test_pipes_lead_to_the_child_and_several_threads_may_wait_for_it(light):
+    code = "import sys; print([line.upper() for line in sys.stdin], flush=True); print('told', file=sys.stderr)"
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = light.popen([sys.executable, "-c", code], **pipes)
+    assert isinstance(process, forkserver.ForkedProcess)
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(process.wait, 30) for _ in range(4)]
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.close()  # nobody else holds that end: the child sees the end of file
+        assert (process.stdout.read(), process.stderr.read()) == (b"['ONE\\n', 'TWO\\n']\n", b"told\n")
+        assert [future.result() for future in waiting] == [0] * 4
+    assert process.wait() == process.poll() == 0
+    for stream in (process.stdout, process.stderr):
+        stream.close()
+    before = psutil.Process().num_fds()
+    for _ in range(3):
+        with pytest.raises(forkserver.ForkError):
+            forkserver.ForkedProcess(light.processes, [sys.executable, "-c", ""], cwd="/no/folder", **pipes)
+    assert psutil.Process().num_fds() == before
+
+
+def test_with_a_safe_path_the_folder_is_not_imported_from(light, tmp_path):
+    (tmp_path / "mine.py").touch()
+    for option, where in ((["-P"], "None"), ([], str(tmp_path / "mine.py"))):
+        code = "import importlib.util; found = importlib.util.find_spec('mine'); print(found and found.origin)"
+        process = light.popen([sys.executable, *option, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE)
+        assert isinstance(process, forkserver.ForkedProcess)
+        with process.stdout:
+            assert process.stdout.read().decode() == f"{where}\n"
+        assert process.wait(30) == 0
 
 
 def test_folder_environment_streams_and_arguments_are_the_childs_own(light, tmp_path):
@@ -212,15 +252,15 @@ def test_two_kernels_side_by_side_share_nothing(light, monkeypatch, tmp_path):
 
 def test_a_difference_that_imports_would_miss_needs_the_plain_way(light):
     said = []
-    starter = client.Starter(light.environment, light.address, said.append)
+    environment = light.environment | {"TF_ENABLE_ONEDNN_OPTS": "1"}
+    starter = client.Starter(environment, processes=light.processes, say=said.append)
     process = starter.popen(
-        [sys.executable, "-c", "import os; raise SystemExit(int(os.environ['TF_ENABLE_ONEDNN_OPTS']) + 6)"],
-        env=light.environment | {"TF_ENABLE_ONEDNN_OPTS": "1"},
+        [sys.executable, "-c", "import os; raise SystemExit(int(os.environ['TF_ENABLE_ONEDNN_OPTS']) + 6)"]
     )
     assert isinstance(process, subprocess.Popen)
     assert process.wait(30) == 7
     assert said == [
-        "A process starts in the plain way: its environment is not the fork server's in TF_ENABLE_ONEDNN_OPTS."
+        "Papermill starts in the plain way: its environment is not the fork server's in TF_ENABLE_ONEDNN_OPTS."
     ]
 
 
@@ -251,7 +291,7 @@ def test_exit_statuses_and_signals(light):
     assert process.wait(30) == -signal.SIGTERM == process.poll()
     process.send_signal(signal.SIGTERM)  # to nobody, without an error
     with pytest.raises(forkserver.ForkError, match="No such file or directory"):
-        forkserver.ForkedProcess(light.address, [sys.executable, "-c", ""], cwd="/no/folder", env=light.environment)
+        forkserver.ForkedProcess(light.processes, [sys.executable, "-c", ""], cwd="/no/folder", env=light.environment)
 
 
 def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, monkeypatch):
@@ -273,6 +313,12 @@ def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, m
         wait_until(lambda: not manager.is_alive())
 
 
+def test_a_killed_kernel_is_known_to_have_ended(light, monkeypatch):
+    with kernel(light, monkeypatch) as (manager, _):
+        asyncio.run(manager.provisioner.kill())
+        assert manager.provisioner.process.returncode == -signal.SIGKILL
+
+
 def test_a_child_ends_with_the_process_that_asked_for_it_and_takes_its_own_along(light, tmp_path):
     code = f"""
         import os, subprocess, sys, time
@@ -280,7 +326,7 @@ def test_a_child_ends_with_the_process_that_asked_for_it_and_takes_its_own_along
         sleep = "import time; time.sleep(600)"
         inner = "import subprocess, sys; command = [sys.executable, '-c', 'import time; time.sleep(600)'];"
         inner += "print(subprocess.Popen(command, start_new_session=True).pid, flush=True);" + sleep
-        child = ForkedProcess({light.address!r}, [sys.executable, "-c", inner])
+        child = ForkedProcess({light.processes!r}, [sys.executable, "-c", inner])
         print(child.pid, flush=True)
         time.sleep(600)
     """
@@ -314,9 +360,9 @@ def test_no_process_survives(environment, tmp_path, ending):
     code = f"""
         import sys, time
         from tapelab.collection import forkserver
-        with forkserver.starter(preload=(), say=sys.exit) as starter:
+        with forkserver.starter(kernels=(), processes=(), say=sys.exit) as starter:
             child = starter.popen([sys.executable, "-c", {STRAY!r}])
-            print(starter.address, flush=True)
+            print(starter.processes, flush=True)
             sys.stdin.readline()
     """
     with (tmp_path / "out").open("wb") as out:
@@ -341,23 +387,25 @@ def test_no_process_survives(environment, tmp_path, ending):
     assert not Path(address).parent.exists()
 
 
-def test_a_killed_server_takes_its_kernels_along_and_the_next_start_in_the_plain_way(environment, monkeypatch, caplog):
+def test_a_killed_server_takes_its_children_along_and_the_next_start_in_the_plain_way(environment, monkeypatch, caplog):
     said = []
-    with forkserver.starter(environment, preload=LIGHT, say=said.append) as starter:
+    with forkserver.starter(environment, kernels=LIGHT, processes=(), say=said.append) as starter:
         with kernel(starter, monkeypatch) as (manager, _):
             pid = manager.provisioner.pid
-            child = starter.popen([sys.executable, "-c", "import time; time.sleep(600)"])
             server_of(starter).kill()
-            assert child.wait(10) == -signal.SIGKILL
-            wait_until(lambda: gone(child.pid) and gone(pid) and not manager.is_alive())
+            wait_until(lambda: gone(pid) and not manager.is_alive())
         with kernel(starter, monkeypatch, how=subprocess.Popen) as (_, channels):
             assert execute(channels, "print(1 + 1)")[0] == "2\n"
         assert "The kernel starts in the plain way: the fork server does not answer" in caplog.text
+        child = starter.popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        psutil.Process(child.pid).parent().kill()
+        assert child.wait(10) == -signal.SIGKILL
+        wait_until(lambda: gone(child.pid))
         for _ in range(2):
             process = starter.popen([sys.executable, "-c", "raise SystemExit(5)"])
             assert process.wait(30) == 5
     assert len(said) == 1
-    assert said[0].startswith("Everything starts in the plain way from here on: the fork server does not answer")
+    assert said[0].startswith("Papermill starts in the plain way from here on: the fork server does not answer")
 
 
 @pytest.mark.parametrize(
@@ -381,22 +429,33 @@ def test_where_a_fork_cannot_be_had_one_line_says_why(environment, tmp_path, pre
     said = []
     path = [str(tmp_path), environment.get("PYTHONPATH", "")]
     environment = environment | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
-    with forkserver.starter(environment, kernel=kernel_name, preload=preload, say=said.append) as starter:
-        assert starter.address is None
+    with forkserver.starter(environment, kernel=kernel_name, kernels=preload, processes=(), say=said.append) as starter:
+        assert starter.kernels is None
         assert starter.environment == environment
-        process = starter.popen([sys.executable, "-c", "raise SystemExit(4)"])
-        assert process.wait(30) == 4
+        # The other server is none the worse for it.
+        assert isinstance(starter.popen([sys.executable, "-c", ""]), forkserver.ForkedProcess)
     assert len(said) == 1
     assert said[0].startswith("Kernels start in the plain way: ")
     assert reason in said[0]
+
+
+def test_without_the_server_for_processes_kernels_fork_all_the_same(environment):
+    said = []
+    with forkserver.starter(environment, kernels=(), processes=("no_such_module",), say=said.append) as starter:
+        assert starter.kernels is not None
+        process = starter.popen([sys.executable, "-c", "raise SystemExit(4)"])
+        assert isinstance(process, subprocess.Popen)
+        assert process.wait(30) == 4
+    assert len(said) == 1
+    assert re.match("Papermill starts in the plain way: .*No module named 'no_such_module'", said[0])
 
 
 def test_elsewhere_than_on_linux_nothing_forks(environment, monkeypatch):
     said = []
     monkeypatch.setattr(sys, "platform", "darwin")
     with forkserver.starter(environment, say=said.append) as starter:
-        assert starter.address is None
-    assert said == ["Kernels start in the plain way: a fork is safe on Linux only, and this is darwin."]
+        assert starter.kernels is starter.processes is None
+    assert said == ["Everything starts in the plain way: a fork is safe on Linux only, and this is darwin."]
 
 
 def test_the_server_has_one_thread_and_keeps_nothing_of_its_children(full):
@@ -412,7 +471,8 @@ def test_the_server_has_one_thread_and_keeps_nothing_of_its_children(full):
 
 
 def test_the_socket_is_the_users_alone(light):
-    assert Path(light.address).parent.stat().st_mode & 0o077 == 0
+    for address in (light.kernels, light.processes):
+        assert Path(address).parent.stat().st_mode & 0o077 == 0
 
 
 def test_what_a_request_may_change(monkeypatch):

@@ -91,10 +91,12 @@ def test_the_page_shows_the_failing_cell_and_links_to_the_executed_notebook(plac
     assert "1 of 2 runs succeeded" in page
     assert "<strong>Cell 2.</strong>" in page
     assert 'href="00_bad__name%3Dx~1%2Cy.ipynb"' in page
+    assert 'href="#failure-00_bad__name%3Dx~1%2Cy"' in page
+    assert 'id="failure-00_bad__name=x~1,y"' in page
     assert 'href="00_one.ipynb"' in page
     assert "numpy 2.0" in page
     # Complete in itself: nothing is fetched.
-    assert not re.search(r'(src|href)="(?!data:|00_)', page)
+    assert not re.search(r'(src|href)="(?!data:|00_|#failure-)', page)
 
 
 def test_an_environment_that_says_little_makes_a_page_too(place):
@@ -117,7 +119,7 @@ def test_a_page_that_would_be_too_large_shows_the_failures_first_and_says_what_i
         place.write(f"{name}.ipynb", notebook(png(30, 20)))
     page = report.page(batch(record(), record("00_two"), failed()), place)
     assert page.count("<img") == 1
-    assert page.index("<img") > page.index('class="chip failed">failed')
+    assert page.index("<img") > page.index('class="chip failed" href=')
     assert "The figures of 2 further runs are in their notebooks only" in page
 
 
@@ -154,6 +156,18 @@ def test_the_record_is_read_back_with_earlier_runs(place):
     assert json.loads(place.read("report.json"))["runs"][0]["cells"] == 3
 
 
+def test_the_page_is_written_anew_from_what_is_there(place):
+    assert report.write(place, batch(record(), failed(), earlier={"00_old": record("00_old")}), pages=False) is None
+    place.write("00_bad.ipynb", notebook(png(30, 20)))
+    before = place.read("report.json")
+    assert [run["stored"] for run in report.renew(place)["runs"]] == [False, True]
+    page = place.read("report.html").decode()
+    assert page.count("<img") == 1
+    assert "00_one.ipynb" not in page  # it lies there no more
+    assert ET.fromstring(place.read("junit.xml")).get("failures") == "1"
+    assert place.read("report.json") == before
+
+
 def shown(data, place):
     written = io.StringIO()
     report.show(Console(file=written, width=140), data, place)
@@ -164,11 +178,22 @@ def test_the_table_is_summed_up_when_it_would_be_long(place):
     few = shown(batch(record(), failed()), place)
     assert "00_one" in few
     assert "FAILED 00_bad (10.0 s) cell 2: ValueError: <script>" in few
+    assert few.count("ValueError") == 1
     runs = [record(f"00_one__seed={n}", settings={"dataset": "digits"}) for n in range(report.MOST_ROWS)]
     many = shown(batch(*runs, failed(notebook="01_two")), place)
     assert "00_one__seed=3" not in many
     assert "1 did not succeed" in many
     assert f"{report.MOST_ROWS} of {report.MOST_ROWS + 1} runs succeeded in 10 s; data set: digits" in many
+
+
+def test_names_in_the_table_are_whole_in_a_narrow_terminal(place):
+    written = io.StringIO()
+    names = [f"10_hessians_and_newton__seed={n}" for n in range(2)]
+    runs = [record(name, verdict="interrupted", seconds=0.0) for name in names]
+    report.show(Console(file=written, width=45), batch(*runs), place)
+    lines = [[part.strip() for part in line.split("│")] for line in written.getvalue().splitlines() if "│" in line]
+    assert "".join(line[1] for line in lines) == "".join(names)
+    assert [line[4] for line in lines if line[4]] == ["not started"] * 2
 
 
 def test_markup_in_a_message_is_shown_and_not_obeyed(place):
@@ -191,10 +216,16 @@ def test_a_terminal_shows_what_runs_and_a_log_gets_lines():
         seen.done(record())
         probe.print(seen.render())
         assert "2/3" in probe.file.getvalue()
+        seen.cell("10_long__seed=1", 2, 7, "here")
+        narrow = Console(file=io.StringIO(), width=30)
+        narrow.print(seen.render())
+        shown_name = "".join(line.split(" ")[0] for line in narrow.file.getvalue().splitlines())
+        assert "10_long__seed=1" in shown_name
     log = Console(file=io.StringIO(), width=100)
     with view(log, 3, 1) as seen:
         seen.cell("00_one", 2, 7, "here")
         seen.done(record())
+        seen.done(record("00_two", verdict="interrupted", seconds=0.0))  # had not begun
     assert log.file.getvalue().splitlines() == [
         "1 of 3 runs are unchanged since they succeeded, and are not repeated.",
         "[2/3] ran 00_one (10.0 s)",

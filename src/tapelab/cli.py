@@ -1,10 +1,11 @@
-"""The command line: ``tapelab list``, ``run`` and ``sync``."""
+"""The command line: ``tapelab list``, ``run``, ``report`` and ``sync``."""
 
 import sys
 from pathlib import Path
 
 try:
-    from tapelab.collection import batch, catalogue, plan, pool
+    from tapelab.collection import batch, catalogue, one, plan, pool
+    from tapelab.collection import report as reports
     from tapelab.collection.storage import StorageError, open_storage
 
     import click
@@ -14,6 +15,7 @@ except ModuleNotFoundError as missing:
     sys.exit(f"The command 'tapelab' needs the package {missing.name!r}: pip install 'tapelab[lab]'")
 
 DEFAULT_FOLDER = Path("notebooks")
+DEFAULT_OUTPUT = "build/executed"
 LOG_WIDTH = 140  # columns of a table in a log
 
 folder_option = click.option(
@@ -25,7 +27,7 @@ folder_option = click.option(
     help="The folder with collection.toml.",
 )
 workers_option = click.option(
-    "--workers", type=click.IntRange(min=1), default=pool.default_workers(), show_default="one for each core"
+    "--workers", type=click.IntRange(min=1), default=one.cores(), show_default="one for each core"
 )
 
 
@@ -75,7 +77,7 @@ def list_notebooks(folder):
 )
 @click.option(
     "--output",
-    default="build/executed",
+    default=DEFAULT_OUTPUT,
     show_default=True,
     metavar="FOLDER|URL",
     help="Where the executed notebooks and the report go: a folder, or a URL that fsspec knows (s3://bucket/prefix).",
@@ -90,7 +92,8 @@ def list_notebooks(folder):
     "--fork/--no-fork",
     default=True,
     show_default=True,
-    help="Fork kernels from a process that has imported TensorFlow (on Linux, without a GPU), or start each anew.",
+    help="Fork papermill and kernels from processes that have done their imports (on Linux; no kernels if there is a "
+    "GPU), or start each anew.",
 )
 @folder_option
 def run(patterns, parameters, sweeps, timeout, output, resume, dask, kernel, workers, fork, folder):
@@ -109,9 +112,7 @@ def run(patterns, parameters, sweeps, timeout, output, resume, dask, kernel, wor
     if bad := [sweep for sweep, (name, equals, _) in zip(sweeps, pairs, strict=True) if not (name and equals)]:
         raise click.UsageError(f"--sweep is {bad[0]!r}; expected NAME=VALUES, such as seed=0..9")
     loaded, notebooks = _select(folder, patterns)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=LOG_WIDTH)
+    console = _console()
     try:
         runs = plan.make_plan(loaded, notebooks, parameters, [(name, values) for name, _, values in pairs])
         storage = open_storage(output)
@@ -123,16 +124,43 @@ def run(patterns, parameters, sweeps, timeout, output, resume, dask, kernel, wor
     sys.exit(status)
 
 
+def _console():
+    console = Console()
+    return console if console.is_terminal else Console(width=LOG_WIDTH)
+
+
+@main.command()
+@click.argument("output", metavar="[FOLDER|URL]", default=DEFAULT_OUTPUT)
+def report(output):
+    """Write report.html and junit.xml anew where 'tapelab run' left its results, and print the table.
+
+    Works from report.json, which 'tapelab run' keeps up to date while it runs: also after it was killed before it wrote
+    the page, and while it still runs. The default is build/executed.
+    """
+    if "://" not in output and not Path(output).is_dir():
+        raise click.ClickException(f"there is no folder {output}")
+    try:
+        storage = open_storage(output)
+        reports.show(_console(), reports.renew(storage), storage)
+    except FileNotFoundError:
+        raise click.ClickException(f"there is no {reports.JSON} in {output}; 'tapelab run' writes it") from None
+    except (StorageError, reports.DamagedReportError) as error:
+        raise click.ClickException(str(error)) from error
+    except Exception as error:  # of the local disk, or of whatever fsspec talks to
+        why = getattr(error, "strerror", None) or error
+        raise click.ClickException(f"cannot write the report to {output}: {why}") from error
+
+
 def _executor(dask, workers, fork):
     if not dask:
-        return pool.Local(workers or pool.default_workers(), fork)
+        return pool.Local(workers or one.cores(), fork)
     try:
         from tapelab.collection import cluster
     except ModuleNotFoundError as missing:
         raise click.ClickException(
             f"--dask needs the package {missing.name!r}: pip install 'tapelab[dask]'"
         ) from missing
-    return cluster.Cluster(dask)
+    return cluster.Cluster(dask, fork)
 
 
 @main.command("sync")

@@ -72,7 +72,8 @@ def _longest_first(runs, catalogue, previous):
     minutes = {n.name: n.minutes for n in catalogue.notebooks}
     known = {}
     for record in previous.values():
-        known[record["notebook"]] = max(known.get(record["notebook"], 0.0), record["seconds"])
+        if record["seconds"]:  # it began
+            known[record["notebook"]] = max(known.get(record["notebook"], 0.0), record["seconds"])
     return sorted(runs, key=lambda run: (-known.get(run.notebook, float("inf")), -minutes[run.notebook]))
 
 
@@ -105,7 +106,7 @@ class Batch:
         self._storage, self._settings, self._console = storage, settings, console
         self._records = {}
         self._unwritten = None
-        self._written = time.monotonic()
+        self._written = float("-inf")
 
     def run(self):
         """Run all that has to run, and write the report.
@@ -151,10 +152,9 @@ class Batch:
             for run in _longest_first(waiting, self._catalogue, previous)
         ]
         sources = {run.notebook: inputs[run.notebook][0] for run in waiting}
-        began = time.monotonic()
+        self._began = time.monotonic()
         with _Signals() as signals, view(console, len(self._runs), len(self._records)) as shown:
             self._follow(jobs, sources, shown, signals)
-            self._data["seconds"] = round(time.monotonic() - began, 3)
             self._data["signal"] = signals.received and signals.received.name
             self._write_report(final=True)
         report.show(console, self._data, self._storage)
@@ -230,8 +230,14 @@ class Batch:
         if not final and time.monotonic() - self._written < REPORT_SECONDS:
             return
         self._data["workers"] = self._executor.workers  # more may have joined a cluster
-        self._data["runs"] = [self._records[name] for name in self._runs if name in self._records]
         began = time.monotonic()
+        self._data["seconds"] = round(began - self._began, 3)
+        # If the command is killed, this is what remains: runs under way are in it as what they will then have been.
+        killed = one.Problem("interrupted", "the command ended before this run did")
+        self._data["runs"] = [
+            self._records.get(name) or _record(run, one.Outcome(name, killed), self._prints[name])
+            for name, run in self._runs.items()
+        ]
         self._unwritten = report.write(self._storage, self._data, pages=final)
         # A report on thousands of runs takes a while: it may take a twentieth of the time.
         self._written = time.monotonic() + 20 * (time.monotonic() - began)

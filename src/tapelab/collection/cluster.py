@@ -4,6 +4,7 @@ The notebooks' texts and the progress of the runs travel once for each worker, b
 notebooks come back as the jobs' results. The workers need tapelab, and no file of this machine.
 """
 
+import contextlib
 import json
 import threading
 import time
@@ -11,8 +12,7 @@ import uuid
 from collections import Counter
 from urllib.parse import urlsplit
 
-from tapelab.collection import environment, one
-from tapelab.collection.pool import default_workers
+from tapelab.collection import environment, forkserver, one
 
 from distributed import Client, KilledWorker, WorkerPlugin, get_worker
 
@@ -20,6 +20,7 @@ CONNECT_SECONDS = 20
 EMPTY_SECONDS = 60  # without any worker, after which the batch gives up
 TELL_SECONDS = 0.5  # between two messages from one run about its current cell
 LOOK_SECONDS = 5  # between two looks at the cluster
+IDLE_SECONDS = 60  # after which a worker ends its fork servers, also those for a client that is no more
 MOST_BLAMED = 10  # times that a job may have been waiting on a worker that others killed
 
 
@@ -28,19 +29,73 @@ class ClusterError(LookupError):
 
 
 class _Share(WorkerPlugin):
-    """What a worker holds for a batch: the notebooks' texts, the processes of its runs, and the environment of each."""
+    """What a worker holds for a batch: the notebooks' texts, the processes of its runs, and what starts them."""
 
-    def __init__(self, name, sources, threads_of_host):
-        self.name, self.sources, self._threads_of_host = name, sources, threads_of_host
+    def __init__(self, name, sources, threads_of_host, fork):
+        self.name, self.sources, self._threads_of_host, self._fork = name, sources, threads_of_host, fork
 
     def setup(self, worker):
         host = urlsplit(worker.address).hostname
         sharing = max(self._threads_of_host.get(host, 0), worker.state.nthreads)
-        self.environment = one.environment(max(1, default_workers() // sharing))
-        self.children = one.Children()
+        self._worker, self._environment = worker, one.environment(sharing)
+        self._lock, self._running, self._ending = threading.Lock(), {}, False
+        self._cleanup, self._starter = contextlib.ExitStack(), None  # the latter from the first job on
+
+    @contextlib.contextmanager
+    def children(self):
+        """The `Children` of a job, for the time that it takes."""
+        key, own = self._worker.get_current_task(), one.Children()
+        with self._lock:
+            self._running[key] = own
+        if self._ending:
+            own.end_all()
+        try:
+            yield own
+        finally:
+            with self._lock:
+                del self._running[key]
+            resting = threading.Timer(0 if own.closed else IDLE_SECONDS, self._rest)
+            resting.daemon = True
+            resting.start()
+
+    def starter(self, kernel):
+        """The `forkserver.Starter` of this worker. Its fork servers start with the first job: `setup` must not wait."""
+        with self._lock:
+            if self._starter is None:
+                self._starter = forkserver.Starter(self._environment)
+                if self._fork:
+                    forks = forkserver.starter(self._environment, kernel=kernel, say=self._say)
+                    self._starter = self._cleanup.enter_context(forks)
+            return self._starter
+
+    def _say(self, text):
+        self._worker.log_event(self.name, ("note", text))
+
+    def _rest(self):
+        with self._lock:
+            if not self._running:
+                self._cleanup.close()
+                self._starter = None
+
+    def transition(self, key, start, finish, **_):
+        """Call a run off when nobody waits for it any more: a client has gone that was killed or lost its network."""
+        # A task that ends by itself goes to another state, such as "memory".
+        if (start, finish) == ("executing", "released") and key in self._running:
+            threading.Thread(target=self._running[key].end_all).start()
+
+    def end_all(self):
+        """End every run under way, and each that would start."""
+        self._ending = True
+        enders = [threading.Thread(target=own.end_all) for own in list(self._running.values())]
+        for ender in enders:
+            ender.start()
+        for ender in enders:
+            ender.join()
 
     def teardown(self, worker):
-        self.children.end_all()
+        self.end_all()
+        with self._lock:
+            self._cleanup.close()
 
 
 def work(job, batch):
@@ -57,13 +112,14 @@ def work(job, batch):
 
     worker.log_event(batch, ("cell", job.run.name, 0, 0, worker.address))
     source = share.sources[job.run.notebook]
-    outcome = one.run(job, source, children=share.children, environment=share.environment, on_cell=on_cell)
+    with share.children() as children:
+        outcome = one.run(job, source, children=children, starter=share.starter(job.kernel), on_cell=on_cell)
     outcome.where = worker.address
     return outcome
 
 
 def _end_children(batch, dask_worker):
-    dask_worker.plugins[batch].children.end_all()
+    dask_worker.plugins[batch].end_all()
 
 
 class Cluster:
@@ -71,13 +127,14 @@ class Cluster:
 
     Args:
         address: the scheduler's, such as ``tcp://10.0.0.1:8786``, or a scheduler file's name, ending in ``.json``.
+        fork: as for `pool.Local`; each worker has fork servers of its own.
         work: what a worker does with a job and the batch's name.
 
     Raises:
         ClusterError: if there is no scheduler, or no worker joins it in time.
     """
 
-    def __init__(self, address, work=work):
+    def __init__(self, address, fork=True, work=work):
         place = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
         try:
             self._client = Client(**place, timeout=CONNECT_SECONDS, set_as_default=False, name="tapelab")
@@ -89,8 +146,8 @@ class Cluster:
             self._client.close()
             raise ClusterError(f"the Dask cluster at {address} has no worker") from None
         self.workers = sum(self._client.nthreads().values())
-        self._batch, self._work = f"tapelab-{uuid.uuid4().hex}", work
-        self._futures, self._begun, self._blamed = {}, {}, Counter()
+        self._batch, self._fork, self._work = f"tapelab-{uuid.uuid4().hex}", fork, work
+        self._futures, self._begun, self._blamed, self._noted = {}, {}, Counter(), set()
         self._looked = self._seen = time.monotonic()
         self._stopping = False
 
@@ -128,7 +185,7 @@ class Cluster:
             hosts[urlsplit(address).hostname] += threads
         self._queue = queue
         self._client.subscribe_topic(self._batch, self._tell)
-        self._client.register_plugin(_Share(self._batch, sources, dict(hosts)), name=self._batch)
+        self._client.register_plugin(_Share(self._batch, sources, dict(hosts), self._fork), name=self._batch)
         for place, job in enumerate(jobs):
             self._submit(job, -place)
 
@@ -140,9 +197,14 @@ class Cluster:
         future.add_done_callback(lambda future: self._take(future, job, priority))
 
     def _tell(self, event):
-        _, message = event
-        self._begun[message[1]] = message[-1]
-        self._queue.put(tuple(message))
+        _, (kind, *values) = event
+        if kind == "cell":
+            self._begun[values[0]] = values[-1]
+        elif values[0] in self._noted:  # every worker has the same to tell
+            return
+        else:
+            self._noted.add(values[0])
+        self._queue.put((kind, *values))
 
     def _take(self, future, job, priority):
         """Put a finished job's outcome into the queue, and let the cluster forget it."""

@@ -60,6 +60,8 @@ class Lines:
     def done(self, record):
         """A run has ended."""
         self._done += 1
+        if record["verdict"] == "interrupted" and not record["seconds"]:
+            return  # it had not begun, like maybe thousands of others: the table will tell
         self._console.print(f"\\[{self._done}/{self._total}] {line(record)}", highlight=False, soft_wrap=True)
 
     def tick(self):
@@ -92,6 +94,7 @@ class Terminal(Lines):
         # This runs in the view's own thread.
         running = sorted(dict(self._running).items(), key=lambda item: item[1][0])
         table = Table.grid(padding=(0, 2))
+        table.add_column(overflow="fold")  # the end of a name tells the runs of a sweep apart
         for name, (began, cell, cells, where) in running[:MOST_LINES]:
             place = "" if where == "here" else where
             table.add_row(

@@ -98,16 +98,15 @@ class Children:
         self._lock = threading.Lock()
         self.closed = False
 
-    def start(self, command, **kwargs):
-        """Start a process in a session of its own: an interrupt from the keyboard reaches it through `end_all` alone.
+    def start(self, popen, command, **kwargs):
+        """Start a process by `forkserver.Starter.popen`. Returns what that does, or None after `end_all`.
 
-        Returns:
-            A `subprocess.Popen`, or None after `end_all`.
+        It has a session of its own: an interrupt from the keyboard reaches it through `end_all` alone.
         """
         with self._lock:
             if self.closed:
                 return None
-            process = subprocess.Popen(command, start_new_session=True, **kwargs)
+            process = popen(command, **kwargs)
             self._running.add(process)
             return process
 
@@ -131,7 +130,8 @@ class Children:
 def end(process):
     """Ask a run's process to end; after a grace period, kill it and all that descends from it.
 
-    The descendants are listed first: once the process is gone, nothing would connect its kernel to it.
+    The descendants are listed first: once the process is gone, nothing would connect its kernel to it. (A forked
+    kernel descends from its fork server, which ends it when it has lost the process that asked for it.)
     """
     try:
         tree = psutil.Process(process.pid).children(recursive=True)
@@ -222,20 +222,29 @@ def _locate(problem, nb):
     return Problem(problem.kind, problem.message, problem.cell, clean(cell.source)[:LONGEST_TEXT], traceback)
 
 
-def environment(threads):
-    """Return the environment of a run's process whose kernel may use so many threads for one operation, as a dict."""
+def cores():
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def environment(side_by_side):
+    """Return the environment of a run's process, as a dict: this process's without secrets, and a share of the cores.
+
+    Args:
+        side_by_side: how many runs share this machine's cores.
+    """
     harmless = {name: value for name, value in os.environ.items() if not SECRETS.search(name)}
-    return harmless | dict.fromkeys(THREADS, str(threads))
+    return harmless | dict.fromkeys(THREADS, str(max(1, cores() // side_by_side)))
 
 
-def run(job, source, *, children, environment, on_cell=lambda cell, cells: None):
+def run(job, source, *, children, starter, on_cell=lambda cell, cells: None):
     """Execute one notebook in a process of its own, and wait for it.
 
     Args:
         job: the `Job`.
         source: the notebook, as text.
         children: the `Children` that the process is to belong to.
-        environment: the environment of the process, as a dict.
+        starter: the `forkserver.Starter` that starts the process.
         on_cell: called with a code cell's number, from 1, and how many there are, when one starts.
 
     Returns:
@@ -246,7 +255,7 @@ def run(job, source, *, children, environment, on_cell=lambda cell, cells: None)
         scratch = Path(scratch)
         try:
             (scratch / "source.ipynb").write_text(source, encoding="utf-8")
-            outcome.problem = _watch(job, scratch, outcome, children, environment, on_cell)
+            outcome.problem = _watch(job, scratch, outcome, children, starter, on_cell)
         except OSError as error:
             outcome.problem = Problem("files", f"cannot write: {error.strerror or error}")
         with contextlib.suppress(FileNotFoundError):
@@ -263,21 +272,19 @@ def run(job, source, *, children, environment, on_cell=lambda cell, cells: None)
     return outcome
 
 
-def _watch(job, scratch, outcome, children, environment, on_cell):
+def _watch(job, scratch, outcome, children, starter, on_cell):
     """Run the process to its end. Returns the `Problem`, or None; fills in the outcome's times."""
     folder = job.folder if Path(job.folder).is_dir() else str(scratch)
     order = {"parameters": job.run.parameters, "kernel": job.kernel, "folder": folder}
     with (scratch / "log").open("wb") as log:
         began = time.monotonic()
         process = children.start(
+            starter.popen,
             [sys.executable, "-P", "-m", "tapelab.collection.child"],
             cwd=scratch,
-            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            text=True,
-            encoding="utf-8",
         )
     if process is None:
         return Problem("interrupted", "the batch was interrupted before this run started")
@@ -292,7 +299,8 @@ def _watch(job, scratch, outcome, children, environment, on_cell):
     cell, cells, ended, since = None, 0, None, began
     try:
         with contextlib.suppress(OSError):  # it may have died before it could read
-            print(json.dumps(order), file=process.stdin, flush=True)
+            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.flush()
         for line in process.stdout:
             event, *values = json.loads(line)
             now = time.monotonic()

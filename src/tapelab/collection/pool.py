@@ -1,27 +1,22 @@
 """The runs on this machine, several at a time."""
 
 import contextlib
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from tapelab.collection import environment, forkserver, one
 
 
-def default_workers():
-    """As many as there are cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Local:
     """Runs jobs on this machine.
 
     What happens goes into a queue, as in `cluster.Cluster`: ("cell", run's name, cell's number, cells, where) when a
-    cell starts, ("done", `Outcome`) once for each job that was started, and ("note", text).
+    cell starts, with 0 for both numbers when the run does, ("done", `Outcome`) once for each job that was started, and
+    ("note", text).
 
     Args:
         workers: how many jobs run side by side.
-        fork: whether kernels are forked from a process that has imported TensorFlow, where that is sound.
+        fork: whether kernels and papermill are forked from processes that have done their imports, where that is sound.
     """
 
     def __init__(self, workers, fork=True):
@@ -30,6 +25,7 @@ class Local:
         self._children = one.Children()
         self._pool = ThreadPoolExecutor(workers)
         self._futures = []
+        self._lock, self._starter = threading.Lock(), None
 
     def __enter__(self):
         return self
@@ -49,20 +45,30 @@ class Local:
             sources: the text of each notebook, by its name.
             queue: a `queue.Queue` for what happens.
         """
-        surroundings = one.environment(max(1, default_workers() // self.workers))
-        if self._fork and len(jobs) > 1:  # for one, the import is no shorter in another process
-            kernel = jobs[0].kernel
-            starter = forkserver.starter(surroundings, kernel=kernel, say=lambda line: queue.put(("note", line)))
-            surroundings = self._cleanup.enter_context(starter).environment
-        self._futures = [self._pool.submit(self._work, job, sources, surroundings, queue) for job in jobs]
+        self._fork = self._fork and len(jobs) > 1  # for one, the imports are no shorter in another process
+        self._futures = [self._pool.submit(self._work, job, sources, queue) for job in jobs]
 
-    def _work(self, job, sources, surroundings, queue):
+    def _begin(self, kernel, queue):
+        """The `forkserver.Starter` of all jobs. The first one makes it, while others, and an interrupt, are waiting."""
+        with self._lock:
+            if self._starter is None:
+                self._starter = forkserver.Starter(one.environment(self.workers))
+                if self._fork:
+                    forks = forkserver.starter(
+                        self._starter.environment, kernel=kernel, say=lambda line: queue.put(("note", line))
+                    )
+                    self._starter = self._cleanup.enter_context(forks)
+            return self._starter
+
+    def _work(self, job, sources, queue):
         def on_cell(cell, cells):
             queue.put(("cell", job.run.name, cell, cells, "here"))
 
+        on_cell(0, 0)
         try:
+            starter = self._begin(job.kernel, queue)
             source = sources[job.run.notebook]
-            outcome = one.run(job, source, children=self._children, environment=surroundings, on_cell=on_cell)
+            outcome = one.run(job, source, children=self._children, starter=starter, on_cell=on_cell)
         except Exception as error:  # without an outcome the batch would wait for ever
             problem = one.Problem("process", one.clean(f"{type(error).__name__}: {error}"))
             outcome = one.Outcome(job.run.name, problem)

@@ -3,9 +3,12 @@
 import contextlib
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from multiprocessing import reduction
 from multiprocessing.connection import Client, wait
 from pathlib import Path
@@ -16,8 +19,10 @@ from traitlets import Unicode
 
 PROVISIONER = "tapelab-fork-provisioner"  # its name in pyproject.toml
 
-# What the server imports: all that notebooks and papermill do. Only what starts no thread and runs no operation.
-PRELOAD = (
+# What the servers import: all that notebooks do, and all that papermill does. Only what starts no thread and runs no
+# operation. Papermill has a server of its own: its processes are a tenth as large without TensorFlow, start and end in
+# a third of the time, and outlive the other server, to say what has become of a kernel.
+KERNELS = (
     "tapelab.runtime",
     "keras",
     "matplotlib.pyplot",
@@ -28,7 +33,13 @@ PRELOAD = (
     "tapelab.optimize",
     "tapelab.plots",
     "ipykernel.kernelapp",
-    "papermill.cli",
+)
+PROCESSES = (
+    "papermill",
+    "jupyter_client.manager",
+    "ipykernel.kernelspec",
+    "tapelab.collection.files",
+    "tapelab.collection.forkserver",
 )
 
 READY_SECONDS = 120
@@ -43,34 +54,33 @@ class ServerGoneError(ForkError):
 
 
 class ForkedProcess:
-    """A child of the fork server that behaves like a `subprocess.Popen`, for the one thread that holds it.
+    """A child of a fork server that behaves like a `subprocess.Popen`.
 
     It starts in a session of its own. It ends with this object's process: the server kills it when the connection
     between them closes.
     """
-
-    stdin = stdout = stderr = None
 
     def __init__(self, address, command, *, cwd=None, env=None, stdin=None, stdout=None, stderr=None):
         """Fork a process.
 
         Args:
             address: the path of the server's socket.
-            command: ``[sys.executable, "-m", module, argument, ...]``, or with ``"-c"`` and code.
+            command: ``[sys.executable, "-m", module, argument, ...]``, or with ``"-c"`` and code. ``"-P"`` may come
+                first, which keeps the folder off the path for imports.
             cwd: its folder; this process's if None.
             env: its environment; this process's if None.
-            stdin, stdout, stderr: None, a file, a descriptor, `subprocess.DEVNULL`; for ``stderr``, also
-                `subprocess.STDOUT`.
+            stdin, stdout, stderr: None, a file, a descriptor, `subprocess.DEVNULL` or `subprocess.PIPE`; for
+                ``stderr``, also `subprocess.STDOUT`.
 
         Raises:
-            ForkError: if the server refuses, or these arguments need another way to start.
+            ForkError: if the server refuses, or the command is none that it knows.
             ServerGoneError: if the server has ended.
         """
-        if command[0] != sys.executable or len(command) < 3 or command[1] not in ("-m", "-c"):
-            raise ForkError(f"{command[:2]} is not {sys.executable} with -m or -c")
-        if subprocess.PIPE in (stdin, stdout, stderr):
-            raise ForkError("it would need a pipe")
+        if command[0] != sys.executable or not {"-m", "-c"} & set(command[1:3]):
+            raise ForkError(f"{command[:3]} is not {sys.executable} with -m or -c")
         self.args, self.returncode = command, None
+        self.stdin = self.stdout = self.stderr = None
+        self._lock = threading.Lock()
         request = {
             "command": command[1:],
             "cwd": os.fspath(cwd or Path.cwd()),
@@ -84,22 +94,30 @@ class ForkedProcess:
                 if "pid" not in answer:
                     raise ForkError(answer.get("error", f"the fork ended at once with {answer}"))
             except BaseException:
-                self._connection.close()
+                for opened in (self._connection, self.stdin, self.stdout, self.stderr):
+                    if opened is not None:
+                        opened.close()
                 raise
         except (OSError, EOFError) as error:
             raise ServerGoneError(f"the fork server does not answer ({error or 'end of file'})") from error
         self.pid = answer["pid"]
 
-    def _send(self, request, stdin, stdout, stderr):
-        with Path(os.devnull).open("r+b") as null:
+    def _send(self, request, *streams):
+        with contextlib.ExitStack() as sent:  # what this process need not keep
             numbers = []
-            for number, stream in enumerate((stdin, stdout, stderr)):
+            for number, (name, stream) in enumerate(zip(("stdin", "stdout", "stderr"), streams, strict=True)):
                 if stream is None:
                     numbers.append(number)
                 elif stream == subprocess.DEVNULL:
-                    numbers.append(null.fileno())
+                    numbers.append(sent.enter_context(Path(os.devnull).open("r+b")).fileno())
                 elif stream == subprocess.STDOUT:
                     numbers.append(numbers[1])
+                elif stream == subprocess.PIPE:
+                    read, write = os.pipe()
+                    theirs, ours, mode = (read, write, "wb") if name == "stdin" else (write, read, "rb")
+                    sent.callback(os.close, theirs)
+                    setattr(self, name, open(ours, mode))  # noqa: PTH123, SIM115 (a descriptor, held as Popen does)
+                    numbers.append(theirs)
                 else:
                     numbers.append(stream if isinstance(stream, int) else stream.fileno())
             self._connection.send_bytes(json.dumps(request).encode())
@@ -112,14 +130,16 @@ class ForkedProcess:
         Raises:
             subprocess.TimeoutExpired: after ``timeout`` seconds.
         """
-        if self.returncode is None:
-            if not wait([self._connection], timeout):
-                raise subprocess.TimeoutExpired(self.args, timeout)
-            try:
-                self.returncode = json.loads(self._connection.recv_bytes())["returncode"]
-            except (EOFError, OSError):
-                self.returncode = -9  # the server died, and the kernel of the system killed its children
-            self._connection.close()
+        # The server sends the status and closes its end, so that all threads which wait here go on. This end stays
+        # open as long as there may be any.
+        if self.returncode is None and not wait([self._connection], timeout):
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        with self._lock:
+            if self.returncode is None:
+                try:
+                    self.returncode = json.loads(self._connection.recv_bytes())["returncode"]
+                except (EOFError, OSError):
+                    self.returncode = -9  # the server died, and the kernel of the system killed its children
         return self.returncode
 
     def poll(self):
@@ -133,6 +153,10 @@ class ForkedProcess:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+    def kill(self):
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
 
 
 class ForkProvisioner(LocalProvisioner):
@@ -157,81 +181,88 @@ class ForkProvisioner(LocalProvisioner):
         self.cwd = kwargs.get("cwd", Path.cwd())
         return self.connection_info
 
+    async def kill(self, restart=False):
+        """Kill the kernel, and wait a moment for its end: Jupyter itself looks ten times a second."""
+        await super().kill(restart)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1)
+
 
 class Starter:
     """Starts processes, and lets Jupyter start kernels: by a fork where possible, in the plain way elsewhere.
 
     Attributes:
-        environment: what a process needs whose kernels are to be forked: a dict.
-        address: the path of the fork server's socket, or None where everything starts in the plain way.
+        environment: the environment of every process, which leads Jupyter to kernels that fork: a dict.
+        kernels: the path of the socket of the fork server for kernels, or None where they start in the plain way.
+        processes: the same for `popen`.
     """
 
-    def __init__(self, environment, address=None, say=print):
-        """Made by `starter`."""
-        self.environment, self.address, self._say = environment, address, say
+    def __init__(self, environment, kernels=None, processes=None, say=print):
+        """Made by `starter`; made without addresses, it starts everything in the plain way."""
+        self.environment, self.kernels, self.processes, self._say = environment, kernels, processes, say
 
-    def popen(self, command, *, env=None, **kwargs):
-        """Start a Python process in a session of its own.
+    def popen(self, command, **kwargs):
+        """Start a Python process in a session of its own, with `environment`.
 
         Args:
             command: ``[sys.executable, "-m" or "-c", ...]``; any other is started in the plain way.
-            env: its environment, `environment` if None. It may differ from that in variables that start with
-                ``TAPELAB_``; other differences make the plain way necessary.
             **kwargs: ``cwd``, ``stdin``, ``stdout``, ``stderr``, as for `subprocess.Popen`.
 
         Returns:
-            A `subprocess.Popen`, or a `ForkedProcess`, which has its ``pid``, ``poll``, ``wait``, ``send_signal`` and
-            ``returncode``.
+            A `subprocess.Popen`, or a `ForkedProcess`, which has its ``pid``, ``poll``, ``wait``, ``send_signal``,
+            ``kill``, ``stdin``, ``stdout``, ``stderr`` and ``returncode``.
         """
-        env = self.environment if env is None else env
-        if self.address is not None:
+        if self.processes is not None:
             try:
-                return ForkedProcess(self.address, command, env=env, **kwargs)
+                return ForkedProcess(self.processes, command, env=self.environment, **kwargs)
             except ServerGoneError as error:
-                self._say(f"Everything starts in the plain way from here on: {error}.")
-                self.address = None
+                self._say(f"Papermill starts in the plain way from here on: {error}.")
+                self.processes = None
             except ForkError as error:
-                self._say(f"A process starts in the plain way: {error}.")
-        return subprocess.Popen(command, env=env, start_new_session=True, **kwargs)
+                self._say(f"Papermill starts in the plain way: {error}.")
+        return subprocess.Popen(command, env=self.environment, start_new_session=True, **kwargs)
 
 
 @contextlib.contextmanager
-def starter(environment=None, *, kernel="python3", preload=PRELOAD, say=print):
-    """Start a fork server for as long as the block runs. When the block ends, or this process does, all children end.
+def starter(environment=None, *, kernel="python3", kernels=KERNELS, processes=PROCESSES, say=print):
+    """Start fork servers for as long as the block runs. When the block ends, or this process does, all children end.
 
     Args:
         environment: the environment of every process and kernel: a dict; this process's if None.
         kernel: the name of the Jupyter kernel that shall start by a fork. Under this name, `Starter.environment` leads
             Jupyter to a copy of its specification, with `ForkProvisioner`.
-        preload: the modules that the server imports.
-        say: called with one line if everything starts in the plain way.
+        kernels: the modules that the server for kernels imports.
+        processes: the modules that the server for `Starter.popen` imports.
+        say: called with one line if anything starts in the plain way.
 
     Yields:
         A `Starter`.
     """
     environment = dict(os.environ if environment is None else environment)
+    if sys.platform != "linux":
+        say(f"Everything starts in the plain way: a fork is safe on Linux only, and this is {sys.platform}.")
+        yield Starter(environment)
+        return
     with contextlib.ExitStack() as cleanup:
+        addresses = {}
+        for_processes = cleanup.enter_context(_Server(environment, processes))  # both import at the same time
         try:
             spec = _specification(kernel)
-            folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="tapelab-")))
-            address = str(folder / "socket")
-            process = cleanup.enter_context(_server(folder, address, environment, preload))
+            for_kernels = cleanup.enter_context(_Server(environment, kernels))
+            addresses["kernels"] = for_kernels.ready()
+            paths = [for_kernels.add_kernel(kernel, spec), environment.get("JUPYTER_PATH", "")]
+            environment["JUPYTER_PATH"] = os.pathsep.join(filter(None, paths))
         except ForkError as error:
             say(f"Kernels start in the plain way: {error}.")
-            yield Starter(environment)
-            return
-        del process
-        spec["metadata"]["kernel_provisioner"] = {"provisioner_name": PROVISIONER, "config": {"address": address}}
-        (folder / "kernels" / kernel).mkdir(parents=True)
-        (folder / "kernels" / kernel / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
-        paths = [str(folder), environment.get("JUPYTER_PATH", "")]
-        yield Starter(environment | {"JUPYTER_PATH": os.pathsep.join(filter(None, paths))}, address, say)
+        try:
+            addresses["processes"] = for_processes.ready()
+        except ForkError as error:
+            say(f"Papermill starts in the plain way: {error}.")
+        yield Starter(environment, **addresses, say=say)
 
 
 def _specification(kernel):
     """The kernel's specification as a dict, if a fork of this Python can stand for it."""
-    if sys.platform != "linux":
-        raise ForkError(f"a fork is safe on Linux only, and this is {sys.platform}")
     try:
         spec = KernelSpecManager().get_kernel_spec(kernel).to_dict()
     except NoSuchKernel:
@@ -242,29 +273,49 @@ def _specification(kernel):
     return spec
 
 
-@contextlib.contextmanager
-def _server(folder, address, environment, preload):
-    """Run the server for as long as the block does. Raises `ForkError` if it does not become ready."""
-    command = [sys.executable, "-m", "tapelab.collection.forkserver.server", address, *preload]
-    with (folder / "log").open("wb") as log:
-        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
-        process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
-    try:
-        if not wait([process.stdout], READY_SECONDS):
+class _Server:
+    """A fork server's process, for as long as the block runs, and its folder."""
+
+    def __init__(self, environment, modules):
+        """Start the process, which begins with its imports."""
+        self._folder = Path(tempfile.mkdtemp(prefix="tapelab-"))
+        self._address = str(self._folder / "socket")
+        command = [sys.executable, "-m", "tapelab.collection.forkserver.server", self._address, *modules]
+        with (self._folder / "log").open("wb") as log:
+            streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
+            self._process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+
+    def ready(self):
+        """Wait until it can fork. Returns its address. Raises `ForkError` if it does not become ready."""
+        if not wait([self._process.stdout], READY_SECONDS):
             raise ForkError(f"the fork server was not ready after {READY_SECONDS} s")
-        line = process.stdout.readline()
+        line = self._process.stdout.readline()
         if not line:
-            last = (folder / "log").read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-            raise ForkError(f"the fork server ended with status {process.wait()}: {last}")
+            last = (self._folder / "log").read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+            raise ForkError(f"the fork server ended with status {self._process.wait()}: {last}")
         refusal = json.loads(line)["refusal"]
         if refusal is not None:
             raise ForkError(refusal)
-        yield process
-    finally:
-        process.stdin.close()  # the server ends its children and itself
+        return self._address
+
+    def add_kernel(self, name, spec):
+        """Write a kernel's specification, such that the kernel starts by a fork. Returns what Jupyter's path needs."""
+        config = {"address": self._address}
+        spec["metadata"]["kernel_provisioner"] = {"provisioner_name": PROVISIONER, "config": config}
+        place = self._folder / "kernels" / name
+        place.mkdir(parents=True)
+        (place / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
+        return str(self._folder)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()  # the server ends its children and itself
         try:
-            process.wait(timeout=10)
+            self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -264,9 +264,11 @@ def _make_its_own():
 
 
 def run(command):
-    """Run what ``python *command`` would: ``-m MODULE ARGUMENT ...`` or ``-c CODE ARGUMENT ...``."""
-    option, what, *arguments = command
-    sys.path.insert(0, str(Path.cwd()) if option == "-m" else "")
+    """Run what ``python *command`` would: ``[-P] -m MODULE ARGUMENT ...`` or ``[-P] -c CODE ARGUMENT ...``."""
+    safe_path = command[0] == "-P"
+    option, what, *arguments = command[safe_path:]
+    if not safe_path:
+        sys.path.insert(0, str(Path.cwd()) if option == "-m" else "")
     if option == "-m":
         sys.argv = [what, *arguments]
         runpy.run_module(what, run_name="__main__", alter_sys=True)
