@@ -380,6 +380,31 @@ def test_a_plan_tells_mode_compilation_chunks_and_bytes():
     assert (plan.mode, plan.passes, plan.bytes, str(plan)) == ("forward", 1, None, "one forward pass, compiled by XLA")
 
 
+def test_a_hessians_rows_are_computed_so_many_at_once_that_they_stay_in_the_cache():
+    def loss(w, x):
+        return tf.reduce_sum(tf.tanh(x @ w) ** 2)
+
+    def chunk(batch, **options):
+        return hessian(loss, compile="graph", **options).plan(tf.ones((10, 30)), tf.ones((batch, 10))).chunk
+
+    assert chunk(16) == 300, "all: the largest tensor of 16 examples by 30 units is small"
+    assert chunk(80) == 2**20 // (4 * 80 * 30)
+    assert chunk(4000) == 32, "not fewer, though they do not stay"
+    assert chunk(4000, chunk_size=7) == 7
+
+
+def test_hessian_vector_products_take_xla_where_it_gains():
+    def network(pool):
+        def loss(kernel, image):
+            return tf.reduce_sum(pool(tf.nn.conv2d(image, kernel, 1, "SAME"), 2, 2, "VALID") ** 2)
+
+        kernel = tf.ones((3, 3, 1, 8))
+        return hvp(loss).plan(kernel, kernel, tf.random.normal((16, 16, 16, 1))).compiled
+
+    assert network(tf.nn.avg_pool2d) == "xla"
+    assert network(tf.nn.max_pool2d) == "graph"
+
+
 def test_a_plan_does_not_compile_again():
     traces = []
 

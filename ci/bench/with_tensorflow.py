@@ -1,10 +1,17 @@
 """The work in TensorFlow: the plain recipes of its guide, and tapelab."""
 
+import ctypes
+
 from tapelab.derivatives import batch_jacobian, hessian, hvp, jacobian, per_example_gradients, value_and_gradient
 from tapelab.runtime import tf
 
 import numpy as np
 from works import batch, direction, weights
+
+LIBC = ctypes.CDLL(None)
+LIBC.malloc.argtypes, LIBC.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+LIBC.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+LIBC.free.argtypes = [ctypes.c_void_p]
 
 
 def version():
@@ -155,7 +162,11 @@ def run_per_example(work, loss=squared):
     size = sum(int(tf.size(variable)) for variable in variables) * work.batch
 
     def floor():
-        np.ones(size, np.float32)  # into new memory, as a framework's results are
+        # Into new memory from the allocator that TensorFlow's results come from. (NumPy's is other memory: for large
+        # arrays it asks the system for huge pages.)
+        place = LIBC.malloc(4 * size)
+        LIBC.memset(place, 1, 4 * size)
+        LIBC.free(place)
 
     return {"guide": guide, "tapelab": lambda: ours(x, y), "memory write": floor}
 

@@ -46,7 +46,7 @@ def counted(number, noun):
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def rows_at_once(*, what, shapes, result, rows, per_row, advice, chunk_size, limit):
+def rows_at_once(*, what, shapes, result, rows, per_row, advice, chunk_size, limit, most=None):
     """Decide how many rows to compute at once, so that the whole stays within the limit.
 
     Args:
@@ -58,9 +58,10 @@ def rows_at_once(*, what, shapes, result, rows, per_row, advice, chunk_size, lim
         advice: what to use instead, for the error.
         chunk_size: the caller's number of rows, or None.
         limit: the caller's limit in bytes, or None for the one that is set.
+        most: without a caller's number, how many rows at once at most; None for all.
 
     Returns:
-        A pair: the number of rows, at least 1, all of them if they fit, otherwise as many as fit; and how many bytes
+        A pair: the number of rows, at least 1, as many as there are, as `most` allows and as fit; and how many bytes
         the whole is predicted to take.
 
     Raises:
@@ -68,7 +69,8 @@ def rows_at_once(*, what, shapes, result, rows, per_row, advice, chunk_size, lim
     """
     limit = _limit if limit is None else limit
     rows = max(rows, 1)
-    chunk = min(rows, chunk_size or max(1, int((limit - result) // max(per_row, 1))))
+    fit = max(1, int((limit - result) // max(per_row, 1)))
+    chunk = min(rows, chunk_size or min(fit, most or rows))
     needed = result + chunk * per_row
     if needed > limit:
         if chunk_size:

@@ -103,6 +103,10 @@ class OnePass(Recipe):
         self.check(problem)
         return Plan(self.mode)
 
+    def gains_from_xla(self, problem):
+        """Whether XLA is tried first."""
+        return problem.largest <= 2**14  # a call is mostly its own start, which is half as long under XLA
+
     def compute(self, problem, tensors):
         """Return the derivative, a flat list of tensors."""
         raise NotImplementedError
@@ -110,8 +114,7 @@ class OnePass(Recipe):
     def ways(self, problem, plan):
         compute = partial(self.compute, problem)
         ways = [Way(self.label, compute), Way(self.label, compute, eager=True)]
-        if problem.largest <= 2**14 and not problem.operations & LOOPS:
-            # A call is mostly its own start, which is half as long under XLA.
+        if self.gains_from_xla(problem) and not problem.operations & LOOPS:
             ways.insert(0, Way(self.label, compute, shortcut=True))
         return ways
 

@@ -38,7 +38,7 @@ PROCESSES = (
     "papermill",
     "jupyter_client.manager",
     "ipykernel.kernelspec",
-    "tapelab.collection.files",
+    "tapelab.files",
     "tapelab.collection.forkserver",
 )
 
