@@ -91,7 +91,10 @@ BESIDE = (
     "a block's rows, their transpose and the matrix exist side by side; writing every chunk into the matrix in place "
     "avoids that, but took 1.4 to 1.8 times the processor time"
 )
-FIRST_ORDER = "the gradient alone, compiled too, takes 1.35 times JAX's time"
+FIRST_ORDER = (
+    "the gradient alone, compiled too, takes 1.35 times JAX's time; of its products, (128, 784) by (784, 256) takes "
+    "0.54 ms in TensorFlow and 0.37 ms in JAX"
+)
 PASSES = (
     "beside writing the results, the passes through the network have to be made: at batch 64, a gradient of the whole "
     "batch, which writes little, takes 0.5 ms"
