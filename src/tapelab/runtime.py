@@ -12,22 +12,29 @@ import tempfile
 
 
 @contextlib.contextmanager
-def quiet_stderr():
-    """Hold back what is written to file descriptor 2, by Python or by native code; show it if the block raises."""
+def _stderr_into(file):
+    """Write to a file what goes to file descriptor 2 while the block runs."""
     sys.stderr.flush()
     saved = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+@contextlib.contextmanager
+def quiet_stderr():
+    """Hold back what is written to file descriptor 2, by Python or by native code; show it if the block raises."""
     with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
         try:
-            yield
+            with _stderr_into(held):
+                yield
         except BaseException:
-            os.dup2(saved, 2)
             held.seek(0)
             os.write(2, held.read())
             raise
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
 
 
 # A line of the native log, "W0000 00:00:1795283470.195016 19076 op_kernel.cc:1858] …".
@@ -39,16 +46,12 @@ def quiet_log():
     """Hold back TensorFlow's log, Python's and the native one; show what else went to file descriptor 2 at the end."""
     logger = tf.get_logger()
     level = logger.level
-    sys.stderr.flush()
-    saved = os.dup(2)
     with tempfile.TemporaryFile() as held:
         logger.setLevel("ERROR")
-        os.dup2(held.fileno(), 2)
         try:
-            yield
+            with _stderr_into(held):
+                yield
         finally:
-            os.dup2(saved, 2)
-            os.close(saved)
             logger.setLevel(level)
             held.seek(0)
             for line in held:
