@@ -2,17 +2,19 @@
 #
 #   make PYTHON=/path/to/python3.12 run     another interpreter
 #   make WORKERS=1 run                      fewer notebooks at a time
-#   make ARGS="04 06 -p seed 3" run         some notebooks, other parameters
+#   make ARGS="05 07 -p seed 3" run         some notebooks, other parameters
 #   make ARGS=--resume run                  only what has not succeeded yet, or has changed
 #   make GPU=1 run                          TensorFlow with its CUDA libraries (Linux, NVIDIA)
+#   make AUTHOR=1 lab                       the notebooks themselves, not your copies
 
 PYTHON ?= python3
 WORKERS ?=
 ARGS ?=
 GPU ?=
+AUTHOR ?=
 
 here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-targets := run test test-versions lab sync seeds bench lock clean help
+targets := run test test-versions lab sync seeds mutants bench lock clean help
 
 .DEFAULT_GOAL := help
 .PHONY: $(targets)
@@ -40,21 +42,23 @@ help:  ## list the targets
 run: .venv/state  ## execute every notebook into build/executed/, with a report
 	@$(python) -m tapelab run $(workers) $(ARGS)
 
-test: .venv/state  ## lint, unit tests, and the notebooks' own tests
-	@bash ci/test.sh
+test: .venv/state  ## lint, unit tests, and the notebooks' own tests (ARGS=notebooks: these alone)
+	@bash ci/test.sh $(ARGS)
 
 test-versions: .venv/state  ## unit tests on TensorFlow 2.19, 2.20 and 2.21, each in its own environment
 	@bash ci/test_versions.sh $(ARGS)
 
-lab: .venv/state  ## open JupyterLab at the start page (loopback only, with a token)
-	@$(python) -m jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir="$(here)/notebooks" \
-	    --LabApp.default_url=/lab/tree/00_start_here.ipynb $(ARGS)
+lab: .venv/state  ## open JupyterLab on your copies of the notebooks, in tapelab-work/ (loopback only, with a token)
+	@$(python) -m tapelab lab $(if $(AUTHOR),--author) $(ARGS)
 
 sync: .venv/state  ## regenerate notebooks and generated text from the sources, execute, store the outputs
 	@$(python) -m tapelab sync $(workers) $(ARGS)
 
 seeds: .venv/state  ## execute every notebook with each of the seeds 0 to 9, into build/seeds/
 	@$(python) -m tapelab run $(workers) --sweep seed=0..9 --output build/seeds $(ARGS)
+
+mutants: .venv/state  ## change the notebooks' code, one place at a time, and count what their checks notice (ARGS="--count 40 05")
+	@$(python) ci/mutants.py $(ARGS)
 
 bench: build/bench-venv/state  ## time derivatives beside JAX and PyTorch, in an environment of its own (ARGS="--only hvp")
 	@build/bench-venv/bin/python ci/bench/run.py $(ARGS)

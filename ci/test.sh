@@ -1,14 +1,32 @@
 #!/usr/bin/env bash
-# What `make test` runs: lint, unit tests, the notebooks against their stored outputs.
+# What `make test` runs: lint and unit tests, then the notebooks against their stored outputs. Both halves always run.
+#
+#   ci/test.sh                 both halves
+#   ci/test.sh notebooks       the second one alone
+#
 # NBVAL=--nbval-lax runs the notebooks without comparing outputs (for a GPU, where last digits differ).
-set -euo pipefail
-cd "$(dirname "$0")/.."
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
 python=.venv/bin/python
 workers=${WORKERS:-$(nproc 2>/dev/null || sysctl -n hw.ncpu)}
+failed=()
 
-$python -m ruff check .
-$python -m ruff format --check .
-.venv/bin/zizmor --offline --quiet .github/workflows
-# The slow tests are whole notebooks; the longest first keeps the last worker short.
-$python -m pytest -p no:nbval -n "$workers" --dist worksteal tests
-PYTHONPATH=ci $python -m pytest -p nbval_rules "${NBVAL:---nbval}" --nbval-current-env -n "$workers" --dist loadscope notebooks
+part() {
+    local name=$1
+    shift
+    "$@" || failed+=("$name")
+}
+
+if [ "${1:-}" != notebooks ]; then
+    part lint $python -m ruff check .
+    part format $python -m ruff format --check .
+    part workflows .venv/bin/zizmor --offline --quiet .github/workflows
+    # The slow tests are whole notebooks; the longest first keeps the last worker short.
+    part "unit tests" $python -m pytest -p no:nbval -n "$workers" --dist worksteal tests
+fi
+part notebooks env PYTHONPATH=ci $python -m pytest -p nbval_rules "${NBVAL:---nbval}" --nbval-current-env \
+    -n "$workers" --dist loadscope notebooks
+for name in "${failed[@]+"${failed[@]}"}"; do
+    echo "make test: the $name failed" >&2
+done
+[ ${#failed[@]} -eq 0 ]

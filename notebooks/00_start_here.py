@@ -17,59 +17,30 @@
 # %% [markdown]
 # # Start here
 #
-# You write a program that computes a number. TensorFlow can hand you the derivative of that program, exact to rounding, with
-# no formula from you. This collection shows how, from one multiplication to Newton's method on a whole model.
-# **What is in the collection, and how does a notebook work?**
+# You write a program that computes a number. TensorFlow can hand you the derivative of that program, exact to rounding,
+# with no formula from you. **What is in this collection, and how does a notebook work?**
+#
+# To run this page, press Shift+Enter in each cell, from the top. The first import takes some seconds.
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/00_start_here.ipynb)
 #
-# **Prerequisites:** none · **Time:** about 10 minutes to read and run
+# **Prerequisites:** none · **Minutes:** 8 to read, 1 for the exercises
 
-# %% [markdown]
-# **You will be able to**
-#
-# - say what your session runs on, and get the same random numbers twice (section 1),
-# - work through a notebook by predict, run, explain, check (section 2),
-# - let a tape compute a derivative, and draw it over its function (section 3).
-
-# %% [markdown]
-# ## The map
-#
-# "Needs" lists the notebooks whose ideas are used. Each notebook runs alone, in any order.
-
-# %% [markdown] tags=["catalogue"]
-# | | Notebook | What it answers | Needs | Minutes | |
-# |---|---|---|---|---|---|
-# | 00 | [Start here](00_start_here.ipynb) | What is in the collection, and how does a notebook work? | none | 10 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/00_start_here.ipynb) |
-# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 00 | 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/01_gradient_tape_basics.ipynb) |
-# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | How do you train a classifier with a loop of your own? | 01 | 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/02_training_with_a_tape.ipynb) |
-# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 01 | 50 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/03_when_the_gradient_is_none.ipynb) |
-# | 04 | [Recording control](04_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 01 | 15 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/04_recording_control.ipynb) |
-# | 05 | [Stop gradient](05_stop_gradient.ipynb) | How do you cut one path and keep the others? | 04 | 20 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/05_stop_gradient.ipynb) |
-# | 06 | [Custom gradients](06_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 01 | 45 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/06_custom_gradients.ipynb) |
-# | 07 | [Multiple tapes](07_multiple_tapes.ipynb) | What do several tapes over one computation give, and what do they cost? | 01 | 15 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/07_multiple_tapes.ipynb) |
-# | 08 | [Higher-order gradients](08_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 07 | 35 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/08_higher_order_gradients.ipynb) |
-# | 09 | [Jacobians](09_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 08 | 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/09_jacobians.ipynb) |
-# | 10 | [Hessians and Newton's method](10_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 09 | 50 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/10_hessians_and_newton.ipynb) |
-# | 11 | [Batch Jacobians](11_batch_jacobians.ipynb) | What is the Jacobian of each example in a batch? | 09 | 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/11_batch_jacobians.ipynb) |
-# | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 09, 10 | 25 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/12_forward_mode.ipynb) |
-# | 13 | [What derivatives cost](13_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 12 | 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/13_what_derivatives_cost.ipynb) |
-
-# %% [markdown]
-# Three routes, if you do not want to read from the top to the bottom:
-#
-# - **You train models.** 01, 02, 03: the tape, a training loop of your own, and what to do when a gradient is `None`.
-# - **You want to change a gradient.** 01, 04, 05, 06: leave records out, cut a path, write a derivative yourself.
-# - **You want more than a gradient.** 01, 07, 08, 09, then 10 or 11: curvature, Newton's method, one Jacobian for each example.
-#
-# To run this page, press Shift+Enter in each cell, from the top. The next cell prepares the session.
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+points = 201  # where the sigmoid is drawn; odd, so that 0 is one of them
+goal = "11"  # the notebook whose route is marked on the map in section 3
 
 # %% tags=["setup"]
+# @title Set-up
 import importlib.util
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+import textwrap
 
 from tapelab import gradcheck, plots, runtime
 from tapelab.exercises import sheets
@@ -79,59 +50,69 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
 
-# %% [markdown]
-# Every notebook has a cell of parameters. Change a value there, then run everything below it again.
-
-# %% tags=["parameters"]
-seed = 0
-points = 201  # where the sigmoid is drawn in section 3; odd, so that 0 is one of them
-
-# %%
 runtime.start(seed)
 
-# %% [markdown]
-# ## 1. What this session runs on
-#
-# The next line names the device and the versions. Yours may differ from the stored one; the lessons are the same.
+# %% alt="The sigmoid rises from 0 to 1 in an S. Below it, dashed, its slope is a bell that is 0.25 high at x = 0 and flat at zero on both sides."
+x = tf.linspace(-10.0, 10.0, points)
 
-# %% tags=["nbval-ignore-output"]
-print(runtime.report())
+with tf.GradientTape() as tape:
+    tape.watch(x)
+    y = tf.sigmoid(x)
+
+slope = tape.gradient(y, x)
+
+plots.curve_with_derivative(
+    x,
+    y,
+    slope,
+    title="The sigmoid is steepest at 0",
+    label="y, the sigmoid of x",
+    derivative_label="dy/dx, from the tape",
+)
+plt.show()
 
 # %% [markdown]
-# `runtime.start(seed)` sets the seed of every random generator, so that a notebook shows the same numbers each time.
+# **You will be able to**
 #
-# **Predict.** Below, the session is started again before the first draw and before the second, but not before the third.
-# Which of the three draws are equal?
+# - let a tape compute a derivative, and draw it over its function (section 1),
+# - work through a notebook: predict, run, compare, solve an exercise (section 2),
+# - find on the map what to read for what you need (section 3),
+# - say what your session runs on, and get the same random numbers twice (section 4).
+
+# %% [markdown]
+# ## 1. First taste: the derivative of the sigmoid
+#
+# The sigmoid $\sigma(x) = 1/(1 + e^{-x})$ squeezes any number into the interval from 0 to 1; it turns a score into a
+# probability. The cell above asked a `tf.GradientTape` to record the computation, and to watch `x`. Then
+# `tape.gradient(y, x)` returned the slope at all the points in one call.
 
 # %%
-draws = []
-for start_again in (True, True, False):
-    if start_again:
-        runtime.start(seed)
-    draws.append(tf.random.normal((4,)).numpy())
-
-first_equals_second = np.array_equal(draws[0], draws[1])
-second_equals_third = np.array_equal(draws[1], draws[2])
-print("first draw equals second:", first_equals_second)
-print("second draw equals third:", second_equals_third)
+steepest = int(np.argmax(slope))
+print(f"largest slope: {slope[steepest]:.4f}, at |x| = {abs(x[steepest]):.1f}")
+print(f"slope at x = {x[-1]:.0f}:  {slope[-1]:.6f}")
 
 # %% [markdown]
-# The generator goes on from where it stands; a seed sends it back to the start. So the order in which cells run matters.
-# Run a cell twice, and it continues with other random numbers. When in doubt, restart the kernel and run all cells.
+# The slope is $1/4$ at 0 and nearly nothing far out. A model whose outputs sit there may learn next to nothing from its
+# errors: a derivative near zero says "a small change of this input makes no difference". Much of the collection is
+# about finding out where a derivative goes missing, and what to do then.
 
-# %%
-assert first_equals_second
-assert not second_equals_third
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(slope[steepest], 0.25, atol=1e-5)
+np.testing.assert_allclose(x[steepest], 0.0, atol=1e-5)
+assert slope.shape == x.shape
+assert 0.0 < slope[0] < 1e-4
+assert 0.0 < slope[-1] < 1e-4
 
 # %% [markdown]
-# ## 2. Predict, run, explain, check
+# ## 2. How a notebook works
 #
-# Every section of every notebook makes these four moves. Here they are once, slowly, on a Python function with a loop in it.
+# Before a result that surprises, you commit yourself to a guess. A guess that you have written down can turn out wrong,
+# and that is where you learn something; "I would have known that" teaches nothing. Try it once, on a function with a
+# loop in it.
+
 
 # %%
-x = tf.Variable(2.0)
-
-
 def product_of_three(x):
     result = 1.0
     for _ in range(3):
@@ -140,63 +121,45 @@ def product_of_three(x):
 
 
 # %% [markdown]
-# `tf.GradientTape` watches a computation, and then answers one question: how does the result change when an input changes a little?
-#
-# **Predict.** What is `y` at $x = 2$, and what is $\mathrm dy/\mathrm dx$? Commit yourself: put your numbers in place of the two `...`, and run
-# the cell. A number that you gave can be wrong, and a wrong number is where you learn something; "I would have known that" teaches nothing.
+# **Predict.** At $x = 2$, what is $y$, the result, and what is $\mathrm dy/\mathrm dx$? Put your two numbers in place of
+# the dots, and run the cell. (With the dots left in it, the notebook runs all the same.)
 
 # %%
-exercises.cubed.guess([..., ...])  # y, dy/dx
-
-# %% [markdown]
-# **Run.** The short cell with one idea in it.
+exercises.cubed.guess([..., ...])  # two numbers: y, dy/dx
 
 # %%
+at = tf.Variable(2.0)
+
 with tf.GradientTape() as tape:
-    y = product_of_three(x)
+    cube = product_of_three(at)
 
-dy_dx = tape.gradient(y, x)
-print("y     =", y.numpy())
-print("dy/dx =", dy_dx.numpy())
+slope_at_two = tape.gradient(cube, at)
+print("y     =", cube.numpy())
+print("dy/dx =", slope_at_two.numpy())
 
-# %% [markdown]
-# **Explain.** The next cell puts your guess beside the result, and says why the result is what it is.
-
-# %%
-exercises.cubed.reveal([y, dy_dx])
-
-# %% [markdown]
-# **Check.** Wherever the text states a number, an assertion stands beside it. If it were false, the notebook would stop there.
-
-# %%
-assert y.numpy() == 8.0
-assert dy_dx.numpy() == 12.0
+# %% tags=["check"]
+# @title Check
+exercises.cubed.reveal([cube, slope_at_two])
+assert cube == 8.0
+assert slope_at_two == 12.0
 
 # %% [markdown]
-# A cell of assertions prints nothing when all is well. Would it notice an error? Let one fail, and catch it.
+# The loop multiplies by $x$ three times, so $y = x^3$, and $3x^2 = 12$. Nobody gave the tape that formula. It wrote
+# down three products and applied the product rule to each.
+
+# %% [markdown]
+# **The line that says ✓** comes from a folded cell, titled *Check*. It puts your guess beside the result, and it tests what
+# the text states. Click on its title to open it (in JupyterLab also: *View > Expand Selected Code*).
 #
-# **Predict.** This cell claims that the slope is 4. Which of its two lines is printed?
-
-# %%
-noticed = False
-try:
-    assert dy_dx.numpy() == 4.0, "the slope is not 4"
-    print("the check passed")
-except AssertionError as error:
-    noticed = True
-    print("the check failed:", error)
-
-# %%
-assert noticed
+# Now experiment. Change 2.0 to 5.0 in the cell above, run it, and run the check again. It says ✗, with what the text says
+# and what you found. Nothing is broken: your run has left the text, and the notebook goes on.
+#
+# Set-up, parameters and the drawing of figures are folded, too. Change a parameter, then run everything below it.
 
 # %% [markdown]
-# Try it: go back to `x = tf.Variable(2.0)`, write `5.0`, predict, and run from there. The assertions will object. They state what holds
-# for the text as it stands, and they tell you when your experiment has left it.
-
-# %% [markdown]
-# Some sections end with an exercise. You put code or a value in place of `...` and run the cell, and the cell answers: what is right, or what
-# went wrong and where to look. When you are stuck, `exercises.NAME.hint()` in a new cell gives a hint, and each further call one more;
-# `exercises.NAME.solution()` shows a solution and why it is one. Here is a small one.
+# **Exercises** answer at once: what is right, or what went wrong and where to look. When you are stuck,
+# `exercises.slope_at_five.hint()` in a new cell gives a hint, and each further call one more;
+# `exercises.slope_at_five.solution()` shows a solution, and why it is one.
 #
 # ### Exercise: The slope somewhere else (1 min)
 #
@@ -208,112 +171,222 @@ slope_at_five = ...  # a number
 exercises.slope_at_five.check(slope_at_five)
 
 # %% [markdown]
-# What you have solved is kept in a small file in your own data folder. This table shows it, for the whole collection.
+# **Work in a copy of your own.** On your machine, `make lab` (or `tapelab lab`) copies all notebooks, without outputs, to
+# the folder `tapelab-work`, and opens this page there: the answers are then not on the table before you have guessed. An
+# update renews the copies that you have not edited. One that you have edited stays as it is, and the new version is laid
+# beside it. In Colab, use *File > Save a copy in Drive*.
+#
+# **What you have solved is kept** in a small file in your own data folder, whichever copy you work in. Section 4 shows it.
+
+# %% [markdown]
+# ## 3. The map
+#
+# An arrow leads from a notebook to one that uses its ideas. Each notebook runs on its own, in any order. The dark ones are
+# a notebook that you want to read, the parameter `goal`, and all that it rests on.
+
+# %% tags=["catalogue", "figure"]
+# @title Draw: what the map is made of
+collection = {
+    "00": ["I. The tape", "Start here", []],
+    "01": ["I. The tape", "Gradient tape basics", ["00"]],
+    "02": ["I. The tape", "Training with a tape", ["01"]],
+    "03": ["I. The tape", "When the gradient is None", ["01"]],
+    "04": ["I. The tape", "When the gradient is wrong", ["03"]],
+    "05": ["I. The tape", "Recording control", ["01"]],
+    "06": ["II. Gradients of your own making", "Stop gradient", ["05"]],
+    "07": ["II. Gradients of your own making", "Custom gradients", ["01"]],
+    "08": ["II. Gradients of your own making", "Multiple tapes", ["01"]],
+    "09": ["III. Second order and whole Jacobians", "Higher-order gradients", ["08"]],
+    "10": ["III. Second order and whole Jacobians", "Jacobians", ["09"]],
+    "11": ["III. Second order and whole Jacobians", "Hessians and Newton's method", ["10"]],
+    "12": ["III. Second order and whole Jacobians", "Without the matrix", ["11"]],
+    "13": ["III. Second order and whole Jacobians", "Batch Jacobians and per-example gradients", ["10"]],
+    "14": ["III. Second order and whole Jacobians", "Forward mode", ["10", "11"]],
+    "15": ["III. Second order and whole Jacobians", "What derivatives cost", ["14"]],
+}
+
+
+# %% tags=["figure"] alt="The notebooks as boxes in one column for each part, joined by arrows from a notebook to those that need it. The boxes that the goal rests on are filled dark blue, the others are white; without another goal these are 00, 01, 08, 09, 10 and 11."
+# @title Draw: the map
+def needed_for(number):
+    """The notebooks that one rests on, and itself, in the order of the collection."""
+    before = [number]
+    for one in before:
+        before.extend(need for need in collection[one][2] if need not in before)
+    return sorted(before)
+
+
+route = needed_for(goal)
+columns = {}
+for n, (part, _, _) in collection.items():
+    columns.setdefault(part, []).append(n)
+place = {n: (x, y) for x, column in enumerate(columns.values()) for y, n in enumerate(column)}
+longest = max(map(len, columns.values()))
+half, tall = 0.38, 0.31  # of a box: half its width, half its height
+
+_, ax = plt.subplots(figsize=(2.4 * len(columns), 0.62 * longest + 1.1), layout="constrained")
+for n, (_, title, needs) in collection.items():
+    (column, row), dark = place[n], n in route
+    colours = {"facecolor": plots.BLUE if dark else "white", "edgecolor": plots.BLUE, "zorder": 2}
+    ax.add_patch(plt.Rectangle((column - half, row - tall), 2 * half, 2 * tall, **colours))
+    words = textwrap.fill(f"{n}  {title}", 23)
+    ax.text(column, row, words, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+    for need in needs:
+        other, above = place[need]
+        bend = 0.0
+        if other != column:
+            start, end = (other + half, above), (column - half - 0.02, row)
+        elif row == above + 1:
+            start, end = (column, above + tall), (column, row - tall - 0.02)
+        else:
+            start, end, bend = (column - half, above), (column - half, row), 0.25
+        marked = dark and need in route
+        look = {"color": plots.BLUE, "lw": 2.2} if marked else {"color": plots.GREY, "lw": 1.0}
+        look |= {"arrowstyle": "->", "connectionstyle": f"arc3,rad={bend}", "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", end, start, arrowprops=look, zorder=1)  # behind the boxes
+for column, part in enumerate(columns):
+    ax.text(column, -0.5, textwrap.fill(part, 22), ha="center", fontsize=9, fontweight="bold")
+ax.set(xlim=(-0.62, len(columns) - 0.5), ylim=(longest - 0.5, -1.2))
+ax.set_title(f"{goal} rests on {', '.join(route[:-1]) or 'nothing'}")
+ax.axis("off")
+plt.show()
+
+# %% [markdown]
+# Which way to go?
+#
+# - **You have an hour:** [01](01_gradient_tape_basics.ipynb), its first two sections with a pencil.
+# - **You have a day:** 01, then [02](02_training_with_a_tape.ipynb), [03](03_when_the_gradient_is_none.ipynb) and [04](04_when_the_gradient_is_wrong.ipynb): train, and find out what is wrong when it does not.
+# - **You take a course:** all of them in order, one at a sitting. Every notebook says what it rests on.
+# - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
+# - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
+# - **"I need a Hessian":** 01, [08](08_multiple_tapes.ipynb), [09](09_higher_order_gradients.ipynb), [10](10_jacobians.ipynb), [11](11_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [12](12_without_the_matrix.ipynb).
+
+# %% [markdown] tags=["catalogue"]
+# **I. The tape**
+#
+# | | Notebook | What it answers | Needs | Minutes: read + solve | |
+# |---|---|---|---|---|---|
+# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | none | 8 + 1 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/00_start_here.ipynb) |
+# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 00 | 22 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/01_gradient_tape_basics.ipynb) |
+# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 01 | 20 + 33 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/02_training_with_a_tape.ipynb) |
+# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 01 | 18 + 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/03_when_the_gradient_is_none.ipynb) |
+# | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 03 | 18 + 26 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/04_when_the_gradient_is_wrong.ipynb) |
+# | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 01 | 13 + 15 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/05_recording_control.ipynb) |
+#
+# **II. Gradients of your own making**
+#
+# | | Notebook | What it answers | Needs | Minutes: read + solve | |
+# |---|---|---|---|---|---|
+# | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 05 | 17 + 27 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/06_stop_gradient.ipynb) |
+# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 01 | 22 + 34 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/07_custom_gradients.ipynb) |
+# | 08 | [Multiple tapes](08_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 01 | 13 + 25 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/08_multiple_tapes.ipynb) |
+#
+# **III. Second order and whole Jacobians**
+#
+# | | Notebook | What it answers | Needs | Minutes: read + solve | |
+# |---|---|---|---|---|---|
+# | 09 | [Higher-order gradients](09_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 08 | 21 + 41 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/09_higher_order_gradients.ipynb) |
+# | 10 | [Jacobians](10_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 09 | 19 + 46 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/10_jacobians.ipynb) |
+# | 11 | [Hessians and Newton's method](11_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 10 | 20 + 32 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/11_hessians_and_newton.ipynb) |
+# | 12 | [Without the matrix](12_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 11 | 16 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/12_without_the_matrix.ipynb) |
+# | 13 | [Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 10 | 16 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/13_batch_jacobians.ipynb) |
+# | 14 | [Forward mode](14_forward_mode.ipynb) | When is forward the better way to go? | 10, 11 | 17 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/14_forward_mode.ipynb) |
+# | 15 | [What derivatives cost](15_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 14 | 15 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/15_what_derivatives_cost.ipynb) |
+
+# %% tags=["check"]
+# @title Check
+for n, (_, _, needs) in collection.items():
+    assert all(need < n for need in needs)  # every arrow leads onwards
+    assert n == "00" or "00" in needed_for(n)  # and every way begins here
+assert all(need in route for n in route for need in collection[n][2])
+assert needed_for("03") == ["00", "01", "03"]
+assert needed_for("11") == ["00", "01", "08", "09", "10", "11"]
+assert "11" in needed_for("12")
+
+# %% [markdown]
+# ## 4. This session, and what is kept
+#
+# The device and the versions. Yours may differ from the stored ones; the lessons are the same.
+
+# %% tags=["nbval-ignore-output"]
+print(runtime.report())
+
+# %% [markdown]
+# The set-up cell ends with `runtime.start(seed)`. It sets the seed of every random generator, so that a notebook shows
+# the same numbers each time. Below, the session is started again before the first draw and before the second, not before
+# the third.
 
 # %%
+draws = []
+for start_again in (True, True, False):
+    if start_again:
+        runtime.start(seed)
+    draws.append(tf.random.normal((4,)).numpy())
+    print("started again:" if start_again else "went on:      ", draws[-1].round(2))
+
+# %% [markdown]
+# The first two draws are equal, the third is not: a generator goes on from where it stands, and a seed sends it back to the
+# start. So the order in which cells run matters, and a cell that runs twice continues with other random numbers. When in
+# doubt, restart the kernel and run all cells.
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_array_equal(draws[0], draws[1])
+assert np.abs(draws[2] - draws[1]).max() > 0.01
+
+# %% [markdown]
+# Your exercises, those solved and those still to do:
+
+# %% tags=["nbval-ignore-output"]
 sheets.show_progress()
 
 # %% [markdown]
-# ## 3. First taste: the derivative of the sigmoid
+# ## 5. Check it independently
 #
-# The sigmoid $\sigma(x) = 1/(1 + e^{-x})$ squeezes any number into the interval from 0 to 1. It turns a score into a probability.
-#
-# **Predict.** Where is it steepest, and how steep is it there? How steep is it at $x = 10$?
-
-# %%
-x = tf.linspace(-10.0, 10.0, points)
-
-with tf.GradientTape() as tape:
-    y = tf.sigmoid(x)
-
-slope = tape.gradient(y, x)
-print("slope:", slope)
-
-# %% [markdown]
-# **The problem:** no slope at all. **The cause:** this `x` is a tensor, and in section 2 it was a `tf.Variable`. A tape follows trainable
-# variables by itself, tensors only when you ask. **The fix** is one line: `tape.watch(x)`.
-
-# %%
-assert slope is None
-
-# %%
-with tf.GradientTape() as tape:
-    tape.watch(x)
-    y = tf.sigmoid(x)
-
-slope = tape.gradient(y, x)
-print("shape of x:    ", x.shape)
-print("shape of slope:", slope.shape)
-
-# %%
-assert y.shape == slope.shape == x.shape == (points,)
-
-# %% [markdown]
-# One call has given a slope for every point: each value of `y` depends on its own value of `x` and on no other.
-# [01 Gradient tape basics](01_gradient_tape_basics.ipynb) shows what `gradient` returns where that does not hold.
-
-# %% alt="The sigmoid rises from 0 to 1 in an S; below it, dashed, its derivative is a bell that is 0.25 high at x = 0 and flat at zero on both sides. A dotted tangent touches the S at x = 0."
-ax = plots.curve_with_derivative(
-    x, y, slope, title="The sigmoid and its derivative", label="σ(x)", derivative_label="dσ/dx, from the tape"
-)
-near_zero = np.array([-2.0, 2.0])
-ax.plot(near_zero, 0.5 + 0.25 * near_zero, ":", color=plots.GREY, label="tangent at 0, slope 1/4")
-ax.legend()
-plt.show()
-
-# %%
-steepest = int(np.argmax(slope))
-print(f"largest slope: {slope[steepest]:.4f}, at |x| = {abs(x[steepest]):.1f}")
-print("slope at the ends below 0.0001:", bool(slope[0] < 1e-4 and slope[-1] < 1e-4))
-
-# %% [markdown]
-# The sigmoid is steepest at 0, where its slope is $1/4$. Far out it is flat. A model whose outputs sit there
-# learns almost nothing from its errors: a derivative that is nearly zero says "no change of this input will help".
-# Much of what follows is about finding out where a derivative goes missing, and what to do then.
-
-# %%
-np.testing.assert_allclose(slope[steepest], 0.25, atol=1e-5)
-np.testing.assert_allclose(x[steepest], 0.0, atol=1e-5)
-assert 0.0 < slope[0] < 1e-4
-assert 0.0 < slope[-1] < 1e-4
-
-# %% [markdown]
-# ## 4. Check it independently
-#
-# Each notebook ends by asking someone who has never seen a tape. Here two witnesses speak. The first is calculus:
-# $\sigma' = \sigma\,(1 - \sigma)$. The second is a central difference, $(\sigma(x + h) - \sigma(x - h)) / 2h$, in NumPy's float64,
-# at five points.
+# Each notebook ends by asking a witness that knows nothing of tapes. Here there are two. The first is calculus:
+# $\sigma' = \sigma\,(1 - \sigma)$. The second is NumPy, by a central difference,
+# $(\sigma(x + h) - \sigma(x - h)) / 2h$, in float64.
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def numpy_sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
 everywhere = numpy_sigmoid(x.numpy().astype(np.float64))
 closed_form = everywhere * (1 - everywhere)
-
 five = np.linspace(0, points - 1, 5).astype(int)
 differences = np.array([gradcheck.numerical_jacobian(numpy_sigmoid, x.numpy()[i]) for i in five])
 
-print("closed form agrees:         ", np.allclose(slope, closed_form, rtol=0, atol=1e-6))
-print("central differences agree:  ", np.allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6))
+distances = np.abs(slope - closed_form), np.abs(slope.numpy()[five] - differences)
+print(f"largest distance from the closed form:         {distances[0].max():.0e}")
+print(f"largest distance from the central differences: {distances[1].max():.0e}")
 
-# %%
+# %% tags=["check"]
+# @title Check
 np.testing.assert_allclose(slope, closed_form, rtol=0, atol=1e-6)
 np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)
 
 # %% [markdown]
 # ## Recap
 #
-# - `runtime.report()` says what a session runs on; `runtime.start(seed)` makes its random numbers repeat (section 1).
-# - Commit to a prediction, run the cell, read why, and let the assertion beneath confirm it (section 2).
-# - `tape.gradient(y, x)` gave the sigmoid's slope at every point: $1/4$ at 0, nearly 0 far out (section 3).
+# - `tape.gradient(y, x)` gave the sigmoid's slope at every point: $1/4$ at 0, nearly 0 far out (section 1).
+# - Commit to a prediction, run the cell, compare; open a check to see how the text is tested, and work in a copy of your own (section 2).
+# - The map shows what each notebook rests on (section 3).
+# - `runtime.report()` says what a session runs on; `runtime.start(seed)` makes its random numbers repeat (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | cells run twice, or out of order | other random numbers than in the text, or a `NameError` | restart the kernel, run all cells |
 # | a parameter is changed and only its own cell is run | the old results | run every cell below it as well |
-# | the source is a tensor that nobody watched | `None` | `tape.watch` it before it is used |
+# | a check says ✗ after you changed a cell | what the text says, and what you found | read it, and go on; undo the change to come back |
 #
-# **Read next:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) opens the tape, and walks a network downhill with it.
+# **Further reading**
+#
+# - TensorFlow Core guide, "Introduction to gradients and automatic differentiation".
+# - TensorFlow Core guide, "Advanced automatic differentiation".
+# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), "Automatic differentiation in machine learning: a survey".
+#
+# **Read next:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) opens the tape, builds one, and walks downhill with it.
+#
+# **You teach?** [For teachers](../site/for_teachers.md) has a lesson of 50 minutes for each notebook.

@@ -17,24 +17,26 @@
 # %% [markdown]
 # # Gradient tape basics
 #
-# Python runs your computation forwards, one operation after another. A `tf.GradientTape` takes notes, and can then read
-# them backwards. **How does a tape turn a computation into a gradient?**
+# Run a computation forwards, and TensorFlow can tell you how a small change of each input would have changed the
+# result. It needs no formula from you. **How does a tape turn a computation into a gradient?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/01_gradient_tape_basics.ipynb)
 #
-# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Time:** about 30 minutes to read and run
+# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 18 to read, 4 more to go further, 28 for the exercises
 
-# %% [markdown]
-# **You will be able to**
-#
-# - record a computation and read off its gradients, each with its source's shape (sections 1 and 2),
-# - train a small network by hand, and say how far one step lowers the loss (section 3),
-# - say what `gradient` returns when the target is not a scalar (section 4),
-# - ask a tape about intermediate results, more than once, and choose what it watches (sections 5 and 6),
-# - say what a tape keeps of an `if` and of a loop (section 7).
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+learning_rate = 0.12  # of gradient descent in section 4
+steps = 60  # of gradient descent in section 4
+batch = 7  # examples, in section 13
+inputs = 5  # numbers in each example
+hidden = 8  # units of the hidden layer
+outputs = 6  # numbers that the network returns for each example
 
 # %% tags=["setup"]
+# @title Set-up
 import importlib.util
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
@@ -43,195 +45,273 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
 import gc
 import weakref
 
-from tapelab import gradcheck, plots, runtime
+from tapelab import data, gradcheck, plots, runtime
 from tapelab.exercises.sheets import gradient_tape_basics as exercises
+from tapelab.explain import ExplainTape, draw, table
 
 import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
 
-# %% tags=["parameters"]
-seed = 0
-batch = 7  # examples
-inputs = 5  # numbers in each example
-hidden = 8  # units of the hidden layer in section 3
-outputs = 6  # numbers that the network returns for each example
-learning_rate = 0.2  # of gradient descent in section 3
-steps = 60  # of gradient descent in section 3
-
-# %%
 runtime.start(seed)
 
-# %% [markdown]
-# ## 1. Recording and playback
-#
-# Inside the `with` block the tape **records**: each operation, with the tensors that went in and came out. `tape.gradient`
-# **plays back**: it walks through the record from the end to the beginning and multiplies the local derivatives.
-#
-# Take $L = w^2$ at $w = 3$.
-#
-# **Predict.** What is $L$, and what is $\mathrm dL/\mathrm dw$?
-
 # %%
-w = tf.Variable(3.0)
+x = tf.Variable(2.0)
 
 with tf.GradientTape() as tape:
-    loss = tf.square(w)
+    y = x * x + 5.0 * x
 
-dl_dw = tape.gradient(loss, w)
-print(f"loss     = {loss}")
-print(f"dloss/dw = {dl_dw}")
-
-# %% [markdown]
-# $\mathrm dL/\mathrm dw = 2w = 6$. The first argument of `gradient` is the **target**, the result that changes; the second is
-# the **source**, the input that causes the change.
-
-# %%
-assert loss == 9.0
-assert dl_dw == 6.0
+dy_dx = tape.gradient(y, x)
+print("y     =", y.numpy())
+print("dy/dx =", dy_dx.numpy())
 
 # %% [markdown]
-# The record is a list, and each entry knows its own derivative only. Let $u = 2w + 1$ and $L = u^2$.
+# By hand, $\mathrm dy/\mathrm dx = 2x + 5 = 9$. But nobody gave TensorFlow that formula.
 #
-# **Predict.** What is $\mathrm dL/\mathrm dw$ at $w = 3$? Play the tape back by hand: the last operation first.
-
-# %%
-exercises.chain.guess(...)  # in place of `...`, your guess
-
-# %%
-with tf.GradientTape() as tape:
-    u = 2.0 * w + 1.0
-    loss = tf.square(u)
-
-dl_dw = tape.gradient(loss, w)
-print(f"loss     = {loss}")
-print(f"dloss/dw = {dl_dw}")
-
-# %%
-exercises.chain.reveal(dl_dw)
-
-# %%
-assert loss == 49.0
-assert dl_dw == 28.0
+# **You will be able to**
+#
+# - draw the tape of a short computation, and run its backward pass by hand (section 1),
+# - write a tape of your own, and find in TensorFlow's what is in yours (sections 2 and 3),
+# - take steps down a gradient, and say how far one step lowers the loss (section 4),
+# - say what `gradient` returns when the target is not a scalar (section 5),
+# - say what a tape answers, what it watches, and what it keeps of an `if` or a loop (sections 6, 7 and 8).
 
 # %% [markdown]
-# A derivative is a slope. The next cell asks a tape for the slope of $w^2$ at four points.
+# ## 1. Record forwards, read backwards
+#
+# TensorFlow never saw $x^2 + 5x$. It saw three operations, one after another, and wrote each one down as it ran. That
+# list is the **tape**. `y`, the result you ask about, is the **target**; `x`, the input you ask about, is the
+# **source**.
+#
+# `tf.GradientTape` does not show its list. `ExplainTape` is the same tape with a window in it.
 
+# %% alt="Three boxes under a box for x with the value 2: x times x with the value 4, five times x with the value 10, and below both their sum, 14. Arrows up carry gradients: 1 from the sum to each product, then 4 and 5 into x, whose gradient is 9."
+with ExplainTape() as tape:
+    a = x * x
+    b = 5.0 * x
+    y = a + b
 
-# %%
-def square_and_slope(at):
-    w = tf.Variable(at)
-    with tf.GradientTape() as tape:
-        loss = tf.square(w)
-    return loss.numpy(), tape.gradient(loss, w).numpy()
-
-
-touching = [-2.0, -0.5, 1.0, 2.5]
-values, slopes = np.transpose([square_and_slope(at) for at in touching])
-print("slopes:", slopes)
-
-# %%
-assert slopes.tolist() == [-4.0, -1.0, 2.0, 5.0]
-
-# %% [markdown]
-# Each slope draws a straight line through its point. If the slopes are right, the lines touch the curve and do not cross it.
-
-# %% alt="A parabola over w with four straight lines, each of which touches it at a marked point without crossing: two lines fall on the left, two rise on the right."
-_, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-curve = np.linspace(-3.2, 3.2, 101)
-ax.plot(curve, curve**2, color=plots.BLUE, label="loss = w²")
-for at, value, slope in zip(touching, values, slopes, strict=True):
-    near = np.array([at - 1.0, at + 1.0])
-    ax.plot(
-        near, value + slope * (near - at), "--", color=plots.RED, label="slope from the tape" if at == 1.0 else None
-    )
-ax.plot(touching, values, "o", color=plots.RED)
-ax.set(title="Slopes of w², from a tape", xlabel="w", ylabel="loss")
-ax.legend()
+print(table(tape, y, x))
+draw(tape, y, x, values=True)
 plt.show()
 
 # %% [markdown]
-# ## 2. Gradients of a dense layer
+# With each entry the tape keeps what it needs for the entry's **local derivatives**: how its own result changes with its
+# own inputs.
 #
-# A source need not be a scalar. A dense layer computes $y = xw + b$. Here `x` is one example of three numbers, shape (1, 3); the
-# kernel `w` has shape (3, 2), the bias `b` has shape (2,). The loss is the mean of $y^2$.
+# | # | operation | value | local derivatives |
+# |---|---|---|---|
+# | 1 | `a = x * x` | 4 | 2 for the first `x`, 2 for the second |
+# | 2 | `b = 5.0 * x` | 10 | 5 for `x` |
+# | 3 | `y = a + b` | 14 | 1 for `a`, 1 for `b` |
 #
-# **Predict.** Which shapes do the gradients with respect to `w` and `b` have?
+# Values flow down the list. Derivatives flow **up**. Start at the bottom with $\mathrm dy/\mathrm dy = 1$. Entry 3 hands
+# 1 to `a` and 1 to `b`. Entry 2 multiplies its 1 by 5, for `x`. Entry 1 multiplies its 1 by 2, for `x`, and by 2 again
+# (the graph draws both as one 4). `x` adds up what it receives: $5 + 2 + 2 = 9$. The printed table has the same numbers in
+# its last column, for you to read upwards.
+
+# %% [markdown]
+# Two rules, and there is no third: **multiply along a path, add where paths meet.**
+#
+# Going up the list with these two rules is the **backward pass**, and the method is **backpropagation**. Because
+# derivatives travel against the computation, it is also called **reverse-mode** automatic differentiation. What an
+# entry is handed from below is its **upstream gradient**, or *cotangent*.
+#
+# Now change one sign: the last line becomes `y = a * b`. Entry 3's local derivatives are no longer 1.
+#
+# **Predict.** `x` is 2, `a` is 4 and `b` is 10. What is $\mathrm dy/\mathrm dx$?
 
 # %%
-exercises.shapes.guess([..., ...])  # two tuples: the shape of dloss/dw, the shape of dloss/db
+exercises.product.guess(...)  # a number in place of the dots
+
+# %%
+with tf.GradientTape() as product_tape:
+    a = x * x
+    b = 5.0 * x
+    product = a * b
+
+dp_dx = product_tape.gradient(product, x)
+print("dy/dx =", dp_dx.numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.product.reveal(dp_dx)
+assert dp_dx == 60.0 == 3 * 5 * x.numpy() ** 2  # y = 5 x³
+assert (y, dy_dx) == (14.0, 9.0)
+assert [row.value for row in table(tape, y, x).rows] == ["2", "4", "10", "14"]
+assert [row.gradient for row in table(tape, y, x).rows] == ["9", "1", "1", "1"]
+
+# %% [markdown]
+# The derivative of $a \cdot b$ with respect to `a` is `b`, and the other way round. So entry 3 hands 10 to `a` and 4 to
+# `b`. From there on nothing has changed: `x` receives $10 \cdot 2 + 10 \cdot 2 + 4 \cdot 5 = 60$.
+#
+# This is why a tape must remember *values*: the local derivatives of a product are its factors, and the backward pass
+# comes long after they were computed.
+
+# %% [markdown]
+# ## 2. A tape of your own
+#
+# The best way to believe it is to build a tape yourself. Here is a number that writes down how it was made, and a
+# backward pass. In it, `reversed` walks up the list, `*` multiplies along a path, and `+=` adds where paths meet.
+
+# %%
+record = []  # entries: a result, and pairs of an input and a local derivative
+
+
+class Number:
+    """A value that writes down how it was made."""
+
+    def __init__(self, value, made_from=()):
+        self.value, self.gradient = value, 0.0
+        record.append((self, made_from))
+
+    def __add__(self, other):
+        other = as_number(other)
+        return Number(self.value + other.value, [(self, 1.0), (other, 1.0)])
+
+    def __mul__(self, other):
+        other = as_number(other)
+        local = [(self, other.value), (other, self.value)]
+        return Number(self.value * other.value, local)
+
+    __radd__, __rmul__ = __add__, __mul__  # for 5.0 * x, where the number is second
+
+
+def as_number(value):
+    return value if isinstance(value, Number) else Number(value)
+
+
+def backward_pass(target):
+    target.gradient = 1.0
+    for result, made_from in reversed(record):
+        for number, local in made_from:
+            number.gradient += result.gradient * local
+
+
+# %%
+root = Number(2.0)
+result = root * root + 5.0 * root
+backward_pass(result)
+
+print("y     =", result.value)
+print("dy/dx =", root.gradient)
+
+# %% [markdown]
+# The same 14 and the same 9. Below are three more runs, each through your tape and through TensorFlow's, at $x = 3$.
+# The second is a chain, $u = 2x + 1$ squared: from the bottom up, $2u \cdot 1 \cdot 2 = 14 \cdot 2 = 28$. The third has
+# a loop in it. Your tape never finds out: it meets four products.
+#
+# TensorFlow's tape can differentiate more, hundreds of operations on tensors of any shape, on any device. It is tidier,
+# too: it records only inside its `with` block, and only what depends on something that it watches (section 7). The
+# principle is the same as in yours.
+
+
+# %%
+def fan_out(x):
+    return x * x + 5.0 * x
+
+
+def chain(x):
+    u = 2.0 * x + 1.0
+    return u * u
+
+
+def loop(x):
+    power = 1.0
+    for _ in range(4):
+        power = power * x
+    return power
+
+
+for f in (fan_out, chain, loop):
+    record.clear()
+    mine = Number(3.0)
+    backward_pass(f(mine))
+
+    theirs = tf.Variable(3.0)
+    with tf.GradientTape() as tape:
+        value = f(theirs)
+    slope = tape.gradient(value, theirs)
+    print(f"{f.__name__:8} value {value:5}   slope: yours {mine.gradient:5}, TensorFlow {slope:5}")
+
+# %% tags=["check"]
+# @title Check
+assert (result.value, root.gradient) == (14.0, 9.0)
+exact = {fan_out: lambda x: 2 * x + 5, chain: lambda x: 8 * x + 4, loop: lambda x: 4 * x**3}
+for f, derivative in exact.items():
+    for point in (-1.5, 0.0, 3.0):
+        record.clear()
+        mine, theirs = Number(point), tf.Variable(point)
+        backward_pass(f(mine))
+        with tf.GradientTape() as tape:
+            value = f(theirs)
+        assert mine.gradient == tape.gradient(value, theirs) == derivative(point)
+assert len([made_from for _, made_from in record if made_from]) == 4  # the loop's products
+
+# %% [markdown]
+# ## 3. Gradients of a dense layer
+#
+# With tensors in place of numbers, a dense layer computes $y = xw + b$. Here `x` is one example of three numbers, shape
+# (1, 3). The kernel `w` has shape (3, 2) and the bias `b` shape (2,). The loss is the mean of $y^2$.
+#
+# Sources may come as a list, a tuple, a dict, or a nest of these; the answer has the structure of the question. A dict
+# cannot be unpacked in the wrong order, as a list can.
 
 # %%
 x = tf.constant([[1.0, 2.0, 3.0]])
 w = tf.Variable([[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]])
 b = tf.Variable([-13.0, -30.0])
 
+with tf.GradientTape() as tape:
+    y = x @ w + b
+    loss = tf.reduce_mean(tf.square(y))
 
-def record():
-    """Run the layer under a new tape. Returns the tape and the loss."""
-    with tf.GradientTape() as tape:
-        y = x @ w + b
-        loss = tf.reduce_mean(tf.square(y))
-    return tape, loss
-
-
-tape, loss = record()
-dl_dw, dl_db = tape.gradient(loss, [w, b])
-print("shape of dloss/dw:", dl_dw.shape)
-print("shape of dloss/db:", dl_db.shape)
-
-# %%
-exercises.shapes.reveal([dl_dw.shape, dl_db.shape])
-
-# %%
-assert dl_dw.shape == w.shape == (3, 2)
-assert dl_db.shape == b.shape == (2,)
+gradients = tape.gradient(loss, {"kernel": w, "bias": b})
+print("y =", y.numpy())
+for name, g in gradients.items():
+    print(f"dloss/d {name}, shape {g.shape}:", g.numpy(), sep="\n")
 
 # %% [markdown]
-# The numbers were chosen so that you can follow: $y = (1, 2)$ and $\partial L/\partial y = y$, because the mean of two squares
-# has the derivative $2y/2$.
+# **A gradient has its source's shape.** Entry $(i, j)$ says how the loss changes when entry $(i, j)$ of the source does,
+# and so a gradient can be subtracted from its variable.
 #
-# **Predict.** Entry $(i, j)$ of the kernel multiplies $x_i$ and adds to $y_j$. What is the gradient's row for $x_3 = 3$?
-
-# %%
-print("dloss/dw =")
-print(dl_dw.numpy())
-print("dloss/db =", dl_db.numpy())
-
-# %% [markdown]
-# $\partial L/\partial w_{ij} = x_i\, y_j$: the last row is $3 \cdot (1, 2)$. The bias adds to $y$ directly, so its gradient is $y$.
-
-# %%
-assert dl_dw.numpy().tolist() == [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]
-assert dl_db.numpy().tolist() == [1.0, 2.0]
-
-# %% [markdown]
-# The sources may come in a list, in a tuple, in a dict, or in any nest of these.
+# Follow the numbers: $y = (1, 2)$, and the mean of two squares has the derivative $2y/2$, so the upstream gradient that
+# reaches the layer is $u = (1, 2)$. The kernel's entry $w_{ij}$ multiplies $x_i$ and adds to $y_j$:
 #
-# **Predict.** What does the tape return for `{"kernel": w, "others": [b]}`?
-
-# %%
-sources = {"kernel": w, "others": [b]}
-tape, loss = record()
-gradients = tape.gradient(loss, sources)
-
-print("keys:                 ", list(gradients))
-print("type under 'others':  ", type(gradients["others"]).__name__)
-print("shape under 'kernel': ", gradients["kernel"].shape)
+# $$\frac{\partial L}{\partial w_{ij}} = x_i\,u_j, \qquad \frac{\partial L}{\partial b_j} = u_j.$$
+#
+# The last row of the kernel's gradient is $3 \cdot (1, 2)$.
 
 # %% [markdown]
-# The answer has the structure of the question. A dict keyed by name cannot be unpacked in the wrong order, as a list can.
+# The local derivative of `y` with respect to `w` is a whole array, the **Jacobian** $J$, with one number for each entry
+# of `y` and each entry of `w`: here 12, half of them zero. For a layer from 1000 to 1000 numbers it would have $10^9$.
+#
+# The tape never builds it. Each operation comes with a rule that goes straight from the upstream gradient $u$ to
+# $u^{\mathsf T} J$, its **vector–Jacobian product** (VJP). For this layer the rule is the outer product $x_i u_j$, as large
+# as the kernel and no larger. Backpropagation is one VJP after another.
 
-# %%
-tf.nest.assert_same_structure(gradients, sources)
-assert gradients["kernel"].numpy().tolist() == [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]
-assert gradients["others"][0].numpy().tolist() == [1.0, 2.0]
+# %% tags=["check"]
+# @title Check
+assert set(gradients) == {"kernel", "bias"}
+np.testing.assert_array_equal(y, [[1.0, 2.0]])
+np.testing.assert_array_equal(gradients["kernel"], [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]])
+np.testing.assert_array_equal(gradients["bias"], [1.0, 2.0])
+with tf.GradientTape() as tape:
+    again = x @ w + b
+jacobian = tape.jacobian(again, w)
+assert tf.size(jacobian) == 12
+assert tf.math.count_nonzero(jacobian) == 6
+np.testing.assert_array_equal(tf.tensordot(y, jacobian, 2), gradients["kernel"])  # uᵀJ, with u = y
+with tf.GradientTape() as tape:
+    again = tf.reduce_sum(x @ w + b)
+nest = [w, {"nested": (b, w)}]
+tf.nest.assert_same_structure(tape.gradient(again, nest), nest)
 
 # %% [markdown]
-# ### Exercise: Play a layer back by hand (8 min)
+# ### Exercise: A layer's backward pass, by hand (8 min)
 #
 # Write what a tape does with a dense layer $y = xw + b$, without a tape. Given are `x` of shape (batch, inputs), `w` of shape (inputs, outputs)
-# and `upstream` of shape (batch, outputs): the gradient of some loss with respect to $y$, that is, what playback has arrived at when it reaches this
+# and `upstream` of shape (batch, outputs): the gradient of some loss with respect to $y$, that is, what the backward pass has arrived at when it reaches this
 # layer. Return a tuple of three tensors: the gradients of the loss with respect to `x`, `w` and `b`. The bias `b` itself, of shape (outputs,), is not needed.
 #
 # Above, `upstream` is the 1 by 2 matrix that holds $y = (1, 2)$, and the batch is one example. Here a batch may be larger.
@@ -245,142 +325,548 @@ def backward(x, w, upstream):
 exercises.dense_backward.check(backward)
 
 # %% [markdown]
-# ## 3. Gradient descent by hand
+# ## 4. Gradient descent by hand
 #
-# The gradient points uphill. To lower a loss, go the other way. Here is a small network with one hidden layer, and
-# random data for it to fit.
+# The gradient points uphill. To lower a loss, go the other way: a step of size $s$ replaces each variable $v$ by
+# $v - s\,g$, where $g$ is its gradient. To first order the loss then falls by $s$ times the squared norm of the whole
+# gradient, $s\,\lVert g \rVert^2$.
+#
+# Here is an example with two variables. A walker notes the distance every half hour, and you fit a straight line to
+# the notes: speed times time plus a head start. The next two cells compute the gradient at a bad first guess, and try
+# three steps from there. How far does the first-order promise hold?
 
 # %%
-examples = tf.random.normal((batch, inputs))
-wanted = tf.random.normal((batch, outputs))
-
-variables = {
-    "w1": tf.Variable(tf.random.normal((inputs, hidden)) / np.sqrt(inputs)),
-    "b1": tf.Variable(tf.zeros(hidden)),
-    "w2": tf.Variable(tf.random.normal((hidden, outputs)) / np.sqrt(hidden)),
-    "b2": tf.Variable(tf.zeros(outputs)),
-}
+hours = tf.constant([0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0])
+noted = tf.constant([1.2, 1.5, 2.7, 3.1, 4.2, 4.5, 5.6, 6.4, 6.8])  # km
+speed, head_start = tf.Variable(-0.5), tf.Variable(4.0)
 
 
-def network(v):
-    """The outputs for all examples, shape (batch, outputs)."""
-    return tf.tanh(examples @ v["w1"] + v["b1"]) @ v["w2"] + v["b2"]
-
-
-def mean_squared_error(v):
-    """The loss, a scalar."""
-    return tf.reduce_mean((network(v) - wanted) ** 2)
+def squared_error(speed, head_start):
+    return tf.reduce_mean((speed * hours + head_start - noted) ** 2)
 
 
 with tf.GradientTape() as tape:
-    loss = mean_squared_error(variables)
+    loss = squared_error(speed, head_start)
 
-gradients = tape.gradient(loss, variables)
-for name, g in gradients.items():
-    print(name, g.shape)
-
-# %%
-assert loss.shape == ()
-for name, variable in variables.items():
-    assert gradients[name].shape == variable.shape
-assert gradients["w1"].shape == (inputs, hidden)
-assert gradients["w2"].shape == (hidden, outputs)
-
-# %% [markdown]
-# A step of size $s$ replaces each variable $v$ by $v - s\,g$, where $g$ is its gradient. To first order the loss then falls by
-# $s\,\lVert g \rVert^2$, the sum running over all entries of all gradients.
-#
-# **Predict.** Does a step ten times as large lower the loss ten times as much? Sketch the loss against $s$, from 0 to 10.
+slopes = tape.gradient(loss, [speed, head_start])
+print(f"loss {loss:.2f}, gradient ({slopes[0]:.2f}, {slopes[1]:.2f})")
 
 
 # %%
 def loss_after(step):
-    """The loss at the end of one step of that size; the variables stay as they are."""
-    return mean_squared_error({name: v - step * gradients[name] for name, v in variables.items()}).numpy()
+    """The loss after one step of that size; the variables stay where they are."""
+    moved = [v - step * g for v, g in zip(start, slopes, strict=True)]
+    return squared_error(*moved).numpy()
 
 
-squared_norm = sum(tf.reduce_sum(g**2).numpy() for g in gradients.values())
-start = loss_after(0.0)
-small = 0.01
-print("the loss falls:                    ", bool(loss_after(small) < start))
-print(
-    "by s times the squared norm, to 5%:", bool(np.isclose(start - loss_after(small), small * squared_norm, rtol=0.05))
-)
+start = (speed.numpy(), head_start.numpy())
+squared_norm = sum(g.numpy() ** 2 for g in slopes)
+for step in (0.001, 0.01, 0.1):
+    fall = loss_after(0.0) - loss_after(step)
+    print(f"step {step:5}: falls by {fall:.3f}, promised {step * squared_norm:.3f}")
 
-# %%
-assert loss_after(small) < start
-np.testing.assert_allclose(start - loss_after(small), small * squared_norm, rtol=0.05)
-
-# %% alt="The loss against the size of one step down the gradient: the curve falls along its dashed tangent at first, bends away to a marked minimum, and then climbs above the dotted line of the loss at the start."
-sizes = np.linspace(0.0, 10.0, 101)
+# %% tags=["figure"] alt="The loss against the size of one step down the gradient: a parabola that follows its dashed tangent at first, bends away to a marked lowest point near 0.08, and climbs above the dotted line of the starting loss beyond 0.16."
+# @title Draw: the loss after one step
+sizes = np.linspace(0.0, 0.2, 81)
 along = np.array([loss_after(size) for size in sizes])
 best = int(np.argmin(along))
 
-_, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-ax.plot(sizes, along, color=plots.BLUE, label="loss after the step")
-ax.plot(sizes, start - sizes * squared_norm, "--", color=plots.RED, label="first order: start − s ‖g‖²")
-ax.axhline(start, linestyle=":", color=plots.GREY, label="loss at the start")
-ax.plot(sizes[best], along[best], "o", color=plots.GREEN, label="lowest point")
-ax.set(title="One step down the gradient", xlabel="step size s", ylabel="mean squared error")
-ax.set_ylim(0.0, 2.5 * start)
-ax.legend()
+_, ax = plt.subplots(figsize=(6, 3.8), layout="constrained")
+ax.plot(sizes, along, color=plots.BLUE)
+ax.plot(sizes, along[0] - sizes * squared_norm, "--", color=plots.RED)
+ax.axhline(along[0], linestyle=":", color=plots.GREY)
+ax.plot(sizes[best], along[best], "o", color=plots.BLUE)
+ax.text(0.1, along[0] + 0.2, "loss at the start", color="#555555", ha="center")
+ax.text(0.036, 1.1, "first order", color=plots.RED, ha="right")
+ax.text(0.132, 3.3, "loss after the step", color=plots.BLUE)
+ax.set(xlabel="step size s", ylabel="mean squared error (km²)", ylim=(0, 13))
+ax.set_title("Too long a step climbs")
 plt.show()
 
 # %% [markdown]
-# The gradient is a slope *here*. It promises nothing about what lies far away: past the minimum the loss climbs, and the largest
-# steps end higher than they began. That is why a learning rate is small, and why there are many steps.
-
-# %%
-assert 0 < best < len(sizes) - 1
-assert along[-1] > start
-
-# %% [markdown]
-# Now take the steps. `assign_sub` subtracts in place, so that the variable stays a variable. (`v = v - …` would turn it into a tensor;
-# [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) shows what happens then.)
+# The gradient is a slope *here*. It promises nothing about what lies far away: past the lowest point the loss climbs,
+# and beyond a step of about 0.16 it ends higher than it began. That is why a learning rate is small, and why there are
+# many steps.
 #
-# One step first.
+# Now take them. Each step needs a new tape, since the variables have moved. `assign_sub` subtracts in place, so that
+# the variable stays a variable. (`v = v - …` would make it a tensor; [03](03_when_the_gradient_is_none.ipynb) shows what
+# happens then.)
 
 # %%
-for name, variable in variables.items():
-    variable.assign_sub(learning_rate * gradients[name])
-
-print("lower than before:", bool(mean_squared_error(variables) < start))
-
-# %%
-assert mean_squared_error(variables) < start
-
-# %% [markdown]
-# **Predict.** Does each further step lower the loss by as much as the first one did?
-#
-# Each step needs a new tape, since the variables have changed.
-
-# %%
-losses = [start]
+variables = [speed, head_start]
+path, losses = [start], [loss.numpy()]
 for _ in range(steps):
     with tf.GradientTape() as tape:
-        loss = mean_squared_error(variables)
-    losses.append(loss.numpy())
-    for name, g in tape.gradient(loss, variables).items():
-        variables[name].assign_sub(learning_rate * g)
+        loss = squared_error(*variables)
+    for v, g in zip(variables, tape.gradient(loss, variables), strict=True):
+        v.assign_sub(learning_rate * g)
+    path.append((speed.numpy(), head_start.numpy()))
+    losses.append(squared_error(*variables).numpy())
 
-falls = -np.diff(losses)
-print("every step lowered the loss:", bool(np.all(falls > 0)))
-print("the first fall was largest: ", bool(np.argmax(falls) == 0))
+print(f"speed {speed.numpy():.2f} km/h, head start {head_start.numpy():.2f} km")
+print(f"loss {losses[0]:.2f}, after a step {losses[1]:.2f}, at the end {losses[-1]:.3f}")
 
-# %% alt="The mean squared error over the steps of gradient descent: steep at first, then flatter and flatter, always falling."
-_, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-ax.plot(losses, "o-", markersize=3, color=plots.BLUE)
-ax.set(title="Gradient descent, by hand", xlabel="steps taken", ylabel="mean squared error")
-ax.set_ylim(0.0, None)
+# %% tags=["figure"] alt="Ellipses of equal loss in a long narrow valley, over speed and head start. The path of gradient descent zigzags across the valley for a few steps, then creeps along its floor towards a star at the least-squares line."
+# @title Draw: the path
+best_line = np.polyfit(hours.numpy(), noted.numpy(), 1)
+across, up = np.meshgrid(np.linspace(-1.0, 3.0, 121), np.linspace(0.3, 4.5, 121))
+errors = across[..., None] * hours.numpy() + up[..., None] - noted.numpy()
+
+_, ax = plt.subplots(figsize=(6, 5), layout="constrained")
+heights = (errors**2).mean(axis=-1)
+levels = [0.1, 0.5, 1, 2, 4, 8, 16]
+lines = ax.contour(across, up, heights, levels=levels, colors=plots.GREY, linewidths=0.9)
+ax.clabel(lines, fontsize=7)
+ax.plot(*np.transpose(path), "o-", color=plots.RED, markersize=3, linewidth=1.2)
+ax.plot(*best_line, "*", color=plots.BLUE, markersize=14)
+ax.text(path[0][0] - 0.08, path[0][1] + 0.05, "start", ha="right", color=plots.RED)
+ax.text(best_line[0] + 0.25, best_line[1] - 0.05, "least-squares line", color=plots.BLUE)
+ax.set_title("Across the valley at once, along it slowly")
+ax.set(xlabel="speed (km/h)", ylabel="head start (km)")
+ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# As the gradient shrinks, so do the steps and what they gain. This loop is all of training; what
-# [02 Training with a tape](02_training_with_a_tape.ipynb) adds is real data, an optimiser, and speed.
+# Every step leaves at right angles to the line of equal loss through its point. In a long valley that direction points
+# at the opposite wall more than at the minimum. So the path crosses the valley first, then creeps along its floor, where
+# the gradient is small. [11](11_hessians_and_newton.ipynb) finds a better direction, and
+# [02](02_training_with_a_tape.ipynb) runs this loop on a network; so does section 10.
+
+# %% tags=["check"]
+# @title Check
+kept = {s: (loss_after(0.0) - loss_after(s)) / (s * squared_norm) for s in (0.001, 0.01, 0.1)}
+assert 0.98 < kept[0.001] < 1.0
+assert 0.9 < kept[0.01] < 0.98
+assert kept[0.1] < 0.5
+assert loss_after(0.15) < loss_after(0.0) < loss_after(0.17)
+assert loss_after(0.08) < min(loss_after(0.06), loss_after(0.1))
+assert np.all(np.diff(losses) < 0)
+from_best = np.linalg.norm(path - np.polyfit(hours.numpy(), noted.numpy(), 1), axis=1)
+curvature = 2.0 * np.mean([[hours**2, hours], [hours, hours**0]], axis=-1)  # of this loss, everywhere
+slowest = np.abs(1.0 - learning_rate * np.linalg.eigvalsh(curvature)).max()
+assert from_best[-1] <= slowest**steps * from_best[0] + 1e-3
+moves = np.diff(path, axis=0)
+assert moves[0] @ moves[1] < 0  # across the floor, and back
+level = np.float32([-moves[0][1], moves[0][0]]) * 0.01 / np.linalg.norm(moves[0])  # at right angles to the first step
+assert abs(squared_error(*(start + level)) - squared_error(*(start - level))) < 1e-3 * 0.02 * squared_norm**0.5
+assert np.all(np.sum(moves[-6:-1] * moves[-5:], axis=1) > 0)  # at the end it creeps one way
+
+# %% [markdown]
+# ## 5. Gradients of non-scalar targets
+#
+# A loss is a scalar. `gradient` does not insist on one. At $x = 2$ the target is $y = x \cdot (3, 4)$, and its two entries
+# have the derivatives 3 and 4.
+#
+# **Predict.** What does `tape.gradient(y, x)` return?
 
 # %%
-assert np.all(falls > 0)
-assert losses[-1] < losses[0] / 2
+exercises.summed.guess(...)  # a number or a list in place of the dots
+
+# %%
+x = tf.Variable(2.0)
+
+with tf.GradientTape() as tape:
+    y = x * [3.0, 4.0]
+
+dy_dx = tape.gradient(y, x)
+print("y        =", y.numpy())
+print("gradient =", dy_dx.numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.summed.reveal(dy_dx)
+np.testing.assert_array_equal(y, [6.0, 8.0])
+assert dy_dx == 7.0
+
+# %% [markdown]
+# The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target is
+# the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches
+# the source: $3 + 4$. A list of targets is summed in the same way.
+#
+# **Where it goes wrong.** A loss for each example that was never reduced to one number is a non-scalar target, too.
+# Below, the target is first the walker's nine squared errors, then their mean. There is no error message.
+
+# %%
+speed = tf.Variable(0.0)
+
+
+def gradient_of(reduce):
+    with tf.GradientTape() as tape:
+        target = reduce((speed * hours + 1.0 - noted) ** 2)
+    g = tape.gradient(target, speed).numpy()
+    print(f"target of shape {target.shape}: gradient {g:.2f}")
+    return g
+
+
+unreduced = gradient_of(lambda errors: errors)
+averaged = gradient_of(tf.reduce_mean)
+
+# %% [markdown]
+# The first gradient is that of the *sum*: nine times too large, and its shape gives nothing away. With the same learning
+# rate each step is nine times too long, and section 4 showed where long steps end. **The fix:** `tf.reduce_mean` before
+# the block closes.
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(unreduced, 9 * averaged, rtol=1e-5)
+assert averaged < -10
+with tf.GradientTape() as tape:
+    square, cube = x * x, x * x * x
+assert tape.gradient([square, cube], x) == 4.0 + 12.0
+
+# %% [markdown]
+# ## 6. Intermediate results and persistent tapes
+#
+# Everything on the record can be a source, not only what you started with. Let $x = 3$, $y = x \cdot x$ and
+# $z = y \cdot y$. Then $\mathrm dz/\mathrm dy = 2y = 18$, though nobody asked the tape to watch `y`: it was computed from a
+# watched variable, and that put it on the record. Then the same tape is asked for $\mathrm dy/\mathrm dx$.
+
+# %%
+x = tf.Variable(3.0)
+
+with tf.GradientTape() as tape:
+    y = x * x
+    z = y * y
+
+print("dz/dy =", tape.gradient(z, y).numpy())
+refused = None
+try:
+    print("dy/dx =", tape.gradient(y, x).numpy())
+except RuntimeError as error:
+    refused = error
+    print(f"RuntimeError: {error}")
+
+# %% [markdown]
+# A tape lets go of its record as it reads it, to free memory early. It answers **one** call, with as many sources as you
+# like. For several calls, pass `persistent=True`. Such a tape holds on to everything that it recorded, so `del tape` when
+# you have asked your last question.
+
+# %%
+with tf.GradientTape(persistent=True) as tape:
+    y = x * x
+    z = y * y
+
+dz_dy, dy_dx, dz_dx = tape.gradient(z, y), tape.gradient(y, x), tape.gradient(z, x)
+print(f"dz/dy = {dz_dy}, dy/dx = {dy_dx}, and dz/dx = {dz_dx} is their product")
+del tape
+
+# %% tags=["check"]
+# @title Check
+assert isinstance(refused, RuntimeError)
+assert "non-persistent" in str(refused)
+assert (dz_dy, dy_dx, dz_dx) == (18.0, 6.0, 108.0)
+
+# %% [markdown]
+# ## 7. What a tape watches
+#
+# A tape records an operation if something that goes into it is watched, or was computed from something watched.
+# Trainable variables are watched from their first use. Tensors are not: you must ask.
+
+# %%
+x = tf.constant(3.0)
+
+with tf.GradientTape() as tape:
+    y = x * x
+unwatched = tape.gradient(y, x)
+
+with tf.GradientTape() as tape:
+    tape.watch(x)
+    y = x * x
+watched = tape.gradient(y, x)
+
+print(f"without watch: {unwatched}")
+print(f"with watch:    {watched}")
+
+# %% [markdown]
+# `None` means that the tape knows no path from the target to the source. `watch` acts from the line where it stands.
+# Below it comes between two uses of `x`, and $y = x^2 + 5x$.
+#
+# **Predict.** What does the tape return at $x = 3$: 11, 6, 5 or `None`?
+
+# %%
+exercises.late_watch.guess(...)  # one of the four in place of the dots
+
+# %%
+with tf.GradientTape() as tape:
+    first_term = x * x
+    tape.watch(x)
+    y = first_term + 5.0 * x
+
+late = tape.gradient(y, x)
+print(f"dy/dx = {late}")
+
+# %% tags=["check"]
+# @title Check
+assert unwatched is None
+assert watched == 6.0
+exercises.late_watch.reveal(late)
+assert late == 5.0
+with tf.GradientTape() as tape:
+    tape.watch(x)
+    y = x * x + 5.0 * x
+assert tape.gradient(y, x) == 11.0
+
+# %% [markdown]
+# The true derivative is $2x + 5 = 11$. The tape has seen $5x$ and nothing before it, so it returns 5. A wrong number is
+# worse than `None`: nothing stops. **The fix:** `watch` at the top of the block. (Section 12 goes the other way and stops
+# a tape from watching variables.)
+
+# %% [markdown]
+# ## 8. Control flow
+#
+# The tape records operations, not Python. An `if` decides which operations run; the tape sees those and no others.
+#
+# **Predict.** `a` is 2, `b` is 5, and `gate` is positive, so that `a * a` runs and `b**3` does not. What are the
+# gradients with respect to `a`, `b` and `gate`?
+
+# %%
+exercises.one_branch.guess([..., ..., ...])  # a, b, gate: each a number or None
+
+# %%
+a, b, gate = tf.Variable(2.0), tf.Variable(5.0), tf.Variable(1.0)
+
+with tf.GradientTape() as tape:
+    result = a * a if gate > 0 else b**3
+with_if = tape.gradient(result, [a, b, gate])
+
+with tf.GradientTape() as tape:
+    result = tf.where(gate > 0, a * a, b**3)
+with_where = tape.gradient(result, [a, b, gate])
+
+for name, found in (("if", with_if), ("tf.where", with_where)):
+    print(f"{name:9}", [None if g is None else float(g) for g in found])
+
+# %% tags=["check"]
+# @title Check
+exercises.one_branch.reveal(with_if)
+assert with_if[0] == 4.0
+assert with_if[1] is with_if[2] is None
+assert (with_where[0], with_where[1], with_where[2]) == (4.0, 0.0, None)
+
+# %% [markdown]
+# With `if`, nothing was computed from `b`. And `gate` chose the branch, but that choice was Python's. It leaves no
+# trace on the tape. `tf.where` looks like an `if` but is not one: it computes both sides and picks, so `b` is on the
+# record. (`gate` still gets `None`: a comparison passes nothing back.) **`None` means no path; 0 means a path with no
+# effect.**
+#
+# A loop may run a different number of times for each input. The next one doubles its input until it reaches 100. From 3
+# it stops at 192, from 7 at 112.
+#
+# **Predict.** What is the slope of the result at $x = 3$, and at $x = 7$?
+
+# %%
+exercises.doublings.guess([..., ...])  # two numbers: from 3, from 7
+
+
+# %%
+def double_up(x):
+    while x < 100.0:
+        x = 2.0 * x
+    return x
+
+
+def value_and_slope(at):
+    x = tf.constant(at)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = double_up(x)
+    return y.numpy(), tape.gradient(y, x).numpy()
+
+
+from_3, from_7 = value_and_slope(3.0), value_and_slope(7.0)
+print("x = 3: value and slope", *from_3)
+print("x = 7: value and slope", *from_7)
+
+# %% tags=["check"]
+# @title Check
+exercises.doublings.reveal([from_3[1], from_7[1]])
+assert from_3 == (192.0, 64.0)
+assert from_7 == (112.0, 16.0)
+assert value_and_slope(np.float32(6.25)) == (100.0, 16.0)
+just_before = value_and_slope(np.nextafter(np.float32(6.25), np.float32(0)))
+np.testing.assert_allclose(just_before, (200.0, 32.0), rtol=1e-6)
+for at in np.linspace(2.0, 30.0, 57, dtype=np.float32):
+    doubled, steepness = value_and_slope(at)
+    assert 100.0 <= doubled < 200.0
+    assert steepness == 2.0 ** np.ceil(np.log2(100.0 / at)) == doubled / at
+
+# %% tags=["figure"] alt="Above, the value over x: pieces of straight lines that climb from 100 to 200 and begin again at 100, each flatter than the one before. Below, the slope: level pieces at 64, 32, 16, 8 and 4, with a gap wherever the value drops."
+# @title Draw
+grid = np.linspace(2.0, 30.0, 561, dtype=np.float32)
+value, slope = np.transpose([value_and_slope(at) for at in grid])
+drops = 1 + np.flatnonzero(np.diff(slope))  # a NaN there breaks the lines
+
+_, (above, below) = plt.subplots(2, 1, figsize=(6, 4.6), sharex=True, layout="constrained")
+for ax, heights, colour in ((above, value, plots.BLUE), (below, slope, plots.RED)):
+    ax.plot(np.insert(grid, drops, np.nan), np.insert(heights, drops, np.nan), color=colour)
+for piece in np.split(np.arange(len(grid)), drops):
+    level = slope[piece[0]]
+    below.text(grid[piece].mean(), level + 3, f"{level:.0f}", ha="center", color=plots.RED)
+above.set(title="The slope knows nothing of the jumps", ylabel="value", ylim=(90, 210))
+below.set(xlabel="x", ylabel="slope, from the tape", ylim=(0, 76))
+plt.show()
+
+# %% [markdown]
+# Six doublings from 3, four from 7: $2^6 = 64$ and $2^4 = 16$. The tape holds the doublings that ran. The loop itself has
+# vanished.
+#
+# Where the number of doublings changes, the value drops by 100. There the function has no derivative, and the tape returns
+# one all the same: that of the run. A tape differentiates **what ran**, at this input. It knows nothing of what would have
+# run next door.
+
+# %% [markdown]
+# ### Exercise: None, zero or a number (4 min)
+#
+# `x` is a variable that holds 3. What does the tape return for each of the five results, with respect to `x`: `None`, `0.0`, or another number? Work it out on
+# paper; the tape can tell you afterwards.
+#
+# ```python
+# with tf.GradientTape(persistent=True) as tape:
+#     first = x * x if x > 2.0 else 5.0 * x
+#     second = tf.where(x > 5.0, x**3, 4.0 * x)
+#     third = tf.where(x > 5.0, x**3, 4.0)
+#     fourth = tf.constant(7.0) if x > 2.0 else x * x
+#     fifth = x
+#     for _ in range(int(x) - 1):
+#         fifth = fifth * x
+# ```
+
+# %%
+answer = {"first": ..., "second": ..., "third": ..., "fourth": ..., "fifth": ...}
+
+exercises.what_ran.check(answer)
+
+# %% [markdown]
+# ## 9. Going further: weights for a target
+#
+# The backward pass starts with a one for every entry of the target. `output_gradients` replaces those ones by weights of
+# your own, in the target's shape.
+
+# %%
+x = tf.Variable(2.0)
+for weights in ([1.0, 0.0], [0.0, 1.0], [10.0, 1.0]):
+    with tf.GradientTape() as tape:
+        y = x * [3.0, 4.0]
+    weighted = tape.gradient(y, x, output_gradients=tf.constant(weights))
+    print(f"weights {weights}: gradient {weighted.numpy()}")
+
+# %% [markdown]
+# A one among zeros selects an entry, and $10 \cdot 3 + 1 \cdot 4 = 34$. The weights are the vector $u$ of $u^{\mathsf T} J$:
+# one call of `gradient` is one vector–Jacobian product. For all the entries of $J$ at once, use `tape.jacobian`
+# ([10](10_jacobians.ipynb)).
+
+# %% tags=["check"]
+# @title Check
+assert weighted == 34.0
+for weights, expected in (([1.0, 0.0], 3.0), ([0.0, 1.0], 4.0), ([-2.0, 0.5], -4.0)):
+    with tf.GradientTape() as tape:
+        y = x * [3.0, 4.0]
+    assert tape.gradient(y, x, output_gradients=tf.constant(weights)) == expected
+
+# %% [markdown]
+# ### Exercise: The mean that nobody recorded (6 min)
+#
+# `tape` has recorded `losses`, one for each example, shape (batch,). Its block is closed, and nobody reduced them. `chosen`, a tensor of booleans of shape
+# (batch,), marks some of the examples (at least one). Return the gradient with respect to `w` of the mean of the *chosen* losses. The tape answers one question.
+
+
+# %%
+def gradient_of_chosen(tape, losses, w, chosen):
+    return ...  # the gradient, with respect to w, of the mean of the chosen losses
+
+
+exercises.chosen_mean.check(gradient_of_chosen)
+
+# %% [markdown]
+# ## 10. Going further: a network, and the gradient of its input
+#
+# The loop of section 4 trains a network. Here are 1437 images of handwritten digits, 8 by 8 pixels each, and two dense layers
+# with their four variables in a dict.
+
+# %%
+digits = data.load("digits", seed=seed)
+images, labels = digits.x_train.reshape(-1, 64), digits.y_train
+
+variables = {
+    "w1": tf.Variable(tf.random.normal((64, 24)) / 8.0),
+    "b1": tf.Variable(tf.zeros(24)),
+    "w2": tf.Variable(tf.random.normal((24, 10)) / 24**0.5),
+    "b2": tf.Variable(tf.zeros(10)),
+}
+
+
+def scores(x, v):
+    """One score for each digit, shape (images, 10)."""
+    return tf.tanh(x @ v["w1"] + v["b1"]) @ v["w2"] + v["b2"]
+
+
+# %% tags=["nbval-ignore-output"]
+for step in range(100):
+    with tf.GradientTape() as tape:
+        errors = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores(images, variables))
+        loss = tf.reduce_mean(errors)
+    for name, g in tape.gradient(loss, variables).items():
+        variables[name].assign_sub(0.5 * g)
+    if step in (0, 99):
+        print(f"step {step + 1:3}: loss {loss:.2f}")
+
+test_images = tf.constant(digits.x_test.reshape(-1, 64))
+accuracy = np.mean(np.argmax(scores(test_images, variables), axis=1) == digits.y_test)
+print(f"{accuracy:.0%} of {len(test_images)} new images are read correctly")
+
+# %% tags=["check"]
+# @title Check
+assert images.shape == (1437, 64)
+assert loss < 0.3
+assert accuracy > 0.9
+
+# %% [markdown]
+# That is all of training. Now hold the network still, and ask how the score of a digit changes with each *pixel*: the
+# gradient with respect to the input. The image is a tensor, so `watch` it. The target has an entry for each of four
+# images, and `gradient` differentiates their sum; no score depends on another image, so each row is the gradient of its
+# own.
+
+# %%
+shown = [0, 3, 4, 7]
+examples = tf.stack([test_images[list(digits.y_test).index(digit)] for digit in shown])
+
+with tf.GradientTape() as tape:
+    tape.watch(examples)
+    own_scores = tf.gather(scores(examples, variables), shown, batch_dims=1)
+
+by_pixel = tape.gradient(own_scores, examples)
+print("shape of the gradient:", by_pixel.shape)
+
+# %% tags=["figure"] alt="Four handwritten digits, 0, 3, 4 and 7, and under each an eight by eight map in red and blue: red pixels where more ink would raise the score of that digit, blue where it would lower it."
+# @title Draw: the input gradients
+_, axes = plt.subplots(2, len(shown), figsize=(8, 4.4), layout="constrained")
+limit = np.abs(by_pixel).max()
+for column, digit in enumerate(shown):
+    axes[0, column].imshow(tf.reshape(examples[column], (8, 8)), cmap="Greys")
+    axes[0, column].set(title=f"a {digit}", xticks=[], yticks=[])
+    picture = axes[1, column].imshow(
+        tf.reshape(by_pixel[column], (8, 8)), cmap=plots.DIVERGING, vmin=-limit, vmax=limit
+    )
+    axes[1, column].set(xlabel=f"d score of {digit} / d pixel", xticks=[], yticks=[])
+plt.colorbar(picture, ax=axes[1, :], label="score per unit of ink")
+axes[0, 0].figure.suptitle("Red: more ink here raises the digit's score. Blue: it lowers it")
+plt.show()
+
+# %% [markdown]
+# Look at the 0: in the middle, ink lowers the score. The hole must stay empty. Such maps are called *saliency maps*.
+# [09](09_higher_order_gradients.ipynb) uses the same gradient to attack a network, and to make it harder to attack.
+
+# %% tags=["check"]
+# @title Check
+assert by_pixel.shape == (len(shown), 64)
+for row in range(len(shown)):  # each row against central differences at its strongest pixel
+    pixel = int(np.argmax(np.abs(by_pixel[row])))
+    nudge = 0.01 * tf.one_hot(pixel, 64)[None]
+    image = examples[row : row + 1]
+    change = scores(image + nudge, variables) - scores(image - nudge, variables)
+    np.testing.assert_allclose(change[0, shown[row]] / 0.02, by_pixel[row, pixel], rtol=0.01)
+hole = tf.reshape(by_pixel[0], (8, 8))[2:6, 3:5]
+assert tf.reduce_mean(hole) < 0
 
 # %% [markdown]
 # ### Exercise: A step that never climbs (10 min)
@@ -406,280 +892,52 @@ def careful_step(loss, w, size):
 exercises.careful_step.check(careful_step)
 
 # %% [markdown]
-# ## 4. Gradients of non-scalar targets
+# ## 11. Going further: what a tape keeps alive
 #
-# A loss is a scalar. `gradient` does not insist on that.
-#
-# **Predict.** At $x = 2$ the target is $y = x \cdot (3, 4)$. Its two entries have the derivatives 3 and 4. What does the tape return?
-
-# %%
-exercises.summed.guess(...)
-
-# %%
-x = tf.Variable(2.0)
-
-with tf.GradientTape() as tape:
-    y = x * [3.0, 4.0]
-
-dy_dx = tape.gradient(y, x)
-print(f"y        = {y}")
-print(f"gradient = {dy_dx}")
-
-# %%
-exercises.summed.reveal(dy_dx)
-
-# %%
-assert y.numpy().tolist() == [6.0, 8.0]
-assert dy_dx == 7.0
-
-# %% [markdown]
-# A list of targets is summed in the same way.
-#
-# **Predict.** The targets are $x^2$ and $x^3$, at $x = 2$. What is the gradient of `[square, cube]`?
-
-# %%
-with tf.GradientTape() as tape:
-    square = x * x
-    cube = x * x * x
-
-of_both = tape.gradient([square, cube], x)
-print(f"gradient = {of_both}")
-
-# %%
-assert of_both == 4.0 + 12.0
-
-# %% [markdown]
-# `output_gradients` replaces the ones by weights of your own, in the shape of the target: the result is the gradient of the weighted sum.
-#
-# **Predict.** What do the weights (1, 0), (0, 1) and (10, 1) give for $y = x \cdot (3, 4)$?
-
-# %%
-weighted = []
-for weights in ([1.0, 0.0], [0.0, 1.0], [10.0, 1.0]):
-    with tf.GradientTape() as tape:
-        y = x * [3.0, 4.0]
-    weighted.append(tape.gradient(y, x, output_gradients=tf.constant(weights)).numpy())
-
-print("weighted gradients:", *weighted)
-
-# %% [markdown]
-# A one and zeros select an entry; $10 \cdot 3 + 1 \cdot 4 = 34$. To get all the entries' derivatives at once, use `tape.jacobian`
-# ([09 Jacobians](09_jacobians.ipynb)).
-
-# %%
-assert weighted == [3.0, 4.0, 34.0]
-
-# %% [markdown]
-# **Where it goes wrong.** A loss for each example, never reduced to one number, is a non-scalar target. There is no error message.
-#
-# **Predict.** With one loss for each of the `batch` examples, how many times larger is the gradient than that of their mean?
-
-# %%
-exercises.unreduced_ratio.guess(...)
-
-
-# %%
-def kernel_gradient(reduce):
-    """The gradient of the first kernel, shape (inputs, hidden), from the losses of all examples."""
-    with tf.GradientTape() as tape:
-        per_example = tf.reduce_mean((network(variables) - wanted) ** 2, axis=1)
-        target = reduce(per_example)
-    return tape.gradient(target, variables["w1"]), target.shape
-
-
-unreduced, unreduced_shape = kernel_gradient(lambda losses: losses)
-print("shape of the target:          ", unreduced_shape)
-print("shape of the gradient:        ", unreduced.shape)
-
-# %% [markdown]
-# The shape of the gradient gives nothing away. The fix is `reduce_mean`.
-
-# %%
-averaged, averaged_shape = kernel_gradient(tf.reduce_mean)
-ratio = tf.norm(unreduced) / tf.norm(averaged)
-print("shape of the target:          ", averaged_shape)
-print("ratio of the gradients' norms:", round(float(ratio), 3))
-
-# %%
-exercises.unreduced_ratio.reveal(ratio)
-
-# %%
-assert unreduced_shape == (batch,)
-assert averaged_shape == ()
-np.testing.assert_allclose(unreduced, batch * averaged, rtol=1e-4, atol=1e-6)
-
-# %% [markdown]
-# ### Exercise: The mean that nobody recorded (6 min)
-#
-# `tape` has recorded `losses`, one for each example, shape (batch,). Its block is closed, and nobody reduced them. `chosen`, a tensor of booleans of shape
-# (batch,), marks some of the examples (at least one). Return the gradient with respect to `w` of the mean of the *chosen* losses. The tape answers one question.
-
-
-# %%
-def gradient_of_chosen(tape, losses, w, chosen):
-    return ...  # the gradient, with respect to w, of the mean of the chosen losses
-
-
-exercises.chosen_mean.check(gradient_of_chosen)
-
-# %% [markdown]
-# ## 5. Intermediate results and persistent tapes
-#
-# Everything on the record can be a source, not only what you started with. Let $x = 3$, $y = x \cdot x$ and $z = y \cdot y$.
-#
-# **Predict.** What is $\mathrm dz/\mathrm dy$?
+# A weak reference tells whether a tensor is still in memory without keeping it there. The tape has answered its question;
+# then Python's last name for `y` goes, then the tape.
 
 # %%
 x = tf.Variable(3.0)
-
-with tf.GradientTape() as tape:
-    y = x * x
-    z = y * y
-
-dz_dy = tape.gradient(z, y)
-print(f"dz/dy = {dz_dy}")
-
-# %% [markdown]
-# $\mathrm dz/\mathrm dy = 2y = 18$. `y` is a tensor that nobody watched, but it was computed from a watched variable while the tape ran. That puts
-# it on the record.
-
-# %%
-assert dz_dy == 18.0
-
-# %% [markdown]
-# **Predict.** Now ask the same tape for $\mathrm dy/\mathrm dx$. The function below returns the gradient, or the tape's error.
-
-
-# %%
-def ask(tape, target, source):
-    try:
-        return tape.gradient(target, source)
-    except RuntimeError as error:
-        return f"RuntimeError: {error}"
-
-
-second_answer = ask(tape, y, x)
-print(second_answer)
-
-# %% [markdown]
-# A tape lets go of its record while it plays back, which frees memory early. It answers **one** call. Several sources
-# in one call are fine. For several calls, say `persistent=True`.
-
-# %%
-assert isinstance(second_answer, str)
-assert "non-persistent" in second_answer
-
-# %%
 with tf.GradientTape(persistent=True) as tape:
     y = x * x
     z = y * y
 
-dz_dy, dy_dx, dz_dx = ask(tape, z, y), ask(tape, y, x), ask(tape, z, x)
-print(f"dz/dy = {dz_dy}")
-print(f"dy/dx = {dy_dx}")
-print(f"dz/dx = {dz_dx}")
-
-# %% [markdown]
-# The chain rule, in numbers: $18 \cdot 6 = 108$.
-
-# %%
-assert dz_dy == 18.0
-assert dy_dx == 6.0
-assert dz_dx == 108.0
-
-# %% [markdown]
-# The price: a persistent tape holds its record until the tape itself is gone. A weak reference tells whether a tensor is still in memory.
-#
-# **Predict.** Python's last name for `y` is deleted. Is the tensor still there? And after `del tape`?
-
-# %%
+dz_dx = tape.gradient(z, x)
 reference = weakref.ref(y)
 del y
-alive_with_tape = reference() is not None
-
+with_tape = reference() is not None
 del tape
 gc.collect()
-alive_without_tape = reference() is not None
+without_tape = reference() is not None
 
-print("after del y:   alive =", alive_with_tape)
-print("after del tape: alive =", alive_without_tape)
-
-# %% [markdown]
-# The tape needs `y` for the derivative of `y * y`. In a large model the record holds every layer's activations, so `del tape` as soon as
-# you have asked your last question.
-
-# %%
-assert alive_with_tape
-assert not alive_without_tape
+for moment, alive in (("after del y", with_tape), ("after del tape", without_tape)):
+    print(f"{moment:15}", "y is in memory" if alive else "y is gone")
 
 # %% [markdown]
-# ## 6. Controlling what the tape watches
-#
-# A tape records an operation only if something that goes into it is watched. Trainable variables are watched at their first use. Tensors are not.
-#
-# **Predict.** Both cells below compute $x^2$ at $x = 3$. What do they print?
+# The tape keeps `y`, for the derivative of `y * y`, in case you ask again. One that is not persistent lets go of it with
+# its answer. In a large model the record holds the activations of every layer; [15](15_what_derivatives_cost.ipynb)
+# measures it, and shows how to trade memory for time.
 
-# %%
-x = tf.constant(3.0)
-
+# %% tags=["check"]
+# @title Check
+assert with_tape
+assert not without_tape
+assert dz_dx == 108.0
 with tf.GradientTape() as tape:
-    y = x * x
-
-unwatched = tape.gradient(y, x)
-print(f"dy/dx = {unwatched}")
-
-# %%
-with tf.GradientTape() as tape:
-    tape.watch(x)
-    y = x * x
-
-watched = tape.gradient(y, x)
-print(f"dy/dx = {watched}")
-
-# %%
-assert unwatched is None
-assert watched == 6.0
+    squared = x * x
+    fourth = squared * squared
+tape.gradient(fourth, x)
+reference = weakref.ref(squared)
+del squared
+gc.collect()
+assert reference() is None  # a tape for one answer has let go
 
 # %% [markdown]
-# `watch` acts from then on. It does not bring back what has already run.
+# ## 12. Going further: choosing what is watched
 #
-# **Predict.** Here `watch` comes between two uses of `x`, and $y = x^2 + 5x$. What is the gradient: 11, 6, 5 or `None`?
-
-# %%
-exercises.late_watch.guess(...)
-
-# %%
-with tf.GradientTape() as tape:
-    first_term = x * x
-    tape.watch(x)
-    y = first_term + 5.0 * x
-
-late = tape.gradient(y, x)
-print(f"dy/dx = {late}   (the true derivative is 2x + 5 = 11)")
-
-# %%
-exercises.late_watch.reveal(late)
-
-# %%
-assert late == 5.0
-
-# %%
-with tf.GradientTape() as tape:
-    tape.watch(x)
-    first_term = x * x
-    y = first_term + 5.0 * x
-
-in_time = tape.gradient(y, x)
-print(f"dy/dx = {in_time}")
-
-# %%
-assert in_time == 11.0
-
-# %% [markdown]
-# The other direction: `watch_accessed_variables=False` watches no variable by itself, and `watch` adds those that you want.
-# `watched_variables()` lists them.
-#
-# **Predict.** The product is $a \cdot b$ with $a = 2$, $b = 5$, and only `a` is watched. What are the two gradients?
+# `watch_accessed_variables=False` watches no variable on its own, and `watch` adds those you want. `watched_variables()`
+# lists them.
 
 # %%
 a = tf.Variable(2.0, name="a")
@@ -689,244 +947,97 @@ with tf.GradientTape(watch_accessed_variables=False) as tape:
     tape.watch(a)
     product = a * b
 
-names = [variable.name for variable in tape.watched_variables()]
 dp_da, dp_db = tape.gradient(product, [a, b])
+names = [variable.name for variable in tape.watched_variables()]
 print("watched:", names)
-print(f"d(a b)/da = {dp_da}")
-print(f"d(a b)/db = {dp_db}")
-
-# %%
-assert names == ["a:0"]
-assert dp_da == 5.0
-assert dp_db is None
+print("d(a b)/da:", dp_da.numpy())
+print("d(a b)/db:", dp_db)
 
 # %% [markdown]
-# **Where it goes wrong.** A Keras layer's kernel is a Keras variable, which holds a `tf.Variable` and is not one.
-#
-# **Predict.** Does `tape.watch(layer.kernel)` work?
+# **Where it goes wrong.** In Keras 3, a layer's kernel *holds* a `tf.Variable` but is not one, and `watch` refuses it.
 
 # %%
 layer = tf.keras.layers.Dense(outputs)
 layer.build((batch, inputs))
-
+examples = tf.random.normal((batch, inputs))
 refused = None
+
 with tf.GradientTape(watch_accessed_variables=False) as tape:
     try:
         tape.watch(layer.kernel)
     except ValueError as error:
         refused = error
-print("refused with:", type(refused).__name__)
+        print("ValueError:", str(error)[:32], "…")
 
-# %% [markdown]
-# `watch` wants a `tf.Variable` or a tensor. **The fix:** `.value` is the `tf.Variable` inside.
-
-# %%
-assert isinstance(refused, ValueError)
-
-# %%
-with tf.GradientTape(watch_accessed_variables=False) as tape:
     tape.watch(layer.kernel.value)
     loss = tf.reduce_mean(layer(examples) ** 2)
 
 dl_dkernel, dl_dbias = tape.gradient(loss, [layer.kernel, layer.bias])
-print("dloss/dkernel:", None if dl_dkernel is None else dl_dkernel.shape)
+print("dloss/dkernel:", dl_dkernel.shape)
 print("dloss/dbias:  ", dl_dbias)
 
 # %% [markdown]
-# As a *source* the Keras variable itself is accepted, by `gradient` here and by `jacobian` below. The bias was not watched, hence `None`.
-#
-# With each output's mean over the batch as the target, the Jacobian has the target's shape and then the source's.
+# **The fix:** `.value` is the variable inside. As a *source* of `gradient`, the Keras variable itself is accepted. The
+# bias was not watched, so its gradient is `None`.
 
-# %%
-with tf.GradientTape() as tape:
-    means = tf.reduce_mean(layer(examples), axis=0)
-
-dmeans_dkernel = tape.jacobian(means, layer.kernel)
-print("shape of the target:  ", means.shape)
-print("shape of the Jacobian:", dmeans_dkernel.shape)
-
-# %%
-assert dl_dkernel.shape == (inputs, outputs)
+# %% tags=["check"]
+# @title Check
+assert names == ["a:0"]
+assert dp_da == 5.0
+assert dp_db is None
+assert isinstance(refused, ValueError)
+by_hand = 2.0 * tf.transpose(examples) @ layer(examples) / (batch * outputs)
+np.testing.assert_allclose(dl_dkernel, by_hand, rtol=1e-4, atol=1e-6)
 assert dl_dbias is None
-assert dmeans_dkernel.shape == (outputs, inputs, outputs)
 
 # %% [markdown]
-# ## 7. Control flow
+# ## 13. Check it independently
 #
-# The tape records operations, not Python. An `if` decides which operations run; the tape sees those and no others.
-#
-# **Predict.** `gate` is positive, so the first branch runs. What are the gradients with respect to `a`, `b` and `gate`?
+# Ask a witness that knows nothing of tapes, or of TensorFlow: NumPy, by **central differences**. It nudges each entry
+# of a network's first kernel up and down, in float64, and divides the change of the loss by the size of the nudge.
 
-# %%
-exercises.one_branch.guess([..., ..., ...])  # a, b, gate
-
-# %%
-gate = tf.Variable(1.0)
+# %% tags=["nbval-ignore-output"]
+shapes = (batch, inputs), (batch, outputs), (inputs, hidden), (hidden, outputs)
+examples, wanted, *kernels = (tf.random.normal(shape, dtype=tf.float64) for shape in shapes)
+w1, w2 = map(tf.Variable, kernels)
 
 with tf.GradientTape() as tape:
-    result = a * a if gate > 0 else b**3  # a is 2, b is 5
-
-with_if = tape.gradient(result, [a, b, gate])
-for name, g in zip(["a", "b", "gate"], with_if, strict=True):
-    print(f"d result/d {name} = {g}")
-
-# %%
-exercises.one_branch.reveal(with_if)
-
-# %%
-assert with_if[0] == 4.0
-assert with_if[1] is None
-assert with_if[2] is None
-
-# %% [markdown]
-# `tf.where` looks like an `if` and is none: it computes both sides and picks.
-#
-# **Predict.** Which of the three gradients changes, and to what?
-
-# %%
-with tf.GradientTape() as tape:
-    result = tf.where(gate > 0, a * a, b**3)
-
-with_where = tape.gradient(result, [a, b, gate])
-for name, g in zip(["a", "b", "gate"], with_where, strict=True):
-    print(f"d result/d {name} = {g}")
-
-# %% [markdown]
-# `b**3` ran, so `b` is on the record, with a derivative of 0. `None` means *no path*; 0 means *a path with no effect*.
-
-# %%
-assert with_where[0] == 4.0
-assert with_where[1] == 0.0
-assert with_where[2] is None
-
-# %% [markdown]
-# A loop may run a different number of times for each input. This one doubles its input until it reaches 100.
-#
-# **Predict.** From $x = 3$ it arrives at 192. What is the slope? And from $x = 7$?
-
-# %%
-exercises.doublings.guess([..., ...])  # from 3, from 7
+    loss = tf.reduce_mean((tf.tanh(examples @ w1) @ w2 - wanted) ** 2)
+from_tape = tape.gradient(loss, w1)
 
 
-# %%
-def double_up(x):
-    while x < 100.0:
-        x = 2.0 * x
-    return x
-
-
-def value_and_slope(at):
-    x = tf.constant(at)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = double_up(x)
-    return y, tape.gradient(y, x)
-
-
-from_3, from_7 = value_and_slope(3.0), value_and_slope(7.0)
-print(f"x = 3: value {from_3[0]}, slope {from_3[1]}")
-print(f"x = 7: value {from_7[0]}, slope {from_7[1]}")
-
-# %%
-exercises.doublings.reveal([from_3[1], from_7[1]])
-
-# %%
-assert from_3[0] == 192.0
-assert from_3[1] == 64.0
-assert from_7[0] == 112.0
-assert from_7[1] == 16.0
-
-# %% alt="A sawtooth over x: the value climbs from 100 to 200, drops back to 100, and climbs again more slowly. The dashed slope is a staircase that halves at every drop and shows no sign of the drop itself."
-grid = np.linspace(2.0, 30.0, 281)
-sawtooth, staircase = np.transpose([[t.numpy() for t in value_and_slope(at)] for at in grid.astype(np.float32)])
-ax = plots.curve_with_derivative(
-    grid, sawtooth, staircase, title="Doubling until 100", label="value", derivative_label="slope, from the tape"
-)
-ax.legend(loc=(0.58, 0.22))
-plt.show()
-
-# %% [markdown]
-# Where the number of doublings changes, the value drops by 100. The function has no derivative there, and the tape returns one all the same: that of
-# the run. A tape differentiates **what ran**, at this input; it knows nothing of what would have run next door.
-
-# %%
-assert np.all((sawtooth >= 100.0) & (sawtooth < 200.0))
-np.testing.assert_allclose(staircase, sawtooth / grid, rtol=1e-5)
-assert set(staircase.tolist()) == {64.0, 32.0, 16.0, 8.0, 4.0}
-
-# %% [markdown]
-# ### Exercise: None, zero or a number (4 min)
-#
-# `x` is a variable that holds 3. What does the tape return for each of the five results, with respect to `x`: `None`, `0.0`, or another number? Work it out on
-# paper; the tape can tell you afterwards.
-#
-# ```python
-# with tf.GradientTape(persistent=True) as tape:
-#     first = x * x if x > 2.0 else 5.0 * x
-#     second = tf.where(x > 5.0, x**3, 4.0 * x)
-#     third = tf.where(x > 5.0, x**3, 4.0)
-#     fourth = tf.constant(7.0) if x > 2.0 else x * x
-#     fifth = x
-#     for _ in range(int(x) - 1):
-#         fifth = fifth * x
-# ```
-
-# %%
-answer = {"first": ..., "second": ..., "third": ..., "fourth": ..., "fifth": ...}
-
-exercises.what_ran.check(answer)
-
-# %% [markdown]
-# ## 8. Check it independently
-#
-# The network of section 3, once more, in float64. The tape's gradient of the first kernel stands against central differences of
-# a NumPy function that knows nothing of tapes, or of TensorFlow: two evaluations for every entry of the kernel.
-
-# %%
-exact = {name: tf.Variable(tf.cast(variable, tf.float64)) for name, variable in variables.items()}
-x64, wanted64 = tf.cast(examples, tf.float64), tf.cast(wanted, tf.float64)
-
-with tf.GradientTape() as tape:
-    prediction = tf.tanh(x64 @ exact["w1"] + exact["b1"]) @ exact["w2"] + exact["b2"]
-    loss = tf.reduce_mean((prediction - wanted64) ** 2)
-
-from_tape = tape.gradient(loss, exact["w1"])
-print("shape:", from_tape.shape)
-
-
-# %%
 def numpy_loss(w1):
-    v = {name: variable.numpy() for name, variable in exact.items()}
-    prediction = np.tanh(x64.numpy() @ w1 + v["b1"]) @ v["w2"] + v["b2"]
-    return np.mean((prediction - wanted64.numpy()) ** 2)
+    return np.mean((np.tanh(examples.numpy() @ w1) @ w2.numpy() - wanted.numpy()) ** 2)
 
 
-from_differences = gradcheck.numerical_jacobian(numpy_loss, exact["w1"].numpy())
-agree = np.allclose(from_tape, from_differences, rtol=1e-6, atol=1e-9)
-print("evaluations:", 2 * from_differences.size)
-print("they agree: ", agree)
+from_differences = gradcheck.numerical_jacobian(numpy_loss, w1.numpy())
+print("entries of the kernel:  ", from_differences.size)
+print("evaluations of the loss:", 2 * from_differences.size)
+print(f"largest difference:      {np.abs(from_tape - from_differences).max():.0e}")
+
+# %% tags=["check"]
+# @title Check
+assert from_tape.shape == from_differences.shape == (inputs, hidden)
+np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 
 # %% [markdown]
-# The tape needed one pass forwards and one backwards, whatever the number of entries. Central differences need two passes for each entry: fit for a
-# check, hopeless for training.
-
-# %%
-assert from_tape.shape == from_differences.shape == (inputs, hidden)
-np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-9)
+# They agree. NumPy evaluated the loss twice for each of the 40 entries, where the tape needed one pass forwards and one
+# backwards. It would need no more passes for a million entries, and that is what makes it possible to train networks
+# with millions of parameters.
 
 # %% [markdown]
 # ## Recap
 #
-# - The tape records operations and plays them back in reverse; each gradient has its source's shape, in the structure you asked for (sections 1 and 2).
-# - `assign_sub` takes the step; a small step $s$ lowers the loss by about $s\,\lVert g \rVert^2$, a large one may raise it (section 3).
-# - The gradient of a non-scalar target is the gradient of its sum; `output_gradients` weights that sum (section 4).
-# - Intermediate tensors can be sources, `persistent=True` allows several calls, and `watch` decides what is recorded (sections 5 and 6).
-# - An `if` or a loop leaves behind only the operations that ran (section 7).
+# - The tape is a list. Read upwards, multiply along each path and add where paths meet: that is the backward pass (section 1).
+# - A tape takes some twenty lines of Python; with tensors each entry turns an upstream gradient into a vector–Jacobian product, and each gradient has its source's shape (sections 2 and 3).
+# - `assign_sub` takes the step; a small step $s$ lowers the loss by about $s\,\lVert g \rVert^2$, a long one may raise it (section 4).
+# - The gradient of a non-scalar target is the gradient of its sum; reduce a loss yourself (section 5).
+# - A tape answers one call unless it is persistent, follows what it watches, and keeps of an `if` or a loop the operations that ran (sections 6, 7 and 8).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a loss for each example, never reduced | gradients larger by the batch size, no error | `tf.reduce_mean` before the tape closes |
-# | a step that is too large | the loss climbs | a smaller learning rate, more steps |
+# | a step that is too long | the loss climbs | a smaller learning rate, more steps |
 # | a second call on one tape | `RuntimeError` | one call with several sources, or `persistent=True` |
 # | a persistent tape that stays in scope | memory that is not given back | `del tape` |
 # | a tensor that is not watched | `None` | `tape.watch`, at the top of the block |
@@ -934,5 +1045,13 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-9)
 # | `tape.watch(layer.kernel)` in Keras 3 | `ValueError` | `tape.watch(layer.kernel.value)` |
 # | `tf.where` taken for an `if` | 0 where you expected `None` | remember that both sides are computed |
 #
-# **Read next:** [02 Training with a tape](02_training_with_a_tape.ipynb) trains a classifier on handwritten digits with these means;
+# **Further reading**
+#
+# - TensorFlow Core guide, "Introduction to gradients and automatic differentiation".
+# - D. E. Rumelhart, G. E. Hinton, R. J. Williams (1986), "Learning representations by back-propagating errors".
+# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), "Automatic differentiation in machine learning: a survey".
+# - A. Griewank, A. Walther (2008), "Evaluating Derivatives: Principles and Techniques of Algorithmic Differentiation".
+# - K. Simonyan, A. Vedaldi, A. Zisserman (2014), "Deep inside convolutional networks: visualising image classification models and saliency maps".
+#
+# **Read next:** [02 Training with a tape](02_training_with_a_tape.ipynb) trains a classifier on handwritten digits with these tools;
 # [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) collects the ways to lose a gradient.

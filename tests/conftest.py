@@ -5,9 +5,52 @@ Every pytest reads this file, also one in an environment without Jupyter: fixtur
 
 import io
 import json
+import multiprocessing
+import runpy
+import sys
+import time
 import xml.etree.ElementTree as ET
 
 import pytest
+
+# A kernel starts ten times as fast from a fork server without TensorFlow. `wave`, which nothing else imports, shows
+# whether it was forked.
+LIGHT = ("numpy", "wave", "ipykernel.kernelapp")
+
+
+# What runs a program in a forked process: its output goes to a file from the first line to the last.
+FORKED = """
+import os, runpy
+os.chdir({folder!r})
+log = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+out = os.open("out.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+os.dup2(out, 1)
+os.dup2(log, 2)
+runpy.run_path({name!r}, run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="session")
+def fresh(tmp_path_factory):
+    """A function that runs a program in a process that has imported TensorFlow alone, and returns what it printed.
+
+    The process is forked from one that waits for this: TensorFlow's import takes seconds, a fork some milliseconds.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tensorflow"])
+
+    def run(code, name="program.py"):
+        folder = tmp_path_factory.mktemp("fresh")
+        (folder / name).write_text(code)
+        (folder / "forked.py").write_text(FORKED.format(folder=str(folder), name=name))
+        process = context.Process(target=runpy.run_path, args=(str(folder / "forked.py"),))
+        process.start()
+        process.join(120)
+        log = (folder / "log.txt").read_text()
+        assert process.exitcode == 0, log[-2000:]
+        return (folder / "out.txt").read_text()
+
+    return run
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +62,7 @@ def make_collection():
 
     def make(folder, sources):
         folder.mkdir(parents=True, exist_ok=True)
-        entries = (f'[[notebook]]\nname = "{name}"\ntitle = "T"\nsummary = ""\nminutes = 1\n' for name in sources)
+        entries = (f'[[notebook]]\nname = "{name}"\ntitle = "T"\nsummary = ""\n' for name in sources)
         (folder / "collection.toml").write_text('repository = "o/r"\nref = "main"\n[references]\n' + "\n".join(entries))
         for name, cells in sources.items():
             nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
@@ -34,14 +77,14 @@ def make_collection():
 @pytest.fixture(scope="session")
 def run_batch():
     """A function that runs a batch in this process. Returns its exit status and what it printed."""
-    from tapelab.collection import batch, plan, pool
+    from tapelab.collection import batch, pool, sweep
     from tapelab.collection.storage import open_storage
 
     from rich.console import Console
 
     def run(collection, output, *, given=(), sweeps=(), executor=None, workers=2, names=(), **settings):
         written = io.StringIO()
-        runs = plan.make_plan(collection, collection.select(names), given, sweeps)
+        runs = sweep.expand(collection, collection.select(names), given, sweeps)
         console = Console(file=written, width=140)
         with executor or pool.Local(workers, fork=False) as executor:
             settings = batch.Settings(**({"timeout": 120.0} | settings))
@@ -58,7 +101,7 @@ def records():
 
     def read(folder):
         for path in folder.iterdir():
-            assert not path.name.startswith("."), path
+            assert path.name == ".lock" or not path.name.startswith("."), path  # it stays where a command is killed
             if path.suffix == ".ipynb":
                 nbformat.validate(nbformat.read(path, as_version=4))
         assert (folder / "report.html").read_text().rstrip().endswith("</html>")
@@ -97,3 +140,38 @@ def printed():
         return "".join(output.get("text", "") for cell in cells for output in cell.get("outputs", []))
 
     return read
+
+
+@pytest.fixture(scope="session")
+def light_kernels():
+    """The modules that fork servers import for kernels, without TensorFlow: also in each batch of this process."""
+    from tapelab.collection.forkserver import servers
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(servers, "KERNELS", LIGHT)
+        yield LIGHT
+
+
+@pytest.fixture(scope="session")
+def command_line():
+    """A function that returns the command `tapelab run`, with light kernels and with code that runs first."""
+
+    def make(output, *arguments, first="pass"):
+        light = f"from tapelab.collection.forkserver import servers; servers.KERNELS = {LIGHT!r}"
+        code = f"{light}\n{first}\nfrom tapelab.__main__ import main; main()"
+        return [sys.executable, "-c", code, "run", "--notebooks", "notebooks", "--output", str(output), *arguments]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def wait_for():
+    """A function that waits until a condition holds, and fails if that takes very long."""
+
+    def wait(condition, seconds=120):
+        until = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+    return wait

@@ -64,17 +64,23 @@ def test_what_was_not_measured_is_not_said_to_be_met(goals, works):
     assert "not measured" in goals.plain(partial)
 
 
-def test_the_readme_s_table_names_machine_versions_goals_and_why(goals, works):
+def test_the_readme_s_table_names_machine_versions_and_goals(goals, works):
     text = goals.markdown(report(works, tapelab=2e-3))
-    for words in ("Abacus, 2 cores", "TensorFlow 2.21, JAX 0.10", "| hessian, n = 518 |", "Eigen"):
+    for words in ("Abacus, 2 cores", "TensorFlow 2.21, JAX 0.10", "| hessian, n = 518 |"):
         assert words in text
     assert text.count("\n| ") == len(goals.GOALS) + 1
     busy = report(works)
     busy["machine"]["load"] = 7.0
     assert "load average 7.0 before" in goals.markdown(busy)
+
+
+def test_the_page_says_why_goals_are_missed(goals, works):
+    text = goals.reasons(report(works, tapelab=2e-3))
+    assert "- batch Jacobian, batch 256; batch Jacobian, batch 1024: " in text
+    assert "Eigen" in text
     best = report(works, tapelab=1e-6)
     best["memory"]["tapelab chunks"] = 2.0
-    assert "Why a goal is missed" not in goals.markdown(best)
+    assert goals.reasons(best) == "No goal is missed."
 
 
 def test_the_table_takes_the_place_of_the_last_one(goals):
@@ -90,3 +96,15 @@ def test_the_readme_has_a_table(goals):
     assert begin < end
     for goal in goals.GOALS:
         assert f"| {goal.work} | {goal.figure} |" in readme[begin:end]
+
+
+def test_the_page_has_the_reasons(goals):
+    page = (ROOT / "ci" / "bench" / "README.md").read_text(encoding="utf-8")
+    begin, end = (page.index(mark) for mark in goals.MARKS)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    reasons = [line for line in page[begin:end].splitlines() if line.startswith("- ")]
+    for reason in reasons:
+        works, why = reason.removeprefix("- ").removesuffix(".").split(": ", 1)
+        assert why in {goal.why for goal in goals.GOALS}
+        assert all(f"| {work} |" in readme for work in works.split("; "))
+    assert reasons

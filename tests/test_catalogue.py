@@ -17,14 +17,13 @@ title = "Guide"
 sections = ["A"]
 [[notebook]]
 name = "00_first"
+part = "I"
 title = "First"
 summary = "What?"
-minutes = 5
 [[notebook]]
 name = "01_second"
 title = "Second"
 summary = "How?"
-minutes = 6
 prerequisites = ["00_first"]
 covers = [{ reference = "guide", section = "A", heading = "1. One" }]
 """
@@ -47,11 +46,11 @@ def headings(path):
 
 def test_the_entries_arrive_as_written(small):
     first, second = small.notebooks
-    assert (first.name, first.number, first.title, first.minutes, first.prerequisites) == (
+    assert (first.name, first.number, first.title, first.part, first.prerequisites) == (
         "00_first",
         "00",
         "First",
-        5,
+        "I",
         (),
     )
     assert second.covers == (catalogue.Cover("guide", "A", "1. One"),)
@@ -84,18 +83,43 @@ def test_a_choice_of_nothing_is_refused_and_lists_what_there_is(small, pattern):
 @pytest.mark.parametrize(
     ("find", "replacement", "message"),
     [
-        ('title = "First"', "", "lacks an entry.*title"),
+        ('title = "First"', "", r"missing required field `title` - at `\$\.notebook\[0\]`"),
         ('["00_first"]', '["02_later"]', "requires '02_later', which is not an earlier notebook"),
+        ('["00_first"]', '"00_first"', "Expected `array`, got `str`"),
         ("[[notebook]]", "[[notebook", "not valid TOML"),
+        ("[[notebook]]", "[notebooks]", "not valid TOML"),
         ("01_second", "../01_second", "is called '../01_second'; expected letters, digits"),
         ("01_second", "/etc/01", "is called '/etc/01'"),
         ("01_second", "01 {second}", "is called"),
-        ('heading = "1. One"', 'head = "1. One"', "one too many"),
+        ("01_second", "01_second\\n", "is called"),
+        ("01_second", "", "is called"),
+        ("01_second", "漢" * 80, "is longer than 100 bytes"),
+        ("01_second", "00_first", "two notebooks have one name, 00_first"),
+        ("01_second", "00_FIRST", "two notebooks have one name, 00_FIRST, or 00_first in other letters"),
+        ("prerequisites =", "prerequisite =", "unknown field `prerequisite`"),
+        ('heading = "1. One"', 'head = "1. One"', "unknown field `head`|missing required field `heading`"),
+        ('title = "Guide"', "title = 7", "Expected `str`, got `int`"),
+        ('summary = "What?"', "summary = nan", "Expected `str`, got `float`"),
+        ('summary = "What?"', f"summary = {'9' * 5000}", "not valid TOML"),
+        ('summary = "What?"', f"summary = {'[' * 5000}", "not valid TOML"),
+        ("owner/repo", "owner'/repo", r"matching regex .* at `\$\.repository`"),
     ],
 )
 def test_a_damaged_catalogue_is_refused(tmp_path, find, replacement, message):
-    (tmp_path / "collection.toml").write_text(SMALL.replace(find, replacement))
+    (tmp_path / "collection.toml").write_text(SMALL.replace(find, replacement), encoding="utf-8")
     with pytest.raises(catalogue.CatalogueError, match=message):
+        catalogue.load(tmp_path)
+
+
+def test_a_catalogue_in_another_encoding_is_refused(tmp_path):
+    (tmp_path / "collection.toml").write_bytes(SMALL.replace("What?", "Où ?").encode("latin-1"))
+    with pytest.raises(catalogue.CatalogueError, match=r"collection\.toml is not in UTF-8"):
+        catalogue.load(tmp_path)
+
+
+def test_a_folder_in_the_catalogues_place_is_named(tmp_path):
+    (tmp_path / "collection.toml").mkdir()
+    with pytest.raises(catalogue.CatalogueError, match=r"cannot read .*collection\.toml: Is a directory"):
         catalogue.load(tmp_path)
 
 

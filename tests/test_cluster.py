@@ -10,28 +10,32 @@ import time
 from types import SimpleNamespace
 
 from tapelab.collection import cluster
+from tapelab.collection.forkserver import servers
 
+import distributed
 import psutil
 import pytest
+
+pytestmark = pytest.mark.usefixtures("light_kernels")
 
 SOURCES = {
     "00_good": ["seed = 0", "print('fine', seed)"],
     "01_raises": ["seed = 0", "print('before')", "1 / 0"],
 }
-# The first time, the run's worker is killed: the kernel's parent is the run's process, and that one's is the worker.
+# The first time, the run's worker is killed: the kernel's great-grandparent, above a guard and what it guards.
 KILLS_ONCE = "import os, pathlib, psutil\nif not pathlib.Path('{0}').exists():\n    pathlib.Path('{0}').touch()\n    "
-KILLS = "import os, psutil; psutil.Process(os.getppid()).parent().kill(); import time; time.sleep(600)"
+KILLS = "import psutil; psutil.Process().parent().parent().parent().kill(); import time; time.sleep(600)"
 
 
 class Dask:
     """A scheduler and its workers, as processes."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, workers=2):
         self.file = folder / "scheduler.json"
         environment = os.environ | {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
         common = {"cwd": folder, "env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         scheduler = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file)]
-        worker = ["--scheduler-file", str(self.file), "--nworkers", "2", "--nthreads", "1", "--no-dashboard"]
+        worker = ["--scheduler-file", str(self.file), "--nworkers", str(workers), "--nthreads", "1", "--no-dashboard"]
         self.scheduler = subprocess.Popen(
             [sys.executable, "-m", "distributed.cli.dask_scheduler", *scheduler], **common
         )
@@ -41,6 +45,8 @@ class Dask:
             assert time.monotonic() < until
             time.sleep(0.1)
         self.address = json.loads(self.file.read_text())["address"]
+        with distributed.Client(self.address, set_as_default=False) as client:
+            client.wait_for_workers(workers, timeout=60)
 
     def runs(self):
         """The processes of runs, of kernels and of fork servers under the workers."""
@@ -127,13 +133,18 @@ def test_a_killed_worker_costs_its_own_run_at_most(dask, tmp_path, make_collecti
 
 
 @pytest.fixture
-def long_batch(dask, tmp_path, make_collection):
+def long_batch(dask, tmp_path, make_collection, command_line):
     """A command of which two endless runs are under way, one on each worker, and one waits."""
-    source = f"import os, time; print('on'); open(f'{tmp_path}/started-{{os.getpid()}}', 'w'); time.sleep(600)"
-    cells = {"00_long": ["seed = 0", source], "01_long": ["seed = 0", source], "02_late": ["seed = 0"]}
+    # What a cell printed has arrived when the next one begins.
+    long = [
+        "seed = 0",
+        "print('on')",
+        f"import os, time; open(f'{tmp_path}/started-{{os.getpid()}}', 'w'); time.sleep(600)",
+    ]
+    cells = {"00_long": long, "01_long": long, "02_late": ["seed = 0"]}
     make_collection(tmp_path / "notebooks", cells)
-    command = [sys.executable, "-m", "tapelab", "run", "--notebooks", "notebooks", "--output", "out"]
-    process = subprocess.Popen([*command, "--dask", str(dask.file)], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    command = command_line(tmp_path / "out", "--dask", str(dask.file))
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     until = time.monotonic() + 90
     while len(list(tmp_path.glob("started-*"))) < 2:
         assert time.monotonic() < until
@@ -167,7 +178,7 @@ def test_the_runs_of_a_command_that_is_killed_end_on_the_workers_too(dask, long_
 
 
 def test_kernels_fork_on_the_workers_until_there_is_nothing_to_do(dask, tmp_path, make_collection, run_batch, printed):
-    source = "import sys; print('tensorflow' in sys.modules)"
+    source = "import sys; print('wave' in sys.modules)"
     collection = make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0", source]})
     for fork in (True, False):
         run_batch(collection, tmp_path / "out", executor=cluster.Cluster(dask.address, fork))
@@ -190,7 +201,7 @@ def test_a_worker_ends_its_fork_servers_when_it_rests_and_starts_them_anew(monke
         yield object()
         there.clear()
 
-    monkeypatch.setattr(cluster.forkserver, "starter", starter)
+    monkeypatch.setattr(servers, "starter", starter)
     monkeypatch.setattr(cluster, "IDLE_SECONDS", 0.1)
     share = cluster._Share("batch", {}, {}, True)
     share.setup(worker)
@@ -198,7 +209,6 @@ def test_a_worker_ends_its_fork_servers_when_it_rests_and_starts_them_anew(monke
         assert there == []
         with share.children():
             assert share.starter("python3") is share.starter("python3")
-            time.sleep(0.3)
             assert there == ["servers"]
         until = time.monotonic() + 10
         while there:
@@ -207,18 +217,24 @@ def test_a_worker_ends_its_fork_servers_when_it_rests_and_starts_them_anew(monke
     share.teardown(worker)
 
 
-def test_a_cluster_that_goes_away_is_named(tmp_path, make_collection, run_batch, records):
-    own = Dask(tmp_path)
+def test_a_scheduler_that_dies_is_one_sentence_and_what_was_done_is_kept(
+    tmp_path, make_collection, command_line, records, printed
+):
+    own = Dask(tmp_path, workers=1)
     try:
-        source = f"import os; os.kill({own.scheduler.pid}, 9); import time; time.sleep(600)"
-        collection = make_collection(
-            tmp_path / "notebooks", {"00_kills": ["seed = 0", source], "01_good": ["seed = 0"]}
-        )
-        status, _ = run_batch(collection, tmp_path / "out", executor=cluster.Cluster(own.address), names=["0"])
-        assert status == 1
-        problem = records(tmp_path / "out")["00_kills"]["problem"]
-        assert problem["kind"] in ("worker died", "process")
-        assert "the Dask scheduler is lost" in problem["message"] or "on the cluster: " in problem["message"]
+        kills = f"import os; os.kill({own.scheduler.pid}, 9); import time; time.sleep(600)"
+        cells = {"00_good": ["seed = 0", "print('fine')"], "01_kills": ["seed = 0", kills], "02_late": ["seed = 0"]}
+        make_collection(tmp_path / "notebooks", cells)
+        command = command_line(tmp_path / "out", "--dask", own.address)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)
+        assert (done.returncode, done.stderr) == (1, "")
+        sentence = f"the Dask scheduler at {own.address} is gone"
+        assert done.stdout.count(sentence) == 1, done.stdout
+        assert "FAILED" not in done.stdout
+        found = records(tmp_path / "out")
+        assert [record["verdict"] for record in found.values()] == ["ran", "interrupted", "interrupted"]
+        assert found["01_kills"]["problem"]["message"] == sentence
+        assert printed(tmp_path / "out" / "00_good.ipynb") == "fine\n"
     finally:
         own.close()
 
@@ -227,6 +243,24 @@ def test_no_scheduler_is_one_clear_error(monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
     with pytest.raises(cluster.ClusterError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
         cluster.Cluster("tcp://127.0.0.1:9")
+
+
+def test_a_worker_passes_its_own_variables_and_must_have_them(dask, monkeypatch):
+    monkeypatch.setenv("TEST_URL", "hush-hush")  # which the workers do not have
+    with (
+        cluster.Cluster(dask.address, passed=["TEST_URL"]) as executor,
+        pytest.raises(cluster.ClusterError, match=r"--pass-env TEST_URL: the worker tcp://.* has no such variable"),
+    ):
+        executor.environment("python3")
+    worker = SimpleNamespace(address="tcp://127.0.0.1:1", state=SimpleNamespace(nthreads=1))
+    for passed, value in ([], None), (["TEST_URL"], "hush-hush"):
+        share = cluster._Share("batch", {}, {}, False, passed)
+        share.setup(worker)
+        assert share.starter("python3").environment.get("TEST_URL") == value
+    monkeypatch.delenv("TEST_URL")
+    share.setup(worker)
+    with pytest.raises(LookupError, match="--pass-env TEST_URL"):
+        share.starter("python3")
 
 
 def test_workers_that_differ_are_refused(dask, monkeypatch):

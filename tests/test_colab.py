@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 CATALOGUE = catalogue.load(ROOT / "notebooks")
-NOTEBOOK = "04_recording_control"
+NOTEBOOK = "05_recording_control"
 
 
 def git(*arguments, cwd):

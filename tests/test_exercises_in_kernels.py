@@ -12,8 +12,8 @@ def test_a_kernel_knows_papermill_from_a_front_end(tool, tmp_path):
     """In a real kernel: papermill runs a notebook that solves an exercise; a front-end's client does the same."""
     code = (
         "from tapelab.exercises import progress\n"
-        "progress.record('01.one')\n"
-        "from tapelab.exercises import session\n"
+        "progress.record('sheet.one')\n"
+        "from tapelab import session\n"
         "print('attended', session.attended())"
     )
     program = f"""

@@ -421,3 +421,30 @@ def test_keras_training_step_has_the_same_gradients():
     for plain, ours in zip(*results, strict=True):
         np.testing.assert_array_equal(plain, ours)
     assert explain(tape, loss, model.trainable_variables)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["in its thread", "in another thread"])
+def test_a_tape_that_is_dropped_without_leaving_releases_hooks_and_log(elsewhere):
+    box, entered, dropped = [], threading.Event(), threading.Event()
+
+    def work():  # TensorFlow's own tape stays open, as a plain one would, and ends with this thread
+        box.append(ExplainTape())
+        box[0].__enter__()
+        tf.Variable(2.0) * 3.0
+        box.append(weakref.ref(box[0].log))
+        if not elsewhere:
+            del box[0]
+        entered.set()
+        dropped.wait(30)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert entered.wait(30)
+    if elsewhere:
+        assert not untouched()
+        del box[0]
+    gc.collect()
+    assert box[0]() is None
+    assert untouched()
+    dropped.set()
+    thread.join()

@@ -12,10 +12,11 @@ import tempfile
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Client
 from pathlib import Path
 
 from tapelab.collection import forkserver
-from tapelab.collection.forkserver import client, server
+from tapelab.collection.forkserver import server
 
 import nbformat
 import psutil
@@ -145,8 +146,12 @@ def test_settings_of_the_thread_pools_hold_in_a_fork(light):
     assert python(light, code) == "[2]\n"
 
 
+# A kernel's parent is its guard, and that one's the server.
+GRANDPARENT = "import psutil; print(psutil.Process().parent().ppid(), seed)"
+
+
 def test_papermill_forks_too_and_its_kernel_from_the_other_server(full, tmp_path):
-    cells = [nbformat.v4.new_code_cell("seed = 1"), nbformat.v4.new_code_cell("import os; print(os.getppid(), seed)")]
+    cells = [nbformat.v4.new_code_cell("seed = 1"), nbformat.v4.new_code_cell(GRANDPARENT)]
     cells[0].metadata["tags"] = ["parameters"]
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -245,15 +250,15 @@ def test_two_kernels_side_by_side_share_nothing(light, monkeypatch, tmp_path):
         code = "import os, numpy; print(os.environ['TAPELAB_X'], hasattr(numpy, 'mark'), os.getcwd()); numpy.mark = 1"
         assert execute(one, code)[0] == f"1 False {tmp_path}\n"
         execute(one, "os.chdir('/')")
-        # What ipykernel polls, to end when its parent has.
-        assert execute(one, "print(get_ipython().kernel.parent.parent_handle - os.getppid())")[0] == "0\n"
+        # A thread that polls its parent is not needed: the guard does.
+        assert execute(one, "print(get_ipython().kernel.parent.poller)")[0] == "None\n"
         assert execute(other, code)[0] == f"2 False {tmp_path}\n"
 
 
 def test_a_difference_that_imports_would_miss_needs_the_plain_way(light):
     said = []
     environment = light.environment | {"TF_ENABLE_ONEDNN_OPTS": "1"}
-    starter = client.Starter(environment, processes=light.processes, say=said.append)
+    starter = forkserver.Starter(environment, processes=light.processes, say=said.append)
     process = starter.popen(
         [sys.executable, "-c", "import os; raise SystemExit(int(os.environ['TF_ENABLE_ONEDNN_OPTS']) + 6)"]
     )
@@ -398,7 +403,7 @@ def test_a_killed_server_takes_its_children_along_and_the_next_start_in_the_plai
             assert execute(channels, "print(1 + 1)")[0] == "2\n"
         assert "The kernel starts in the plain way: the fork server does not answer" in caplog.text
         child = starter.popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        psutil.Process(child.pid).parent().kill()
+        psutil.Process(child.pid).parent().parent().kill()
         assert child.wait(10) == -signal.SIGKILL
         wait_until(lambda: gone(child.pid))
         for _ in range(2):
@@ -470,13 +475,23 @@ def test_the_server_has_one_thread_and_keeps_nothing_of_its_children(full):
     assert process.num_threads() == 1
 
 
+def test_neither_a_silent_client_nor_a_malformed_request_holds_up_others(light):
+    with Client(light.processes, family="AF_UNIX"):  # says nothing
+        for content in (b"no JSON", b"[]", b'{"command": 5}', b'{"command": [], "cwd": "/", "environment": 1}'):
+            with Client(light.processes, family="AF_UNIX") as malformed:
+                malformed.send_bytes(content)
+                assert "the request cannot be read" in json.loads(malformed.recv_bytes())["error"]
+        process = light.popen([sys.executable, "-c", "raise SystemExit(4)"])
+        assert isinstance(process, forkserver.ForkedProcess)
+        assert process.wait(30) == 4
+
+
 def test_the_socket_is_the_users_alone(light):
     for address in (light.kernels, light.processes):
         assert Path(address).parent.stat().st_mode & 0o077 == 0
 
 
-def test_what_a_request_may_change(monkeypatch):
-    monkeypatch.setattr(server, "threads", lambda: 1)  # of a fork server; this process may have more
+def test_what_a_request_may_change():
     served = server.Server(None, {"A": "1", "PWD": "/"}, {"SET": "2"})
     assert served._refuse({"A": "1", "PWD": "/tmp", "JPY_SESSION_NAME": "n", "TAPELAB_X": "1"}) is None
     assert served._refuse({"A": "1", "SET": "2"}) is None

@@ -42,9 +42,9 @@ def test_held_or_not_the_curves_meet_at_x(cut):
         np.testing.assert_allclose(paths.held(x, x, cut), paths.held(x, x, ()), rtol=1e-12)
 
 
-def test_at_the_start_some_cut_turns_the_sign():
-    x = paths.figure().start()["x"]
-    assert paths.gradient(x, ()) < 0 < paths.gradient(x, ("g",))
+def test_at_the_start_the_cut_turns_the_sign():
+    start = paths.figure().start()
+    assert paths.gradient(start["x"], ()) < 0 < paths.gradient(start["x"], paths.CUTS[start["cut"]])
 
 
 @pytest.mark.parametrize("function", [lambda cut: paths.gradient(1.0, cut), lambda cut: paths.held(1.0, 1.0, cut)])
@@ -93,9 +93,9 @@ def test_the_widgets_redraw_at_both_ends_and_pass_errors_on(monkeypatch):
     controls, _ = paths.figure().widgets()
     controls["x"].value = paths.LOW
     controls["x"].value = paths.HIGH
-    for option in ("g", "nothing", "all three"):
+    for option in ("f", "nothing", "all three"):
         controls["cut"].value = option
-    assert shown == ["Cut: f", "Cut: f", "Cut: f", "Cut: g", "Cut: nothing", "Cut: all three"]
+    assert shown == ["Cut: g", "Cut: g", "Cut: g", "Cut: f", "Cut: nothing", "Cut: all three"]
 
     monkeypatch.setattr(paths, "gradient", lambda x, cut: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -5,6 +5,7 @@ from tapelab.interactive import saddle
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 START = np.array([0.2, 0.4])
 INDEFINITE = [(0.2, 0.4), (-0.7, 0.3), (1.1, -0.5), (0.05, 0.1)]  # 3 y² < 1
@@ -75,6 +76,12 @@ def test_strong_damping_turns_the_step_into_a_short_gradient_step():
 def test_without_damping_the_two_newton_steps_are_one():
     taken = saddle.steps(START, 0.0)
     np.testing.assert_array_equal(taken["raw Newton"].vector, taken["damped Newton"].vector)
+
+
+def test_the_title_says_which_matrix_has_which_eigenvalue():
+    figure = Figure()
+    saddle.draw(figure, damping=1.0, x=0.2, y=0.4)
+    assert figure.axes[0].get_title() == "lowest eigenvalue: -0.52 of H, 0.48 of H + 1.00 I"
 
 
 def test_at_the_saddle_nothing_moves():

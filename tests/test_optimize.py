@@ -1,8 +1,9 @@
 """Newton's method: against closed forms, on functions with negative curvature, and on the digits."""
 
+import sys
 from itertools import pairwise
 
-from tapelab import data
+from tapelab import data, optimize
 from tapelab.derivatives import MemoryLimitError, NotFiniteError, hessian, value_and_gradient
 from tapelab.optimize import conjugate_gradient_direction, newton, newton_cg, newton_direction
 from tapelab.runtime import start, tf
@@ -106,6 +107,81 @@ def test_no_step_at_a_minimum():
     report = newton(lambda: quadratic(x), wrt=x)
     assert report.converged
     assert report.iterations == []
+
+
+@pytest.mark.parametrize("method", [newton, newton_cg])
+@pytest.mark.parametrize("moment", ["in the callback", "in a trial step"])
+def test_after_an_interrupt_the_variables_hold_the_best_point(method, moment, monkeypatch):
+    x, best, values = tf.Variable([0.0, 1.0], dtype=tf.float64), [], []
+
+    def rosenbrock():
+        return (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
+
+    def callback(iteration):
+        best.append(x.numpy())
+        values.append(float(rosenbrock()))
+        if moment == "in the callback" and len(best) == 3:
+            raise KeyboardInterrupt
+
+    search = optimize._line_search
+
+    def interrupted(at, point, direction, *rest):
+        if moment == "in a trial step" and len(best) == 3:
+            at(point + direction)
+            assert not np.array_equal(x, best[-1])
+            raise KeyboardInterrupt
+        return search(at, point, direction, *rest)
+
+    monkeypatch.setattr(optimize, "_line_search", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        method(rosenbrock, wrt=x, callback=callback)
+    assert values[2] < values[1] < values[0]
+    np.testing.assert_array_equal(x, best[-1])
+
+
+def test_a_callback_gets_each_iteration():
+    x, seen = tf.Variable([0.0, 1.0], dtype=tf.float64), []
+    report = newton(lambda: (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2, wrt=x, callback=seen.append, iterations=4)
+    assert seen == report.iterations
+    assert len(seen) == 4
+
+
+def test_a_bar_shows_the_progress_where_a_person_watches(monkeypatch):
+    x = tf.Variable([0.0, 1.0], dtype=tf.float64)
+
+    def run():
+        newton(lambda: (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2, wrt=x, iterations=2)
+
+    bars = []
+    monkeypatch.setattr("tqdm.auto.tqdm", lambda **options: bars.append(Bar(options)) or bars[-1])
+    monkeypatch.setattr(optimize, "attended", lambda: False)
+    run()
+    assert bars == []
+    monkeypatch.setattr(optimize, "attended", lambda: True)
+    run()
+    assert [(bar.options["total"], bar.updates, bar.closed) for bar in bars] == [(2, 2, True)]
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # it is not installed
+    run()
+    assert len(bars) == 1
+
+
+class Bar:
+    """What stands in for tqdm's bar."""
+
+    def __init__(self, options):
+        self.options, self.updates, self.closed = options, 0, False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.closed = True
+
+    def set_postfix(self, **values):
+        assert {"loss", "gradient"} <= values.keys()
+
+    def update(self):
+        self.updates += 1
 
 
 def test_errors():

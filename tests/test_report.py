@@ -2,12 +2,13 @@
 
 import base64
 import io
-import json
 import re
 import xml.etree.ElementTree as ET
 
-from tapelab.collection import report
+from tapelab.collection import records, report
 from tapelab.collection.live import Terminal, view
+from tapelab.collection.one import Problem
+from tapelab.collection.records import Phases, Record, Report
 from tapelab.collection.storage import Folder
 
 import nbformat
@@ -23,39 +24,41 @@ def record(name="00_one", **changes):
         "name": name,
         "notebook": "00_one",
         "parameters": {},
-        "settings": {"seed": 0},
+        "settings": {"seed": "0"},
         "verdict": "ran",
         "problem": None,
         "started": "2026-01-01T00:00:00+00:00",
         "seconds": 10.0,
-        "phases": {"papermill": 0.5, "kernel": 1.0, "cells": 8.0},
+        "phases": Phases(papermill=0.5, kernel=1.0, cells=8.0),
         "cells": 3,
         "where": "here",
-        "stored": True,
+        "digest": "0",
         "fingerprint": "0",
         "reused": False,
     }
-    return base | changes
+    return Record(**(base | changes))
 
 
 def failed(**changes):
-    problem = {"kind": "cell", "message": f"ValueError: {SCRIPT}", "cell": 2, "source": SCRIPT, "traceback": SCRIPT}
+    problem = Problem("cell", f"ValueError: {SCRIPT}", 2, SCRIPT, SCRIPT)
     return record(**({"name": "00_bad", "verdict": "failed", "problem": problem} | changes))
 
 
-def batch(*records, **changes):
+def interrupted(name, **changes):
+    return record(name, verdict="interrupted", problem=Problem("interrupted", "the batch was interrupted"), **changes)
+
+
+def batch(*runs, **changes):
     base = {
-        "format": report.FORMAT,
         "started": "2026-01-01T00:00:00+00:00",
         "seconds": 10.0,
         "workers": 1,
         "kernel": "python3",
         "signal": None,
         "environment": {"python": "3.12", "platform": "Linux", "device": "CPU", "packages": {"numpy": "2.0"}},
-        "runs": list(records),
-        "earlier": {},
+        "runs": list(runs),
     }
-    return base | changes
+    return Report(**(base | changes))
 
 
 @pytest.fixture
@@ -124,10 +127,8 @@ def test_a_page_that_would_be_too_large_shows_the_failures_first_and_says_what_i
 
 
 def test_junit_counts_failures_errors_and_what_was_not_run():
-    died = {"kind": "kernel died", "message": "by SIGKILL", "cell": 1, "source": "\x00\x1b", "traceback": ""}
-    stopped = died | {"kind": "interrupted"}
-    runs = [record(), failed(), record("00_c", verdict="failed", problem=died)]
-    runs.append(record("00_d", verdict="interrupted", problem=stopped))
+    died = Problem("kernel died", "by SIGKILL", 1, "\x00\x1b")
+    runs = [record(), failed(), record("00_c", verdict="failed", problem=died), interrupted("00_d")]
     suite = ET.fromstring(report.junit(batch(*runs)))
     assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
         "tests": "4",
@@ -146,26 +147,33 @@ def test_the_floor_is_kernels_and_cells_shared_by_the_workers():
         {"floor": 9.0, "papermill": 0.5, "rest": 0.5, "idle": 1.0, "over": 11.0 / 9.0 - 1}
     )
     assert report.floor(batch()) is None
-    assert report.floor(batch(record(), failed(phases={}))) is None
+    assert report.floor(batch(record(), failed(phases=Phases()))) is None
 
 
-def test_the_record_is_read_back_with_earlier_runs(place):
-    assert report.load(place) == {}
-    assert report.write(place, batch(record(), earlier={"00_old": record("00_old")})) is None
-    assert set(report.load(place)) == {"00_one", "00_old"}
-    assert json.loads(place.read("report.json"))["runs"][0]["cells"] == 3
-
-
-def test_the_page_is_written_anew_from_what_is_there(place):
-    assert report.write(place, batch(record(), failed(), earlier={"00_old": record("00_old")}), pages=False) is None
-    place.write("00_bad.ipynb", notebook(png(30, 20)))
+def test_the_page_is_written_anew_from_what_is_true_of_what_is_there(place):
+    names = ("00_one", "00_bad", "00_older", "00_never")
+    for name in names[:3]:
+        place.write(f"{name}.ipynb", notebook(png(30, 20)))
+    stored = records.digest(place.read("00_bad.ipynb"))
+    runs = [record(digest=stored), failed(digest=stored), failed(name="00_older", digest="0")]
+    runs.append(failed(name="00_never", digest=None))
+    assert report.write(place, batch(*runs, earlier={"00_old": record("00_old")}), pages=False) is None
+    (place.path / "00_one.ipynb").unlink()
     before = place.read("report.json")
-    assert [run["stored"] for run in report.renew(place)["runs"]] == [False, True]
+    assert [run.digest for run in report.renew(place).runs] == [None, stored, None, None]
     page = place.read("report.html").decode()
     assert page.count("<img") == 1
-    assert "00_one.ipynb" not in page  # it lies there no more
-    assert ET.fromstring(place.read("junit.xml")).get("failures") == "1"
+    assert re.findall(r'href="([^"]*)\.ipynb"', page) == ["00_bad", "00_bad"]  # at the failure and in the table
+    assert ET.fromstring(place.read("junit.xml")).get("failures") == "3"
     assert place.read("report.json") == before
+
+
+@pytest.mark.parametrize("damage", [b"{", b"[]", b'{"cells": 7}', b'{"cells": [{"outputs": [{"data": 1}]}]}', b"\xff"])
+def test_a_notebook_that_is_none_makes_no_picture(place, damage):
+    place.write("00_one.ipynb", damage)
+    page = report.page(batch(record(digest=records.digest(damage))), place)
+    assert "<img" not in page
+    assert page.rstrip().endswith("</html>")
 
 
 def shown(data, place):
@@ -179,7 +187,7 @@ def test_the_table_is_summed_up_when_it_would_be_long(place):
     assert "00_one" in few
     assert "FAILED 00_bad (10.0 s) cell 2: ValueError: <script>" in few
     assert few.count("ValueError") == 1
-    runs = [record(f"00_one__seed={n}", settings={"dataset": "digits"}) for n in range(report.MOST_ROWS)]
+    runs = [record(f"00_one__seed={n}", settings={"dataset": "'digits'"}) for n in range(report.MOST_ROWS)]
     many = shown(batch(*runs, failed(notebook="01_two")), place)
     assert "00_one__seed=3" not in many
     assert "1 did not succeed" in many
@@ -188,16 +196,24 @@ def test_the_table_is_summed_up_when_it_would_be_long(place):
 
 def test_names_in_the_table_are_whole_in_a_narrow_terminal(place):
     written = io.StringIO()
-    names = [f"10_hessians_and_newton__seed={n}" for n in range(2)]
-    runs = [record(name, verdict="interrupted", seconds=0.0) for name in names]
+    names = [f"11_hessians_and_newton__seed={n}" for n in range(2)]
+    runs = [interrupted(name, seconds=0.0) for name in names]
     report.show(Console(file=written, width=45), batch(*runs), place)
     lines = [[part.strip() for part in line.split("│")] for line in written.getvalue().splitlines() if "│" in line]
     assert "".join(line[1] for line in lines) == "".join(names)
     assert [line[4] for line in lines if line[4]] == ["not started"] * 2
 
 
+def test_a_page_that_could_not_be_written_is_not_said_to_be_there(place):
+    written = io.StringIO()
+    report.show(Console(file=written, width=140), batch(record()), place, written=False)
+    assert "report.html" not in written.getvalue()
+    assert f"Executed copies: {place}" in written.getvalue()
+    assert f"Executed copies and report: {place}/report.html" in shown(batch(record()), place)
+
+
 def test_markup_in_a_message_is_shown_and_not_obeyed(place):
-    problem = {"kind": "cell", "message": "[red]KeyError[/]: [/nonsense]", "cell": 1, "source": "", "traceback": ""}
+    problem = Problem("cell", "[red]KeyError[/]: [/nonsense]", 1)
     assert "[red]KeyError[/]: [/nonsense]" in shown(batch(record(verdict="failed", problem=problem)), place)
 
 
@@ -225,7 +241,7 @@ def test_a_terminal_shows_what_runs_and_a_log_gets_lines():
     with view(log, 3, 1) as seen:
         seen.cell("00_one", 2, 7, "here")
         seen.done(record())
-        seen.done(record("00_two", verdict="interrupted", seconds=0.0))  # had not begun
+        seen.done(interrupted("00_two", seconds=0.0))  # had not begun
     assert log.file.getvalue().splitlines() == [
         "1 of 3 runs are unchanged since they succeeded, and are not repeated.",
         "[2/3] ran 00_one (10.0 s)",

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from tapelab import runtime
+from tapelab import process, runtime
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def test_importing_and_starting_writes_nothing():
 
 def test_what_was_held_back_is_shown_when_the_block_raises(capfd):
     def log_and_fail():
-        with runtime.quiet_stderr():
+        with process.quiet_stderr():
             subprocess.run(["sh", "-c", "echo the reason >&2"], check=True)
             raise RuntimeError
 
@@ -28,7 +28,7 @@ def test_what_was_held_back_is_shown_when_the_block_raises(capfd):
 
 
 def test_stderr_works_again_afterwards(capfd):
-    with runtime.quiet_stderr():
+    with process.quiet_stderr():
         subprocess.run(["sh", "-c", "echo hidden >&2"], check=True)
     subprocess.run(["sh", "-c", "echo shown >&2"], check=True)
     assert capfd.readouterr().err == "shown\n"
@@ -36,7 +36,7 @@ def test_stderr_works_again_afterwards(capfd):
 
 QUIET_LOG = """
 import os, sys
-from tapelab import runtime
+from tapelab import process, runtime
 
 tf = runtime.tf
 
@@ -47,7 +47,7 @@ def fail():
         pass
 
 level = tf.get_logger().level
-with runtime.quiet_log():
+with process.quiet_log():
     fail()
     tf.get_logger().warning("a warning")
     os.write(2, b"the learner wrote this\\n")

@@ -171,6 +171,7 @@ def test_help_names_every_target():
         "lab",
         "sync",
         "seeds",
+        "mutants",
         "bench",
         "lock",
         "clean",

@@ -1,11 +1,14 @@
 """Generated text, the text-to-notebook step, alternative text, whole files."""
 
 import base64
+import re
 from pathlib import Path
 
 from tapelab.collection import catalogue, sync
+from tapelab.exercises.sheets import recording_control
 
 import jupytext
+import msgspec
 import nbformat
 import pytest
 
@@ -21,12 +24,10 @@ sections = []
 name = "00_first"
 title = "First"
 summary = "What?"
-minutes = 5
 [[notebook]]
 name = "01_second"
 title = "Second"
 summary = "How?"
-minutes = 6
 prerequisites = ["00_first"]
 """
 
@@ -87,7 +88,7 @@ def test_the_badge_leads_to_colab_at_the_catalogues_address(small, second):
     badges = cell_with(text, "badges").source
     assert "https://colab.research.google.com/github/owner/repo/blob/v1/notebooks/01_second.ipynb" in badges
     assert "[00 First](00_first.ipynb)" in badges
-    assert "about 6 minutes" in badges
+    assert badges.endswith("**Minutes:** 1 to read")
 
 
 def test_the_setup_cell_gets_the_bootstrap_and_keeps_its_own_imports(small, second):
@@ -95,6 +96,15 @@ def test_the_setup_cell_gets_the_bootstrap_and_keeps_its_own_imports(small, seco
     assert cell == sync.bootstrap(small) + "\nimport math"
     assert '"tapelab @ git+https://github.com/owner/repo@v1"' in cell
     assert "--no-deps" in cell
+
+
+def test_a_cell_of_code_gets_the_catalogue_as_data(small, second):
+    text = SOURCE + '\n# %% tags=["catalogue", "figure"]\nstale = True\n'
+    cell = cell_with(sync.source(small, second, text), "catalogue").source
+    names = {}
+    exec(cell, names)
+    assert names["collection"] == {"00": ["", "First", []], "01": ["", "Second", ["00"]]}
+    assert cell.startswith("# @title Draw: ")
 
 
 def test_generating_twice_changes_nothing(small, second):
@@ -154,7 +164,27 @@ def test_a_lost_alternative_text_is_found(small, second):
     nb = nbformat.read(small.ipynb(second), as_version=4)
     del nb.cells[-1].metadata["mystnb"]
     nbformat.write(nb, small.ipynb(second))
-    assert sync.differences(small, second) == ["01_second.ipynb: cell 4 has two different alternative texts"]
+    (difference,) = sync.differences(small, second)
+    assert difference.startswith("01_second.ipynb is not its twin: Metadata differ on code cell #5")
+
+
+def test_what_is_not_the_lesson_is_folded_for_every_reader(small, second):
+    nb = sync.notebook_from_text(sync.source(small, second, SOURCE))
+    folded = [cell.metadata for cell in nb.cells if "jupyter" in cell.metadata]
+    assert [data["tags"] for data in folded] == [["setup", "hide-input"], ["parameters", "hide-input"]]
+    assert all(data["jupyter"]["source_hidden"] and data["cellView"] == "form" for data in folded)
+    assert "hide-input" not in sync.source(small, second, jupytext.writes(nb, fmt="py:percent"))
+
+
+def test_an_unfolded_check_is_found(small, second):
+    small.text(second).write_text(SOURCE + '\n# %% tags=["check"]\n# @title Check\nassert True\n')
+    sync.refresh(small, second, execute=False)
+    assert sync.differences(small, second) == []
+    nb = nbformat.read(small.ipynb(second), as_version=4)
+    del nb.cells[-1].metadata["cellView"]
+    nbformat.write(nb, small.ipynb(second))
+    (difference,) = sync.differences(small, second)
+    assert difference.startswith("01_second.ipynb is not its twin: Metadata differ on code cell #6")
 
 
 def test_a_failing_notebook_is_reported_and_left_as_it_was(small, second):
@@ -174,7 +204,7 @@ def test_the_readmes_generated_parts_are_replaced_and_the_rest_kept(small, secon
     assert "\nbetween\n" in text
     assert text.endswith("after\n")
     assert "stale" not in text
-    assert "| 01 | [Second](notebooks/01_second.ipynb) | How? | 00 | 6 |" in text
+    assert "| 01 | [Second](notebooks/01_second.ipynb) | How? | 00 | 1 + 0 |" in text
     assert "![A curve.](notebooks/cover.png)" in text
     assert (small.folder / "cover.png").read_bytes() == PNG
     assert sync.readme(small, text) == text
@@ -201,10 +231,39 @@ def test_the_collections_own_readme_and_cover_are_what_the_generator_gives():
     assert (real.folder / sync.COVER).read_bytes() == sync.cover(real)[0]
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old")
-    with pytest.raises(TypeError):
-        sync.write_whole(path, "text, where bytes belong")
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
+STALE_EXERCISE = """# %% [markdown]
+# ### Exercise: Another title (99 min)
+#
+# Half of it must not be recorded.
+
+# %%
+something = old
+
+exercises.metric_off.check(something)
+"""
+
+
+@pytest.fixture
+def recording(small):
+    return msgspec.structs.replace(small.notebooks[0], name="00_recording_control")
+
+
+def test_an_exercises_heading_and_starter_come_from_its_sheet(small, recording):
+    text = sync.source(small, recording, STALE_EXERCISE)
+    heading, starter = jupytext.reads(text, fmt="py:percent").cells
+    one = recording_control.metric_off
+    assert heading.source == f"### Exercise: {one.title} ({one.minutes} min)\n\nHalf of it must not be recorded."
+    assert starter.source == one.starter_code
+    assert sync.source(small, recording, text) == text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("metric_off", "no_such", "recording_control has no no_such"),
+        ("### Exercise: ", "### ", "no line '### Exercise: …' stands above it"),
+    ],
+)
+def test_a_check_without_an_exercise_or_a_heading_is_refused(small, recording, old, new, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        sync.source(small, recording, STALE_EXERCISE.replace(old, new))

@@ -1,4 +1,4 @@
-"""What `make bench` measures its figures against, and the table of both: for the terminal, and for the README."""
+"""What `make bench` measures its figures against, and the table of both: for the terminal, README, and bench's page."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Goal:
         limit: the bound.
         measure: takes a `Figures` and the work, returns the figure.
         least: whether the bound is the least, rather than the most.
-        why: what a profile shows, where the goal was missed on the machine that the README names.
+        why: what a profile shows, where the goal was missed on the machine that the README names; for the bench's page.
     """
 
     work: str
@@ -163,8 +163,8 @@ def plain(report):
 
 
 def markdown(report):
-    """Write the table for the README, with the machine, the versions, and why goals were missed."""
-    machine, judged = report["machine"], judge(report)
+    """Write the table for the README, with the machine and the versions."""
+    machine = report["machine"]
     lines = [
         f"Measured on {machine['processor']}, {machine['cores']} cores, float32, Python {machine['python']}, "
         f"{', '.join(report['versions'])}; load average {machine['load']:.1f} before and {report['load after']:.1f} at "
@@ -172,16 +172,18 @@ def markdown(report):
         "",
         "| work | figure | goal | measured | |",
         "|---|---|---|---|---|",
-        *[f"| {' | '.join(_cells(*row))} |" for row in judged],
+        *[f"| {' | '.join(_cells(*row))} |" for row in judge(report)],
     ]
-    reasons = {}
-    for goal, _, verdict in judged:
-        if verdict == "missed" and goal.why:
-            reasons.setdefault(goal.why, []).append(goal.work)
-    if reasons:
-        lines += ["", "Why a goal is missed:", ""]
-        lines += [f"- {'; '.join(works)}: {why}." for why, works in reasons.items()]
     return "\n".join(lines)
+
+
+def reasons(report):
+    """Write why goals were missed, for the bench's own page."""
+    found = {}
+    for goal, _, verdict in judge(report):
+        if verdict == "missed" and goal.why:
+            found.setdefault(goal.why, []).append(goal.work)
+    return "\n".join(f"- {'; '.join(works)}: {why}." for why, works in found.items()) or "No goal is missed."
 
 
 def into(text, block):

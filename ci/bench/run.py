@@ -6,7 +6,8 @@ whatever else the machine does meet them all alike; what counts is the least tim
 figures, and whether they are met; writes build/bench/results.json and ratios.png. Ctrl-C keeps what was measured.
 
     run.py [--rounds 5] [--seconds 0.3] [--only TEXT]
-    run.py --readme        put the table of the last results.json into the README; nothing is timed
+    run.py --readme        put the table of the last results.json into the README, and why goals are missed into the
+                           bench's page; nothing is timed
 """
 
 import argparse
@@ -26,6 +27,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 OUTPUT = ROOT / "build" / "bench"
 README = ROOT / "README.md"
+PAGE = ROOT / "ci" / "bench" / "README.md"
 FRAMEWORKS = ("with_tensorflow", "with_jax", "with_torch")
 TOLERANCE = 2e-4  # float32, relative to a result's largest element
 
@@ -193,7 +195,8 @@ def main():
             report = json.loads((OUTPUT / "results.json").read_text())
         except FileNotFoundError:
             raise SystemExit("there is no build/bench/results.json yet: run `make bench` first") from None
-        README.write_text(goals.into(README.read_text(encoding="utf-8"), goals.markdown(report)), encoding="utf-8")
+        for page, block in ((README, goals.markdown(report)), (PAGE, goals.reasons(report))):
+            page.write_text(goals.into(page.read_text(encoding="utf-8"), block), encoding="utf-8")
         return
     OUTPUT.mkdir(parents=True, exist_ok=True)
 

@@ -1,3 +1,15 @@
-from tapelab.cli import main
+"""The command ``tapelab``, which is also ``python -m tapelab``."""
 
-main()
+from tapelab.collection import interrupts
+
+
+def main() -> None:
+    """Run the command."""
+    interrupts.command.watch()  # before the imports, which take a second or more
+    from tapelab import cli
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

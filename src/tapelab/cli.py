@@ -1,10 +1,13 @@
-"""The command line: ``tapelab list``, ``run``, ``report`` and ``sync``."""
+"""The command line: ``tapelab list``, ``lab``, ``run``, ``report`` and ``sync``."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 try:
-    from tapelab.collection import batch, catalogue, one, plan, pool
+    from tapelab.collection import batch, catalogue, copies, interrupts, live, pool, records, sweep, times, variables
     from tapelab.collection import report as reports
     from tapelab.collection.storage import StorageError, open_storage
 
@@ -17,6 +20,7 @@ except ModuleNotFoundError as missing:
 DEFAULT_FOLDER = Path("notebooks")
 DEFAULT_OUTPUT = "build/executed"
 LOG_WIDTH = 140  # columns of a table in a log
+LONGEST_SECONDS = 31_536_000
 
 folder_option = click.option(
     "--notebooks",
@@ -27,13 +31,15 @@ folder_option = click.option(
     help="The folder with collection.toml.",
 )
 workers_option = click.option(
-    "--workers", type=click.IntRange(min=1), default=one.cores(), show_default="one for each core"
+    "--workers", type=click.IntRange(min=1), default=variables.cores(), show_default="one for each core"
 )
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def main():
+def main() -> None:
     """Look after the collection of notebooks."""
+    if click.get_current_context().invoked_subcommand != "run":
+        interrupts.command.release()
 
 
 def _select(folder, patterns):
@@ -46,14 +52,76 @@ def _select(folder, patterns):
 
 @main.command("list")
 @folder_option
-def list_notebooks(folder):
-    """List the notebooks."""
+def list_notebooks(folder: Path) -> None:
+    """List the notebooks, with the minutes that they take to read and their exercises to solve."""
     loaded, notebooks = _select(folder, ())
-    table = Table("notebook", "title", "needs", "minutes")
+    table = Table("notebook", "title", "needs", "read", "solve")
     for n in notebooks:
         needs = ", ".join(loaded.by_name(name).number for name in n.prerequisites)
-        table.add_row(n.name, n.title, needs, str(n.minutes))
+        try:
+            needed = times.of(sweep.read_notebook(loaded.ipynb(n)))
+        except sweep.ParameterError as error:
+            raise click.ClickException(str(error)) from error
+        table.add_row(n.name, n.title, needs, f"{needed.reading} min", f"{needed.exercises} min")
     Console().print(table)
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", metavar="[FOLDER] [JUPYTER'S OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
+@click.option("--author", is_flag=True, help="Open the notebooks themselves: what you save changes the checkout.")
+@click.option(
+    "--open/--no-open", "opens", default=True, show_default=True, help="Open JupyterLab, or only make copies."
+)
+@folder_option
+def lab(arguments: tuple[str, ...], author: bool, opens: bool, folder: Path) -> None:
+    """Open JupyterLab on copies of the notebooks, on this machine only (loopback, with a token).
+
+    The copies are yours. They lie in FOLDER, or in tapelab-work beside the folder of notebooks. A copy that you have
+    not edited follows its original; an edited one is left alone, and a later version is laid beside it.
+    """
+    loaded, notebooks = _select(folder, ())
+    place = loaded.folder
+    if not author:
+        place = loaded.folder.resolve().parent / copies.FOLDER
+        if arguments and not arguments[0].startswith("-"):
+            place, arguments = Path(arguments[0]), arguments[1:]
+        try:
+            _tell_changes(copies.refresh(loaded, place), place)
+        except (copies.CopyError, sweep.ParameterError) as error:
+            raise click.ClickException(str(error)) from error
+    if not opens:
+        return
+    first = f"/lab/tree/{notebooks[0].name}.ipynb" if notebooks else "/lab"
+    options = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={place.resolve()}", f"--LabApp.default_url={first}"]
+    command = [sys.executable, "-m", "jupyter", "lab", *options, *arguments]
+    sys.stdout.flush()
+    if os.name == "posix":
+        os.execv(command[0], command)  # so that Ctrl-C is JupyterLab's to answer
+    sys.exit(subprocess.call(command))
+
+
+def _tell_changes(changes, place):
+    made = sum(change.kind == "made" for change in changes)
+    if made:
+        click.echo(f"{made} notebook{'s' if made > 1 else ''} copied to {place}")
+    for change in changes:
+        if change.kind == "renewed":
+            click.echo(f"{change.name}: renewed, since its original has changed and you had not edited it")
+        elif change.kind == "kept":
+            click.echo(f"{change.name}: left as you edited it; the new version lies beside it, {change.path.name}")
+
+
+class Duration(click.FloatRange):
+    """A positive number of seconds, and a finite one: no clock can wait for others."""
+
+    def __init__(self):
+        super().__init__(min=0, min_open=True)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
+        number = super().convert(value, parameter, context)
+        if not number <= LONGEST_SECONDS:  # nan is not, either
+            self.fail(f"{value} is not at most {LONGEST_SECONDS} (a year).", parameter, context)
+        return number
 
 
 @main.command()
@@ -70,7 +138,8 @@ def list_notebooks(folder):
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Duration(),
+    metavar="SECONDS",
     default=600.0,
     show_default=True,
     help="Seconds that one run may take.",
@@ -95,43 +164,66 @@ def list_notebooks(folder):
     help="Fork papermill and kernels from processes that have done their imports (on Linux; no kernels if there is a "
     "GPU), or start each anew.",
 )
+@click.option(
+    "--pass-env",
+    "passed",
+    multiple=True,
+    metavar="NAME",
+    help="Let the notebooks see this environment variable, beside those that Python, TensorFlow and Jupyter need. With "
+    "--dask, each worker passes its own.",
+)
 @folder_option
-def run(patterns, parameters, sweeps, timeout, output, resume, dask, kernel, workers, fork, folder):
+def run(
+    patterns: tuple[str, ...],
+    parameters: tuple[tuple[str, str], ...],
+    sweeps: tuple[str, ...],
+    timeout: float,
+    output: str,
+    resume: bool,
+    dask: str | None,
+    kernel: str,
+    workers: int | None,
+    fork: bool,
+    passed: tuple[str, ...],
+    folder: Path,
+) -> None:
     """Execute notebooks (all, or those given by number, name or glob), each in a process of its own.
 
     Prints a table of verdicts, and leaves executed copies, report.html, report.json and junit.xml in --output. A run
     that fails does not stop the others.
 
-    Exits with 0 if every run succeeded, 1 if any failed, 128 and the signal's number if it was interrupted.
+    Exits with 0 if every run succeeded, 1 if any failed, 128 and the signal's number if a run was interrupted.
     """
     if dask and workers:
         raise click.UsageError(
             "--workers is for this machine; with --dask, the cluster's threads run one notebook each"
         )
-    pairs = [sweep.partition("=") for sweep in sweeps]
-    if bad := [sweep for sweep, (name, equals, _) in zip(sweeps, pairs, strict=True) if not (name and equals)]:
+    pairs = [text.partition("=") for text in sweeps]
+    if bad := [text for text, (name, equals, _) in zip(sweeps, pairs, strict=True) if not (name and equals)]:
         raise click.UsageError(f"--sweep is {bad[0]!r}; expected NAME=VALUES, such as seed=0..9")
     loaded, notebooks = _select(folder, patterns)
     console = _console()
     try:
-        runs = plan.make_plan(loaded, notebooks, parameters, [(name, values) for name, _, values in pairs])
+        runs = sweep.expand(loaded, notebooks, parameters, [(name, values) for name, _, values in pairs])
         storage = open_storage(output)
-        with _executor(dask, workers, fork) as executor:
+        interrupts.command.watch()
+        with storage.held(), _executor(dask, workers, fork, passed) as executor:
             settings = batch.Settings(kernel, timeout, resume)
-            status = batch.Batch(loaded, runs, executor, storage, settings, console).run()
-    except (plan.ParameterError, StorageError, LookupError) as error:
+            status = batch.Batch(loaded, runs, executor, storage, settings, console, interrupts.command).run()
+    except (sweep.ParameterError, StorageError, LookupError) as error:
         raise click.ClickException(str(error)) from error
     sys.exit(status)
 
 
 def _console():
-    console = Console()
-    return console if console.is_terminal else Console(width=LOG_WIDTH)
+    file = sys.stdout and live.Enduring(sys.stdout)
+    console = Console(file=file)
+    return console if console.is_terminal else Console(file=file, width=LOG_WIDTH)
 
 
 @main.command()
 @click.argument("output", metavar="[FOLDER|URL]", default=DEFAULT_OUTPUT)
-def report(output):
+def report(output: str) -> None:
     """Write report.html and junit.xml anew where 'tapelab run' left its results, and print the table.
 
     Works from report.json, which 'tapelab run' keeps up to date while it runs: also after it was killed before it wrote
@@ -143,24 +235,25 @@ def report(output):
         storage = open_storage(output)
         reports.show(_console(), reports.renew(storage), storage)
     except FileNotFoundError:
-        raise click.ClickException(f"there is no {reports.JSON} in {output}; 'tapelab run' writes it") from None
-    except (StorageError, reports.DamagedReportError) as error:
+        raise click.ClickException(f"there is no {records.JSON} in {output}; 'tapelab run' writes it") from None
+    except (StorageError, records.DamagedReportError) as error:
         raise click.ClickException(str(error)) from error
     except Exception as error:  # of the local disk, or of whatever fsspec talks to
         why = getattr(error, "strerror", None) or error
         raise click.ClickException(f"cannot write the report to {output}: {why}") from error
 
 
-def _executor(dask, workers, fork):
+def _executor(dask, workers, fork, passed):
     if not dask:
-        return pool.Local(workers or one.cores(), fork)
+        return pool.Local(workers or variables.cores(), fork, passed)
     try:
         from tapelab.collection import cluster
     except ModuleNotFoundError as missing:
         raise click.ClickException(
             f"--dask needs the package {missing.name!r}: pip install 'tapelab[dask]'"
         ) from missing
-    return cluster.Cluster(dask, fork)
+    with interrupts.command.at_once():  # it waits for the cluster
+        return cluster.Cluster(dask, fork, passed)
 
 
 @main.command("sync")
@@ -168,8 +261,8 @@ def _executor(dask, workers, fork):
 @click.option("--execute/--no-execute", default=True, show_default=True, help="Run the notebooks, store their outputs.")
 @workers_option
 @folder_option
-def synchronise(patterns, execute, workers, folder):
-    """Regenerate notebooks, badges, set-up cells and the README's table from the sources."""
+def synchronise(patterns: tuple[str, ...], execute: bool, workers: int, folder: Path) -> None:
+    """Regenerate notebooks, badges, set-up cells, the README's table and the teachers' page from the sources."""
     from tapelab.collection import sync  # jupytext takes as long to import as all the rest
 
     loaded, notebooks = _select(folder, patterns)

@@ -21,7 +21,7 @@ class Images(NamedTuple):
     y_test: np.ndarray
 
 
-def load(name="digits", *, test_fraction=0.2, seed=0):
+def load(name: str = "digits", *, test_fraction: float = 0.2, seed: int = 0) -> Images:
     """Load a data set of handwritten digits.
 
     Args:

@@ -5,7 +5,10 @@ rounding error O(eps / h); they balance near h = eps**(1/3), about 6e-6 times th
 digits remain. See J. Nocedal and S. Wright, *Numerical Optimization*, 2nd ed., section 8.1.
 """
 
+from collections.abc import Callable
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 STEP = float(np.finfo(np.float64).eps ** (1 / 3))
 
@@ -27,7 +30,7 @@ def _evaluate(f, x):
     return y
 
 
-def numerical_jacobian(f, x, step=STEP):
+def numerical_jacobian(f: Callable[[np.ndarray], ArrayLike], x: ArrayLike, step: float = STEP) -> np.ndarray:
     """Return the Jacobian of f at x by central differences, two evaluations of f for each element of x.
 
     Args:
@@ -54,7 +57,16 @@ def numerical_jacobian(f, x, step=STEP):
     return np.stack(columns, axis=-1).reshape(columns[0].shape + x.shape)
 
 
-def check_gradient(f, gradient, x, *, directions=5, seed=0, rtol=1e-6, step=STEP):
+def check_gradient(
+    f: Callable[[np.ndarray], ArrayLike],
+    gradient: ArrayLike,
+    x: ArrayLike,
+    *,
+    directions: int = 5,
+    seed: int = 0,
+    rtol: float = 1e-6,
+    step: float = STEP,
+) -> float:
     """Compare a gradient with central differences along random directions.
 
     For a unit direction u the directional derivative of f is the inner product of the gradient with u, at the cost of

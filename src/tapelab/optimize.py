@@ -7,10 +7,16 @@ S. Wright, *Numerical Optimization*, 2nd ed.: section 3.1 (line search), 3.4 (mo
 (Newton-CG).
 """
 
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from tapelab.derivatives import NotFiniteError, hessian, hvp, pack, unpack, value_and_gradient
-from tapelab.runtime import quiet_stderr, tf
+from tapelab.process import quiet_stderr
+from tapelab.runtime import tf
+from tapelab.session import attended
 
 import numpy as np
 
@@ -58,7 +64,7 @@ class Report:
     gradient_norm: float
     converged: bool = False
     reason: str = ""
-    iterations: list = field(default_factory=list)
+    iterations: list[Iteration] = field(default_factory=list)
 
     def __str__(self):
         lines = ["  loss          gradient   damping    products  curvature  step"]
@@ -70,7 +76,7 @@ class Report:
         return "\n".join([*lines, f"  {self.value:<12.6g}  {self.gradient_norm:<9.2e}  {self.reason}"])
 
 
-def newton_direction(gradient, matrix, damping=0.0):
+def newton_direction(gradient: tf.Tensor, matrix: tf.Tensor, damping: float = 0.0) -> tuple[tf.Tensor, float, bool]:
     """Solve (matrix + damping I) d = -gradient, with as much more damping as makes the matrix positive definite.
 
     Args:
@@ -106,7 +112,14 @@ def newton_direction(gradient, matrix, damping=0.0):
     raise ValueError(f"no damping up to {used:.1e} makes the matrix positive definite; it may contain NaN")
 
 
-def conjugate_gradient_direction(gradient, product, damping=0.0, *, tolerance=None, limit=None):
+def conjugate_gradient_direction(
+    gradient: tf.Tensor,
+    product: Callable[[tf.Tensor], tf.Tensor],
+    damping: float = 0.0,
+    *,
+    tolerance: float | None = None,
+    limit: int | None = None,
+) -> tuple[tf.Tensor, int, bool]:
     """Solve (H + damping I) d = -gradient from Hessian-vector products, and stop where the curvature is not positive.
 
     Args:
@@ -142,7 +155,16 @@ def conjugate_gradient_direction(gradient, product, damping=0.0, *, tolerance=No
     return direction, limit, False
 
 
-def newton(f, *args, wrt, iterations=20, tolerance=1e-5, damping=1e-3, memory_limit=None):
+def newton(
+    f: Callable,
+    *args: Any,
+    wrt: Any,
+    iterations: int = 20,
+    tolerance: float = 1e-5,
+    damping: float = 1e-3,
+    memory_limit: int | None = None,
+    callback: Callable[[Iteration], Any] | None = None,
+) -> Report:
     """Minimise a loss by Newton's method, factorising the damped Hessian over all variables.
 
     The damping falls tenfold after a full step, rises tenfold after a shortened one, and as far as needed where the
@@ -156,9 +178,14 @@ def newton(f, *args, wrt, iterations=20, tolerance=1e-5, damping=1e-3, memory_li
         tolerance: stop where no element of the gradient is larger in magnitude.
         damping: the initial one, not negative.
         memory_limit: bytes, for the Hessian; as for `hessian`.
+        callback: called with each `Iteration` when it is done, while the variables hold the best point. An exception
+            that it raises ends the minimisation. The loss is evaluated once more after it.
+
+    Everything is traced anew in every call of this function: what f reads from outside is what it is now.
 
     Returns:
-        A `Report`. The variables hold the best point found; a step that does not descend is not taken.
+        A `Report`. The variables hold the best point found, after an interrupt too; a step that does not descend is
+        not taken. Where a person watches and tqdm is installed, a bar shows what takes longer than a second.
 
     Raises:
         MemoryLimitError: if the Hessian would not fit; `newton_cg` needs none.
@@ -171,15 +198,24 @@ def newton(f, *args, wrt, iterations=20, tolerance=1e-5, damping=1e-3, memory_li
         found, used, negative = newton_direction(gradient, matrix(*args), damping)
         return found, used, 0, negative
 
-    return _minimise(f, args, wrt, direction, iterations, tolerance, damping)
+    return _minimise(f, args, wrt, direction, iterations, tolerance, damping, callback)
 
 
-def newton_cg(f, *args, wrt, iterations=20, tolerance=1e-5, damping=0.0, products=None):
+def newton_cg(
+    f: Callable,
+    *args: Any,
+    wrt: Any,
+    iterations: int = 20,
+    tolerance: float = 1e-5,
+    damping: float = 0.0,
+    products: int | None = None,
+    callback: Callable[[Iteration], Any] | None = None,
+) -> Report:
     """Minimise a loss by Newton's method with conjugate gradients: Hessian-vector products, and never a Hessian.
 
     Args:
         products: the largest number of Hessian-vector products for one step; by default the number of elements.
-        f, args, wrt, iterations, tolerance, damping: as for `newton`.
+        f, args, wrt, iterations, tolerance, damping, callback: as for `newton`.
 
     Returns:
         A `Report`, as `newton`.
@@ -195,17 +231,20 @@ def newton_cg(f, *args, wrt, iterations=20, tolerance=1e-5, damping=0.0, product
         )
         return found, damping, count, negative
 
-    return _minimise(f, args, wrt, direction, iterations, tolerance, damping)
+    return _minimise(f, args, wrt, direction, iterations, tolerance, damping, callback)
 
 
-def _minimise(f, args, wrt, direction, iterations, tolerance, damping):
+def _minimise(f, args, wrt, direction, iterations, tolerance, damping, callback):
     _require_not_negative("damping", damping)
     evaluate = value_and_gradient(f, wrt=wrt)
     variables = tf.nest.flatten(wrt)
 
-    def at(point):
+    def assign(point):
         for variable, part in zip(variables, tf.nest.flatten(unpack(point, wrt)), strict=True):
             variable.assign(part)
+
+    def at(point):
+        assign(point)
         value, gradient = evaluate(*args)
         return float(value), pack(gradient)
 
@@ -217,24 +256,53 @@ def _minimise(f, args, wrt, direction, iterations, tolerance, damping):
             f"the loss is {value} and its gradient's largest magnitude {report.gradient_norm} at the variables' "
             "present values; start where both are finite"
         )
-    for _ in range(iterations):
-        if report.gradient_norm <= tolerance:
-            break
-        step_direction, used, products, negative = direction(gradient, damping)
-        slope = float(tf.tensordot(gradient, step_direction, 1))
-        step, found = _line_search(at, point, step_direction, value, slope)
-        report.iterations.append(Iteration(value, report.gradient_norm, used, products, negative, slope, step))
-        if found is None:
-            at(point)
-            report.reason = "no step along the direction lowers the loss; the step was refused"
-            break
-        point, value, gradient = found
-        damping = used / 10 if step == 1 else 10 * used
-        report.value, report.gradient_norm = value, float(tf.reduce_max(tf.abs(gradient)))
+    try:
+        with _progress_bar(iterations) as advance:
+            for _ in range(iterations):
+                if report.gradient_norm <= tolerance:
+                    break
+                step_direction, used, products, negative = direction(gradient, damping)
+                slope = float(tf.tensordot(gradient, step_direction, 1))
+                step, found = _line_search(at, point, step_direction, value, slope)
+                done = Iteration(value, report.gradient_norm, used, products, negative, slope, step)
+                report.iterations.append(done)
+                if found is not None:
+                    point, value, gradient = found
+                    damping = used / 10 if step == 1 else 10 * used
+                if callback is not None:
+                    assign(point)
+                    callback(done)
+                    value, gradient = at(point)  # it may have changed what the loss reads
+                report.value, report.gradient_norm = value, float(tf.reduce_max(tf.abs(gradient)))
+                advance(report)
+                if found is None:
+                    report.reason = "no step along the direction lowers the loss; the step was refused"
+                    break
+    finally:
+        assign(point)  # a trial step may have been interrupted
     report.converged = report.gradient_norm <= tolerance
     if report.converged:
         report.reason = f"the gradient is within the tolerance of {tolerance:g}"
     return report
+
+
+@contextlib.contextmanager
+def _progress_bar(iterations: int) -> Iterator[Callable[[Report], None]]:
+    """Show tqdm's bar of iterations where a person watches. Yields what is called with the `Report` after each."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        tqdm = None
+    if tqdm is None or not (attended() or sys.stderr.isatty()):
+        yield lambda report: None
+        return
+    with tqdm(total=iterations, desc="minimising", delay=1, leave=False) as bar:
+
+        def advance(report):
+            bar.set_postfix(loss=report.value, gradient=report.gradient_norm, refresh=False)
+            bar.update()
+
+        yield advance
 
 
 def _line_search(at, point, direction, value, slope):

@@ -8,6 +8,8 @@ diverging map is blue through white to red, with zero in the middle.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
 DIVERGING = "RdBu_r"
@@ -19,7 +21,16 @@ def _limit(values):
     return float(finite.max()) if finite.size and finite.max() > 0 else 1.0
 
 
-def matrix(values, *, title, xlabel, ylabel, ax=None, limit=None, colorbar=True):
+def matrix(
+    values: ArrayLike,
+    *,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    ax: Axes | None = None,
+    limit: float | None = None,
+    colorbar: bool = True,
+) -> Axes:
     """Draw a matrix as an image with zero in the middle of the colour scale.
 
     Args:
@@ -53,7 +64,7 @@ def matrix(values, *, title, xlabel, ylabel, ax=None, limit=None, colorbar=True)
     return ax
 
 
-def batch_patches(jacobian, *, title, ax=None):
+def batch_patches(jacobian: ArrayLike, *, title: str, ax: Axes | None = None) -> Axes:
     """Draw a full Jacobian of a batch, one (batch, batch) patch for each (output, input) pair.
 
     Where the examples do not depend on each other, every patch is diagonal.
@@ -89,7 +100,16 @@ def batch_patches(jacobian, *, title, ax=None):
     return ax
 
 
-def curve_with_derivative(x, y, dy_dx, *, title, label="y", derivative_label="dy/dx", ax=None):
+def curve_with_derivative(
+    x: ArrayLike,
+    y: ArrayLike,
+    dy_dx: ArrayLike,
+    *,
+    title: str,
+    label: str = "y",
+    derivative_label: str = "dy/dx",
+    ax: Axes | None = None,
+) -> Axes:
     """Draw a function and its derivative over the same points, told apart by colour and by line style.
 
     Args:
@@ -119,7 +139,7 @@ def curve_with_derivative(x, y, dy_dx, *, title, label="y", derivative_label="dy
     return ax
 
 
-def spectrum(eigenvalues, *, title, threshold=1e-7, ax=None):
+def spectrum(eigenvalues: ArrayLike, *, title: str, threshold: float = 1e-7, ax: Axes | None = None) -> Axes:
     """Draw a symmetric matrix's eigenvalues in ascending order, the ones that count as zero marked apart.
 
     Args:

@@ -3,46 +3,62 @@
 import fnmatch
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+LONGEST_NAME = 100  # bytes; file systems allow 255, and a run's parameters and endings are added
+
+Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=1000)]
 
 
 class CatalogueError(ValueError):
     """The catalogue, or a choice from it, is not valid. The message says what was found and what was expected."""
 
 
-@dataclass(frozen=True)
-class Cover:
+class Cover(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A section of a reference, and the heading of the notebook that covers it."""
 
-    reference: str
-    section: str
-    heading: str
+    reference: Line
+    section: Line
+    heading: Line
 
 
-@dataclass(frozen=True)
-class Notebook:
-    """One entry of the catalogue; `name` is the file's name without its ending."""
+class Notebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of the catalogue; `name` is the file's name without its ending, `part` the heading it stands under."""
 
     name: str
-    title: str
-    summary: str
-    minutes: int
-    prerequisites: tuple[str, ...]
-    covers: tuple[Cover, ...]
+    title: Line
+    summary: Line
+    part: Line = ""
+    prerequisites: tuple[Line, ...] = ()
+    covers: tuple[Cover, ...] = ()
 
     @property
-    def number(self):
+    def number(self) -> str:
         return self.name.split("_", 1)[0]
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A published text that the collection covers, and its sections."""
 
-    title: str
-    sections: tuple[str, ...]
-    url: str | None = None
+    title: Line
+    sections: tuple[Line, ...]
+    url: Line | None = None
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `collection.toml` holds."""
+
+    # These become part of addresses, and of Python code in the set-up cells.
+    repository: Annotated[str, Meta(pattern=r"^[\w.-]+/[\w.-]+\Z")]
+    ref: Annotated[str, Meta(pattern=r"^[\w./-]+\Z")]
+    references: dict[str, Reference]
+    notebook: tuple[Notebook, ...]
 
 
 @dataclass(frozen=True)
@@ -55,15 +71,15 @@ class Catalogue:
     references: dict[str, Reference]
     notebooks: tuple[Notebook, ...]
 
-    def text(self, notebook):
+    def text(self, notebook: Notebook) -> Path:
         """The path of a notebook's py:percent twin, which is the source."""
         return self.folder / f"{notebook.name}.py"
 
-    def ipynb(self, notebook):
+    def ipynb(self, notebook: Notebook) -> Path:
         """The path of the notebook with its outputs."""
         return self.folder / f"{notebook.name}.ipynb"
 
-    def by_name(self, name):
+    def by_name(self, name: str) -> Notebook:
         """The notebook of that name.
 
         Raises:
@@ -74,7 +90,7 @@ class Catalogue:
                 return notebook
         raise CatalogueError(f"no notebook is called {name!r}; known: {', '.join(n.name for n in self.notebooks)}")
 
-    def select(self, patterns):
+    def select(self, patterns: Iterable[str]) -> list[Notebook]:
         """The notebooks that any pattern names, in the catalogue's order; all of them for no pattern.
 
         Args:
@@ -95,7 +111,7 @@ class Catalogue:
         return [n for n in self.notebooks if not patterns or n.name in chosen]
 
 
-def load(folder):
+def load(folder: str | Path) -> Catalogue:
     """Read `collection.toml` in a folder of notebooks.
 
     Args:
@@ -109,39 +125,32 @@ def load(folder):
     """
     path = Path(folder) / "collection.toml"
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        found = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
+    except (FileNotFoundError, NotADirectoryError):
         raise CatalogueError(f"there is no {path}; run inside a checkout of the collection") from None
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        raise CatalogueError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CatalogueError(f"{path} is not in UTF-8: {error}") from error
+    except msgspec.ValidationError as error:
+        raise CatalogueError(f"{path} is not a catalogue: {error}") from error
+    except (ValueError, RecursionError) as error:
         raise CatalogueError(f"{path} is not valid TOML: {error}") from error
-    try:
-        references = {
-            key: Reference(title=entry["title"], sections=tuple(entry["sections"]), url=entry.get("url"))
-            for key, entry in raw["references"].items()
-        }
-        notebooks = tuple(
-            Notebook(
-                name=entry["name"],
-                title=entry["title"],
-                summary=entry["summary"],
-                minutes=entry["minutes"],
-                prerequisites=tuple(entry.get("prerequisites", ())),
-                covers=tuple(Cover(**cover) for cover in entry.get("covers", ())),
-            )
-            for entry in raw["notebook"]
-        )
-        catalogue = Catalogue(Path(folder), raw["repository"], raw["ref"], references, notebooks)
-    except (KeyError, TypeError) as error:
-        raise CatalogueError(f"{path} lacks an entry or has one too many: {error}") from error
-    seen = []
-    for notebook in notebooks:
+    seen = {}
+    for notebook in found.notebook:
         # Names become file names, here and in the folders that notebooks are executed into.
-        if not (isinstance(notebook.name, str) and re.fullmatch(r"\w[\w-]{0,99}", notebook.name)):
+        if not re.fullmatch(r"\w[\w-]*", notebook.name):
             raise CatalogueError(
                 f"{path}: a notebook is called {notebook.name!r}; expected letters, digits, _ and - only"
             )
+        if len(notebook.name.encode()) > LONGEST_NAME:
+            raise CatalogueError(f"{path}: the name {notebook.name} is longer than {LONGEST_NAME} bytes")
+        # Where capitals do not count in file names, one would overwrite the other.
+        other = seen.get(notebook.name.casefold())
+        if other is not None:
+            raise CatalogueError(f"{path}: two notebooks have one name, {notebook.name}, or {other} in other letters")
         for earlier in notebook.prerequisites:
-            if earlier not in seen:
+            if earlier not in seen.values():
                 raise CatalogueError(f"{path}: {notebook.name} requires {earlier!r}, which is not an earlier notebook")
-        seen.append(notebook.name)
-    return catalogue
+        seen[notebook.name.casefold()] = notebook.name
+    return Catalogue(Path(folder), found.repository, found.ref, found.references, found.notebook)

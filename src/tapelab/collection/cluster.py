@@ -6,13 +6,19 @@ notebooks come back as the jobs' results. The workers need tapelab, and no file 
 
 import contextlib
 import json
+import logging
 import threading
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError
+from queue import Queue
 from urllib.parse import urlsplit
 
-from tapelab.collection import environment, forkserver, one
+from tapelab.collection import environment, forkserver, one, variables
+from tapelab.collection.children import GRACE_SECONDS, Children, for_each
+from tapelab.collection.forkserver import servers
 
 from distributed import Client, KilledWorker, WorkerPlugin, get_worker
 
@@ -31,20 +37,22 @@ class ClusterError(LookupError):
 class _Share(WorkerPlugin):
     """What a worker holds for a batch: the notebooks' texts, the processes of its runs, and what starts them."""
 
-    def __init__(self, name, sources, threads_of_host, fork):
-        self.name, self.sources, self._threads_of_host, self._fork = name, sources, threads_of_host, fork
+    def __init__(self, name, sources, threads_of_host, fork, passed=(), modules=servers.KERNELS):
+        self.name, self.sources, self._threads_of_host = name, sources, threads_of_host
+        self._fork, self._passed, self._modules = fork, passed, modules
 
     def setup(self, worker):
         host = urlsplit(worker.address).hostname
         sharing = max(self._threads_of_host.get(host, 0), worker.state.nthreads)
-        self._worker, self._environment = worker, one.environment(sharing)
+        self._worker, own = worker, variables.for_kernels(sharing, self._passed)
         self._lock, self._running, self._ending = threading.Lock(), {}, False
-        self._cleanup, self._starter = contextlib.ExitStack(), None  # the latter from the first job on
+        # The servers start with the first job: `setup` must not wait.
+        self._shared = forkserver.Shared(own, fork=self._fork, say=self._say, kernels=self._modules)
 
     @contextlib.contextmanager
     def children(self):
         """The `Children` of a job, for the time that it takes."""
-        key, own = self._worker.get_current_task(), one.Children()
+        key, own = self._worker.get_current_task(), Children()
         with self._lock:
             self._running[key] = own
         if self._ending:
@@ -59,14 +67,9 @@ class _Share(WorkerPlugin):
             resting.start()
 
     def starter(self, kernel):
-        """The `forkserver.Starter` of this worker. Its fork servers start with the first job: `setup` must not wait."""
-        with self._lock:
-            if self._starter is None:
-                self._starter = forkserver.Starter(self._environment)
-                if self._fork:
-                    forks = forkserver.starter(self._environment, kernel=kernel, say=self._say)
-                    self._starter = self._cleanup.enter_context(forks)
-            return self._starter
+        """The `forkserver.Starter` of this worker."""
+        variables.check(self._passed)  # here: an error in `setup` would keep the worker from joining the cluster
+        return self._shared.get(kernel)
 
     def _say(self, text):
         self._worker.log_event(self.name, ("note", text))
@@ -74,8 +77,7 @@ class _Share(WorkerPlugin):
     def _rest(self):
         with self._lock:
             if not self._running:
-                self._cleanup.close()
-                self._starter = None
+                self._shared.rest()
 
     def transition(self, key, start, finish, **_):
         """Call a run off when nobody waits for it any more: a client has gone that was killed or lost its network."""
@@ -86,19 +88,15 @@ class _Share(WorkerPlugin):
     def end_all(self):
         """End every run under way, and each that would start."""
         self._ending = True
-        enders = [threading.Thread(target=own.end_all) for own in list(self._running.values())]
-        for ender in enders:
-            ender.start()
-        for ender in enders:
-            ender.join()
+        self._shared.call_off()
+        for_each(Children.end_all, list(self._running.values()))
 
     def teardown(self, worker):
         self.end_all()
-        with self._lock:
-            self._cleanup.close()
+        self._shared.close()
 
 
-def work(job, batch):
+def work(job: one.Job, batch: str) -> one.Outcome:
     """Do one job on a worker. Returns its `Outcome`."""
     worker = get_worker()
     share = worker.plugins[batch]
@@ -128,13 +126,23 @@ class Cluster:
     Args:
         address: the scheduler's, such as ``tcp://10.0.0.1:8786``, or a scheduler file's name, ending in ``.json``.
         fork: as for `pool.Local`; each worker has fork servers of its own.
+        passed: names of environment variables, as for `pool.Local`. Each worker passes its own: no value travels.
         work: what a worker does with a job and the batch's name.
 
     Raises:
         ClusterError: if there is no scheduler, or no worker joins it in time.
     """
 
-    def __init__(self, address, fork=True, work=work):
+    def __init__(
+        self,
+        address: str,
+        fork: bool = True,
+        passed: Iterable[str] = (),
+        work: Callable[[one.Job, str], one.Outcome] = work,
+    ):
+        self._address = address
+        # It would tell of a lost scheduler by a traceback; `trouble` does it in a sentence.
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
         place = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
         try:
             self._client = Client(**place, timeout=CONNECT_SECONDS, set_as_default=False, name="tapelab")
@@ -146,10 +154,10 @@ class Cluster:
             self._client.close()
             raise ClusterError(f"the Dask cluster at {address} has no worker") from None
         self.workers = sum(self._client.nthreads().values())
-        self._batch, self._fork, self._work = f"tapelab-{uuid.uuid4().hex}", fork, work
+        self._batch, self._fork, self._passed, self._work = f"tapelab-{uuid.uuid4().hex}", fork, passed, work
         self._futures, self._begun, self._blamed, self._noted = {}, {}, Counter(), set()
         self._looked = self._seen = time.monotonic()
-        self._stopping = False
+        self._stopping = self._lost = False
 
     def __enter__(self):
         return self
@@ -158,12 +166,16 @@ class Cluster:
         self.stop()
         self._client.close()
 
-    def environment(self, kernel):
+    def environment(self, kernel: str) -> dict:
         """What the workers run on, which must be the same for all.
 
         Raises:
-            LookupError: if there is no such kernel, or the workers differ.
+            LookupError: if there is no such kernel, the workers differ, or one lacks a variable that is to be passed.
         """
+        lacking = self._client.run(variables.missing, self._passed) if self._passed else {}
+        for address, unset in lacking.items():
+            if unset:
+                raise ClusterError(f"--pass-env {unset[0]}: the worker {address} has no such variable")
         found = self._client.run(environment.of_kernel, kernel)
         groups = {}
         for address, described in found.items():
@@ -176,16 +188,17 @@ class Cluster:
             raise ClusterError(
                 f"the workers' environments differ in {', '.join(differing)}: {places}. Install the same on each"
             )
-        return next(iter(found.values()))
+        return next(iter(found.values())) | {"passed": sorted(self._passed)}
 
-    def start(self, jobs, sources, queue):
+    def start(self, jobs: list[one.Job], sources: dict[str, str], queue: Queue) -> None:
         """Submit the jobs, the first ones first. The arguments are those of `pool.Local.start`."""
         hosts = Counter()
         for address, threads in self._client.nthreads().items():
             hosts[urlsplit(address).hostname] += threads
         self._queue = queue
         self._client.subscribe_topic(self._batch, self._tell)
-        self._client.register_plugin(_Share(self._batch, sources, dict(hosts), self._fork), name=self._batch)
+        share = _Share(self._batch, sources, dict(hosts), self._fork, self._passed, servers.KERNELS)
+        self._client.register_plugin(share, name=self._batch)
         for place, job in enumerate(jobs):
             self._submit(job, -place)
 
@@ -220,21 +233,24 @@ class Cluster:
                 return
             message = f"{error.allowed_failures + 1} workers died while running it, the last was {last}"
             outcome = one.Outcome(name, one.Problem("worker died", message))
-        except BaseException as error:
+        except CancelledError:  # by `stop`, or the client has lost the scheduler, and with it every job
+            self._lost = not self._stopping
+            return
+        except Exception as error:
             if self._stopping:
                 return
-            problem = one.Problem("process", one.clean(f"on the cluster: {type(error).__name__}: {error}"))
+            problem = one.Problem("process", f"on the cluster: {type(error).__name__}: {error}")
             outcome = one.Outcome(name, problem)
         self._queue.put(("done", outcome))
         future.release()
 
-    def trouble(self):
+    def trouble(self) -> str | None:
         """Why the rest of the jobs cannot be done, or None."""
+        if self._lost or self._client.status not in ("running", "connecting"):
+            return f"the Dask scheduler at {self._address} is gone"
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return None
         self._looked = time.monotonic()
-        if self._client.status not in ("running", "connecting"):
-            return "the connection to the Dask scheduler is lost"
         try:
             workers = self._client.nthreads()
         except OSError:
@@ -246,7 +262,7 @@ class Cluster:
             return f"the Dask cluster has had no worker for {EMPTY_SECONDS} s"
         return None
 
-    def stop(self):
+    def stop(self) -> None:
         """End every run under way, start no more, and wait a while for the outcomes of those that had begun."""
         if self._stopping or not self._futures or self._client.status != "running":
             return
@@ -257,8 +273,8 @@ class Cluster:
             target=self._client.run, args=(_end_children, self._batch), kwargs={"on_error": "ignore"}
         )
         asked.start()
-        asked.join(one.GRACE_SECONDS * 3)
-        until = time.monotonic() + one.GRACE_SECONDS
+        asked.join(GRACE_SECONDS * 3)
+        until = time.monotonic() + GRACE_SECONDS
         while time.monotonic() < until and not all(left[name].done() for name in left if name in self._begun):
             time.sleep(0.1)
         time.sleep(0.2)  # the last outcomes pass through the callbacks' thread

@@ -17,7 +17,7 @@ from pathlib import Path
 SECONDS = 60  # in which an interpreter must describe itself
 
 
-def describe():
+def describe() -> dict[str, str | dict[str, str]]:
     """This interpreter's environment, without names of people, machines or places: a dict that JSON can hold."""
     packages = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions() if d.metadata["Name"]}
     return {
@@ -50,7 +50,7 @@ def _source_digest():
     return digest.hexdigest()[:16]
 
 
-def of_kernel(name):
+def of_kernel(name: str) -> dict[str, str | dict[str, str]]:
     """The environment of an installed kernel.
 
     Raises:
@@ -79,7 +79,7 @@ def of_kernel(name):
         return {"kernel": name, "problem": type(error).__name__}
 
 
-def digest(environment):
+def digest(environment: dict) -> str:
     """A short text that changes with anything in an environment."""
     return hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -1,11 +1,16 @@
 """What is seen while a batch runs: a live view in a terminal, one line for each finished run in a log."""
 
+import os
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
 
-from tapelab.collection.one import Problem
+from tapelab.collection.records import Record
+from tapelab.collection.texts import one_line
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -14,19 +19,47 @@ from rich.table import Table
 MOST_LINES = 16  # of running notebooks in the live view
 
 
-def line(record):
+class Enduring:
+    """A text stream that takes what nobody reads any more: a closed pipe or terminal does not end a batch."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._give_up()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            self._give_up()
+
+    def _give_up(self):
+        """Lead what still comes to nowhere, also what Python itself writes in the end."""
+        with Path(os.devnull).open("wb") as null:
+            os.dup2(null.fileno(), self._stream.fileno())
+
+
+def line(record: Record) -> str:
     """One line on a finished run, with rich's markup."""
-    name, seconds = escape(record["name"]), f"({record['seconds']:.1f} s)"
-    if record["verdict"] == "ran":
+    name, seconds = escape(record.name), f"({record.seconds:.1f} s)"
+    if record.verdict == "ran":
         return f"[green]ran[/] {name} {seconds}"
-    problem = escape(str(Problem(**record["problem"])))
-    if record["verdict"] == "interrupted":
+    problem = escape(str(record.problem))
+    if record.verdict == "interrupted":
         return f"[yellow]interrupted[/] {name}"
     return f"[red]FAILED[/] {name} {seconds} {problem}"
 
 
 @contextmanager
-def view(console, total, done):
+def view(console: Console, total: int, done: int) -> Iterator["Lines"]:
     """The view of a batch, for the time that it runs.
 
     Args:
@@ -45,51 +78,51 @@ def view(console, total, done):
 class Lines:
     """Plain lines, each complete in itself."""
 
-    def __init__(self, console, total, done):
+    def __init__(self, console: Console, total: int, done: int):
         self._console, self._total, self._done = console, total, done
         if done:
             self.note(f"{done} of {total} runs are unchanged since they succeeded, and are not repeated.")
 
-    def note(self, text):
+    def note(self, text: str) -> None:
         """Tell something, in one line."""
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
 
-    def cell(self, name, cell, cells, where):
+    def cell(self, name: str, cell: int, cells: int, where: str) -> None:
         """A run's code cell has started."""
 
-    def done(self, record):
+    def done(self, record: Record) -> None:
         """A run has ended."""
         self._done += 1
-        if record["verdict"] == "interrupted" and not record["seconds"]:
+        if record.verdict == "interrupted" and not record.seconds:
             return  # it had not begun, like maybe thousands of others: the table will tell
         self._console.print(f"\\[{self._done}/{self._total}] {line(record)}", highlight=False, soft_wrap=True)
 
-    def tick(self):
+    def tick(self) -> None:
         """Some time has passed."""
 
 
 class Terminal(Lines):
     """A bar, the runs under way with their current cell, and above them the runs that have ended."""
 
-    def __init__(self, console, total, done):
+    def __init__(self, console: Console, total: int, done: int):
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=console)
         self._bar = self._progress.add_task("runs", total=total, completed=done)
         self._running = {}
         super().__init__(console, total, done)
 
-    def cell(self, name, cell, cells, where):
+    def cell(self, name: str, cell: int, cells: int, where: str) -> None:
         """A run's code cell has started."""
         began = self._running.get(name, (time.monotonic(),))[0]
         self._running[name] = (began, cell, cells, where)
 
-    def done(self, record):
+    def done(self, record: Record) -> None:
         """A run has ended."""
-        self._running.pop(record["name"], None)
+        self._running.pop(record.name, None)
         self._progress.update(self._bar, completed=self._done + 1)
         super().done(record)
 
-    def render(self):
+    def render(self) -> Group:
         """What the live view shows now."""
         # This runs in the view's own thread.
         running = sorted(dict(self._running).items(), key=lambda item: item[1][0])

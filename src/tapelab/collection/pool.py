@@ -1,10 +1,11 @@
 """The runs on this machine, several at a time."""
 
-import contextlib
-import threading
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 
-from tapelab.collection import environment, forkserver, one
+from tapelab.collection import environment, forkserver, one, scratch, variables
+from tapelab.collection.children import Children
 
 
 class Local:
@@ -17,15 +18,13 @@ class Local:
     Args:
         workers: how many jobs run side by side.
         fork: whether kernels and papermill are forked from processes that have done their imports, where that is sound.
+        passed: names of environment variables that kernels get beyond `variables.NAMES`.
     """
 
-    def __init__(self, workers, fork=True):
-        self.workers, self._fork = workers, fork
-        self._cleanup = contextlib.ExitStack()
-        self._children = one.Children()
+    def __init__(self, workers: int, fork: bool = True, passed: Iterable[str] = ()):
+        self.workers, self._fork, self._passed = workers, fork, sorted(passed)
+        self._children, self._shared = Children(), None
         self._pool = ThreadPoolExecutor(workers)
-        self._futures = []
-        self._lock, self._starter = threading.Lock(), None
 
     def __enter__(self):
         return self
@@ -33,32 +32,29 @@ class Local:
     def __exit__(self, *_):
         self.stop()
 
-    def environment(self, kernel):
-        """What the runs will run on. Raises LookupError if there is no such kernel."""
-        return environment.of_kernel(kernel)
+    def environment(self, kernel: str) -> dict:
+        """What the runs will run on.
 
-    def start(self, jobs, sources, queue):
+        Raises:
+            LookupError: if there is no such kernel, a variable cannot be passed, or there is no place for sockets.
+        """
+        variables.check(self._passed)
+        scratch.place()
+        return environment.of_kernel(kernel) | {"passed": self._passed}
+
+    def start(self, jobs: list[one.Job], sources: dict[str, str], queue: Queue) -> None:
         """Begin with the jobs, the first ones first.
 
         Args:
-            jobs: a list of `Job`.
+            jobs: what to do.
             sources: the text of each notebook, by its name.
-            queue: a `queue.Queue` for what happens.
+            queue: for what happens.
         """
-        self._fork = self._fork and len(jobs) > 1  # for one, the imports are no shorter in another process
-        self._futures = [self._pool.submit(self._work, job, sources, queue) for job in jobs]
-
-    def _begin(self, kernel, queue):
-        """The `forkserver.Starter` of all jobs. The first one makes it, while others, and an interrupt, are waiting."""
-        with self._lock:
-            if self._starter is None:
-                self._starter = forkserver.Starter(one.environment(self.workers))
-                if self._fork:
-                    forks = forkserver.starter(
-                        self._starter.environment, kernel=kernel, say=lambda line: queue.put(("note", line))
-                    )
-                    self._starter = self._cleanup.enter_context(forks)
-            return self._starter
+        fork = self._fork and len(jobs) > 1  # for one, the imports are no shorter in another process
+        own = variables.for_kernels(self.workers, self._passed)
+        self._shared = forkserver.Shared(own, fork=fork, say=lambda line: queue.put(("note", line)))
+        for job in jobs:
+            self._pool.submit(self._work, job, sources, queue)
 
     def _work(self, job, sources, queue):
         def on_cell(cell, cells):
@@ -66,23 +62,23 @@ class Local:
 
         on_cell(0, 0)
         try:
-            starter = self._begin(job.kernel, queue)
+            starter = self._shared.get(job.kernel)
             source = sources[job.run.notebook]
             outcome = one.run(job, source, children=self._children, starter=starter, on_cell=on_cell)
         except Exception as error:  # without an outcome the batch would wait for ever
-            problem = one.Problem("process", one.clean(f"{type(error).__name__}: {error}"))
+            problem = one.Problem("process", f"{type(error).__name__}: {error}")
             outcome = one.Outcome(job.run.name, problem)
         queue.put(("done", outcome))
 
-    def trouble(self):
+    def trouble(self) -> None:
         """None: this machine is there."""
 
-    def stop(self):
+    def stop(self) -> None:
         """End every run under way, start no more, and wait until each has put its outcome into the queue."""
-        for future in self._futures:
-            future.cancel()
-        ender = threading.Thread(target=self._children.end_all)
-        ender.start()
+        self._children.close()
+        if self._shared is not None:
+            self._shared.call_off()
+        self._children.end_all()
         self._pool.shutdown(cancel_futures=True)
-        ender.join()
-        self._cleanup.close()
+        if self._shared is not None:
+            self._shared.close()

@@ -1,24 +1,27 @@
-"""The record of a batch: report.json, a page for people, JUnit XML for CI, and the table in the terminal."""
+"""What people and CI read about a batch: a page, JUnit XML, and the table in the terminal."""
 
 import base64
-import contextlib
 import io
 import json
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 from urllib.parse import quote
 
+from tapelab.collection import records, texts
 from tapelab.collection.live import line
-from tapelab.collection.one import Problem, without_home
+from tapelab.collection.records import Record, Report
+from tapelab.collection.storage import Folder, Remote
 
 import jinja2
 from PIL import Image
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-FORMAT = 1
-JSON, HTML, JUNIT = "report.json", "report.html", "junit.xml"
+HTML, JUNIT = "report.html", "junit.xml"
 MOST_ROWS = 40  # of the table in the terminal; a longer one is summed up by notebook
 MOST_FAILURES = 30  # listed in the terminal
 THUMBNAIL = (220, 150)  # pixels, at most
@@ -26,89 +29,39 @@ MOST_FIGURES = 3_000_000  # bytes of pictures in the page; a batch of ten thousa
 SHOWN = ("tensorflow", "keras", "numpy", "tapelab", "papermill", "ipykernel")  # versions that the page shows at once
 
 
-class DamagedReportError(ValueError):
-    """A report.json that cannot be used. The message says why."""
-
-
-@contextlib.contextmanager
-def _checked(storage):
-    """Raise `DamagedReportError` for what a block finds in a report.json that `write` did not write."""
-    try:
-        yield
-    except (FileNotFoundError, DamagedReportError):
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, jinja2.TemplateError) as error:
-        raise DamagedReportError(f"{storage}/{JSON} is damaged ({type(error).__name__}: {error})") from error
-    except OSError as error:
-        raise DamagedReportError(f"{storage}/{JSON} cannot be read ({error})") from error
-
-
-def _read(storage):
-    data = json.loads(storage.read(JSON))
-    if data["format"] != FORMAT:
-        raise DamagedReportError(f"{storage}/{JSON} is of format {data['format']!r}, and this is format {FORMAT}")
-    return data
-
-
-def load(storage):
-    """The records of the last batch in a place, by the run's name; empty if there was none.
-
-    Raises:
-        DamagedReportError: if its report.json is not what `write` writes.
-    """
-    try:
-        with _checked(storage):
-            data = _read(storage)
-            records = {record["name"]: record for record in data["runs"]} | data["earlier"]
-            for record in records.values():
-                _ = record["verdict"], record["fingerprint"], record["notebook"] + "", record["seconds"] + 0.0
-    except FileNotFoundError:
-        return {}
-    return records
-
-
-def renew(storage):
+def renew(storage: Folder | Remote) -> Report:
     """Write the page and the JUnit file of a place anew, from its report.json and the notebooks that lie there now.
 
+    A notebook that is not the one which the record speaks of (of another batch, edited, cut off) is left out.
+
     Returns:
-        What report.json holds: a dict.
+        What report.json holds, as far as it is still true.
 
     Raises:
         FileNotFoundError: if there is no report.json.
         DamagedReportError: if it is not what `write` writes.
     """
-    with _checked(storage):
-        data, names = _read(storage), storage.names()
-        for run in data["runs"]:
-            run["stored"] = f"{run['name']}.ipynb" in names
-        pages = {JUNIT: junit(data), HTML: page(data, storage).encode()}
-    for name, content in pages.items():
-        storage.write(name, content)
-    return data
+    report = records.read(storage)
+    there = records.intact(storage, report.runs)
+    report.runs = [run if run.name in there else replace(run, digest=None) for run in report.runs]
+    storage.write(JUNIT, junit(report))
+    storage.write(HTML, page(report, storage).encode())
+    return report
 
 
-def write(storage, data, *, pages=True):
+def write(storage: Folder | Remote, report: Report, *, pages: bool = True) -> str | None:
     """Write report.json and, if asked, the page and the JUnit file. Returns None, or why it could not be written."""
-    data = _without_homes(data)
     try:
-        storage.write(JSON, json.dumps(data, indent=1).encode())
+        storage.write(records.JSON, records.encoded(report))
         if pages:
-            storage.write(JUNIT, junit(data))
-            storage.write(HTML, page(data, storage).encode())
+            storage.write(JUNIT, junit(report))
+            storage.write(HTML, page(report, storage).encode())
     except Exception as error:  # of the local disk, or of whatever fsspec talks to
-        return getattr(error, "strerror", None) or str(error)
+        return texts.one_line(getattr(error, "strerror", None) or str(error))
     return None
 
 
-def _without_homes(value):
-    if isinstance(value, str):
-        return without_home(value)
-    if isinstance(value, dict):
-        return {key: _without_homes(item) for key, item in value.items()}
-    return [_without_homes(item) for item in value] if isinstance(value, list) else value
-
-
-def floor(data):
+def floor(report: Report) -> dict[str, float] | None:
     """How the time of a batch compares with what it needs at least, kernel starts and cells shared by the workers.
 
     Returns:
@@ -116,26 +69,26 @@ def floor(data):
         "idle" (workers with nothing to do), each a sum over runs, divided by the workers; and "over", the part of the
         floor that was spent beyond it. None if nothing ran.
     """
-    ran = [run for run in data["runs"] if not run["reused"] and run["phases"].get("cells")]
-    needed = sum(run["phases"]["kernel"] + run["phases"]["cells"] for run in ran)
-    if not needed or len(ran) < len([run for run in data["runs"] if not run["reused"]]):
+    ran = [run for run in report.runs if not run.reused and run.phases.cells]
+    needed = sum(run.phases.kernel + run.phases.cells for run in ran)
+    if not needed or len(ran) < len([run for run in report.runs if not run.reused]):
         return None
-    workers, papermill = data["workers"], sum(run["phases"]["papermill"] for run in ran)
-    spent = sum(run["seconds"] for run in ran)
+    workers, papermill = report.workers, sum(run.phases.papermill for run in ran)
+    spent = sum(run.seconds for run in ran)
     return {
         "floor": needed / workers,
         "papermill": papermill / workers,
         "rest": (spent - needed - papermill) / workers,
-        "idle": data["seconds"] - spent / workers,
-        "over": data["seconds"] * workers / needed - 1,
+        "idle": report.seconds - spent / workers,
+        "over": report.seconds * workers / needed - 1,
     }
 
 
-def junit(data):
+def junit(report: Report) -> bytes:
     """A batch as JUnit XML, one test case for each run."""
-    runs = data["runs"]
-    verdicts = [run["verdict"] for run in runs]
-    kinds = [run["problem"]["kind"] if run["problem"] else None for run in runs]
+    runs = report.runs
+    verdicts = [run.verdict for run in runs]
+    kinds = [run.problem and run.problem.kind for run in runs]
     counts = {
         "tests": len(runs),
         "failures": kinds.count("cell"),
@@ -143,58 +96,58 @@ def junit(data):
         "skipped": verdicts.count("interrupted"),
     }
     attributes = {name: str(number) for name, number in counts.items()}
-    suite = ET.Element("testsuite", {"name": "tapelab run", "time": f"{data['seconds']:.3f}"} | attributes)
+    suite = ET.Element("testsuite", {"name": "tapelab run", "time": f"{report.seconds:.3f}"} | attributes)
     for run in runs:
         case = ET.SubElement(
             suite,
             "testcase",
-            classname=_for_xml(run["notebook"]),
-            name=_for_xml(run["name"]),
-            time=f"{run['seconds']:.3f}",
+            classname=_for_xml(run.notebook),
+            name=_for_xml(run.name),
+            time=f"{run.seconds:.3f}",
         )
-        if run["problem"]:
-            problem = Problem(**run["problem"])
-            tag = "skipped" if run["verdict"] == "interrupted" else "failure" if problem.kind == "cell" else "error"
-            told = ET.SubElement(case, tag, message=_for_xml(str(problem)), type=problem.kind)
+        if run.problem:
+            problem = run.problem
+            tag = "skipped" if run.verdict == "interrupted" else "failure" if problem.kind == "cell" else "error"
+            told = ET.SubElement(case, tag, message=_for_xml(str(problem)), type=_for_xml(problem.kind))
             told.text = _for_xml(f"{problem.source}\n\n{problem.traceback}".strip())
     return ET.tostring(ET.ElementTree(suite).getroot(), encoding="utf-8", xml_declaration=True)
 
 
-def _for_xml(text):
+def _for_xml(text: str) -> str:
     """A text without the characters that XML has no way to write."""
     return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", text)
 
 
-def page(data, storage):
+def page(report: Report, storage: Folder | Remote) -> str:
     """The page: complete in itself, without scripts, and with every text from a notebook escaped."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"duration": _duration, "address": lambda name: quote(f"{name}.ipynb"), "json": json.dumps}
+    environment.filters |= {"duration": _duration, "address": lambda name: quote(f"{name}.ipynb")}
     template = environment.from_string(
         files("tapelab.collection").joinpath("report.html.j2").read_text(encoding="utf-8")
     )
-    figures, left_out = _figures(data["runs"], storage)
+    figures, left_out = _figures(report.runs, storage)
     groups = {}
-    for run in data["runs"]:
-        groups.setdefault(run["notebook"], []).append(run)
-    packages = data["environment"].get("packages", {})
+    for run in report.runs:
+        groups.setdefault(run.notebook, []).append(run)
+    packages = report.environment.get("packages", {})
     return template.render(
-        data=data,
+        report=report,
         groups=groups,
-        counts={v: sum(run["verdict"] == v for run in data["runs"]) for v in ("ran", "failed", "interrupted")},
-        reused=sum(run["reused"] for run in data["runs"]),
-        failures=[run for run in data["runs"] if run["problem"] and run["verdict"] == "failed"],
-        swept=any(run["parameters"] for run in data["runs"]),
-        longest=max((run["seconds"] for run in data["runs"]), default=0) or 1,
-        floor=floor(data),
+        counts={v: sum(run.verdict == v for run in report.runs) for v in ("ran", "failed", "interrupted")},
+        reused=sum(run.reused for run in report.runs),
+        failures=[run for run in report.runs if run.problem and run.verdict == "failed"],
+        swept=any(run.parameters for run in report.runs),
+        longest=max((run.seconds for run in report.runs), default=0) or 1,
+        floor=floor(report),
         figures=figures,
         left_out=left_out,
         versions={name: packages[name] for name in SHOWN if name in packages},
     )
 
 
-def _duration(seconds):
+def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -202,7 +155,7 @@ def _duration(seconds):
     return f"{minutes} min {rest:02} s" if minutes else f"{seconds:.1f} s"
 
 
-def _figures(runs, storage):
+def _figures(runs: list[Record], storage: Folder | Remote) -> tuple[dict[str, list[tuple[str, str]]], int]:
     """Thumbnails for the runs, failed ones first, until the page is full.
 
     Returns:
@@ -210,27 +163,28 @@ def _figures(runs, storage):
         room.
     """
     found, room, left_out = {}, MOST_FIGURES, 0
-    for run in sorted(runs, key=lambda run: run["verdict"] == "ran"):
-        if not run["stored"]:
+    for run in sorted(runs, key=lambda run: run.verdict == "ran"):
+        if not run.digest:
             continue
         if room <= 0:
             left_out += 1
             continue
         try:
-            cells = json.loads(storage.read(f"{run['name']}.ipynb"))["cells"]
-        except (OSError, ValueError, KeyError):
+            found[run.name] = list(_pictures(json.loads(storage.read(f"{run.name}.ipynb"))["cells"]))
+        except Exception:  # it may have been edited into anything, or be out of reach: the page does without
             continue
-        found[run["name"]] = [
-            (thumbnail, str(cell["metadata"].get("alt", "Figure")))
-            for cell in cells
-            for output in cell.get("outputs", [])
-            if (thumbnail := _thumbnail(output.get("data", {}).get("image/png")))
-        ]
-        room -= sum(len(thumbnail) for thumbnail, _ in found[run["name"]])
+        room -= sum(len(thumbnail) for thumbnail, _ in found[run.name])
     return found, left_out
 
 
-def _thumbnail(png):
+def _pictures(cells: list[dict]) -> Iterator[tuple[str, str]]:
+    for cell in cells:
+        for output in cell.get("outputs", []):
+            if thumbnail := _thumbnail(output.get("data", {}).get("image/png")):
+                yield thumbnail, str(cell["metadata"].get("alt", "Figure"))
+
+
+def _thumbnail(png: object) -> str | None:
     """A small copy of a picture as a ``data:`` address, or None if it is no picture."""
     if not png:
         return None
@@ -248,46 +202,49 @@ def _thumbnail(png):
     return "data:image/png;base64," + base64.b64encode(written.getvalue()).decode()
 
 
-def show(console, data, storage):
-    """Print the table of a batch, what failed and where the results are."""
-    runs = data["runs"]
+def show(console: Console, report: Report, storage: Folder | Remote, *, written: bool = True) -> None:
+    """Print the table of a batch, what failed and where the results are.
+
+    Args:
+        written: whether the page could be written.
+    """
+    runs = report.runs
     if len(runs) <= MOST_ROWS:
         table = Table("run", "cells", "seconds", "verdict")
         for run in runs:
-            table.add_row(escape(run["name"]), str(run["cells"]), f"{run['seconds']:.1f}", _verdict(run))
+            table.add_row(escape(run.name), str(run.cells), f"{run.seconds:.1f}", _verdict(run))
     else:
         table = Table("notebook", "runs", "seconds", "verdict")
-        for notebook in dict.fromkeys(run["notebook"] for run in runs):
-            own = [run for run in runs if run["notebook"] == notebook]
-            bad = sum(run["verdict"] != "ran" for run in own)
+        for notebook in dict.fromkeys(run.notebook for run in runs):
+            own = [run for run in runs if run.notebook == notebook]
+            bad = sum(run.verdict != "ran" for run in own)
             verdict = f"[red]{bad} did not succeed[/]" if bad else "[green]ran[/]"
-            table.add_row(escape(notebook), str(len(own)), f"{sum(run['seconds'] for run in own):.1f}", verdict)
+            table.add_row(escape(notebook), str(len(own)), f"{sum(run.seconds for run in own):.1f}", verdict)
     for column in table.columns[1:3]:
         column.justify = "right"
     table.columns[0].overflow = "fold"  # the end of a name tells the runs of a sweep apart
     table.columns[3].no_wrap = True
     console.print(table)
-    failures = [run for run in runs if run["verdict"] == "failed"]
+    failures = [run for run in runs if run.verdict == "failed"]
     for run in failures[:MOST_FAILURES]:
         console.print(line(run), highlight=False, soft_wrap=True)
     if len(failures) > MOST_FAILURES:
         console.print(f"and {len(failures) - MOST_FAILURES} more, in {HTML}", highlight=False)
-    good = sum(run["verdict"] == "ran" for run in runs)
-    summary = f"{good} of {len(runs)} runs succeeded in {data['seconds']:.0f} s"
-    datasets = sorted({str(run["settings"]["dataset"]) for run in runs if "dataset" in run["settings"]})
+    good = sum(run.verdict == "ran" for run in runs)
+    summary = f"{good} of {len(runs)} runs succeeded in {report.seconds:.0f} s"
+    datasets = sorted({run.settings["dataset"].strip("'") for run in runs if "dataset" in run.settings})
     if datasets:
         summary += f"; data set: {escape(', '.join(datasets))}"
-    over = floor(data)
+    over = floor(report)
     if over:
         summary += f"; {over['over']:.0%} over the floor"
-    console.print(
-        f"{summary}. Executed copies and report: {escape(f'{storage}/{HTML}')}", highlight=False, soft_wrap=True
-    )
+    where = f"Executed copies and report: {storage}/{HTML}" if written else f"Executed copies: {storage}"
+    console.print(f"{summary}. {escape(where)}", highlight=False, soft_wrap=True)
 
 
-def _verdict(run):
-    if run["verdict"] == "ran":
-        return "[green]ran[/], unchanged" if run["reused"] else "[green]ran[/]"
-    if run["verdict"] == "interrupted":
-        return "[yellow]interrupted[/]" if run["seconds"] else "[yellow]not started[/]"
+def _verdict(run: Record) -> str:
+    if run.verdict == "ran":
+        return "[green]ran[/], unchanged" if run.reused else "[green]ran[/]"
+    if run.verdict == "interrupted":
+        return "[yellow]interrupted[/]" if run.seconds else "[yellow]not started[/]"
     return "[red]FAILED[/]"  # why stands below the table

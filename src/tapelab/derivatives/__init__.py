@@ -8,9 +8,18 @@
     product = hvp(loss, wrt=variables)          product(tangents, x, y)
     matrix = hessian(loss, wrt=variables, packed=True)    matrix(x, y)  shape (n, n)
     each = per_example_gradients(loss, wrt=variables)     each(x, y)    shape (batch, *variable)
+    heat = laplacian(u)                         heat(x)                 like u(x), of each example
+    operator = second_order(u, directions=…, drift=…)       operator(x)     like u(x)
+    norms = per_example_norms(losses, wrt=variables)      norms(x, y)   shape (batch,)
+    clipped = clipped_gradient(losses, wrt=variables, max_norm=1.0)       total, norms = clipped(x, y)
 
-Each is compiled once for each structure, shapes and dtypes of the arguments. Sources are the first argument, those that
-``argnums`` names, or the variables of ``wrt``; they may be nested, and the result has their structure.
+Each is compiled once for each structure, shapes and dtypes of the arguments, and keeps what it compiled: hold it, where
+it is called more than once. It looks at every call whether what the function reads from outside is still the same, as
+far as that can be seen (`tapelab.derivatives.outside`), and is traced anew if not. Second derivatives through
+normalisation layers are right, where TensorFlow's own are not (`tapelab.derivatives.moments`).
+
+Sources are the first argument, those that ``argnums`` names, or the variables of ``wrt``; they may be nested, and the
+result has their structure.
 
 What is returned has a method that tells how a call with these arguments is computed, and compiles it if it is new: the
 mode, how it is compiled, chunks, the memory predicted, and the faster ways that were given up and why (a `Plan`).
@@ -20,6 +29,7 @@ mode, how it is compiled, chunks, the memory predicted, and the faster ways that
 """
 
 from tapelab.derivatives.batch_jacobians import batch_jacobian
+from tapelab.derivatives.clipping import clipped_gradient, per_example_norms
 from tapelab.derivatives.errors import (
     CoupledExamplesError,
     FallbackWarning,
@@ -28,12 +38,13 @@ from tapelab.derivatives.errors import (
     UnconnectedSourceError,
 )
 from tapelab.derivatives.first_order import jvp, value_and_gradient, vjp
+from tapelab.derivatives.hessians import hessian, hvp
 from tapelab.derivatives.jacobians import jacobian
 from tapelab.derivatives.memory import set_memory_limit
+from tapelab.derivatives.operators import laplacian, second_order, value_gradient_laplacian
 from tapelab.derivatives.packing import pack, unpack
 from tapelab.derivatives.per_example import per_example_gradients
 from tapelab.derivatives.plan import Plan
-from tapelab.derivatives.second_order import hessian, hvp
 
 __all__ = [
     "CoupledExamplesError",
@@ -43,14 +54,19 @@ __all__ = [
     "Plan",
     "UnconnectedSourceError",
     "batch_jacobian",
+    "clipped_gradient",
     "hessian",
     "hvp",
     "jacobian",
     "jvp",
+    "laplacian",
     "pack",
     "per_example_gradients",
+    "per_example_norms",
+    "second_order",
     "set_memory_limit",
     "unpack",
     "value_and_gradient",
+    "value_gradient_laplacian",
     "vjp",
 ]

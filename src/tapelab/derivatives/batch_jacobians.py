@@ -1,7 +1,9 @@
 """The Jacobian of each example of a batch, and the check that examples do not depend on each other."""
 
+from collections.abc import Callable
 from functools import partial
 
+from tapelab.derivatives.checks import check_chunks
 from tapelab.derivatives.errors import CoupledExamplesError
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians import (
@@ -14,25 +16,27 @@ from tapelab.derivatives.jacobians import (
     unit_tangents,
 )
 from tapelab.derivatives.problem import LOOPS
+from tapelab.derivatives.recipe import Way
 from tapelab.derivatives.rows import VECTORIZED, map_rows
-from tapelab.derivatives.transform import Way, check_chunks, transform
+from tapelab.derivatives.transform import Transform, transform
 from tapelab.runtime import tf
 
 import numpy as np
+from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 
 def batch_jacobian(
-    f,
+    f: Callable,
     *,
-    argnums=0,
-    check_independence=True,
-    mode="auto",
-    chunk_size=None,
-    memory_limit=None,
-    compile="auto",
-    unconnected="error",
-    check_finite=False,
-):
+    argnums: int | tuple[int, ...] = 0,
+    check_independence: bool = True,
+    mode: str = "auto",
+    chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
     """Return a function that computes the Jacobian of each example of a batch.
 
     For a batch of b examples that do not depend on each other, the Jacobian has b diagonal blocks and zeros. Only the
@@ -45,6 +49,9 @@ def batch_jacobian(
             It compares a vector-Jacobian product over the whole batch, for a random cotangent u, with each block's own
             product Jᵀu, element by element and relative to |J|ᵀ|u|, so that rounding is not taken for coupling.
         mode, chunk_size, memory_limit, compile, unconnected, check_finite: as for `jacobian`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
 
     Returns:
         A function of f's arguments. It returns the result's structure, and in it for each tensor the sources'
@@ -251,11 +258,13 @@ def _relative(problem, difference, scale, floor):
     """For each example, its largest difference relative to a scale, both of shape (batch, elements).
 
     Rounding in an element is about that of its example's largest: there, and at the floor, it is allowed to be a
-    hundred times what one operation leaves.
+    hundred times what one operation leaves, but no more than a tenth, which in bfloat16 is a dozen times.
     """
+    tolerance = _tolerance(problem)
+    rounding = min(100 * tolerance, 0.1 / tolerance)
     difference, scale = tf.cast(difference, tf.float64), tf.cast(scale, tf.float64)
     largest = tf.reduce_max(scale, axis=1, keepdims=True)
-    scale += 100 * _tolerance(problem) * (largest + floor) + np.finfo(np.float64).tiny
+    scale += rounding * (largest + floor) + np.finfo(np.float64).tiny
     return tf.maximum(tf.reduce_max(difference / scale, axis=1), 0)
 
 
@@ -268,7 +277,7 @@ def _largest(tensor):
 def _tolerance(problem):
     """The square root of the coarsest rounding among the dtypes of sources and results."""
     dtypes = {*problem.source_dtypes, *problem.output_dtypes}
-    return max(float(tf.experimental.numpy.finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes) ** 0.5
+    return max(float(finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes) ** 0.5
 
 
 def _examples_first(rows, count, batch):

@@ -1,10 +1,27 @@
 """One gradient, one directional derivative, one weighted sum of rows: a few times the cost of the function."""
 
-from tapelab.derivatives.transform import OnePass, require_scalar, transform
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tapelab.derivatives.checks import require_scalar
+from tapelab.derivatives.problem import Problem
+from tapelab.derivatives.recipe import OnePass
+from tapelab.derivatives.transform import Transform, transform
 from tapelab.runtime import tf
 
+# A tape, the sources that it watched and the outputs that it has recorded.
+Recording = tuple[tf.GradientTape, list[tf.Tensor | tf.Variable], list[tf.Tensor]]
 
-def value_and_gradient(f, *, wrt=None, argnums=0, compile="auto", unconnected="error", check_finite=False):
+
+def value_and_gradient(
+    f: Callable,
+    *,
+    wrt: Any = None,
+    argnums: int | tuple[int, ...] = 0,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
     """Return a function that returns the value of f and its gradient.
 
     Args:
@@ -14,6 +31,9 @@ def value_and_gradient(f, *, wrt=None, argnums=0, compile="auto", unconnected="e
         compile: "auto", "xla", "graph" or "eager".
         unconnected: "error", or "zero" for the gradient of a source that f does not depend on.
         check_finite: whether NaN or infinity in the result raises `NotFiniteError`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
 
     Returns:
         A function of f's arguments that returns a pair: the value, and the gradient in the sources' structure.
@@ -25,12 +45,23 @@ def value_and_gradient(f, *, wrt=None, argnums=0, compile="auto", unconnected="e
     return transform(f, _ValueAndGradient(), argnums=argnums, wrt=wrt, **options)
 
 
-def vjp(f, *, wrt=None, argnums=0, compile="auto", unconnected="error", check_finite=False):
+def vjp(
+    f: Callable,
+    *,
+    wrt: Any = None,
+    argnums: int | tuple[int, ...] = 0,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
     """Return a function that computes a vector-Jacobian product: one backward pass, whatever the size of the sources.
 
     Args:
         f: returns a tensor or nested tensors.
         wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
 
     Returns:
         A function of the cotangents (of the structure, shapes and dtypes of f's result) followed by f's arguments. It
@@ -43,12 +74,23 @@ def vjp(f, *, wrt=None, argnums=0, compile="auto", unconnected="error", check_fi
     return transform(f, _VJP(), argnums=argnums, wrt=wrt, **options)
 
 
-def jvp(f, *, wrt=None, argnums=0, compile="auto", unconnected="error", check_finite=False):
+def jvp(
+    f: Callable,
+    *,
+    wrt: Any = None,
+    argnums: int | tuple[int, ...] = 0,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
     """Return a function that computes a Jacobian-vector product: one forward pass, whatever the size of the result.
 
     Args:
         f: returns a tensor or nested tensors.
         wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
 
     Returns:
         A function of the tangents (of the structure, shapes and dtypes of the sources) followed by f's arguments. It
@@ -61,7 +103,7 @@ def jvp(f, *, wrt=None, argnums=0, compile="auto", unconnected="error", check_fi
     return transform(f, _JVP(), argnums=argnums, wrt=wrt, **options)
 
 
-def recorded(problem, tensors, *, persistent=False):
+def recorded(problem: Problem, tensors: Sequence[tf.Tensor], *, persistent: bool = False) -> Recording:
     """Evaluate the function under a tape. Returns the tape, the sources and the flat list of outputs."""
     sources = problem.sources(tensors)
     with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as tape:
@@ -70,13 +112,20 @@ def recorded(problem, tensors, *, persistent=False):
     return tape, sources, outputs
 
 
-def dense_gradient(tape, target, sources, cotangents=None):
+def dense_gradient(
+    tape: tf.GradientTape,
+    target: tf.Tensor | Sequence[tf.Tensor],
+    sources: Sequence[tf.Tensor | tf.Variable],
+    cotangents: tf.Tensor | Sequence[tf.Tensor] | None = None,
+) -> list[tf.Tensor]:
     """Return the gradient of one tensor or of several, with zeros for None and a tensor for IndexedSlices."""
     gradients = tape.gradient(target, sources, output_gradients=cotangents, unconnected_gradients="zero")
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-def linearized(problem, tensors, *, persistent=False):
+def linearized(
+    problem: Problem, tensors: Sequence[tf.Tensor], *, persistent: bool = False
+) -> tuple[Recording, Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]]:
     """Evaluate the function, and return what `recorded` does and a function from tangents to products with them.
 
     u -> Jᵀu is linear in u, so its derivative is the same for every u, and transposed it is v -> Jv. In a graph nothing

@@ -1,14 +1,18 @@
 """Jacobians: by rows (reverse mode) or by columns (forward mode), and what both kinds of Jacobian share."""
 
 import math
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
-from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
+from tapelab.derivatives.checks import check_chunks
+from tapelab.derivatives.first_order import Recording, dense_gradient, linearized, recorded
 from tapelab.derivatives.memory import rows_at_once
 from tapelab.derivatives.plan import Plan
-from tapelab.derivatives.problem import LOOPS
+from tapelab.derivatives.problem import LOOPS, Problem
+from tapelab.derivatives.recipe import Recipe, Way
 from tapelab.derivatives.rows import map_rows, row_ways
-from tapelab.derivatives.transform import Recipe, check_chunks, transform
+from tapelab.derivatives.transform import Transform, transform
 from tapelab.runtime import tf
 
 import numpy as np
@@ -17,17 +21,17 @@ _MODES = ("auto", "forward", "reverse")
 
 
 def jacobian(
-    f,
+    f: Callable,
     *,
-    wrt=None,
-    argnums=0,
-    mode="auto",
-    chunk_size=None,
-    memory_limit=None,
-    compile="auto",
-    unconnected="error",
-    check_finite=False,
-):
+    wrt: Any = None,
+    argnums: int | tuple[int, ...] = 0,
+    mode: str = "auto",
+    chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
     """Return a function that computes the Jacobian of f.
 
     Args:
@@ -37,6 +41,9 @@ def jacobian(
         chunk_size: how many of those passes to make at once; by default as many as fit the memory limit.
         memory_limit: bytes; by default the one of `set_memory_limit`.
         wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
 
     Returns:
         A function of f's arguments. It returns the result's structure, and in it for each tensor the sources'
@@ -52,12 +59,19 @@ def jacobian(
     return transform(f, _Jacobian(mode, chunk_size, memory_limit), argnums=argnums, wrt=wrt, **options)
 
 
-def check_mode(mode):
+def check_mode(mode: str) -> None:
     if mode not in _MODES:
         raise ValueError(f"mode is {mode!r}; expected one of {', '.join(map(repr, _MODES))}")
 
 
-def reverse_rows(tape, target, sources, specs, how, chunk=None):
+def reverse_rows(
+    tape: tf.GradientTape,
+    target: tf.Tensor,
+    sources: Sequence[tf.Tensor | tf.Variable],
+    specs: list[tf.TensorSpec],
+    how: str,
+    chunk: int | None = None,
+) -> list[tf.Tensor]:
     """Return the Jacobian of one tensor by rows, from a persistent tape.
 
     Args:
@@ -78,7 +92,14 @@ def reverse_rows(tape, target, sources, specs, how, chunk=None):
     return map_rows(row, specs, size, how, chunk)
 
 
-def forward_rows(problem, tensors, tangents, count, how, chunk=None):
+def forward_rows(
+    problem: Problem,
+    tensors: Sequence[tf.Tensor],
+    tangents: Callable[[int | tf.Tensor], Sequence[tf.Tensor]],
+    count: int,
+    how: str,
+    chunk: int | None = None,
+) -> tuple[Recording, list[tf.Tensor]]:
     """Compute Jacobian-vector products for ``tangents(0)``, …, ``tangents(count - 1)``, lists of one tensor per source.
 
     Returns:
@@ -90,7 +111,12 @@ def forward_rows(problem, tensors, tangents, count, how, chunk=None):
     return recording, map_rows(lambda index: push(tangents(index)), specs, count, how, chunk)
 
 
-def unit_tangents(index, shapes, dtypes, offsets):
+def unit_tangents(
+    index: int | tf.Tensor,
+    shapes: Sequence[tuple[int, ...]],
+    dtypes: Sequence[tf.DType],
+    offsets: Sequence[int],
+) -> list[tf.Tensor]:
     """A tangent for each source: all zero, but for the element number ``index`` of all of them together."""
     return [
         tf.reshape(tf.one_hot(index - offset, math.prod(shape), dtype=dtype), shape)
@@ -98,11 +124,11 @@ def unit_tangents(index, shapes, dtypes, offsets):
     ]
 
 
-def per_example(sizes, batch):
+def per_example(sizes: Sequence[int], batch: int) -> list[int]:
     return [size // batch if batch else 0 for size in sizes]
 
 
-def offsets_of(sizes):
+def offsets_of(sizes: Sequence[int]) -> list[int]:
     return [0, *np.cumsum(sizes[:-1]).tolist()]
 
 
@@ -116,7 +142,7 @@ class JacobianRecipe(Recipe):
         self.chunk_size = chunk_size
         self.memory_limit = memory_limit
 
-    def plan(self, problem):
+    def plan(self, problem: Problem) -> Plan:
         batch = self.batch(problem)
         columns, rows = per_example(problem.source_sizes, batch), per_example(problem.output_sizes, batch)
         mode = self.mode
@@ -138,18 +164,18 @@ class JacobianRecipe(Recipe):
         )
         return Plan(mode, passes, chunk, needed)
 
-    def batch(self, problem):
+    def batch(self, problem: Problem) -> int:
         """Return how many independent examples there are."""
         return 1
 
-    def compute(self, problem, plan, how, tensors):
+    def compute(self, problem: Problem, plan: Plan, how: str, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the derivative, a flat list of tensors."""
         raise NotImplementedError
 
-    def ways(self, problem, plan):
+    def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         return row_ways(f"{plan.mode} mode, rows", partial(self.compute, problem, plan), plan.chunk)
 
-    def result(self, problem, outputs):
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         count = len(problem.source_names)
         starts = range(0, count * len(problem.output_names), count)
         return problem.structured_outputs([problem.structured(outputs[start : start + count]) for start in starts])

@@ -1,12 +1,14 @@
 """How much memory a derivative will take, said before it is allocated, and kept within a limit by working in chunks."""
 
+import math
+
 from tapelab.derivatives.errors import MemoryLimitError
 
 _DEFAULT = 4 * 2**30
 _limit = _DEFAULT
 
 
-def set_memory_limit(limit=None):
+def set_memory_limit(limit: float | None = None) -> float:
     """Set how much memory one derivative may be predicted to take.
 
     Args:
@@ -17,7 +19,7 @@ def set_memory_limit(limit=None):
         The limit until now, in bytes.
 
     Raises:
-        ValueError: if ``limit`` is not positive.
+        ValueError: if ``limit`` is not positive, or infinite.
     """
     global _limit
     previous = _limit
@@ -25,14 +27,14 @@ def set_memory_limit(limit=None):
     return previous
 
 
-def checked_limit(limit):
+def checked_limit(limit: float) -> float:
     """Return a limit in bytes, after checking it."""
-    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit > 0:
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 < limit < math.inf:
         raise ValueError(f"the memory limit is {limit!r}; expected a positive number of bytes, such as 2 * 2**30")
     return limit
 
 
-def human(size):
+def human(size: float) -> str:
     """Write a number of bytes with a binary unit."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -41,12 +43,23 @@ def human(size):
     return f"{size:.1f} TiB"
 
 
-def counted(number, noun):
+def counted(number: int, noun: str) -> str:
     """Write a number of things: 1 source, 2 sources."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def rows_at_once(*, what, shapes, result, rows, per_row, advice, chunk_size, limit, most=None):
+def rows_at_once(
+    *,
+    what: str,
+    shapes: str,
+    result: int,
+    rows: int,
+    per_row: int,
+    advice: str,
+    chunk_size: int | None,
+    limit: float | None,
+    most: int | None = None,
+) -> tuple[int, int]:
     """Decide how many rows to compute at once, so that the whole stays within the limit.
 
     Args:

@@ -1,12 +1,14 @@
 """Several tensors as one vector, and back: the order of the rows and columns of a packed Hessian."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from tapelab.derivatives.structures import flatten, names, unflatten
 from tapelab.runtime import tf
 
 
-def pack(structure):
+def pack(structure: Any) -> tf.Tensor:
     """Concatenate a nested structure of tensors into one vector.
 
     The order is that of the structure (dictionaries by sorted key), and within a tensor row by row.
@@ -30,7 +32,7 @@ def pack(structure):
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
 
 
-def unpack(vector, like):
+def unpack(vector: tf.Tensor, like: Any) -> Any:
     """Cut a vector into tensors of the shapes and the structure of another value: the inverse of `pack`.
 
     Args:
@@ -54,13 +56,13 @@ def unpack(vector, like):
     return unflatten(description, iter(split(vector, shapes)))
 
 
-def split(vector, shapes):
+def split(vector: tf.Tensor, shapes: Sequence[tuple[int, ...]]) -> list[tf.Tensor]:
     """Cut a vector into tensors of these shapes, in order."""
     parts = tf.split(vector, [math.prod(shape) for shape in shapes])
     return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def require_one_dtype(dtypes):
+def require_one_dtype(dtypes: Sequence[tf.DType]) -> None:
     """Raise TypeError if these dtypes cannot share one vector."""
     if len(set(dtypes)) > 1:
         found = ", ".join(sorted({dtype.name for dtype in dtypes}))

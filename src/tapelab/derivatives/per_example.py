@@ -1,29 +1,36 @@
 """The gradient of each example's loss, rather than of their mean."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
+from tapelab.derivatives.checks import check_chunks
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.memory import counted, rows_at_once
 from tapelab.derivatives.plan import Plan
+from tapelab.derivatives.problem import Problem
+from tapelab.derivatives.recipe import Recipe
 from tapelab.derivatives.rows import map_rows, row_ways
-from tapelab.derivatives.transform import Recipe, check_chunks, transform
+from tapelab.derivatives.transform import Transform, transform
 from tapelab.runtime import tf
 
 
 def per_example_gradients(
-    f,
+    f: Callable,
     *,
-    wrt=None,
-    argnums=0,
-    chunk_size=None,
-    memory_limit=None,
-    compile="auto",
-    unconnected="error",
-    check_finite=False,
-):
+    wrt: Any = None,
+    argnums: int | tuple[int, ...] = 0,
+    chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
     """Return a function that computes the gradient of the loss of each example of a batch.
 
     The function is called on batches of one example: a layer that computes statistics over the batch sees one example.
+    One that draws random numbers or changes variables (dropout, moving statistics) is evaluated for one example after
+    the other, with the results of a loop over the examples.
 
     Args:
         f: takes tensors whose first axis is the batch, the sources among its arguments apart; returns the loss, a
@@ -31,6 +38,9 @@ def per_example_gradients(
         chunk_size: how many examples to compute at once; by default as many as fit the memory limit.
         memory_limit: bytes; by default the one of `set_memory_limit`.
         wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
 
     Returns:
         A function of f's arguments. It returns the sources' structure, with tensors of shape (batch, *source's shape).
@@ -53,12 +63,7 @@ class _PerExample(Recipe):
         self.memory_limit = memory_limit
 
     def plan(self, problem):
-        batch = problem.data_shapes[0][:1] if problem.data_shapes else ()
-        if not batch or any(shape[:1] != batch for shape in problem.data_shapes):
-            raise ValueError(
-                f"{problem.name}: the arguments that are not sources need one batch axis, first and of one size; their "
-                f"shapes are {', '.join(map(str, problem.data_shapes)) or 'none'}. Close over what has no batch axis"
-            )
+        batch = require_batch(problem)
         if problem.output_shapes not in ([()], [batch]):
             raise ValueError(
                 f"{problem.name}: the result has shape {', '.join(map(str, problem.output_shapes))}; expected one "
@@ -82,7 +87,14 @@ class _PerExample(Recipe):
         return "Conv2D" not in problem.operations
 
     def ways(self, problem, plan):
-        return row_ways("reverse mode, examples", partial(self._compute, problem, plan.chunk), plan.chunk)
+        ways = row_ways("reverse mode, examples", partial(self._compute, problem, plan.chunk), plan.chunk)
+        if problem.repeatable:
+            return ways
+        problem.remarks.append(
+            f"{ways[0].label}: the function draws random numbers, changes variables or calls Python; it is evaluated "
+            "for one example after the other"
+        )
+        return ways[1:]
 
     def _compute(self, problem, chunk, how, tensors):
         data = tensors[problem.data_start :]
@@ -96,3 +108,14 @@ class _PerExample(Recipe):
 
     def result(self, problem, outputs):
         return problem.structured(outputs)
+
+
+def require_batch(problem: Problem) -> tuple[int]:
+    """Return the shape (batch,) that all arguments apart from the sources begin with; raise ValueError without one."""
+    batch = problem.data_shapes[0][:1] if problem.data_shapes else ()
+    if not batch or any(shape[:1] != batch for shape in problem.data_shapes):
+        raise ValueError(
+            f"{problem.name}: the arguments that are not sources need one batch axis, first and of one size; their "
+            f"shapes are {', '.join(map(str, problem.data_shapes)) or 'none'}. Close over what has no batch axis"
+        )
+    return batch

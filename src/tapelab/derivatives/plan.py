@@ -7,7 +7,7 @@ from tapelab.derivatives.memory import human
 _COMPILED = {"xla": "compiled by XLA", "graph": "in a graph", "eager": "not compiled"}
 
 
-def describe_way(way, compiled):
+def describe_way(way: str, compiled: str) -> str:
     """Name a way to compute a derivative, and how it is compiled, in words."""
     return f"{way}, {_COMPILED[compiled]}"
 
@@ -17,15 +17,16 @@ class Plan:
     """How a derivative is computed, for one structure, shapes and dtypes of the arguments.
 
     Attributes:
-        mode: "forward", "reverse", or "reverse over reverse" for second derivatives.
+        mode: "forward", "reverse", "reverse over reverse" for second derivatives, or "collapsed Taylor" for operators.
         passes: how many passes that takes: rows or columns of a Jacobian, rows of the largest source of a Hessian,
-            examples of a batch; 1 for a product with one vector.
+            examples of a batch, directions of an operator; 1 for a product with one vector.
         chunk: how many of them are made at once.
         bytes: the memory predicted for the result and the work towards it; None where nothing large is built, and a
             call takes a few times the memory of the function itself.
         way: what is computed how, in words.
         compiled: "xla", "graph" or "eager".
         given_up: a tuple of strings, the faster ways that were tried first, each with why it was given up.
+        notes: a tuple of strings, what differs from plain TensorFlow.
     """
 
     mode: str
@@ -35,9 +36,10 @@ class Plan:
     way: str = ""
     compiled: str = ""
     given_up: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [describe_way(self.way, self.compiled)]
         if self.bytes is not None:
             lines += [f"{self.passes} passes, {self.chunk} at once, about {human(self.bytes)}"]
-        return "\n".join([*lines, *[f"given up: {reason}" for reason in self.given_up]])
+        return "\n".join([*lines, *[f"given up: {reason}" for reason in self.given_up], *self.notes])

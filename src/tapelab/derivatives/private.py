@@ -1,12 +1,17 @@
 """The TensorFlow symbols that are not public API, each with what happens when a release no longer has it."""
 
 import contextlib
+import functools
 import itertools
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any
 
+from tapelab import process
 from tapelab.runtime import tf
 
 
-def with_autograph(f):
+def with_autograph(f: Callable) -> Callable:
     """Return f with Python control flow on tensors converted to graph operations, as `tf.function` does it.
 
     `tf.function(f)` is no substitute: a call of it hides which outputs are unconnected. Without
@@ -19,7 +24,7 @@ def with_autograph(f):
         return f
 
 
-def direct_call(concrete):
+def direct_call(concrete: tf.types.experimental.ConcreteFunction) -> Callable[[Sequence[tf.Tensor]], Any]:
     """Return a function that calls a concrete function with a list of tensors, in the order of its inputs.
 
     ``ConcreteFunction._call_flat`` skips binding the arguments to a signature, which is about half of what calling a
@@ -32,8 +37,61 @@ def direct_call(concrete):
     return lambda tensors: call_flat(tensors, captured)
 
 
+def captures(graph: tf.Graph) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Return what the graph of a function has taken from outside: pairs of the tensor there and the one inside.
+
+    ``captures`` has them. Without it none are found, and so no use of a variable.
+    """
+    return list(getattr(graph, "captures", ()))
+
+
+@functools.cache
+def modules_with_moments() -> list[ModuleType]:
+    """Return the modules in which ``moments`` is looked up, by `tf.nn.moments` and by its predecessor.
+
+    Without TensorFlow's private module, `tf.nn` itself: then what has imported the function by name keeps the original.
+    """
+    try:
+        from tensorflow.python.ops import nn_impl
+
+        return [module for module in (nn_impl, tf.compat.v1.nn) if hasattr(module, "moments")]
+    except ImportError:
+        return [tf.nn, tf.compat.v1.nn]
+
+
+@functools.cache
+def function_classes() -> tuple[type, type]:
+    """Return the classes of what `tf.function` returns, and of its concrete functions."""
+    function = tf.function(lambda: tf.constant(0.0))
+    concrete = type(function.get_concrete_function())
+    return type(function), next(kind for kind in concrete.__mro__ if "__call__" in vars(kind))
+
+
+def traces(function: tf.types.experimental.PolymorphicFunction) -> list[tf.types.experimental.ConcreteFunction]:
+    """Return the concrete functions that a `tf.function` has, without tracing it.
+
+    ``_function_cache`` has them, or ``concrete_functions`` if the function was loaded. Without either, none are found.
+    """
+    if hasattr(function, "concrete_functions"):
+        return list(function.concrete_functions)
+    cache = getattr(function, "_function_cache", None)
+    return list(cache.values()) if cache is not None else []
+
+
+def fresh_copy(
+    function: tf.types.experimental.PolymorphicFunction,
+) -> tf.types.experimental.PolymorphicFunction | None:
+    """Return a `tf.function` of the same Python function that has no traces; None for one that was loaded.
+
+    Without ``_clone`` there is none either.
+    """
+    if hasattr(function, "concrete_functions") or not hasattr(function, "_clone"):
+        return None
+    return function._clone(None)
+
+
 @contextlib.contextmanager
-def filter_gradients_by_products():
+def filter_gradients_by_products() -> Iterator[None]:
     """While this is open, `tf.vectorized_map` computes the gradients of convolution filters by matrix products.
 
     Its own converter makes a loop over the examples where images and upstream gradients both differ between them, and
@@ -45,7 +103,7 @@ def filter_gradients_by_products():
         from tensorflow.python.ops.parallel_for import pfor
 
         registry, wrap = pfor._pfor_converter_registry, pfor.wrap
-        original = registry["Conv2DBackpropFilter"]
+        original = process.original(registry, "Conv2DBackpropFilter")
     except (ImportError, AttributeError, KeyError):
         yield
         return
@@ -65,11 +123,8 @@ def filter_gradients_by_products():
             padding = pfor_input.get_attr("explicit_paddings")[2:6]
         return wrap(_filter_gradients(images, upstream, shape.tolist(), strides, dilations, padding), True)
 
-    registry["Conv2DBackpropFilter"] = convert
-    try:
+    with process.replaced(registry, "Conv2DBackpropFilter", convert):
         yield
-    finally:
-        registry["Conv2DBackpropFilter"] = original
 
 
 def _filter_gradients(images, upstream, shape, strides, dilations, padding):
@@ -97,3 +152,23 @@ def _filter_gradients(images, upstream, shape, strides, dilations, padding):
         seen = tf.reshape(images[:, rows, columns], [count, -1, channels])
         products.append(tf.matmul(seen, upstream, transpose_a=True))
     return tf.reshape(tf.stack(products, axis=1), [count, *shape])
+
+
+def function_body(graph: tf.Graph, name: str) -> tf.Graph:
+    """Return the graph of a function that a graph calls by name.
+
+    Raises:
+        LookupError: if it is not found, or this release keeps it elsewhere.
+    """
+    while graph is not None:
+        function = getattr(graph, "_functions", {}).get(name)
+        if getattr(function, "graph", None) is not None:
+            return function.graph
+        graph = getattr(graph, "outer_graph", None)
+    try:
+        from tensorflow.python.eager import context
+        from tensorflow.python.framework import function_def_to_graph
+
+        return function_def_to_graph.function_def_to_graph(context.get_function_def(name))
+    except (ImportError, AttributeError) as error:
+        raise LookupError(f"the body of the function {name} is not found") from error

@@ -1,27 +1,42 @@
 """One function with one signature of arguments: what to differentiate, by what, and what is known of it."""
 
 import math
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tapelab.derivatives.errors import UnconnectedSourceError
+from tapelab.derivatives.moments import Cure
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.structures import flatten, names, unflatten
 from tapelab.runtime import tf
 
 # What XLA does not handle in reverse mode, and takes seconds to find out.
 LOOPS = {"While", "StatelessWhile"}
-# Operations that start so draw from a generator's state, change a variable, or call Python.
+# Operations that start so draw from a generator's state or an iterator, change a variable, or call Python.
 _UNREPEATABLE = (
     "Assign",
     "EagerPyFunc",
+    "IteratorGetNext",
+    "LookupTableInsert",
     "Multinomial",
     "ParameterizedTruncatedNormal",
     "PyFunc",
     "Random",
+    "ResourceApply",
+    "ResourceScatter",
+    "ResourceStridedSliceAssign",
     "Rng",
+    "StatefulRandom",
     "StatefulStandardNormal",
+    "StatefulTruncatedNormal",
     "StatefulUniform",
     "TruncatedNormal",
 )
+
+
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # every one of them has a gradient of its own
+# What `Problem` finds out by calling the function.
+_OBSERVED = ("output_names", "output_shapes", "output_dtypes", "output_description", "connected")
 
 
 class Sources:
@@ -71,7 +86,7 @@ class Sources:
                 "first, then pass model.trainable_variables"
             )
 
-    def take(self, args, name):
+    def take(self, args: Sequence[Any], name: str) -> tuple[Any, tuple[Any, ...]]:
         """Split positional arguments into the sources and the rest, which has None in their places."""
         if max(self.positions) >= len(args):
             raise TypeError(
@@ -82,7 +97,7 @@ class Sources:
         rest = tuple(None if index in self.positions else arg for index, arg in enumerate(args))
         return taken, rest
 
-    def put(self, taken, rest):
+    def put(self, taken: Any, rest: Iterable[Any]) -> list[Any]:
         """Undo `take`."""
         args = list(rest)
         for position, arg in zip(self.positions, (taken,) if self.single else taken, strict=True):
@@ -105,6 +120,10 @@ class Problem:
         connected: bool for each output and source: whether the output depends on the source.
         traceable: whether the function can be traced into a graph.
         operations: the set of the names of the operations that it consists of, empty if it cannot be traced.
+        custom_gradients: whether a gradient in it was given with `tf.custom_gradient` or an override.
+        remarks: a list of strings for the `Plan`: what was given up.
+        notes: a list of strings for the `Plan`: what differs from plain TensorFlow.
+        cure: a `Cure`, what was met of `tf.nn.moments`.
         largest: bytes of the largest tensor on the way to the result and back, as far as that is known.
     """
 
@@ -125,9 +144,20 @@ class Problem:
             own = sources.variables
         if not own:
             raise ValueError(f"{name}: the sources hold no tensor; there is nothing to differentiate with respect to")
+        for label, source in zip(self.source_names, own, strict=True):
+            if not source.shape.is_fully_defined():
+                raise ValueError(
+                    f"{name}: the source {label} has shape {source.shape}; every size must be known. Make the variable "
+                    "without shape=, or pass its value as an argument"
+                )
         self.source_shapes = [tuple(source.shape) for source in own]
         self.source_dtypes = [source.dtype for source in own]
         for label, dtype in zip(self.source_names, self.source_dtypes, strict=True):
+            if dtype.is_complex:
+                raise TypeError(
+                    f"{name}: the source {label} has dtype {dtype.name}; derivatives are by real numbers. Pass the "
+                    "real and the imaginary part as two arguments, and use tf.complex inside the function"
+                )
             if not dtype.is_floating:
                 raise TypeError(
                     f"{name}: the source {label} has dtype {dtype.name}; a derivative needs floating-point numbers. "
@@ -135,40 +165,45 @@ class Problem:
                 )
         self.data_start = 0 if sources.variables is not None else len(own)
         self.data_shapes = [tuple(tensor.shape) for tensor in tensors[self.data_start :]]
+        self.data_dtypes = [tensor.dtype for tensor in tensors[self.data_start :]]
         self.traceable = True
         self.operations = set()
+        self.custom_gradients = False
+        self.remarks = []
+        self.notes = []
+        self.cure = Cure()
         self.largest = max(
             math.prod(shape) * dtype.size for shape, dtype in zip(self.source_shapes, self.source_dtypes, strict=True)
         )
 
     @property
-    def source_sizes(self):
+    def source_sizes(self) -> list[int]:
         return [math.prod(shape) for shape in self.source_shapes]
 
     @property
-    def output_sizes(self):
+    def output_sizes(self) -> list[int]:
         return [math.prod(shape) for shape in self.output_shapes]
 
     @property
-    def repeatable(self):
+    def repeatable(self) -> bool:
         """Whether two evaluations agree: no random numbers are drawn, no variables changed, no Python called."""
         return not any(operation.startswith(_UNREPEATABLE) for operation in self.operations)
 
     @property
-    def source_specs(self):
+    def source_specs(self) -> list[tf.TensorSpec]:
         """The `tf.TensorSpec` of each source."""
         pairs = zip(self.source_shapes, self.source_dtypes, strict=True)
         return [tf.TensorSpec(shape, dtype) for shape, dtype in pairs]
 
-    def sources(self, tensors):
+    def sources(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor | tf.Variable]:
         """Return what a tape is to watch: the variables, or the first of the tensors."""
         return self._sources.variables or list(tensors[: self.data_start])
 
-    def vector(self, tensors):
+    def vector(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the last tensors: the tangents of all sources, or the cotangents of all outputs."""
         return list(tensors[len(tensors) - self._vector_size :])
 
-    def evaluate(self, tensors):
+    def evaluate(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Call the function, and return what it returns as a flat list of tensors."""
         leaves = iter(tensors)
         if self._sources.variables is None:
@@ -177,18 +212,20 @@ class Problem:
         if self._sources.variables is None:
             args = self._sources.put(taken, args)
         outputs = []
-        self.output_description = flatten(self._f(*args, **kwargs), outputs, numbers=True)
+        with self.cure.applied():
+            result = self._f(*args, **kwargs)
+        self.output_description = flatten(result, outputs, numbers=True)
         return [tf.convert_to_tensor(output) for output in outputs]
 
-    def structured(self, flat):
+    def structured(self, flat: Iterable[Any]) -> Any:
         """Give a flat list, one entry for each source, the sources' structure."""
         return unflatten(self.source_description, iter(flat))
 
-    def structured_outputs(self, flat):
+    def structured_outputs(self, flat: Iterable[Any]) -> Any:
         """Give a flat list, one entry for each output, the outputs' structure."""
         return unflatten(self.output_description, iter(flat))
 
-    def probe(self, tensors):
+    def probe(self, tensors: Sequence[tf.Tensor]) -> None:
         """Find out what the function returns, and on which sources it depends, without running it if possible.
 
         Args:
@@ -210,8 +247,11 @@ class Problem:
                 if not tf.executing_eagerly():
                     raise failure
                 self._observe(tensors)
+                seen = {name: getattr(self, name) for name in _OBSERVED}
                 # A function that created its variables in that call can be traced now.
                 self.traceable = not self._trace(specs)
+                if not self.traceable:
+                    vars(self).update(seen)
         if not self.output_names:
             raise ValueError(f"{self.name}: the function returned no tensor; return the tensor to differentiate")
         for label, dtype in zip(self.output_names, self.output_dtypes, strict=True):
@@ -239,6 +279,7 @@ class Problem:
         definition = graph.as_graph_def()
         nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
         self.operations = {node.op for node in nodes}
+        self.custom_gradients = any("_gradient_op_type" in node.attr and node.op not in _CALLS for node in nodes)
         return None
 
     def _observe(self, tensors):
@@ -256,7 +297,12 @@ class Problem:
             for output in outputs
         ]
 
-    def require_connected(self):
+    def note(self, text: str) -> None:
+        """Add to the notes what is not among them."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def require_connected(self) -> None:
         """Raise UnconnectedSourceError if there is a source that no output depends on."""
         reached = [any(column) for column in zip(*self.connected, strict=True)]
         missing = [name for name, found in zip(self.source_names, reached, strict=True) if not found]

@@ -5,16 +5,23 @@ LOOP        `tf.map_fn`: a loop in the graph. Knows what the graph knows.
 EAGER       a Python loop, outside any graph. Knows everything.
 """
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tapelab.derivatives.private import filter_gradients_by_products
-from tapelab.derivatives.transform import Way
+from tapelab.derivatives.recipe import Way
 from tapelab.runtime import tf
 
 VECTORIZED, LOOP, EAGER = "vectorised", "loop", "eager"
 
 
-def map_rows(row, specs, count, how, chunk=None):
+def map_rows(
+    row: Callable[[int | tf.Tensor], list[tf.Tensor]],
+    specs: list[tf.TensorSpec],
+    count: int,
+    how: str,
+    chunk: int | None = None,
+) -> list[tf.Tensor]:
     """Call ``row(0)``, …, ``row(count - 1)`` and stack the results.
 
     Args:
@@ -45,7 +52,7 @@ def map_rows(row, specs, count, how, chunk=None):
     return [tf.concat(pair, axis=0) for pair in zip(stacked, rest, strict=True)]
 
 
-def row_ways(label, compute, chunk):
+def row_ways(label: str, compute: Callable[[str, Sequence[tf.Tensor]], list[tf.Tensor]], chunk: int) -> list[Way]:
     """Return a `Way` for each of the three: ``compute`` takes how, and then the flat list of tensors."""
     return [
         Way(f"{label}, {how}", partial(compute, how), eager=how == EAGER, chunk=chunk if how == VECTORIZED else 1)
@@ -60,4 +67,11 @@ def _vectorized(row, indices):
 
 
 def _loop(row, specs, indices):
-    return tf.map_fn(row, indices, fn_output_signature=specs, parallel_iterations=1)
+    scope = tf.compat.v1.get_variable_scope()
+    before = scope.caching_device
+    try:
+        return tf.map_fn(row, indices, fn_output_signature=specs, parallel_iterations=1)
+    finally:
+        # `map_fn` sets this for its loop and forgets it where `row` raises; a distribution strategy then fails later.
+        if scope.caching_device is not before:
+            scope.set_caching_device(before)

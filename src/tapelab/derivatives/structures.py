@@ -4,6 +4,9 @@
 them, which is what the compiled functions are looked up by: one pass over the arguments for each call.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 from tapelab.runtime import tf
 
 import numpy as np
@@ -16,13 +19,18 @@ _PLAIN = (type(None), str, bytes, *_NUMBERS)
 
 
 class Static:
-    """A part of the arguments that is not a tensor: compiled into the function, as `tf.function` does."""
+    """A part of the arguments that is not a tensor: compiled into the function, as `tf.function` does.
 
-    __slots__ = ("_hash", "value")
+    Two are equal if their values have one type and are equal; of numbers, 0.0 and -0.0 differ, and NaN equals NaN.
+    """
+
+    __slots__ = ("_hash", "_key", "value")
 
     def __init__(self, value):
+        # Unlike ==, repr tells 0.0 from -0.0, and finds that NaN is NaN.
+        self._key = repr(value) if isinstance(value, (float, complex)) else value
         try:
-            self._hash = hash(value)
+            self._hash = hash(self._key)
         except TypeError:
             raise TypeError(
                 f"an argument of type {type(value).__name__} is neither a tensor nor hashable; pass tensors, arrays, "
@@ -31,10 +39,14 @@ class Static:
         self.value = value
 
     def __eq__(self, other):
-        return isinstance(other, Static) and type(self.value) is type(other.value) and self.value == other.value
+        return isinstance(other, Static) and type(self.value) is type(other.value) and self._key == other._key
 
     def __hash__(self):
         return self._hash
+
+
+# What `flatten` tells of a value: `LEAF`, a `Static`, or the kind of a container with the descriptions in it.
+Description = str | Static | tuple
 
 
 def _is_variable(value):
@@ -48,7 +60,7 @@ def _is_leaf(value, numbers):
     return numbers and isinstance(value, _NUMBERS)
 
 
-def flatten(value, leaves, *, numbers=False):
+def flatten(value: Any, leaves: list, *, numbers: bool = False) -> Description:
     """Append the leaves of a nested value to a list, and describe what is around them.
 
     Args:
@@ -80,7 +92,7 @@ def flatten(value, leaves, *, numbers=False):
     return Static(value)
 
 
-def unflatten(description, leaves):
+def unflatten(description: Description, leaves: Iterator[Any]) -> Any:
     """Build the nested value that a description belongs to, taking its leaves from an iterator."""
     if description is LEAF:
         return next(leaves)
@@ -93,7 +105,16 @@ def unflatten(description, leaves):
     return kind(*values) if hasattr(kind, "_fields") else kind(values)
 
 
-def names(description, prefix):
+def statics(description: Description) -> list[Any]:
+    """Return the list of the values in a description that are not leaves."""
+    if description is LEAF:
+        return []
+    if isinstance(description, Static):
+        return [description.value]
+    return [value for part in description[-1] for value in statics(part)]
+
+
+def names(description: Description, prefix: str) -> list[str]:
     """Name every leaf of a description by the expression that reaches it, such as ``x['w'][0]``."""
     if description is LEAF:
         return [prefix]

@@ -7,122 +7,41 @@ works, and keep the first that runs.
 
 import contextlib
 import dataclasses
-import types
 import warnings
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tapelab.derivatives.errors import FallbackWarning, NotFiniteError
-from tapelab.derivatives.memory import checked_limit
+from tapelab import process
+from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_strategy
+from tapelab.derivatives.errors import FallbackWarning
+from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
 from tapelab.derivatives.private import direct_call
-from tapelab.derivatives.problem import LOOPS, Problem, Sources
-from tapelab.derivatives.structures import flatten, names
-from tapelab.runtime import quiet_stderr, tf
+from tapelab.derivatives.problem import Problem, Sources
+from tapelab.derivatives.recipe import Recipe
+from tapelab.derivatives.structures import flatten, names, statics
+from tapelab.runtime import tf
 
 _COMPILE = ("auto", "xla", "graph", "eager")
 _UNCONNECTED = ("error", "zero")
-_CACHE = "__tapelab_transforms__"
 _UNTRACEABLE = "the function cannot be traced into a graph"
-_KEPT = 64  # signatures of one transform, and transforms of one function
-
-
-class Way(NamedTuple):
-    """One way to compute a derivative.
-
-    Attributes:
-        label: for messages.
-        compute: takes the flat list of tensors, returns a flat list of tensors.
-        eager: whether it runs outside any graph, and so handles every operation.
-        shortcut: whether it is tried under XLA before the others, and given up without a warning.
-        chunk: how many passes it makes at once.
-    """
-
-    label: str
-    compute: Callable
-    eager: bool = False
-    shortcut: bool = False
-    chunk: int = 1
-
-
-class Recipe:
-    """How to compute one kind of derivative. Subclasses hold the options that are theirs.
-
-    Attributes:
-        name: for messages.
-        vector: what the leading argument is, "tangents" or "cotangents", if there is one.
-    """
-
-    name = ""
-    vector = None
-
-    def plan(self, problem):
-        """Check what the probe found, and return a `Plan` without its way. Raises what cannot be done."""
-        raise NotImplementedError
-
-    def prefers_xla(self, problem, plan):
-        """Whether XLA is tried before a plain graph, for the first way that is no shortcut."""
-        return False
-
-    def ways(self, problem, plan):
-        """Return the list of each `Way`, the fastest first and one that is eager last."""
-        raise NotImplementedError
-
-    def accepts(self, problem, outputs):
-        """Whether what a shortcut computed the first time is right."""
-        return True
-
-    def vector_like(self, problem):
-        """Return what the leading argument has to match: a description, shapes, dtypes, and what they belong to."""
-        if self.vector == "tangents":
-            return problem.source_description, problem.source_shapes, problem.source_dtypes, "sources"
-        return problem.output_description, problem.output_shapes, problem.output_dtypes, "function's results"
-
-    def result(self, problem, outputs):
-        """Return what the caller gets, from the flat list that was computed."""
-        raise NotImplementedError
-
-
-class OnePass(Recipe):
-    """A recipe that computes its derivative at once, without mapping rows. Subclasses have `compute`.
-
-    Attributes:
-        label: for messages.
-        mode: for the `Plan`.
-    """
-
-    label = "one backward pass"
-    mode = "reverse"
-
-    def check(self, problem):
-        """Raise if the derivative cannot be computed."""
-
-    def plan(self, problem):
-        self.check(problem)
-        return Plan(self.mode)
-
-    def gains_from_xla(self, problem):
-        """Whether XLA is tried first."""
-        return problem.largest <= 2**14  # a call is mostly its own start, which is half as long under XLA
-
-    def compute(self, problem, tensors):
-        """Return the derivative, a flat list of tensors."""
-        raise NotImplementedError
-
-    def ways(self, problem, plan):
-        compute = partial(self.compute, problem)
-        ways = [Way(self.label, compute), Way(self.label, compute, eager=True)]
-        if self.gains_from_xla(problem) and not problem.operations & LOOPS:
-            ways.insert(0, Way(self.label, compute, shortcut=True))
-        return ways
+_KEPT = 64  # signatures of one transform
+# TensorFlow keeps what XLA compiled until the process ends, some 0.3 MB for the smallest function.
+_PROGRAMS, _ALL_PROGRAMS = 64, 1000  # of one transform, of all
+_ATTEMPTS = 3
+_CURED = (
+    "tf.nn.moments: the mean in the variance is differentiated too; TensorFlow stops its gradient, and gets second "
+    "derivatives wrong"
+)
 
 
 class Recent(OrderedDict):
     """A cache of the entries that were used last: each keeps a compiled program, and what that has captured, alive."""
 
-    def recall(self, key):
+    def recall(self, key: Hashable) -> "Entry | None":
         """Return an entry, which is then the last to go; None if there is none."""
         try:
             self.move_to_end(key)
@@ -130,7 +49,7 @@ class Recent(OrderedDict):
             return None
         return self[key]
 
-    def keep(self, key, entry):
+    def keep(self, key: Hashable, entry: "Entry") -> "Entry":
         """Add an entry; beyond the limit, the one that was not used for longest goes."""
         self[key] = entry
         if len(self) > _KEPT:
@@ -139,11 +58,22 @@ class Recent(OrderedDict):
 
 
 class Entry(NamedTuple):
-    """What was built for one signature of arguments."""
+    """What was built for one signature of arguments.
+
+    Attributes:
+        outside: what the function read from outside its arguments.
+        graph: returns the graph whose tensors the program holds, if it holds any; None if it can run anywhere.
+    """
 
     problem: Problem
     plan: Plan
     run: Callable
+    outside: Outside | None = None
+    graph: Callable | None = None
+
+    def current(self) -> bool:
+        """Whether a call still computes what the function does now."""
+        return (self.graph is None or self.graph() is _graph()) and self.outside.unchanged()
 
 
 class Transform:
@@ -151,7 +81,9 @@ class Transform:
 
     It is compiled once for each structure, shapes and dtypes of the arguments. Python numbers and strings among the
     arguments are compiled in, as `tf.function` does; so is every Python value that the function reads from elsewhere.
-    The 64 signatures that were used last stay compiled: pass numbers that change often as tensors.
+    At every call it looks whether those are still what they were (`tapelab.derivatives.outside` says what it sees), and
+    compiles anew if not. The 64 signatures that were used last stay compiled: pass numbers that change often as
+    tensors.
 
     `plan` says what a call does: which mode, how it is compiled, how much memory it takes, and why not a faster way.
     """
@@ -164,21 +96,30 @@ class Transform:
         self._unconnected = unconnected
         self._check_finite = check_finite
         self._entries = Recent()
+        self._programs = 0
         self._warned = set()
         self.__wrapped__ = f
         self.__name__ = f"{recipe.name}({_name(f)})"
 
+    def __getstate__(self):
+        # A function that holds a transform can be pickled: what was compiled stays here.
+        return self.__dict__ | {"_entries": Recent(), "_programs": 0, "_warned": set()}
+
     def __repr__(self):
         return f"<{self.__name__}>"
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, outputs, tensors = self._entry(args, kwargs)
-        result = self._recipe.result(entry.problem, entry.run(tensors) if outputs is None else outputs)
+        if outputs is None:
+            outputs = entry.run(tensors)
+            if entry.plan.compiled == "eager":
+                entry.outside.accept_own_changes()
+        result = self._recipe.result(entry.problem, outputs)
         if self._check_finite:
-            _require_finite(result, self.__name__)
+            require_finite(result, self.__name__)
         return result
 
-    def plan(self, *args, **kwargs):
+    def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the `Plan` of a call with these arguments. New ones are compiled for and computed with once.
 
         Raises:
@@ -200,21 +141,47 @@ class Transform:
             taken = flatten(chosen, leaves, numbers=True)
         rest = flatten((tuple(args), kwargs), leaves)
         vector = flatten(vector, leaves, numbers=True)
-        tensors = [leaf if isinstance(leaf, tf.Tensor) else _tensor(leaf, self.__name__) for leaf in leaves]
+        tensors = [leaf if isinstance(leaf, tf.Tensor) else dense_tensor(leaf, self.__name__) for leaf in leaves]
         key = (taken, rest, vector, tf.executing_eagerly(), *[(tensor.dtype, tensor.shape) for tensor in tensors])
         entry, outputs = self._entries.recall(key), None
+        if entry is not None and not entry.current():
+            self._entries.clear()  # the others have read the same
+            entry = None
         if entry is None:
             entry, outputs = self._build(taken, rest, vector, tensors)
             self._entries.keep(key, entry)
         return entry, outputs, tensors
 
     def _build(self, taken, rest, vector, tensors):
+        """Return the entry and its outputs, of a function that read the same at the start and at the end."""
+        require_no_strategy(self.__name__)
         for tensor in tensors:
             if not tensor.shape.is_fully_defined():
                 raise ValueError(
                     f"{self.__name__}: an argument has shape {tensor.shape}; every size must be known. Call it outside "
                     "tf.function, or give that function an input_signature with fixed shapes"
                 )
+        look = partial(Outside, self._f, *self._recipe.outside, *statics(rest))
+        for _ in range(_ATTEMPTS):
+            before = look()
+            problem = self._problem(taken, rest, vector, tensors)
+            if own := before.own_changes():
+                # Made on the first call, as Keras makes variables, or set at every call? A second one tells.
+                before = look()
+                problem = self._problem(taken, rest, vector, tensors)
+                own = before.own_changes()
+            entry, outputs = self._first_that_works(problem, self._recipe.plan(problem), tensors)
+            after = look(ignored=own)
+            changed = before.changed_by_others()
+            if changed is None:
+                return entry._replace(outside=after), outputs
+        raise RuntimeError(
+            f"{self.__name__}: {changed} was replaced while the function was traced, {_ATTEMPTS} times over, and not "
+            "by the function itself. Another thread changes it: pass it as an argument, or use a lock"
+        )
+
+    def _problem(self, taken, rest, vector, tensors):
+        """Return what is known of the function with these arguments, after checking that it has the derivative."""
         size = len(names(vector, "")) if self._recipe.vector else 0
         data, own = tensors[: len(tensors) - size], tensors[len(tensors) - size :]
         problem = Problem(self.__name__, self._f, self._sources, taken, rest, data, vector_size=size)
@@ -222,9 +189,8 @@ class Transform:
         if self._unconnected == "error":
             problem.require_connected()
         if self._recipe.vector:
-            _require_alike(problem.name, self._recipe.vector, vector, own, *self._recipe.vector_like(problem))
-        plan = self._recipe.plan(problem)
-        return self._first_that_works(problem, plan, tensors)
+            require_alike(problem.name, self._recipe.vector, vector, own, *self._recipe.vector_like(problem))
+        return problem
 
     def _ways(self, problem, plan):
         """The ways to try, best first: pairs of a `Way` and whether XLA compiles it (None: no graph)."""
@@ -241,16 +207,25 @@ class Transform:
         xla = [way for way in graph if way.shortcut]
         if self._recipe.prefers_xla(problem, plan):
             xla.append(plain[0][0])  # of the ways that map rows, the vectorised one: only that gains from XLA
+        if xla and not problem.repeatable:
+            problem.remarks.append("XLA: it draws other random numbers than TensorFlow, and may not change variables")
+            xla = []
+        if xla and (self._programs >= _PROGRAMS or _programs >= _ALL_PROGRAMS):
+            problem.remarks.append(
+                f"XLA: it has compiled {self._programs} programs for this derivative and {_programs} in all, which "
+                "TensorFlow keeps for ever"
+            )
+            xla = []
         return [*[(way, True) for way in xla], *plain, (eager, None)]
 
     def _first_that_works(self, problem, plan, tensors):
         ways = self._ways(problem, plan)
         first_error = None
-        given_up = [] if problem.traceable else [f"any graph: {_UNTRACEABLE}"]
+        given_up = [*problem.remarks] if problem.traceable else [f"any graph: {_UNTRACEABLE}"]
         for way, xla in ways:
             compiled = "xla" if xla else "eager" if way.eager else "graph"
             try:
-                run, outputs = self._try(way, xla, tensors)
+                run, outputs, graph = self._try(way, xla, tensors)
             except (MemoryError, tf.errors.ResourceExhaustedError):
                 raise
             except Exception as error:  # TensorFlow has no one type for "this operation cannot do that"
@@ -263,9 +238,15 @@ class Transform:
             if first_error is not None or (self._compile == "auto" and not problem.traceable):
                 self._warn(way.label, compiled, first_error)
             plan = dataclasses.replace(
-                plan, chunk=way.chunk, way=way.label, compiled=compiled, given_up=tuple(given_up)
+                plan,
+                chunk=way.chunk,
+                way=way.label,
+                compiled=compiled,
+                given_up=tuple(given_up),
+                notes=((_CURED,) if problem.cure.used else ()) + tuple(problem.notes),
             )
-            return Entry(problem, plan, run), outputs
+            self._warn_of_moments(problem)
+            return Entry(problem, plan, run, graph=graph), outputs
         if self._compile in ("auto", "eager"):
             raise first_error
         raise RuntimeError(
@@ -274,14 +255,31 @@ class Transform:
         ) from first_error
 
     def _try(self, way, xla, tensors):
+        """Compile a way and run it. Returns what runs it, its outputs, and the one graph that it can run in, if any."""
         if way.eager:
-            return way.compute, way.compute(tensors)
+            return way.compute, way.compute(tensors), None
+        if xla:
+            _count_program()
+            self._programs += 1
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
 
         with _quiet(xla):
             compiled = tf.function(lambda *tensors: way.compute(tensors), autograph=False, jit_compile=xla)
-            run = direct_call(compiled.get_concrete_function(*specs))
-            return run, run(tensors)
+            concrete = compiled.get_concrete_function(*specs)
+            run = direct_call(concrete)
+            # A tensor of a graph that the function read, in a closure, has a value there and nowhere else.
+            bound = any(map(tf.is_symbolic_tensor, concrete.captured_inputs))
+            return run, run(tensors), weakref.ref(_graph()) if bound else None
+
+    def _warn_of_moments(self, problem):
+        if problem.cure.left and "moments" not in self._warned:
+            self._warned.add("moments")
+            warnings.warn(
+                f"{self.__name__} is right, but a derivative of it would not be: {', '.join(problem.cure.left)} "
+                "computes a variance by tf.nn.moments in a graph that was traced before",
+                FallbackWarning,
+                stacklevel=6,
+            )
 
     def _warn(self, label, compiled, error):
         if (label, compiled) in self._warned:
@@ -295,12 +293,17 @@ class Transform:
         )
 
 
-def transform(f, recipe, *, argnums=0, wrt=None, compile="auto", unconnected="error", check_finite=False):
-    """Make the `Transform` of a function, or return the one that was made before with the same options.
-
-    The transforms of a Python function are kept with the function, those used last, and go when it goes. Of other
-    callables (bound methods, models) nothing is kept: hold on to the returned transform to keep what it compiled.
-    """
+def transform(
+    f: Callable,
+    recipe: Recipe,
+    *,
+    argnums: int | tuple[int, ...] = 0,
+    wrt: Any = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Make the `Transform` of a function; checks the options."""
     if not callable(f):
         raise TypeError(f"{recipe.name} takes a function, and got a {type(f).__name__}: pass f, not f(x)")
     if compile not in _COMPILE:
@@ -308,96 +311,30 @@ def transform(f, recipe, *, argnums=0, wrt=None, compile="auto", unconnected="er
     if unconnected not in _UNCONNECTED:
         raise ValueError(f"unconnected is {unconnected!r}; expected one of {', '.join(map(repr, _UNCONNECTED))}")
     sources = Sources(argnums, wrt)
-    made = Transform(f, recipe, sources, compile=compile, unconnected=unconnected, check_finite=check_finite)
-    if not isinstance(f, types.FunctionType):
-        return made
-    # functools.wraps copies the attribute to the wrapper, which is another function.
-    owner, kept = f.__dict__.get(_CACHE, (None, None))
-    if owner is not f:
-        owner, kept = f.__dict__[_CACHE] = f, Recent()
-    over = (argnums,) if wrt is None else (sources.description, *map(id, sources.variables))
-    key = (recipe.name, *sorted(vars(recipe).items()), over, compile, unconnected, check_finite)
-    return kept.recall(key) or kept.keep(key, made)
-
-
-def check_chunks(chunk_size, memory_limit):
-    """Raise ValueError unless these are None or positive."""
-    if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1):
-        raise ValueError(
-            f"chunk_size is {chunk_size!r}; expected a positive number of rows, or None for as many as fit"
-        )
-    if memory_limit is not None:
-        checked_limit(memory_limit)
-
-
-def require_scalar(problem):
-    """Raise ValueError unless the function returns one scalar."""
-    if problem.output_shapes != [()]:
-        shapes = ", ".join(
-            f"{name} {shape}" for name, shape in zip(problem.output_names, problem.output_shapes, strict=True)
-        )
-        raise ValueError(
-            f"{problem.name} needs a function that returns one scalar, shape (), and got {shapes}. Reduce it, for "
-            "example with tf.reduce_mean; for all of its derivatives use jacobian"
-        )
-
-
-def _require_alike(name, kind, description, tensors, wanted, shapes, dtypes, what):
-    """Raise unless the tangents match the sources, or the cotangents the function's results."""
-    labels = names(description, kind)
-    if names(description, "") != names(wanted, ""):
-        raise ValueError(
-            f"{name}: the {kind} do not have the structure of the {what}: they are {', '.join(labels) or 'none'}; "
-            f"expected {', '.join(names(wanted, kind))}"
-        )
-    for label, tensor, shape, dtype in zip(labels, tensors, shapes, dtypes, strict=True):
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name}: {label} has shape {tuple(tensor.shape)}; expected that of the {what}, {shape}")
-        if tensor.dtype != dtype:
-            raise TypeError(f"{name}: {label} has dtype {tensor.dtype.name}; expected {dtype.name}; use tf.cast")
-
-
-def _require_finite(result, name):
-    leaves = []
-    description = flatten(result, leaves)
-    for label, leaf in zip(names(description, "the result"), leaves, strict=True):
-        if not tf.executing_eagerly():
-            raise RuntimeError(
-                f"{name}: check_finite=True reads values, which a tf.function does not have; leave it out"
-            )
-        bad = int(tf.math.count_nonzero(~tf.math.is_finite(leaf)))
-        if bad:
-            raise NotFiniteError(
-                f"{name}: {bad} of {tf.size(leaf)} elements of {label}, shape {tuple(leaf.shape)}, are NaN or "
-                "infinite. Look for a division by zero, log or sqrt at 0, or an overflow: "
-                "tf.debugging.enable_check_numerics() names the operation"
-            )
-
-
-def _tensor(leaf, name):
-    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
-        raise TypeError(f"{name}: an argument is a {type(leaf).__name__}; pass dense tensors, such as its values")
-    return tf.convert_to_tensor(leaf.value if isinstance(leaf, tf.keras.Variable) else leaf)
+    return Transform(f, recipe, sources, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
 @contextlib.contextmanager
 def _quiet(xla):
     """Hold back what TensorFlow logs about operations that a way does not support: the caller is told in one line."""
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel("CRITICAL")
-    failure = None
-    try:
-        # XLA's compiler writes to stderr itself, which quiet_stderr would show if it saw the exception.
-        with quiet_stderr() if xla else contextlib.nullcontext():
-            try:
-                yield
-            except Exception as error:
-                failure = error
-    finally:
-        logger.setLevel(level)
-    if failure is not None:
-        raise failure
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(process.quiet_logger("CRITICAL"))
+        if xla:  # its compiler writes to stderr itself
+            stack.enter_context(process.quiet_stderr(shown_for=()))
+        yield
+
+
+_programs = 0
+
+
+def _count_program():
+    global _programs
+    _programs += 1
+
+
+def _graph():
+    """The graph that is being built."""
+    return tf.compat.v1.get_default_graph()
 
 
 def _name(f):

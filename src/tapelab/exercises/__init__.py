@@ -9,12 +9,13 @@ A notebook's exercises are in the module of `tapelab.exercises.sheets` that has 
     exercises.metric_off.solution()
 
     exercises.loses_silently.guess(7.0)    # before the run
-    exercises.loses_silently.reveal(dz_dx) # after it: the guess, the result, the reason
+    exercises.loses_silently.reveal(dz_dx) # after it: the guess beside the result
 
 How it works, in the order in which to read it. `compare` holds an answer against what was expected and names the
 difference; `checks` judges values, and functions on several inputs; `deadline` stops an answer that does not return;
-`feedback` is what the learner is told; `exercise` and `prediction` are what the notebooks use. `session` tells a person
-from a batch run, `progress` keeps what was solved.
+`feedback` is what the learner is told; `source` makes a cell's text from a sheet's function; `exercise` and
+`prediction` are what the notebooks use. `session` tells a person from a batch run, `progress` keeps what was solved.
+`WRITING.md` says how an exercise is written.
 """
 
 from tapelab import runtime  # noqa: F401  its import of TensorFlow is the quiet one

@@ -25,13 +25,16 @@ class Mistake:
     Attributes:
         code: a short stable key.
         text: what went wrong and where to look, Markdown. It does not tell the answer.
-        answer: for a `Function`, a function that makes the mistake; for a `Value`, the wrong value, or a function
-            from the answer to True where it is this mistake.
+        answer: the wrong answer: for a `Function`, a function; for a `Value`, a value. Where a dict is expected it
+            holds what differs from the right answer, and every answer with these entries makes the mistake.
+        where: for a `Value` whose mistake has more than this one form, a function from an answer to True where it
+            makes the mistake.
     """
 
     code: str
     text: str
     answer: Any
+    where: Callable[[Any], bool] | None = None
 
 
 def _wrong(found, text=None, code=None):
@@ -49,7 +52,8 @@ class Value:
     Attributes:
         expected: the right answer, or a function of no arguments that computes it (so that importing an exercise runs
             no TensorFlow operation).
-        mistakes: a tuple of `Mistake`.
+        mistakes: a tuple of `Mistake`, the first that fits being told.
+        wrong: pairs of a feedback's code and another wrong answer that must get it. The tests try them.
         options: for a choice, the strings to choose from.
         axes: what the axes of an expected array mean, such as ("output", "input").
         rtol: relative tolerance for numbers.
@@ -57,15 +61,16 @@ class Value:
 
     expected: Any
     mistakes: tuple[Mistake, ...] = ()
+    wrong: tuple[tuple[str, Any], ...] = ()
     options: tuple[str, ...] = ()
     axes: tuple[str, ...] = ()
     rtol: float = 1e-3
 
-    def judge(self, answer):
+    def judge(self, answer: Any) -> Feedback:
         """Return the `Feedback` for an answer."""
         if compare.has_gap(answer):
             return Feedback(NOT_ATTEMPTED, "not_attempted", "")
-        found = self._differs(answer, self.expected() if callable(self.expected) else self.expected)
+        found = self._differs(answer, self._right())
         if found is None:
             return Feedback(RIGHT, "right", "")
         for mistake in self.mistakes:
@@ -75,14 +80,25 @@ class Value:
             return Feedback(WRONG, "not_an_option", feedback.choose_one(self.options))
         return _wrong(found)
 
+    def tried(self) -> list[tuple[str, Any]]:
+        """Return all wrong answers with the code of the feedback that each must get, as a list of (code, answer)."""
+        right = self._right()
+        part = isinstance(right, dict)
+        return [*((one.code, right | one.answer if part else one.answer) for one in self.mistakes), *self.wrong]
+
+    def _right(self):
+        return self.expected() if callable(self.expected) else self.expected
+
     def _differs(self, answer, expected):
         return compare.difference(answer, expected, rtol=self.rtol, atol=1e-7, axes=self.axes)
 
     def _is(self, answer, mistake):
-        if not callable(mistake.answer):
-            return self._differs(answer, mistake.answer) is None
         try:
-            return mistake.answer(answer) is True
+            if mistake.where is not None:
+                return mistake.where(answer) is True
+            if isinstance(mistake.answer, dict):
+                return all(self._differs(answer[key], part) is None for key, part in mistake.answer.items())
+            return self._differs(answer, mistake.answer) is None
         except Exception:  # the test was written for answers of the expected kind
             return False
 
@@ -102,7 +118,9 @@ class Function:
         observe: from a function and a trial's arguments to what is compared: by default, what the function returns.
             An observer may take derivatives of the function, or give it a tape. Its result may be a dict, whose keys
             then name the parts in the feedback ("the gradient").
-        mistakes: a tuple of `Mistake`, each with a function.
+        mistakes: a tuple of `Mistake`, each with a function; the first that gives the same is told. `Exercise.mistake`
+            adds to them.
+        wrong: pairs of a feedback's code and another wrong answer that must get it. `Exercise.wrong` adds to them.
         upstream: the position, among the arguments, of the upstream gradient (the cotangent), or None.
         axes: what the axes of a result mean, such as ("output", "input").
         dtypes: what the inputs are tried in.
@@ -113,16 +131,21 @@ class Function:
     inputs: Callable
     observe: Callable = _call
     mistakes: tuple[Mistake, ...] = ()
+    wrong: tuple[tuple[str, Any], ...] = ()
     upstream: int | None = None
     axes: tuple[str, ...] = ()
     dtypes: tuple[tf.DType, ...] = (tf.float32, tf.float64)
     rtol: float = 1e-3
 
-    def trials(self):
+    def trials(self) -> list[tuple[tf.DType, tuple]]:
         """Return all trials, as a list of (dtype, arguments)."""
         return [(dtype, trial) for dtype in self.dtypes for trial in self.inputs(np.random.default_rng(0), dtype)]
 
-    def judge(self, answer):
+    def tried(self) -> list[tuple[str, Any]]:
+        """Return all wrong answers with the code of the feedback that each must get, as a list of (code, answer)."""
+        return [*((mistake.code, mistake.answer) for mistake in self.mistakes), *self.wrong]
+
+    def judge(self, answer: Any) -> Feedback:
         """Return the `Feedback` for an answer."""
         if compare.has_gap(answer) or still_has_gap(answer):
             return Feedback(NOT_ATTEMPTED, "not_attempted", "")
@@ -293,7 +316,7 @@ def _shown(argument):
     return repr(argument) if plain else compare.describe(argument)
 
 
-def still_has_gap(function):
+def still_has_gap(function: Any) -> bool:
     """Return whether a function's source holds the starter's `...`, other than as an index (`x[..., 0]`)."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
@@ -304,7 +327,7 @@ def still_has_gap(function):
     return any(id(gap) not in indices for gap in gaps)
 
 
-def timed_out(seconds):
+def timed_out(seconds: float) -> Feedback:
     """Return the `Feedback` for an answer that did not return in time."""
     text = f"It had not returned after {seconds:g} s, so it was stopped. Is there a loop that does not end?"
     return Feedback(ERROR, "timeout", text)

@@ -7,7 +7,8 @@ the sign, a constant factor) is named; for the rest, the first wrong entry is.
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tapelab import plots
 
@@ -35,7 +36,7 @@ class Difference:
     wrong: np.ndarray | None = None
 
 
-def has_gap(answer):
+def has_gap(answer: Any) -> bool:
     """Return whether an answer still holds the starter's `...`: itself, or anywhere in lists, tuples and dicts."""
     if isinstance(answer, dict):
         return any(has_gap(value) for value in answer.values())
@@ -44,7 +45,7 @@ def has_gap(answer):
     return answer is ...
 
 
-def is_array(value):
+def is_array(value: Any) -> bool:
     """Return whether a value is a tensor, a variable (TensorFlow's or Keras's) or a NumPy array."""
     return tf.is_tensor(value) or isinstance(value, (tf.Variable, tf.IndexedSlices, np.ndarray)) or _is_keras(value)
 
@@ -53,7 +54,16 @@ def _is_keras(value):
     return isinstance(value, tf.keras.Variable) if hasattr(tf.keras, "Variable") else False
 
 
-def difference(answer, expected, *, rtol=1e-4, atol=1e-6, axes=(), name="", check_dtype=True):
+def difference(
+    answer: Any,
+    expected: Any,
+    *,
+    rtol: float = 1e-4,
+    atol: float = 1e-6,
+    axes: Sequence[str] = (),
+    name: str = "",
+    check_dtype: bool = True,
+) -> Difference | None:
     """Return the first `Difference` between an answer and what is expected, or None.
 
     Args:
@@ -85,7 +95,7 @@ def difference(answer, expected, *, rtol=1e-4, atol=1e-6, axes=(), name="", chec
     return _array(answer, expected, prefix, rtol=rtol, atol=atol, axes=axes, check_dtype=check_dtype)
 
 
-def describe(value):
+def describe(value: Any) -> str:
     """Return in a few words what a value is, without reading its entries."""
     if value is None or isinstance(value, (bool, np.bool_)):
         return f"`{value}`"

@@ -3,6 +3,12 @@
 import contextvars
 import ctypes
 import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from tapelab import process
+
+_Result = TypeVar("_Result")
 
 
 class TimeUp(Exception):
@@ -13,12 +19,13 @@ class _Abandoned(BaseException):
     """Raised inside a function whose time is over. No `except Exception` in it stops this."""
 
 
-def run(function, seconds):
+def run(function: Callable[[], _Result], seconds: float) -> _Result:
     """Call a function in a thread of its own, and wait for it no longer than stated.
 
     A thread, and not a signal: a signal's handler runs when the main thread next executes Python, which a long
     TensorFlow operation does not. A function that is still running gets an exception at its next Python instruction;
-    one that never comes back from native code is left behind in a daemon thread.
+    one that never comes back from native code is left behind in a daemon thread. What it has changed for the whole
+    process, as far as `tapelab.process` did it, is undone at once.
 
     Args:
         function: takes no arguments.
@@ -32,8 +39,10 @@ def run(function, seconds):
         BaseException: whatever the function raises.
     """
     outcome = {}
+    owner = process.Owner()
 
     def work():
+        owner.adopt()
         try:
             outcome["value"] = function()
         except BaseException as error:  # handed to the caller, KeyboardInterrupt and SystemExit included
@@ -48,6 +57,7 @@ def run(function, seconds):
     finally:
         if thread.is_alive():  # its time is over, or the wait for it was interrupted
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Abandoned))
+            owner.release()
     if "error" in outcome:
         raise outcome["error"]
     if "value" not in outcome:

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tapelab.explain import lines
 
@@ -40,13 +40,13 @@ class Feedback:
         return f"{_OPENINGS[self.verdict]} {plain}"
 
 
-def choose_one(options):
+def choose_one(options: Iterable[str]) -> str:
     """Return the sentence that lists what there is to choose from."""
     listed = ", ".join(f'"{option}"' for option in options)
     return f"Choose one of {listed}."
 
 
-def own_lines(error):
+def own_lines(error: BaseException) -> list[lines.Line]:
     """Return the learner's own lines in an exception's traceback, the outermost first, as a list of `lines.Line`."""
     found = [
         lines.Line(frame.f_code.co_filename, number)
@@ -56,7 +56,7 @@ def own_lines(error):
     return list(dict.fromkeys(found))  # a comprehension is a frame of its own, in the same line
 
 
-def of_error(error):
+def of_error(error: BaseException) -> Feedback:
     """Return the `Feedback` for an exception in the learner's code: its own lines, and the message in short."""
     # TensorFlow puts names of nodes in a graph around its messages.
     message = re.sub(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]( name:)?\s*$", "", str(error).strip())

@@ -1,4 +1,4 @@
-"""A prediction: the learner commits to a guess, then runs, then sees the result beside the guess, and why."""
+"""A prediction: the learner commits to a guess, then runs, then sees the result beside the guess."""
 
 import ast
 import dataclasses
@@ -18,26 +18,24 @@ class Prediction:
     """One prediction. In a notebook: `guess(...)` before the run, `reveal(result)` after it.
 
     Attributes:
-        identifier: the notebook's number and the name in its module, such as "04.loses_silently".
-        reason: why the result is what it is, Markdown. It is shown before the guess is judged.
+        identifier: the sheet's name and the name in it, such as "recording_control.loses_silently".
         remarks: pairs of a guess that people make and what leads to it: (7.0, "That is the true derivative: …").
         options: for a choice, the strings to choose from.
         rtol: how near a number must come, relative to the result.
     """
 
     identifier: str
-    reason: str
     remarks: tuple[tuple[Any, str], ...] = ()
     options: tuple[str, ...] = ()
     rtol: float = 0.01
     _guess: Any = dataclasses.field(default=..., init=False, repr=False)
 
     @property
-    def name(self):
+    def name(self) -> str:
         """What the prediction is called in its module."""
         return self.identifier.partition(".")[2]
 
-    def guess(self, value):
+    def guess(self, value: Any) -> None:
         """Commit to a guess: a number, a shape, None, True or False, a string, or a list of these.
 
         With `...` there is no guess, and `reveal` shows the result alone.
@@ -53,19 +51,19 @@ class Prediction:
             told = f"Your guess: {_shown(self._guess)}. Now run on."
         display(_Told(told))
 
-    def reveal(self, result):
-        """Show the result beside the guess, then the reason, then whether they agree. Never raises."""
+    def reveal(self, result: Any) -> None:
+        """Show the result beside the guess, and whether they agree; the notebook's text says why. Never raises."""
         if self._guess is ...:
-            display(_Told(f"**Result:** {_shown(result)}\n\n{self.reason}"))
+            display(_Told(f"**Result:** {_shown(result)}"))
             return
-        lines = [f"**Your guess:** {_shown(self._guess)} · **Result:** {_shown(result)}", self.reason]
+        lines = [f"**Your guess:** {_shown(self._guess)} · **Result:** {_shown(result)}"]
         if self._agrees(result):
             lines.append("Your guess was right.")
         else:
             said = [text for guess, text in self.remarks if self._same(self._guess, guess)]
             if type(self._guess) is int and _plain(result) == (self._guess,):
                 said = [f"The number is right. A shape is a tuple, also with one axis: `({self._guess},)`."]
-            lines.append(said[0] if said else "Your guess was another. Which step of the reason did you not expect?")
+            lines.append(said[0] if said else "Your guess was another. Read on for the reason.")
         display(_Told("\n\n".join(lines)))
 
     def _option(self, guess):

@@ -5,19 +5,39 @@ import os
 import warnings
 from pathlib import Path
 
-from tapelab.exercises import session
+from tapelab import session
 from tapelab.files import write_whole
 
 import platformdirs
 
+# An exercise was once called by its notebook's number: what was solved then stays solved.
+_NUMBERED = {
+    "00": "start_here",
+    "01": "gradient_tape_basics",
+    "02": "training_with_a_tape",
+    "03": "when_the_gradient_is_none",
+    "04": "recording_control",
+    "05": "stop_gradient",
+    "06": "custom_gradients",
+    "07": "multiple_tapes",
+    "08": "higher_order_gradients",
+    "09": "jacobians",
+    "10": "hessians_and_newton",
+    "11": "batch_jacobians",
+    "12": "forward_mode",
+    "13": "what_derivatives_cost",
+}
+_MOVED = {"hessians_and_newton.product": "without_the_matrix.product"}
 
-def path():
+
+def path() -> Path:
     """Where the file is: the folder that the platform has for an application's data, or `TAPELAB_PROGRESS`."""
     return Path(os.environ.get("TAPELAB_PROGRESS") or Path(platformdirs.user_data_dir("tapelab")) / "progress.json")
 
 
-def solved():
-    """Return the identifiers of the exercises that were solved, as a set of strings such as "04.metric_off".
+def solved() -> set[str]:
+    """Return the identifiers of the exercises that were solved, as a set of strings such as
+    "recording_control.metric_off".
 
     Empty in a batch run, which reads no file. A file that cannot be read or makes no sense is reported as a warning,
     and counts as empty.
@@ -40,10 +60,16 @@ def solved():
             stacklevel=2,
         )
         return set()
-    return set(names)
+    return set(map(_present_name, names))
 
 
-def record(identifier):
+def _present_name(identifier):
+    sheet, _, name = identifier.partition(".")
+    identifier = f"{_NUMBERED.get(sheet, sheet)}.{name}"
+    return _MOVED.get(identifier, identifier)
+
+
+def record(identifier: str) -> None:
     """Note that an exercise was solved. Does nothing in a batch run.
 
     The new file is written beside the old one and takes its place when it is whole. A file that cannot be written is

@@ -10,6 +10,7 @@ from tapelab.explain import lines
 from tapelab.explain.finding import Finding
 from tapelab.explain.log import Kind, keys_of
 from tapelab.explain.presence import unwatched_variable
+from tapelab.explain.question import Question
 from tapelab.explain.tape import gradients_returned
 
 import numpy as np
@@ -20,7 +21,7 @@ _LEAVING = re.compile(
 )
 
 
-def without_path(question):
+def without_path(question: Question) -> Finding:
     """Judge a question between whose source and target no values flow.
 
     Args:

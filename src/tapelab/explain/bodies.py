@@ -12,7 +12,7 @@ import weakref
 
 from tapelab.explain import hooks, lines
 from tapelab.explain.conduct import CONVERSIONS
-from tapelab.explain.log import can_carry, is_handle
+from tapelab.explain.log import Event, can_carry, is_handle
 
 import tensorflow as tf
 
@@ -222,7 +222,7 @@ def _custom_type(operation):
 _bodies = weakref.WeakKeyDictionary()
 
 
-def body_of(event):
+def body_of(event: Event) -> Body | None:
     """Return the `Body` of a function's call, or None where TensorFlow has forgotten the function."""
     function = event.place.function
     if function is None:

@@ -589,47 +589,6 @@ _cause(
 # Where there is a gradient.
 
 _remark(
-    "zero_from_sign",
-    "zero from sign",
-    """tf.sign is flat on both sides of zero. Its gradient is registered, and it is zero everywhere.""",
-    "y = tf.sign(x)",
-    "# tf.tanh({source} / temperature) is a smooth sign",
-)
-_remark(
-    "zero_from_function",
-    "zero from a function",
-    """This output of the tf.function does not depend on the source, but another of its outputs does. TensorFlow
-    differentiates a function as a whole and returns 0.0, where the same code run eagerly returns None.""",
-    """
-    both = tf.function(lambda a, b: (a * a, b * b))
-    _, y = both(x, tf.constant(2.0))
-    """,
-    "# split the function, so that each output has one of its own",
-)
-_remark(
-    "zero",
-    "all zero",
-    """Every element of the gradient is zero, although the source and the target are connected: a saturated ReLU, a
-    clipped value, a factor that is zero.""",
-    "y = tf.nn.relu(-tf.abs(x))",
-    "# look at the intermediate results: which operation is flat at this point?",
-)
-_remark(
-    "nan_from_norm",
-    "NaN from a square root at 0",
-    """The derivative of a square root at 0 is infinite, and infinity times zero is NaN. tf.norm takes a square
-    root.""",
-    "y = tf.norm(x - x)",
-    "tf.sqrt(tf.reduce_sum(tf.square({source})) + 1e-12)  # in place of tf.norm({source})",
-)
-_remark(
-    "nan",
-    "not finite",
-    """The gradient contains NaN or infinity.""",
-    "y = tf.math.log(x)  # at 0",
-    "tf.debugging.enable_check_numerics()  # names the first operation that makes one",
-)
-_remark(
     "indexed_slices",
     "IndexedSlices",
     """The gradient of a lookup (tf.gather, an embedding) is a tf.IndexedSlices: the rows that were looked up, and which
@@ -658,4 +617,29 @@ _remark(
     can be computed once: another tape.gradient or a tape.jacobian fails with a KeyError, even of a persistent tape.""",
     "y = tf.py_function(tf.square, [x], tf.float32)",
     "# ask for all sources in one call: tape.gradient({target}, [{source}, ...])",
+)
+_remark(
+    "moments_twice",
+    "second derivative of moments",
+    """This is a derivative of a derivative, and on the way tf.nn.moments takes a variance. Inside, it stops the
+    gradient of the mean: the first derivative is right, and the second silently wrong, by some percent to a factor of
+    three. Keras's LayerNormalization, GroupNormalization and BatchNormalization (in training) use it.""",
+    """
+    with ExplainTape() as inner:
+        variance = tf.nn.moments(x, axes=[0])[1] ** 2
+    y = inner.gradient(variance, x)
+    """,
+    "variance = tf.reduce_mean((x - tf.reduce_mean(x)) ** 2)  # in place of tf.nn.moments(x, axes=[0])[1]",
+)
+_remark(
+    "partly_stopped",
+    "one path of several stopped",
+    """A tf.stop_gradient cuts one of the paths from the source to the target. The gradient counts the other paths only.
+    That is what a straight-through estimator, a target network or a baseline wants.""",
+    """
+    x = tf.Variable([1.0, 2.0])
+    with ExplainTape() as tape:
+        y = x * tf.stop_gradient(x)
+    """,
+    "y = x * x  # without tf.stop_gradient, if all paths are to count",
 )

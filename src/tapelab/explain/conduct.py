@@ -4,7 +4,7 @@ The answers are cause codes of `tapelab.explain.causes`, or None where the gradi
 """
 
 from tapelab.explain import hooks
-from tapelab.explain.log import Kind
+from tapelab.explain.log import Event, Kind
 
 import tensorflow as tf
 
@@ -18,7 +18,7 @@ class Conductors:
         self._log = log
         self._results = {}
 
-    def cut_at(self, event, position):
+    def cut_at(self, event: Event, position: int) -> str | None:
         """Return the cause by which an event, not a function's call, cuts the gradient of one input.
 
         Args:

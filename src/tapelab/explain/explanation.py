@@ -1,29 +1,43 @@
-"""What `explain` answers, as an object and as text, Markdown and HTML."""
+"""What `explain` answers, as an object and as text and as Markdown."""
 
 import collections.abc
 import dataclasses
-import html
+from collections.abc import Iterator
 
 from tapelab.explain.bodies import Cut
 from tapelab.explain.causes import CAUSES, REMARKS
+from tapelab.explain.causes_of_values import VALUES
 from tapelab.explain.lines import Line
+from tapelab.explain.telling import MARKDOWN, Style, Told
+from tapelab.explain.trace import Node
+from tapelab.explain.values import Elements, Link, ValueFinding
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Explanation:
-    """Whether a gradient exists and, if not, why not. True in a condition if it exists.
+class Explanation(Told):
+    """Whether a gradient exists and is healthy and, if not, why not. True in a condition if it exists.
 
     Attributes:
         exists: True or False; None where it could not be found out.
-        code: a key of `tapelab.explain.causes.CAUSES`; "exists" where the gradient does.
+        code: a key of `CAUSES` where there is no gradient; where there is one and its value has a mechanism, a key of
+            `VALUES`; else "exists".
         sentence: one sentence, with the learner's names.
         source, target: what they are called.
         line: the learner's own `Line` where the flow was cut, or None where no line is to blame or none is known.
+            Where some elements are zero for a reason that is noted, the line where these lost their gradient.
         certain: False where the answer is only probable.
         fix: what to write, as code.
         cuts: the first cut on each path from the source, a tuple of `Cut`.
         further: cuts behind the first on the path with the fewest, a tuple of `Cut`.
-        remarks: keys of `tapelab.explain.causes.REMARKS`.
+        remarks: keys of `REMARKS` and `VALUES`.
+        symptom: what the gradient's value is like, a key of `tapelab.explain.values.SYMPTOMS`: "none", "nan", "inf",
+            "zero", "partly zero", "huge", "tiny", "target nan", "target inf" or "fine".
+        healthy: False where something is wrong, True where nothing is; None where there is no gradient, or where it
+            cannot be told.
+        op: the operation to blame for a bad value, such as "Log"; "" where there is none.
+        layer: the name of the Keras layer that it ran in, or "".
+        elements: which elements are bad, `Elements` or None.
+        chain: from the root of the trouble to where the gradient turned bad, a tuple of `Link`.
     """
 
     exists: bool | None
@@ -37,53 +51,84 @@ class Explanation:
     cuts: tuple[Cut, ...] = ()
     further: tuple[Cut, ...] = ()
     remarks: tuple[str, ...] = ()
+    symptom: str = "none"
+    healthy: bool | None = None
+    op: str = ""
+    layer: str = ""
+    elements: Elements | None = None
+    chain: tuple[Link, ...] = ()
+    node: Node | None = dataclasses.field(default=None, compare=False)
 
     def __bool__(self):
         return self.exists is True
 
-    def __repr__(self):
-        return f"<Explanation: {self.heading}>"
-
-    def __str__(self):
-        return "\n".join(self._lines(_plain))
-
-    def markdown(self):
-        """Return the explanation as Markdown."""
-        return "\n\n".join(self._lines(_markdown))
-
-    def html(self):
-        """Return the explanation as an HTML fragment."""
-        return "<div>" + "".join(f"<p>{part}</p>" for part in self._lines(_html)) + "</div>"
-
-    def _repr_markdown_(self):
-        return self.markdown()
-
-    def _lines(self, style):
+    def lines(self, style: Style) -> Iterator[str]:
+        """The explanation, part by part."""
         yield style.strong(self.heading) + (" " + style.text("(probable)") if not self.certain else "")
         yield style.text(self.sentence)
+        if self.elements is not None and self.code != "exists":
+            yield style.text(f"Concerned: {self.elements}.")
         if self.line is not None:
-            where = style.text(f"{self.line.place}:" if self.line.text else self.line.place)
-            yield where + (" " + style.code(self.line.text) if self.line.text else "")
+            yield style.line(self.line, self.layer)
+        if len(self.chain) > 1:
+            yield style.text("Then " + "; then ".join(f"{link.op} {link.what}" for link in self.chain[1:]) + ".")
         if self.fix:
             yield style.text("Fix:") + style.block(self.fix)
         if self.further:
             yield style.text("Then also: " + "; ".join(_describe(cut) for cut in self.further) + ".")
         for code in self.remarks:
-            remark = REMARKS[code]
+            remark = (REMARKS | VALUES)[code]
             yield style.text(f"Note ({code}): {remark.meaning}")
 
     @property
-    def heading(self):
+    def heading(self) -> str:
         """The answer in a few words."""
         gradient = f"d {self.target} / d {self.source}"
         if self.exists:
-            return f"{gradient} exists"
+            if self.code in ("exists", "unknown"):
+                return f"{gradient} exists"
+            return f"{gradient} {_VERDICTS[self.symptom]}: {self.code}"
         verdict = "could not be explained" if self.exists is None else "is None"
         if self.code == "no_gradient_registered":
             verdict = "raises LookupError"
         if self.code == "used_up":
             verdict = "is refused"
         return f"{gradient} {verdict}: {self.code}"
+
+
+_VERDICTS = {
+    "nan": "is NaN",
+    "inf": "is infinite",
+    "zero": "is zero",
+    "partly zero": "is partly zero",
+    "huge": "is huge",
+    "tiny": "is tiny",
+    "target nan": "exists, and the target is NaN",
+    "target inf": "exists, and the target is infinite",
+    "fine": "exists",
+}
+
+
+def with_value(explanation: Explanation, value: ValueFinding) -> Explanation:
+    """Return an explanation of a gradient that exists with what a `ValueFinding` says about its value."""
+    said = {}
+    if value.code != "exists":
+        said = {"code": value.code, "sentence": value.sentence, "line": value.line, "fix": value.fix}
+        said["certain"] = value.certain
+    elif set(value.remarks) & set(VALUES):  # a note about some of the elements, and where they lost their gradient
+        said = {"sentence": value.sentence, "line": value.line}
+    return dataclasses.replace(
+        explanation,
+        **said,
+        symptom=value.symptom,
+        healthy=value.healthy,
+        op=value.op,
+        layer=value.layer,
+        elements=value.elements,
+        chain=value.chain,
+        node=value.node,
+        remarks=(*explanation.remarks, *value.remarks),
+    )
 
 
 class Explanations(collections.abc.Mapping):
@@ -107,82 +152,65 @@ class Explanations(collections.abc.Mapping):
     def __bool__(self):
         return all(self._named.values())
 
-    def missing(self):
-        """Return the explanations of the gradients that do not exist, as a list."""
+    def missing(self) -> list[Explanation]:
+        """Return the explanations of the gradients that do not exist."""
         return [explanation for explanation in self._named.values() if not explanation]
+
+    def sick(self) -> list[Explanation]:
+        """Return the explanations of the gradients that do not exist or whose value is bad."""
+        return [one for one in self._named.values() if not one or one.healthy is False]
+
+    def groups(self) -> list[list[str]]:
+        """Return the names of the sources, those together whose gradients have the same cause at the same place."""
+        found = {}
+        for name, one in self._named.items():
+            cause = (one.exists, one.code, one.symptom, one.line, one.node or one.cuts)
+            told = one.code not in ("exists", "unexplained", "unknown") and (one.node or one.cuts or one.line)
+            found.setdefault(cause if told else name, []).append(name)
+        return list(found.values())
 
     def __repr__(self):
         return f"<Explanations: {'; '.join(one.heading for one in self._named.values())}>"
 
     def __str__(self):
-        return "\n\n".join(map(str, self._named.values()))
+        return "\n\n".join(map(self._told, self.groups()))
 
-    def markdown(self):
-        """Return a Markdown table of all sources, followed by the explanations of those without a gradient."""
+    def _told(self, names):
+        """The explanation of the first of some sources with one cause, and that it holds for the others."""
+        return "\n".join([str(self._named[names[0]]), *(_others(names) if len(names) > 1 else ())])
+
+    def markdown(self) -> str:
+        """Return a Markdown table of all sources, followed by the explanations of those whose gradients are bad."""
         rows = [
-            f"| {_markdown.cell(name)} | {'yes' if one else 'no' if one.exists is False else '?'} "
-            f"| {'' if one else _markdown.code(one.code)} | {_markdown.cell(one.line.place) if one.line else ''} |"
+            f"| {MARKDOWN.cell(name)} | {_state(one)} "
+            f"| {'' if one.code == 'exists' else MARKDOWN.code(one.code)} "
+            f"| {MARKDOWN.cell(one.line.place) if one.line else ''} |"
             for name, one in self._named.items()
         ]
-        table = "\n".join(["| source | gradient | cause | where |", "|---|---|---|---|", *rows])
-        return "\n\n".join([table, *(one.markdown() for one in self.missing())])
-
-    def html(self):
-        """Return an HTML fragment with the explanations of all sources."""
-        return "".join(one.html() for one in self._named.values())
+        parts = ["\n".join(["| source | gradient | cause | where |", "|---|---|---|---|", *rows])]
+        for names in self.groups():
+            if self._named[names[0]] in self.sick():
+                parts.append(self._named[names[0]].markdown())
+                parts.extend(map(MARKDOWN.text, _others(names)) if len(names) > 1 else ())
+        return "\n\n".join(parts)
 
     def _repr_markdown_(self):
         return self.markdown()
 
 
+def _state(one):
+    if not one:
+        return "no" if one.exists is False else "?"
+    return "yes" if one.symptom == "fine" else one.symptom
+
+
+def _others(names):
+    """The same holds for these: one line of text, in a list."""
+    count = len(names) - 1
+    more = f"{count} other {'sources' if count > 1 else 'source'}"
+    return [f"And {more}: {', '.join(names[1:6])}{', …' if count > 5 else ''}."]
+
+
 def _describe(cut):
     where = f" ({cut.line.place})" if cut.line else ""
     return f"{CAUSES[cut.code].title} at {cut.op}{where}"
-
-
-class _Plain:
-    strong = text = code = staticmethod(str)
-
-    @staticmethod
-    def block(code):
-        return "".join(f"\n    {line}" for line in code.splitlines())
-
-
-class _Markdown:
-    @staticmethod
-    def text(text):
-        return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>|" else letter for letter in text)
-
-    cell = text
-
-    @classmethod
-    def strong(cls, text):
-        return f"**{cls.text(text)}**"
-
-    @staticmethod
-    def code(text):
-        fence = "``" if "`" in text else "`"
-        return f"{fence} {text} {fence}" if fence == "``" else f"`{text}`"
-
-    @staticmethod
-    def block(code):
-        return f"\n\n```python\n{code}\n```"
-
-
-class _Html:
-    text = staticmethod(html.escape)
-
-    @staticmethod
-    def strong(text):
-        return f"<strong>{html.escape(text)}</strong>"
-
-    @staticmethod
-    def code(text):
-        return f"<code>{html.escape(text)}</code>"
-
-    @staticmethod
-    def block(code):
-        return f"</p><pre><code>{html.escape(code)}</code></pre><p>"
-
-
-_plain, _markdown, _html = _Plain(), _Markdown(), _Html()

@@ -1,6 +1,7 @@
 """What the judgement found, before it is put into the learner's words."""
 
 import dataclasses
+from collections.abc import Iterable
 
 from tapelab.explain.bodies import Cut
 from tapelab.explain.flow import Step
@@ -35,6 +36,6 @@ class Finding:
     remarks: tuple[str, ...] = ()
     fix: str = ""
 
-    def with_remarks(self, remarks):
+    def with_remarks(self, remarks: Iterable[str]) -> "Finding":
         """Return the finding with remarks."""
         return dataclasses.replace(self, remarks=tuple(remarks))

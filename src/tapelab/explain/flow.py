@@ -6,12 +6,15 @@ Nodes are keys of tensors, and ("state", handle, version) for what a variable or
 import dataclasses
 import heapq
 import itertools
+from collections.abc import Iterable, Set
 
 from tapelab.explain.bodies import Cut, body_of
 from tapelab.explain.conduct import Conductors
 from tapelab.explain.log import Event, Kind, Unrecorded, keys_of
 
 import tensorflow as tf
+
+Point = int | tuple[str, int, int]  # what the docstring calls a node
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,21 +86,21 @@ class Flow:
         self._returned.update(dict.fromkeys(returned, event))
         return returned
 
-    def uses(self, key):
+    def uses(self, key: int) -> list[Event]:
         """Return the events that take a tensor as input."""
         return [event for event, _ in self._consumers.get(key, ())]
 
-    def steps(self, node):
+    def steps(self, node: Point) -> list[Step]:
         """Return the `Step`s that lead on from a node."""
         if node not in self._steps:
             self._steps[node] = list(self._state_steps(node) if isinstance(node, tuple) else self._tensor_steps(node))
         return self._steps[node]
 
-    def is_made(self, key):
+    def is_made(self, key: Point) -> bool:
         """Whether the log knows what a tensor was made of."""
         return key in self._before
 
-    def cuts_of(self, event, position):
+    def cuts_of(self, event: Event, position: int) -> list[Cut]:
         """Return the cuts between an input of an event and any of its outputs, as a list of `Cut`."""
         return [cut for step in self.steps(event.inputs[position]) if step.event is event for cut in step.cuts]
 
@@ -189,7 +192,7 @@ class Flow:
         """Cuts of a function's body, with the line of the call where the body's own line is not known."""
         return tuple(dataclasses.replace(cut, line=cut.line or event.line, event=event) for cut in cuts)
 
-    def cheapest(self, start, goals):
+    def cheapest(self, start: Point, goals: Set[Point]) -> list[Step] | None:
         """Find the path with the fewest cuts, then the fewest steps off the tape.
 
         Args:
@@ -219,11 +222,11 @@ class Flow:
                     heapq.heappush(queue, (added, next(count), step.end, (step, trail)))
         return None
 
-    def downstream(self, start):
+    def downstream(self, start: Point) -> set[Point]:
         """Return the set of nodes that values from a node flow to, itself included."""
         return _closure([start], self._ends)
 
-    def upstream(self, goals):
+    def upstream(self, goals: Iterable[Point]) -> set[Point]:
         """Return the set of nodes that values flow from to any of the goals, themselves included."""
         return _closure(goals, lambda node: self._before.get(node, ()))
 
@@ -242,7 +245,7 @@ class Flow:
             ends.extend(self._returned[node].outputs)
         return ends
 
-    def frontier(self, start, goals):
+    def frontier(self, start: Point, goals: Iterable[Point]) -> list[Step]:
         """Return the first cut of every path from a node to a goal, as a list of `Step` without repetition."""
         useful = self.upstream(goals)
         found, seen, waiting = [], set(), [start]

@@ -27,7 +27,10 @@ import inspect
 import sys
 import threading
 import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from tapelab import process
 from tapelab.explain import lines
 
 import tensorflow as tf
@@ -37,7 +40,7 @@ try:
     from tensorflow.python import pywrap_tfe
     from tensorflow.python.eager import backprop, context, execute, record
     from tensorflow.python.eager.polymorphic_function import atomic_function
-    from tensorflow.python.framework import function_def_to_graph, ops
+    from tensorflow.python.framework import func_graph, function_def_to_graph, ops
     from tensorflow.python.ops import script_ops
 
     _SAVED = {
@@ -68,6 +71,7 @@ try:
         ),
         function_def_to_graph.function_def_to_graph: None,
         ops.uid: "",
+        func_graph.FuncGraph: None,
     }
     # Frames of these functions are recognised on the stack.
     _CALL_OF_FUNCTION = atomic_function.AtomicFunction.call_flat.__code__
@@ -89,8 +93,7 @@ except (ImportError, AttributeError) as error:
 # What reads a tensor to show it, not to compute with it.
 _SHOWING = frozenset({"__str__", "__repr__", "__format__", "numpy_text", "value_text"})
 
-_lock = threading.Lock()
-_listening = set()  # identities of all listeners, in all threads
+_held = {}  # identity of each listener → (what keeps the replacements, its thread's listeners and op callbacks)
 _thread = threading.local()  # .listeners: the listeners of one thread, in the order in which they opened
 _replacements = {}
 
@@ -127,7 +130,8 @@ def _on_operation(op_type, inputs, attributes, outputs, op_name=None, graph=None
             outputs = ()
         elif not isinstance(outputs, (list, tuple)):
             outputs = (outputs,)
-        place = lines.walk(sys._getframe(1), _BACKWARD_PASS, _CALL_OF_FUNCTION if op_type.startswith("__") else None)
+        function_code = _CALL_OF_FUNCTION if op_type.startswith("__") else None
+        place = lines.walk(sys._getframe(1), _BACKWARD_PASS, function_code, scope())
         _tell("on_operation", op_type, inputs, attributes, outputs, place)
 
 
@@ -207,14 +211,8 @@ def _persistent_tape():
 _replacements["py_function"] = types.SimpleNamespace(GradientTape=_persistent_tape)
 
 
-def _refresh():
-    """Put the replacements in place if anyone listens, the originals if no one does. Called with the lock held."""
-    for name, (owner, attribute, original) in _SAVED.items():
-        setattr(owner, attribute, _replacements.get(name, original) if _listening else original)
-
-
-def listen(listener):
-    """Tell a listener what runs in this thread from now on. To be undone by `silence`, in the same thread.
+def listen(listener: Any) -> None:
+    """Tell a listener what runs in this thread from now on. To be undone by `silence` or `forget`.
 
     Args:
         listener: has the methods on_operation, on_record, on_python, on_leave and failed of
@@ -222,58 +220,65 @@ def listen(listener):
     """
     if not hasattr(_thread, "listeners"):
         _thread.listeners = []
-    with _lock:
-        _thread.listeners.append(listener)
-        _listening.add(id(listener))
-        _refresh()
+    with contextlib.ExitStack() as blocks:
+        for name, replacement in _replacements.items():
+            owner, attribute, _ = _SAVED[name]
+            blocks.enter_context(process.replaced(owner, attribute, replacement, everywhere=True))
         context.context().add_op_callback(_on_operation)
+        _thread.listeners.append(listener)
+        _held[id(listener)] = blocks.pop_all(), _thread.listeners, context.context().op_callbacks
 
 
-def silence(listener):
+def silence(listener: Any) -> None:
     """Undo `listen`; does nothing where the listener does not listen."""
-    with _lock:
-        _listening.discard(id(listener))
-        _refresh()
-        if listener in _listeners():
-            _thread.listeners.remove(listener)
-        if not _listeners():
-            with contextlib.suppress(KeyError):
-                context.context().remove_op_callback(_on_operation)
+    blocks = forget(listener)
+    if blocks is not None:
+        blocks.close()
 
 
-def symbols():
+def forget(listener: Any) -> contextlib.ExitStack | None:
+    """Undo `listen` without ever waiting for a lock, from any thread: for finalisers. The hooks go with the result."""
+    blocks, listeners, callbacks = _held.pop(id(listener), (None, [], []))
+    if listener in listeners:
+        listeners.remove(listener)
+    if not listeners and _on_operation in callbacks:
+        callbacks.remove(_on_operation)
+    return blocks
+
+
+def symbols() -> list[tuple[str, Any, Any]]:
     """Return what the hooks replace: a list of (name, the object now in TensorFlow, the object before any hook)."""
     here = [(name, getattr(owner, attribute), original) for name, (owner, attribute, original) in _SAVED.items()]
     return [*here, ("op callback", list(context.context().op_callbacks), [])]
 
 
-def key(tensor):
+def key(tensor: tf.Tensor) -> int:
     """Return the number by which a tape knows an eager tensor. Later tensors have higher numbers."""
     return tensor._id
 
 
-def next_key():
+def next_key() -> int:
     """Return a number higher than that of every tensor made so far and lower than that of every later one."""
     return ops.uid()
 
 
-def recording_stopped():
+def recording_stopped() -> bool:
     """Whether TensorFlow itself has suspended all tapes of this thread, as it does within a function call."""
     return pywrap_tfe.TFE_Py_TapeSetIsStopped()
 
 
-def paused():
+def paused() -> contextlib.AbstractContextManager[None]:
     """Return a context manager that suspends all tapes of this thread."""
     return record.stop_recording()
 
 
-def python_calls():
+def python_calls() -> dict[bytes, tuple[tf.GradientTape, Any, Any]]:
     """Return what each tf.py_function keeps for its gradient: token → (its tape, its arguments, what it returned)."""
     return script_ops.tape_cache
 
 
 @contextlib.contextmanager
-def with_python_calls(calls):
+def with_python_calls(calls: Mapping[bytes, tuple[tf.GradientTape, Any, Any]]) -> Iterator[None]:
     """Within this context the gradients of these calls of tf.py_function can be computed; after it nothing has changed.
 
     A py_function's gradient takes the tape away that it needs: it can be computed once.
@@ -292,7 +297,13 @@ def with_python_calls(calls):
         kept.update(before)
 
 
-def gradients_of(op_type, attributes, inputs, outputs, upstream):
+def gradients_of(
+    op_type: str,
+    attributes: tuple[Any, ...],
+    inputs: Sequence[tf.Tensor],
+    outputs: Sequence[tf.Tensor],
+    upstream: Sequence[tf.Tensor | None],
+) -> list[tf.Tensor | tf.IndexedSlices | None]:
     """Run the gradient function registered for an operation.
 
     Args:
@@ -313,7 +324,7 @@ def gradients_of(op_type, attributes, inputs, outputs, upstream):
     return found + [None] * (len(inputs) - len(found))
 
 
-def has_gradient(op_type):
+def has_gradient(op_type: str) -> bool:
     """Whether a gradient is registered for a type of operation.
 
     Returns:
@@ -325,7 +336,7 @@ def has_gradient(op_type):
     return ops._gradient_registry.lookup(op_type) is not None
 
 
-def rebuild(name):
+def rebuild(name: str) -> tf.Graph:
     """Return a graph of our own with the body of a function that TensorFlow's runtime knows by name.
 
     Analysing a body adds operations to its graph, so the learner's own graph is left alone.
@@ -337,12 +348,61 @@ def rebuild(name):
         return function_def_to_graph.function_def_to_graph(context.context().get_function_def(name))
 
 
-def graph_of(function):
+def run(op_type: str, attributes: tuple[Any, ...], inputs: Sequence[tf.Tensor], output_count: int) -> list[tf.Tensor]:
+    """Run one operation eagerly, given as the log or a graph has it. To be called within `deaf` and `paused`.
+
+    Args:
+        op_type: its name, such as "MatMul".
+        attributes: a tuple of alternating names and values.
+        inputs: a list of eager tensors; those of a list argument one after the other.
+        output_count: how many tensors it gives.
+
+    Returns:
+        A list of eager tensors.
+    """
+    found = _SAVED["execute"][2](op_type, output_count, inputs, attributes, context.context())
+    return list(found) if isinstance(found, (list, tuple)) else [found]
+
+
+def scope() -> str:
+    """Return the name scope in which eager operations run now: Keras opens one for each layer. "" outside."""
+    return context.context().scope_name
+
+
+def inside_custom_gradient(
+    operation: tf.Operation, upstream: Sequence[tf.Tensor]
+) -> tuple[tf.Graph, list[tf.Tensor], list[int | None]]:
+    """Build what the custom gradient of an operation in a graph computes, in a graph of its own.
+
+    Args:
+        operation: of a graph, marked as having a custom gradient.
+        upstream: a list of eager tensors, for their shapes and dtypes.
+
+    Returns:
+        (graph, captured, positions): the graph, whose inputs are the upstream gradients and then what it took from the
+        operation's own graph; these, a list of symbolic tensors; and for each input of the operation the position
+        of its gradient in the graph's outputs, or None.
+    """
+    backward = ops._gradient_registry.lookup(operation.get_attr("_gradient_op_type"))
+    graph = func_graph.FuncGraph("custom_gradient")
+    with graph.as_default():
+        placeholders = [tf.compat.v1.placeholder(one.dtype, one.shape) for one in upstream]
+        found = backward(operation, *placeholders)
+        found = list(found) if isinstance(found, (list, tuple)) else [found]
+        found = [None if one is None else tf.convert_to_tensor(one) for one in found]
+        captured = graph.captures
+        graph.outputs = [one for one in found if one is not None]
+        graph.inputs = placeholders + [internal for _, internal in captured]
+    count = iter(range(len(found)))
+    return graph, [external for external, _ in captured], [None if one is None else next(count) for one in found]
+
+
+def graph_of(function: Any) -> tf.Graph | None:
     """Return the learner's own graph of a function as `tapelab.explain.lines.Place` has it; None for None."""
     return None if function is None else function.graph
 
 
-def inner_graph(graph, name):
+def inner_graph(graph: tf.Graph | None, name: str) -> tf.Graph | None:
     """Return the learner's own graph of a function that is called in a graph, or None if it is not known."""
     try:
         return graph._get_function(name).graph
@@ -351,9 +411,9 @@ def inner_graph(graph, name):
 
 
 @contextlib.contextmanager
-def deaf():
+def deaf() -> Iterator[None]:
     """Within this context the thread's listeners hear nothing: for what the explanation itself computes."""
-    listeners, _thread.listeners = list(_listeners()), []
+    listeners, _thread.listeners = getattr(_thread, "listeners", []), []
     try:
         yield
     finally:
@@ -383,7 +443,7 @@ class _Probe:
 
 
 @functools.cache
-def blind():
+def blind() -> str | None:
     """Try the hooks out, once, and return None if they behave, else a sentence on what does not."""
     if BLIND:
         return BLIND

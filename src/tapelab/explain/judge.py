@@ -1,23 +1,27 @@
 """`explain` and `gradient_or_explain`: the judgement, and its check against the tape.
 
 First the log is asked whether a path leads from the source to the target along which every operation was recorded and
-passes a gradient. Then the tape is asked for the gradient. Only where the two agree is a cause named.
+passes a gradient. Then the tape is asked for the gradient. Only where the two agree is a cause named. The values of
+gradients that exist are judged by `tapelab.explain.values`.
 """
 
 import sys
+import types
+from collections.abc import Sequence
+from typing import Any
 
 from tapelab.explain import lines
 from tapelab.explain.absence import without_path
 from tapelab.explain.causes import CAUSES
-from tapelab.explain.explanation import Explanation, Explanations
+from tapelab.explain.explanation import Explanation, Explanations, with_value
 from tapelab.explain.finding import Finding
 from tapelab.explain.flow import Flow
 from tapelab.explain.log import can_carry, keys_of
 from tapelab.explain.presence import along_path
 from tapelab.explain.question import Question, name_of, named_sources
 from tapelab.explain.tape import ExplainTape
+from tapelab.explain.values import ValueFinding, study
 
-import numpy as np
 import tensorflow as tf
 
 
@@ -29,8 +33,8 @@ class NoGradientError(ValueError):
         self.explanation = explanation
 
 
-def explain(tape, target, source):
-    """Say whether the gradient of a target with respect to a source exists and, if not, why not.
+def explain(tape: tf.GradientTape, target: Any, source: Any) -> Explanation | Explanations:
+    """Say whether a gradient exists and, if not, why not; if it does, whether its value is healthy, and if not, why.
 
     The tape is not used up by this, and may be one that already is. Nothing is recorded.
 
@@ -45,7 +49,7 @@ def explain(tape, target, source):
     return _explain(tape, target, source, sys._getframe(1))
 
 
-def gradient_or_explain(tape, target, sources):
+def gradient_or_explain(tape: tf.GradientTape, target: Any, sources: Any) -> Any:
     """Return the gradient, as `tape.gradient` does, or raise an error that says why there is none.
 
     Args:
@@ -74,11 +78,45 @@ def gradient_or_explain(tape, target, sources):
 
 def _explain(tape, target, source, frame):
     asked = questions(tape, target, source, frame)
-    answers = [(question.source_name, _as_explanation(question, find(question))) for question in asked]
+    answers = list(zip((question.source_name for question in asked), judged(asked), strict=True))
     return Explanations(answers) if tf.nest.is_nested(source) else answers[0][1]
 
 
-def questions(tape, target, source, frame):
+def judged(asked: Sequence[Question]) -> list[Explanation]:
+    """Answer questions about one target, with one replay for all gradients that exist.
+
+    Args:
+        asked: a list of `Question`, as `questions` returns it.
+
+    Returns:
+        A list of `Explanation`.
+    """
+    found = find_all(asked)
+    existing = [
+        (question, gradient) for question, (finding, gradient) in zip(asked, found, strict=True) if finding.exists
+    ]
+    values = iter(_studied(existing))
+    return [
+        _as_explanation(question, finding, next(values) if finding.exists else None)
+        for question, (finding, _) in zip(asked, found, strict=True)
+    ]
+
+
+def _studied(existing):
+    """The `ValueFinding` of each (question, gradient), in order."""
+    if not existing:
+        return []
+    first = existing[0][0]
+    names = [first.target_name, *(question.source_name for question, _ in existing)]
+    sources, gradients = [question.source for question, _ in existing], [gradient for _, gradient in existing]
+    try:
+        return study(first.tape, list(first.targets), sources, names, gradients)
+    except Exception as error:  # whatever it is: that the gradient exists stays true
+        sentence = f"Looking at the values of the backward pass raised {type(error).__name__}: {error}"
+        return [ValueFinding("fine", None, "unexplained", sentence, certain=False)] * len(existing)
+
+
+def questions(tape: tf.GradientTape, target: Any, source: Any, frame: types.FrameType) -> list[Question]:
     """Return a list of `Question`, one for each source in a structure.
 
     Args:
@@ -95,9 +133,58 @@ def questions(tape, target, source, frame):
     return [Question(tape, flow, targets, one, target_name, name, own) for name, one in named]
 
 
-def find(question):
-    """Return the `Finding` for a question."""
-    return _not_a_question(question) or _cannot_see(question) or _checked(question)
+def find_all(asked: Sequence[Question]) -> list[tuple[Finding, Any]]:
+    """Return (`Finding`, gradient or None) for each of a list of questions about one target."""
+    found = [_not_a_question(question) or _cannot_see(question) or _variable_target(question) for question in asked]
+    open_ones = [question for question, finding in zip(asked, found, strict=True) if finding is None]
+    gradients = iter(_gradients(open_ones))
+    return [
+        (finding, None) if finding else _checked(question, next(gradients))
+        for question, finding in zip(asked, found, strict=True)
+    ]
+
+
+def answers_to_show(
+    tape: ExplainTape, target: Any, sources: Any, frame: types.FrameType, purpose: str
+) -> tuple[list[Question], list[tuple[Finding, Any]]]:
+    """Return the questions and what `find_all` says of them, for whoever shows the record itself.
+
+    Args:
+        frame: of the learner's call.
+        purpose: what was to be done with the record, such as "draw", for the message.
+
+    Raises:
+        TypeError: if `tape` is not an `ExplainTape`.
+        ValueError: if there are no sources, or the record holds nothing about one of them.
+    """
+    if not isinstance(tape, ExplainTape):
+        raise TypeError(f"tape is a {type(tape).__name__}; expected an ExplainTape, used in place of tf.GradientTape")
+    asked = questions(tape, target, sources, frame)
+    if not asked:
+        raise ValueError("sources is empty; expected at least one tensor or variable")
+    answers = find_all(asked)
+    for finding, _ in answers:
+        if finding.exists is None or finding.code in ("wrong_type", "keras_tensor", "not_opened", "target_is_variable"):
+            raise ValueError(f"there is nothing to {purpose}. {finding.sentence} See explain(tape, target, source).")
+    return asked, answers
+
+
+def _gradients(asked):
+    """What the tape returns for each source, in one backward pass; the exception where it raises."""
+    if not asked:
+        return []
+    tape, targets = asked[0].tape, list(asked[0].targets)
+    try:
+        return tape.result_for(targets, [question.source for question in asked])
+    except Exception:
+        return [_gradient(question) for question in asked]  # one source may have a gradient where another raises
+
+
+def _gradient(question):
+    try:
+        return question.tape.result_for(list(question.targets), question.source)
+    except Exception as error:
+        return error
 
 
 def _not_a_question(question):
@@ -139,31 +226,32 @@ def _is_eager(value):
     return hasattr(value, "handle") or not tf.is_symbolic_tensor(value)
 
 
-def _checked(question):
-    """The `Finding`, after the judgement was held against the tape's own result."""
-    variables = [target for target in question.targets if hasattr(target, "handle")]
-    if variables:
+def _variable_target(question):
+    if any(hasattr(target, "handle") for target in question.targets):
         sentence = f"{question.target_name} is a variable, and a variable's value has no history."
         return Finding("target_is_variable", sentence)
+    return None
+
+
+def _checked(question, gradient):
+    """The `Finding` after the judgement was held against the tape's own result, and this result."""
     finding = _dtypes(question) or _judged(question)
-    try:
-        gradient = question.tape.result_for(list(question.targets), question.source)
-    except (LookupError, tf.errors.UnknownError) as error:  # the latter where a tf.py_function's code raises
-        return _missing_registration(question, finding, error)
-    except Exception as error:
-        return _not_computed(error)
+    if isinstance(gradient, (LookupError, tf.errors.UnknownError)):  # the latter where a tf.py_function's code raises
+        return _missing_registration(question, finding, gradient), None
+    if isinstance(gradient, Exception):
+        return _not_computed(gradient), None
     if finding.exists == (gradient is None):
         says, returned = ("a gradient", "None") if finding.exists else ("none", "a gradient")
         sentence = f"By the log of operations there should be {says}, but the tape returned {returned}."
-        return Finding("unknown", sentence, exists=None if gradient is None else True)
+        return Finding("unknown", sentence, exists=None if gradient is None else True), gradient
     if gradient is None:
-        return finding
+        return finding, None
     tape = question.tape
     asked = (next(iter(question.goals)), question.start) in tape.asked
     if tape.spent and (tape.refused or not asked):
         sentence = "The gradient exists, but the tape is not persistent and has already given its one gradient."
-        return Finding("used_up", sentence, line=tape.spent_line, path=finding.path)
-    return finding.with_remarks(_remarks(question, finding, gradient))
+        return Finding("used_up", sentence, line=tape.spent_line, path=finding.path), gradient
+    return finding.with_remarks(_remarks(question, finding, gradient)), gradient
 
 
 def _dtypes(question):
@@ -215,32 +303,16 @@ def _lookup_error(cut):
 
 
 def _remarks(question, finding, gradient):
-    return (*_remarks_on_the_way(question, finding), *_remarks_on_the_value(finding, gradient))
-
-
-def _remarks_on_the_way(question, finding):
     if question.is_variable and question.watched_variable.trainable and not question.source.trainable:
         yield "frozen_layer"
     if any(step.event.index in question.log.python_calls_of for step in finding.path):
         yield "py_function"
-
-
-def _remarks_on_the_value(finding, gradient):
     if isinstance(gradient, tf.IndexedSlices):
-        return ("indexed_slices",)
-    values = np.asarray(gradient)
-    operations = {step.event.op for step in finding.path}
-    if not np.all(np.isfinite(values)):
-        return ("nan_from_norm" if "Sqrt" in operations else "nan",)
-    if values.size and not values.any():
-        if any(step.is_zero for step in finding.path):
-            return ("zero_from_function",)
-        return ("zero_from_sign" if "Sign" in operations else "zero",)
-    return ()
+        yield "indexed_slices"
 
 
-def _as_explanation(question, finding):
-    """Put a finding into the learner's words."""
+def _as_explanation(question, finding, value):
+    """Put a finding, and the `ValueFinding` of a gradient that exists, into the learner's words."""
     names = {
         "source": question.source_name,
         "target": question.target_name,
@@ -248,7 +320,7 @@ def _as_explanation(question, finding):
         # tape.watch does not take a Keras variable, but takes its value.
         "watchable": question.source_name + (".value" if hasattr(question.source, "path") else ""),
     }
-    return Explanation(
+    explanation = Explanation(
         exists=finding.exists,
         code=finding.code,
         sentence=finding.sentence,
@@ -256,8 +328,9 @@ def _as_explanation(question, finding):
         target=question.target_name,
         line=finding.line,
         certain=finding.certain,
-        fix=finding.fix or ("" if finding.code == "exists" else CAUSES[finding.code].fix.format(**names)),
+        fix=finding.fix or ("" if finding.exists else CAUSES[finding.code].fix.format(**names)),
         cuts=finding.cuts,
         further=finding.further,
         remarks=finding.remarks,
     )
+    return explanation if value is None else with_value(explanation, value)

@@ -6,8 +6,10 @@ order within each row that avoids crossings, then coordinates. All lengths are i
 
 import dataclasses
 import itertools
+from collections.abc import Collection, Hashable, Mapping
 
 GAP_X, GAP_Y = 16.0, 24.0
+STUB = 9.0  # a link's last bit, straight down into its box, for the arrowhead
 LANE = 10.0  # width kept free for a link that passes a row
 
 
@@ -28,12 +30,15 @@ class Placed:
     y: float = 0.0
 
 
-def layered(sizes, links):
+def layered(
+    sizes: Mapping[Hashable, tuple[float, float]], links: Collection[tuple[Hashable, Hashable]], gap_y: float = GAP_Y
+) -> tuple[dict[Hashable, Placed], dict[tuple[Hashable, Hashable], list[tuple[float, float]]]]:
     """Place nodes and route links.
 
     Args:
         sizes: node → (width, height), for every node.
         links: a list of (node, node), without cycles and without repetition.
+        gap_y: between two rows, more than `STUB`.
 
     Returns:
         node → `Placed`, and link → the points of its line, a list of (x, y) from the bottom of the one box to the top
@@ -51,7 +56,7 @@ def layered(sizes, links):
     above, below = _neighbours(placed, chains.values())
     order = _order(placed, above, below)
     _set_x(placed, order, above, below)
-    tops, bottoms = _set_y(placed, order)
+    tops, bottoms = _set_y(placed, order, gap_y)
     ports = _ports(placed, chains)
     routes = {link: _route(link, chain, placed, ports, tops, bottoms) for link, chain in chains.items()}
     return {node: placed[node] for node in sizes}, routes
@@ -153,7 +158,7 @@ def _spread(placed, row, wanted):
         placed[node].x = offset + shift
 
 
-def _set_y(placed, order):
+def _set_y(placed, order, gap_y):
     """Set the rows one below the other. Returns the y of each row's top and bottom."""
     tops, bottoms, y = [], [], 0.0
     for row in order:
@@ -163,7 +168,7 @@ def _set_y(placed, order):
             placed[node].y = y - height / 2
         y -= height
         bottoms.append(y)
-        y -= GAP_Y
+        y -= gap_y
     return tops, bottoms
 
 
@@ -189,5 +194,5 @@ def _route(link, chain, placed, ports, tops, bottoms):
     for lane in chain[1:-1]:
         place = placed[lane]
         points += [(place.x, tops[place.row]), (place.x, bottoms[place.row])]
-    points += [(ports["in", link], tops[end.row]), (ports["in", link], end.y + end.height / 2)]
+    points += [(ports["in", link], tops[end.row] + STUB), (ports["in", link], end.y + end.height / 2)]
     return points

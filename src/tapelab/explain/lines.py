@@ -3,13 +3,16 @@
 import ast
 import dataclasses
 import functools
-import itertools
 import linecache
 import pathlib
 import re
 import sys
 import sysconfig
+import types
 import typing
+from collections.abc import Container, Sequence
+
+from tapelab.explain import expressions
 
 _HERE = str(pathlib.Path(__file__).parent.parent)  # the whole package: none of its lines is the learner's
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -27,7 +30,9 @@ def _file_kind(filename):
         if filename.endswith(("eager/backprop.py", "polymorphic_function/atomic_function.py")):
             _known_files[filename] = _TELLING
         else:
-            _known_files[filename] = _LIBRARY if nowhere or filename.startswith((_HERE, *_LIBRARIES)) else _OWN
+            # What AutoGraph writes lies in the folder for temporary files; its lines are not the learner's either.
+            foreign = nowhere or filename.startswith((_HERE, *_LIBRARIES)) or "__autograph_generated_file" in filename
+            _known_files[filename] = _LIBRARY if foreign else _OWN
     return _known_files[filename]
 
 
@@ -39,12 +44,12 @@ class Line:
     number: int
 
     @property
-    def text(self):
+    def text(self) -> str:
         """The source of the line, without indentation; empty where Python does not have it."""
         return linecache.getline(self.file, self.number).strip()
 
     @property
-    def place(self):
+    def place(self) -> str:
         """Where it is, for people: "cell In[3], line 2" or "train.py, line 12"."""
         return f"{_file_name(self.file)}, line {self.number}"
 
@@ -83,11 +88,17 @@ class Place(typing.NamedTuple):
         line: the innermost line that is the learner's own, or None.
         in_backward: whether a tape's gradient computation ran it.
         function: the tf.function's private object, where a call of one was asked for.
+        code, instruction: the learner's code object and the instruction in it that ran the operation; None where the
+            line is.
+        scope: TensorFlow's name scope, in which Keras puts the names of its layers.
     """
 
     line: Line | None
     in_backward: bool
     function: object
+    code: types.CodeType | None = None
+    instruction: int | None = None
+    scope: str = ""
 
 
 @functools.lru_cache(maxsize=65536)
@@ -95,13 +106,19 @@ def _line(file, number):
     return Line(file, number)
 
 
-def walk(frame, backward_codes, function_code):
+def walk(
+    frame: types.FrameType | None,
+    backward_codes: Container[types.CodeType],
+    function_code: types.CodeType | None,
+    scope: str = "",
+) -> Place:
     """Go up the stack to the learner's own line.
 
     Args:
         frame: where to start.
         backward_codes: a set of code objects; meeting one on the way means that a backward pass is running.
         function_code: a code object whose frame's `self` is wanted, or None.
+        scope: TensorFlow's name scope.
 
     Returns:
         A `Place`.
@@ -114,23 +131,24 @@ def walk(frame, backward_codes, function_code):
         if kind is None:
             kind = _file_kind(code.co_filename)
         if kind == _OWN:
-            return Place(_line(code.co_filename, frame.f_lineno), in_backward, function)
+            line = _line(code.co_filename, frame.f_lineno)
+            return Place(line, in_backward, function, code, frame.f_lasti, scope)
         if kind == _TELLING:
             in_backward = in_backward or code in backward_codes
             if code is function_code and function is None:
                 function = frame.f_locals.get("self")
         frame = frame.f_back
-    return Place(None, in_backward, function)
+    return Place(None, in_backward, function, scope=scope)
 
 
-def own_frame(frame):
+def own_frame(frame: types.FrameType | None) -> types.FrameType | None:
     """Return the innermost frame, from the given one outwards, that is the learner's own, or None."""
     while frame is not None and _file_kind(frame.f_code.co_filename) != _OWN:
         frame = frame.f_back
     return frame
 
 
-def first_own(stack):
+def first_own(stack: Sequence[typing.Any]) -> Line | None:
     """Return the innermost line that is the learner's own of a traceback's entries (innermost last), or None."""
     for entry in reversed(stack):
         if _file_kind(entry.filename) == _OWN:
@@ -138,7 +156,7 @@ def first_own(stack):
     return None
 
 
-def name_in(frame, value):
+def name_in(frame: types.FrameType | None, value: typing.Any) -> str | None:
     """Return the name that a value has in a frame, or None. Short names of the notebook's own (_, _3) do not count."""
     if frame is None:
         return None
@@ -149,25 +167,13 @@ def name_in(frame, value):
     return None
 
 
-def arguments(frame):
+def arguments(frame: types.FrameType) -> ast.Call | None:
     """Return the call that a frame is making, as an `ast.Call`, or None where its source is not known."""
-    positions = frame.f_code.co_positions()
-    first, last, left, right = next(itertools.islice(positions, frame.f_lasti // 2, None))
-    source = linecache.getlines(frame.f_code.co_filename)
-    if None in (first, last, left, right) or last > len(source):
-        return None
-    # Columns count bytes.
-    text = [line.encode() for line in source[first - 1 : last]]
-    text[-1] = text[-1][:right]
-    text[0] = text[0][left:]
-    try:
-        call = ast.parse(b"(" + b"".join(text) + b")", mode="eval").body
-    except SyntaxError:
-        return None
+    call = expressions.at(frame.f_code, frame.f_lasti)
     return call if isinstance(call, ast.Call) else None
 
 
-def argument(call, position, names):
+def argument(call: ast.Call | None, position: int, names: Container[str]) -> ast.expr | None:
     """Return the expression that a call has for one parameter, as an `ast.expr`, or None.
 
     Args:
@@ -182,7 +188,7 @@ def argument(call, position, names):
     return next((keyword.value for keyword in call.keywords if keyword.arg in names), None)
 
 
-def elements(expression, count):
+def elements(expression: ast.expr | None, count: int) -> list[ast.expr | None]:
     """Return the expressions of the elements of a list, tuple or dict that is written out; None for each elsewhere."""
     found = []
     if isinstance(expression, (ast.List, ast.Tuple)):
@@ -194,7 +200,7 @@ def elements(expression, count):
     return found
 
 
-def reference(expression):
+def reference(expression: ast.expr | None) -> str | None:
     """Return the source of an expression that names an object: ``x``, ``layer.kernel``, ``params["w"]``; else None."""
     part = expression
     while isinstance(part, (ast.Attribute, ast.Subscript)):
@@ -204,7 +210,7 @@ def reference(expression):
     return ast.unparse(expression) if isinstance(part, ast.Name) else None
 
 
-def rebinding(frame, name):
+def rebinding(frame: types.FrameType | None, name: str | None) -> Line | None:
     """Find the line that turned a variable into a tensor: ``x = x + 1`` where ``x = tf.Variable(...)`` came first.
 
     Args:
@@ -250,6 +256,6 @@ def _is_name(node, name):
 _NUMBER = re.compile(r"(?<![\w.])\d+\.?\d*(?:[eE][+-]?\d+)?")
 
 
-def numbers_in(line):
+def numbers_in(line: Line | None) -> list[float]:
     """Return the numbers written out in a line's source, as floats."""
     return [float(number) for number in _NUMBER.findall(line.text)] if line else []

@@ -9,26 +9,28 @@ import dataclasses
 import enum
 import functools
 import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from tapelab.explain import hooks
-from tapelab.explain.lines import Place
+from tapelab.explain.lines import Line, Place
 
 import tensorflow as tf
 
 
 @functools.cache
-def can_carry(dtype):
+def can_carry(dtype: tf.DType) -> bool:
     """Whether a gradient can flow through a tensor of this dtype: real, complex, or a handle to something that is."""
     return dtype.is_floating or dtype.is_complex or dtype in (tf.resource, tf.variant)
 
 
 @functools.cache
-def is_handle(dtype):
+def is_handle(dtype: tf.DType) -> bool:
     """Whether a dtype is a handle to state rather than a value."""
     return dtype in (tf.resource, tf.variant)
 
 
-def keys_of(value):
+def keys_of(value: Any) -> list[int]:
     """Return the keys that a tape knows a value by: one, or those of the parts of a ragged or sparse tensor.
 
     Parts that carry no gradient, such as indices, are left out where others do.
@@ -69,6 +71,8 @@ class Event:
         unrecorded: why it is not on the tape, an `Unrecorded`; None if it is.
         backward: the backward function of a custom gradient; None otherwise.
         erased: whether the tape was reset after it.
+        call: of a recorded call of a tf.function, what TensorFlow recorded: (backward function, keys of the inputs,
+            keys of the outputs); None otherwise.
     """
 
     index: int
@@ -81,14 +85,15 @@ class Event:
     unrecorded: Unrecorded | None
     backward: object = None
     erased: bool = False
+    call: tuple | None = None
 
     @property
-    def line(self):
+    def line(self) -> Line | None:
         """The learner's `Line`, or None."""
         return self.place.line
 
     @property
-    def name(self):
+    def name(self) -> str:
         """What to call it: the type, or the function's name without TensorFlow's additions."""
         if self.kind is not Kind.FUNCTION:
             return self.op
@@ -140,26 +145,31 @@ class Log:
         self.is_open, self.is_paused = False, False
         self.failure = None
 
+    def watched_variables(self) -> tuple[tf.Variable, ...]:
+        """Return the variables that the tape watches; none once the tape itself is gone."""
+        tape = self._tape()
+        return () if tape is None else tape.watched_variables()
+
     # What the tape tells.
 
-    def open(self):
+    def open(self) -> None:
         """The tape began to record."""
         if self.opened is None:
             self.opened = hooks.next_key()
             self._calls_before = dict(hooks.python_calls())
         self.is_open, self.closed = True, None
 
-    def close(self):
+    def close(self) -> None:
         """The tape no longer records."""
         if self.is_open:
             self.is_open, self.closed = False, hooks.next_key()
 
-    def watch(self, tensors):
+    def watch(self, tensors: Any) -> None:
         """The learner watches these: a structure of tensors, variables and composite tensors."""
         for value in tf.nest.flatten(tensors, expand_composites=True):
             self._add_watched(self._keep(getattr(value, "handle", value)))
 
-    def reset(self):
+    def reset(self) -> None:
         """The tape forgot everything."""
         for event in self.events:
             event.erased = True
@@ -168,7 +178,14 @@ class Log:
 
     # What the hooks tell.
 
-    def on_operation(self, op_type, inputs, attributes, outputs, place):
+    def on_operation(
+        self,
+        op_type: str,
+        inputs: Iterable[tf.Tensor],
+        attributes: tuple[Any, ...],
+        outputs: Iterable[tf.Tensor],
+        place: Place,
+    ) -> None:
         """An operation ran."""
         inputs = tuple(self._keep(tensor) for tensor in inputs)
         outputs = tuple(self._keep(tensor) for tensor in outputs)
@@ -194,7 +211,7 @@ class Log:
             for output in outputs:
                 self.producers[output] = event
 
-    def on_python(self, name, inputs, outputs, place):
+    def on_python(self, name: str, inputs: Iterable[tf.Tensor], outputs: Iterable[tf.Tensor], place: Place) -> None:
         """A Python function ran on the values of tensors, and made tensors of what it returned."""
         inputs = tuple(self._keep(tensor) for tensor in inputs)
         outputs = tuple(self._keep(tensor) for tensor in outputs)
@@ -203,7 +220,14 @@ class Log:
         for output in outputs:
             self.producers.setdefault(output, event)
 
-    def on_record(self, op_type, outputs, inputs, backward, place):
+    def on_record(
+        self,
+        op_type: str,
+        outputs: Iterable[tf.Tensor],
+        inputs: Iterable[tf.Tensor],
+        backward: Callable[..., Any],
+        place: Place,
+    ) -> None:
         """TensorFlow put a custom gradient or a function's call on the tapes of this thread."""
         if self.is_paused:
             return
@@ -215,27 +239,28 @@ class Log:
         made_by = self.producers.get(outputs[0]) if outputs else None
         if made_by is not None and made_by.kind is Kind.FUNCTION and set(outputs) <= set(made_by.outputs):
             made_by.unrecorded = None
+            made_by.call = (backward, inputs, outputs)
             self._put_on_tape(made_by, outputs)
             return
         event = Event(len(self.events), op_type, Kind.CUSTOM, inputs, outputs, (), place, None, backward=backward)
         self.events.append(event)
         self._put_on_tape(event, outputs)
 
-    def on_leave(self, tensor, how, place):
+    def on_leave(self, tensor: tf.Tensor, how: str, place: Place) -> None:
         """A tensor's value was handed to Python."""
         self.departures.append(Departure(self._keep(tensor), how, place, hooks.next_key()))
 
-    def failed(self, error):
+    def failed(self, error: Exception) -> None:
         """Listening raised."""
         self.failure = f"watching the operations failed with {type(error).__name__}: {error}"
 
     # The replayed rule.
 
-    def carries(self, key):
+    def carries(self, key: int) -> bool:
         """Whether a gradient can flow through the tensor with this key."""
         return can_carry(self.tensors[key].dtype)
 
-    def is_handle(self, key):
+    def is_handle(self, key: int) -> bool:
         """Whether the tensor with this key is a handle to state."""
         return is_handle(self.tensors[key].dtype)
 

@@ -1,8 +1,14 @@
 """Judgement where values flow from the source to the target: does the gradient flow back, or where is it cut?"""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from tapelab.explain.causes import CAUSES
 from tapelab.explain.finding import Finding
+from tapelab.explain.flow import Step
+from tapelab.explain.lines import Line
 from tapelab.explain.log import Unrecorded
+from tapelab.explain.question import Question
 
 _STATISTICS = ("moving_mean", "moving_variance")
 
@@ -21,7 +27,7 @@ _SENTENCES = {
 }
 
 
-def along_path(question, path):
+def along_path(question: Question, path: Iterable[Step]) -> Finding:
     """Judge a path with as few cuts as possible.
 
     Args:
@@ -85,7 +91,7 @@ def _at_source_on_tape(source, steps, cuts, rest):
     return None
 
 
-def unwatched_variable(question, line, rest):
+def unwatched_variable(question: Question, line: Line | None, rest: Mapping[str, Any]) -> Finding | None:
     """The `Finding` for a variable that the tape does not watch by itself, else None; `rest` are more of its fields."""
     source, name = question.source, question.source_name
     if not question.watched_variable.trainable:

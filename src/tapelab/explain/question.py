@@ -1,8 +1,10 @@
 """One question, "why is this gradient None?", with the names that the learner uses."""
 
+import ast
 import collections.abc
 import dataclasses
 import types
+from typing import Any
 
 from tapelab.explain import lines
 from tapelab.explain.flow import Flow
@@ -38,32 +40,32 @@ class Question:
         return self.tape.log
 
     @property
-    def start(self):
+    def start(self) -> int:
         """The key of the source; for a variable, of its handle; for a ragged or sparse tensor, of its values."""
         return keys_of(self.source)[0]
 
     @property
-    def goals(self):
+    def goals(self) -> set[int]:
         """The keys of the target's tensors."""
         return {key for target in self.targets for key in keys_of(target)}
 
     @property
-    def is_variable(self):
+    def is_variable(self) -> bool:
         """Whether the source is a variable, TensorFlow's or Keras's."""
         return hasattr(self.source, "handle")
 
     @property
-    def watched_variable(self):
+    def watched_variable(self) -> tf.Variable:
         """The variable that the tape knows: of a Keras variable, TensorFlow's inside it."""
         return self.source.value if hasattr(self.source, "path") else self.source
 
     @property
-    def was_rebound(self):
+    def was_rebound(self) -> lines.Line | None:
         """The `Line` that made a tensor of what used to be a variable, or None."""
         return None if self.is_variable else lines.rebinding(self.frame, self.source_name)
 
 
-def name_of(value, frame, expression, place):
+def name_of(value: Any, frame: types.FrameType | None, expression: ast.expr | None, place: str) -> str:
     """Return what to call a target or source.
 
     Args:
@@ -85,7 +87,7 @@ def name_of(value, frame, expression, place):
     return place
 
 
-def named_sources(sources, frame, expression):
+def named_sources(sources: Any, frame: types.FrameType | None, expression: ast.expr | None) -> list[tuple[str, Any]]:
     """Name each element of a structure of sources.
 
     Args:

@@ -2,10 +2,13 @@
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 
 from tapelab.explain.causes import CAUSES
+from tapelab.explain.finding import Finding
 from tapelab.explain.lines import Line
 from tapelab.explain.log import Kind
+from tapelab.explain.question import Question
 
 RECORDED, NOT_RECORDED = "recorded", "not recorded"
 
@@ -24,6 +27,8 @@ class Box:
         mark: "custom gradient", "tf.function" or empty.
         lines: the learner's `Line`s, in order, without repetition.
         operations: the operations' names; more than one where boxes were merged.
+        events: the `Event`s of the log; of a source and a target none.
+        keys: of the tensors that leave the box: of a source, its own and those read from it.
     """
 
     role: str
@@ -32,6 +37,8 @@ class Box:
     mark: str = ""
     lines: tuple[Line, ...] = ()
     operations: tuple[str, ...] = ()
+    events: tuple = ()
+    keys: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass
@@ -47,7 +54,7 @@ class Sketch:
     links: dict
 
 
-def sketch(questions, findings):
+def sketch(questions: Sequence[Question], findings: Sequence[Finding]) -> Sketch:
     """Draw up what lies between some sources and one target.
 
     Args:
@@ -67,7 +74,7 @@ class _Draft:
         self._sketch = Sketch([], {})
         self._goals = question.goals
         self._upstream = self._flow.upstream(self._goals)
-        self._target = Box("target", question.target_name, self._state(self._goals))
+        self._target = Box("target", question.target_name, self._state(self._goals), keys=tuple(self._goals))
 
     def drawn(self, questions, findings):
         for question, finding in zip(questions, findings, strict=True):
@@ -96,7 +103,9 @@ class _Draft:
         return RECORDED if keys & self._log.on_tape else NOT_RECORDED
 
     def _add_source(self, question, finding):
-        source = Box("source", question.source_name, self._state({question.start}))
+        reads = [event for event in self._flow.uses(question.start) if event.op in _TRANSPARENT]
+        keys = (question.start, *(key for event in reads for key in event.outputs))
+        source = Box("source", question.source_name, self._state({question.start}), keys=keys)
         self._sketch.boxes.append(source)
         blamed = not finding.exists and not finding.cuts and finding.code not in ("used_up", "target_dtype")
         reached = self._follow(question.start, source, finding, (CAUSES[finding.code].title,) if blamed else ())
@@ -160,7 +169,9 @@ class _Draft:
             mark = {Kind.CUSTOM: "custom gradient", Kind.FUNCTION: "tf.function"}.get(event.kind, "")
             state = RECORDED if event.unrecorded is None and not event.erased else NOT_RECORDED
             lines = (event.line,) if event.line else ()
-            self._boxes[event.index] = Box("operation", event.name, state, mark, lines, (event.name,))
+            self._boxes[event.index] = Box(
+                "operation", event.name, state, mark, lines, (event.name,), (event,), event.outputs
+            )
             self._sketch.boxes.append(self._boxes[event.index])
         return self._boxes[event.index]
 
@@ -171,7 +182,7 @@ class _Draft:
             self._sketch.links[start, end] = known if titles else ()
 
 
-def simplify(drawing, limit):
+def simplify(drawing: Sketch, limit: int) -> None:
     """Merge boxes if there are more than so many, until there are not or nothing is left to merge.
 
     What lies between branch points goes first; then skip connections and branches that look alike; then, two by two,
@@ -232,6 +243,7 @@ class _Links:
         lines = tuple(dict.fromkeys((*first.lines, *second.lines)))
         operations = (*first.operations, *second.operations)
         both = Box("operation", f"{len(operations)} operations", first.state, first.mark, lines, operations)
+        both.events, both.keys = first.events + second.events, first.keys + second.keys
         links = {}
         for (start, end), titles in drawing.links.items():
             start = both if start in (first, second) else start

@@ -3,6 +3,9 @@
 import collections
 import contextlib
 import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any
 
 from tapelab.explain import hooks, lines
 from tapelab.explain.log import Log, keys_of
@@ -44,6 +47,7 @@ class ExplainTape(tf.GradientTape):
         self.asked = set()  # (key of target, key of source) of that call
         self.refused = False  # whether a later call was refused
         self._busy = False
+        self._finalizer = None
 
     def __enter__(self):
         if tf.executing_eagerly():
@@ -62,6 +66,8 @@ class ExplainTape(tf.GradientTape):
         try:
             if not self.blind:
                 self.log.open()
+                self._finalizer = weakref.finalize(self, hooks.forget, self.log)  # a tape may never be left
+                self._finalizer.atexit = False
                 hooks.listen(self.log)
         except BaseException:
             self._stop_listening()
@@ -78,15 +84,17 @@ class ExplainTape(tf.GradientTape):
     def _stop_listening(self):
         if not self.in_function and not self.blind:
             hooks.silence(self.log)
+            if self._finalizer is not None:
+                self._finalizer.detach()
             self.log.close()
 
-    def watch(self, tensor):
+    def watch(self, tensor: Any) -> None:
         super().watch(tensor)
         if self._sees():
             self.log.watch(tensor)
 
     @contextlib.contextmanager
-    def stop_recording(self):
+    def stop_recording(self) -> Iterator[None]:
         with super().stop_recording():
             self.log.is_paused = True
             try:
@@ -94,11 +102,11 @@ class ExplainTape(tf.GradientTape):
             finally:
                 self.log.is_paused = False
 
-    def reset(self):
+    def reset(self) -> None:
         super().reset()
         self.log.reset()
 
-    def gradient(self, target, sources, *arguments, **keywords):
+    def gradient(self, target: Any, sources: Any, *arguments: Any, **keywords: Any) -> Any:
         with self._computing(target, sources):
             found = super().gradient(target, sources, *arguments, **keywords)
         if not self._busy and self._sees():
@@ -109,17 +117,17 @@ class ExplainTape(tf.GradientTape):
             )
         return found
 
-    def jacobian(self, target, sources, *arguments, **keywords):
+    def jacobian(self, target: tf.Tensor, sources: Any, *arguments: Any, **keywords: Any) -> Any:
         self._refuse_loop(keywords)
         with self._computing(target, sources):
             return super().jacobian(target, sources, *arguments, **keywords)
 
-    def batch_jacobian(self, target, source, *arguments, **keywords):
+    def batch_jacobian(self, target: tf.Tensor, source: Any, *arguments: Any, **keywords: Any) -> tf.Tensor | None:
         self._refuse_loop(keywords)
         with self._computing(target, source):
             return super().batch_jacobian(target, source, *arguments, **keywords)
 
-    def result_for(self, targets, source):
+    def result_for(self, targets: list[Any], source: Any) -> Any:
         """Ask the tape what its gradient is, without using up the tape or a tf.py_function, and recording nothing.
 
         Args:

@@ -4,18 +4,21 @@ The gradients come from the caller, once. Moving a control takes forward passes 
 """
 
 import functools
+from collections.abc import Callable
 
 from tapelab import plots
 from tapelab.interactive.figure import Choice, Figure, Slider
 
+import matplotlib.figure
 import numpy as np
 
+Model = Callable[[np.ndarray], np.ndarray]  # from images to logits
 STRONGEST = 0.3  # part of a pixel's range
 STEP = 0.02
 _LINES = ((plots.RED, "o-"), (plots.BLUE, "s--"), (plots.GREEN, "^:"), (plots.ORANGE, "v-."))
 
 
-def attacked(images, signs, strength):
+def attacked(images: np.ndarray, signs: np.ndarray, strength: float) -> np.ndarray:
     """Move every pixel by `strength` in the direction of its sign, and cut to the range of an image.
 
     Args:
@@ -37,7 +40,9 @@ def attacked(images, signs, strength):
     return np.clip(images + images.dtype.type(strength) * signs, 0, 1).astype(images.dtype)
 
 
-def accuracies(model, images, labels, signs, strengths):
+def accuracies(
+    model: Model, images: np.ndarray, labels: np.ndarray, signs: np.ndarray, strengths: np.ndarray
+) -> np.ndarray:
     """Return the fraction of images that a model labels correctly under attacks of several strengths.
 
     Args:
@@ -54,14 +59,25 @@ def accuracies(model, images, labels, signs, strengths):
     return np.array([np.mean(answer == labels) for answer in answers])
 
 
-def probabilities(logits):
+def probabilities(logits: np.ndarray) -> np.ndarray:
     """Return the softmax of logits over the last axis, as float64."""
     logits = np.asarray(logits, np.float64)
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def draw(figure, *, models, images, labels, signs, curves, model, strength, image):
+def draw(
+    figure: matplotlib.figure.Figure,
+    *,
+    models: dict[str, Model],
+    images: np.ndarray,
+    labels: np.ndarray,
+    signs: dict[str, np.ndarray],
+    curves: dict[str, tuple[np.ndarray, np.ndarray]],
+    model: str,
+    strength: float,
+    image: int,
+) -> None:
     """Draw the curves of accuracy with the present strength, one image before and after, and the model's answer.
 
     Args:
@@ -108,7 +124,15 @@ def draw(figure, *, models, images, labels, signs, curves, model, strength, imag
     answer.invert_yaxis()
 
 
-def figure(models, images, labels, signs, *, shown=10, strongest=STRONGEST):
+def figure(
+    models: dict[str, Model],
+    images: np.ndarray,
+    labels: np.ndarray,
+    signs: dict[str, np.ndarray],
+    *,
+    shown: int = 10,
+    strongest: float = STRONGEST,
+) -> Figure:
     """Return a figure with controls for the attack's strength, the model and the image.
 
     Args:

@@ -7,6 +7,7 @@ of four entries, and its direction is the direction of the step.
 from tapelab import plots
 from tapelab.interactive.figure import Choice, Figure, Slider
 
+import matplotlib.figure
 import numpy as np
 
 WAYS = ("each norm", "global norm", "value")
@@ -16,7 +17,7 @@ _LOOKS = {"each norm": (plots.RED, "-"), "global norm": (plots.BLUE, "--"), "val
 _LOWEST, _HIGHEST = 0.5, 15.0  # of the limit
 
 
-def clip(gradients, limit, way):
+def clip(gradients: list[np.ndarray], limit: float, way: str) -> list[np.ndarray]:
     """Clip gradients, as `tf.clip_by_norm`, `tf.clip_by_global_norm` and `tf.clip_by_value` do.
 
     Args:
@@ -41,12 +42,12 @@ def clip(gradients, limit, way):
     return [g * (limit / max(limit, length)) for g, length in zip(gradients, norms, strict=True)]
 
 
-def norm(gradients):
+def norm(gradients: list[np.ndarray]) -> float:
     """Return the Euclidean norm of a list of arrays, read as one long vector: a float."""
     return float(np.sqrt(sum(np.sum(np.square(g)) for g in gradients)))
 
 
-def turn(gradients, others):
+def turn(gradients: list[np.ndarray], others: list[np.ndarray]) -> float:
     """Return the angle between two lists of arrays, each read as one long vector, in degrees from 0 to 180.
 
     The shapes must be the same; a list of zeros has no direction, and the angle is NaN.
@@ -75,7 +76,7 @@ def _arrows(ax, true, clipped, limit, way, title, reach):
     ax.legend(loc="upper right", fontsize=8)
 
 
-def draw(figure, *, way, limit, second):
+def draw(figure: matplotlib.figure.Figure, *, way: str, limit: float, second: float) -> None:
     """Draw both gradients before and after clipping, and the whole gradient's turn and length against the limit.
 
     Args:
@@ -111,7 +112,7 @@ def draw(figure, *, way, limit, second):
     figure.legend(*length_ax.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
 
 
-def figure():
+def figure() -> Figure:
     """Return the `Figure`: the way of clipping, the limit, and the norm of the second gradient can be moved."""
     controls = {
         "way": Choice(WAYS, "clipped by"),

@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
-from tapelab.exercises import session
+from tapelab import session
 
+import matplotlib.figure
 import matplotlib.pyplot as plt
 from IPython.display import display
 
@@ -20,11 +22,11 @@ class Slider:
     step: float
     label: str
 
-    def ends(self):
+    def ends(self) -> tuple[float, ...]:
         """The values to try: both ends and the start."""
         return (self.low, self.high, self.start)
 
-    def widget(self, widgets):
+    def widget(self, widgets: ModuleType) -> Any:
         """Return an ipywidgets slider, of integers where all of its values are integers."""
         whole = all(type(value) is int for value in (self.low, self.high, self.start, self.step))
         return (widgets.IntSlider if whole else widgets.FloatSlider)(
@@ -47,15 +49,15 @@ class Choice:
     label: str
 
     @property
-    def start(self):
+    def start(self) -> str:
         """The first option."""
         return self.options[0]
 
-    def ends(self):
+    def ends(self) -> tuple[str, ...]:
         """The values to try: all of them."""
         return self.options
 
-    def widget(self, widgets):
+    def widget(self, widgets: ModuleType) -> Any:
         """Return a row of ipywidgets buttons of which one is pressed."""
         # By default all buttons are of one width, and a longer label is cut.
         return widgets.ToggleButtons(options=self.options, description=self.label, style={"button_width": "auto"})
@@ -75,15 +77,15 @@ class Figure:
     controls: dict[str, Any]
     size: tuple[float, float] = (7.0, 3.6)
 
-    def start(self):
+    def start(self) -> dict[str, Any]:
         """Return the values that the controls start with, as a dict."""
         return {name: control.start for name, control in self.controls.items()}
 
-    def ends(self):
+    def ends(self) -> list[dict[str, Any]]:
         """Return a list of dicts of values: each control at each of its ends, the others as they start."""
         return [{**self.start(), name: end} for name, control in self.controls.items() for end in control.ends()]
 
-    def still(self, **values):
+    def still(self, **values: Any) -> matplotlib.figure.Figure:
         """Return the Matplotlib figure for some values; those that are not given are as they start.
 
         Raises:
@@ -99,7 +101,7 @@ class Figure:
             plt.close(figure)  # so that no front-end shows it a second time
         return figure
 
-    def widgets(self):
+    def widgets(self) -> tuple[dict[str, Any], Any]:
         """Return the ipywidgets: a dict of the controls by name, and a box with the controls above the figure.
 
         Raises:
@@ -121,7 +123,7 @@ class Figure:
         redraw()
         return controls, ipywidgets.VBox([*controls.values(), output])
 
-    def show(self):
+    def show(self) -> None:
         """Show the figure with its controls, or once as it starts where nobody can move them."""
         if session.attended():
             try:

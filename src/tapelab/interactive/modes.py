@@ -1,6 +1,6 @@
 """Forward or reverse mode: passes and memory of a Jacobian, for a chain of layers of one width.
 
-The model is the one that notebook 13 measures. A pass of forward mode serves one input, a pass of reverse mode one
+The model is the one that notebook 15 measures. A pass of forward mode serves one input, a pass of reverse mode one
 output, and all passes run at once. Forward mode holds one layer's value and, for each pass, its tangent; what went
 before is let go. Reverse mode holds the value of every layer, which is its record, and for each pass the cotangent of
 one layer.
@@ -9,14 +9,16 @@ one layer.
 from tapelab import plots
 from tapelab.interactive.figure import Figure, Slider
 
+import matplotlib.figure
 import numpy as np
+from numpy.typing import ArrayLike
 
 WIDTH = 256  # units of each layer
 BYTES = 4  # of a float32
 LARGEST = 11  # inputs and outputs go from 2**0 to 2**11
 
 
-def passes(mode, inputs, outputs):
+def passes(mode: str, inputs: ArrayLike, outputs: ArrayLike) -> ArrayLike:
     """Return how many passes a Jacobian takes.
 
     Args:
@@ -29,7 +31,7 @@ def passes(mode, inputs, outputs):
     return {"forward": inputs + 0 * outputs, "reverse": outputs + 0 * inputs}[mode]
 
 
-def held_bytes(mode, inputs, outputs, layers, width=WIDTH):
+def held_bytes(mode: str, inputs: ArrayLike, outputs: ArrayLike, layers: int, width: int = WIDTH) -> ArrayLike:
     """Return the bytes that a mode holds while all its passes run at once, without the Jacobian itself, in float32.
 
     Args:
@@ -44,12 +46,12 @@ def held_bytes(mode, inputs, outputs, layers, width=WIDTH):
     return BYTES * width * (values + passes(mode, inputs, outputs))
 
 
-def winner(forward, reverse):
+def winner(forward: float, reverse: float) -> str:
     """Return "forward", "reverse" or "neither", whichever of two costs is the smaller."""
     return "neither" if forward == reverse else "forward" if forward < reverse else "reverse"
 
 
-def break_even(inputs, layers):
+def break_even(inputs: ArrayLike, layers: int) -> ArrayLike:
     """Return the number of outputs at which both modes hold the same number of bytes.
 
     It may be less than 1: then reverse mode holds more, however few outputs there are.
@@ -61,7 +63,7 @@ def break_even(inputs, layers):
     return inputs + 1 - layers
 
 
-def draw(figure, log_inputs, log_outputs, layers):
+def draw(figure: matplotlib.figure.Figure, log_inputs: int, log_outputs: int, layers: int) -> None:
     """Draw the break-even lines with the chosen map between them, and both modes' costs as bars.
 
     Args:
@@ -112,7 +114,7 @@ def draw(figure, log_inputs, log_outputs, layers):
         ax.set(title=f"{title}\nless: {winner(*cost.values())}", xlabel="mode", ylabel=unit)
 
 
-def figure():
+def figure() -> Figure:
     """Return the figure, with a slider for the inputs, the outputs and the layers."""
     return Figure(
         draw,

@@ -6,13 +6,14 @@ Here f(x) = x², g(x) = cos x and h(x) = x.
 from tapelab import plots
 from tapelab.interactive.figure import Choice, Figure, Slider
 
+import matplotlib.figure
 import numpy as np
 import tensorflow as tf
 
 PATHS = ("f", "g", "h")
 CUTS = {
+    "g": ("g",),  # first: at the start it turns the sign of the slope
     "f": ("f",),
-    "g": ("g",),
     "h": ("h",),
     "f and g": ("f", "g"),
     "all three": PATHS,
@@ -42,7 +43,7 @@ _ARROWS = (
 )
 
 
-def gradient(x, cut):
+def gradient(x: float, cut: tuple[str, ...]) -> float | None:
     """Return what a tape gives for dz/dx with `tf.stop_gradient` around some of f(x), g(x) and h(x).
 
     Args:
@@ -67,7 +68,7 @@ def gradient(x, cut):
     return None if found is None else float(found)
 
 
-def held(points, x, cut):
+def held(points: np.ndarray, x: float, cut: tuple[str, ...]) -> np.ndarray:
     """Return z at some points, with what is cut held at the value that it has at x.
 
     The tape's gradient at x is this function's derivative at x.
@@ -95,7 +96,7 @@ def _check(cut):
         raise ValueError(f"cut names {unknown[0]!r}; expected a tuple of names from {', '.join(PATHS)}")
 
 
-def carries(cut):
+def carries(cut: tuple[str, ...]) -> set[tuple[str, str]]:
     """Return which arrows of the graph the gradient runs back along, as a set of pairs of names."""
     open_paths = [name for name in PATHS if name not in cut]
     arrows = {("x", name) for name in open_paths}
@@ -117,13 +118,16 @@ def _draw_graph(ax, cut):
         crossed = start in cut
         style["linestyle"] = "--" if crossed else "-"
         ax.annotate(
-            "", (x1, y1 + 0.2), (x0, y0 - 0.2), arrowprops={"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, **style}
+            "",
+            (x1, y1 + 0.2),
+            (x0, y0 - 0.2),
+            arrowprops={"arrowstyle": "<|-" if flows else "-|>", "shrinkA": 0, "shrinkB": 0, **style},
         )
         if crossed:
             ax.plot((x0 + x1) / 2, (y0 + y1) / 2, "X", color=plots.RED, markersize=13, markeredgecolor="black")
     for x, y, label in _BOXES.values():
         ax.text(x, y, label, ha="center", va="center", bbox={"boxstyle": "round", "facecolor": "white"})
-    ax.set(title="Paths from x to z\n(thick: gradient flows back; cross: cut)", xlim=(-0.5, 2.5), ylim=(-0.4, 4.4))
+    ax.set(title="Paths from x to z\n(thick: the gradient, back to x; cross: cut)", xlim=(-0.5, 2.5), ylim=(-0.4, 4.4))
     ax.set_axis_off()
 
 
@@ -134,7 +138,7 @@ def _tangent(ax, x, slope, **style):
     ax.plot([x - half, x + half], [z - half * slope, z + half * slope], **style)
 
 
-def draw(figure, x, cut):
+def draw(figure: matplotlib.figure.Figure, x: float, cut: str) -> None:
     """Draw z with the true tangent and the tape's at x, beside the graph of the paths.
 
     Args:
@@ -161,7 +165,7 @@ def draw(figure, x, cut):
     figure.legend(fontsize="small", loc="outside lower right", ncols=2)  # inside it would hide a curve at some cut
 
 
-def figure():
+def figure() -> Figure:
     """Return the figure, with a slider for x and a choice of what is cut."""
     return Figure(
         draw,

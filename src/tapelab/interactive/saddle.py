@@ -8,6 +8,7 @@ import dataclasses
 from tapelab import plots
 from tapelab.interactive.figure import Figure, Slider
 
+import matplotlib.figure
 import numpy as np
 
 RATE = 0.4  # of the gradient step
@@ -19,19 +20,19 @@ _STYLES = {
 _SPAN = 1.9  # of the picture, in each direction
 
 
-def value(points):
+def value(points: np.ndarray) -> np.ndarray:
     """Return f at points of shape (..., 2), as an array of shape (...)."""
     x, y = np.moveaxis(np.asarray(points, np.float64), -1, 0)
     return x**2 + y**4 / 4 - y**2 / 2
 
 
-def gradient(point):
+def gradient(point: np.ndarray) -> np.ndarray:
     """Return the gradient at a point, both of shape (2,)."""
     x, y = point
     return np.array([2 * x, y**3 - y])
 
 
-def hessian(point):
+def hessian(point: np.ndarray) -> np.ndarray:
     """Return the Hessian at a point of shape (2,), as an array of shape (2, 2)."""
     return np.diag([2.0, 3 * point[1] ** 2 - 1])
 
@@ -50,7 +51,7 @@ class Step:
     slope: float = 0.0
     change: float = 0.0
 
-    def verdict(self):
+    def verdict(self) -> str:
         """What the step does, in a few words."""
         if self.vector is None:
             return "no unique step: the matrix is singular"
@@ -59,7 +60,7 @@ class Step:
         return f"{'downhill' if self.slope < 0 else 'uphill'}, ends {'lower' if self.change < 0 else 'higher'}"
 
 
-def newton_step(point, damping):
+def newton_step(point: np.ndarray, damping: float) -> np.ndarray | None:
     """Solve (H + damping I) s = -g.
 
     Args:
@@ -81,7 +82,7 @@ def newton_step(point, damping):
     return np.linalg.solve(matrix, -gradient(point))
 
 
-def steps(point, damping, rate=RATE):
+def steps(point: np.ndarray, damping: float, rate: float = RATE) -> dict[str, Step]:
     """Return the three steps from a point, as a dict from a name to a `Step`.
 
     Args:
@@ -103,7 +104,7 @@ def steps(point, damping, rate=RATE):
     }
 
 
-def draw(figure, *, damping, x, y):
+def draw(figure: matplotlib.figure.Figure, *, damping: float, x: float, y: float) -> None:
     """Draw the contours with the three steps from (x, y), and f along each of them, into an empty figure."""
     start = np.array([x, y])
     taken = steps(start, damping)
@@ -129,7 +130,7 @@ def draw(figure, *, damping, x, y):
     plane.plot(*start, "s", color="black", markersize=7, label="start")
     lowest = np.linalg.eigvalsh(hessian(start))[0]
     plane.set(
-        title=f"lowest eigenvalue {lowest:.2f}, with damping {lowest + damping:.2f}",
+        title=f"lowest eigenvalue: {lowest:.2f} of H, {lowest + damping:.2f} of H + {damping:.2f} I",
         xlabel="x",
         ylabel="y",
         xlim=(-_SPAN, _SPAN),
@@ -149,7 +150,7 @@ def draw(figure, *, damping, x, y):
     )
 
 
-def figure():
+def figure() -> Figure:
     """Return a figure with controls for the damping and for the start's two coordinates."""
     return Figure(
         draw,

@@ -8,17 +8,27 @@ operation runs. So a server runs none, and it forks only while it has a single t
 complete. Where that cannot hold (a visible GPU, an operating system other than Linux) or anything else stands in the
 way, processes start in the plain way and one line says why.
 
-- `client`: what a runner uses (`starter`), the process that it gets, and the provisioner that Jupyter calls.
+- `servers`: what a runner uses, `Shared` or `starter`, and the servers as it sees them.
+- `process`: the process that it gets, and the provisioner that Jupyter calls.
 - `server`: the process that forks.
 """
 
-from tapelab.collection.forkserver.client import (
+from tapelab.collection.forkserver.process import (
     ForkedProcess,
     ForkError,
     ForkProvisioner,
+    PlainProcess,
     ServerGoneError,
-    Starter,
-    starter,
 )
+from tapelab.collection.forkserver.servers import Shared, Starter, starter
 
-__all__ = ["ForkError", "ForkProvisioner", "ForkedProcess", "ServerGoneError", "Starter", "starter"]
+__all__ = [
+    "ForkError",
+    "ForkProvisioner",
+    "ForkedProcess",
+    "PlainProcess",
+    "ServerGoneError",
+    "Shared",
+    "Starter",
+    "starter",
+]

@@ -1,8 +1,10 @@
 """The fork server's process: import, wait for requests, fork.
 
-One connection for each child. A request holds the command, its folder and environment, and the three standard streams.
-The child answers with its process id once it is set up; when it ends, the server sends its exit status. A client that
-goes away takes its child along, and a runner that goes away takes the server and every child.
+One connection for each child. The server forks as soon as one is made, so no client can hold up another: the fork reads
+the request, becomes a guard (`tapelab.collection.guard`), and forks once more. The request holds the command, its
+folder and environment, and the three standard streams. The child answers with its process id once it is set up; when
+it and all that it started have ended, the guard sends its exit status. A client that goes away takes its child along,
+and a runner that goes away takes the server and every child.
 
     python -m tapelab.collection.forkserver.server SOCKET MODULE ...
 
@@ -23,11 +25,12 @@ import socket
 import sys
 import time
 import types
+from collections.abc import Iterator
 from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-import psutil
+from tapelab.collection import guard
 
 # Variables that may differ between the server and a child. Libraries read more than a hundred others while they are
 # imported (TF_ENABLE_ONEDNN_OPTS, KERAS_BACKEND, PYTHONHASHSEED, TMPDIR, ...), too late for a child to change.
@@ -40,20 +43,18 @@ MAY_DIFFER_PREFIX = "TAPELAB_"
 # In the order in which OpenBLAS looks at them.
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
-END_SECONDS = 5  # for killed children to be gone before the server gives up on them
+REQUEST_SECONDS = 30  # in which a request must be complete
+NOTICE_SECONDS = 2  # in which guards notice by themselves that there is an end, and tidy up; then they are killed
 
-# linux/prctl.h
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None)
 
 
-def threads():
+def threads() -> int:
     """How many threads this process has, native ones included."""
     return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
-def import_all(modules):
+def import_all(modules: list[str]) -> dict[str, str]:
     """Import what the children will need.
 
     Returns:
@@ -61,8 +62,8 @@ def import_all(modules):
     """
     # OpenBLAS starts its threads when it is loaded; a child sets the number that it should have.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    # ipykernel reads its parent's process id while it is imported. A child's parent is this process.
-    os.environ["JPY_PARENT_PID"] = str(os.getpid())
+    # ipykernel reads this while it is imported. With 1 it does not watch its parent, which is a guard that watches it.
+    os.environ["JPY_PARENT_PID"] = "1"
     # matplotlib reads this while it is imported; ipykernel sets it, too late for a child.
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     before = dict(os.environ)
@@ -71,7 +72,7 @@ def import_all(modules):
     return {name: value for name, value in os.environ.items() if before.get(name) != value}
 
 
-def unfit():
+def unfit() -> str | None:
     """One line on why this process must not be forked, or None."""
     if "tensorflow" in sys.modules:
         devices = {device.device_type for device in sys.modules["tensorflow"].config.list_physical_devices()}
@@ -83,9 +84,9 @@ def unfit():
 
 
 class Server:
-    """The loop that accepts requests, forks, and looks after the children."""
+    """The loop that accepts connections and forks, and what each fork does with its request."""
 
-    def __init__(self, listener, environment, set_by_imports):
+    def __init__(self, listener: socket.socket, environment: dict[str, str], set_by_imports: dict[str, str]):
         """Serve requests that arrive on `listener`.
 
         Args:
@@ -96,70 +97,91 @@ class Server:
         self._listener = listener
         self._environment = environment
         self._set_by_imports = set_by_imports
-        self._connections = {}  # process id of each child -> its client's connection, or None when the client is gone
-        self._wake, self._waker = socket.socketpair()
-        self._ending = False
+        self._guards = set()  # their process ids
 
-    def serve(self):
-        """Answer until the runner is gone, then kill every child.
+    def serve(self) -> list[str] | None:
+        """Fork for each connection until the runner is gone, then end every child.
 
         Returns:
-            None in the server; in each forked child, its command: a list of str.
+            None in the server; in each child, its command.
         """
-        for end in (self._wake, self._waker):
-            end.setblocking(False)
-        signal.set_wakeup_fd(self._waker.fileno())
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._stop)
-        _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a kernel leaves behind stays ours to end
-        runner = sys.stdin.fileno()
-        while not self._ending:
-            clients = {connection: pid for pid, connection in self._connections.items() if connection is not None}
-            for ready in wait([runner, self._wake, self._listener, *clients]):
-                if ready == runner:
-                    self._ending = True
-                elif ready is self._wake:
-                    self._wake.recv(4096)
-                    self._reap()
-                elif ready is self._listener:
-                    command = self._answer()
-                    if command is not None:
-                        return command
-                # The client of a child that has ended a moment ago is no longer listed.
-                elif self._connections.get(clients[ready]) is ready:
-                    self._abandon(clients[ready])
-        self._end_all()
+        guard.adopt_orphans()  # what a guard cannot end that was itself killed
+        wakeups, runner = guard.Wakeups(), sys.stdin.fileno()
+        lifeline, held = os.pipe()  # held by the server alone, so that guards notice its end
+        while True:
+            ready = wait([runner, wakeups, self._listener])
+            if wakeups in ready and wakeups.asked_to_end():
+                break
+            self._tidy()
+            if runner in ready:
+                break
+            if self._listener in ready:
+                accepted, _ = self._listener.accept()
+                connection = Connection(accepted.detach())
+                refusal = f"the fork server has {threads()} threads" if threads() != 1 else None
+                pid = os.fork() if refusal is None else 0
+                if pid:
+                    self._guards.add(pid)
+                elif refusal is not None:
+                    _answer(connection, error=refusal)
+                else:
+                    wakeups.close()
+                    self._listener.close()
+                    os.close(held)
+                    return self._follow(connection, lifeline)
+                connection.close()
+        os.close(held)
+        until = time.monotonic() + NOTICE_SECONDS
+        while self._guards and time.monotonic() < until:
+            time.sleep(0.005)
+            self._tidy()
+        guard.end_descendants()
         return None
 
-    def _stop(self, *_):
-        self._ending = True
+    def _tidy(self):
+        """Collect the guards that have ended, and end what one has left that could not do it."""
+        ended = guard.reap()
+        self._guards -= ended.keys()
+        if any(status < 0 for status in ended.values()):
+            guard.end_descendants(keep=self._guards)
 
-    def _answer(self):
-        """Take one request and fork. Returns the command in the child, None in the server."""
-        accepted, _ = self._listener.accept()
-        connection, streams = Connection(accepted.detach()), []
+    def _follow(self, connection, lifeline):
+        """Read a request, and split into a guard and the child. Returns the command in the child."""
+        signal.alarm(REQUEST_SECONDS)
+        streams = []
         try:
             request = json.loads(connection.recv_bytes())
-            streams = [reduction.recv_handle(connection) for _ in range(3)]
-            refusal = self._refuse(request["environment"])
-            if refusal is not None:
-                connection.send_bytes(json.dumps({"error": refusal}).encode())
-                connection.close()
-                return None
-            pid = os.fork()
-        except (OSError, EOFError) as error:
-            with contextlib.suppress(OSError):
-                connection.send_bytes(json.dumps({"error": str(error)}).encode())
-            connection.close()
-        else:
-            if pid == 0:
-                self._become(request, streams, connection)
-                return request["command"]
-            self._connections[pid] = connection
-        finally:
-            for stream in streams:
+            command, folder, environment = request["command"], request["cwd"], request["environment"]
+            refusal = self._refuse(environment)
+            streams += [reduction.recv_handle(connection) for _ in range(3)]
+        except Exception as error:  # whatever a client that is not ours may send
+            refusal = f"the request cannot be read: {type(error).__name__}: {error}"
+        signal.alarm(0)
+        if refusal is not None:
+            _answer(connection, error=refusal)
+            os._exit(0)
+        try:
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
                 os.close(stream)
-        return None
+            guard.split(
+                connection.fileno(),
+                request.get("scratch", ""),
+                also=[lifeline],
+                at_end=lambda status: _answer(connection, returncode=status),
+            )
+            os.close(lifeline)
+            os.setsid()
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update(self._set_by_imports | environment, JPY_PARENT_PID=str(os.getppid()))
+            _make_its_own()
+        except BaseException as error:
+            _answer(connection, error=str(error))
+            os._exit(1)
+        _answer(connection, pid=os.getpid())
+        connection.close()
+        return command
 
     def _refuse(self, environment):
         """One line on why a request cannot be served by a fork, or None."""
@@ -173,84 +195,12 @@ class Server:
             # A child's own child has these from the start.
             and not (name in set_by_imports and environment.get(name) == set_by_imports[name])
         ]
-        if differ:
-            return f"its environment is not the fork server's in {', '.join(differ)}"
-        if threads() != 1:
-            return f"the fork server has {threads()} threads"
-        return None
-
-    def _become(self, request, streams, connection):
-        """Turn this forked child into the process that was asked for; tell the client, or end."""
-        try:
-            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != int(os.environ["JPY_PARENT_PID"]):
-                os._exit(1)  # the server died before the line above
-            os.setsid()
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)
-            for held in (self._listener, self._wake, self._waker, *self._connections.values()):
-                if held is not None:
-                    held.close()
-            for number, stream in enumerate(streams):
-                os.dup2(stream, number)
-            os.chdir(request["cwd"])
-            os.environ.clear()
-            os.environ.update(self._set_by_imports | request["environment"], JPY_PARENT_PID=str(os.getppid()))
-            _make_its_own()
-            connection.send_bytes(json.dumps({"pid": os.getpid()}).encode())
-            connection.close()
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                connection.send_bytes(json.dumps({"error": str(error)}).encode())
-            os._exit(1)
-
-    def _reap(self):
-        """Collect the children that have ended, and tell their clients."""
-        while True:
-            try:
-                # Not collected yet, a child keeps its process id, so that nothing else can be hit below.
-                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if ended is None:
-                return
-            pid = ended.si_pid
-            ours = pid in self._connections
-            if ours:
-                _kill_group(pid)
-            _, status = os.waitpid(pid, 0)
-            connection = self._connections.pop(pid) if ours else None
-            if connection is not None:
-                with contextlib.suppress(OSError):
-                    connection.send_bytes(json.dumps({"returncode": os.waitstatus_to_exitcode(status)}).encode())
-                connection.close()
-
-    def _abandon(self, pid):
-        """Kill a child whose client has gone, with all that descend from it."""
-        self._connections[pid].close()
-        self._connections[pid] = None
-        with contextlib.suppress(psutil.NoSuchProcess):
-            _kill([*psutil.Process(pid).children(recursive=True), psutil.Process(pid)])
-
-    def _end_all(self):
-        """Kill all descendants. Again and again: one may have forked while it was being killed."""
-        deadline = time.monotonic() + END_SECONDS
-        while (family := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
-            _kill(family)
-            self._reap()
-            time.sleep(0.01)
+        return f"its environment is not the fork server's in {', '.join(differ)}" if differ else None
 
 
-def _kill(processes):
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-
-
-def _kill_group(pid):
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+def _answer(connection, **content):
+    with contextlib.suppress(OSError):  # the client has gone
+        connection.send_bytes(json.dumps(content).encode())
 
 
 def _make_its_own():
@@ -263,7 +213,7 @@ def _make_its_own():
         sys.modules["threadpoolctl"].threadpool_limits(blas_threads, user_api="blas")
 
 
-def run(command):
+def run(command: list[str]) -> None:
     """Run what ``python *command`` would: ``[-P] -m MODULE ARGUMENT ...`` or ``[-P] -c CODE ARGUMENT ...``."""
     safe_path = command[0] == "-P"
     option, what, *arguments = command[safe_path:]
@@ -291,7 +241,7 @@ class QuickExit:
         atexit.register(self._end)
 
     @contextlib.contextmanager
-    def after(self):
+    def after(self) -> Iterator[None]:
         """End this process with the exit status of the block."""
         try:
             yield
@@ -310,7 +260,7 @@ class QuickExit:
             os._exit(self._status)
 
 
-def main():
+def main() -> None:
     """Import the modules, report on standard output, serve; in a child, run its command."""
     quick_exit = QuickExit()
     address, *modules = sys.argv[1:]

@@ -4,7 +4,6 @@ A module has the notebook's name without its number. Its exercises and predictio
 """
 
 import importlib
-import pkgutil
 
 from tapelab.exercises import progress
 from tapelab.exercises.exercise import Exercise
@@ -12,15 +11,30 @@ from tapelab.exercises.prediction import Prediction
 
 from IPython.display import Markdown, display
 
+# In the notebooks' order: the first is notebook 00's.
+ORDER = (
+    "start_here",
+    "gradient_tape_basics",
+    "training_with_a_tape",
+    "when_the_gradient_is_none",
+    "when_the_gradient_is_wrong",
+    "recording_control",
+    "stop_gradient",
+    "custom_gradients",
+    "multiple_tapes",
+    "higher_order_gradients",
+    "jacobians",
+    "hessians_and_newton",
+    "without_the_matrix",
+    "batch_jacobians",
+    "forward_mode",
+    "what_derivatives_cost",
+)
+
 
 def sheets():
-    """Return a dict from a notebook's number to the module with its exercises, in the order of the numbers."""
-    found = {}
-    for info in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        for one in exercises_of(module):
-            found[one.identifier.partition(".")[0]] = module
-    return dict(sorted(found.items()))
+    """Return a dict from a notebook's number, such as "04", to the module with its exercises, in order."""
+    return {f"{number:02}": importlib.import_module(f"{__name__}.{name}") for number, name in enumerate(ORDER)}
 
 
 def exercises_of(module):
@@ -36,12 +50,11 @@ def predictions_of(module):
 def show_progress():
     """Show which exercises of the collection you have solved."""
     solved = progress.solved()
-    rows, found, total = [], 0, 0
+    rows, found, total, space = [], 0, 0, "\N{NO-BREAK SPACE}"  # a mark stays on its title's line
     for number, module in sheets().items():
         ours = exercises_of(module)
-        marks = [  # the spaces do not break: a mark stays on its title's line
-            f"{'✓' if one.identifier in solved else '○'}\N{NO-BREAK SPACE}{one.title} ({one.minutes}\N{NO-BREAK SPACE}min)"
-            for one in ours
+        marks = [
+            f"{'✓' if one.identifier in solved else '○'}{space}{one.title} ({one.minutes}{space}min)" for one in ours
         ]
         rows.append(f"| {number} | {' · '.join(marks)} |")
         found += sum(one.identifier in solved for one in ours)  # the file may know names that are no longer in use

@@ -1,4 +1,4 @@
-"""Exercises and predictions of notebook 11, Batch Jacobians."""
+"""Exercises and predictions of the notebook "Batch Jacobians"."""
 
 from unittest import mock
 
@@ -8,30 +8,8 @@ import tensorflow as tf
 
 _SECONDS = 40.0  # for an answer: each Jacobian that it takes is traced anew for every input that is tried
 
-full_shape = Prediction(
-    "11.full_shape",
-    reason="The target's axes come first, (batch, outs), then the source's, (batch, ins): every output of every example by every input of every example.",
-    remarks=(
-        ((7, 5, 7, 6), "These are the source's axes before the target's. `jacobian` puts the target's first."),
-        ((7, 6, 5), "That is one Jacobian for each example. `jacobian` also pairs each example with the six others."),
-        ((7, 7, 6, 5), "The axes are not sorted by kind: all of the target's stand before all of the source's."),
-        ((42, 35), "These are the right entries; `jacobian` keeps the axes apart and flattens nothing."),
-    ),
-)
-
-nonzero = Prediction(
-    "11.nonzero",
-    reason="An example's output depends on the same example's input alone, so the entries that can differ from zero are the diagonal.",
-    remarks=(
-        (49, "That many would need every example to depend on every other. No layer here mixes them."),
-        (1, "Each of the 7 examples has one entry: its own output by its own input."),
-        (42, "Those are the ones off the diagonal: one example's output by another example's input."),
-    ),
-)
-
 passes = Prediction(
-    "11.passes",
-    reason="One pass differentiates one output of all 7 examples at once, so there is one for each of the 6 outputs.",
+    "batch_jacobians.passes",
     remarks=(
         (42, "That is one for each output of each example, as `jacobian` does it. One pass serves the whole batch."),
         (7, "One for each example is not needed: a pass serves all of them, and gives one output's row of each."),
@@ -40,8 +18,7 @@ passes = Prediction(
 )
 
 coupled_returns = Prediction(
-    "11.coupled_returns",
-    reason="The guard compares the first sizes, 7 and 7. It does not look at what depends on what, so it lets the coupled examples through.",
+    "batch_jacobians.coupled_returns",
     options=("an error", "a warning", "a tensor of shape (7, 6, 5)"),
     remarks=(
         ("an error", "To raise one, it would have to know that the examples are coupled. It sees shapes only."),
@@ -50,8 +27,7 @@ coupled_returns = Prediction(
 )
 
 over = Prediction(
-    "11.over",
-    reason="Each pass differentiates the sum of one output over the batch. What is summed before differentiating is the target.",
+    "batch_jacobians.over",
     options=("target", "source"),
     remarks=(
         (
@@ -62,8 +38,7 @@ over = Prediction(
 )
 
 blind = Prediction(
-    "11.blind",
-    reason="`batch_jacobian` has summed over the target's examples with weight one each. A cotangent of ones does that same sum again, so both sides agree.",
+    "batch_jacobians.blind",
     remarks=(
         (
             ["coupled", "coupled"],
@@ -78,11 +53,10 @@ blind = Prediction(
 )
 
 too_late = Prediction(
-    "11.too_late",
-    reason="No tape recorded the inner call, so nothing connects its result with `x`. `jacobian` says `None`; `batch_jacobian` fills in zeros.",
+    "batch_jacobians.too_late",
     options=("None", "zeros", "an error", "the second derivatives"),
     remarks=(
-        ("None", "That is what `jacobian` and `gradient` say. `batch_jacobian` does not keep to it."),
+        ("None", "That is what `jacobian` and `gradient` return. `batch_jacobian` does not keep to it."),
         ("the second derivatives", "The inner call ran after the outer tape had closed, so it is not in the record."),
         ("an error", "A missing path is no error to `batch_jacobian`, and not even a `None`."),
     ),
@@ -90,7 +64,8 @@ too_late = Prediction(
 
 
 def _losses(random, dtype):
-    """Functions from weights to one loss for each example, each with weights. They carry the data, for the closed form."""
+    """Functions from weights to one loss for each example, each with weights. They carry the data, for the closed
+    form."""
 
     def squares(batch, ins, outs):
         def losses(w):
@@ -127,164 +102,115 @@ def _observe_passes(answer, losses, w, batch):
     return {"the gradients": gradients, "more than one pass": "jacobian" in calls or calls.count("gradient") > 1}
 
 
-def _in_a_loop(losses, w, batch):
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(w)
-        each = tf.unstack(losses(w))
-    return tf.stack([tape.gradient(one, w) for one in each])
-
-
 shared_weights = Exercise(
-    "11.shared_weights",
     title="Each example's gradient, in one pass",
     minutes=12,
     beyond=True,
     seconds=_SECONDS,
-    starter="""
-def per_example_gradients(losses, w, batch):
+    hints=(
+        "`tape.gradient(losses(w), w)` is the sum of the gradients that you want. In section 2 the gradient of a sum "
+        "over the batch *was* one row for each example. What does `x` have there that `w` does not have here?",
+        "`losses` accepts weights of shape (batch, ins, outs): one matrix for each example. Loss `n` then depends on "
+        "matrix `n` alone.",
+        "Make the copies with `tf.tile(w[tf.newaxis], [batch, 1, 1])` *before* the tape uses them, watch the copies, "
+        "and take the gradient with respect to them.",
+    ),
+    checker=Function(
+        reference=_weights_of_each, inputs=_losses, observe=_observe_passes, axes=("example", "input", "output")
+    ),
+)
+
+
+@shared_weights.starter("per_example_gradients")
+def _(losses, w, batch):
     with tf.GradientTape() as tape:
         ...
     return ...  # shape (batch, ins, outs), from one call of tape.gradient
 
 
-exercises.shared_weights.check(per_example_gradients)
-""",
-    solution_code="""
-def per_example_gradients(losses, w, batch):
+@shared_weights.right
+def _(losses, w, batch):
+    """One weight matrix couples nothing, but it has no batch axis, and so its gradient is the sum over the examples.
+    With a copy for each example, loss `n` depends on copy `n` alone: the gradient of the sum is then each example's own
+    gradient, in one pass. The copies cost a batch times the weights' memory, which the answer has anyhow."""
     copies = tf.tile(w[tf.newaxis], [batch, 1, 1])
     with tf.GradientTape() as tape:
         tape.watch(copies)
         each = losses(copies)
     return tape.gradient(each, copies)
-""",
-    explanation=(
-        "One weight matrix couples nothing, but it has no batch axis, and so its gradient is the sum over the examples. With a copy for each example, "
-        "loss `n` depends on copy `n` alone: the gradient of the sum is then each example's own gradient, in one pass. The copies cost a batch "
-        "times the weights' memory, which the answer has anyhow."
-    ),
-    hints=(
-        "`tape.gradient(losses(w), w)` is the sum of the gradients that you want. In section 2 the gradient of a sum over the batch "
-        "*was* one row for each example. What does `x` have there that `w` does not have here?",
-        "`losses` accepts weights of shape (batch, ins, outs): one matrix for each example. Loss `n` then depends on matrix `n` alone.",
-        "Make the copies with `tf.tile(w[tf.newaxis], [batch, 1, 1])` *before* the tape uses them, watch the copies, and "
-        "take the gradient with respect to them.",
-    ),
-    checker=Function(
-        reference=_weights_of_each,
-        inputs=_losses,
-        observe=_observe_passes,
-        axes=("example", "input", "output"),
-        mistakes=(
-            Mistake(
-                "many_passes",
-                "The gradients are right. They took one backward pass for each example, in a loop or inside `jacobian`. One pass "
-                "is enough for all: read in section 2 how a pass serves the whole batch.",
-                _in_a_loop,
-            ),
-            Mistake(
-                "one_for_all",
-                "This is one gradient for the whole batch: the sum over the examples. All losses share the same `w`. What "
-                "would keep their gradients apart?",
-                lambda losses, w, batch: tf.reduce_sum(_weights_of_each(losses, w, batch), axis=0),
-            ),
-            Mistake(
-                "repeated",
-                "The shape is right, and every example has the same entries: the sum over the batch, repeated. The sum was "
-                "taken first, and copied afterwards. Copy what goes *into* the losses.",
-                lambda losses, w, batch: tf.stack([tf.reduce_sum(_weights_of_each(losses, w, batch), axis=0)] * batch),
-            ),
-            Mistake(
-                "mean",
-                "This is the mean of the gradients over the batch. Each example is to keep its own.",
-                lambda losses, w, batch: tf.reduce_mean(_weights_of_each(losses, w, batch), axis=0),
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def per_example_gradients(losses, w, batch):
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        each = losses(w)
-    return tape.gradient(each, w)
-""",
-            "one_for_all",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
+
+
+@shared_weights.mistake("many_passes")
+def _(losses, w, batch):
+    """The gradients are right. They took one backward pass for each example, in a loop or inside `jacobian`. One pass
+    is enough for all: read in section 2 how a pass serves the whole batch."""
     with tf.GradientTape() as tape:
         tape.watch(w)
         each = losses(w)
     return tape.jacobian(each, w)
-""",
-            "many_passes",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
-    with tf.GradientTape(persistent=True) as tape:
+
+
+@shared_weights.mistake("one_for_all")
+def _(losses, w, batch):
+    """This is one gradient for the whole batch: the sum over the examples. All losses share the same `w`. What would
+    keep their gradients apart?"""
+    with tf.GradientTape() as tape:
         tape.watch(w)
-        each = tf.unstack(losses(w))
-    return tf.stack([tape.gradient(one, w) for one in each])
-""",
-            "many_passes",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
+        each = losses(w)
+    return tape.gradient(each, w)
+
+
+@shared_weights.mistake("repeated")
+def _(losses, w, batch):
+    """The shape is right, and every example has the same entries: the sum over the batch, repeated. The sum was taken
+    first, and copied afterwards. Copy what goes *into* the losses."""
     with tf.GradientTape() as tape:
         tape.watch(w)
         each = losses(w)
     return tf.tile(tape.gradient(each, w)[tf.newaxis], [batch, 1, 1])
-""",
-            "repeated",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
+
+
+@shared_weights.mistake("mean")
+def _(losses, w, batch):
+    """This is the mean of the gradients over the batch. Each example is to keep its own."""
     with tf.GradientTape() as tape:
         tape.watch(w)
         loss = tf.reduce_mean(losses(w))
     return tape.gradient(loss, w)
-""",
-            "mean",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
+
+
+@shared_weights.wrong("many_passes")
+def _(losses, w, batch):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(w)
+        each = tf.unstack(losses(w))
+    return tf.stack([tape.gradient(one, w) for one in each])
+
+
+@shared_weights.wrong("one_for_all")
+def _(losses, w, batch):
     with tf.GradientTape() as tape:
         tape.watch(w)
         copies = tf.tile(w[tf.newaxis], [batch, 1, 1])
         each = losses(copies)
     return tape.gradient(each, w)
-""",
-            "one_for_all",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
+
+
+@shared_weights.wrong("none")
+def _(losses, w, batch):
     copies = tf.tile(w[tf.newaxis], [batch, 1, 1])
     with tf.GradientTape() as tape:
         each = losses(copies)
     return tape.gradient(each, copies)
-""",
-            "none",
-        ),
-        (
-            """
-def per_example_gradients(losses, w, batch):
+
+
+@shared_weights.wrong("factor")
+def _(losses, w, batch):
     copies = tf.tile(w[tf.newaxis], [batch, 1, 1])
     with tf.GradientTape() as tape:
         tape.watch(copies)
         loss = tf.reduce_mean(losses(copies))
     return tape.gradient(loss, copies)
-""",
-            "factor",
-        ),
-    ),
-)
 
 
 def _of_columns(random, dtype):
@@ -308,155 +234,105 @@ def _batch_last(function, x):
     return tf.einsum("on,oi->noi", 1.0 - function(x) ** 2, tf.constant(function.kernel, x.dtype))
 
 
-def _full(function, x):
-    """The full Jacobian, shape (outs, batch, ins, batch)."""
-    return tf.einsum("noi,nm->onim", _batch_last(function, x), tf.eye(x.shape[1], dtype=x.dtype))
-
-
 batch_last = Exercise(
-    "11.batch_last",
     title="The batch is the last axis",
     minutes=6,
     seconds=_SECONDS,
-    starter="""
-def each_jacobian(function, x):
+    hints=(
+        "Which axis does `batch_jacobian` take for the batch, in the target and in the source? Which axis is it here?",
+        "Either bring both into that order inside the tape, or take the full Jacobian, write down its four axes in "
+        "order, and select the diagonal with `einsum`, as section 2 does.",
+        "The full Jacobian has the axes (outs, batch, ins, batch). Give both batch axes one letter, and write that "
+        "letter first in the result. Or: watch the transpose of `x`, and hand the function the transpose of *that*.",
+    ),
+    checker=Function(reference=_batch_last, inputs=_of_columns, axes=("example", "output", "input")),
+)
+
+
+@batch_last.starter("each_jacobian")
+def _(function, x):
     with tf.GradientTape() as tape:
         ...
     return ...  # shape (batch, outs, ins)
 
 
-exercises.batch_last.check(each_jacobian)
-""",
-    solution_code="""
-def each_jacobian(function, x):
+@batch_last.right
+def _(function, x):
+    """`batch_jacobian` takes the first axis of both for the batch. The tape differentiates with respect to the
+    transposed input because that is the tensor that is watched, and from which the function's own input is made inside
+    the tape. The diagonal of the full Jacobian, `tf.einsum("obib->boi", …)`, gives the same and costs a batch times as
+    much."""
     examples_first = tf.transpose(x)
     with tf.GradientTape() as tape:
         tape.watch(examples_first)
         y = tf.transpose(function(tf.transpose(examples_first)))
     return tape.batch_jacobian(y, examples_first)
-""",
-    explanation=(
-        "`batch_jacobian` takes the first axis of both for the batch. The tape differentiates with respect to the transposed "
-        "input because that is the tensor that is watched, and from which the function's own input is made inside the tape. "
-        'The diagonal of the full Jacobian, `tf.einsum("obib->boi", …)`, gives the same and costs a batch times as much.'
-    ),
-    hints=(
-        "Which axis does `batch_jacobian` take for the batch, in the target and in the source? Which axis is it here?",
-        "Either bring both into that order inside the tape, or take the full Jacobian, write down its four axes in order, and "
-        "select the diagonal with `einsum`, as section 2 does.",
-        "The full Jacobian has the axes (outs, batch, ins, batch). Give both batch axes one letter, and write that letter first in the "
-        "result. Or: watch the transpose of `x`, and hand the function the transpose of *that*.",
-    ),
-    checker=Function(
-        reference=_batch_last,
-        inputs=_of_columns,
-        axes=("example", "output", "input"),
-        mistakes=(
-            Mistake(
-                "wrong_axis",
-                "The batch is at the end: this has the axes (outs, ins, batch), as a selection of the diagonal leaves them "
-                "when its letter is written last. Which axis is to stand first?",
-                lambda function, x: tf.transpose(_batch_last(function, x), [1, 2, 0]),
-            ),
-            Mistake(
-                "all_examples",
-                "This sums over the examples: one matrix for the whole batch. Each example is to keep its own.",
-                lambda function, x: tf.reduce_sum(_batch_last(function, x), axis=0),
-            ),
-            Mistake(
-                "gradient",
-                "This has the shape of `x`: `gradient` has added up the outputs of each example. Which call keeps them apart?",
-                lambda function, x: tf.transpose(tf.reduce_sum(_batch_last(function, x), axis=1)),
-            ),
-            Mistake(
-                "not_connected",
-                "Zero everywhere: the zeros with which `batch_jacobian` says *not connected*. Did the tape watch the tensor that you "
-                "differentiate with respect to? Did the function get its input from that very tensor? Was all that leads to the target computed "
-                "inside the block?",
-                lambda function, x: tf.zeros_like(_batch_last(function, x)),
-            ),
-            Mistake(
-                "full",
-                "This is the full Jacobian, with the axes (outs, batch, ins, batch). Of its two batch axes, keep the pairs of "
-                "an example with itself.",
-                _full,
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def each_jacobian(function, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tape.batch_jacobian(y, x)
-""",
-            "raised:ValueError",
-        ),
-        (
-            """
-def each_jacobian(function, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tape.gradient(y, x)
-""",
-            "gradient",
-        ),
-        (
-            """
-def each_jacobian(function, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tape.jacobian(y, x)
-""",
-            "full",
-        ),
-        (
-            """
-def each_jacobian(function, x):
+
+
+@batch_last.mistake("wrong_axis")
+def _(function, x):
+    """The batch is at the end: this has the axes (outs, ins, batch), as a selection of the diagonal leaves them when
+    its letter is written last. Which axis is to stand first?"""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = function(x)
     return tf.einsum("onin->oin", tape.jacobian(y, x))
-""",
-            "wrong_axis",
-        ),
-        (
-            """
-def each_jacobian(function, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tf.einsum("onin->nio", tape.jacobian(y, x))
-""",
-            "axes_swapped",
-        ),
-        (
-            """
-def each_jacobian(function, x):
+
+
+@batch_last.mistake("all_examples")
+def _(function, x):
+    """This sums over the examples: one matrix for the whole batch. Each example is to keep its own."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = function(x)
     return tf.reduce_sum(tape.jacobian(y, x), axis=[1, 3])
-""",
-            "all_examples",
-        ),
-        (
-            """
-def each_jacobian(function, x):
+
+
+@batch_last.mistake("gradient")
+def _(function, x):
+    """This has the shape of `x`: `gradient` has added up the outputs of each example. Which call keeps them apart?"""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.gradient(y, x)
+
+
+@batch_last.mistake("not_connected")
+def _(function, x):
+    """Zero everywhere: the zeros with which `batch_jacobian` says *not connected*. Did the tape watch the tensor that
+    you differentiate with respect to? Did the function get its input from that very tensor? Was all that leads to the
+    target computed inside the block?"""
     examples_first = tf.transpose(x)
     with tf.GradientTape() as tape:
         tape.watch(examples_first)
         y = tf.transpose(function(x))
     return tape.batch_jacobian(y, examples_first)
-""",
-            "not_connected",
-        ),
-    ),
-)
+
+
+@batch_last.mistake("full")
+def _(function, x):
+    """This is the full Jacobian, with the axes (outs, batch, ins, batch). Of its two batch axes, keep the pairs of an
+    example with itself."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.jacobian(y, x)
+
+
+@batch_last.wrong("raised:ValueError")
+def _(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.batch_jacobian(y, x)
+
+
+@batch_last.wrong("axes_swapped")
+def _(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tf.einsum("onin->nio", tape.jacobian(y, x))
 
 
 _KERNEL = [[0.5, -1.0, 0.3], [0.2, 0.8, -0.6], [-0.7, 0.1, 0.9], [1.1, -0.4, 0.2]]  # 4 inputs, 3 outputs
@@ -486,26 +362,12 @@ def _safe():
 
 
 may_use = Exercise(
-    "11.may_use",
     title="Which of them may use batch_jacobian?",
     minutes=5,
     seconds=_SECONDS,
-    starter="""
-answers = {"A": ..., "B": ..., "C": ..., "D": ..., "E": ..., "F": ...}  # True where batch_jacobian is right
-
-exercises.may_use.check(answers)
-""",
-    solution_code="""
-answers = {"A": True, "B": False, "C": True, "D": False, "E": True, "F": True}
-""",
-    explanation=(
-        "What counts is the axis along which a function mixes, and its default differs from function to function: -1 for `softmax`, 0 for `cumsum`, "
-        "all axes for `l2_normalize`. In F the examples are coupled in their values, but not in what the tape differentiates, and that is all that "
-        "a Jacobian from a tape can show."
-    ),
     hints=(
-        "For each: does one row of the result change when another row of `x` does? Where no axis is given, the function's documentation "
-        "says which it takes: `help(tf.cumsum)`.",
+        "For each: does one row of the result change when another row of `x` does? Where no axis is given, the "
+        "function's documentation says which it takes: `help(tf.cumsum)`.",
         "Three of them name no axis, and their defaults are three different ones.",
         "F subtracts a mean over the batch. Which of the paths from `x` to the result does a tape see?",
     ),
@@ -514,42 +376,55 @@ answers = {"A": True, "B": False, "C": True, "D": False, "E": True, "F": True}
         mistakes=(
             Mistake(
                 "softmax_default",
-                "In A: this softmax names no axis. Its default is not the batch's. Compare with the one in section 4.",
-                lambda answer: answer["A"] is False,
+                "In A: this softmax names no axis. Its default is not the batch's. Which axis is last here?",
+                {"A": False},
             ),
             Mistake(
                 "cumsum_default",
                 "In B: `cumsum` names no axis here. Which one does it run along by default?",
-                lambda answer: answer["B"] is True,
+                {"B": True},
             ),
             Mistake(
                 "within_the_row",
                 "In C and E: mixing is no harm in itself. Reversing or sorting along axis 1 stays within an example.",
-                lambda answer: answer["C"] is False or answer["E"] is False,
+                {"C": False},
+                where=lambda answer: answer["C"] is False or answer["E"] is False,
             ),
             Mistake(
                 "norm_of_all",
                 "In D: `l2_normalize` names no axis here. Over which entries does it then take the norm?",
-                lambda answer: answer["D"] is True,
+                {"D": True},
             ),
             Mistake(
                 "seen_by_the_tape",
-                "In F: the values are coupled. The question is about two Jacobians that a tape returns. What does `stop_gradient` hide from both?",
-                lambda answer: answer["F"] is False,
+                "In F: the values are coupled. The question is about two Jacobians that a tape returns. What does "
+                "`stop_gradient` hide from both?",
+                {"F": False},
             ),
         ),
-    ),
-    wrong=(
-        ('answers = {"A": False, "B": False, "C": True, "D": False, "E": True, "F": True}', "softmax_default"),
-        ('answers = {"A": True, "B": True, "C": True, "D": False, "E": True, "F": True}', "cumsum_default"),
-        ('answers = {"A": True, "B": False, "C": False, "D": False, "E": True, "F": True}', "within_the_row"),
-        ('answers = {"A": True, "B": False, "C": True, "D": False, "E": False, "F": True}', "within_the_row"),
-        ('answers = {"A": True, "B": False, "C": True, "D": True, "E": True, "F": True}', "norm_of_all"),
-        ('answers = {"A": True, "B": False, "C": True, "D": False, "E": True, "F": False}', "seen_by_the_tape"),
-        ('answers = {"A": True, "B": False, "C": True, "D": False, "E": True}', "keys"),
-        ("answers = [True, False, True, False, True, True]", "type"),
+        wrong=(
+            ("within_the_row", {"A": True, "B": False, "C": True, "D": False, "E": False, "F": True}),
+            ("keys", {"A": True, "B": False, "C": True, "D": False, "E": True}),
+            ("type", [True, False, True, False, True, True]),
+        ),
     ),
 )
+
+
+@may_use.starter()
+def _():
+    answers = {"A": ..., "B": ..., "C": ..., "D": ..., "E": ..., "F": ...}  # True where batch_jacobian is right
+
+    return answers
+
+
+@may_use.right
+def _():
+    """What counts is the axis along which a function mixes, and its default differs from function to function: -1 for
+    `softmax`, 0 for `cumsum`, all axes for `l2_normalize`. In F the examples are coupled in their values, but not in
+    what the tape differentiates, and that is all that a Jacobian from a tape can show."""
+    answers = {"A": True, "B": False, "C": True, "D": False, "E": True, "F": True}
+    return answers
 
 
 def _fields(random, dtype):
@@ -588,13 +463,34 @@ def _laplacian(function, x):
     return tf.linalg.trace(function.hessians(x))
 
 
+def _slopes_on_a_tape(function, x):
+    """A tape and the slopes that it has recorded, for wrong answers."""
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = function(x)
+        slopes = inner.gradient(y, x)
+    return outer, slopes
+
+
 laplacian = Exercise(
-    "11.laplacian",
     title="The Laplacian of each example",
     minutes=8,
     seconds=_SECONDS,
-    starter="""
-def laplacians(function, x):
+    hints=(
+        "There is one output for each example, of shape (batch,). Which of `gradient` and `batch_jacobian` gives its "
+        "first derivatives?",
+        "The first derivatives have shape (batch, ins), their batch Jacobian (batch, ins, ins). Section 7 says where the first call must stand.",
+        "`slopes = inner.gradient(y, x)`, inside the outer `with`; then `outer.batch_jacobian(slopes, x)` outside; "
+        "then the sum over the diagonal of each matrix: `tf.linalg.trace`.",
+    ),
+    checker=Function(reference=_laplacian, inputs=_fields, axes=("example",)),
+)
+
+
+@laplacian.starter("laplacians")
+def _(function, x):
     with tf.GradientTape() as outer:
         outer.watch(x)
         with tf.GradientTape() as inner:
@@ -604,10 +500,10 @@ def laplacians(function, x):
     return ...  # shape (batch,)
 
 
-exercises.laplacian.check(laplacians)
-""",
-    solution_code="""
-def laplacians(function, x):
+@laplacian.right
+def _(function, x):
+    """With one output, each row of `gradient` is an example's own first derivative. Its `batch_jacobian` is one Hessian
+    for each example, and the Laplacian is the trace. The first derivative is taken while the outer tape records."""
     with tf.GradientTape() as outer:
         outer.watch(x)
         with tf.GradientTape() as inner:
@@ -616,54 +512,12 @@ def laplacians(function, x):
         slopes = inner.gradient(y, x)  # shape (batch, ins): each example has one output, so one pass is enough
     hessians = outer.batch_jacobian(slopes, x)  # shape (batch, ins, ins)
     return tf.linalg.trace(hessians)
-""",
-    explanation=(
-        "With one output, each row of `gradient` is an example's own first derivative. Its `batch_jacobian` is one Hessian for each example, and the Laplacian "
-        "is the trace. The first derivative is taken while the outer tape records."
-    ),
-    hints=(
-        "There is one output for each example, of shape (batch,). Which of `gradient` and `batch_jacobian` gives its first derivatives?",
-        "The first derivatives have shape (batch, ins), their batch Jacobian (batch, ins, ins). Section 5 says where the first call must stand.",
-        "`slopes = inner.gradient(y, x)`, inside the outer `with`; then `outer.batch_jacobian(slopes, x)` outside; then the "
-        "sum over the diagonal of each matrix: `tf.linalg.trace`.",
-    ),
-    checker=Function(
-        reference=_laplacian,
-        inputs=_fields,
-        axes=("example",),
-        mistakes=(
-            Mistake(
-                "not_connected",
-                "Zero for every example. It is the zero that means *not connected*: where does the inner derivative stand, inside the outer "
-                "`with` or after it?",
-                lambda function, x: tf.zeros(x.shape[:1], x.dtype),
-            ),
-            Mistake(
-                "all_entries",
-                "This adds up all second derivatives, the mixed ones too. Which entries of each Hessian belong to the Laplacian?",
-                lambda function, x: tf.reduce_sum(function.hessians(x), axis=[1, 2]),
-            ),
-            Mistake(
-                "row_sums",
-                "These are the sums of each Hessian's columns: `outer.gradient` adds up all the slopes before it differentiates. The unmixed derivatives have to be told apart first.",
-                lambda function, x: tf.reduce_sum(function.hessians(x), axis=1),
-            ),
-            Mistake(
-                "hessians",
-                "These are the Hessians, one for each example. One step is missing.",
-                lambda function, x: function.hessians(x),
-            ),
-            Mistake(
-                "diagonals",
-                "These are the diagonals of the Hessians, shape (batch, ins). One sum is missing.",
-                lambda function, x: tf.linalg.diag_part(function.hessians(x)),
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def laplacians(function, x):
+
+
+@laplacian.mistake("not_connected")
+def _(function, x):
+    """Zero for every example. It is the zero that means *not connected*: where does the inner derivative stand, inside
+    the outer `with` or after it?"""
     with tf.GradientTape() as outer:
         outer.watch(x)
         with tf.GradientTape() as inner:
@@ -671,77 +525,46 @@ def laplacians(function, x):
             y = function(x)
     slopes = inner.gradient(y, x)
     return tf.linalg.trace(outer.batch_jacobian(slopes, x))
-""",
-            "not_connected",
-        ),
-        (
-            """
-def laplacians(function, x):
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            y = function(x)
-        slopes = inner.gradient(y, x)
+
+
+@laplacian.mistake("all_entries")
+def _(function, x):
+    """This adds up all second derivatives, the mixed ones too. Which entries of each Hessian belong to the
+    Laplacian?"""
+    outer, slopes = _slopes_on_a_tape(function, x)
     return tf.reduce_sum(outer.gradient(slopes, x), axis=1)
-""",
-            "all_entries",
-        ),
-        (
-            """
-def laplacians(function, x):
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            y = function(x)
-        slopes = inner.gradient(y, x)
+
+
+@laplacian.mistake("row_sums")
+def _(function, x):
+    """These are the sums of each Hessian's columns: `outer.gradient` adds up all the slopes before it differentiates.
+    The unmixed derivatives have to be told apart first."""
+    outer, slopes = _slopes_on_a_tape(function, x)
     return outer.gradient(slopes, x)
-""",
-            "row_sums",
-        ),
-        (
-            """
-def laplacians(function, x):
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            y = function(x)
-        slopes = inner.gradient(y, x)
+
+
+@laplacian.mistake("hessians")
+def _(function, x):
+    """These are the Hessians, one for each example. One step is missing."""
+    outer, slopes = _slopes_on_a_tape(function, x)
     return outer.batch_jacobian(slopes, x)
-""",
-            "hessians",
-        ),
-        (
-            """
-def laplacians(function, x):
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            y = function(x)
-        slopes = inner.gradient(y, x)
+
+
+@laplacian.mistake("diagonals")
+def _(function, x):
+    """These are the diagonals of the Hessians, shape (batch, ins). One sum is missing."""
+    outer, slopes = _slopes_on_a_tape(function, x)
     return tf.linalg.diag_part(outer.batch_jacobian(slopes, x))
-""",
-            "diagonals",
-        ),
-        (
-            """
-def laplacians(function, x):
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            y = function(x)
-        slopes = inner.gradient(y, x)
+
+
+@laplacian.wrong("summed")
+def _(function, x):
+    outer, slopes = _slopes_on_a_tape(function, x)
     return tf.reduce_sum(tf.linalg.trace(outer.batch_jacobian(slopes, x)))
-""",
-            "summed",
-        ),
-        (
-            """
-def laplacians(function, x):
+
+
+@laplacian.wrong("raised:ValueError")
+def _(function, x):
     with tf.GradientTape() as outer:
         outer.watch(x)
         with tf.GradientTape() as inner:
@@ -749,8 +572,3 @@ def laplacians(function, x):
             y = function(x)
         slopes = inner.batch_jacobian(y, x)
     return tf.linalg.trace(outer.batch_jacobian(slopes, x))
-""",
-            "raised:ValueError",
-        ),
-    ),
-)

@@ -1,26 +1,25 @@
-"""Exercises and predictions of notebook 12, Forward mode."""
+"""Exercises and predictions of the notebook "Forward mode"."""
 
 from unittest import mock
 
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
 
+import numpy as np
 import tensorflow as tf
 
 _SECONDS = 40.0  # for an answer: forward mode traces the rule of each new operation
 
 column = Prediction(
-    "12.column",
-    reason="$x_1$ moves alone, so $J v$ is how both outputs change with $x_1$: $(x_2, 1) = (3, 1)$, the first column.",
+    "forward_mode.column",
     remarks=(
-        ([3.0, 2.0], "That is the first *row*: how one output changes with both inputs. A tape gives it."),
+        ([3.0, 2.0], "That is the first *row*: how one output changes with both inputs. A tape would give you that."),
         ([2.0, 1.0], "That is the second column, which $v = (0, 1)$ would pick."),
         ([6.0, 0.0], "A tangent is multiplied by the Jacobian, not by the values."),
     ),
 )
 
 outside = Prediction(
-    "12.outside",
-    reason="A tangent is computed together with its value, while the context is open. This result was computed later, so it has none.",
+    "forward_mode.outside",
     remarks=(
         (
             [-1.0, -1.0],
@@ -28,14 +27,13 @@ outside = Prediction(
         ),
         (
             [0.0, 0.0],
-            "Zero would mean that it does not move along $v$. The accumulator knows nothing of it, and says `None`.",
+            "Zero would mean that it does not move along $v$. The accumulator knows nothing about it, and returns `None`.",
         ),
     ),
 )
 
 tangent_shape = Prediction(
-    "12.tangent_shape",
-    reason="A tangent says how its own quantity moves, so it has that quantity's shape: here the outputs', (7, 6).",
+    "forward_mode.tangent_shape",
     remarks=(
         (
             (5, 6),
@@ -47,8 +45,7 @@ tangent_shape = Prediction(
 )
 
 passes = Prediction(
-    "12.passes",
-    reason="A forward pass serves one input and all outputs; a backward pass serves one output and all inputs. There are 1 and 201.",
+    "forward_mode.passes",
     remarks=(
         ([201, 1], "It is the other way round: forward mode starts at the inputs, and there is one."),
         (
@@ -63,8 +60,7 @@ passes = Prediction(
 )
 
 product = Prediction(
-    "12.product",
-    reason="$v$ picks the Hessian's first column: how the gradient $(2 w_1 w_2, w_1^2)$ changes with $w_1$, which is $(2 w_2, 2 w_1)$.",
+    "forward_mode.product",
     remarks=(
         ([30.0, 9.0], "That is the gradient itself. Its tangent is asked for: how it changes along $v$."),
         ([10.0, 0.0], "The second entry of the gradient, $w_1^2$, also changes with $w_1$."),
@@ -75,13 +71,12 @@ product = Prediction(
     ),
 )
 
-one_line = Prediction(
-    "12.one_line",
-    reason="The axes are those of `tape.jacobian`: the output's, (7, 6), then the input's, (3,).",
+radius = Prediction(
+    "forward_mode.radius",
     remarks=(
-        ((3, 7, 6), "So the columns come, one after the other. The input's axis is moved to the end."),
-        ((42, 3), "The output keeps its two axes; nothing is flattened."),
-        ((7, 6), "That is one product with a tangent. The Jacobian has a column for each of the three inputs."),
+        (float("inf"), "So it would be for a polynomial, or for the exponential function. Being smooth is not enough."),
+        (1.0, r"That is the distance around 0. Around 0.5 the obstacle is a little further away, at a slant."),
+        (0.5, "Nothing is wrong at 0. The obstacle is not on the real line."),
     ),
 )
 
@@ -105,137 +100,100 @@ def _one_weight(layer, data, row, column):
 
 
 one_weight = Exercise(
-    "12.one_weight",
-    title="How the outputs answer to one weight",
+    title="How the outputs respond to one weight",
     minutes=6,
     seconds=_SECONDS,
-    starter="""
-def answer_to_weight(layer, data, row, column):
+    hints=(
+        "The primal is the whole kernel. What is its tangent, if one of its entries moves by one and the others stay?",
+        "The tangent has the kernel's shape and dtype: zeros, and a one at [row, column]. Section 3 says what to hand "
+        "over in place of a Keras variable.",
+        "`tf.scatter_nd([[row, column]], tf.ones([1], dtype), shape)` makes such a tangent. The primal is "
+        "`layer.kernel.value`.",
+    ),
+    checker=Function(reference=_one_weight, inputs=_layers, axes=("example", "output")),
+)
+
+
+@one_weight.starter("answer_to_weight")
+def _(layer, data, row, column):
     direction = ...
     with tf.autodiff.ForwardAccumulator(...) as accumulator:
         outputs = layer(data)
     return accumulator.jvp(outputs)
 
 
-exercises.one_weight.check(answer_to_weight)
-""",
-    solution_code="""
-def answer_to_weight(layer, data, row, column):
+@one_weight.right
+def _(layer, data, row, column):
+    """The derivative with respect to one weight is the tangent along the unit direction of that weight: one pass for
+    all outputs of all examples. Only output `column` moves, and it moves by $(1 - y^2)$ times the data's feature
+    `row`."""
     kernel = layer.kernel.value
     direction = tf.scatter_nd([[row, column]], tf.ones([1], kernel.dtype), kernel.shape)
     with tf.autodiff.ForwardAccumulator(kernel, direction) as accumulator:
         outputs = layer(data)
     return accumulator.jvp(outputs)
-""",
-    explanation=(
-        "The derivative with respect to one weight is the tangent along the unit direction of that weight: one pass for all outputs of all examples. "
-        "Only output `column` moves, and it moves by $(1 - y^2)$ times the data's feature `row`."
-    ),
-    hints=(
-        "The primal is the whole kernel. What is its tangent, if one of its entries moves by one and the others stay?",
-        "The tangent has the kernel's shape and dtype: zeros, and a one at [row, column]. Section 2 says what to hand over in place of a Keras variable.",
-        "`tf.scatter_nd([[row, column]], tf.ones([1], dtype), shape)` makes such a tangent. The primal is `layer.kernel.value`.",
-    ),
-    checker=Function(
-        reference=_one_weight,
-        inputs=_layers,
-        axes=("example", "output"),
-        mistakes=(
-            Mistake(
-                "not_reached",
-                "`jvp` says `None`: no tangent has reached these outputs. Were they computed inside the context, and from the primal "
-                "that you gave it?",
-                lambda layer, data, row, column: None,
-            ),
-            Mistake(
-                "every_weight",
-                "Here every weight of the kernel moves at once: the tangent is all ones. One weight is to move.",
-                lambda layer, data, row, column: (1.0 - layer(data) ** 2) * tf.reduce_sum(data, axis=1, keepdims=True),
-            ),
-            Mistake(
-                "whole_row",
-                "Here a whole row of the kernel moves: all outputs answer. Only the weight in column `column` is to move.",
-                lambda layer, data, row, column: (1.0 - layer(data) ** 2) * data[:, row, tf.newaxis],
-            ),
-            Mistake(
-                "row_and_column",
-                "This is the answer to the weight at [column, row]. Which of the kernel's axes are the inputs?",
-                lambda layer, data, row, column: _one_weight(layer, data, column, row),
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def answer_to_weight(layer, data, row, column):
-    direction = np.zeros(layer.kernel.shape, layer.kernel.dtype)
-    direction[row, column] = 1.0
-    with tf.autodiff.ForwardAccumulator(layer.kernel, tf.constant(direction)) as accumulator:
-        outputs = layer(data)
-    return accumulator.jvp(outputs)
-""",
-            "raised:AttributeError",
-        ),
-        (
-            """
-def answer_to_weight(layer, data, row, column):
-    kernel = layer.kernel.value
-    with tf.autodiff.ForwardAccumulator(kernel, tf.ones_like(kernel)) as accumulator:
-        outputs = layer(data)
-    return accumulator.jvp(outputs)
-""",
-            "every_weight",
-        ),
-        (
-            """
-def answer_to_weight(layer, data, row, column):
-    kernel = layer.kernel.value
-    direction = np.zeros(kernel.shape, kernel.dtype.as_numpy_dtype)
-    direction[row] = 1.0
-    with tf.autodiff.ForwardAccumulator(kernel, tf.constant(direction)) as accumulator:
-        outputs = layer(data)
-    return accumulator.jvp(outputs)
-""",
-            "whole_row",
-        ),
-        (
-            """
-def answer_to_weight(layer, data, row, column):
-    kernel = layer.kernel.value
-    direction = np.zeros(kernel.shape, kernel.dtype.as_numpy_dtype)
-    direction[column, row] = 1.0
-    with tf.autodiff.ForwardAccumulator(kernel, tf.constant(direction)) as accumulator:
-        outputs = layer(data)
-    return accumulator.jvp(outputs)
-""",
-            "row_and_column",
-        ),
-        (
-            """
-def answer_to_weight(layer, data, row, column):
-    kernel = layer.kernel.value
-    direction = np.zeros(kernel.shape, np.float32)
-    direction[row, column] = 1.0
-    with tf.autodiff.ForwardAccumulator(kernel, tf.constant(direction)) as accumulator:
-        outputs = layer(data)
-    return accumulator.jvp(outputs)
-""",
-            "one_dtype",
-        ),
-        (
-            """
-def answer_to_weight(layer, data, row, column):
+
+
+@one_weight.mistake("not_reached")
+def _(layer, data, row, column):
+    """`jvp` returned `None`: no tangent has reached these outputs. Were they computed inside the context, and from the
+    primal that you gave it?"""
     kernel = layer.kernel.value
     direction = tf.scatter_nd([[row, column]], tf.ones([1], kernel.dtype), kernel.shape)
     outputs = layer(data)
     with tf.autodiff.ForwardAccumulator(kernel, direction) as accumulator:
         pass
     return accumulator.jvp(outputs)
-""",
-            "not_reached",
-        ),
-    ),
-)
+
+
+@one_weight.mistake("every_weight")
+def _(layer, data, row, column):
+    """Here every weight of the kernel moves at once: the tangent is all ones. One weight is to move."""
+    kernel = layer.kernel.value
+    with tf.autodiff.ForwardAccumulator(kernel, tf.ones_like(kernel)) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
+
+
+@one_weight.mistake("whole_row")
+def _(layer, data, row, column):
+    """Here a whole row of the kernel moves: all outputs respond. Only the weight in column `column` is to move."""
+    kernel = layer.kernel.value
+    direction = np.zeros(kernel.shape, kernel.dtype.as_numpy_dtype)
+    direction[row] = 1.0
+    with tf.autodiff.ForwardAccumulator(kernel, tf.constant(direction)) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
+
+
+@one_weight.mistake("row_and_column")
+def _(layer, data, row, column):
+    """This is the response to the weight at [column, row]. Which of the kernel's axes are the inputs?"""
+    kernel = layer.kernel.value
+    direction = np.zeros(kernel.shape, kernel.dtype.as_numpy_dtype)
+    direction[column, row] = 1.0
+    with tf.autodiff.ForwardAccumulator(kernel, tf.constant(direction)) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
+
+
+@one_weight.wrong("raised:AttributeError")
+def _(layer, data, row, column):
+    direction = np.zeros(layer.kernel.shape, layer.kernel.dtype)
+    direction[row, column] = 1.0
+    with tf.autodiff.ForwardAccumulator(layer.kernel, tf.constant(direction)) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
+
+
+@one_weight.wrong("one_dtype")
+def _(layer, data, row, column):
+    kernel = layer.kernel.value
+    direction = np.zeros(kernel.shape, np.float32)
+    direction[row, column] = 1.0
+    with tf.autodiff.ForwardAccumulator(kernel, tf.constant(direction)) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
 
 
 def _modes(answer, names):
@@ -247,119 +205,95 @@ def _modes(answer, names):
     return " ".join(given)
 
 
+_MODES = {"A": ("forward", 4), "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1), "E": ("reverse", 1)}
+
 which_mode = Exercise(
-    "12.which_mode",
     title="Which mode, and how many passes?",
     minutes=5,
-    starter="""
-answers = {  # for each: "forward" or "reverse", and the number of passes
-    "A": (..., ...),
-    "B": (..., ...),
-    "C": (..., ...),
-    "D": (..., ...),
-    "E": (..., ...),
-}
-
-exercises.which_mode.check(answers)
-""",
-    solution_code="""
-answers = {
-    "A": ("forward", 4),
-    "B": ("reverse", 10),
-    "C": ("forward", 1),
-    "D": ("reverse", 1),
-    "E": ("reverse", 1),
-}
-""",
-    explanation=(
-        "A whole Jacobian costs its smaller side. Less than a whole Jacobian costs less: one direction is one forward pass, one weighting of the outputs is one backward "
-        "pass, however large the other side is. In E the one backward pass gives the gradient, and each slope is its inner product with a direction."
-    ),
     hints=(
-        "A forward pass takes one direction of the inputs; a backward pass takes one weighting of the outputs. How many of each does the question need?",
-        "Only A and B ask for whole Jacobians. In C, D and E compare the number of directions with the number of weightings, not the numbers of inputs and outputs.",
-        "For E: forward mode takes a pass for each direction. What does a single backward pass of the loss give, and how do you get a slope along a direction from it?",
+        "A forward pass takes one direction of the inputs; a backward pass takes one weighting of the outputs. How "
+        "many of each does the question need?",
+        "Only A and B ask for whole Jacobians. In C, D and E compare the number of directions with the number of "
+        "weightings, not the numbers of inputs and outputs.",
+        "For E: forward mode takes a pass for each direction. What does a single backward pass of the loss give, and "
+        "how do you get a slope along a direction from it?",
     ),
     checker=Value(
-        expected={
-            "A": ("forward", 4),
-            "B": ("reverse", 10),
-            "C": ("forward", 1),
-            "D": ("reverse", 1),
-            "E": ("reverse", 1),
-        },
+        expected=_MODES,
         mistakes=(
             Mistake(
                 "sides_exchanged",
-                "In A or B the mode is the other one. A forward pass starts at one input, a backward pass at one output: which side is the smaller?",
-                lambda answer: _modes(answer, "AB") != "forward reverse",
+                "In A or B the mode is the other one. A forward pass starts at one input, a backward pass at one "
+                "output: which side is the smaller?",
+                {"A": ("reverse", 4096)},
+                where=lambda answer: _modes(answer, "AB") != "forward reverse",
             ),
             Mistake(
                 "other_count",
-                "In A or B the mode is right and the number of passes is not. What does one pass of that mode start at, and how many of these are there?",
-                lambda answer: _modes(answer, "AB") and (answer["A"][1] != 4 or answer["B"][1] != 10),
+                "In A or B the mode is right and the number of passes is not. What does one pass of that mode start "
+                "at, and how many of these are there?",
+                {"A": ("forward", 4096)},
+                where=lambda answer: _modes(answer, "AB") and (answer["A"][1] != 4 or answer["B"][1] != 10),
             ),
             Mistake(
                 "other_mode",
-                "In C or D the mode is the other one. What is given: a direction of the inputs, or a weighting of the outputs?",
-                lambda answer: _modes(answer, "CD") != "forward reverse",
+                "In C or D the mode is the other one. What is given: a direction of the inputs, or a weighting of the "
+                "outputs?",
+                {"C": ("reverse", 10)},
+                where=lambda answer: _modes(answer, "CD") != "forward reverse",
             ),
             Mistake(
                 "whole_jacobian",
-                "In C or D the number of passes is too large: a whole Jacobian would cost that. You are asked for a single product with it.",
-                lambda answer: _modes(answer, "CD") and (answer["C"][1] != 1 or answer["D"][1] != 1),
+                "In C or D the number of passes is too large: a whole Jacobian would cost that. You are asked for a "
+                "single product with it.",
+                {"A": ("Forward", 4), "B": ("Reverse", 10), "C": ("forward", 784)},
+                where=lambda answer: _modes(answer, "CD") and (answer["C"][1] != 1 or answer["D"][1] != 1),
             ),
             Mistake(
                 "a_pass_for_each",
-                "In E: a pass for each direction, or for each weight, would do. Fewer do as well: a loss is one output, and what comes after the "
-                "pass, such as an inner product, is no pass.",
-                lambda answer: _modes(answer, "E") != "reverse" or answer["E"][1] != 1,
+                "In E: a pass for each direction, or for each weight, would do. Fewer do as well: a loss is one "
+                "output, and what comes after the pass, such as an inner product, does not count.",
+                {"E": ("forward", 7)},
+                where=lambda answer: _modes(answer, "E") != "reverse" or answer["E"][1] != 1,
             ),
         ),
-    ),
-    wrong=(
-        (
-            'answers = {"A": "forward", "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1), "E": ("reverse", 1)}',
-            "type",
-        ),
-        (
-            'answers = {"A": (4, "forward"), "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1), "E": ("reverse", 1)}',
-            "type",
-        ),
-        (
-            'answers = {"A": ("Forward", 4), "B": ("Reverse", 10), "C": ("forward", 784), "D": ("reverse", 1), "E": ("reverse", 1)}',
-            "whole_jacobian",
-        ),
-        (
-            'answers = {"A": ("reverse", 4096), "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1), "E": ("reverse", 1)}',
-            "sides_exchanged",
-        ),
-        (
-            'answers = {"A": ("forward", 4096), "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1), "E": ("reverse", 1)}',
-            "other_count",
-        ),
-        (
-            'answers = {"A": ("forward", 4), "B": ("reverse", 784), "C": ("forward", 1), "D": ("reverse", 1), "E": ("reverse", 1)}',
-            "other_count",
-        ),
-        (
-            'answers = {"A": ("forward", 4), "B": ("reverse", 10), "C": ("reverse", 10), "D": ("reverse", 1), "E": ("reverse", 1)}',
-            "other_mode",
-        ),
-        (
-            'answers = {"A": ("forward", 4), "B": ("reverse", 10), "C": ("forward", 784), "D": ("reverse", 1), "E": ("reverse", 1)}',
-            "whole_jacobian",
-        ),
-        (
-            'answers = {"A": ("forward", 4), "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1), "E": ("forward", 7)}',
-            "a_pass_for_each",
-        ),
-        (
-            'answers = {"A": ("forward", 4), "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1)}',
-            "keys",
+        wrong=(
+            ("type", _MODES | {"A": "forward"}),
+            ("type", _MODES | {"A": (4, "forward")}),
+            ("other_count", _MODES | {"B": ("reverse", 784)}),
+            ("whole_jacobian", _MODES | {"C": ("forward", 784)}),
+            ("keys", {"A": ("forward", 4), "B": ("reverse", 10), "C": ("forward", 1), "D": ("reverse", 1)}),
         ),
     ),
 )
+
+
+@which_mode.starter()
+def _():
+    answers = {  # for each: "forward" or "reverse", and the number of passes
+        "A": (..., ...),
+        "B": (..., ...),
+        "C": (..., ...),
+        "D": (..., ...),
+        "E": (..., ...),
+    }
+
+    return answers
+
+
+@which_mode.right
+def _():
+    """A whole Jacobian costs its smaller side. Less than a whole Jacobian costs less: one direction is one forward
+    pass, one weighting of the outputs is one backward pass, however large the other side is. In E the one backward pass
+    gives the gradient, and each slope is its inner product with a direction."""
+    answers = {
+        "A": ("forward", 4),
+        "B": ("reverse", 10),
+        "C": ("forward", 1),
+        "D": ("reverse", 1),
+        "E": ("reverse", 1),
+    }
+    return answers
 
 
 def _residuals(random, dtype):
@@ -394,16 +328,6 @@ def _gauss_newton(function, x, v):
     return tf.linalg.matvec(jacobian, tf.linalg.matvec(jacobian, v), transpose_a=True)
 
 
-def _true_hessian_product(function, x, v):
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            value = 0.5 * tf.reduce_sum(function(x) ** 2)
-        gradient = inner.gradient(value, x)
-    return outer.gradient(gradient, x, output_gradients=v)
-
-
 def _observe_gauss_newton(answer, function, x, v):
     with (
         mock.patch.object(tf.autodiff, "ForwardAccumulator", wraps=tf.autodiff.ForwardAccumulator) as accumulator,
@@ -413,92 +337,91 @@ def _observe_gauss_newton(answer, function, x, v):
     return {"the product": product, "a whole Jacobian was built": jacobian.called or accumulator.call_count > 1}
 
 
-def _gauss_newton_by_matrix(function, x, v):
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(x)
-        y = function(x)
-    matrix = tape.jacobian(y, x, experimental_use_pfor=False)
-    return tf.linalg.matvec(matrix, tf.linalg.matvec(matrix, v), transpose_a=True)
-
-
 gauss_newton = Exercise(
-    "12.gauss_newton",
     title="A Gauss–Newton product",
     minutes=8,
     seconds=_SECONDS,
-    starter="""
-def gauss_newton_product(f, x, v):
+    hints=(
+        r"Read $J^\top (J v)$ from the right. Which mode multiplies by $J$, and which by $J^\top$?",
+        "The first product has the shape of the output. Which argument of `tape.gradient` takes a tensor of that "
+        "shape (section 5 uses it)?",
+        "`jv = accumulator.jvp(y)` from an accumulator with `x` and `v`; then "
+        "`tape.gradient(y, x, output_gradients=jv)` from a tape that watched `x`.",
+    ),
+    checker=Function(reference=_gauss_newton, inputs=_residuals, observe=_observe_gauss_newton, axes=("input",)),
+)
+
+
+@gauss_newton.starter("gauss_newton_product")
+def _(f, x, v):
     ...
     return ...  # J transposed times J times v: a vector as long as x
 
 
-exercises.gauss_newton.check(gauss_newton_product)
-""",
-    solution_code="""
-def gauss_newton_product(f, x, v):
+@gauss_newton.right
+def _(f, x, v):
+    r"""Forwards gives $J v$, as long as the output; backwards takes it as the upstream gradient and gives $J^\top (J
+    v)$. Two passes, and no matrix. For a loss $\frac12 \lVert f \rVert^2$ this is the Hessian without the term that
+    holds $f$'s own curvature, so it is never indefinite."""
     with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = f(x)
     return tape.gradient(y, x, output_gradients=accumulator.jvp(y))
-""",
-    explanation=(
-        "Forwards gives $J v$, as long as the output; backwards takes it as the upstream gradient and gives $J^\\top (J v)$. Two passes, and no matrix. "
-        "For a loss $\\frac12 \\lVert f \\rVert^2$ this is the Hessian without the term that holds $f$'s own curvature, so it is never indefinite."
-    ),
-    hints=(
-        "Read $J^\\top (J v)$ from the right. Which mode multiplies by $J$, and which by $J^\\top$?",
-        "The first product has the shape of the output. Which argument of `tape.gradient` takes a tensor of that shape (section 4 uses it)?",
-        "`jv = accumulator.jvp(y)` from an accumulator with `x` and `v`; then `tape.gradient(y, x, output_gradients=jv)` from a tape that watched `x`.",
-    ),
-    checker=Function(
-        reference=_gauss_newton,
-        inputs=_residuals,
-        observe=_observe_gauss_newton,
-        axes=("input",),
-        mistakes=(
-            Mistake(
-                "whole_jacobian",
-                "The product is right, and the whole of $J$ was built for it: a pass for each of its rows or columns. Two passes are enough.",
-                _gauss_newton_by_matrix,
-            ),
-            Mistake(
-                "forward_only",
-                "This is $J v$, as long as the output. One product is missing: by $J^\\top$.",
-                lambda f, x, v: tf.linalg.matvec(f.jacobian(x), v),
-            ),
-            Mistake(
-                "no_direction",
-                "This is $J^\\top \\mathbf{1}$, the gradient of the sum: `v` has not come in. What does the tape get as the upstream gradient?",
-                lambda f, x, v: tf.reduce_sum(f.jacobian(x), axis=0),
-            ),
-            Mistake(
-                "residual",
-                "This is $J^\\top f(x)$: the upstream gradient was the value of `f`, not its tangent along `v`.",
-                lambda f, x, v: tf.linalg.matvec(f.jacobian(x), f(x), transpose_a=True),
-            ),
-            Mistake(
-                "full_hessian",
-                "This is the Hessian of $\\frac12 \\lVert f \\rVert^2$ times `v`. It has a second term, with the second derivatives of `f`, that is not asked for.",
-                _true_hessian_product,
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def gauss_newton_product(f, x, v):
+
+
+@gauss_newton.mistake("whole_jacobian")
+def _(f, x, v):
+    """The product is right, and the whole of $J$ was built for it: a pass for each of its rows or columns. Two passes
+    are enough."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
     J = tape.jacobian(y, x)
     return tf.linalg.matvec(J, tf.linalg.matvec(J, v), transpose_a=True)
-""",
-            "whole_jacobian",
-        ),
-        (
-            """
-def gauss_newton_product(f, x, v):
+
+
+@gauss_newton.mistake("forward_only")
+def _(f, x, v):
+    r"""This is $J v$, as long as the output. One product is missing: by $J^\top$."""
+    with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
+        y = f(x)
+    return accumulator.jvp(y)
+
+
+@gauss_newton.mistake("no_direction")
+def _(f, x, v):
+    r"""This is $J^\top \mathbf{1}$, the gradient of the sum: `v` has not come in. What does the tape get as the
+    upstream gradient?"""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.gradient(y, x)
+
+
+@gauss_newton.mistake("residual")
+def _(f, x, v):
+    r"""This is $J^\top f(x)$: the upstream gradient was the value of `f`, not its tangent along `v`."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.gradient(y, x, output_gradients=y)
+
+
+@gauss_newton.mistake("full_hessian")
+def _(f, x, v):
+    r"""This is the Hessian of $\frac12 \lVert f \rVert^2$ times `v`. It has a second term, with the second derivatives
+    of `f`, that is not asked for."""
+    with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = 0.5 * tf.reduce_sum(f(x) ** 2)
+        gradient = tape.gradient(y, x)
+    return accumulator.jvp(gradient)
+
+
+@gauss_newton.wrong("whole_jacobian")
+def _(f, x, v):
     columns = []
     for unit in tf.eye(len(x), dtype=x.dtype):
         with tf.autodiff.ForwardAccumulator(x, unit) as accumulator:
@@ -506,72 +429,22 @@ def gauss_newton_product(f, x, v):
         columns.append(accumulator.jvp(y))
     J = tf.stack(columns, axis=-1)
     return tf.linalg.matvec(J, tf.linalg.matvec(J, v), transpose_a=True)
-""",
-            "whole_jacobian",
-        ),
-        (
-            """
-def gauss_newton_product(f, x, v):
-    with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
-        y = f(x)
-    return accumulator.jvp(y)
-""",
-            "forward_only",
-        ),
-        (
-            """
-def gauss_newton_product(f, x, v):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = f(x)
-    return tape.gradient(y, x)
-""",
-            "no_direction",
-        ),
-        (
-            """
-def gauss_newton_product(f, x, v):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = f(x)
-    return tape.gradient(y, x, output_gradients=y)
-""",
-            "residual",
-        ),
-        (
-            """
-def gauss_newton_product(f, x, v):
-    with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = 0.5 * tf.reduce_sum(f(x) ** 2)
-        gradient = tape.gradient(y, x)
-    return accumulator.jvp(gradient)
-""",
-            "full_hessian",
-        ),
-        (
-            """
-def gauss_newton_product(f, x, v):
+
+
+@gauss_newton.wrong("none")
+def _(f, x, v):
     with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
         with tf.GradientTape() as tape:
             y = f(x)
     return tape.gradient(y, x, output_gradients=accumulator.jvp(y))
-""",
-            "none",
-        ),
-        (
-            """
-def gauss_newton_product(f, x, v):
+
+
+@gauss_newton.wrong("raised:InvalidArgumentError")
+def _(f, x, v):
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
     return tape.gradient(y, x, output_gradients=v)
-""",
-            "raised:InvalidArgumentError",
-        ),
-    ),
-)
 
 
 def _observe_tapes_only(answer, function, x, v):
@@ -591,46 +464,35 @@ def _jv(function, x, v):
     return tf.linalg.matvec(function.jacobian(x), v)
 
 
-def _with_an_accumulator(function, x, v):
-    with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
-        y = function(x)
-    return accumulator.jvp(y)
-
-
-def _with_a_jacobian(function, x, v):
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(x)
-        y = function(x)
-    return tf.linalg.matvec(tape.jacobian(y, x, experimental_use_pfor=False), v)
-
-
-def _second(function, x, v):
-    """The Hessian of the sum of the outputs, times v."""
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            total = tf.reduce_sum(function(x))
-        gradient = inner.gradient(total, x)
-    return outer.gradient(gradient, x, output_gradients=v)
-
-
 tapes_only = Exercise(
-    "12.tapes_only",
     title="A forward product from tapes alone",
     minutes=12,
     beyond=True,
     seconds=_SECONDS,
-    starter="""
-def jvp_from_tapes(f, x, v):
+    hints=(
+        r"A tape multiplies by a transpose: $J^\top u$. What would you have to differentiate, so that the transpose "
+        "of its Jacobian is $J$ itself?",
+        r"Look at $g(u) = J^\top u$ as a function of $u$, with $x$ held fixed. It is linear. What is its Jacobian? "
+        "And what does a second tape give for it, with `v` as the upstream gradient, as in section 5?",
+        "Let an outer tape watch `u`, a tensor of ones of the output's shape. Inside it, "
+        "`inner.gradient(y, x, output_gradients=u)`. Then ask the outer tape for the gradient of that with respect to "
+        "`u`, with `output_gradients=v`.",
+    ),
+    checker=Function(reference=_jv, inputs=_residuals, observe=_observe_tapes_only, axes=("output",)),
+)
+
+
+@tapes_only.starter("jvp_from_tapes")
+def _(f, x, v):
     ...
     return ...  # J times v, as long as f(x), without tf.autodiff.ForwardAccumulator
 
 
-exercises.tapes_only.check(jvp_from_tapes)
-""",
-    solution_code="""
-def jvp_from_tapes(f, x, v):
+@tapes_only.right
+def _(f, x, v):
+    r"""What a tape returns for the upstream gradient $u$ is $g(u) = J^\top u$. It is linear in $u$, so its Jacobian
+    with respect to $u$ is $J^\top$, whatever $u$ is. A second tape multiplies by the transpose of *that*:
+    $(J^\top)^\top v = J v$. This gives forward mode where only reverse mode is to be had."""
     with tf.GradientTape() as outer:
         with tf.GradientTape() as inner:
             inner.watch(x)
@@ -639,85 +501,39 @@ def jvp_from_tapes(f, x, v):
         outer.watch(u)
         back = inner.gradient(y, x, output_gradients=u)
     return outer.gradient(back, u, output_gradients=v)
-""",
-    explanation=(
-        "What a tape returns for the upstream gradient $u$ is $g(u) = J^\\top u$. It is linear in $u$, so its Jacobian with respect to $u$ is $J^\\top$, whatever $u$ is. "
-        "A second tape multiplies by the transpose of *that*: $(J^\\top)^\\top v = J v$. This gives forward mode where only reverse mode is to be had."
-    ),
-    hints=(
-        "A tape multiplies by a transpose: $J^\\top u$. What would you have to differentiate, so that the transpose of its Jacobian is $J$ itself?",
-        "Look at $g(u) = J^\\top u$ as a function of $u$, with $x$ held fixed. It is linear. What is its Jacobian? And what does a second tape give for it, "
-        "with `v` as the upstream gradient, as in section 4?",
-        "Let an outer tape watch `u`, a tensor of ones of the output's shape. Inside it, `inner.gradient(y, x, output_gradients=u)`. Then ask the "
-        "outer tape for the gradient of that with respect to `u`, with `output_gradients=v`.",
-    ),
-    checker=Function(
-        reference=_jv,
-        inputs=_residuals,
-        observe=_observe_tapes_only,
-        axes=("output",),
-        mistakes=(
-            Mistake(
-                "accumulator",
-                "The product is right, and a `ForwardAccumulator` computed it. Here you are to do without it.",
-                _with_an_accumulator,
-            ),
-            Mistake(
-                "whole_jacobian",
-                "The product is right, and a whole Jacobian was built for it: a pass for each output. Here the number of passes must not depend on the sizes.",
-                _with_a_jacobian,
-            ),
-            Mistake(
-                "gradient",
-                "This is $J^\\top$ times a vector of ones, as long as the input. It is the first half: it depends on the upstream gradient. How?",
-                lambda f, x, v: tf.reduce_sum(f.jacobian(x), axis=0),
-            ),
-            Mistake(
-                "columns_added",
-                "This adds up the columns of $J$: the product with a vector of ones. Where does `v` come in?",
-                lambda f, x, v: tf.reduce_sum(f.jacobian(x), axis=1),
-            ),
-            Mistake(
-                "derivative_in_x",
-                "As long as the input, and with second derivatives of `f` in it: the outer tape differentiated $J^\\top u$ with respect to `x`. "
-                "It is linear in something else.",
-                _second,
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def jvp_from_tapes(f, x, v):
+
+
+@tapes_only.mistake("accumulator")
+def _(f, x, v):
+    """The product is right, and a `ForwardAccumulator` computed it. Here you are to do without it."""
     with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
         y = f(x)
     return accumulator.jvp(y)
-""",
-            "accumulator",
-        ),
-        (
-            """
-def jvp_from_tapes(f, x, v):
+
+
+@tapes_only.mistake("whole_jacobian")
+def _(f, x, v):
+    """The product is right, and a whole Jacobian was built for it: a pass for each output. Here the number of passes
+    must not depend on the sizes."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
     return tf.linalg.matvec(tape.jacobian(y, x), v)
-""",
-            "whole_jacobian",
-        ),
-        (
-            """
-def jvp_from_tapes(f, x, v):
+
+
+@tapes_only.mistake("gradient")
+def _(f, x, v):
+    r"""This is $J^\top$ times a vector of ones, as long as the input. It is the first half: it depends on the upstream
+    gradient. How?"""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
     return tape.gradient(y, x)
-""",
-            "gradient",
-        ),
-        (
-            """
-def jvp_from_tapes(f, x, v):
+
+
+@tapes_only.mistake("columns_added")
+def _(f, x, v):
+    """This adds up the columns of $J$: the product with a vector of ones. Where does `v` come in?"""
     with tf.GradientTape() as outer:
         with tf.GradientTape() as inner:
             inner.watch(x)
@@ -726,12 +542,12 @@ def jvp_from_tapes(f, x, v):
         outer.watch(u)
         back = inner.gradient(y, x, output_gradients=u)
     return outer.gradient(back, u)
-""",
-            "columns_added",
-        ),
-        (
-            """
-def jvp_from_tapes(f, x, v):
+
+
+@tapes_only.mistake("derivative_in_x")
+def _(f, x, v):
+    r"""As long as the input, and with second derivatives of `f` in it: the outer tape differentiated $J^\top u$ with
+    respect to `x`. It is linear in something else."""
     with tf.GradientTape() as outer:
         outer.watch(x)
         with tf.GradientTape() as inner:
@@ -739,12 +555,10 @@ def jvp_from_tapes(f, x, v):
             y = f(x)
         back = inner.gradient(y, x)
     return outer.gradient(back, x, output_gradients=v)
-""",
-            "derivative_in_x",
-        ),
-        (
-            """
-def jvp_from_tapes(f, x, v):
+
+
+@tapes_only.wrong("none")
+def _(f, x, v):
     with tf.GradientTape() as outer:
         with tf.GradientTape() as inner:
             inner.watch(x)
@@ -752,18 +566,11 @@ def jvp_from_tapes(f, x, v):
         u = tf.ones_like(y)
         back = inner.gradient(y, x, output_gradients=u)
     return outer.gradient(back, u, output_gradients=v)
-""",
-            "none",
-        ),
-        (
-            """
-def jvp_from_tapes(f, x, v):
+
+
+@tapes_only.wrong("raised:InvalidArgumentError")
+def _(f, x, v):
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
     return tape.gradient(y, x, output_gradients=v)
-""",
-            "raised:InvalidArgumentError",
-        ),
-    ),
-)

@@ -1,4 +1,4 @@
-"""Exercises and predictions of notebook 09, Jacobians."""
+"""Exercises and predictions of the notebook "Jacobians"."""
 
 from unittest import mock
 
@@ -7,8 +7,7 @@ from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
 import tensorflow as tf
 
 scalar_source = Prediction(
-    "09.scalar_source",
-    reason="The target's axes come first, then the source's. A scalar has no axes, so those of the target are all there are.",
+    "jacobians.scalar_source",
     remarks=(
         ((), "One number is what `gradient` gives: the sum. `jacobian` keeps the derivatives apart."),
         ((201, 1), "A scalar has no axis at all, not an axis of size 1."),
@@ -18,8 +17,7 @@ scalar_source = Prediction(
 )
 
 upper_right = Prediction(
-    "09.upper_right",
-    reason=r"The first row belongs to the first output: $\partial(ab)/\partial a = b = 5$ and $\partial(ab)/\partial b = a = 2$.",
+    "jacobians.upper_right",
     remarks=(
         (1.0, r"That is $\partial(a + 3b)/\partial a$, the lower left: you wrote the transpose."),
         (5.0, r"That is $\partial(ab)/\partial a = b$, the upper left: the column says by which input."),
@@ -28,22 +26,20 @@ upper_right = Prediction(
 )
 
 kernel_shape = Prediction(
-    "09.kernel_shape",
-    reason="The target's axes (7, 10), then the source's (5, 10): 70 outputs times 50 kernel elements.",
+    "jacobians.kernel_shape",
     remarks=(
         ((5, 10, 7, 10), "The right axes, the source's first. It is the target that comes first."),
         ((5, 10), "That is the shape of the gradient, which has summed over the target."),
         ((70, 50), "As a matrix, yes. `jacobian` leaves the axes of both as they are."),
         (
             (7, 10, 5),
-            "You left out that unit `o` reads column `o` only. `jacobian` does not know it: both axes of size 10 stay.",
+            "You left out the zeros: unit `o` reads column `o` only. `jacobian` does not know that, and both axes of size 10 stay.",
         ),
     ),
 )
 
 passes = Prediction(
-    "09.passes",
-    reason="A backward pass starts at one target element and reaches all of the source: one pass for each of the 7 · 10 target elements.",
+    "jacobians.passes",
     remarks=(
         (3500, "One pass gives a whole row, not one entry."),
         (50, "That counts the source's elements. They are all reached by the same pass."),
@@ -52,22 +48,8 @@ passes = Prediction(
     ),
 )
 
-traces = Prediction(
-    "09.traces",
-    reason="Eagerly, each call builds a new graph of the backward pass. A `tf.function` keeps the graph that its first call has traced.",
-    remarks=(
-        ([1, 1], "An eager call has nowhere to keep its graph, so it traces again."),
-        (
-            [3, 3],
-            "A `tf.function` traces on its first call with arguments of this shape and dtype; after that it runs the graph.",
-        ),
-        ([210, 70], "That counts passes of a loop. By default one pass is traced, and rewritten to do the work of 70."),
-    ),
-)
-
 gibibytes = Prediction(
-    "09.gibibytes",
-    reason="128 · 512 target elements times 784 · 512 source elements times 4 bytes. That is one copy of the kernel's shape for each of 65 536 target elements.",
+    "jacobians.gibibytes",
     remarks=(
         (105.2, "In units of $10^9$ bytes it is 105.2 GB. A GiB is $2^{30}$ bytes."),
         (24.5, "Those are the entries, in units of $2^{30}$. A float32 takes 4 bytes."),
@@ -83,18 +65,6 @@ def _chained(dz_dy, dy_dx, rank):
     rows, middle, columns = z.num_elements(), y.num_elements(), x.num_elements()
     product = tf.reshape(dz_dy, [rows, middle]) @ tf.reshape(dy_dx, [middle, columns])
     return tf.reshape(product, [*z, *x])
-
-
-def _chained_source_first(dz_dy, dy_dx, rank):
-    product = _chained(dz_dy, dy_dx, rank)
-    ends = dz_dy.shape.rank - rank
-    return tf.transpose(product, [*range(ends, product.shape.rank), *range(ends)])
-
-
-def _product_of_sums(dz_dy, dy_dx, rank):
-    ends = dz_dy.shape.rank - rank
-    left = tf.reduce_sum(dz_dy, axis=list(range(ends, dz_dy.shape.rank)))
-    return tf.tensordot(left, tf.reduce_sum(dy_dx, axis=list(range(rank))), axes=0)
 
 
 def _links(random, dtype):
@@ -114,71 +84,68 @@ def _links(random, dtype):
 
 
 chain = Exercise(
-    "09.chain",
     title="The chain rule for tensors",
     minutes=10,
-    starter="""
-def chain(dz_dy, dy_dx, rank):
+    hints=(
+        r"For vectors the chain rule is the matrix product: $\sum_j (\partial z_i/\partial y_j)(\partial y_j/\partial "
+        "x_k)$. What does $j$ become when $y$ has two axes?",
+        "Where are the axes of $y$ in each of the two Jacobians? Section 3: the target's first, then the source's.",
+        "Either make each tensor's axes one with `tf.reshape`, multiply two matrices and undo it, or look up what an "
+        "integer means as `axes` of `tf.tensordot`.",
+    ),
+    checker=Function(reference=_chained, inputs=_links),
+)
+
+
+@chain.starter("chain")
+def _(dz_dy, dy_dx, rank):
     return ...  # the Jacobian of z with respect to x
 
 
-exercises.chain.check(chain)
-""",
-    solution_code="""
-def chain(dz_dy, dy_dx, rank):
+@chain.right
+def _(dz_dy, dy_dx, rank):
+    """The chain rule sums over every element of $y$, so over all its axes: the last `rank` of the first Jacobian with
+    the first `rank` of the second. For vectors, `rank` 1, this is the product of two matrices."""
     return tf.tensordot(dz_dy, dy_dx, axes=rank)
-""",
-    explanation=(
-        "The chain rule sums over every element of $y$, so over all its axes: the last `rank` of the first Jacobian with the first `rank` of the second. "
-        "For vectors, `rank` 1, this is the product of two matrices."
-    ),
-    hints=(
-        "For vectors the chain rule is the matrix product: $\\sum_j (\\partial z_i/\\partial y_j)(\\partial y_j/\\partial x_k)$. What does $j$ become when $y$ has two axes?",
-        "Where are the axes of $y$ in each of the two Jacobians? Section 2: the target's first, then the source's.",
-        "Either make each tensor's axes one with `tf.reshape`, multiply two matrices and undo it, or look up what an integer means as `axes` of `tf.tensordot`.",
-    ),
-    checker=Function(
-        reference=_chained,
-        inputs=_links,
-        mistakes=(
-            Mistake(
-                "source_first",
-                "The values are right; the axes of $x$ come before those of $z$. A Jacobian has its target's axes first, and $z$ is the target.",
-                _chained_source_first,
-            ),
-            Mistake(
-                "product_of_sums",
-                "You summed each Jacobian over $y$ and multiplied the sums. The chain rule multiplies first, element of $y$ by element of $y$, and then sums.",
-                _product_of_sums,
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def chain(dz_dy, dy_dx, rank):
+
+
+@chain.mistake("source_first")
+def _(dz_dy, dy_dx, rank):
+    """The values are right; the axes of $x$ come before those of $z$. A Jacobian has its target's axes first, and $z$
+    is the target."""
     y_in_x = list(range(rank))
     y_in_z = [len(dz_dy.shape) - rank + axis for axis in range(rank)]
     return tf.tensordot(dy_dx, dz_dy, axes=[y_in_x, y_in_z])
-""",
-            "source_first",
-        ),
-        (
-            """
-def chain(dz_dy, dy_dx, rank):
+
+
+@chain.mistake("product_of_sums")
+def _(dz_dy, dy_dx, rank):
+    """You summed each Jacobian over $y$ and multiplied the sums. The chain rule multiplies first, element of $y$ by
+    element of $y$, and then sums."""
     z_rank = len(dz_dy.shape) - rank
     left = tf.reduce_sum(dz_dy, axis=list(range(z_rank, z_rank + rank)))
     right = tf.reduce_sum(dy_dx, axis=list(range(rank)))
     return tf.tensordot(left, right, axes=0)
-""",
-            "product_of_sums",
-        ),
-        ("def chain(dz_dy, dy_dx, rank):\n    return dz_dy @ dy_dx", "raised:InvalidArgumentError"),
-        ("def chain(dz_dy, dy_dx, rank):\n    return -tf.tensordot(dz_dy, dy_dx, rank)", "sign"),
-        ("def chain(dz_dy, dy_dx, rank):\n    return tf.tensordot(dz_dy, dy_dx, rank) / 42", "factor"),
-        ("def chain(dz_dy, dy_dx, rank):\n    return tf.tensordot(dz_dy, dy_dx, axes=0)", "shape"),
-    ),
-)
+
+
+@chain.wrong("raised:InvalidArgumentError")
+def _(dz_dy, dy_dx, rank):
+    return dz_dy @ dy_dx
+
+
+@chain.wrong("sign")
+def _(dz_dy, dy_dx, rank):
+    return -tf.tensordot(dz_dy, dy_dx, rank)
+
+
+@chain.wrong("factor")
+def _(dz_dy, dy_dx, rank):
+    return tf.tensordot(dz_dy, dy_dx, rank) / 42
+
+
+@chain.wrong("shape")
+def _(dz_dy, dy_dx, rank):
+    return tf.tensordot(dz_dy, dy_dx, axes=0)
 
 
 _SHAPES = {
@@ -190,84 +157,73 @@ _SHAPES = {
 }
 
 shapes = Exercise(
-    "09.shapes",
     title="Five shapes, nothing computed",
     minutes=4,
-    starter="""
-five_shapes = {
-    "y by bias": ...,
-    "size by kernel": ...,
-    "size by x": ...,
-    "loss by x": ...,
-    "g by bias": ...,
-}
-exercises.shapes.check(five_shapes)
-""",
-    solution_code="""
-five_shapes = {
-    "y by bias": (7, 6) + (6,),
-    "size by kernel": (7,) + (5, 6),
-    "size by x": (7,) + (7, 5),
-    "loss by x": () + (7, 5),
-    "g by bias": (5, 6) + (6,),
-}
-""",
-    explanation=(
-        "Target's axes, then source's, whatever the function is. Of `size` by `x`, all but 7 · 5 entries are zero, and the shape does not know it; "
-        "a scalar target adds no axes, so its Jacobian is its gradient."
-    ),
     hints=(
         "First write down the shape of every target and every source. `reduce_sum(…, axis=1)` removes one axis.",
-        "The result is the two shapes side by side, the target's first: section 2. A scalar's shape is `()`.",
-        "`g` is a gradient, so it has its source's shape, (5, 6). It is the target here. And `size` by `x` has the batch axis twice.",
+        "The result is the two shapes side by side, the target's first: section 3. A scalar's shape is `()`.",
+        "`g` is a gradient, so it has its source's shape, (5, 6). It is the target here. And `size` by `x` has the "
+        "batch axis twice.",
     ),
     checker=Value(
         expected=_SHAPES,
         mistakes=(
             Mistake(
                 "batch_once",
-                'In "size by x": an example\'s size depends on its own features only, and `jacobian` does not know that. It keeps one entry for each pair '
-                "of a target element and a source element.",
-                lambda answer: tuple(answer["size by x"]) == (7, 5),
+                'In "size by x": an example\'s size depends on its own features only, and `jacobian` does not know '
+                "that. It keeps one entry for each pair of a target element and a source element.",
+                {"size by x": (7, 5)},
             ),
             Mistake(
                 "source_first",
-                "The axes are the right ones, with the source's in front. Section 2 says which come first.",
-                lambda answer: (tuple(answer["size by kernel"]), tuple(answer["g by bias"])) == ((5, 6, 7), (6, 5, 6)),
+                "The axes are the right ones, with the source's in front. Section 3 says which come first.",
+                {"y by bias": (6, 7, 6), "size by kernel": (5, 6, 7), "size by x": (7, 5, 7), "g by bias": (6, 5, 6)},
+                where=lambda answer: (
+                    (tuple(answer["size by kernel"]), tuple(answer["g by bias"])) == ((5, 6, 7), (6, 5, 6))
+                ),
             ),
             Mistake(
                 "gradients",
-                'These are the shapes of the gradients: the sources\' own. What does `jacobian` add in front of them? See "size by kernel".',
-                lambda answer: tuple(answer["y by bias"]) == (6,) and tuple(answer["size by kernel"]) == (5, 6),
+                "These are the shapes of the gradients: the sources' own. What does `jacobian` add in front of them? "
+                'See "size by kernel".',
+                {"y by bias": (6,), "size by kernel": (5, 6), "g by bias": (6,)},
+                where=lambda answer: tuple(answer["y by bias"]) == (6,) and tuple(answer["size by kernel"]) == (5, 6),
             ),
         ),
-    ),
-    wrong=(
-        (f"five_shapes = {_SHAPES | {'size by x': (7, 5)}}", "batch_once"),
-        (
-            """
-five_shapes = {
-    "y by bias": (6, 7, 6),
-    "size by kernel": (5, 6, 7),
-    "size by x": (7, 5, 7),
-    "loss by x": (7, 5),
-    "g by bias": (6, 5, 6),
-}
-""",
-            "source_first",
+        wrong=(
+            ("rank", _SHAPES | {"loss by x": (1, 7, 5)}),
+            ("rank", _SHAPES | {"y by bias": (7, 6)}),
+            ("sizes", _SHAPES | {"g by bias": (7, 6, 6)}),
+            ("type", _SHAPES | {"size by x": 245}),
         ),
-        (
-            """
-five_shapes = {"y by bias": (6,), "size by kernel": (5, 6), "size by x": (7, 7, 5), "loss by x": (7, 5), "g by bias": (6,)}
-""",
-            "gradients",
-        ),
-        (f"five_shapes = {_SHAPES | {'loss by x': (1, 7, 5)}}", "rank"),
-        (f"five_shapes = {_SHAPES | {'y by bias': (7, 6)}}", "rank"),
-        (f"five_shapes = {_SHAPES | {'g by bias': (7, 6, 6)}}", "sizes"),
-        (f"five_shapes = {_SHAPES | {'size by x': 245}}", "type"),
     ),
 )
+
+
+@shapes.starter()
+def _():
+    five_shapes = {
+        "y by bias": ...,
+        "size by kernel": ...,
+        "size by x": ...,
+        "loss by x": ...,
+        "g by bias": ...,
+    }
+    return five_shapes
+
+
+@shapes.right
+def _():
+    """Target's axes, then source's, whatever the function is. Of `size` by `x`, all but 7 · 5 entries are zero, and the
+    shape does not know it; a scalar target adds no axes, so its Jacobian is its gradient."""
+    five_shapes = {
+        "y by bias": (7, 6) + (6,),
+        "size by kernel": (7,) + (5, 6),
+        "size by x": (7,) + (7, 5),
+        "loss by x": () + (7, 5),
+        "g by bias": (5, 6) + (6,),
+    }
+    return five_shapes
 
 
 def _count_passes(limit):
@@ -313,23 +269,6 @@ def _differences(f, x):
     return tf.cast(tf.stack([(f(x64 + unit) - f(x64 - unit)) / (2 * shift) for unit in units], axis=1), x.dtype)
 
 
-def _by_rows(f, x):
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(x)
-        parts = tf.unstack(f(x))
-    return tf.stack([tape.gradient(part, x) for part in parts])
-
-
-def _along(f, x, tangent):
-    with tf.autodiff.ForwardAccumulator(x, tangent) as accumulator:
-        y = f(x)
-    return accumulator.jvp(y)
-
-
-def _by_columns(f, x):
-    return tf.stack([_along(f, x, unit) for unit in tf.unstack(tf.eye(len(x), dtype=x.dtype))], axis=1)
-
-
 def _of_two(x):
     return tf.sin(tf.cast(tf.range(1, 10), x.dtype) * x[0]) * x[1]
 
@@ -350,147 +289,123 @@ def _maps(random, dtype):
     ]
 
 
-_COLUMNS = """
+def _columns(f, x, units):
+    """One forward pass for each unit vector, for wrong answers."""
+
     def column(unit):
         with tf.autodiff.ForwardAccumulator(primals=x, tangents=unit) as accumulator:
             y = f(x)
         return accumulator.jvp(y)
-"""
+
+    return tf.map_fn(column, units)
+
 
 fewest_passes = Exercise(
-    "09.fewest_passes",
     title="As few passes as possible",
     minutes=12,
-    starter="""
-def jacobian_of(f, x):
-    return ...  # shape (outputs, inputs)
-
-
-exercises.fewest_passes.check(jacobian_of)
-""",
-    solution_code=f"""
-def jacobian_of(f, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = f(x)
-    if y.shape[0] <= x.shape[0]:
-        return tape.jacobian(y, x)
-{_COLUMNS}
-    return tf.transpose(tf.map_fn(column, tf.eye(x.shape[0], dtype=x.dtype)))
-""",
-    explanation=(
-        "Reverse mode takes one pass for each output, forward mode one for each input, so the smaller of the two numbers decides. "
-        "Evaluating `f` once tells you the number of outputs, and if rows it is, that evaluation is already on the tape."
-    ),
     hints=(
-        "Which of the two ways of section 4 takes as many passes as there are inputs, and which takes as many as there are outputs?",
+        "Which of the two ways of section 5 takes as many passes as there are inputs, and which takes as many as "
+        "there are outputs?",
         "`x.shape[0]` is known. For the outputs, evaluate `f(x)` and look at the shape. Then choose.",
-        "Rows: `tape.jacobian(y, x)`, with `x` watched. Columns: `by_columns` of section 4. Its `tf.eye` makes float32 unless you tell it the dtype, and its result is stacked column by column.",
+        "Rows: `tape.jacobian(y, x)`, with `x` watched. Columns: `by_columns` of section 5. Its `tf.eye` makes "
+        "float32 unless you tell it the dtype, and its result is stacked column by column.",
     ),
     checker=Function(
         reference=_differences,
         inputs=_maps,
         observe=_count_passes(lambda f, x: min(len(f(x)), len(x))),
         axes=("output", "input"),
-        mistakes=(
-            Mistake(
-                "always_rows",
-                "The Jacobians are right. You always take rows, one pass for each output; the first function tried has 9 outputs and 2 inputs.",
-                _by_rows,
-            ),
-            Mistake(
-                "always_columns",
-                "The Jacobians are right. You always take columns, one pass for each input; one of the functions tried has 3 outputs and 7 inputs.",
-                _by_columns,
-            ),
-            Mistake(
-                "other_way_round",
-                "The Jacobians are right, and each of them took the dearer way. Which mode takes one pass for each output?",
-                lambda f, x: _by_rows(f, x) if len(f(x)) > len(x) else _by_columns(f, x),
-            ),
-        ),
         dtypes=(tf.float32, tf.float64),
     ),
-    wrong=(
-        (
-            """
-def jacobian_of(f, x):
+    seconds=60.0,  # each eager call of `jacobian` traces anew
+)
+
+
+@fewest_passes.starter("jacobian_of")
+def _(f, x):
+    return ...  # shape (outputs, inputs)
+
+
+@fewest_passes.right
+def _(f, x):
+    """Reverse mode takes one pass for each output, forward mode one for each input, so the smaller of the two numbers
+    decides. Evaluating `f` once tells you the number of outputs, and if rows it is, that evaluation is already on the
+    tape."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    if y.shape[0] <= x.shape[0]:
+        return tape.jacobian(y, x)
+
+    def column(unit):
+        with tf.autodiff.ForwardAccumulator(primals=x, tangents=unit) as accumulator:
+            y = f(x)
+        return accumulator.jvp(y)
+
+    return tf.transpose(tf.map_fn(column, tf.eye(x.shape[0], dtype=x.dtype)))
+
+
+@fewest_passes.mistake("always_rows")
+def _(f, x):
+    """The Jacobians are right. You always take rows, one pass for each output; the first function tried has 9 outputs
+    and 2 inputs."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
     return tape.jacobian(y, x)
-""",
-            "always_rows",
-        ),
-        (
-            f"""
-def jacobian_of(f, x):
-{_COLUMNS}
-    return tf.transpose(tf.map_fn(column, tf.eye(x.shape[0], dtype=x.dtype)))
-""",
-            "always_columns",
-        ),
-        (
-            f"""
-def jacobian_of(f, x):
+
+
+@fewest_passes.mistake("always_columns")
+def _(f, x):
+    """The Jacobians are right. You always take columns, one pass for each input; one of the functions tried has 3
+    outputs and 7 inputs."""
+    return tf.transpose(_columns(f, x, tf.eye(x.shape[0], dtype=x.dtype)))
+
+
+@fewest_passes.mistake("other_way_round")
+def _(f, x):
+    """The Jacobians are right, and each of them took the more expensive way. Which mode takes one pass for each output?"""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
     if y.shape[0] > x.shape[0]:
         return tape.jacobian(y, x)
-{_COLUMNS}
-    return tf.transpose(tf.map_fn(column, tf.eye(x.shape[0], dtype=x.dtype)))
-""",
-            "other_way_round",
-        ),
-        (
-            f"""
-def jacobian_of(f, x):
+    return tf.transpose(_columns(f, x, tf.eye(x.shape[0], dtype=x.dtype)))
+
+
+@fewest_passes.wrong("transpose")
+def _(f, x):
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
     if y.shape[0] <= x.shape[0]:
         return tape.jacobian(y, x)
-{_COLUMNS}
-    return tf.map_fn(column, tf.eye(x.shape[0], dtype=x.dtype))
-""",
-            "transpose",
-        ),
-        (
-            f"""
-def jacobian_of(f, x):
+    return _columns(f, x, tf.eye(x.shape[0], dtype=x.dtype))
+
+
+@fewest_passes.wrong("one_dtype")
+def _(f, x):
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
     if y.shape[0] <= x.shape[0]:
         return tape.jacobian(y, x)
-{_COLUMNS}
-    return tf.transpose(tf.map_fn(column, tf.eye(x.shape[0])))
-""",
-            "one_dtype",
-        ),
-        (
-            """
-def jacobian_of(f, x):
+    return tf.transpose(_columns(f, x, tf.eye(x.shape[0])))
+
+
+@fewest_passes.wrong("summed")
+def _(f, x):
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
     return tape.gradient(y, x)
-""",
-            "summed",
-        ),
-        (
-            """
-def jacobian_of(f, x):
+
+
+@fewest_passes.wrong("none")
+def _(f, x):
     with tf.GradientTape() as tape:
         y = f(x)
     return tape.jacobian(y, x)
-""",
-            "none",
-        ),
-    ),
-    seconds=60.0,  # each eager call of `jacobian` traces anew
-)
 
 
 def _neighbours(x):
@@ -511,113 +426,100 @@ def _bands(random, dtype):
     ]
 
 
-def _by_groups(f, x, groups, within=1):
-    """Each entry of the Jacobian, read from the product with all unit vectors of its column's group."""
-    index = tf.range(len(x))
-    products = [_along(f, x, tf.cast(index % groups == group, x.dtype)) for group in range(groups)]
-    spread = tf.gather(tf.stack(products, axis=1), index % groups, axis=1)
-    return tf.where(tf.abs(index[:, None] - index[None, :]) <= within, spread, tf.zeros_like(spread))
-
-
-_BAND = """
-def banded_jacobian(f, x):
+def _in_groups(f, x, groups=3):
+    """The products, those spread over their columns, and what of them is in the band, for wrong answers."""
     index = tf.range(x.shape[0])
     products = []
-    for group in range({groups}):
-        tangent = tf.cast(index % {groups} == group, x.dtype)
+    for group in range(groups):
+        tangent = tf.cast(index % groups == group, x.dtype)
         with tf.autodiff.ForwardAccumulator(x, tangent) as accumulator:
             y = f(x)
         products.append(accumulator.jvp(y))
-    spread = tf.gather(tf.stack(products, axis=1), index % {groups}, axis=1)
-    {result}
-"""
+    spread = tf.gather(tf.stack(products, axis=1), index % groups, axis=1)
+    near = tf.abs(index[:, None] - index[None, :]) <= 1
+    return tf.stack(products, axis=1), spread, tf.where(near, spread, tf.zeros_like(spread))
+
 
 band = Exercise(
-    "09.band",
     title="A band in three passes",
     minutes=20,
     beyond=True,
-    starter="""
-def banded_jacobian(f, x):
+    hints=(
+        "A forward pass along $v$ gives $Jv$, a sum of columns. When can you tell the columns apart in the sum?",
+        "Column $j$ has entries in the rows $j - 1$, $j$ and $j + 1$ only. Which columns share no row with column 0, "
+        "and none with each other?",
+        r"Three groups, by $j \bmod 3$. For each, one pass along the vector that is 1 on the group and 0 elsewhere. "
+        "Row $i$ of the product belonging to $j$'s group is entry $(i, j)$.",
+        r"Stack the three products to shape (n, 3). Entry $(i, j)$ is in row $i$, column $j \bmod 3$ of it where "
+        r"$|i - j| \le 1$, and 0 elsewhere: `tf.gather` along axis 1, then `tf.where`.",
+    ),
+    checker=Function(
+        reference=_differences, inputs=_bands, observe=_count_passes(lambda f, x: 3), axes=("output", "input")
+    ),
+    seconds=60.0,  # each eager call of `jacobian` traces anew
+)
+
+
+@band.starter("banded_jacobian")
+def _(f, x):
     return ...  # shape (n, n)
 
 
-exercises.band.check(banded_jacobian)
-""",
-    solution_code=_BAND.format(
-        groups=3,
-        result="near = tf.abs(index[:, None] - index[None, :]) <= 1\n    return tf.where(near, spread, tf.zeros_like(spread))",
-    ),
-    explanation=(
-        "Columns 0, 3, 6, … share no row, so one forward pass along the sum of their unit vectors delivers all of them, each in its own rows. "
-        "Columns $j$ and $j + 2$ do share a row, so two groups are too few. The number of passes does not grow with $n$; automatic differentiation of "
-        "large sparse systems works this way (column compression, Curtis, Powell and Reid 1974)."
-    ),
-    hints=(
-        "A forward pass along $v$ gives $Jv$, a sum of columns. When can you tell the columns apart in the sum?",
-        "Column $j$ has entries in the rows $j - 1$, $j$ and $j + 1$ only. Which columns share no row with column 0, and none with each other?",
-        "Three groups, by $j \\bmod 3$. For each, one pass along the vector that is 1 on the group and 0 elsewhere. Row $i$ of the product belonging to $j$'s group is entry $(i, j)$.",
-        "Stack the three products to shape (n, 3). Entry $(i, j)$ is in row $i$, column $j \\bmod 3$ of it where $|i - j| \\le 1$, and 0 elsewhere: `tf.gather` along axis 1, then `tf.where`.",
-    ),
-    checker=Function(
-        reference=_differences,
-        inputs=_bands,
-        observe=_count_passes(lambda f, x: 3),
-        axes=("output", "input"),
-        mistakes=(
-            Mistake(
-                "n_passes",
-                "The Jacobian is right, and it took as many passes as it has columns (or rows). Three are allowed, for every n: one pass has to give several columns.",
-                _by_columns,
-            ),
-            Mistake(
-                "two_groups",
-                "With two groups, columns $j - 1$ and $j + 1$ are in one product, and row $j$ has entries in both. How far apart must columns be?",
-                lambda f, x: _by_groups(f, x, groups=2),
-            ),
-            Mistake(
-                "no_zeros",
-                "Inside the band all is right. Outside it are entries of other columns of the same group; what is known to be there?",
-                lambda f, x: _by_groups(f, x, groups=3, within=len(x)),
-            ),
-            Mistake(
-                "diagonal_only",
-                "The diagonal is right. The two lines beside it are missing: row $i$ of a product belongs to column $i - 1$, $i$ or $i + 1$, whichever is in its group.",
-                lambda f, x: _by_groups(f, x, groups=3, within=0),
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def banded_jacobian(f, x):
+@band.right
+def _(f, x):
+    """Columns 0, 3, 6, … share no row, so one forward pass along the sum of their unit vectors delivers all of them,
+    each in its own rows. Columns $j$ and $j + 2$ do share a row, so two groups are too few. The number of passes does
+    not grow with $n$; automatic differentiation of large sparse systems works this way (column compression, Curtis,
+    Powell and Reid 1974)."""
+    index = tf.range(x.shape[0])
+    products = []
+    for group in range(3):
+        tangent = tf.cast(index % 3 == group, x.dtype)
+        with tf.autodiff.ForwardAccumulator(x, tangent) as accumulator:
+            y = f(x)
+        products.append(accumulator.jvp(y))
+    spread = tf.gather(tf.stack(products, axis=1), index % 3, axis=1)
+    near = tf.abs(index[:, None] - index[None, :]) <= 1
+    return tf.where(near, spread, tf.zeros_like(spread))
+
+
+@band.mistake("n_passes")
+def _(f, x):
+    """The Jacobian is right, and it took as many passes as it has columns (or rows). Three are allowed, for every n:
+    one pass has to give several columns."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
     return tape.jacobian(y, x)
-""",
-            "n_passes",
-        ),
-        (
-            _BAND.format(
-                groups=2,
-                result="near = tf.abs(index[:, None] - index[None, :]) <= 1\n    return tf.where(near, spread, tf.zeros_like(spread))",
-            ),
-            "two_groups",
-        ),
-        (_BAND.format(groups=3, result="return spread"), "no_zeros"),
-        (
-            _BAND.format(groups=3, result="return tf.linalg.diag(tf.linalg.diag_part(spread))"),
-            "diagonal_only",
-        ),
-        (
-            _BAND.format(
-                groups=3,
-                result="near = tf.abs(index[:, None] - index[None, :]) <= 1\n    return tf.transpose(tf.where(near, spread, tf.zeros_like(spread)))",
-            ),
-            "transpose",
-        ),
-        (_BAND.format(groups=3, result="return tf.stack(products, axis=1)"), "shape"),
-    ),
-    seconds=60.0,  # each eager call of `jacobian` traces anew
-)
+
+
+@band.mistake("two_groups")
+def _(f, x):
+    """With two groups, columns $j - 1$ and $j + 1$ are in one product, and row $j$ has entries in both. How far apart
+    must columns be?"""
+    return _in_groups(f, x, groups=2)[2]
+
+
+@band.mistake("no_zeros")
+def _(f, x):
+    """Inside the band all is right. Outside it are entries of other columns of the same group; what is known to be
+    there?"""
+    return _in_groups(f, x)[1]
+
+
+@band.mistake("diagonal_only")
+def _(f, x):
+    """The diagonal is right. The two lines beside it are missing: row $i$ of a product belongs to column $i - 1$, $i$
+    or $i + 1$, whichever is in its group."""
+    _, spread, _ = _in_groups(f, x)
+    return tf.linalg.diag(tf.linalg.diag_part(spread))
+
+
+@band.wrong("transpose")
+def _(f, x):
+    return tf.transpose(_in_groups(f, x)[2])
+
+
+@band.wrong("shape")
+def _(f, x):
+    return _in_groups(f, x)[0]

@@ -1,12 +1,11 @@
-"""Exercises and predictions of notebook 04, Recording control."""
+"""Exercises and predictions of the notebook "Recording control"."""
 
-from tapelab.exercises import Exercise, Function, Mistake, Prediction
+from tapelab.exercises import Exercise, Function, Prediction
 
 import tensorflow as tf
 
 block = Prediction(
-    "04.block",
-    reason="The block runs `y * y`, so `z` is complete. The tape has no record of it, so no path leads from `z` back to `y`.",
+    "recording_control.block",
     remarks=(
         ([13.0, 4.0, 6.0], "6 is the true derivative. The tape did not see where `y_squared` came from."),
         ([13.0, 4.0, 0.0], "It is `None`, not 0: the tape does not say that `y` has no influence, it knows of none."),
@@ -15,8 +14,7 @@ block = Prediction(
 )
 
 loses_silently = Prediction(
-    "04.loses_silently",
-    reason="The tape saw only $3x$. Both squares came from inside the block, so to the tape they are constants.",
+    "recording_control.loses_silently",
     remarks=(
         (
             7.0,
@@ -28,16 +26,19 @@ loses_silently = Prediction(
 )
 
 factor = Prediction(
-    "04.factor",
-    reason="One tensor for each layer serves `tanh`; recording the metric keeps three more alive: softmax, logarithm, product.",
+    "recording_control.factor",
     remarks=(
+        (
+            2.5,
+            "2.5 compares the tensors that are *made*, five with two. Of the two that a layer makes, which one does the "
+            "derivative of `tanh` need?",
+        ),
         (2.0, "The metric keeps more than one tensor alive: each of its steps keeps what its own derivative needs."),
     ),
 )
 
 after_reset = Prediction(
-    "04.after_reset",
-    reason="A trainable variable is watched at each use. A tensor is watched because you said so, and `reset` forgets that.",
+    "recording_control.after_reset",
     options=("v", "t", "both", "neither"),
     remarks=(
         ("both", "`t` was watched before the reset, and `reset` forgets what was watched."),
@@ -66,16 +67,6 @@ def _loss_and_metric(tape, x):
     return loss, metric
 
 
-def _records_all(tape, x):
-    cube = x**3
-    return tf.reduce_sum(cube), tf.reduce_max(tf.abs(cube))
-
-
-def _records_nothing(tape, x):
-    with tape.stop_recording():
-        return _records_all(tape, x)
-
-
 def _vectors(random, dtype):
     return [
         (tf.constant([1.0, -2.0, 0.5], dtype),),
@@ -85,108 +76,78 @@ def _vectors(random, dtype):
 
 
 metric_off = Exercise(
-    "04.metric_off",
     title="A metric that costs no memory",
     minutes=5,
-    starter="""
-def loss_and_metric(tape, x):
+    hints=(
+        "`tape.stop_recording()` is a context manager. Which of the three steps (cube, sum, largest magnitude) "
+        "belongs inside?",
+        "What the loss needs must be recorded: the cube and its sum. The other step goes into the block.",
+        "`with tape.stop_recording():` and, inside, `metric = tf.reduce_max(tf.abs(cube))`. Return both after the "
+        "block.",
+    ),
+    checker=Function(reference=_loss_and_metric, inputs=_vectors, observe=_observe_metric),
+)
+
+
+@metric_off.starter("loss_and_metric")
+def _(tape, x):
     cube = x**3
     return ...  # the sum of cube, and the largest magnitude in cube
 
 
-exercises.metric_off.check(loss_and_metric)
-""",
-    solution_code="""
-def loss_and_metric(tape, x):
+@metric_off.right
+def _(tape, x):
+    """The cube belongs to the loss, so it is recorded. The metric may use it: inside the block a recorded tensor is
+    read like any other, and what is made from it there is a constant to the tape."""
     cube = x**3
     loss = tf.reduce_sum(cube)
     with tape.stop_recording():
         metric = tf.reduce_max(tf.abs(cube))
     return loss, metric
-""",
-    explanation=(
-        "The cube belongs to the loss, so it is recorded. The metric may use it: inside the block a recorded tensor is read like any "
-        "other, and what is made from it there is a constant to the tape."
-    ),
-    hints=(
-        "`tape.stop_recording()` is a context manager. Which of the three steps (cube, sum, largest magnitude) belongs inside?",
-        "What the loss needs must be recorded: the cube and its sum. The other step goes into the block.",
-        "`with tape.stop_recording():` and, inside, `metric = tf.reduce_max(tf.abs(cube))`. Return both after the block.",
-    ),
-    checker=Function(
-        reference=_loss_and_metric,
-        inputs=_vectors,
-        observe=_observe_metric,
-        mistakes=(
-            Mistake(
-                "metric_recorded",
-                "Both values are right, and the tape has recorded the metric too: `tape.gradient(metric, x)` is not `None`. "
-                "Which call keeps the tape from writing?",
-                _records_all,
-            ),
-            Mistake(
-                "loss_not_recorded",
-                "Both values are right, and the loss has no gradient any more: every path from it to `x` runs through the block. "
-                "Leave in the block only what is never differentiated.",
-                _records_nothing,
-            ),
-            Mistake(
-                "mean",
-                "The loss is the mean of the cube; the sum is asked for.",
-                lambda tape, x: (tf.reduce_mean(x**3), tf.stop_gradient(tf.reduce_max(tf.abs(x**3)))),
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def loss_and_metric(tape, x):
+
+
+@metric_off.mistake("metric_recorded")
+def _(tape, x):
+    """Both values are right, and the tape has recorded the metric too: `tape.gradient(metric, x)` is not `None`. Which
+    call keeps the tape from writing?"""
     cube = x**3
     return tf.reduce_sum(cube), tf.reduce_max(tf.abs(cube))
-""",
-            "metric_recorded",
-        ),
-        (
-            """
-def loss_and_metric(tape, x):
+
+
+@metric_off.mistake("loss_not_recorded")
+def _(tape, x):
+    """Both values are right, and the loss has no gradient any more: every path from it to `x` runs through the block.
+    Leave in the block only what is never differentiated."""
     with tape.stop_recording():
         cube = x**3
         return tf.reduce_sum(cube), tf.reduce_max(tf.abs(cube))
-""",
-            "loss_not_recorded",
-        ),
-        (
-            """
-def loss_and_metric(tape, x):
+
+
+@metric_off.mistake("mean")
+def _(tape, x):
+    """The loss is the mean of the cube; the sum is asked for."""
     cube = x**3
     with tape.stop_recording():
         metric = tf.reduce_max(tf.abs(cube))
     return tf.reduce_mean(cube), metric
-""",
-            "mean",
-        ),
-        (
-            """
-def loss_and_metric(tape, x):
+
+
+@metric_off.wrong("loss_not_recorded")
+def _(tape, x):
     with tape.stop_recording():
         cube = x**3
     return tf.reduce_sum(cube), tf.reduce_max(tf.abs(cube))
-""",
-            "loss_not_recorded",
-        ),
-        (
-            """
-def loss_and_metric(tape, x):
+
+
+@metric_off.wrong("values")
+def _(tape, x):
     cube = x**3
     with tape.stop_recording():
         metric = tf.reduce_max(cube)
     return tf.reduce_sum(cube), metric
-""",
-            "values",
-        ),
-        ("loss_and_metric = 3.0", "not_a_function"),
-    ),
-)
+
+
+metric_off.wrong("not_a_function")(3.0)
 
 
 def _truncated(w, h, steps, keep):
@@ -211,12 +172,22 @@ def _loops(random, dtype):
 
 
 truncated = Exercise(
-    "04.truncated",
     title="Differentiate the last steps only",
     minutes=10,
     beyond=True,
-    starter="""
-def truncated_gradient(w, h, steps, keep):
+    hints=(
+        "When `reset` is called, everything before it is forgotten. Before which step should that happen, if `keep` "
+        "steps are to be left?",
+        "The steps that count are `steps - keep`, …, `steps - 1`. `w` is a tensor: what does section 3 say about "
+        "watched tensors and `reset`?",
+        "`if step == steps - keep:` reset the tape and watch `w` again. After the `with` block: `tape.gradient(h, w)`.",
+    ),
+    checker=Function(reference=_truncated, inputs=_loops),
+)
+
+
+@truncated.starter("truncated_gradient")
+def _(w, h, steps, keep):
     with tf.GradientTape() as tape:
         tape.watch(w)
         for step in range(steps):
@@ -224,10 +195,11 @@ def truncated_gradient(w, h, steps, keep):
     return ...  # the gradient of h with respect to w, through the last `keep` steps
 
 
-exercises.truncated.check(truncated_gradient)
-""",
-    solution_code="""
-def truncated_gradient(w, h, steps, keep):
+@truncated.right
+def _(w, h, steps, keep):
+    """After the reset, the `h` that comes from the earlier steps is a constant, and `w`, a tensor, must be watched
+    again. This is how backpropagation through time is truncated: the value runs through all steps, the gradient and the
+    memory only through the last."""
     with tf.GradientTape() as tape:
         tape.watch(w)
         for step in range(steps):
@@ -236,65 +208,34 @@ def truncated_gradient(w, h, steps, keep):
                 tape.watch(w)
             h = tf.tanh(w * h)
     return tape.gradient(h, w)
-""",
-    explanation=(
-        "After the reset, the `h` that comes from the earlier steps is a constant, and `w`, a tensor, must be watched again. This is how "
-        "backpropagation through time is truncated: the value runs through all steps, the gradient and the memory only through the last."
-    ),
-    hints=(
-        "When `reset` is called, everything before it is forgotten. Before which step should that happen, if `keep` steps are to be left?",
-        "The steps that count are `steps - keep`, …, `steps - 1`. `w` is a tensor: what does section 3 say about watched tensors and `reset`?",
-        "`if step == steps - keep:` reset the tape and watch `w` again. After the `with` block: `tape.gradient(h, w)`.",
-    ),
-    checker=Function(
-        reference=_truncated,
-        inputs=_loops,
-        mistakes=(
-            Mistake(
-                "all_steps",
-                "This is the gradient through all the steps. Nothing was forgotten: where is the reset?",
-                lambda w, h, steps, keep: _truncated(w, h, steps, steps),
-            ),
-            Mistake(
-                "one_step_short",
-                "This is the gradient through one step fewer than asked. Count which step the reset comes before.",
-                lambda w, h, steps, keep: _truncated(w, h, steps, keep - 1),
-            ),
-            Mistake(
-                "one_step_more",
-                "This is the gradient through one step more than asked. Count which step the reset comes before.",
-                lambda w, h, steps, keep: _truncated(w, h, steps, min(keep + 1, steps)),
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def truncated_gradient(w, h, steps, keep):
+
+
+@truncated.mistake("all_steps")
+def _(w, h, steps, keep):
+    """This is the gradient through all the steps. Nothing was forgotten: where is the reset?"""
     with tf.GradientTape() as tape:
         tape.watch(w)
         for step in range(steps):
             h = tf.tanh(w * h)
     return tape.gradient(h, w)
-""",
-            "all_steps",
-        ),
-        (
-            """
-def truncated_gradient(w, h, steps, keep):
+
+
+@truncated.mistake("one_step_short")
+def _(w, h, steps, keep):
+    """This is the gradient through one step fewer than asked. Count which step the reset comes before."""
     with tf.GradientTape() as tape:
         tape.watch(w)
         for step in range(steps):
+            h = tf.tanh(w * h)
             if step == steps - keep:
                 tape.reset()
-            h = tf.tanh(w * h)
+                tape.watch(w)
     return tape.gradient(h, w)
-""",
-            "none",
-        ),
-        (
-            """
-def truncated_gradient(w, h, steps, keep):
+
+
+@truncated.mistake("one_step_more")
+def _(w, h, steps, keep):
+    """This is the gradient through one step more than asked. Count which step the reset comes before."""
     with tf.GradientTape() as tape:
         tape.watch(w)
         for step in range(steps):
@@ -303,34 +244,24 @@ def truncated_gradient(w, h, steps, keep):
                 tape.watch(w)
             h = tf.tanh(w * h)
     return tape.gradient(h, w)
-""",
-            "one_step_more",
-        ),
-        (
-            """
-def truncated_gradient(w, h, steps, keep):
+
+
+@truncated.wrong("none")
+def _(w, h, steps, keep):
     with tf.GradientTape() as tape:
         tape.watch(w)
         for step in range(steps):
-            h = tf.tanh(w * h)
             if step == steps - keep:
                 tape.reset()
-                tape.watch(w)
+            h = tf.tanh(w * h)
     return tape.gradient(h, w)
-""",
-            "one_step_short",
-        ),
-        (
-            """
-def truncated_gradient(w, h, steps, keep):
+
+
+@truncated.wrong("none")
+def _(w, h, steps, keep):
     with tf.GradientTape() as tape:
         for step in range(steps):
             if step == steps - keep:
                 tape.watch(h)
             h = tf.tanh(w * h)
     return tape.gradient(h, w)
-""",
-            "none",
-        ),
-    ),
-)

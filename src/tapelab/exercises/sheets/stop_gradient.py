@@ -1,4 +1,4 @@
-"""Exercises and predictions of notebook 05, Stop gradient."""
+"""Exercises and predictions of the notebook "Stop gradient"."""
 
 import weakref
 
@@ -7,22 +7,17 @@ from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
 import tensorflow as tf
 
 side_of_cut = Prediction(
-    "05.side_of_cut",
-    reason=(
-        r"`w` is used after the cut, so it still learns: $\partial z/\partial w = 2u \cdot 9 = 324$ with $u = 18$. The one path to $y$ runs "
-        "through the cut."
-    ),
+    "stop_gradient.side_of_cut",
     remarks=(
-        ([None, None], "The cut is on the way to $y$. Between `z` and `w` there is none."),
+        ([None, None], "The cut is on the way to $y$. Between `v` and `w` there is none."),
         ([324.0, 0.0], "It is `None`, not 0: no path is left, and without a path the tape has no number to give."),
         ([324.0, 432.0], "432 is the true derivative. Every path to $y$ leads through the cut."),
-        ([36.0, None], r"36 is $\partial z/\partial u$. The cut keeps the value 9, and $u = 9w$ has derivative 9."),
+        ([36.0, None], r"36 is $\partial v/\partial u$. The cut keeps the value 9, and $u = 9w$ has derivative 9."),
     ),
 )
 
 open_path = Prediction(
-    "05.open_path",
-    reason="Two paths lead from `z` to $y$. One is cut, and the gradient is that of the open one, $5y$.",
+    "stop_gradient.open_path",
     remarks=(
         (None, "`None` needs every path to be cut. The path through $5y$ is open."),
         (11.0, "11 is the true derivative. The path through $y^2$ contributes 6 to it, and that path is cut."),
@@ -31,19 +26,8 @@ open_path = Prediction(
     ),
 )
 
-factors = Prediction(
-    "05.factors",
-    reason="The product rule has two terms, one for each path, and each is 3 here. Each cut takes one away; with none left, there is no gradient.",
-    remarks=(
-        ([6.0, 6.0, None], "A cut around one factor takes its term of the product rule away: 3 of 6."),
-        ([6.0, 3.0, 0.0], "With both paths cut none is left, and the answer is `None`."),
-        ([6.0, None, None], "One factor is cut. The path through the other is open."),
-    ),
-)
-
 whom = Prediction(
-    "05.whom",
-    reason="`stop_recording` is a message to one tape, and the other recorded the square. `stop_gradient` is part of the computation, and holds for both.",
+    "stop_gradient.whom",
     remarks=(
         (
             [1.0, 1.0, 1.0, 1.0],
@@ -58,11 +42,7 @@ whom = Prediction(
 )
 
 straight = Prediction(
-    "05.straight",
-    reason=(
-        "Forwards, the two $x$ cancel and the rounded value is left. Backwards, the bracket is a constant and the first $x$ is left, "
-        "with derivative 1."
-    ),
+    "stop_gradient.straight",
     remarks=(
         (
             [1.0, None],
@@ -77,27 +57,17 @@ straight = Prediction(
 )
 
 at_the_truth = Prediction(
-    "05.at_the_truth",
-    reason=(
-        "At the truth each target's *average* equals the prediction, so the cut's gradient averages to zero. A single target still differs "
-        "from its prediction. With its path open, descent makes these differences smaller by moving the targets."
-    ),
+    "stop_gradient.at_the_truth",
+    options=("cut", "open", "both", "neither"),
     remarks=(
-        (
-            [True, True],
-            "The losses are equal and not zero. What lowers them is another matter when the targets can move.",
-        ),
-        ([False, False], "With the cut, the pulls of the two steps from each place cancel at the truth."),
-        ([False, True], "It is the other way round: the open path is what moves away from the truth."),
+        ("both", "The losses are equal and not zero. What lowers them is another matter when the targets can move."),
+        ("neither", "With the cut, the pulls of the two steps from each state cancel at the truth."),
+        ("open", "It is the other way round: the open path is what moves away from the truth."),
     ),
 )
 
 saves_memory = Prediction(
-    "05.saves_memory",
-    reason=(
-        "When the branch ran, the tape could not know that a cut would follow, and kept what it had. After a cut at the beginning nothing in the "
-        "branch is watched, so nothing is recorded. Both cuts save the backward work."
-    ),
+    "stop_gradient.saves_memory",
     options=("the end", "the beginning", "both", "neither"),
     remarks=(
         ("the end", "A cut at the end comes after the branch has been recorded."),
@@ -140,126 +110,81 @@ def _learners(random, dtype):
     ]
 
 
-def _no_cut(scores, values, rewards):
-    error = rewards - values
-    return tf.reduce_sum(error**2) - tf.reduce_sum(scores * error)
-
-
-def _other_term_cut(scores, values, rewards):
-    error = rewards - values
-    return tf.reduce_sum(tf.stop_gradient(error) ** 2) - tf.reduce_sum(scores * error)
-
-
-def _one_cut_for_both(scores, values, rewards):
-    error = tf.stop_gradient(rewards - values)
-    return tf.reduce_sum(error**2) - tf.reduce_sum(scores * error)
-
-
 two_learners = Exercise(
-    "05.two_learners",
     title="One loss, two learners",
     minutes=5,
-    starter="""
-def loss_of_both(scores, values, rewards):
+    hints=(
+        "Two paths lead from the loss to `values`, one through each term. Which of them is to be closed?",
+        "Section 2: a cut belongs to a path. In the actor's term, `error` is a number to multiply by; in the critic's "
+        "term it is what is learned.",
+        "Put `tf.stop_gradient` around `error` in the line of `actor`, and nowhere else.",
+    ),
+    checker=Function(reference=_two_learners, inputs=_learners, observe=_observe_learners),
+)
+
+
+@two_learners.starter("loss_of_both")
+def _(scores, values, rewards):
     error = rewards - values
     critic = tf.reduce_sum(error**2)
     actor = -tf.reduce_sum(scores * error)
     return ...  # critic + actor, with a cut somewhere above
 
 
-exercises.two_learners.check(loss_of_both)
-""",
-    solution_code="""
-def loss_of_both(scores, values, rewards):
+@two_learners.right
+def _(scores, values, rewards):
+    """`error` is used twice, and only one of the two uses is to be differentiated. A cut belongs to a use, not to a
+    name. This is the loss of an actor and a critic in reinforcement learning; without the cut the critic would lower
+    the loss by undervaluing every entry with a positive score."""
     error = rewards - values
     critic = tf.reduce_sum(error**2)
     actor = -tf.reduce_sum(scores * tf.stop_gradient(error))
     return critic + actor
-""",
-    explanation=(
-        "`error` is used twice, and only one of the two uses is to be differentiated. A cut belongs to a use, not to a name. This is the loss of "
-        "an actor and a critic in reinforcement learning; without the cut the critic would lower the loss by praising what the actor likes."
-    ),
-    hints=(
-        "Two paths lead from the loss to `values`, one through each term. Which of them is to be closed?",
-        "Section 2: a cut belongs to a path. In the actor's term, `error` is a number to multiply by; in the critic's term it is what is learned.",
-        "Put `tf.stop_gradient` around `error` in the line of `actor`, and nowhere else.",
-    ),
-    checker=Function(
-        reference=_two_learners,
-        inputs=_learners,
-        observe=_observe_learners,
-        mistakes=(
-            Mistake(
-                "no_cut",
-                "The loss is right, and nothing is cut: `values` learns from the actor's term too. Which path leads from that term to `values`?",
-                _no_cut,
-            ),
-            Mistake(
-                "other_term",
-                "The cut is in the other term: `values` now learns from the actor's term and not from its own.",
-                _other_term_cut,
-            ),
-            Mistake(
-                "both_terms",
-                "The cut closes both paths to `values`, and the critic learns nothing. `error` has two uses. Does the cut have to hold for both?",
-                _one_cut_for_both,
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def loss_of_both(scores, values, rewards):
+
+
+@two_learners.mistake("no_cut")
+def _(scores, values, rewards):
+    """The loss is right, and nothing is cut: `values` learns from the actor's term too. Which path leads from that term
+    to `values`?"""
     error = rewards - values
     critic = tf.reduce_sum(error**2)
     actor = -tf.reduce_sum(scores * error)
     return critic + actor
-""",
-            "no_cut",
-        ),
-        (
-            """
-def loss_of_both(scores, values, rewards):
+
+
+@two_learners.mistake("other_term")
+def _(scores, values, rewards):
+    """The cut is in the other term: `values` now learns from the actor's term and not from its own."""
     error = rewards - values
     critic = tf.reduce_sum(tf.stop_gradient(error) ** 2)
     actor = -tf.reduce_sum(scores * error)
     return critic + actor
-""",
-            "other_term",
-        ),
-        (
-            """
-def loss_of_both(scores, values, rewards):
+
+
+@two_learners.mistake("both_terms")
+def _(scores, values, rewards):
+    """The cut closes both paths to `values`, and the critic learns nothing. `error` has two uses. Does the cut have to
+    hold for both?"""
     error = tf.stop_gradient(rewards - values)
     critic = tf.reduce_sum(error**2)
     actor = -tf.reduce_sum(scores * error)
     return critic + actor
-""",
-            "both_terms",
-        ),
-        (
-            """
-def loss_of_both(scores, values, rewards):
+
+
+@two_learners.wrong("none")
+def _(scores, values, rewards):
     error = rewards - values
     critic = tf.reduce_sum(error**2)
     actor = -tf.reduce_sum(scores * error)
     return critic + tf.stop_gradient(actor)
-""",
-            "none",
-        ),
-        (
-            """
-def loss_of_both(scores, values, rewards):
+
+
+@two_learners.wrong("values")
+def _(scores, values, rewards):
     error = rewards - values
     critic = tf.reduce_sum(error**2)
     actor = tf.reduce_sum(scores * tf.stop_gradient(error))
     return critic + actor
-""",
-            "values",
-        ),
-    ),
-)
 
 
 @tf.custom_gradient
@@ -269,28 +194,6 @@ def _hard(scores):
     p /= tf.reduce_sum(p, axis=1, keepdims=True)
     chosen = tf.cast(scores == tf.reduce_max(scores, axis=1, keepdims=True), scores.dtype)
     return chosen, lambda upstream: p * (upstream - tf.reduce_sum(p * upstream, axis=1, keepdims=True))
-
-
-def _one_hot(scores, axis=1):
-    return tf.one_hot(tf.argmax(scores, axis=axis), scores.shape[axis], axis=axis, dtype=scores.dtype)
-
-
-def _passes_as_identity(scores):
-    return scores + tf.stop_gradient(_one_hot(scores) - scores)
-
-
-def _not_hard(scores):
-    return tf.nn.softmax(scores)
-
-
-def _over_the_batch(scores):
-    soft = tf.nn.softmax(scores, axis=0)
-    return soft + tf.stop_gradient(_one_hot(scores, axis=0) - soft)
-
-
-def _soft_over_the_batch(scores):
-    soft = tf.nn.softmax(scores, axis=0)
-    return soft + tf.stop_gradient(_one_hot(scores) - soft)
 
 
 def _observe_choice(answer, scores, upstream):
@@ -309,147 +212,104 @@ def _score_tables(random, dtype):
 
 
 hard_choice = Exercise(
-    "05.hard_choice",
     title="A hard choice with a soft gradient",
     minutes=10,
-    starter="""
-def choose(scores):
+    hints=(
+        "In section 4 the value is that of `round`, and the gradient that of the identity. Which part of the formula "
+        "is the identity?",
+        "Both $x$ in `x + stop(round(x) - x)` stand for the function whose gradient you want. Here that is the "
+        "softmax of each row.",
+        "With `soft = tf.nn.softmax(scores, axis=1)`: which of `hard` and `soft` stays outside the cut, and what is "
+        "added inside it so that the other is left as the value?",
+    ),
+    checker=Function(
+        reference=_hard, inputs=_score_tables, observe=_observe_choice, upstream=1, axes=("example", "class")
+    ),
+)
+
+
+@hard_choice.starter("choose")
+def _(scores):
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
     return ...  # the value of hard, the gradient of the softmax
 
 
-exercises.hard_choice.check(choose)
-""",
-    solution_code="""
-def choose(scores):
+@hard_choice.right
+def _(scores):
+    """The straight-through pattern works with any differentiable stand-in: `g(x) + stop(f(x) - g(x))` computes $f$ and
+    differentiates like $g$. Models that choose one of several branches are trained in this way."""
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
     soft = tf.nn.softmax(scores, axis=1)
     return soft + tf.stop_gradient(hard - soft)
-""",
-    explanation=(
-        "The straight-through pattern works with any differentiable stand-in: `g(x) + stop(f(x) - g(x))` computes $f$ and differentiates like $g$. "
-        "Models that choose one of several branches are trained in this way."
-    ),
-    hints=(
-        "In section 4 the value is that of `round`, and the gradient that of the identity. Which part of the formula is the identity?",
-        "Both $x$ in `x + stop(round(x) - x)` stand for the function whose gradient you want. Here that is the softmax of each row.",
-        "With `soft = tf.nn.softmax(scores, axis=1)`: which of `hard` and `soft` stays outside the cut, and what is added inside it so that "
-        "the other is left as the value?",
-    ),
-    checker=Function(
-        reference=_hard,
-        inputs=_score_tables,
-        observe=_observe_choice,
-        upstream=1,
-        axes=("example", "class"),
-        mistakes=(
-            Mistake(
-                "identity",
-                "The value is right, and the gradient is the identity's: the upstream gradient comes back unchanged. Which function should it be that of?",
-                _passes_as_identity,
-            ),
-            Mistake(
-                "not_hard",
-                "The gradient is right, and the value is the softmax. What has to be added, inside a cut, to make it the one-hot choice?",
-                _not_hard,
-            ),
-            Mistake(
-                "roles_exchanged",
-                "The roles are exchanged: the value is the softmax, and the choice, which is flat, is all that is left to differentiate.",
-                lambda scores: tf.stop_gradient(_not_hard(scores)),
-            ),
-            Mistake(
-                "cancelled",
-                "The value is right, and the gradient is zero: what stands outside the cut cancels on the way back as well.",
-                lambda scores: tf.stop_gradient(_one_hot(scores)) + 0.0 * scores,
-            ),
-            Mistake(
-                "batch_axis",
-                "The softmax runs over the examples. The choice is made within each row: which axis holds the classes?",
-                _soft_over_the_batch,
-            ),
-            Mistake(
-                "all_over_batch",
-                "Both the choice and the softmax run over the examples. Which axis holds the classes?",
-                _over_the_batch,
-            ),
-        ),
-    ),
-    wrong=(
-        (
-            """
-def choose(scores):
-    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
-    soft = tf.nn.softmax(scores, axis=1)
-    return tf.reduce_sum(soft + tf.stop_gradient(hard - soft), axis=1)
-""",
-            "summed",
-        ),
-        (
-            """
-def choose(scores):
+
+
+@hard_choice.mistake("identity")
+def _(scores):
+    """The value is right, and the gradient is the identity's: the upstream gradient comes back unchanged. Which
+    function should it be that of?"""
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
     return scores + tf.stop_gradient(hard - scores)
-""",
-            "identity",
-        ),
-        ("def choose(scores):\n    return tf.nn.softmax(scores, axis=1)\n", "not_hard"),
-        (
-            """
-def choose(scores):
-    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
-    soft = tf.nn.softmax(scores, axis=0)
-    return soft + tf.stop_gradient(hard - soft)
-""",
-            "batch_axis",
-        ),
-        (
-            """
-def choose(scores):
-    hard = tf.one_hot(tf.argmax(scores, axis=0), scores.shape[0], axis=0, dtype=scores.dtype)
-    soft = tf.nn.softmax(scores, axis=0)
-    return soft + tf.stop_gradient(hard - soft)
-""",
-            "all_over_batch",
-        ),
-        (
-            """
-def choose(scores):
+
+
+@hard_choice.mistake("not_hard")
+def _(scores):
+    """The gradient is right, and the value is the softmax. What has to be added, inside a cut, to make it the one-hot
+    choice?"""
+    return tf.nn.softmax(scores, axis=1)
+
+
+@hard_choice.mistake("roles_exchanged")
+def _(scores):
+    """The roles are exchanged: the value is the softmax, and the choice, which is flat, is all that is left to
+    differentiate."""
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
     soft = tf.nn.softmax(scores, axis=1)
     return hard + tf.stop_gradient(soft - hard)
-""",
-            "roles_exchanged",
-        ),
-        (
-            """
-def choose(scores):
-    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
-    soft = tf.nn.softmax(scores, axis=1)
-    return tf.stop_gradient(hard)
-""",
-            "none",
-        ),
-        (
-            """
-def choose(scores):
+
+
+@hard_choice.mistake("cancelled")
+def _(scores):
+    """The value is right, and the gradient is zero: what stands outside the cut cancels on the backward pass as well."""
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
     soft = tf.nn.softmax(scores, axis=1)
     return soft + tf.stop_gradient(hard) - soft
-""",
-            "cancelled",
-        ),
-        (
-            """
-def choose(scores):
+
+
+@hard_choice.mistake("batch_axis")
+def _(scores):
+    """The softmax runs over the examples. The choice is made within each row: which axis holds the classes?"""
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    soft = tf.nn.softmax(scores, axis=0)
+    return soft + tf.stop_gradient(hard - soft)
+
+
+@hard_choice.mistake("all_over_batch")
+def _(scores):
+    """Both the choice and the softmax run over the examples. Which axis holds the classes?"""
+    hard = tf.one_hot(tf.argmax(scores, axis=0), scores.shape[0], axis=0, dtype=scores.dtype)
+    soft = tf.nn.softmax(scores, axis=0)
+    return soft + tf.stop_gradient(hard - soft)
+
+
+@hard_choice.wrong("summed")
+def _(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    soft = tf.nn.softmax(scores, axis=1)
+    return tf.reduce_sum(soft + tf.stop_gradient(hard - soft), axis=1)
+
+
+@hard_choice.wrong("none")
+def _(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    soft = tf.nn.softmax(scores, axis=1)
+    return tf.stop_gradient(hard)
+
+
+@hard_choice.wrong("one_dtype")
+def _(scores):
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1])
     soft = tf.nn.softmax(scores, axis=1)
     return soft + tf.stop_gradient(hard - soft)
-""",
-            "one_dtype",
-        ),
-    ),
-)
 
 
 def _scaled(x, factor):
@@ -487,68 +347,69 @@ def _scalings(random, dtype):
 
 
 turn_gradient = Exercise(
-    "05.turn_gradient",
-    title="Turn a gradient round",
+    title="Scale or reverse a gradient",
     minutes=8,
     beyond=True,
-    starter="""
-def scale_gradient(x, factor):
-    return ...  # the value of x; backwards, factor times the upstream gradient
-
-
-exercises.turn_gradient.check(scale_gradient)
-""",
-    solution_code="""
-def scale_gradient(x, factor):
-    return factor * x + tf.stop_gradient((1.0 - factor) * x)
-""",
-    explanation=(
-        r"Write the value as a sum of what is differentiated and what is not: $x = c\,x + (1 - c)\,x$. Cut the second. With $c = -1$, whatever "
-        "comes before learns the opposite of what comes after, which is how a network is taught to hide something."
-    ),
     hints=(
         "What you differentiate must have derivative `factor`. What is the plainest such expression?",
         "Section 4: an open term brings the gradient, and a cut term mends the value. The open term is `factor * x`.",
         "By how much does `factor * x` miss the value `x`? Add that difference inside `tf.stop_gradient`.",
     ),
-    checker=Function(
-        reference=_scaled,
-        inputs=_scalings,
-        observe=_observe_scaled,
-        upstream=2,
-        mistakes=(
-            Mistake(
-                "value_scaled",
-                "The gradient is right, and the value is scaled with it. Which cut term would bring the value back to `x`?",
-                lambda x, factor: factor * x,
-            ),
-            Mistake(
-                "identity",
-                "The value is right, and the gradient passes unscaled. The term outside the cut decides the gradient.",
-                lambda x, factor: tf.identity(x),
-            ),
-            Mistake(
-                "roles_exchanged",
-                "The roles are exchanged: the value is scaled, and the gradient passes unscaled.",
-                lambda x, factor: x + tf.stop_gradient(factor * x - x),
-            ),
-            Mistake(
-                "rest_open",
-                "The value is right. The gradient is `1 - factor` times the upstream one: the wrong one of the two terms is cut.",
-                lambda x, factor: tf.stop_gradient(factor * x) + (1.0 - factor) * x,
-            ),
-        ),
-    ),
-    wrong=(
-        ("def scale_gradient(x, factor):\n    return factor * x\n", "value_scaled"),
-        ("def scale_gradient(x, factor):\n    return x + tf.stop_gradient(factor * x - factor * x)\n", "identity"),
-        ("def scale_gradient(x, factor):\n    return x + tf.stop_gradient(factor * x - x)\n", "roles_exchanged"),
-        ("def scale_gradient(x, factor):\n    return tf.stop_gradient(factor * x) + (1.0 - factor) * x\n", "rest_open"),
-        ("def scale_gradient(x, factor):\n    return tf.stop_gradient(x)\n", "none"),
-        ("def scale_gradient(x, factor):\n    return -x + tf.stop_gradient(2.0 * x)\n", "factor"),
-        ("def scale_gradient(x, factor):\n    return x\n", "identity"),
-    ),
+    checker=Function(reference=_scaled, inputs=_scalings, observe=_observe_scaled, upstream=2),
 )
+
+
+@turn_gradient.starter("scale_gradient")
+def _(x, factor):
+    return ...  # the value of x; backwards, factor times the upstream gradient
+
+
+@turn_gradient.right
+def _(x, factor):
+    r"""Write the value as a sum of what is differentiated and what is not: $x = c\,x + (1 - c)\,x$. Cut the second.
+    With $c = -1$ this is a *gradient reversal layer* (Ganin and Lempitsky, 2015): what comes before it is trained
+    against what comes after it, which is how a network learns features that hide where its data come from."""
+    return factor * x + tf.stop_gradient((1.0 - factor) * x)
+
+
+@turn_gradient.mistake("value_scaled")
+def _(x, factor):
+    """The gradient is right, and the value is scaled with it. Which cut term would bring the value back to `x`?"""
+    return factor * x
+
+
+@turn_gradient.mistake("identity")
+def _(x, factor):
+    """The value is right, and the gradient passes unscaled. The term outside the cut decides the gradient."""
+    return x + tf.stop_gradient(factor * x - factor * x)
+
+
+@turn_gradient.mistake("roles_exchanged")
+def _(x, factor):
+    """The roles are exchanged: the value is scaled, and the gradient passes unscaled."""
+    return x + tf.stop_gradient(factor * x - x)
+
+
+@turn_gradient.mistake("rest_open")
+def _(x, factor):
+    """The value is right. The gradient is `1 - factor` times the upstream one: the wrong one of the two terms is
+    cut."""
+    return tf.stop_gradient(factor * x) + (1.0 - factor) * x
+
+
+@turn_gradient.wrong("none")
+def _(x, factor):
+    return tf.stop_gradient(x)
+
+
+@turn_gradient.wrong("factor")
+def _(x, factor):
+    return -x + tf.stop_gradient(2.0 * x)
+
+
+@turn_gradient.wrong("identity")
+def _(x, factor):
+    return x
 
 
 def _who_learns():
@@ -588,31 +449,14 @@ def _who_learns():
 
 
 freeze_body = Exercise(
-    "05.freeze_body",
     title="Four ways to freeze",
     minutes=4,
-    starter="""
-answer = {
-    "A": ...,  # "both", "body", "head" or "neither"
-    "B": ...,
-    "C": ...,
-    "D": ...,
-    "frees": ...,  # a letter
-}
-
-exercises.freeze_body.check(answer)
-""",
-    solution_code="""
-answer = {"A": "both", "B": "head", "C": "neither", "D": "head", "frees": "D"}
-""",
-    explanation=(
-        "Variables enter where they are used. A cut around `x` comes before every layer of the body, so it freezes nothing, and the body is "
-        "recorded as ever. A cut at the body's end freezes it, and comes too late to save memory."
-    ),
     hints=(
         "For each way, go back from the loss: which of the two do you meet before the cut?",
-        "The body's variables are not made from `x`; they join it in each layer. Is that before the cut in A, or after it? For the memory, see section 6.",
-        'In A, nothing that is trained lies behind the cut. In C, everything does. For "frees": which way keeps the tape from recording the layers?',
+        "The body's variables are not made from `x`; they join it in each layer. Is that before the cut in A, or "
+        "after it? For the memory, see section 6.",
+        'In A, nothing that is trained lies behind the cut. In C, everything does. For "frees": which way keeps the '
+        "tape from recording the layers?",
     ),
     checker=Value(
         _who_learns,
@@ -620,49 +464,54 @@ answer = {"A": "both", "B": "head", "C": "neither", "D": "head", "frees": "D"}
             Mistake(
                 "variables_enter_later",
                 "Look at A again. The cut is around `x`, which is data. The body's variables are used *after* it.",
-                lambda answer: answer["A"] in ("head", "neither"),
+                {"A": "head"},
+                where=lambda answer: answer["A"] in ("head", "neither"),
             ),
             Mistake(
                 "too_late",
-                "Look at the memory again. In B the cut comes after the layers have run, and the tape has recorded them by then (section 6).",
-                lambda answer: answer["frees"] in ("B", "C"),
+                "Look at the memory again. In B the cut comes after the layers have run, and the tape has recorded "
+                "them by then (section 6).",
+                {"frees": "B"},
+                where=lambda answer: answer["frees"] in ("B", "C"),
             ),
             Mistake(
                 "variables_are_recorded",
-                "Look at the memory again. In section 6 nothing in the branch was watched after the cut. In A the body's variables are, in every layer.",
-                lambda answer: answer["frees"] == "A",
+                "Look at the memory again. In section 6 nothing in the branch was watched after the cut. In A the "
+                "body's variables are, in every layer.",
+                {"frees": "A"},
             ),
             Mistake(
                 "wrong_side",
-                "Look at B again, and at the second prediction of section 1. What stands between the cut and the loss still learns.",
-                lambda answer: answer["B"] in ("body", "neither"),
+                "Look at B again, and at the prediction of section 1. What stands between the cut and the loss "
+                "still learns.",
+                {"B": "body"},
+                where=lambda answer: answer["B"] in ("body", "neither"),
             ),
         ),
-    ),
-    wrong=(
-        (
-            'answer = {"A": "head", "B": "head", "C": "neither", "D": "head", "frees": "D"}',
-            "variables_enter_later",
-        ),
-        (
-            'answer = {"A": "both", "B": "head", "C": "neither", "D": "head", "frees": "B"}',
-            "too_late",
-        ),
-        (
-            'answer = {"A": "both", "B": "head", "C": "neither", "D": "head", "frees": "A"}',
-            "variables_are_recorded",
-        ),
-        (
-            'answer = {"A": "both", "B": "body", "C": "neither", "D": "head", "frees": "D"}',
-            "wrong_side",
-        ),
-        (
-            'answer = {"A": "both", "B": "head", "C": "head", "D": "head", "frees": "D"}',
-            "other",
-        ),
-        (
-            'answer = {"A": "both", "B": "head", "C": "neither", "D": "both", "frees": "D"}',
-            "other",
+        wrong=(
+            ("other", {"A": "both", "B": "head", "C": "head", "D": "head", "frees": "D"}),
+            ("other", {"A": "both", "B": "head", "C": "neither", "D": "both", "frees": "D"}),
         ),
     ),
 )
+
+
+@freeze_body.starter()
+def _():
+    answer = {
+        "A": ...,  # "both", "body", "head" or "neither"
+        "B": ...,
+        "C": ...,
+        "D": ...,
+        "frees": ...,  # a letter
+    }
+
+    return answer
+
+
+@freeze_body.right
+def _():
+    """Variables enter where they are used. A cut around `x` comes before every layer of the body, so it freezes
+    nothing, and the body is recorded as ever. A cut at the body's end freezes it, and comes too late to save memory."""
+    answer = {"A": "both", "B": "head", "C": "neither", "D": "head", "frees": "D"}
+    return answer

@@ -1,0 +1,271 @@
+"""How much of the notebooks' own code do their checks hold? `make mutants` changes it, one place at a time, and counts.
+
+A mutant is a notebook in which one expression of an open cell of code is another: another operator or number, a call
+left out, two arguments swapped, a flag turned round, a statement dropped. Set-up, parameters, folded cells, figures,
+exercises, what is only printed, and tolerances stay as they are. Each mutant runs whole, in a kernel of its own. It is
+noticed by an assertion, by another error, or because a cell prints something else than it does in the notebook as it
+is (which nbval would notice). What is not noticed at all is listed, as a difference of two lines: a check that is
+missing, or a mutant that means the same, for which `ci/mutants.toml` says why.
+
+    make mutants                              300 mutants of all notebooks
+    make ARGS="--count 40 05 09" mutants      40 of two
+"""
+
+import ast
+import copy
+import json
+import os
+import random
+import subprocess
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tapelab.collection import catalogue, forkserver, times
+from tapelab.files import write_whole
+
+import click
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from rich.console import Console
+from rich.progress import Progress
+
+ROOT = Path(__file__).resolve().parents[1]
+EQUIVALENT = ROOT / "ci" / "mutants.toml"
+OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult}
+COMPARISONS = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+# Calls whose arguments are shown, and keywords that say how: they are no part of what a notebook computes.
+SHOWN = ("print", "plt.", "plots.", "ax.", "axes", "figure.", "display", "draw", "exercises.", "tf.print")
+APPEARANCE = {
+    "rtol",
+    "atol",
+    "delta",
+    "name",
+    "seed",
+    "figsize",
+    "label",
+    "title",
+    "color",
+    "alpha",
+    "summarize",
+    "verbose",
+}
+SECONDS = 180  # for a cell; a mutant that runs longer counts as noticed by an error
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: in which notebook and cell, the whole new cell, and the change in words."""
+
+    notebook: str
+    cell: int
+    source: str
+    change: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What noticed a mutant: "assertion", "error", "output" or None."""
+
+    mutant: Mutant
+    noticed: str | None
+    by: str = ""
+
+
+def mutants_of(name: str, nb: nbformat.NotebookNode) -> Iterator[Mutant]:
+    """All mutants of a notebook, in order."""
+    for number, cell in enumerate(nb.cells):
+        tags = set(cell.metadata.get("tags", []))
+        lines = cell.source.splitlines()
+        if cell.cell_type != "code" or tags & times.FOLDED or "alt" in cell.metadata or "exercises." in cell.source:
+            continue
+        if any(line.lstrip().startswith(("%", "!")) for line in lines):
+            continue
+        tree = ast.parse(cell.source)
+        for path, replacement in _changes(tree):
+            changed = copy.deepcopy(tree)
+            old = ast.unparse(_at(tree, path))
+            _put(changed, path, replacement)
+            source = ast.unparse(ast.fix_missing_locations(changed))
+            line = lines[_line(tree, path) - 1].strip()
+            yield Mutant(name, number, source, f"{line}    [{old} → {ast.unparse(replacement) or 'nothing'}]")
+
+
+def _changes(tree: ast.AST) -> Iterator[tuple[list, ast.AST]]:
+    """Pairs of a path to a node and what takes its place."""
+    for path, node in _walk(tree, []):
+        if isinstance(node, ast.BinOp):
+            if type(node.op) in OPERATORS:
+                yield path, ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right)
+            elif isinstance(node.op, ast.MatMult):
+                yield path, ast.BinOp(node.right, node.op, node.left)
+        elif isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
+            yield path, ast.Compare(node.left, [COMPARISONS[type(node.ops[0])](), *node.ops[1:]], node.comparators)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            yield path, node.operand
+        elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+            yield path, ast.Constant(not node.value)
+        elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            yield path, ast.Constant(node.value + 1 if type(node.value) is int else node.value * 1.5 + 0.5)
+        elif isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
+            yield path, node.args[0]
+        elif isinstance(node, ast.Call) and len(node.args) >= 2:
+            if ast.dump(node.args[0]) != ast.dump(node.args[1]):
+                yield path, ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], node.keywords)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            yield path, ast.Pass()
+
+
+def _walk(node, path):
+    """The nodes of a tree with their paths, but those that are only shown."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func).startswith(SHOWN):
+        return
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not list(_walk(node.value, [])):
+        return
+    if isinstance(node, ast.keyword) and node.arg in APPEARANCE:
+        return
+    if isinstance(node, (ast.JoinedStr, ast.Import, ast.ImportFrom)):
+        return
+    yield path, node
+    for name, value in ast.iter_fields(node):
+        if isinstance(value, ast.AST):
+            yield from _walk(value, [*path, (name, None)])
+        elif isinstance(value, list):
+            for place, part in enumerate(value):
+                if isinstance(part, ast.AST):
+                    yield from _walk(part, [*path, (name, place)])
+
+
+def _at(tree, path):
+    for name, place in path:
+        tree = getattr(tree, name) if place is None else getattr(tree, name)[place]
+    return tree
+
+
+def _put(tree, path, node):
+    *before, (name, place) = path
+    parent = _at(tree, before)
+    if place is None:
+        setattr(parent, name, node)
+    else:
+        getattr(parent, name)[place] = node
+
+
+def _line(tree, path):
+    """The line of the innermost node on the path that has one."""
+    nodes = [_at(tree, path[:size]) for size in range(len(path), -1, -1)]
+    return next(node.lineno for node in nodes if hasattr(node, "lineno"))
+
+
+def run(nb: nbformat.NotebookNode, folder: Path, starter) -> nbformat.NotebookNode:
+    """Execute a notebook in a kernel of its own; raises what nbclient raises."""
+    client = NotebookClient(nb, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
+    return client.execute(stderr=subprocess.DEVNULL, env=starter.environment)
+
+
+def printed(nb: nbformat.NotebookNode) -> list[str]:
+    """What each cell shows as text; nothing for the cells whose output nbval does not compare."""
+    shown = []
+    for cell in nb.cells:
+        ignored = cell.cell_type != "code" or "nbval-ignore-output" in cell.metadata.get("tags", [])
+        outputs = [] if ignored else cell.outputs
+        texts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs if o.get("name") != "stderr"]
+        shown.append("".join(text for text in texts if not text.startswith("<Figure")))
+    return shown
+
+
+def judge(mutant: Mutant, nb: nbformat.NotebookNode, expected: list[str], folder: Path, starter) -> Verdict:
+    """Run a mutant and say what notices it."""
+    nb = copy.deepcopy(nb)
+    nb.cells[mutant.cell].source = mutant.source
+    try:
+        found = printed(run(nb, folder, starter))
+    except CellExecutionError as error:
+        kind = "assertion" if error.ename == "AssertionError" else "error"
+        return Verdict(mutant, kind, f"{error.ename}: {error.evalue}"[:200])
+    except (CellTimeoutError, DeadKernelError) as error:
+        return Verdict(mutant, "error", type(error).__name__)
+    for number, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
+        if mine != theirs:
+            return Verdict(mutant, "output", f"cell {number}")
+    return Verdict(mutant, None)
+
+
+def reasons() -> dict[tuple[str, str], str]:
+    """Why a mutant that nothing notices means the same, by notebook and change."""
+    entries = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("equivalent", [])
+    return {(entry["notebook"], entry["change"]): entry["because"] for entry in entries}
+
+
+def report(verdicts: list[Verdict]) -> str:
+    """The counts by notebook, and the survivors, in Markdown."""
+    known = reasons()
+    rows = ["| notebook | mutants | by an assertion | by an error | by what is printed | not noticed | equivalent |"]
+    rows.append("|---|---|---|---|---|---|---|")
+    survivors = []
+    for name in [*sorted({v.mutant.notebook for v in verdicts}), "all"]:
+        ours = [v for v in verdicts if name in (v.mutant.notebook, "all")]
+        same = sum(v.noticed is None and (v.mutant.notebook, v.mutant.change) in known for v in ours)
+        counts = Counter(v.noticed for v in ours)
+        numbers = [len(ours), counts["assertion"], counts["error"], counts["output"], counts[None] - same, same]
+        rows.append(f"| {name} | {' | '.join(map(str, numbers))} |")
+        differing = max(1, len(ours) - same)
+    share = f"Noticed: {(counts['assertion'] + counts['error'] + counts['output']) / differing:.2f}, "
+    share += f"by an assertion or an error {(counts['assertion'] + counts['error']) / differing:.2f}, "
+    share += f"by an assertion {counts['assertion'] / differing:.2f} of {differing} that are not equivalent."
+    for v in verdicts:
+        if v.noticed is None:
+            because = known.get((v.mutant.notebook, v.mutant.change), "**nothing holds this**")
+            survivors.append(f"- {v.mutant.notebook}, cell {v.mutant.cell}: `{v.mutant.change}`: {because}")
+    return "\n".join([*rows, "", share, "", *survivors]) + "\n"
+
+
+@click.command()
+@click.argument("notebooks", nargs=-1)
+@click.option("--count", default=300, show_default=True, help="How many mutants, drawn at random.")
+@click.option("--seed", default=0, show_default=True, help="Of the draw.")
+@click.option("--workers", default=os.cpu_count(), show_default=True, help="How many run side by side.")
+@click.option("--output", default=ROOT / "build" / "mutants", type=click.Path(path_type=Path), help="Of the report.")
+def main(notebooks: tuple[str, ...], count: int, seed: int, workers: int, output: Path) -> None:
+    """Change the notebooks' code, one place at a time, and count what their checks notice."""
+    loaded = catalogue.load(ROOT / "notebooks")
+    originals = {n.name: nbformat.read(loaded.ipynb(n), as_version=4) for n in loaded.select(notebooks)}
+    everything = [mutant for name, nb in originals.items() for mutant in mutants_of(name, nb)]
+    drawn = random.Random(seed).sample(everything, min(count, len(everything)))
+    console, verdicts = Console(stderr=True), []
+    output.mkdir(parents=True, exist_ok=True)
+    with (
+        forkserver.starter(dict(os.environ), processes=()) as starter,
+        ThreadPoolExecutor(workers) as pool,
+        Progress(console=console) as progress,
+    ):
+        os.environ["JUPYTER_PATH"] = starter.environment.get("JUPYTER_PATH", "")
+        bar = progress.add_task("as they are", total=len(originals))
+        expected = {}
+        for name, nb in originals.items():
+            expected[name] = printed(run(copy.deepcopy(nb), loaded.folder, starter))
+            progress.advance(bar)
+        bar = progress.add_task(f"{len(drawn)} of {len(everything)} mutants", total=len(drawn))
+        try:
+            names = [mutant.notebook for mutant in drawn]
+            waiting = [
+                pool.submit(judge, mutant, originals[name], expected[name], loaded.folder, starter)
+                for mutant, name in zip(drawn, names, strict=True)
+            ]
+            for future in as_completed(waiting):
+                verdicts.append(future.result())
+                progress.advance(bar)
+                write_whole(output / "report.md", report(verdicts).encode())
+                write_whole(output / "mutants.json", json.dumps([asdict(v) for v in verdicts], indent=1).encode())
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            console.print("interrupted; what was judged is in the report")
+    click.echo(report(verdicts))
+
+
+if __name__ == "__main__":
+    main()

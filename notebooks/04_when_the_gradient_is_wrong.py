@@ -1,0 +1,807 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # When the gradient is wrong
+#
+# The tape returns a gradient, and it is NaN, infinite or zero. The loss may look healthy all the while.
+# **Where does a gradient go wrong, and what cures it?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/04_when_the_gradient_is_wrong.ipynb)
+#
+# **Prerequisites:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 17 to read, 1 more to go further, 26 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+epsilon = 0.1  # width of the rounded tip in section 2's figure
+depth = 30  # layers in section 6's figure
+sick = 7  # which of section 7's twelve layers is sick, from 2 to 11
+steps = 100  # of training, in the same section
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+from tapelab import gradcheck, plots, runtime
+from tapelab.exercises.sheets import when_the_gradient_is_wrong as exercises
+from tapelab.explain import ExplainTape, diagnose, draw, explain
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+runtime.start(seed)
+
+# %%
+w = tf.Variable([2.0, 0.0])
+
+with ExplainTape() as tape:  # a tf.GradientTape that keeps a log
+    loss = tf.reduce_sum(tf.where(w > 0, tf.math.log(w), 0.0))
+
+gradient = tape.gradient(loss, w)
+print(f"loss     = {loss:.4f}")
+print("gradient =", gradient.numpy())
+
+# %% [markdown]
+# The loss is right: $\ln 2$, and 0 for the weight that has no logarithm. The program has taken care to keep $\ln 0$
+# out. The gradient is NaN all the same, at the very element that was not used.
+#
+# One step of training with it, and that weight is NaN. Even then this loss stays finite, because `NaN > 0` is false. In a model, every output in which the weight has a part is NaN
+# from then on. The tape can say where it began:
+
+# %% tags=["nbval-ignore-output"]
+answer = explain(tape, loss, w)
+print(answer)
+
+# %% [markdown]
+# **You will be able to**
+#
+# - follow a NaN through the backward pass to the place where 0 meets ∞ (section 1),
+# - keep roots, logarithms and exponentials finite: choose before, put ε inside, use the fused operation (sections 2 and 3),
+# - say why a gradient is zero everywhere (section 4),
+# - distrust two results that look like gradients (section 5),
+# - tell vanishing from exploding over depth, and find the sick layer of a model (sections 6 and 7).
+
+# %% [markdown]
+# ## 1. Where a NaN is born
+#
+# `explain` replays the backward pass from the log, operation by operation, and reads the mechanism from the values. The picture shows what it saw:
+# values on the way down, and beside each link, after ↑, the upstream gradient that flows back through it.
+
+# %% tags=["figure"] alt="A graph from w at the top to loss at the bottom: Log, with a thick border and the note that NaN begins here, unselected_branch; Greater; then SelectV2 and Sum. The gradient that flows up from Sum is 1, from SelectV2 to Log it has 50 % zeros, and from Log to w one of two elements is NaN."
+# @title Draw: values forwards, gradients backwards
+draw(tape, loss, w, values=True)
+plt.show()
+
+# %% [markdown]
+# Read it upwards. `tf.where` passes 1 to the element that it selected and 0 to the one that it did not: quite right, since that element has no part in the loss. The next operation is the logarithm. Its
+# slope is $1/w$, which at 0 is infinite. Backpropagation multiplies:
+#
+# $$0 \cdot \infty = \text{NaN}.$$
+#
+# Both branches of `tf.where` are computed; the choice comes afterwards. In the backward pass the branch that was not
+# chosen is handed a 0, and no zero can mend an infinity. So the infinity must never arise: *choose before the operation
+# as well as after it*. This is called the **double where**.
+#
+# (The same trap, dressed differently: `mask * tf.math.log(w)`. There even the *value* is NaN.)
+
+# %%
+with tf.GradientTape() as tape:
+    safe = tf.where(w > 0, w, 1.0)  # something harmless where log has no value
+    loss = tf.reduce_sum(tf.where(w > 0, tf.math.log(safe), 0.0))
+
+double_where = tape.gradient(loss, w)
+print(f"loss     = {loss:.4f}")
+print("gradient =", double_where.numpy())
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_array_equal(gradient, [0.5, np.nan])
+assert (answer.symptom, answer.code, answer.chain[0].op) == ("nan", "unselected_branch", "Log")
+check_w = tf.Variable(w - 0.1 * gradient)  # a step of training
+assert np.isnan(check_w[1])
+assert np.isfinite(tf.reduce_sum(tf.where(check_w > 0, tf.math.log(check_w), 0.0)))
+assert np.isnan(tf.linalg.matvec(tf.ones((3, 2)), check_w)).all()
+np.testing.assert_array_equal(double_where, [0.5, 0.0])
+np.testing.assert_allclose(loss, np.log(2.0), rtol=1e-6)
+with ExplainTape() as check_tape:
+    check_y = tf.reduce_sum(tf.constant([1.0, 0.0]) * tf.math.log(w))
+assert np.isnan(check_y)
+assert explain(check_tape, check_y, w).code == "masked_by_zero"
+
+# %% [markdown]
+# ### Exercise: Nothing times minus infinity (8 min)
+#
+# `p` has shape (rows, classes); each row holds probabilities, and some are 0. Return the entropy of each row, shape (rows,): $-\sum_j p_j \ln p_j$, where $0 \ln 0$ counts as 0. The gradient must be
+# $-(\ln p_j + 1)$ where $p_j$ is positive, and 0 where it is zero: no NaN, no infinity, no $\varepsilon$.
+
+
+# %%
+def entropy(p):
+    return ...  # the entropy of each row of p
+
+
+exercises.entropy.check(entropy)
+
+# %% [markdown]
+# ## 2. Roots and norms: where ε belongs
+#
+# The slope of a square root at 0 is infinite. Taken by itself it gives an infinite gradient. A norm, $\sqrt{s}$ with
+# $s = \sum_i x_i^2$, multiplies it by $2 x_i = 0$, and you know the rest. Norms of zero are common: two equal points, a
+# standard deviation of equal numbers, an embedding that starts at 0.
+
+# %%
+x = tf.Variable([0.0, 0.0])
+with ExplainTape(persistent=True) as tape:
+    roots = tf.reduce_sum(tf.sqrt(x))
+    norm = tf.norm(x)
+
+for name, target in {"sqrt": roots, "norm": norm}.items():
+    found = explain(tape, target, x)
+    print(name, tape.gradient(target, x).numpy(), f"{found.code}: {found.sentence}")
+
+# %% [markdown]
+# The cure that everybody has heard of is "add a small ε".
+#
+# **Predict.** The norm of the zero vector, plus `1e-6`. What is each element of its gradient now: "0", "NaN" or "infinity"?
+
+# %%
+exercises.outside_epsilon.guess(...)  # "0", "NaN" or "infinity"
+
+# %%
+with tf.GradientTape(persistent=True) as tape:
+    outside = tf.norm(x) + 1e-6
+    inside = tf.sqrt(tf.reduce_sum(x**2) + 1e-12)
+
+outside_gradient = tape.gradient(outside, x)
+inside_gradient = tape.gradient(inside, x)
+print("ε outside the root:", outside_gradient.numpy())
+print("ε inside the root: ", inside_gradient.numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.outside_epsilon.reveal("NaN" if np.isnan(outside_gradient).all() else "a number")
+assert np.isnan(outside_gradient).all()
+with ExplainTape(persistent=True) as check_tape:
+    check_root, check_norm = tf.reduce_sum(tf.sqrt(x)), tf.norm(x)
+assert [explain(check_tape, one, x).code for one in (check_root, check_norm)] == ["root_at_zero", "root_at_zero"]
+assert np.isinf(check_tape.gradient(check_root, x)).all()
+assert np.isnan(check_tape.gradient(check_norm, x)).all()
+np.testing.assert_array_equal(inside_gradient, [0.0, 0.0])
+
+# %% [markdown]
+# Still NaN. A constant that is added after the root is gone as soon as the tape differentiates. It has to stand where the argument would reach the dangerous point: *inside* the root.
+#
+# There are two good norms, then: the double where, which is exact and chooses the slope 0 at zero, and the smooth one, which rounds the tip off.
+
+
+# %%
+def safe_norm(x):
+    """The norms of the rows of x, shape (rows,); their gradient at a zero row is zero."""
+    squared = tf.reduce_sum(x**2, axis=1)
+    positive = squared > 0
+    return tf.where(positive, tf.sqrt(tf.where(positive, squared, 1.0)), 0.0)
+
+
+def smooth_norm(x):
+    """The norms of the rows of x, shape (rows,), with the tip at zero rounded off."""
+    return tf.sqrt(tf.reduce_sum(x**2, axis=1) + epsilon**2)
+
+
+# %%
+t = np.linspace(-1.0, 1.0, 41, dtype=np.float32)
+line = tf.constant(np.stack([t, np.zeros_like(t)], axis=1))  # the vectors (t, 0)
+norms = {"tf.norm": lambda x: tf.norm(x, axis=1), "safe": safe_norm, "smooth": smooth_norm}
+
+slopes = {}
+for name, norm in norms.items():
+    with tf.GradientTape() as tape:
+        tape.watch(line)
+        y = tf.reduce_sum(norm(line))
+    slopes[name] = tape.gradient(y, line)[:, 0].numpy()
+    print(f"{name:8} at t = 0: {slopes[name][20]:4.1f}   at t = 1: {slopes[name][-1]:.4f}")
+
+# %% tags=["figure"] alt="Three gradients over t from -1 to 1. That of tf.norm is -1 left of zero and 1 right of it, with a dotted vertical line at zero, where it is NaN. The safe norm has the value 0 there. The smooth norm's gradient rises from -1 to 1 in an S-shaped curve."
+# @title Draw: the slope of three norms
+_, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
+ax.axhline(0, color=plots.GREY, linewidth=0.8)
+ax.axvline(0, linestyle=":", color=plots.RED)
+ax.plot(t, slopes["smooth"], "-", color=plots.GREEN)
+ax.plot(t, slopes["tf.norm"], "o", markersize=4, color=plots.BLUE)
+ax.plot(0, slopes["safe"][20], "s", markersize=9, fillstyle="none", color="black")
+ax.text(0.03, -0.9, "tf.norm: NaN", color=plots.RED)
+ax.text(0.06, -0.14, "safe: 0", color="black")
+ax.text(0.35, 0.76, "smooth", color=plots.GREEN)
+ax.text(0.35, 1.06, "tf.norm, and safe", color=plots.BLUE)
+ax.set(title="The three norms differ at zero, and near it", ylim=(-1.2, 1.25))
+ax.set(xlabel="t, in the vector (t, 0)", ylabel="slope of the norm")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+assert t[20] == 0.0
+away = t != 0
+assert np.isnan(slopes["tf.norm"][20])
+assert slopes["safe"][20] == 0.0
+np.testing.assert_allclose(slopes["tf.norm"][away], np.sign(t[away]), rtol=1e-6)
+np.testing.assert_allclose(slopes["safe"][away], np.sign(t[away]), rtol=1e-6)
+np.testing.assert_allclose(slopes["smooth"], t / np.sqrt(t**2 + epsilon**2), rtol=1e-5, atol=1e-6)
+
+# %% [markdown]
+# ## 3. Overflow: let one operation do both
+#
+# $e^{200}$ is $7 \cdot 10^{86}$, and float32 ends at $3.4 \cdot 10^{38}$. The exponential overflows to ∞, the logarithm around it passes back $1/\infty = 0$, and $0 \cdot \infty$
+# is NaN, although the function as a whole is as tame as a maximum. The other way round, a softmax underflows to 0, and its logarithm is $-\infty$.
+
+# %%
+logits = tf.Variable([0.0, 200.0])
+programs = {
+    "log(sum(exp))": lambda: tf.math.log(tf.reduce_sum(tf.exp(logits))),
+    "reduce_logsumexp": lambda: tf.reduce_logsumexp(logits),
+    "log(softmax)": lambda: tf.math.log(tf.nn.softmax(logits))[0],
+    "log_softmax": lambda: tf.nn.log_softmax(logits)[0],
+}
+overflows = {}
+for name, program in programs.items():
+    with ExplainTape() as tape:
+        y = program()
+    overflows[name] = explain(tape, y, logits).code
+    print(f"{name:17} {y:6.1f}  {tape.gradient(y, logits).numpy()!s:10}  {overflows[name]}")
+
+# %% [markdown]
+# The second and fourth are **fused**: one function does both steps, arranged so that nothing overflows on the way. That
+# is the cure for most overflows, and the reason why losses take *logits* (`from_logits=True`) rather than
+# probabilities.
+#
+# | Instead of | write | because at the edge |
+# |---|---|---|
+# | `log(reduce_sum(exp(x)))` | `tf.reduce_logsumexp(x)` | exp overflows |
+# | `log(softmax(x))` | `tf.nn.log_softmax(x)` | softmax underflows |
+# | `log(1 + exp(x))` | `tf.nn.softplus(x)` | exp overflows |
+# | `log(1 + x)` | `tf.math.log1p(x)` | 1 + x forgets a small x |
+# | `p * log(p)` | `tf.math.xlogy(p, p)` | 0 · ∞ |
+# | `a / b` | `tf.math.divide_no_nan(a, b)` | b is 0 |
+#
+# Where there is none, write the pair's derivative yourself: [07](07_custom_gradients.ipynb).
+
+# %% tags=["check"]
+# @title Check
+assert list(overflows.values()) == ["overflow", "exists", "log_of_zero", "exists"]
+assert np.exp(200.0) > 7e86 > np.finfo(np.float32).max > 3.4e38
+fused = [
+    (tf.reduce_logsumexp, [0.0, 200.0], 200.0, [0.0, 1.0]),
+    (lambda x: tf.nn.log_softmax(x)[0], [0.0, 200.0], -200.0, [1.0, -1.0]),
+    (lambda x: tf.reduce_sum(tf.nn.softplus(x)), [100.0], 100.0, [1.0]),
+    (lambda x: tf.reduce_sum(tf.math.log1p(x)), [1e-9], 1e-9, [1.0]),
+    (lambda x: tf.reduce_sum(tf.math.xlogy(x, x)), [0.0, 1.0], 0.0, [0.0, 1.0]),
+    (lambda x: tf.reduce_sum(tf.math.divide_no_nan(1.0, x)), [0.0, 2.0], 0.5, [0.0, -0.25]),
+]
+for check_function, point, value, expected in fused:
+    check_x = tf.Variable(point)
+    with tf.GradientTape() as check_tape:
+        check_y = check_function(check_x)
+    np.testing.assert_allclose(check_y, value, rtol=1e-6)
+    np.testing.assert_allclose(check_tape.gradient(check_y, check_x), expected, rtol=1e-5, atol=1e-6)
+assert tf.math.log(1.0 + tf.constant(1e-9)).numpy() == 0.0
+
+# %% [markdown]
+# ### Exercise: A mean that does not overflow (6 min)
+#
+# `x` has shape (rows, columns), with entries as large as 1000. For each row return $\ln \frac{1}{n} \sum_j e^{x_j}$, where $n$ is the number of columns, shape (rows,). Value and gradient must
+# be finite. Build it from `tf.exp`, `tf.math.log` and `tf.reduce_max`.
+
+
+# %%
+def log_mean_exp(x):
+    return ...  # for each row of x, the logarithm of the mean of exp(x)
+
+
+exercises.log_mean_exp.check(log_mean_exp)
+
+# %% [markdown]
+# ## 4. Zero everywhere
+#
+# A gradient of zeros stops training without a word. It can be right: the weights are at a minimum. More often the path runs through something *flat*.
+#
+# **Predict.** A classifier's logit is 30, so it is sure of the answer 1. The true answer is 0: it could not be more wrong. The loss is $(\sigma(z) - 0)^2$, where $\sigma$
+# is the sigmoid. What is the gradient with respect to $z = 30$?
+
+# %%
+exercises.confident_mistake.guess(...)  # a number
+
+# %%
+z = tf.Variable(30.0)
+losses = {
+    "squared error": lambda: tf.sigmoid(z) ** 2,
+    "clipped log": lambda: -tf.math.log(1 - tf.clip_by_value(tf.sigmoid(z), 1e-7, 1 - 1e-7)),
+    "from the logit": lambda: tf.nn.sigmoid_cross_entropy_with_logits(0.0, z),
+}
+flat = {}
+for name, program in losses.items():
+    with ExplainTape() as tape:
+        y = program()
+    found = explain(tape, y, z)
+    flat[name] = (tape.gradient(y, z).numpy(), found.code)
+    print(f"{name:15} loss {y:5.2f}   gradient {flat[name][0]}   {found.code}")
+
+# %% tags=["check"]
+# @title Check
+exercises.confident_mistake.reveal(flat["squared error"][0])
+assert tf.sigmoid(z).numpy() == 1.0
+check_z = tf.Variable(30.0, dtype=tf.float64)
+with tf.GradientTape() as check_tape:
+    check_y = tf.sigmoid(check_z) ** 2
+np.testing.assert_allclose(check_tape.gradient(check_y, check_z), 2e-13, rtol=0.1)
+assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipped"), "from the logit": (1.0, "exists")}
+
+# %% [markdown]
+# Zero. A sigmoid that is this sure is flat, and the loss cannot push through it; the logit is **saturated**. (In exact
+# arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1.) The clipped logarithm,
+# which is how a loss of probabilities keeps clear of $\ln 0$, is worse: the loss is 16, and nothing learns. Only the
+# fused loss has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
+#
+# Flat places come in many shapes. Below the picture stand four more programs; each has the gradient zero in every element.
+
+# %% tags=["figure"] alt="The gradient of three losses over the logit from -25 to 25, true answer 0. The squared error's is a bump around 0.7 that is zero on both sides. That of the cross-entropy from the logit is the sigmoid, which rises from 0 to 1 and stays there. The clipped one follows it up to a logit of about 16 and falls to zero there."
+# @title Draw: the gradient of three losses
+zs = tf.linspace(-25.0, 25.0, 1001)
+curves = {}
+with tf.GradientTape(persistent=True) as tape:
+    tape.watch(zs)
+    curves["squared error"] = tf.sigmoid(zs) ** 2
+    curves["clipped log"] = -tf.math.log(1.0 - tf.clip_by_value(tf.sigmoid(zs), 1e-7, 1.0 - 1e-7))
+    curves["from the logit"] = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.zeros_like(zs), logits=zs)
+pushes = {name: tape.gradient(curve, zs).numpy() for name, curve in curves.items()}
+
+_, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
+ax.plot(zs, pushes["from the logit"], color=plots.GREEN, linewidth=3)
+ax.plot(zs, pushes["clipped log"], "--", color=plots.RED)
+ax.plot(zs, pushes["squared error"], color=plots.BLUE)
+ax.text(25.0, 1.03, "from the logit", color=plots.GREEN, ha="right")
+ax.text(16.8, 0.45, "clipped log", color=plots.RED)
+ax.text(4.5, 0.18, "squared error", color=plots.BLUE)
+ax.set(title="Only the loss from the logit still pushes at a large mistake", xlabel="logit (the true answer is 0)")
+ax.set(ylabel="gradient of the loss", ylim=(-0.05, 1.12))
+plt.show()
+
+# %%
+features = tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+kernel = tf.Variable(tf.fill((3, 2), -1.0))
+blank = tf.Variable(tf.zeros((2, 4)))
+flat_programs = {
+    "sign": lambda: tf.sign(features @ kernel),
+    "ReLU": lambda: tf.nn.relu(features @ kernel),
+    "sigmoid": lambda: tf.sigmoid(100.0 * features @ kernel),
+    "zero weights": lambda: (features @ kernel) @ blank,
+}
+reasons = {}
+for name, program in flat_programs.items():
+    with ExplainTape() as tape:
+        y = tf.reduce_sum(program())
+    found = explain(tape, y, kernel)
+    norm = tf.norm(tape.gradient(y, kernel)).numpy()
+    reasons[name] = (norm, found.code)
+    print(f"{name:13} norm {norm}  {found.code}")
+
+# %% [markdown]
+# | `explain` says | What happened | Cure |
+# |---|---|---|
+# | `flat_operation` | `tf.sign` is a staircase. Unlike `tf.round`, which gives `None`, it has a gradient, and that is 0 | `tf.tanh`, or straight-through ([06](06_stop_gradient.ipynb)) |
+# | `dead_relu` | every input of the ReLU is below 0 | `tf.nn.leaky_relu`, a smaller learning rate, He initialisation |
+# | `saturated` | a sigmoid or tanh is at its end | scale the inputs; a loss from logits |
+# | `zero_weights` | all that comes after is multiplied by 0 | initialise at random |
+# | `clipped` | the value lies outside the clip | no clip on the path; `from_logits=True` |
+
+# %% tags=["check"]
+# @title Check
+codes = {"sign": "flat_operation", "ReLU": "dead_relu", "sigmoid": "saturated", "zero weights": "zero_weights"}
+assert reasons == {name: (0.0, code) for name, code in codes.items()}
+check_z = zs.numpy()
+np.testing.assert_allclose(pushes["from the logit"], 1.0 / (1.0 + np.exp(-check_z)), rtol=1e-4, atol=1e-6)
+assert np.all(pushes["clipped log"][check_z > 17.0] == 0.0)
+assert np.all(np.abs(pushes["clipped log"] - pushes["from the logit"])[check_z < 10.0] < 1e-2)
+assert 0.5 < check_z[np.argmax(pushes["squared error"])] < 0.9  # the bump
+assert np.all(pushes["squared error"][check_z > 20.0] < 1e-6)
+
+# %% [markdown]
+# ## 5. Two results that mislead
+#
+# The first is a zero that should be a `None`. The function below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$.
+#
+# **Predict.** We ask for $\partial p / \partial b$, from the same code run eagerly and compiled as a `tf.function`. What are the two answers: numbers, or `None`?
+
+# %%
+exercises.compiled_twin.guess([..., ...])  # eager, compiled
+
+
+# %%
+def squares(a, b):
+    return a**2, b**2
+
+
+def dp_db(function):
+    """The gradient of the first output with respect to the second input."""
+    a, b = tf.Variable(3.0), tf.Variable(4.0)
+    with tf.GradientTape() as tape:
+        p, _ = function(a, b)
+    return tape.gradient(p, b)
+
+
+eager, compiled = dp_db(squares), dp_db(tf.function(squares))
+print("eager:      ", eager)
+print("tf.function:", compiled.numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.compiled_twin.reveal([eager, compiled])
+assert eager is None
+assert compiled.numpy() == 0.0
+tf.config.run_functions_eagerly(True)
+check_unrolled = dp_db(tf.function(squares))
+tf.config.run_functions_eagerly(False)
+assert check_unrolled is None
+
+# %% [markdown]
+# A tape records a call of a `tf.function` as *one* operation. Its backward pass takes an upstream gradient for every output: 1 for $p$, and 0 for $q$, which the target does not
+# use. That zero travels to $b$ and comes out as a number. With `tf.config.run_functions_eagerly(True)` the `None` is back.
+#
+# The second is the gradient of a table, such as an embedding. TensorFlow returns `IndexedSlices`: one slice for each *use* of a row, not yet added up.
+#
+# **Predict.** The element in row 0 is used twice, once added and once subtracted, so its gradient is 0. What does `tf.linalg.global_norm`, which gradient clipping uses, report as the
+# norm?
+
+# %%
+exercises.cancelling_norm.guess(...)  # a number
+
+# %%
+table = tf.Variable([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]])
+with tf.GradientTape() as tape:
+    uses = tf.gather(table, [0, 0])
+    y = uses[0, 0] - uses[1, 0]
+
+slices = tape.gradient(y, table)
+dense = tf.convert_to_tensor(slices)
+print("rows:", slices.indices.numpy(), " slices:", slices.values.numpy().tolist())
+print(f"norm by global_norm:  {tf.linalg.global_norm([slices]):.3f}")
+print(f"norm of the gradient: {tf.norm(dense):.3f}")
+
+# %% tags=["check"]
+# @title Check
+exercises.cancelling_norm.reveal(tf.linalg.global_norm([slices]))
+assert isinstance(slices, tf.IndexedSlices)
+np.testing.assert_array_equal(dense, np.zeros((4, 2)))
+np.testing.assert_allclose(tf.linalg.global_norm([slices]), np.sqrt(2.0), rtol=1e-6)
+with tf.GradientTape() as check_tape:
+    check_y = tf.reduce_sum(tf.gather(table, [0, 2, 0]) ** 2)
+check_slices = check_tape.gradient(check_y, table)
+assert tf.linalg.global_norm([check_slices]) < 0.95 * tf.norm(tf.convert_to_tensor(check_slices))  # too small
+
+# %% [markdown]
+# $\sqrt 2$: the norm of two slices that cancel. Where they point the same way it is too small instead. Optimisers add the slices up; whatever else works on `values` does not.
+# `tf.convert_to_tensor` does, where the table is small enough to write out.
+
+# %% [markdown]
+# ## 6. Vanishing and exploding over depth
+#
+# Nothing in the next program is flat, and nothing is infinite. It applies a sigmoid twelve times.
+#
+# **Predict.** The slope of a sigmoid is at most 0.25. About how large is the gradient of the twelfth with respect to the first input: "1e-1", "1e-4" or "1e-8"?
+
+# %%
+exercises.through_twelve.guess(...)  # "1e-1", "1e-4" or "1e-8"
+
+# %%
+x = tf.Variable(0.0)
+with ExplainTape() as tape:
+    h = x
+    for _ in range(12):
+        h = tf.sigmoid(h)
+
+through_twelve = tape.gradient(h, x).numpy()
+vanishing = explain(tape, h, x)
+print(f"gradient {through_twelve:.2e}, {vanishing.code}")
+print(vanishing.sentence)
+
+# %% tags=["check"]
+# @title Check
+exercises.through_twelve.reveal("1e-8" if 1e-9 < through_twelve < 1e-7 else "another")
+assert vanishing.code == "vanishing"
+np.testing.assert_allclose(through_twelve, 1.957e-8, rtol=1e-3)
+
+# %% [markdown]
+# Backpropagation multiplies along the path, and twelve factors of 0.228 make $2 \cdot 10^{-8}$. A product of many factors below 1 **vanishes**, one of factors above 1
+# **explodes**. In a layer, $h \to \tanh(W h)$, the factor is about the scale of $W$ times the slope of tanh. Here are thirty such layers, at three scales. One factor, again and again, is a straight
+# line on a log scale.
+#
+# The cures keep the factor near 1: an initialisation that fits the activation (Glorot for tanh, He for ReLU), residual connections $h + f(h)$, normalisation layers. Clipping the norm
+# caps an explosion and leaves its cause.
+
+
+# %% tags=["nbval-ignore-output"]
+def norms_over_depth(scale, width=50):
+    """The norms of the gradient with respect to the input and each state."""
+    states = [tf.random.normal((7, width))]
+    with tf.GradientTape() as tape:
+        tape.watch(states[0])
+        for _ in range(depth):
+            kernel = scale * tf.random.normal((width, width)) / width**0.5
+            states.append(tf.tanh(states[-1] @ kernel))
+        y = tf.reduce_sum(states[-1])
+    return [tf.norm(g).numpy() for g in tape.gradient(y, states)]
+
+
+scales = (0.5, 1.0, 3.0)
+flows = {scale: norms_over_depth(scale) for scale in scales}
+for scale, flow in flows.items():
+    factor = (flow[0] / flow[-1]) ** (1 / depth)
+    print(f"scale {scale}: first / last = {flow[0] / flow[-1]:.0e}, {factor:.2f} a layer")
+
+# %% tags=["figure"] alt="Norm of the gradient on a log scale over the layer, from the last one on the right to the input on the left. At scale 0.5 it falls in a straight line by some nine orders of magnitude. At scale 1 it stays within about one order. At scale 3 it rises in a straight line by several orders."
+# @title Draw: the gradient over depth
+_, ax = plt.subplots(figsize=(7, 4), layout="constrained")
+styles = {0.5: ("--", plots.RED, "vanishes"), 1.0: ("-", plots.BLUE, "holds"), 3.0: ("-.", plots.ORANGE, "explodes")}
+for scale, flow in flows.items():
+    style, colour, word = styles[scale]
+    ax.semilogy(range(depth + 1), flow, style, color=colour)
+    ax.text(-0.3, flow[0], f"scale {scale}: {word}", color=colour, ha="right", va="center")
+ax.set(title="Each layer multiplies the gradient by about the same factor", xlim=(-0.37 * depth, depth + 0.5))
+ax.set(xlabel="layer (the gradient runs from right to left)", ylabel="norm of the gradient")
+ax.set_xticks(range(0, depth + 1, 5))
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+growth = {scale: (flow[0] / flow[-1]) ** (1 / depth) for scale, flow in flows.items()}
+assert 0.4 < growth[0.5] < 0.55
+assert 0.85 < growth[1.0] < 1.05
+assert growth[3.0] > 1.15
+for scale in (0.5, 3.0):  # a straight line, but for noise
+    logs = np.log(flows[scale])
+    assert np.corrcoef(np.arange(depth + 1), logs)[0, 1] ** 2 > 0.9
+
+# %% [markdown]
+# ## 7. Twelve layers, one of them sick
+#
+# Now a real model: twelve dense layers, tanh in all but the last. Someone has set one layer's bias to 20. In training,
+# the loss comes down a little and stops. Which layer is it?
+
+
+# %%
+def twelve_layers(sick=None):
+    """Twelve dense layers; the bias of the sick one starts at 20."""
+    layers = [tf.keras.Input((5,))]
+    for n in range(1, 12):
+        bias = tf.keras.initializers.Constant(20.0 if n == sick else 0.0)
+        name = f"layer_{n}"
+        layers.append(tf.keras.layers.Dense(16, "tanh", bias_initializer=bias, name=name))
+    layers.append(tf.keras.layers.Dense(2, name="layer_12"))
+    return tf.keras.Sequential(layers, name="twelve")
+
+
+model = twelve_layers(sick)
+inputs = tf.random.normal((64, 5))
+outputs = tf.stack([tf.sin(2.0 * inputs[:, 0]), inputs[:, 1] * inputs[:, 2]], axis=1)
+
+# %% tags=["nbval-ignore-output"]
+with tf.GradientTape() as tape:
+    loss = tf.reduce_mean((model(inputs) - outputs) ** 2)
+
+kernels = [layer.kernel for layer in model.layers]
+kernel_norms = [tf.norm(g).numpy() for g in tape.gradient(loss, kernels)]
+print("layer:", *[f"{n:6d}" for n in range(1, 13)])
+print("norm: ", *[f"{norm:6.3f}" for norm in kernel_norms])
+
+# %% [markdown]
+# **Predict.** These are the norms of the kernels' gradients, from the input to the loss. Which layer is sick?
+
+# %%
+exercises.sick_layer.guess(...)  # the number of a layer, 1 to 12
+
+# %% tags=["nbval-ignore-output"]
+diagnosis = diagnose(model, "mse", inputs, outputs)
+print(diagnosis)
+
+# %% tags=["check"]
+# @title Check
+exercises.sick_layer.reveal(sick)
+cut_off = {f"layer_{n}/{part}" for n in range(1, sick + 1) for part in ("kernel", "bias")}
+assert {one.name for one in diagnosis.sick} == cut_off
+assert {(one.code, one.layer) for one in diagnosis.sick} == {("saturated", f"layer_{sick}")}
+assert all(norm == 0.0 for norm in kernel_norms[:sick])
+check_dense = [tf.keras.layers.Dense(8, "relu", bias_initializer=tf.constant_initializer(b)) for b in (0.1, -99.0, 0.1)]
+check_dead = tf.keras.Sequential([tf.keras.Input((5,)), *check_dense])
+with tf.GradientTape() as check_tape:
+    check_y = tf.reduce_sum(check_dead(inputs))
+check_norms = [tf.norm(g) for g in check_tape.gradient(check_y, [layer.kernel for layer in check_dense])]
+np.testing.assert_array_equal(check_norms, [0.0, 0.0, 0.0])  # before it, in it and after it
+assert all(norm > 0.0 for norm in kernel_norms[sick:])
+
+# %% [markdown]
+# The backward pass comes from the loss. It is sound at layer 12 and at each layer before it, down to the one after the
+# sick one. Then it meets a tanh that is flat: $\tanh(20) = 1$. Everything before that is cut off. So the sick layer is
+# the one **nearest the loss** whose gradient is bad; those before it are its victims. That is also where `diagnose`
+# looks: it groups the variables by cause and names one layer.
+#
+# (A layer of dead ReLUs is nastier. Its output is 0, so the kernels *after* it get no gradient either. There, look forwards, for the first layer whose output is all zero.)
+#
+# `plot` draws the gradient flow. Look for the cliff.
+
+# %% alt="Norms of the gradients of the 24 variables, the input on top. Those of the first layers, up to the sick one, lie on the left edge and are marked zero; from the next layer on they are of ordinary size and marked fine."
+diagnosis.plot()
+plt.show()
+
+# %% [markdown]
+# The cure here is to put the bias back to 0. (The fix that `diagnose` offers is for the more usual cause, inputs that
+# are too large: it sees values, not what you meant.) Let the sick and the healthy model train. The sick model can still
+# learn the mean of the outputs, with the layers after the cut, but nothing else: its prediction is the same for every
+# input. A loss that stops at the variance of the data is a symptom worth knowing.
+
+
+# %%
+def train(model):
+    """The loss before each of some steps of Adam."""
+    optimizer = tf.keras.optimizers.Adam(0.003)
+    optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(inputs) - outputs) ** 2)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply(gradients)
+        return loss
+
+    return [step().numpy() for _ in range(steps)]
+
+
+# %% tags=["nbval-ignore-output"]
+healthy = twelve_layers()
+cured = diagnose(healthy, "mse", inputs, outputs)
+print(cured.heading)
+
+sick_losses, healthy_losses = train(model), train(healthy)
+spread = tf.reduce_mean(tf.math.reduce_variance(outputs, axis=0)).numpy()
+print(f"loss of the best constant: {spread:.3f}")
+print(f"sick:    {sick_losses[0]:.3f} -> {sick_losses[-1]:.3f}")
+print(f"healthy: {healthy_losses[0]:.3f} -> {healthy_losses[-1]:.3f}")
+
+# %% tags=["check"]
+# @title Check
+assert bool(cured)
+assert min(sick_losses) > 0.999 * spread  # never better than a constant
+assert sick_losses[-1] < 1.2 * spread
+assert healthy_losses[-1] < 0.6 * spread
+assert np.ptp(model(inputs), axis=0).max() == 0.0  # the same for every input
+
+# %% [markdown]
+# ## 8. Going further: a compiler changes the answer
+#
+# Is `tf.where` over a root as bad as over a logarithm? That depends on who computes it. TensorFlow's own kernel for the gradient of a root returns 0 where the upstream gradient is 0. XLA
+# multiplies as the formula says.
+
+
+# %%
+def where_root(x):
+    return tf.where(x > 0, tf.sqrt(x), 0.0)
+
+
+def double_where_root(x):
+    return tf.where(x > 0, tf.sqrt(tf.where(x > 0, x, 1.0)), 0.0)
+
+
+# %% tags=["nbval-ignore-output"]
+x = tf.Variable([1.0, 0.0])
+by_compiler = {}
+for function in (where_root, double_where_root):
+    compiled = tf.function(function, jit_compile=True)
+    for name, run in (("eager", function), ("XLA", compiled)):
+        with tf.GradientTape() as tape:
+            y = run(x)
+        slope = by_compiler[function.__name__, name] = tape.gradient(y, x).numpy()
+        print(f"{function.__name__:18} {name:6} {slope}")
+
+# %% [markdown]
+# So "it worked when I tried it" proves nothing, and neither does a list of operations known to be safe. The double
+# where never computes the infinity, and so it is right whoever compiles it.
+
+# %% tags=["check"]
+# @title Check
+assert np.isnan(by_compiler["where_root", "XLA"][1])
+for name in ("eager", "XLA"):
+    np.testing.assert_array_equal(by_compiler["double_where_root", name], [0.5, 0.0])
+
+# %% [markdown]
+# ### Exercise: The distance from oneself (12 min)
+#
+# `x` has shape (points, axes). Return the Euclidean distance of each point from each, shape (points, points), exactly. The gradient must be finite, and what comes from two points at the
+# same place must be 0: each point and itself, and any two others.
+
+
+# %%
+def distances(x):
+    return ...  # the distance of each point from each, shape (points, points)
+
+
+exercises.distances.check(distances)
+
+# %% [markdown]
+# ## 9. Check it independently
+#
+# Central differences in float64 know nothing of tapes. They confirm the cured gradients where a derivative exists. At
+# the tip of the norm none exists: the differences compare the two sides, find them equal, and agree with the zero that
+# the safe norm chose. That zero is a convention, one that keeps training alive.
+
+
+# %%
+def sigmoid(z):
+    return 1.0 / (1.0 + np.exp(-z))
+
+
+def twelve_sigmoids(x):
+    for _ in range(12):
+        x = sigmoid(x)
+    return np.sum(x)
+
+
+numerical = gradcheck.numerical_jacobian
+tip = numerical(np.linalg.norm, [0.0, 0.0])
+push = numerical(lambda z: np.sum(np.logaddexp(0.0, z)), [30.0])
+chain = numerical(lambda x: 1e6 * twelve_sigmoids(x), [0.0]) / 1e6
+print("norm at (0, 0):       ", tip)
+print("loss from the logit:  ", push.round(4))
+print(f"through twelve layers: {chain[0]:.2e}")
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_array_equal(tip, [slopes["safe"][20], 0.0])
+np.testing.assert_allclose(push, [flat["from the logit"][0]], rtol=1e-6)
+np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
+
+# %% [markdown]
+# ## Recap
+#
+# - Every NaN in these gradients was 0 · ∞; `explain` and `draw(..., values=True)` show the operation that made the ∞ (section 1).
+# - Choose before the operation as well as after it, put ε inside the root, and use the fused operation (sections 2 and 3).
+# - A gradient of zeros means that the path is flat: saturated, dead, clipped, multiplied by zero (section 4).
+# - A `tf.function` with several outputs gives 0 where eager code gives `None`, and the norm of `IndexedSlices` is not the norm of the gradient (section 5).
+# - Over depth, factors multiply; the sick layer is the bad one nearest the loss, and `diagnose` names it (sections 6 and 7).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | `tf.where(x > 0, tf.math.log(x), 0.)` | a good loss, NaN in the gradient | the double where |
+# | `tf.norm` of a zero vector | NaN | ε inside the root, or choose before it |
+# | ε after the root | still NaN | ε inside |
+# | `log(softmax(x))`, `log(sum(exp(x)))` | NaN at large logits | `log_softmax`, `reduce_logsumexp` |
+# | squared error on a sigmoid; a loss of clipped probabilities | a large loss, gradient 0 | a loss from logits |
+# | a `tf.function` with several outputs | 0 instead of `None` | run it eagerly once |
+# | clipping by the norm of `IndexedSlices` | a norm that is too small or too large | `tf.convert_to_tensor` first |
+# | a loss that stops at the variance of the data | zeros in all the early layers | `diagnose` |
+#
+# **Further reading**
+#
+# - TensorFlow guide, [Introduction to gradients and automatic differentiation](https://www.tensorflow.org/guide/autodiff), and the documentation of [`tf.where`](https://www.tensorflow.org/api_docs/python/tf/where), which describes the double where.
+# - S. Hochreiter (1998), "The vanishing gradient problem during learning recurrent neural nets and problem solutions".
+# - X. Glorot, Y. Bengio (2010), "Understanding the difficulty of training deep feedforward neural networks": saturation, and an initialisation that avoids it.
+# - R. Pascanu, T. Mikolov, Y. Bengio (2013), "On the difficulty of training recurrent neural networks": exploding gradients.
+# - K. He, X. Zhang, S. Ren, J. Sun (2015), "Delving deep into rectifiers": the initialisation for ReLU.
+# - P. Blanchard, D. J. Higham, N. J. Higham (2021), "Accurately computing the log-sum-exp and softmax functions".
+#
+# **Read next:** [05 Recording control](05_recording_control.ipynb) leaves things off the tape on purpose. For a gradient that is finite and not the one you want: [07 Custom gradients](07_custom_gradients.ipynb).

@@ -1,0 +1,723 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Recording control
+#
+# A tape writes down every operation that touches something it watches, and keeps what the backward pass will need. **Can a tape leave out part of a computation, or start over?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/05_recording_control.ipynb)
+#
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 12 to read, 1 more to go further, 15 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+steps = 100  # of the loop that opens the notebook
+depth = 12  # layers of the model in section 2
+width = 64  # units of each layer
+batch = 128  # examples
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+import contextlib
+import gc
+import time
+import weakref
+
+from tapelab import gradcheck, plots, runtime
+from tapelab.exercises.sheets import recording_control as exercises
+from tapelab.explain import ExplainTape, draw, explain
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+runtime.start(seed)
+
+# %% [markdown]
+# The loop below overwrites `state` at every step, so nothing in it needs the old one any more. A *weak reference* tells
+# whether a tensor is still in memory, without keeping it there.
+
+# %%
+weight = tf.Variable(tf.random.normal((32, 32)) / np.sqrt(32))
+
+
+def run_loop():
+    """Overwrite `state` again and again. Returns the last one, and a weak reference to each."""
+    references, state = [], tf.ones((7, 32))
+    for _ in range(steps):
+        state = tf.tanh(state @ weight)
+        references.append(weakref.ref(state))
+    return state, references
+
+
+def alive(references):
+    """How many of the tensors are still in memory?"""
+    return sum(reference() is not None for reference in references)
+
+
+state, references = run_loop()
+without_tape = alive(references)
+with tf.GradientTape() as tape:
+    state, references = run_loop()
+with_tape = alive(references)
+print(f"states in memory without a tape: {without_tape} of {steps}")
+print(f"states in memory with a tape:    {with_tape} of {steps}")
+
+# %% tags=["check"]
+# @title Check
+assert without_tape == 1
+assert with_tape == steps
+
+# %% [markdown]
+# The tape holds on to all of them, in case you ask for a gradient. In a loop that runs for a million steps, or a model
+# that computes many things nobody will differentiate, that memory is wasted. Two methods put you in charge of the
+# record.
+#
+# **You will be able to**
+#
+# - keep part of a computation off the tape with `stop_recording`, and say which gradients come back (section 1),
+# - say what that saves, and measure it (section 2),
+# - start a tape over with `reset`, and say what it forgets (section 3),
+# - use both for truncated backpropagation through time, and say what the truncation costs (section 4).
+
+# %% [markdown]
+# ## 1. Stop recording
+#
+# Take $z = x^2 + y^2$ at $x = 2$, $y = 3$, where $\partial z/\partial x = 2x = 4$ and $\partial z/\partial y = 2y = 6$. `tape.stop_recording()` opens a block in which the tape writes nothing. The operations inside it still run.
+#
+# **Predict.** Below, `y * y` is computed inside such a block. What are `z`, `dz/dx` and `dz/dy`? (Three answers: numbers or `None`.)
+
+# %%
+exercises.block.guess([..., ..., ...])  # in place of each `...`, your guess: z, dz/dx, dz/dy
+
+# %%
+x = tf.Variable(2.0)
+y = tf.Variable(3.0)
+
+with tf.GradientTape() as tape:
+    x_squared = x * x
+    with tape.stop_recording():
+        y_squared = y * y
+    z = x_squared + y_squared
+
+dz_dx, dz_dy = tape.gradient(z, [x, y])
+print("z     =", z.numpy())
+print("dz/dx =", dz_dx.numpy())
+print("dz/dy =", dz_dy)
+
+# %% tags=["check"]
+# @title Check
+exercises.block.reveal([z, dz_dx, dz_dy])
+assert z.numpy() == 13.0
+assert dz_dx.numpy() == 4.0
+assert dz_dy is None
+
+# %% [markdown]
+# The block changes what is *recorded*, not what is *computed*: `z` is complete. To the tape, `y_squared` is a constant
+# that came from nowhere, so no path leads from `z` back to `y`. The gradient is `None`, not 0: the tape does not say
+# that `y` has no influence, only that it has seen none.
+#
+# `ExplainTape` is a tape that also keeps a log of what it saw, and `draw` shows it. A solid border means *recorded*, a dashed one *not recorded*; the crossed arrow is where the gradient is cut.
+
+# %% alt="A graph that runs downwards from the sources x and y to z. From x, solid arrows lead through a recorded multiplication and a recorded addition to z. From y, a dashed arrow marked recording stopped leads to a multiplication with a dashed border, not recorded, and on to the same addition."
+with ExplainTape() as tape:
+    x_squared = x * x
+    with tape.stop_recording():
+        y_squared = y * y
+    z = x_squared + y_squared
+
+draw(tape, z, [x, y])
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+why = explain(tape, z, y)
+assert why.code == "recording_stopped"
+assert why.line.text == "y_squared = y * y"
+assert explain(tape, z, x).exists
+
+# %% [markdown]
+# The multiplication on the right ran, and its value goes into the sum. But the backward pass comes no further than its
+# result.
+#
+# The block pauses the *tape*, for everything. It does not cut one path: whatever else runs inside it is lost too.
+#
+# **Predict.** Now `x_squared` moves into the block as well, and `z` gains a recorded $3x$. The true derivative is $2x + 3 = 7$. What does the tape return for `dz/dx`? (A number or `None`.)
+
+# %%
+exercises.loses_silently.guess(...)  # dz/dx
+
+# %%
+with tf.GradientTape() as tape:
+    with tape.stop_recording():
+        x_squared = x * x
+        y_squared = y * y
+    z = x_squared + y_squared + 3.0 * x
+
+dz_dx = tape.gradient(z, x)
+print("z     =", z.numpy())
+print("dz/dx =", dz_dx.numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.loses_silently.reveal(dz_dx)
+assert z.numpy() == 19.0
+assert dz_dx.numpy() == 3.0
+np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: x**2 + 9.0 + 3.0 * x, 2.0), 7.0, rtol=1e-8)
+
+# %% [markdown]
+# 3, and no warning. The tape returns the derivative of what it saw, which is $3x$ plus a constant. With no path left it would return `None`, and you would notice; one path is enough for a number, and here a wrong one. So keep inside the block only what you never differentiate.
+#
+# ## 2. What it saves
+#
+# The usual reason for `stop_recording` is a quantity that you want to *see* and not to *differentiate*: a metric in the middle of a model. Here it is the entropy of each layer's activations $h$, read as probabilities:
+#
+# $$H = -\sum_j p_j \log p_j, \qquad p = \operatorname{softmax}(h).$$
+
+# %%
+weights = [tf.Variable(tf.random.normal((width, width)) / np.sqrt(width)) for _ in range(depth)]
+inputs = tf.random.normal((batch, width))
+
+
+def entropy(h, made):
+    """The mean entropy of softmax(h), a scalar; weak references to what it makes go into `made`."""
+    p = tf.nn.softmax(h)
+    log_p = tf.math.log(p)
+    terms = p * log_p
+    made += [weakref.ref(tensor) for tensor in (p, log_p, terms)]
+    return -tf.reduce_mean(tf.reduce_sum(terms, axis=1))
+
+
+def forward(tape, record_metric):
+    """Run the model. Returns the loss, the entropies, and each layer's list of weak references."""
+    h, entropies, references = inputs, [], []
+    for weight in weights:
+        product = h @ weight
+        h = tf.tanh(product)
+        made = [weakref.ref(product), weakref.ref(h)]
+        with contextlib.nullcontext() if record_metric else tape.stop_recording():
+            entropies.append(entropy(h, made))
+        references.append(made)
+    return tf.reduce_mean(h**2), entropies, references
+
+
+# %% [markdown]
+# To differentiate an operation later, the tape keeps what that operation's gradient function needs: some of its inputs, some of its outputs, or nothing. A layer makes two tensors of shape (batch, width), the metric three more.
+#
+# **Predict.** Recording the metric multiplies the memory that the tape keeps. By which factor? (A number.)
+
+# %%
+exercises.factor.guess(...)  # the factor
+
+# %%
+kept, gradients, entropies = {}, {}, {}
+for record_metric in (True, False):
+    with tf.GradientTape() as tape:
+        loss, entropies[record_metric], references = forward(tape, record_metric)
+    gc.collect()
+    kept[record_metric] = [alive(made) for made in references]
+    gradients[record_metric] = tape.gradient(loss, weights)
+
+kibibytes = 4 * batch * width / 1024  # of one tensor of shape (batch, width), float32
+for record_metric, counts in kept.items():
+    name = "metric recorded:    " if record_metric else "metric not recorded:"
+    print(f"{name} {max(counts)} tensors kept for each layer, {kibibytes * sum(counts):.0f} KiB in all")
+
+# %% tags=["check"]
+# @title Check
+exercises.factor.reveal(sum(kept[True]) / sum(kept[False]))
+assert kept == {True: [4] * depth, False: [1] * depth}
+np.testing.assert_array_equal(entropies[True], entropies[False])
+for with_metric, without_metric in zip(gradients[True], gradients[False], strict=True):
+    np.testing.assert_allclose(with_metric, without_metric, rtol=1e-5, atol=1e-7)
+
+# %% [markdown]
+# Four. What `tanh` needs for its derivative, $1 - \tanh^2$, is its own *output*; its input, the matrix product's result, is let go. So a layer costs one tensor. The metric's softmax, logarithm and product keep three more alive, for a gradient that nobody asks for. The
+# metric's values and the loss's gradients are the same either way.
+
+# %% tags=["figure"] alt="Two rising straight lines over the layer number: the memory that the tape keeps when the metric is recorded grows four times as fast as when it is not."
+# @title Draw: the memory, layer by layer
+_, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+layer = np.arange(1, depth + 1)
+for record_metric, colour, style, name in (
+    (True, plots.RED, "o-", "metric recorded"),
+    (False, plots.BLUE, "s--", "metric under stop_recording"),
+):
+    memory = kibibytes * np.cumsum(kept[record_metric])
+    ax.plot(layer, memory, style, color=colour)
+    ax.text(depth, memory[-1] + 0.06 * kibibytes * sum(kept[True]), name, color=colour, ha="right")
+ax.set(title="What the tape keeps alive grows four times as fast", xlabel="layer")
+ax.set(ylabel="memory of kept tensors (KiB)", ylim=(0, 1.2 * kibibytes * sum(kept[True])))
+plt.show()
+
+# %% [markdown]
+# And time? The metric is computed either way, and the backward pass starts at the loss: it never visits what the loss
+# does not depend on. The next cell runs both versions in turn, forwards and backwards, and measures processor time,
+# which other programs on the machine hardly disturb. The fastest run of each counts:
+
+# %% tags=["nbval-ignore-output"]
+milliseconds = {True: [], False: []}
+for _ in range(25):
+    for record_metric, times in milliseconds.items():
+        start = time.process_time()
+        with tf.GradientTape() as tape:
+            loss, _, _ = forward(tape, record_metric)
+        tape.gradient(loss, weights)[0].numpy()
+        times.append(1000 * (time.process_time() - start))
+fastest = {record_metric: min(times) for record_metric, times in milliseconds.items()}
+print(f"metric recorded:     {fastest[True]:.1f} ms")
+print(f"metric not recorded: {fastest[False]:.1f} ms")
+
+# %% tags=["check"]
+# @title Check
+visited = []
+
+
+@tf.custom_gradient
+def probe(x):
+    return tf.identity(x), lambda upstream: visited.append("backward pass") or upstream
+
+
+with tf.GradientTape(persistent=True) as tape:
+    metric = tf.reduce_sum(probe(weights[0]) ** 2)
+    loss = tf.reduce_sum(weights[0] ** 2)
+tape.gradient(loss, weights[0])
+assert visited == []  # the backward pass from the loss does not visit the metric
+tape.gradient(metric, weights[0])
+assert visited == ["backward pass"]
+assert 0.6 < fastest[True] / fastest[False] < 1.6
+
+# %% [markdown]
+# Next to nothing. `stop_recording` is a tool for memory.
+#
+# ### Exercise: A metric that costs no memory (5 min)
+#
+# Return two scalars: the sum of the entries of $x^3$, which is the loss, and their largest magnitude, a metric. The tape is open, and
+# it must be able to differentiate the loss. It must not record the metric. Compute $x^3$ once.
+
+
+# %%
+def loss_and_metric(tape, x):
+    cube = x**3
+    return ...  # the sum of cube, and the largest magnitude in cube
+
+
+exercises.metric_off.check(loss_and_metric)
+
+# %% [markdown]
+# ## 3. Reset: start over
+#
+# `tape.reset()` empties the tape and goes on recording. The same $z = x^2 + y^2$; this time `y * y` *is* recorded, and then the tape is reset.
+
+# %%
+x = tf.Variable(2.0)
+y = tf.Variable(3.0)
+
+with tf.GradientTape() as tape:
+    y_squared = y * y
+    tape.reset()  # everything above is forgotten
+    x_squared = x * x
+    z = x_squared + y_squared
+
+dz_dx, dz_dy = tape.gradient(z, [x, y])
+print("z     =", z.numpy())
+print("dz/dx =", dz_dx.numpy())
+print("dz/dy =", dz_dy)
+
+# %% tags=["check"]
+# @title Check
+assert z.numpy() == 13.0
+assert dz_dx.numpy() == 4.0
+assert dz_dy is None
+
+# %% [markdown]
+# The numbers are those of section 1, for the same reason: no record of `y * y` is left.
+#
+# **Predict.** `reset` forgets what the tape *watched*, too. Below, `v` is a variable and `t` a tensor watched by hand; both are used after the reset. Whose gradient exists: "v", "t", "both" or "neither"?
+
+# %%
+exercises.after_reset.guess(...)  # "v", "t", "both" or "neither"
+
+# %%
+v = tf.Variable(3.0)
+t = tf.constant(5.0)
+
+with tf.GradientTape() as tape:
+    tape.watch(t)
+    tape.reset()
+    product = v * t
+
+dp_dv, dp_dt = tape.gradient(product, [v, t])
+print("d(v t)/dv =", dp_dv.numpy())
+print("d(v t)/dt =", dp_dt)
+
+# %% tags=["check"]
+# @title Check
+exercises.after_reset.reveal("v" if dp_dv is not None and dp_dt is None else "not v alone")
+assert dp_dv.numpy() == 5.0
+assert dp_dt is None
+
+# %% [markdown]
+# A trainable variable is watched again at its next use. A tensor is watched because you said so, and `reset` forgets that. The cure is to say so again.
+
+# %%
+with tf.GradientTape() as tape:
+    tape.watch(t)
+    tape.reset()
+    tape.watch(t)
+    product = v * t
+
+dp_dv, dp_dt = tape.gradient(product, [v, t])
+print("d(v t)/dv =", dp_dv.numpy())
+print("d(v t)/dt =", dp_dt.numpy())
+
+# %% tags=["check"]
+# @title Check
+assert dp_dv.numpy() == 5.0
+assert dp_dt.numpy() == 3.0
+with tf.GradientTape() as tape:
+    v * 2.0
+    assert len(tape.watched_variables()) == 1
+    tape.reset()
+    assert len(tape.watched_variables()) == 0
+
+# %% [markdown]
+# `watched_variables()` is emptied in the same way: it lists what was used *since the last reset*.
+#
+# ## 4. Truncated backpropagation through time
+#
+# Why not close the block and open a new tape? Often you should. `reset` is for code that cannot leave the block, such
+# as one loop over a stream with no end: text, a sensor, a game. A **recurrent network** reads it,
+# $h_{t+1} = \tanh(h_t W + x_t U)$, and must predict the next input from $h$. Backpropagation through *time* goes back through every step
+# since the start. Its memory and time grow with the length of the stream.
+#
+# **Truncated** backpropagation goes back through a window. Every few steps: take the gradient, update, forget the record, keep the state.
+
+# %% tags=["figure"] alt="A row of nine states in boxes, joined by black arrows to the right, three to a window. Below each window red arrows run back from its last state to its first. Between the windows a dotted vertical line marked reset: the black arrow crosses it, the red ones do not."
+# @title Draw: what crosses a reset
+_, ax = plt.subplots(figsize=(9, 2.3), layout="constrained")
+for step in range(9):
+    ax.text(step, 0, f"$h_{step + 1}$", ha="center", va="center", bbox={"boxstyle": "round,pad=0.35", "fc": "white"})
+    if step < 8:
+        ax.annotate("", (step + 0.75, 0.08), (step + 0.25, 0.08), arrowprops={"arrowstyle": "-|>", "linewidth": 1.5})
+    if step % 3 < 2:
+        back = {"arrowstyle": "-|>", "linewidth": 1.5, "color": plots.RED}
+        ax.annotate("", (step + 0.25, -0.12), (step + 0.75, -0.12), arrowprops=back)
+for edge in (2.5, 5.5):
+    ax.axvline(edge, color=plots.GREY, linestyle=":")
+    ax.text(edge, 0.85, " reset", color=plots.GREY, va="top")
+ax.text(0, 0.45, "values go on", va="center")
+ax.text(0, -0.55, "gradients stay in the window", color=plots.RED, va="center")
+ax.set(title="A reset lets the state through and stops the gradient", xlim=(-0.4, 8.4), ylim=(-0.75, 0.9))
+ax.axis("off")
+plt.show()
+
+# %%
+stream = np.sin(np.arange(241) * 0.3) + 0.5 * np.sin(np.arange(241) * 0.71)
+stream = tf.constant(stream[:, None, None], tf.float32)  # 241 times, one example, one input
+units = 24
+generator = np.random.default_rng(seed)
+start_values = [
+    generator.standard_normal((units, units)) * 0.8 / np.sqrt(units),  # W
+    generator.standard_normal((1, units)),  # U
+    np.zeros((units, 1)),  # the readout, V
+]
+
+
+def train_on_stream(window, rate=0.05):
+    """Read the stream once. Returns the loss of each step, and the number of states in memory after it."""
+    W, U, V = variables = [tf.Variable(value, dtype=tf.float32) for value in start_values]
+    state, total, losses, in_memory, references = tf.zeros((1, units)), 0.0, [], [], []
+    with tf.GradientTape(persistent=True) as tape:
+        for step in range(len(stream) - 1):
+            state = tf.tanh(state @ W + stream[step] @ U)
+            loss = tf.reduce_mean((state @ V - stream[step + 1]) ** 2)
+            total += loss
+            losses.append(float(loss))
+            references.append(weakref.ref(state))
+            in_memory.append(alive(references))
+            if (step + 1) % window == 0:
+                with tape.stop_recording():  # the update is no part of the record
+                    gradients = tape.gradient(total, variables)
+                    for variable, gradient in zip(variables, gradients, strict=True):
+                        variable.assign_sub(rate / window * gradient)
+                tape.reset()  # forget the window; `state` goes on as a constant
+                total = 0.0
+    return np.array(losses), np.array(in_memory)
+
+
+# %% tags=["nbval-ignore-output"]
+window = 12
+losses, in_memory = train_on_stream(window)
+no_update, growing = train_on_stream(window=10**6)  # the window never ends
+
+print(f"mean loss of the first 40 steps {losses[:40].mean():.3f}, of the last 40 {losses[-40:].mean():.3f}")
+print(f"states in memory at most: {in_memory.max()} with a window of {window}, {growing.max()} without")
+
+# %% tags=["figure"] alt="Two panels over the step of the stream. Left, states in memory: without truncation a straight line climbs to 240; with a window of 12 a small sawtooth stays near the bottom. Right, the squared error of the prediction on a logarithmic axis: without updates it stays level, with truncated backpropagation it falls to a fraction."
+# @title Draw: memory and loss along the stream
+_, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+left.plot(growing, "--", color=plots.RED)
+left.plot(in_memory, color=plots.BLUE)
+left.text(215, 225, "never reset", color=plots.RED, ha="right")
+left.text(235, 20, f"reset every {window} steps", color=plots.BLUE, ha="right")
+left.set(title="The record stops growing", xlabel="step of the stream", ylabel="states in memory")
+for values, colour, style, name in (
+    (no_update, plots.GREY, ":", "no update"),
+    (losses, plots.BLUE, "-", f"an update every {window} steps"),
+):
+    smooth = np.convolve(values, np.ones(24) / 24, mode="valid")
+    right.plot(np.arange(12, 12 + len(smooth)), smooth, style, color=colour, label=name)
+right.set(title="And the network learns", xlabel="step of the stream", yscale="log")
+right.set(
+    ylabel="squared error, mean of 24 steps", yticks=[0.05, 0.1, 0.2, 0.5], yticklabels=["0.05", "0.1", "0.2", "0.5"]
+)
+right.minorticks_off()
+right.legend()
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+assert in_memory.max() == window + 1
+assert growing.max() == len(stream) - 1
+assert losses[-40:].mean() < losses[:40].mean() / 3
+assert losses[-40:].mean() < no_update[-40:].mean() / 5
+
+W, U, V = variables = [tf.Variable(value, dtype=tf.float32) for value in start_values]
+state, with_new_tapes = tf.zeros((1, units)), []
+for start in range(0, len(stream) - 1, window):
+    with tf.GradientTape() as tape:  # a tape for each window
+        total = 0.0
+        for step in range(start, start + window):
+            state = tf.tanh(state @ W + stream[step] @ U)
+            with_new_tapes.append(tf.reduce_mean((state @ V - stream[step + 1]) ** 2))
+            total += with_new_tapes[-1]
+    for variable, gradient in zip(variables, tape.gradient(total, variables), strict=True):
+        variable.assign_sub(0.05 / window * gradient)
+np.testing.assert_allclose(losses, with_new_tapes, rtol=1e-3, atol=1e-5)
+
+number = tf.Variable(2.0)
+with tf.GradientTape(persistent=True) as tape:
+    cube = number**3
+    with tape.stop_recording():
+        slope = tape.gradient(cube, number)
+assert slope.numpy() == 12.0
+assert tape.gradient(slope, number) is None  # the backward pass is not on the tape
+
+# %% [markdown]
+# At most 13 states: those of the window, and the one before it. A new tape for each window would return the same
+# gradients; with `reset` the loop never leaves its block, and may decide at any line where a window ends. Note the
+# order: take the gradient under `stop_recording`, so that a persistent tape does not record the backward pass itself;
+# then `reset`.
+#
+# **What does the truncation cost?** The gradient is wrong: it leaves out how $W$ acted before the window. By how much depends on how fast the network forgets. Below, $W$ is orthogonal times $\rho$, so that each step shrinks the difference between two states at least by the factor $\rho$.
+
+# %% tags=["nbval-ignore-output"]
+orthogonal = np.linalg.qr(generator.standard_normal((units, units)))[0]
+U = tf.constant(0.3 * generator.standard_normal((1, units)), tf.float32)
+v = tf.constant(generator.standard_normal((units, 1)), tf.float32)
+
+
+def gradient_through_last(keep, rho, steps=60):
+    """The gradient of one output with respect to W, through the last `keep` steps of the stream."""
+    W, state = tf.constant(rho * orthogonal, tf.float32), tf.zeros((1, units))
+    for step in range(steps - keep):
+        state = tf.tanh(state @ W + stream[step] @ U)  # no tape is open
+    with tf.GradientTape() as tape:
+        tape.watch(W)
+        for step in range(steps - keep, steps):
+            state = tf.tanh(state @ W + stream[step] @ U)
+        output = state @ v
+    return tape.gradient(output, W).numpy()
+
+
+windows, errors = (1, 2, 4, 8, 16, 32), {}
+for rho in (0.5, 0.8, 0.95):
+    full = gradient_through_last(60, rho)
+    gaps = [np.linalg.norm(gradient_through_last(keep, rho) - full) for keep in windows]
+    errors[rho] = np.array(gaps) / np.linalg.norm(full)
+    print(f"rho {rho:<4}  relative error, window of 8: {errors[rho][3]:.1e}, of 32: {errors[rho][5]:.1e}")
+
+# %% tags=["figure"] alt="The relative error of the truncated gradient against the window, both axes showing powers, for three networks. For rho 0.5 it falls steeply, to far below a thousandth at a window of 16; for 0.8 it falls more slowly; for 0.95 it is still of the order of one per cent at a window of 32."
+# @title Draw: the error against the window
+_, ax = plt.subplots(figsize=(6.6, 4), layout="constrained")
+for (rho, error), colour, style in zip(
+    errors.items(), (plots.BLUE, plots.GREEN, plots.RED), ("o-", "s--", "^-."), strict=True
+):
+    ax.plot(windows, error, style, color=colour)
+    ax.text(windows[-1] * 1.1, error[-1], f"ρ = {rho}", color=colour, va="center")
+ax.set(title="How long a window must be depends on the network's memory", xlabel="window (steps)")
+ax.set(ylabel="relative error of the gradient", xscale="log", yscale="log", xlim=(0.9, 60))
+ax.set_xticks(windows, labels=windows)
+ax.minorticks_off()
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+assert errors[0.5][3] < 0.01
+assert errors[0.95][3] > 0.15
+assert 0.001 < errors[0.95][5] < 0.05
+assert errors[0.5][4] < 1e-4
+assert all(error[5] < error[0] / 10 for error in errors.values())
+assert errors[0.5][3] < errors[0.8][3] < errors[0.95][3]
+assert errors[0.5][5] < errors[0.8][5] < errors[0.95][5]
+with tf.GradientTape() as tape:
+    tape.watch(stream)
+    state = tf.tanh(stream[0] @ U)
+    tape.reset()
+    tape.watch(stream)
+    state = tf.tanh(state + stream[1] @ U)
+before_the_window, in_the_window = np.ravel(tape.gradient(state, stream))[:2]
+assert before_the_window == 0.0
+assert in_the_window != 0.0
+
+# %% [markdown]
+# A network that forgets quickly needs a short window; one with a long memory needs a long one. And no gradient arrives at what lies before the window, so nothing teaches the network to remember that far.
+#
+# ### Exercise: Differentiate the last steps only (10 min)
+#
+# A recurrent step, $h \leftarrow \tanh(w h)$, runs `steps` times. Return the gradient of the last $h$ with respect to `w`, a tensor, as if the
+# state before the last `keep` steps were a given constant: the value runs through all steps, the gradient through the last `keep`. Keep the one loop and
+# the one tape.
+
+
+# %%
+def truncated_gradient(w, h, steps, keep):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        for step in range(steps):
+            h = tf.tanh(w * h)  # something is missing before this line
+    return ...  # the gradient of h with respect to w, through the last `keep` steps
+
+
+exercises.truncated.check(truncated_gradient)
+
+# %% [markdown]
+# ## 5. Going further: one tape among several
+#
+# `stop_recording` pauses the tape it is called on. Another tape that is open goes on.
+
+# %%
+x = tf.Variable(2.0)
+y = tf.Variable(3.0)
+
+with tf.GradientTape() as outer, tf.GradientTape() as inner:
+    with inner.stop_recording():
+        y_squared = y * y
+    z = x * x + y_squared
+
+from_outer, from_inner = outer.gradient(z, y), inner.gradient(z, y)
+print("outer tape: dz/dy =", from_outer.numpy())
+print("inner tape: dz/dy =", from_inner)
+
+# %% [markdown]
+# So a function that is differentiated by somebody else's tape is safe: pausing your own tape does not break theirs. [08](08_multiple_tapes.ipynb) has more than one tape throughout. And a tape that has not been opened has nothing to pause, and says so:
+
+# %%
+unopened = tf.GradientTape()
+try:
+    with unopened.stop_recording():
+        pass
+except RuntimeError as error:
+    print(error)
+
+# %% tags=["check"]
+# @title Check
+assert from_outer.numpy() == 6.0
+assert from_inner is None
+with np.testing.assert_raises_regex(RuntimeError, "not recording"), unopened.stop_recording():
+    pass
+
+# %% [markdown]
+# ## 6. Check it independently
+#
+# What a tape returned in section 1 can be stated without a tape. With `y_squared` frozen at 9, $z$ is a function of $x$ alone, and central differences of *that* function give the tape's answer. With nothing frozen they give the derivatives that the tape was told to leave out.
+
+
+# %%
+def z_frozen(x):
+    return x**2 + 9.0
+
+
+def z_full(xy):
+    return xy[0] ** 2 + xy[1] ** 2
+
+
+frozen = gradcheck.numerical_jacobian(z_frozen, 2.0)
+full = gradcheck.numerical_jacobian(z_full, [2.0, 3.0])
+print(f"y*y frozen:     dz/dx = {frozen:.4f}")
+print(f"nothing frozen: dz/dx = {full[0]:.4f}, dz/dy = {full[1]:.4f}")
+
+# %% [markdown]
+# The same holds for a truncated gradient: it is the exact gradient of another function, in which the state before the window is frozen.
+
+
+# %% tags=["nbval-ignore-output"]
+def numpy_output(W, state, first, last):
+    """The output and the state after the steps from `first` to `last`, in float64."""
+    for step in range(first, last):
+        state = np.tanh(state @ W + stream[step].numpy().astype(np.float64) @ U.numpy())
+    return state @ v.numpy().astype(np.float64), state
+
+
+W = 0.8 * orthogonal
+_, before = numpy_output(W, np.zeros((1, units)), 0, 56)  # frozen
+truncated = gradient_through_last(4, 0.8)
+direction = generator.standard_normal((units, units))
+step = 1e-5
+above, below = (numpy_output(W + sign * step * direction, before, 56, 60)[0].item() for sign in (1, -1))
+slope = (above - below) / (2 * step)
+print(f"along one direction: tape {np.sum(truncated * direction):.4f}, differences {slope:.4f}")
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(frozen, 4.0, rtol=1e-8)
+np.testing.assert_allclose(full, [4.0, 6.0], rtol=1e-8)
+np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol=1e-4)
+
+# %% [markdown]
+# ## Recap
+#
+# - `with tape.stop_recording():` runs a block and keeps it off the tape; what is computed there is a constant to the tape (section 1).
+# - It saves the memory of every tensor that the block's operations would have kept alive, here three quarters, and next to no time (section 2).
+# - `tape.reset()` forgets all records and everything that was watched; variables are watched again when they are next used, tensors are not (section 3).
+# - Truncated backpropagation through time keeps the state and forgets the record every few steps. Memory no longer grows with the stream; the gradient is that of the window alone (section 4).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | a quantity that the loss needs is computed inside the block | a wrong gradient, without a warning | keep only what you never differentiate inside |
+# | all paths run through the block | `None` | move the computation out of the block |
+# | a watched tensor is used after `reset` | `None` | `watch` it again |
+# | `stop_recording` on a tape that is not open | `RuntimeError` | call it inside the tape's `with` block |
+# | a persistent tape computes gradients while it records | a warning, and more memory at every call | `with tape.stop_recording():` around `gradient` |
+# | the window is shorter than what must be remembered | learning stalls there: no gradient arrives | a longer window |
+#
+# **Further reading**
+#
+# - TensorFlow Core guide, "Advanced automatic differentiation", sections "Stop recording" and "Reset/start recording from scratch".
+# - P. J. Werbos (1990), "Backpropagation through time: What it does and how to do it".
+# - R. J. Williams, J. Peng (1990), "An efficient gradient-based algorithm for on-line training of recurrent network trajectories": truncated backpropagation through time.
+# - T. Chen, B. Xu, C. Zhang, C. Guestrin (2016), "Training deep nets with sublinear memory cost": recompute instead of keeping.
+#
+# **Read next:** [06 Stop gradient](06_stop_gradient.ipynb) cuts one path and leaves the tape running.

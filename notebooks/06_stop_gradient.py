@@ -1,0 +1,800 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Stop gradient
+#
+# A tape follows every path from a target back to a source. Sometimes a formula contains a value that you mean as a *number*, although it was computed from that source.
+# **How do you cut one path and keep the others?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/06_stop_gradient.ipynb)
+#
+# **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 15 to read, 2 more to go further, 27 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+examples = 64  # of the regression in section 4
+steps = 60  # of its training
+learning_rate = 0.05  # of its training
+states = 5  # of the random walk in section 5
+sweeps = 300  # of its training; more than seven states need more
+depth = 6  # operations of the branch in section 6
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+import gc
+import warnings
+import weakref
+
+from tapelab import gradcheck, plots, runtime
+from tapelab.exercises.sheets import stop_gradient as exercises
+from tapelab.explain import ExplainTape, draw, explain
+from tapelab.interactive import paths
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+runtime.start(seed)
+
+# %%
+y = tf.Variable(3.0)
+with tf.GradientTape(persistent=True) as tape:
+    products = {
+        "y * y": y * y,
+        "y * stop(y)": y * tf.stop_gradient(y),
+        "stop(y) * stop(y)": tf.stop_gradient(y) * tf.stop_gradient(y),
+    }
+
+gradients = {name: tape.gradient(product, y) for name, product in products.items()}
+for name, gradient in gradients.items():
+    shown = gradient if gradient is None else gradient.numpy()
+    print(f"{name:<18} value {products[name].numpy()}, gradient {shown}")
+
+# %% [markdown]
+# Three times the value 9, and three different gradients. The product rule has two terms, one for each factor, and each is 3 here. `tf.stop_gradient` around a factor
+# takes its term away. Nothing fails and nothing warns: where you want it, a tool; where you do not, a wrong gradient.
+#
+# **You will be able to**
+#
+# - cut a path with `tf.stop_gradient`, and say what the tape returns then (sections 1 and 2),
+# - choose between `stop_gradient` and `stop_recording` (section 3),
+# - train through a rounding with a straight-through estimator (section 4),
+# - hold a moving target still, and say what goes wrong otherwise (section 5),
+# - say what a cut saves and what it does not (section 6).
+
+# %% [markdown]
+# ## 1. Cut one path
+#
+# `tf.stop_gradient(t)` returns the value of `t`. On the backward pass, nothing goes through it: to every tape, its result is a constant.
+
+# %%
+x = tf.Variable(2.0)
+with tf.GradientTape() as tape:
+    z = x**2 + tf.stop_gradient(y**2)
+
+dz_dx, dz_dy = tape.gradient(z, [x, y])
+print("z     =", z.numpy())
+print("dz/dx =", dz_dx.numpy())
+print("dz/dy =", dz_dy)
+
+# %% [markdown]
+# The value is complete, $2^2 + 3^2 = 13$. The gradients are those of `stop_recording` and of `reset` in [05](05_recording_control.ipynb): no path leads back to $y$, and without a path the
+# answer is `None`, not 0.
+#
+# The cut is at one place, and it matters which side of it you ask about.
+#
+# **Predict.** $v = u^2$ with $u = w\,(y^2)$, at $w = 2$. The cut is around $y^2 = 9$. What are $\mathrm dv/\mathrm dw$ and $\mathrm dv/\mathrm dy$?
+
+# %%
+exercises.side_of_cut.guess([..., ...])  # in place of each `...`, a number or None: dv/dw, dv/dy
+
+# %%
+w = tf.Variable(2.0)
+with tf.GradientTape() as tape:
+    u = w * tf.stop_gradient(y**2)
+    v = u**2
+
+dv_dw, dv_dy = tape.gradient(v, [w, y])
+print("dv/dw =", dv_dw.numpy())
+print("dv/dy =", dv_dy)
+
+# %% tags=["check"]
+# @title Check
+exercises.side_of_cut.reveal([dv_dw, dv_dy])
+assert {name: product.numpy() for name, product in products.items()} == dict.fromkeys(products, 9.0)
+assert [None if g is None else g.numpy() for g in gradients.values()] == [6.0, 3.0, None]
+assert z.numpy() == 13.0
+assert [None if g is None else g.numpy() for g in (dz_dx, dz_dy)] == [4.0, None]
+assert [None if g is None else g.numpy() for g in (dv_dw, dv_dy)] == [324.0, None]
+with warnings.catch_warnings(record=True) as heard:
+    warnings.simplefilter("always")
+    tf.keras.optimizers.SGD(learning_rate=0.0).apply_gradients([(dv_dw, w), (dv_dy, y)])
+assert any("Gradients do not exist" in str(warning.message) for warning in heard)
+
+# %% [markdown]
+# $\mathrm dv/\mathrm dw = 2u \cdot 9 = 324$ with $u = 18$: everything between the cut and the target still learns. What lies before the cut does not,
+# unless another path leads to it.
+#
+# So one `stop_gradient` after the first layers of a network freezes them. To freeze *variables*, though, the usual ways are `trainable = False`, or fewer sources. After
+# a cut the variables are still among the sources, their gradients are `None`, and a Keras optimiser warns about them.
+
+# %% [markdown]
+# ## 2. A path, not a variable
+#
+# It would be wrong to say that `stop_gradient` "freezes $y$". It knows nothing of $y$.
+#
+# **Predict.** $z = y^2 + 5y$ at $y = 3$, with the same cut around $y^2$. The true derivative is $2y + 5 = 11$. What does the tape return?
+
+# %%
+exercises.open_path.guess(...)  # a number or None
+
+# %%
+with ExplainTape() as tape:  # a tf.GradientTape that also keeps a log of what it saw
+    square = y**2
+    cut = tf.stop_gradient(square)
+    straight = 5.0 * y
+    z = cut + straight
+
+dz_dy = tape.gradient(z, y)
+print("z     =", z.numpy())
+print("dz/dy =", dz_dy.numpy())
+
+# %% alt="A graph that runs downwards from y to z on two paths. On one, y is squared, and a dashed arrow marked stop_gradient leads to a box with a dashed border, not recorded, and from there into the sum. On the other, solid arrows lead from y through a recorded multiplication into the sum."
+draw(tape, z, y)
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+exercises.open_path.reveal(dz_dy)
+assert (z.numpy(), dz_dy.numpy()) == (24.0, 5.0)
+assert explain(tape, z, y).exists
+why = explain(tape, cut, y)
+assert (why.code, why.line.text) == ("stop_gradient", "cut = tf.stop_gradient(square)")
+
+# %% [markdown]
+# Two paths lead from `z` back to $y$. One is cut, and the gradient is that of the open one, $5y$.
+#
+# In the picture each box is an operation, and time runs downwards. A solid border and a filled circle mean *recorded*. The square *was* recorded: the cut comes after it, on
+# the dashed arrow. What `stop_gradient` returns is a constant to the tape, so nothing above it can be reached that way.
+#
+# What does such a gradient mean? It is exact, for another function: the one in which what is cut **is held at its present value**. Here $9 + 5y$.
+
+# %% [markdown]
+# Now move the cut yourself. Three paths lead from $x$ to $z = f(x)\,g(x) + h(x)$, with $f(x) = x^2$, $g(x) = \cos x$ and $h(x) = x$. On the left, a thick arrow carries the gradient
+# back up to $x$, and a cross marks a cut. On the right stands $z$ with two tangents: the true one, wide and grey, and the tape's, dashed. The dotted curve is the function in
+# which what is cut is held still.
+#
+# At the start the two slopes have opposite signs. With which cuts does the tape's slope no longer depend on $x$?
+
+# %% alt="Left: a graph of the paths from x through f, g and h to z; the arrow from g is dashed and has a cross; the thick arrows point back to x. Right: the curve of z over x, with a wide grey tangent and a dashed red one of another slope at the same point; the red one touches a dotted curve."
+paths.figure().show()
+
+# %% tags=["check"]
+# @title Check
+assert all(paths.gradient(at, ("f", "g")) == 1.0 for at in (-3.0, 0.0, 1.4, 3.0))
+assert paths.gradient(1.4, ()) < 0 < paths.gradient(1.4, ("g",))
+for at, held in ((-1.3, ("f",)), (1.4, ("g",)), (2.0, ("f", "h"))):
+    slope = gradcheck.numerical_jacobian(lambda point, at=at, held=held: paths.held(point, at, held), at)
+    np.testing.assert_allclose(paths.gradient(at, held), slope, rtol=1e-6)
+
+# %% [markdown]
+# With $f$ and $g$ both cut, the path through $h$ is left, and its slope is 1 everywhere. With $g$ alone cut, at $x = 1.4$, the tape says *up* where the truth is *down*: a step of
+# gradient descent would climb. And the dashed tangent always touches the dotted curve.
+
+# %% [markdown]
+# ### Exercise: One loss, two learners (5 min)
+#
+# `scores`, `values` and `rewards` are vectors of one length. An actor learns `scores` and a critic learns `values`, from one loss:
+#
+# $$\sum_i (r_i - v_i)^2 - \sum_i s_i\,(r_i - v_i).$$
+#
+# The first sum is the critic's, the second the actor's. Return the loss, a scalar. Its value stays as it is. The gradient for `scores` must come from the
+# actor's term, and the gradient for `values` from the critic's term alone.
+
+
+# %%
+def loss_of_both(scores, values, rewards):
+    error = rewards - values
+    critic = tf.reduce_sum(error**2)
+    actor = -tf.reduce_sum(scores * error)
+    return ...  # critic + actor, with a cut somewhere above
+
+
+exercises.two_learners.check(loss_of_both)
+
+# %% [markdown]
+# ## 3. Cut a path, or pause a tape?
+#
+# `stop_recording` and `stop_gradient` give the same numbers in section 1. They differ in *whom* they tell.
+#
+# **Predict.** Two tapes, one inside the other, and $z = y^2 + y$ at $y = 3$. The square is kept from the inner tape with `inner.stop_recording()`, and then with
+# `tf.stop_gradient`. What does each tape return? (Without any of this it is $2y + 1 = 7$.)
+
+# %%
+exercises.whom.guess([..., ..., ..., ...])  # stop_recording: inner, outer; stop_gradient: inner, outer
+
+# %%
+with tf.GradientTape() as outer, tf.GradientTape() as inner:
+    with inner.stop_recording():
+        square = y * y
+    z = square + y
+paused = [inner.gradient(z, y).numpy(), outer.gradient(z, y).numpy()]
+
+with tf.GradientTape() as outer, tf.GradientTape() as inner:
+    z = tf.stop_gradient(y * y) + y
+stopped = [inner.gradient(z, y).numpy(), outer.gradient(z, y).numpy()]
+
+print("stop_recording: inner tape", paused[0], " outer tape", paused[1])
+print("stop_gradient:  inner tape", stopped[0], " outer tape", stopped[1])
+
+# %% tags=["check"]
+# @title Check
+exercises.whom.reveal(paused + stopped)
+assert paused == [1.0, 7.0]
+assert stopped == [1.0, 1.0]
+
+# %% [markdown]
+# `stop_recording` is a message to one tape; the outer one recorded the square. `stop_gradient` is part of the computation, and holds for all who differentiate it.
+#
+# So a function can cut its own path, without knowing which tape is running, or whether one is. That works inside a layer, inside a
+# `tf.function`, and in forward mode ([14](14_forward_mode.ipynb)).
+
+
+# %%
+def partly(x):
+    return x**2 + tf.stop_gradient(x**3)
+
+
+compiled, two = tf.function(partly), tf.constant(2.0)
+with tf.GradientTape() as tape:
+    tape.watch(two)
+    compiled_value = compiled(two)
+reverse = tape.gradient(compiled_value, two)
+
+with tf.autodiff.ForwardAccumulator(primals=two, tangents=tf.constant(1.0)) as accumulator:
+    eager_value = partly(two)
+forward = accumulator.jvp(eager_value)
+
+print("compiled, with a tape: value", compiled_value.numpy(), " derivative", reverse.numpy())
+print("forward mode:          value", eager_value.numpy(), " derivative", forward.numpy())
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose([compiled_value, eager_value], 12.0, rtol=1e-6)
+np.testing.assert_allclose([reverse, forward], 4.0, rtol=1e-6)
+assert compiled.experimental_get_tracing_count() == 1
+
+# %% [markdown]
+# Both give $2x = 4$. The full derivative, $2x + 3x^2$, would be 16.
+#
+# | | `tape.stop_recording()` | `tf.stop_gradient(t)` |
+# |---|---|---|
+# | what it is | a block | an operation on one tensor |
+# | whom it tells | one tape | every tape, and forward mode |
+# | what it cuts | all that runs in the block | the paths through `t` |
+# | where it works | where the tape is at hand | anywhere |
+
+# %% [markdown]
+# ## 4. A straight-through estimator
+#
+# A cut can also *replace* a derivative. Rounding is a staircase, and its gradient is `None`: nothing can be trained through it. Now write
+#
+# $$q = x + \operatorname{stop}(\operatorname{round}(x) - x).$$
+#
+# **Predict.** What is the value of $q$ at $x = 0.7$? What is its gradient: `None`, 0 or 1?
+
+# %%
+exercises.straight.guess([..., ...])  # value, gradient
+
+
+# %%
+def straight_through_round(x):
+    """Round to whole numbers; on the backward pass, behave like the identity."""
+    return x + tf.stop_gradient(tf.round(x) - x)
+
+
+x = tf.Variable(0.7)
+with tf.GradientTape(persistent=True) as tape:
+    rounded = tf.round(x)
+    q = straight_through_round(x)
+plain_gradient, estimate = tape.gradient(rounded, x), tape.gradient(q, x)
+
+print("tf.round:         value", rounded.numpy(), " gradient", plain_gradient)
+print("straight through: value", q.numpy(), " gradient", estimate.numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.straight.reveal([q, estimate])
+assert rounded.numpy() == q.numpy() == 1.0
+assert plain_gradient is None
+assert estimate.numpy() == 1.0
+
+# %% [markdown]
+# On the forward pass the two $x$ cancel, and the rounded value is left. On the backward pass the bracket is a constant, and the first $x$ is left, with derivative 1. The gradient is
+# that of another function than the one computed, on purpose. This is the **straight-through estimator** (Bengio and others, 2013).
+#
+# Put it to work: a linear model whose five weights must be whole numbers, as for hardware without fractions. The data come from five
+# whole numbers between −3 and 3. The weights that are trained are **latent**: they stay fractions, so that small steps add up, and only their rounded values are used.
+
+# %%
+true_weights = np.random.default_rng(seed).integers(-3, 4, size=(5, 1)).astype(np.float32)
+features = tf.random.normal((examples, 5))
+labels = features @ true_weights
+
+latent = tf.Variable(tf.zeros((5, 1)))
+history, losses = [], []
+for _ in range(steps):
+    with tf.GradientTape() as tape:
+        predictions = features @ straight_through_round(latent)
+        loss = tf.reduce_mean((predictions - labels) ** 2)
+    history.append(latent.numpy().ravel())
+    losses.append(loss.numpy())
+    latent.assign_sub(learning_rate * tape.gradient(loss, latent))
+
+print("true weights:   ", true_weights.ravel())
+print("latent, rounded:", tf.round(latent).numpy().ravel())
+print(f"loss: {losses[0]:.1f} at the start, {losses[-1]:.1f} at the end")
+
+# %% tags=["figure"] alt="Left: five latent weights start at zero, move over the training steps, and come to rest, each inside a grey band of the numbers that round to its true value; the true values are written at the right. Right: the loss changes in a few jumps and reaches zero."
+# @title Draw
+_, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+path = np.array(history)
+for index, colour in enumerate([plots.BLUE, plots.ORANGE, plots.GREEN, plots.RED, plots.GREY]):
+    true = true_weights[index, 0]
+    left.axhspan(true - 0.47, true + 0.47, color="#EEEEEE", zorder=0)
+    left.plot(path[:, index], color=colour, linewidth=2)
+    left.text(
+        steps + 1, true, "true: 0" if true == 0 else f"true: {true:+.0f}", color=colour, va="center", fontweight="bold"
+    )
+left.set(
+    title="Each latent weight stops where it rounds to the true one",
+    xlabel="training step",
+    ylabel="latent weight (bands: rounds to the true value)",
+    xlim=(0, 1.28 * steps),
+)
+right.step(range(steps), losses, color=plots.BLUE, where="post")
+right.set(title="The loss changes in jumps, and reaches zero", xlabel="training step", ylabel="mean squared error")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+assert (tf.round(latent).numpy() == true_weights).all()
+assert losses[-1] < 1e-9 < losses[0]
+assert len(set(map(float, losses))) <= steps / 2
+assert np.abs(history[-1] - true_weights.ravel()).max() <= 0.5
+with tf.GradientTape() as tape:
+    loss = tf.reduce_mean((features @ tf.round(latent) - labels) ** 2)
+assert tape.gradient(loss, latent) is None
+
+# %% [markdown]
+# With `tf.round` in its place the gradient is `None` from the first step. Straight through, all five weights are found.
+#
+# The latent weights do not stop *at* the whole numbers. Each stops somewhere in the band that rounds to the right one: once all five are right, the error is zero, and so is the
+# gradient.
+
+# %% [markdown]
+# ### Exercise: A hard choice with a soft gradient (10 min)
+#
+# `scores` has shape (batch, classes). Return a tensor of that shape and dtype: in each row a 1 at the largest score and 0 elsewhere. That choice is flat: a small change of the scores does not change it. So
+# let the gradient be that of the softmax of each row: for any upstream gradient, `tape.gradient` must return what it returns for
+# `tf.nn.softmax(scores, axis=1)`.
+
+
+# %%
+def choose(scores):
+    hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
+    return ...  # the value of hard, the gradient of the softmax
+
+
+exercises.hard_choice.check(choose)
+
+# %% [markdown]
+# ### Exercise: Scale or reverse a gradient (8 min)
+#
+# Return a tensor with the value, shape and dtype of `x`. On the backward pass the upstream gradient is multiplied by `factor`, a Python number, which may be
+# negative. Use `tf.stop_gradient` and arithmetic, nothing else. `x` has any shape.
+
+
+# %%
+def scale_gradient(x, factor):
+    return ...  # the value of x; backwards, factor times the upstream gradient
+
+
+exercises.turn_gradient.check(scale_gradient)
+
+# %% [markdown]
+# ## 5. A target that holds still
+#
+# Sometimes a model is trained towards a value that it computes itself; reinforcement learning calls this *bootstrapping*. Take a walker on a line of states, with an exit at either end. Each step goes
+# left or right with equal probability: the *random walk* of Sutton and Barto's book. The right exit pays a reward of 1, the left one nothing. What is the **value** of each state, the
+# reward to be expected from there?
+
+# %% tags=["figure"] alt="A row of circles numbered from 1, with a square exit at either end. Arrows lead from each circle to its two neighbours. The right exit is labelled reward 1, the left one reward 0; under the circles stand the true values, rising in equal steps from left to right."
+# @title Draw: the random walk
+_, ax = plt.subplots(figsize=(8, 1.9), layout="constrained")
+for state in range(states + 2):
+    inside = 0 < state <= states
+    ax.text(
+        state,
+        0,
+        f"{state}" if inside else "exit",
+        ha="center",
+        va="center",
+        bbox={
+            "boxstyle": "circle,pad=0.4" if inside else "square,pad=0.5",
+            "facecolor": "#E3F0F8" if inside else "white",
+        },
+    )
+    if inside:
+        for side in (-1, 1):
+            arrow = {"arrowstyle": "-|>", "color": plots.GREY}
+            ax.annotate("", (state + side * 0.72, 0.12 * side), (state + side * 0.24, 0.12 * side), arrowprops=arrow)
+        ax.text(state, -0.62, f"{state}/{states + 1}", ha="center", color=plots.BLUE)
+ax.text(0, 0.5, "reward 0", ha="center")
+ax.text(states + 1, 0.5, "reward 1", ha="center")
+ax.text(0, -0.62, "true value:", ha="center", color=plots.BLUE)
+ax.set(title="Left or right with probability ½: what is a state worth?", xlim=(-0.7, states + 1.7), ylim=(-0.85, 0.75))
+ax.set_axis_off()
+plt.show()
+
+# %% [markdown]
+# The value of a state is the average over its two steps of $r + V(s')$, the reward and the value of the state that the step leads to. So **temporal-difference learning** takes each
+# step from $s$ to $s'$, and moves the table entry $V(s)$ closer to the *target* $r + V(s')$. But the target contains $V$ as well.
+#
+# As a loss, the squared difference has two paths to $V$: through the prediction $V(s)$, and through the target. `cut` closes the second. (State 0 is the left exit, the last one the
+# right exit; both are worth 0 once you are there.)
+
+# %%
+start = tf.repeat(tf.range(1, states + 1), 2)  # 1 1 2 2 3 3 …: two steps from each state
+arrival = start + tf.tile([-1, 1], [states])  # 0 2 1 3 2 4 …
+reward = tf.cast(arrival == states + 1, tf.float32)
+
+
+def loss_of(values, cut):
+    """A quarter of the squared differences' sum over all steps, a scalar; values has shape (states,)."""
+    with_exits = tf.pad(values, [[1, 1]])
+    target = reward + tf.gather(with_exits, arrival)
+    if cut:
+        target = tf.stop_gradient(target)
+    prediction = tf.gather(with_exits, start)
+    return 0.25 * tf.reduce_sum((target - prediction) ** 2)
+
+
+# %% [markdown]
+# **Predict.** Put the true values into the table: nothing is left to learn. For which version is the gradient zero, with the target's path cut, or with both paths open?
+
+# %%
+exercises.at_the_truth.guess(...)  # "cut", "open", "both" or "neither"
+
+# %%
+truth = np.arange(1, states + 1) / (states + 1)
+table = tf.Variable(truth, dtype=tf.float32)
+steepest = {}
+for name, cut in {"cut": True, "open": False}.items():
+    with tf.GradientTape() as tape:
+        loss = loss_of(table, cut)
+    steepest[name] = abs(tape.gradient(loss, table).numpy()).max()
+    print(f"target's path {name:<5} loss {loss.numpy():.4f}, largest gradient {steepest[name]:.4f}")
+
+# %% tags=["check"]
+# @title Check
+zero = tuple(steepest[name] < 1e-6 for name in ("cut", "open"))
+names = {(True, False): "cut", (False, True): "open", (True, True): "both", (False, False): "neither"}
+exercises.at_the_truth.reveal(names[zero])
+np.testing.assert_allclose(steepest["cut"], 0.0, atol=1e-6)
+np.testing.assert_allclose(steepest["open"], 0.5 / (states + 1), rtol=1e-4)
+assert loss_of(table, cut=True).numpy() == loss_of(table, cut=False).numpy()
+np.testing.assert_allclose(loss_of(table, cut=True), 0.5 * states / (states + 1) ** 2, rtol=1e-5)
+assert (start.shape, float(tf.reduce_sum(reward))) == ((2 * states,), 1.0)
+assert start.numpy().tolist()[:6] == [1, 1, 2, 2, 3, 3][: 2 * states]
+assert arrival.numpy().tolist()[:6] == [0, 2, 1, 3, 2, 4][: 2 * states]
+tried = tf.Variable(tf.random.uniform((states,)))
+with tf.GradientTape() as tape:
+    loss = loss_of(tried, cut=True)
+around = np.pad(tried.numpy(), 1, constant_values=(0.0, 1.0))  # the right exit pays 1
+np.testing.assert_allclose(tape.gradient(loss, tried), tried - (around[:-2] + around[2:]) / 2, atol=1e-6)
+
+# %% [markdown]
+# One loss, two gradients. With the target cut, and the factor ¼, the gradient for $V(s)$ is $V(s)$ minus the average of its two targets. At the truth these are equal: the pulls of the two
+# steps cancel, and descent comes to rest. This is the **semi-gradient** of temporal-difference learning.
+#
+# A single target still differs from its prediction, by $\pm 1/6$ for five states. With its path open, descent can make these differences smaller by moving the *targets* too. This is the
+# **residual gradient** (Baird, 1995) in its naive form, and it *leaves* the truth. Where does it go?
+
+
+# %%
+def trained(cut):
+    """The table after training from zero, and its loss."""
+    values = tf.Variable(tf.zeros(states))
+
+    @tf.function
+    def sweep():
+        with tf.GradientTape() as tape:
+            loss = loss_of(values, cut)
+        values.assign_sub(0.5 * tape.gradient(loss, values))
+        return loss
+
+    for _ in range(sweeps):
+        loss = sweep()
+    return values.numpy(), loss.numpy()
+
+
+values_cut, loss_cut = trained(cut=True)
+values_open, loss_open = trained(cut=False)
+print("true values:", truth.round(3))
+print("cut:        ", values_cut.round(3), f"loss {loss_cut:.4f}")
+print("open:       ", values_open.round(3), f"loss {loss_open:.4f}")
+
+# %% tags=["figure"] alt="Value against state for each state. The trained values with the cut, round markers, lie on the straight line of the true values. Without the cut, square markers lie on a flatter straight line that crosses it in the middle."
+# @title Draw
+_, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
+state = np.arange(1, states + 1)
+ax.plot(state, truth, "-", color=plots.GREY, label="true values")
+ax.plot(state, values_cut, "o", color=plots.BLUE, label="target's path cut: semi-gradient")
+ax.plot(state, values_open, "s--", color=plots.RED, label="target's path open: residual gradient")
+ax.set(title="With the path open, the values end too close together", xlabel="state", ylabel="value (expected reward)")
+ax.set_xticks(state)
+ax.legend()
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(values_cut, truth, atol=1e-4)
+np.testing.assert_allclose(values_open, np.arange(2, states + 2) / (states + 3), atol=1e-4)
+assert loss_open < loss_cut - 1e-3
+assert (np.diff(values_open) < np.diff(truth) - 1e-3).all()
+
+# %% [markdown]
+# Cut, the table finds the truth. Open, it settles on values that are too close to each other: for five states $2/8, 3/8, \ldots, 6/8$. More training
+# would not help. It has found the minimum of what it was asked to minimise, and its loss is *lower* than the truth's.
+#
+# A lower loss, and wrong values: with both paths open, descent also moves the targets towards the predictions, and draws neighbours together.
+
+# %% [markdown]
+# In deep reinforcement learning the target comes from a **target network** (Mnih and others, 2015): a second copy of the weights, refreshed now and then. The copy is not
+# among the sources, so its path needs no cut, as long as nobody passes it to the optimiser.
+
+# %%
+table = tf.Variable(tf.random.uniform((states,)))
+copy = tf.Variable(table)
+
+with tf.GradientTape(persistent=True) as tape:
+    target = reward + tf.gather(tf.pad(copy, [[1, 1]]), arrival)
+    prediction = tf.gather(tf.pad(table, [[1, 1]]), start)
+    by_copy = 0.25 * tf.reduce_sum((target - prediction) ** 2)
+    by_cut = loss_of(table, cut=True)
+
+copy_gradient, leak = tape.gradient(by_copy, [table, copy])
+cut_gradient = tape.gradient(by_cut, table)
+print("table, by the copy:", copy_gradient.numpy().round(3))
+print("table, by the cut: ", cut_gradient.numpy().round(3))
+print("copy, by the copy: ", leak.numpy().round(3))
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(copy_gradient, cut_gradient, atol=1e-6)
+assert tf.norm(leak) > 1e-3
+
+# %% [markdown]
+# The first two agree. The last line is the path that stays open: the `trainable_variables` of a model that contains both would include the copy. With `stop_gradient` around
+# the target, it is closed for everyone.
+
+# %% [markdown]
+# ## 6. Going further: what a cut saves, and what it does not
+#
+# The forward pass does not change: every value is still computed. What may be saved is the work of the backward pass, and the memory that
+# the tape keeps for it.
+#
+# The branch below is a chain of operations with a gradient of its own ([07](07_custom_gradients.ipynb)), which counts the calls of its backward function. A weak reference tells
+# later whether an operation's result is still in memory.
+
+# %%
+backward_calls, results = [], []
+
+
+@tf.custom_gradient
+def counted_tanh(h):
+    y = tf.tanh(h)
+    results.append(weakref.ref(y))
+
+    def backward(upstream):
+        backward_calls.append(1)
+        return upstream * (1.0 - y**2)
+
+    return y, backward
+
+
+def branch(h):
+    for _ in range(depth):
+        h = counted_tanh(h)
+    return h
+
+
+# %% [markdown]
+# The target is `branch(v) + v`, and the cut is put at the *end* of the branch, or at its *beginning*.
+#
+# **Predict.** Which of the two cuts saves memory?
+
+# %%
+exercises.saves_memory.guess(...)  # "the end", "the beginning", "both" or "neither"
+
+
+# %%
+def measure(build):
+    """Tensors of the branch that the tape keeps, backward calls in it, and the gradient."""
+    backward_calls.clear()
+    results.clear()
+    v = tf.ones(7)
+    with tf.GradientTape() as tape:
+        tape.watch(v)
+        target = build(tape, v) + v
+    gc.collect()
+    kept = sum(reference() is not None for reference in results)
+    gradient = tape.gradient(target, v)
+    return kept, len(backward_calls), gradient.numpy()
+
+
+def paused_branch(tape, v):
+    with tape.stop_recording():
+        return branch(v)
+
+
+# %%
+ways = {
+    "no cut": lambda tape, v: branch(v),
+    "cut at the end": lambda tape, v: tf.stop_gradient(branch(v)),
+    "cut at the beginning": lambda tape, v: branch(tf.stop_gradient(v)),
+    "stop_recording": paused_branch,
+}
+measured = {name: measure(build) for name, build in ways.items()}
+for name, (kept, calls, gradient) in measured.items():
+    print(f"{name:21} tensors kept: {kept}  backward calls: {calls}  gradient: {gradient[0]:.2f}")
+
+# %% tags=["figure"] alt="Bars for four ways to compute the branch. Without a cut, tensors kept and backward calls are both as many as the branch has operations. With the cut at the end only the tensors remain. With the cut at the beginning and with stop_recording both are zero."
+# @title Draw
+_, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
+position = np.arange(len(measured))
+for offset, column, colour, label in (
+    (-0.2, 0, plots.ORANGE, "tensors kept by the tape"),
+    (0.2, 1, plots.BLUE, "backward calls"),
+):
+    bars = ax.bar(position + offset, [row[column] for row in measured.values()], 0.4, color=colour, label=label)
+    ax.bar_label(bars)
+ax.set(title="A cut at the end comes too late to save memory", xlabel="way to compute the branch", ylabel="count")
+ax.set_xticks(position, labels=list(measured))
+ax.margins(y=0.15)
+ax.legend()
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+frees = tuple(measured[f"cut at {place}"][0] == 0 for place in ("the end", "the beginning"))
+names = {(False, False): "neither", (True, False): "the end", (False, True): "the beginning", (True, True): "both"}
+exercises.saves_memory.reveal(names[frees])
+assert {name: row[:2] for name, row in measured.items()} == {
+    "no cut": (depth, depth),
+    "cut at the end": (depth, 0),
+    "cut at the beginning": (0, 0),
+    "stop_recording": (0, 0),
+}
+assert (measured["no cut"][2] > 1.0).all()
+for name in list(ways)[1:]:
+    np.testing.assert_array_equal(measured[name][2], np.ones(7))
+
+# %% [markdown]
+# Every cut saves the backward work: no upstream gradient arrives, so the branch's backward functions are not called. All three ways leave the gradient of the path `+ v`, which is 1.
+#
+# Memory is another matter. When the branch ran, the tape could not know that a cut would follow, and kept what it had. After a cut at the *beginning* nothing in the
+# branch is watched, so nothing is recorded. That is like `stop_recording`.
+
+# %% [markdown]
+# ### Exercise: Four ways to freeze (4 min)
+#
+# A `body` of three dense layers and a `head` of one have their own variables. A tape computes a loss from `x`, a batch of data, in one of four ways:
+#
+# | | prediction |
+# |---|---|
+# | A | `head(body(tf.stop_gradient(x)))` |
+# | B | `head(tf.stop_gradient(body(x)))` |
+# | C | `tf.stop_gradient(head(body(x)))` |
+# | D | `head(features)`, with `features = body(x)` computed under `tape.stop_recording()` |
+#
+# For each letter: whose variables get a gradient? Give `"both"`, `"body"`, `"head"` or `"neither"`. And for `"frees"`, the letter of the one way in which the tape does not keep
+# what the body's inner layers computed.
+
+# %%
+answer = {
+    "A": ...,  # "both", "body", "head" or "neither"
+    "B": ...,
+    "C": ...,
+    "D": ...,
+    "frees": ...,  # a letter
+}
+
+exercises.freeze_body.check(answer)
+
+# %% [markdown]
+# ## 7. Check it independently
+#
+# A cut can be stated without a tape: what is cut is held at its present value. Central differences in float64 of *that* function give the tape's
+# answers. For the straight-through estimator they disagree, as they must: the staircase is flat at 0.7.
+
+# %%
+difference = gradcheck.numerical_jacobian
+print("                          differences  tape")
+print(f"x² + 9         at x = 2        {difference(lambda x: x**2 + 9.0, 2.0):.3f}  {dz_dx:.3f}")
+print(f"9 + 5y         at y = 3        {difference(lambda y: 9.0 + 5.0 * y, 3.0):.3f}  {dz_dy:.3f}")
+print(f"round(x)       at x = 0.7      {difference(np.round, 0.7):.3f}  {estimate:.3f}")
+
+# %% [markdown]
+# For the walk, linear algebra knows both answers. The truth solves $V = PV + r$, with the probabilities $P$ of going from state to state and the expected
+# reward $r$. The open path leads to a least-squares problem: the differences between neighbours, as small as possible.
+
+# %%
+probabilities = 0.5 * (np.eye(states, k=1) + np.eye(states, k=-1))
+expected_reward = 0.5 * (np.arange(1, states + 1) == states)
+solved = np.linalg.solve(np.eye(states) - probabilities, expected_reward)
+
+indicator = np.eye(states + 2)[:, 1:-1]  # row: a state or exit; column: a table entry
+steps_apart = indicator[start.numpy()] - indicator[arrival.numpy()]
+least_squares = np.linalg.lstsq(steps_apart, reward.numpy().astype(np.float64), rcond=None)[0]
+print("V = PV + r:   ", solved.round(3), " cut: ", values_cut.round(3))
+print("least squares:", least_squares.round(3), " open:", values_open.round(3))
+
+# %% tags=["check"]
+# @title Check
+for held, at, by_tape in ((lambda x: x**2 + 9.0, 2.0, dz_dx), (lambda y: 9.0 + 5.0 * y, 3.0, dz_dy)):
+    np.testing.assert_allclose(gradcheck.numerical_jacobian(held, at), by_tape, rtol=1e-8)
+assert (gradcheck.numerical_jacobian(np.round, 0.7), estimate.numpy()) == (0.0, 1.0)
+np.testing.assert_allclose(solved, truth, rtol=1e-10)
+np.testing.assert_allclose(values_cut, solved, atol=1e-4)
+np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
+
+# %% [markdown]
+# ## Recap
+#
+# - `tf.stop_gradient(t)` keeps the value and makes it a constant: the tape returns the gradient of what is left when `t` is held still, and `None` where no path is left (sections 1 and 2).
+# - `stop_recording` tells one tape and needs it at hand; `stop_gradient` is part of the computation and holds for every tape and for forward mode (section 3).
+# - `x + stop_gradient(f(x) - x)` computes $f$ and differentiates like the identity; with it, weights can be trained through a rounding (section 4).
+# - A target that the model computes itself must be held still: with its path open, descent finds a lower loss and wrong values (section 5).
+# - A cut saves the backward pass through all that lies before it; it saves memory only for what is computed after it from constants. The forward pass costs the same (section 6).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | a variable is to be frozen and only one of its paths is cut | a gradient that is not zero | cut every path, or leave the variable out of the sources |
+# | `stop_gradient` around one factor of a product | a wrong gradient, perhaps of the wrong sign, and no warning | cut what the formula means as a number, and nothing else |
+# | the target's path left open | a lower loss, and values that are wrong | `tf.stop_gradient(target)` |
+# | a cut at the end of a large branch | the memory is still in use | cut at the beginning, or use `stop_recording` |
+# | a straight-through gradient checked by finite differences | 0 against 1 | nothing: it is meant to differ |
+#
+# **Further reading**
+#
+# - The TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), section "Stop gradient".
+# - Y. Bengio, N. Léonard, A. Courville (2013), "Estimating or propagating gradients through stochastic neurons for conditional computation".
+# - R. S. Sutton (1988), "Learning to predict by the methods of temporal differences".
+# - L. Baird (1995), "Residual algorithms: reinforcement learning with function approximation".
+# - R. S. Sutton, A. G. Barto (2018), "Reinforcement learning: an introduction": the random walk, semi-gradients, and the naive residual gradient.
+# - V. Mnih and others (2015), "Human-level control through deep reinforcement learning": target networks.
+#
+# **Read next:** [07 Custom gradients](07_custom_gradients.ipynb) replaces a derivative by any other.

@@ -1,0 +1,1109 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Custom gradients
+#
+# TensorFlow knows a derivative for almost every operation. Sometimes it overflows. Sometimes it is zero where you need a direction, or costs
+# more than it should. **When is TensorFlow's own derivative not the one you want?**
+#
+# Begin with $f(x) = \log(1 + e^x)$. It is smooth, and its derivative, $1 - 1/(1 + e^x)$, lies between 0 and 1.
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/07_custom_gradients.ipynb)
+#
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 18 to read, 4 more to go further, 34 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+steps = 40  # of gradient descent in section 3
+learning_rate = 0.1  # of the same
+iterations = 40  # of the solver in section 5
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+import inspect
+import os
+import subprocess
+import sys
+import tempfile
+import uuid
+import weakref
+from pathlib import Path
+
+from tapelab import gradcheck, plots, runtime
+from tapelab.exercises.sheets import custom_gradients as exercises
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+runtime.start(seed)
+
+
+# %%
+def slope(f, x):
+    """df/dx at x."""
+    x = tf.convert_to_tensor(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.gradient(y, x)
+
+
+def log1pexp_plain(x):
+    return tf.math.log(1.0 + tf.exp(x))
+
+
+print("f'(0)   =", slope(log1pexp_plain, 0.0).numpy())
+print("f'(100) =", slope(log1pexp_plain, 100.0).numpy())
+
+# %% [markdown]
+# The true $f'(100)$ is 1, to more than forty digits. Nothing failed, nothing warned; put this into a loss, and every weight that its gradient reaches is NaN after the next step. This page makes the
+# derivative 1, then the second derivative 0, and then goes on to gradients that are not the derivative at all.
+#
+# **You will be able to**
+#
+# - replace a derivative that overflows with `tf.custom_gradient` (section 1), and the second derivative too (section 2),
+# - pass a gradient straight through a rounding or a clip (section 3), and clip a gradient at the place that you mean (section 4),
+# - differentiate the solution of an equation without differentiating the solver (section 5),
+# - write a custom gradient that works with variables and in a `tf.function` (section 6),
+# - save a model whose gradients survive loading in another process (section 7).
+
+# %% [markdown]
+# ## 1. Replace a derivative that overflows
+#
+# Where does the NaN come from? The picture on the left shows the values of the three operations, computed downwards, and the backward pass, which travels upwards. On the right is the cure.
+
+# %% tags=["figure"] alt="Two columns of boxes. Left, without a custom gradient: from x = 100 down through exp, which gives infinity, plus 1 and log to y; arrows lead back up past each box with the gradients 1, 0, 0 and NaN at x. Right: the same four boxes in grey inside one dashed frame labelled log1pexp; a single arrow leads round it from y back to x, with 1 at its start and 1 at its end."
+# @title Draw: the box that a custom gradient replaces
+_, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
+labels = ["x = 100", "e = exp(x) = ∞", "s = 1 + e = ∞", "y = log(s) = ∞"]
+ups = ["dy/dx = 0 · ∞ = NaN", "dy/de = 0 · 1 = 0", "dy/ds = 1 · 1/∞ = 0", "dy/dy = 1"]
+down = {"arrowstyle": "-|>", "color": plots.GREY, "linewidth": 1.4}
+up = {"arrowstyle": "-|>", "linewidth": 2.4}
+for ax, custom in zip(axes, (False, True), strict=True):
+    shade = plots.GREY if custom else "black"
+    for row, label in enumerate(labels):
+        inside = custom and row > 0
+        box = {"boxstyle": "round,pad=0.4", "facecolor": "#EEEEEE" if inside else "white", "edgecolor": shade}
+        ax.text(0, -row, label, ha="center", va="center", bbox=box, color="#555555" if inside else "black")
+        if row:
+            ax.annotate("", (0, -row + 0.22), (0, -row + 0.78), arrowprops=down)
+    ax.set(xlim=(-1.3, 3.0), ylim=(-3.6, 0.5))
+    ax.set_axis_off()
+for row, label in enumerate(ups):
+    colour = plots.RED if row == 0 else plots.BLUE
+    axes[0].text(1.25, -row, label, va="center", color=colour, fontweight="bold" if row == 0 else None)
+    if row:
+        colour = plots.RED if row == 1 else plots.BLUE
+        axes[0].annotate("", (1.05, -row + 0.85), (1.05, -row + 0.15), arrowprops={**up, "color": colour})
+frame = plt.Rectangle((-1.0, -3.4), 2.0, 2.8, fill=False, edgecolor="black", linestyle="--", linewidth=1.5)
+axes[1].add_patch(frame)
+axes[1].text(-0.95, -0.57, "log1pexp", va="bottom", fontweight="bold")
+bend = {**up, "color": plots.BLUE, "connectionstyle": "arc3,rad=0.5"}
+axes[1].annotate("", (0.5, 0.0), (1.05, -3.0), arrowprops=bend)
+axes[1].text(1.12, -3.05, "dy/dy = 1", va="center", color=plots.BLUE)
+axes[1].text(0.75, 0.2, "dy/dx = 1", va="center", color=plots.BLUE)
+axes[1].text(1.85, -1.6, "backward(1)\n= 1 · (1 − 1/(1 + ∞))\n= 1", va="center", color=plots.BLUE)
+axes[0].set_title("Without: three steps back, and 0 · ∞ on the last")
+axes[1].set_title("With a custom gradient: one step back, past the box")
+plt.show()
+
+# %% [markdown]
+# The logarithm passes on $1/s = 1/\infty = 0$. The addition changes nothing. The exponential multiplies what it is handed by its own derivative, which is $e = \infty$. And
+# $0 \cdot \infty$ is NaN.
+#
+# The 0 is right to float32's precision. The $\infty$ is wrong: $e^{100}$ is about $2.7 \cdot 10^{43}$, and float32 ends at $3.4 \cdot 10^{38}$. (float64 goes further: there
+# the same code gives 1 at 100, and fails at 710.)
+#
+# Each step obeys the chain rule. So replace *all the steps at once* by the formula $1 - 1/(1 + e^x)$, which is harmless when $e^x = \infty$.
+
+# %% [markdown]
+# That is what `tf.custom_gradient` is for. To the backward pass, a decorated function is one box with one rule. What happens inside no longer matters.
+#
+# The function returns two things: its value, and a *backward function*. The backward function receives
+# the **upstream gradient**, the derivative of the target with respect to the function's value. It returns the gradient for the function's argument. What it needs
+# from the forward pass it finds in the enclosing scope.
+
+
+# %%
+@tf.custom_gradient
+def log1pexp(x):
+    e = tf.exp(x)
+
+    def backward(upstream):
+        return upstream * (1.0 - 1.0 / (1.0 + e))
+
+    return tf.math.log(1.0 + e), backward
+
+
+print("f'(0)   =", slope(log1pexp, 0.0).numpy())
+print("f'(100) =", slope(log1pexp, 100.0).numpy())
+print("f(100)  =", log1pexp(100.0).numpy())
+
+# %% tags=["check"]
+# @title Check
+with tf.GradientTape(persistent=True) as tape:
+    x = tf.constant(100.0)
+    tape.watch(x)
+    e = tf.exp(x)
+    s = 1.0 + e
+    y = tf.math.log(s)
+assert [tensor.numpy() for tensor in (e, s, y)] == [np.inf] * 3
+assert [tape.gradient(y, tensor).numpy() for tensor in (y, s, e)] == [1.0, 0.0, 0.0]
+assert np.isnan(tape.gradient(y, x))
+assert np.exp(100.0) > np.finfo(np.float32).max
+assert slope(log1pexp_plain, np.float64(100.0)).numpy() == 1.0
+assert np.isnan(slope(log1pexp_plain, np.float64(710.0)))
+assert slope(log1pexp, [0.0, 100.0]).numpy().tolist() == [0.5, 1.0]
+assert np.isinf(log1pexp(100.0))
+np.testing.assert_allclose([tf.nn.softplus(100.0), slope(tf.nn.softplus, 100.0)], [100.0, 1.0])
+
+# %% [markdown]
+# The derivative is 1. Note the last line: a custom gradient mends the *derivative*. The value, 100 in exact arithmetic, still overflows. (`tf.nn.softplus` mends both.)
+
+# %% [markdown]
+# ### Exercise: A norm that survives zero (8 min)
+#
+# The Euclidean norm of a zero vector is 0, and a tape that differentiates it returns NaN. Write the backward function of `norm_of_rows`: `x` has shape
+# (rows, columns), the value has shape (rows,), and so does `upstream`. Where a row is zero, its gradient is to be zero.
+
+
+# %%
+@tf.custom_gradient
+def norm_of_rows(x):
+    norms = tf.norm(x, axis=1)
+
+    def backward(upstream):
+        return ...  # the gradient for x
+
+    return norms, backward
+
+
+exercises.norm_of_rows.check(norm_of_rows)
+
+# %% [markdown]
+# ## 2. The second derivative
+#
+# The backward function consists of TensorFlow operations, so a second tape can differentiate it in turn. The true second derivative is
+# $f'' = f'(1 - f')$: 0.25 at 0, and 0 to float32's precision at 100.
+#
+# **Predict.** `log1pexp` has a custom gradient that is right at 100. What does a second tape give for $f''(100)$?
+
+# %%
+exercises.second_at_100.guess(...)  # "0", "0.25", "NaN" or "None"
+
+
+# %%
+def curvature(f, x):
+    """d²f/dx² at x."""
+    x = tf.convert_to_tensor(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        first = slope(f, x)
+    return tape.gradient(first, x)
+
+
+print("f''(0)   =", curvature(log1pexp, 0.0).numpy())
+print("f''(100) =", curvature(log1pexp, 100.0).numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.second_at_100.reveal("NaN" if np.isnan(curvature(log1pexp, 100.0)) else "a number")
+assert curvature(log1pexp, 0.0).numpy() == 0.25
+assert np.isnan(curvature(log1pexp, 100.0))
+
+# %% [markdown]
+# NaN is back, one order later. You wrote the first derivative by hand. The second tape differentiates what you wrote by TensorFlow's own rules, and $1/(1 + e)$
+# leads through the infinite `e` again.
+#
+# So the first derivative needs a custom gradient of its own. The tempting place for it is inside the backward function, where its value `s` is at hand.
+
+
+# %%
+@tf.custom_gradient
+def log1pexp_closure(x):
+    s = 1.0 - 1.0 / (1.0 + tf.exp(x))
+
+    def backward(upstream):
+        @tf.custom_gradient
+        def first_derivative(upstream):
+            return upstream * s, lambda upstream2: upstream2 * s * (1.0 - s)
+
+        return first_derivative(upstream)
+
+    return tf.math.log(1.0 + tf.exp(x)), backward
+
+
+scale = tf.Variable(1.0)
+compiled = tf.function(lambda x: curvature(log1pexp_closure, x))
+print("eager:                  ", curvature(log1pexp_closure, 100.0).numpy())
+print("in a tf.function:       ", compiled(tf.constant(100.0)))
+print("eager, times a variable:", curvature(lambda x: scale * log1pexp_closure(x), 100.0))
+
+# %% [markdown]
+# The same function, NaN once and `None` twice; the right answer is 0. A custom gradient is a derivative *with respect to the function's arguments*. The only argument of
+# `first_derivative` is `upstream`, which does not depend on `x`. That `s` does is hidden in the closure.
+#
+# - In a graph `first_derivative` is one box, and from its argument no path leads to `x`: `None`. So too in eager code, once `upstream` is computed from something watched, here `scale`.
+# - In eager code without `scale`, `upstream` is a constant. A box whose arguments are constants is not recorded. So the tape follows the operations that made `s`, and NaN is back.
+#
+# The cure: make the first derivative a function of `x`, its **argument**. The product with `upstream` stays outside, where TensorFlow differentiates it.
+
+
+# %%
+@tf.custom_gradient
+def logistic(x):
+    s = 1.0 - 1.0 / (1.0 + tf.exp(x))
+    return s, lambda upstream: upstream * s * (1.0 - s)
+
+
+@tf.custom_gradient
+def log1pexp_twice(x):
+    return tf.math.log(1.0 + tf.exp(x)), lambda upstream: upstream * logistic(x)
+
+
+for x in (0.0, 100.0):
+    first, second = slope(log1pexp_twice, x), curvature(log1pexp_twice, x)
+    print(f"f'({x:.0f}) = {first.numpy()}, f''({x:.0f}) = {second.numpy()}")
+
+# %% tags=["figure"] alt="Two panels over x from minus 20 to 120. Left, the first derivative rises from 0 to 1; the plain version's line ends near 88, the others go on at 1. Right, the second derivative is a bump of height 0.25 around 0; the plain version's line jumps to 1 between 44 and 52 and ends near 88, the line of the custom first derivative ends there too, and only the one with both goes on at 0."
+# @title Draw
+x = tf.linspace(-20.0, 120.0, 141)
+versions = [
+    ("no custom gradient", log1pexp_plain, plots.RED, "-", 7),
+    ("custom first derivative", log1pexp, plots.ORANGE, "-", 4),
+    ("custom first and second", log1pexp_twice, plots.BLUE, "--", 1.5),
+]
+_, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+curves = {}
+for ax, order, name in zip(axes, (slope, curvature), ("first derivative", "second derivative"), strict=True):
+    for label, f, colour, style, width in versions:
+        curves[name, label] = order(f, x).numpy()
+        ax.plot(x, curves[name, label], style, color=colour, linewidth=width, label=label)
+    ax.set(xlabel="x", ylabel=f"{name} of log(1 + exp(x))", xlim=(-20, 120))
+    ax.axvline(88.7, color=plots.GREY, linestyle=":", linewidth=1)
+axes[0].set_title("One custom gradient saves the first derivative …")
+axes[1].set_title("… and the second needs one of its own")
+axes[0].text(91, 0.05, "exp(x) = ∞\nin float32", color="#555555")
+axes[0].legend(loc="center left", bbox_to_anchor=(0.2, 0.5))
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+assert slope(log1pexp_twice, [0.0, 100.0]).numpy().tolist() == [0.5, 1.0]
+assert curvature(log1pexp_twice, [0.0, 100.0]).numpy().tolist() == [0.25, 0.0]
+assert curvature(lambda x: scale * log1pexp_twice(x), 100.0).numpy() == 0.0
+assert np.isnan(curvature(log1pexp_closure, 100.0))
+assert compiled(tf.constant(100.0)) is None
+assert curvature(lambda x: scale * log1pexp_closure(x), 100.0) is None
+assert slope(log1pexp_closure, 100.0).numpy() == 1.0
+assert curvature(log1pexp_plain, [52.0, 60.0, 80.0]).numpy().tolist() == [1.0, 1.0, 1.0]
+late = np.linspace(-20.0, 120.0, 141) > 90
+nan_late = {
+    (order.__name__, f.__name__)
+    for order in (slope, curvature)
+    for _, f, *_ in versions
+    if np.isnan(order(f, tf.linspace(-20.0, 120.0, 141)).numpy()[late]).all()
+}
+assert nan_late == {("slope", "log1pexp_plain"), ("curvature", "log1pexp_plain"), ("curvature", "log1pexp")}
+assert np.isfinite(curvature(log1pexp_twice, tf.linspace(-20.0, 120.0, 141))).all()
+
+# %% [markdown]
+# On the right is something worse than NaN. From $x = 52$ at the latest, the plain version's second derivative is 1, where the truth is 0: finite, wrong, and without a warning. It is the
+# difference of two terms that nearly cancel, and the second, which contains $e^{-2x}$, underflows to 0 first. (Where exactly, and whether the curves dip to 0 close to 88, depends on
+# how a device treats numbers below float32's smallest normal one.)
+#
+# Two kinds of cure, then. Custom gradients all the way down, as here; or a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: TensorFlow
+# differentiates it as often as you like. Where such an operation exists, prefer it; section 7 gives one more reason.
+
+# %% [markdown]
+# ## 3. Another gradient for the same value: straight through
+#
+# A brightness must lie in $[0, 1]$, so a model clips it. The parameter $v$ behind it has strayed to 1.5, and the target is 0.3. Outside $[0, 1]$ the clipped value
+# does not change with $v$: its derivative is 0. That is correct, and useless.
+#
+# So pretend on the backward pass that nothing was clipped. This is the **straight-through estimator** (Bengio and others, 2013), which [06](06_stop_gradient.ipynb) built
+# from `stop_gradient`. As a custom gradient it is one line.
+
+
+# %%
+@tf.custom_gradient
+def clip_straight(v):
+    return tf.clip_by_value(v, 0.0, 1.0), lambda upstream: upstream
+
+
+def descend(clip):
+    """Every v on the way down (clip(v) - 0.3)², from v = 1.5."""
+    v, path = 1.5, [1.5]
+    for _ in range(steps):
+        v -= learning_rate * slope(lambda v: (clip(v) - 0.3) ** 2, v).numpy()
+        path.append(v)
+    return np.array(path)
+
+
+stuck = descend(lambda v: tf.clip_by_value(v, 0.0, 1.0))
+freed = descend(clip_straight)
+print(f"the clip's own gradient: v = {stuck[0]:.1f} becomes {stuck[-1]:.1f}")
+print(f"straight through:        v = {freed[0]:.1f} becomes {freed[-1]:.1f}")
+
+straight_round = tf.grad_pass_through(tf.round)
+print("round, straight through:", slope(straight_round, [0.2, 1.3, 2.7]).numpy())
+
+# %% [markdown]
+# With the clip's own gradient $v$ stays where it is, for ever. Straight through, descent sees an error of the right sign, and moves until the value is right.
+#
+# Rounding is the other classic. TensorFlow's gradient function for `tf.round` returns `None`. For this pattern there is a ready-made wrapper, on the last line:
+# `tf.grad_pass_through(f)` computes `f` and passes the gradient on unchanged.
+#
+# Such a gradient is wrong on purpose: it is not the derivative of the value. Use it where you know why.
+
+# %% tags=["figure"] alt="Left: rounding is a staircase over x from minus 2.5 to 2.5, and its straight-through gradient a level dashed line at 1. Right: over the steps of descent, v stays at 1.5 with the clip's own gradient, and falls to the dotted target line at 0.3 with the straight-through gradient."
+# @title Draw
+_, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+line = tf.linspace(-2.5, 2.5, 501)
+plots.curve_with_derivative(
+    line,
+    straight_round(line),
+    slope(straight_round, line),
+    title="Rounding: a staircase with the gradient of a ramp",
+    label="round(x)",
+    derivative_label="gradient",
+    ax=axes[0],
+)
+for path, name, style, colour in (
+    (stuck, "the clip's own gradient", "-", plots.RED),
+    (freed, "straight through", "--", plots.BLUE),
+):
+    axes[1].plot(path, style, color=colour)
+    axes[1].text(len(path) - 1, path[-1] + 0.05, name, color=colour, ha="right", va="bottom")
+axes[1].axhline(0.3, color=plots.GREY, linestyle=":")
+axes[1].text(0, 0.3, "target", color="#555555", va="bottom")
+axes[1].set(title="Only straight through does v reach the target", xlabel="step", ylabel="v", ylim=(0, 1.75))
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+assert (stuck == 1.5).all()
+assert abs(freed[-1] - 0.3) < 0.05
+assert slope(tf.round, [0.2, 1.3, 2.7]) is None
+assert slope(lambda x: straight_round(x) ** 2, [0.2, 1.3, 2.7]).numpy().tolist() == [0.0, 2.0, 6.0]
+assert (slope(straight_round, line).numpy() == 1.0).all()
+
+# %% [markdown]
+# ## 4. The same value, another gradient: clip in the right place
+#
+# The reverse also occurs: a function that changes nothing on the forward pass, and limits the gradient on the backward pass. `clip_gradient` below returns its argument. Its backward
+# function returns `tf.clip_by_norm(upstream, 0.5)`: what arrives, limited to 0.5.
+#
+# **Predict.** At $v = 2$ the derivative of $v^2$ is 4. What does the tape return for `clip_gradient(v * v)`?
+
+# %%
+exercises.clip_at_target.guess(...)  # a number
+
+# %%
+passing = []  # (received, passed on)
+
+
+@tf.custom_gradient
+def clip_gradient(v):
+    def backward(upstream):
+        limited = tf.clip_by_norm(upstream, 0.5)
+        passing.append((float(upstream), float(limited)))
+        return limited
+
+    return tf.identity(v), backward
+
+
+clipped = slope(lambda v: clip_gradient(v * v), 2.0)
+received, passed_on = passing[-1]
+print(f"received {received:.4g}, passed on {passed_on:.4g}; dy/dv = {clipped.numpy():.4g}")
+
+# %% tags=["check"]
+# @title Check
+exercises.clip_at_target.reveal(clipped)
+np.testing.assert_allclose(clipped, 2.0, rtol=1e-6)
+np.testing.assert_allclose(passing[-1], (1.0, 0.5), rtol=1e-6)
+
+# %% [markdown]
+# Not 0.5, although "the gradient is clipped to 0.5" is how this is usually explained. The TensorFlow guide's own example is this one; its comment, "clips 4 to 2", has the right
+# number, but no 4 ever meets the clip.
+#
+# The backward function receives the gradient *upstream of it*. Between the clip and the target lies nothing, so it receives 1. It passes on 0.5, and then the chain
+# rule multiplies by $2v = 4$. So what is limited for `25 * v * v`, whose derivative at 2 is 100? And where would the clip have to be?
+
+# %%
+cases = {
+    "at the target": lambda v: clip_gradient(25 * v * v),
+    "at the source": lambda v: 25 * clip_gradient(v) ** 2,
+    "at each factor": lambda v: 25 * clip_gradient(v) * clip_gradient(v),
+}
+found = {}
+for name, f in cases.items():
+    passing.clear()
+    found[name] = slope(f, 2.0).numpy()
+    received = " and ".join(f"{arrived:.4g}" for arrived, _ in passing)
+    print(f"clip {name:<14} received {received:<9}  dy/dv = {found[name]:.4g}")
+
+# %% [markdown]
+# At the target again 1 arrives, and the result is 50, a hundred times the limit. To limit the gradient that arrives *at* `v`, the clip must come last on the backward pass. So it comes
+# first on the forward pass: apply it to `v`. It receives 100 and passes on 0.5. And clip *once*. Two clips limit two paths to 0.5 each, and their sum is 1.
+#
+# If the gradient of a variable is all you want to limit, leave the graph alone and clip what the tape returns, as [02](02_training_with_a_tape.ipynb)
+# does. A clip inside the graph is for a gradient that passes through the middle of a model.
+
+# %% tags=["figure"] alt="The gradient at v against the scale s of s times v squared, both axes logarithmic. Without a clip it rises as 4 s; with the clip at the target it rises in parallel as 2 s, which is half; with the clip at the source it stays level at 0.5, the limit."
+# @title Draw
+scales = np.float32([1, 2, 5, 10, 25, 100])
+arriving = {
+    "no clip: 4 s": [slope(lambda v, s=s: s * v * v, 2.0).numpy() for s in scales],
+    "clip at the target: 2 s": [slope(lambda v, s=s: clip_gradient(s * v * v), 2.0).numpy() for s in scales],
+    "clip at the source: 0.5": [slope(lambda v, s=s: s * clip_gradient(v) ** 2, 2.0).numpy() for s in scales],
+}
+_, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
+styles = [("o-", plots.GREY), ("s-", plots.RED), ("^--", plots.BLUE)]
+for (label, values), (style, colour) in zip(arriving.items(), styles, strict=True):
+    ax.loglog(scales, values, style, color=colour)
+    ax.annotate(label, (scales[-1], values[-1]), (6, 0), textcoords="offset points", va="center", color=colour)
+ax.set(
+    title="A clip at the target halves the gradient, and limits nothing",
+    xlabel="scale s of the target s·v², at v = 2",
+    ylabel="gradient that arrives at v",
+    xlim=(0.8, 900),
+)
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(list(found.values()), [50.0, 0.5, 1.0], rtol=1e-6)
+np.testing.assert_allclose(arriving["no clip: 4 s"], 4 * scales, rtol=1e-6)
+np.testing.assert_allclose(arriving["clip at the target: 2 s"], 2 * scales, rtol=1e-6)
+np.testing.assert_allclose(arriving["clip at the source: 0.5"], np.full(len(scales), 0.5), rtol=1e-6)
+passing.clear()
+slope(cases["at the source"], 2.0)
+np.testing.assert_allclose(passing, [(100.0, 0.5)], rtol=1e-6)
+
+# %% [markdown]
+# ### Exercise: A limit for each example (5 min)
+#
+# `h`, of shape (batch, units), passes through the middle of a model. Write a function that returns its value unchanged, and that limits the gradient on the backward pass:
+# for each *example* by itself, to the norm 1. An example whose gradient is shorter keeps it.
+
+
+# %%
+@tf.custom_gradient
+def limit_each(h):
+    return tf.identity(h), lambda upstream: ...
+
+
+exercises.limit_rows.check(limit_each)
+
+# %% [markdown]
+# ## 5. Differentiate a solution, not the search for it
+#
+# Where is a planet at a given time? For an orbit of eccentricity $\varepsilon$, Kepler's equation, $E - \varepsilon \sin E = M$, relates the time, as the *mean anomaly* $M$, to the position, as an angle $E$,
+# the *eccentric anomaly*. It cannot be solved for $E$ in closed form. So iterate $E \leftarrow M + \varepsilon \sin E$ until nothing moves.
+#
+# The solver below keeps a weak reference to each iterate. It tells later which of them are still in memory.
+
+# %%
+eccentricity, iterates = 0.6, []
+mean_anomaly = tf.random.uniform((11,), 0.0, 2 * np.pi)
+
+
+def solve(m):
+    """The E of Kepler's equation for each M, by fixed-point iteration."""
+    e = m
+    for _ in range(iterations):
+        e = m + eccentricity * tf.sin(e)
+        iterates.append(weakref.ref(e))
+    return e
+
+
+def differentiated(f):
+    """dE/dM, and how many iterates are alive between the forward and the backward pass."""
+    iterates.clear()
+    with tf.GradientTape() as tape:
+        tape.watch(mean_anomaly)
+        e = f(mean_anomaly)
+    alive = sum(reference() is not None for reference in iterates)
+    return tape.gradient(e, mean_anomaly), alive
+
+
+through, kept = differentiated(solve)
+print("through the iterations:", kept, "of", len(iterates), "kept")
+
+# %% [markdown]
+# The tape differentiates through all the iterations, and keeps every one. But the derivative needs none of them. Differentiate the *equation*, not the search:
+#
+# $$\mathrm dE - \varepsilon \cos E \,\mathrm dE = \mathrm dM \quad\Rightarrow\quad \frac{\mathrm dE}{\mathrm dM} = \frac{1}{1 - \varepsilon \cos E}.$$
+#
+# This is the **implicit function theorem**: at a solution, the derivative depends on the equation and on the solution alone. So the backward function needs one value from the
+# forward pass, the expensive one, and finds it in the enclosing scope: nothing is solved twice.
+#
+# **Predict.** The backward function uses the last of the 40 iterates. How many does the tape keep now?
+
+# %%
+exercises.iterates_kept.guess(...)  # a number
+
+
+# %%
+@tf.custom_gradient
+def kepler(m):
+    e = solve(m)
+
+    def backward(upstream):
+        return upstream / (1.0 - eccentricity * tf.cos(e))
+
+    return e, backward
+
+
+implicit, kept_implicit = differentiated(kepler)
+print("implicit:", kept_implicit, "of", len(iterates), "kept")
+print(f"dE/dM at the first M: {through[0]:.3f} through the iterations, {implicit[0]:.3f} implicit")
+
+# %% tags=["check"]
+# @title Check
+exercises.iterates_kept.reveal(kept_implicit)
+assert kept == kept_implicit == len(iterates) == iterations
+np.testing.assert_allclose(implicit, through, rtol=1e-4, atol=100 * eccentricity**iterations)
+residual = solve(mean_anomaly) - eccentricity * tf.sin(solve(mean_anomaly)) - mean_anomaly
+np.testing.assert_allclose(residual, np.zeros(11), atol=1e-5 + 20 * eccentricity**iterations)
+
+# %% [markdown]
+# All of them. The gradients agree, and the backward pass is one line, but no memory is saved: a custom gradient does not stop an eager tape from *recording* what
+# runs inside the function. It records every iteration, and then does not use the records.
+#
+# So cut the input off before the expensive part, with `tf.stop_gradient`. Nothing that follows depends on anything watched, and nothing is recorded. The
+# custom gradient supplies the path that was cut. One iterate is left, the one in the closure.
+#
+# The price is the second derivative. Inside the backward function `e` is now a constant to every tape. The remedy is that of section 2: make the derivative a
+# function of its argument.
+
+
+# %%
+@tf.custom_gradient
+def kepler_unrecorded(m):
+    e = solve(tf.stop_gradient(m))
+
+    def backward(upstream):
+        return upstream / (1.0 - eccentricity * tf.cos(e))
+
+    return e, backward
+
+
+unrecorded, kept_unrecorded = differentiated(kepler_unrecorded)
+print("implicit, unrecorded:", kept_unrecorded, "of", len(iterates), "kept")
+print(f"second derivative at M = 1, recorded:   {curvature(kepler, 1.0).numpy():.2f}")
+print(f"second derivative at M = 1, unrecorded: {curvature(kepler_unrecorded, 1.0)}")
+
+# %% tags=["figure"] alt="The solution E against M from 0 to 2 pi: a curve that rises steeply at first, then more gently, then steeply again. At M = 0.8 a column of small circles climbs to the curve: the iterates. At three points of the curve a short red tangent lies along it, with its slope written beside it."
+# @title Draw: the search is vertical, the derivative is along the curve
+line = tf.linspace(0.0, 2 * np.pi, 200)
+_, ax = plt.subplots(figsize=(6.5, 4.4), layout="constrained")
+ax.plot(line, solve(line), color=plots.BLUE)
+iterates.clear()
+shown, history = tf.constant(0.8), [0.8]
+for _ in range(8):
+    history.append(float(shown + eccentricity * tf.sin(history[-1])))
+ax.plot([0.8] * len(history), history, "o", color=plots.ORANGE, markerfacecolor="white", label="iterates at M = 0.8")
+for m, dx in ((0.8, 18), (3.14, 14), (5.2, 14)):
+    e, s = float(solve(tf.constant(m))), float(slope(kepler_unrecorded, m))
+    half = 0.6 / np.hypot(1.0, s)
+    ax.plot([m - half, m + half], [e - half * s, e + half * s], color=plots.RED, linewidth=3)
+    ax.annotate(f"dE/dM = {s:.2f}", (m, e), (dx, -14), textcoords="offset points", color=plots.RED)
+ax.set(
+    title="The search climbs to the curve; the derivative lies along it",
+    xlabel="mean anomaly M (rad)",
+    ylabel="E (rad)",
+)
+ax.legend(loc="lower right")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+iterates.clear()
+at_one = solve(tf.constant(1.0)).numpy().astype(np.float64)
+true_curvature = -eccentricity * np.sin(at_one) / (1 - eccentricity * np.cos(at_one)) ** 3
+np.testing.assert_allclose(curvature(kepler, 1.0), true_curvature, rtol=1e-3, atol=100 * eccentricity**iterations)
+assert curvature(kepler_unrecorded, 1.0) is None
+np.testing.assert_array_equal(unrecorded, implicit)
+assert kept_unrecorded == 1
+assert np.diff(history).min() > -1e-6  # each iterate lies above the one before
+
+# %% [markdown]
+# ### Exercise: Differentiate a search (15 min)
+#
+# For $a > 0$, the equation $x^3 + a\,x = y$ has one real solution $x$. `root` finds it for each entry of `y`, a tensor of any shape, by halving an
+# interval; `a` is a scalar tensor. A tape finds no way through the comparisons. Write the backward function: return the gradient for `y`, in the shape of `y`, and the
+# gradient for `a`, a scalar. `upstream` has the shape of `x`, which is that of `y`.
+
+
+# %%
+@tf.custom_gradient
+def root(y, a):
+    low, high = tf.zeros_like(y) - 10.0, tf.zeros_like(y) + 10.0
+    for _ in range(40):
+        x = (low + high) / 2.0
+        too_small = x**3 + a * x < y
+        low, high = tf.where(too_small, x, low), tf.where(too_small, high, x)
+
+    def backward(upstream):
+        return ..., ...  # the gradients for y and for a
+
+    return x, backward
+
+
+exercises.root_gradient.check(root)
+
+# %% [markdown]
+# ## 6. Inside a model: variables and `tf.function`
+#
+# So far the decorated functions used their arguments and nothing else. A piece of a model uses variables. Here a custom gradient limits what a Keras layer passes back to its
+# input.
+
+# %%
+layer = tf.keras.layers.Dense(3, kernel_initializer="ones")
+layer.build((None, 4))
+h = tf.ones((2, 4))
+
+
+@tf.custom_gradient
+def limited_layer(h):
+    def backward(upstream):
+        return tf.clip_by_norm(upstream @ tf.transpose(layer.kernel), 0.5)
+
+    return layer(h), backward
+
+
+try:
+    slope(limited_layer, h)
+except TypeError as error:
+    message = str(error).split(", since")[0]
+    print(message)
+
+# %% [markdown]
+# The box hides the layer from the backward pass, and the layer's variables with it. So the backward function must answer for them too, and TensorFlow refuses one that
+# cannot. It must take a keyword argument `variables`, the list of those that were used, and return a *pair*: the gradient for the arguments, and a list with one
+# gradient for each variable. A tape of its own supplies both.
+
+
+# %%
+@tf.custom_gradient
+def limited_layer(h):
+    def backward(upstream, variables=None):
+        with tf.GradientTape() as tape:
+            tape.watch(h)
+            y = layer(h)
+        d_h, d_variables = tape.gradient(y, [h, variables], output_gradients=upstream)
+        return tf.clip_by_norm(d_h, 0.5), d_variables
+
+    return layer(h), backward
+
+
+def gradients_of(f):
+    with tf.GradientTape() as tape:
+        tape.watch(h)
+        y = f(h)
+    return tape.gradient(y, [h, layer.kernel, layer.bias])
+
+
+for name, f in {"layer": layer, "limited": limited_layer}.items():
+    d_h, _, d_bias = gradients_of(f)
+    print(f"{name:<8} norm for the input {tf.norm(d_h).numpy():.3f}, bias {d_bias.numpy()}")
+
+# %% [markdown]
+# The gradient for the input is limited, and the variables' gradients are those of the layer.
+#
+# Does it work inside a `tf.function`? This one does. The `clip_gradient` of section 4 does not: its backward function turns a tensor into a Python number, and while a
+# graph is being traced there is no number yet. A backward function must be **traceable**: TensorFlow operations, no `float(...)`, no `.numpy()`. To look at a gradient on its
+# way, use `tf.print`.
+#
+# And the caller receives the value alone, not the pair. Anything else that is to leave the function must be part of the value.
+
+# %% tags=["nbval-ignore-output"]
+try:
+    slope(tf.function(clip_gradient), 2.0)
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+
+print(f"limited, compiled: {tf.norm(gradients_of(tf.function(limited_layer))[0]).numpy():.3f}")
+
+
+# %% tags=["check"]
+# @title Check
+def traced(f):
+    try:
+        slope(tf.function(f), 2.0)
+    except Exception:  # which one depends on the version
+        return False
+    return True
+
+
+assert message.endswith("grad_fn must accept keyword argument 'variables'")
+plain = gradients_of(layer)
+np.testing.assert_allclose(tf.norm(plain[0]), 3 * np.sqrt(8), rtol=1e-6)
+for f in (limited_layer, tf.function(limited_layer)):
+    np.testing.assert_allclose(tf.norm(gradients_of(f)[0]), 0.5, rtol=1e-5)
+    for by_hand, by_layer in zip(gradients_of(f)[1:], plain[1:], strict=True):
+        np.testing.assert_allclose(by_hand, by_layer, rtol=1e-6)
+assert (traced(clip_gradient), traced(log1pexp)) == (False, True)
+assert tf.is_tensor(limited_layer(h))
+
+# %% [markdown]
+# ## 7. Save and load
+#
+# A custom gradient is a Python function, and a SavedModel holds graphs. `tf.saved_model.SaveOptions` has a switch, `experimental_custom_gradients`: with it, the backward
+# functions are traced and saved as graphs of their own. In current TensorFlow it is on by default.
+#
+# Four models to save. A square with the clip of section 4 behind it, with the switch off and on; and two versions of $\log(1 + e^x)$ whose second derivative is right, one with a backward
+# function of ordinary operations, one with the nested custom gradient of section 2.
+
+
+# %%
+@tf.custom_gradient
+def clip_half(v):
+    return tf.identity(v), lambda upstream: tf.clip_by_norm(upstream, 0.5)
+
+
+@tf.custom_gradient
+def log1pexp_ordinary(x):
+    return tf.math.log(1.0 + tf.exp(x)), lambda upstream: upstream * tf.sigmoid(x)
+
+
+models = {
+    "clip-off": (lambda v: clip_half(v * v), False),
+    "clip": (lambda v: clip_half(v * v), True),
+    "ordinary": (log1pexp_ordinary, True),
+    "nested": (log1pexp_twice, True),
+}
+
+# %%
+tf.get_logger().setLevel("WARNING")  # saving would log the folder's name
+folder = tempfile.TemporaryDirectory()
+for name, (f, switch) in models.items():
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=switch)
+    module = tf.Module()
+    module.f = tf.function(f, input_signature=[tf.TensorSpec([], tf.float32)])
+    tf.saved_model.save(module, str(Path(folder.name, name)), options=options)
+
+for name in models:
+    loaded = tf.saved_model.load(str(Path(folder.name, name)))
+    print(f"{name:<9} slope at 2: {slope(loaded.f, 2.0).numpy():.4f}")
+
+# %% [markdown]
+# Every one loads, and every gradient is right. Do not be reassured: a loaded graph refers to its gradient by name, and *this* process still has that name in its registry.
+# The test that counts is a process that never ran your Python code. The program below is one. It takes the source of `slope` and `curvature` along, and knows nothing else of this
+# page but the folders.
+#
+# **Predict.** In the fresh process, how many of the two derivatives, first and second, does each model still give?
+
+# %%
+exercises.survives.guess([..., ..., ..., ...])  # 0, 1 or 2 for each: clip-off, clip, ordinary, nested
+
+# %%
+program = "import sys\nimport tensorflow as tf\n"
+program += inspect.getsource(slope) + inspect.getsource(curvature)
+program += """
+for name in sys.argv[2:]:
+    model = tf.saved_model.load(sys.argv[1] + "/" + name)
+    for order in (slope, curvature):
+        try:
+            result = f"{order(model.f, 2.0).numpy():.4f}"
+        except LookupError as error:
+            result = "LookupError: " + str(error).split(" (")[0]
+        print(name, order.__name__, result, sep=" | ")
+"""
+fresh = subprocess.run(
+    [sys.executable, "-c", program, folder.name, *models],
+    env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1"},
+    capture_output=True,
+    text=True,
+)
+print(fresh.stdout)
+
+# %% tags=["check"]
+# @title Check
+found = {name: [] for name in models}
+for line in fresh.stdout.splitlines():
+    name, _, result = line.split(" | ")
+    found[name].append(result)
+exercises.survives.reveal([sum("Error" not in result for result in results) for results in found.values()])
+logistic_2 = 1 / (1 + np.exp(-2.0))
+assert len(found["clip-off"]) == 2
+for result in (*found["clip-off"], found["nested"][1]):
+    assert result.startswith("LookupError: No gradient defined for operation")
+    assert "IdentityN" in result
+np.testing.assert_allclose(np.float64(found["clip"]), [2.0, 1.0], atol=1e-4)
+np.testing.assert_allclose(np.float64(found["ordinary"]), [logistic_2, logistic_2 * (1 - logistic_2)], atol=1e-4)
+np.testing.assert_allclose(np.float64(found["nested"][0]), logistic_2, atol=1e-4)
+assert fresh.stderr.count("unsaved custom gradients") >= 2
+assert curvature(log1pexp_ordinary, 100.0).numpy() == 0.0
+assert tf.saved_model.SaveOptions().experimental_custom_gradients is True
+folder.cleanup()
+
+# %% [markdown]
+# - *clip-off* loads and computes values. Asked for a gradient it raises `LookupError`. `IdentityN` is the marked operation with which a graph carries a custom gradient;
+#   the gradient it refers to was not saved.
+# - *clip* and *ordinary* give both derivatives. The backward function was saved as a graph of TensorFlow operations, which have derivatives of their own.
+# - *nested* gives the first alone. The switch saves the backward function, but not the custom gradient *inside* it.
+#
+# The only hint is in the log: as it loads the first and the last, TensorFlow warns of "ops with unsaved custom gradients".
+#
+# So a model that is to be differentiated twice after loading needs backward functions that are stable by themselves. `tf.sigmoid` is: at 100 its derivative is 0, not NaN.
+
+# %% [markdown]
+# ## 8. Going further: register a gradient for an operation
+#
+# Under all of this lies TensorFlow's *registry*: a table from names to gradient functions. As a rule the name is the type of an operation. Contrast adjustment has no
+# entry.
+
+# %%
+image = tf.random.uniform((4, 5, 3))
+factor = tf.constant(1.5)
+try:
+    slope(lambda c: tf.image.adjust_contrast(image, c), factor)
+except LookupError as error:
+    missing = str(error).split(" (")[0]
+    print(missing)
+
+# %% [markdown]
+# The missing derivative is short. With $m$ the mean of a channel over the image, the operation computes $y = c\,(x - m) + m$ for the factor
+# $c$. Given the upstream gradient $u$, the chain rule asks for $c\,u + (1 - c)\,\operatorname{mean}(u)$ for the image, and for
+# $\sum u\,(x - m)$ for the factor.
+#
+# `tf.RegisterGradient(name)` enters a function into the registry. It receives the operation, whose `inputs` it may read, and the upstream gradient.
+# It returns one gradient for each input.
+
+# %%
+unique = uuid.uuid4().hex  # a name may be entered once in a process
+
+
+@tf.RegisterGradient(f"Contrast-{unique}")
+def contrast_gradient(op, upstream):
+    x, c = op.inputs
+    mean_upstream = tf.reduce_mean(upstream, axis=(-3, -2), keepdims=True)
+    mean = tf.reduce_mean(x, axis=(-3, -2), keepdims=True)
+    return c * upstream + (1 - c) * mean_upstream, tf.reduce_sum(upstream * (x - mean))
+
+
+try:
+    tf.RegisterGradient(f"Contrast-{unique}")(contrast_gradient)
+except KeyError as error:
+    refused = error.args[0]
+    print("KeyError:", refused.split(" with ")[0], "...")
+
+# %% [markdown]
+# The registry is global: one table for the whole process, in which a name can be entered once and never taken back. Under the type's own name, `AdjustContrastv2`, the
+# entry would reach every tape in the process. That is right for an operation that you have written yourself, and for nothing else.
+#
+# Under a name of your own it changes nothing yet. A graph's `gradient_override_map` says: while this block builds the graph, operations of
+# *this type* use the gradient registered under *that name*. Graphs are built inside a `tf.function`, so that is where the map works.
+
+# %%
+weights = tf.random.normal(image.shape)  # makes the target depend on every pixel
+
+
+@tf.function
+def contrast(x, c):
+    names = {"AdjustContrastv2": f"Contrast-{unique}"}
+    with tf.compat.v1.get_default_graph().gradient_override_map(names):
+        return tf.image.adjust_contrast(x, c)
+
+
+with tf.GradientTape() as tape:
+    tape.watch([image, factor])
+    target = tf.reduce_sum(weights * contrast(image, factor))
+d_image, d_factor = tape.gradient(target, [image, factor])
+print("for the image:  shape", d_image.shape)
+print("for the factor:", f"{d_factor.numpy():.3f}")
+
+
+# %% tags=["check"]
+# @title Check
+def contrast_numpy(x, c):
+    mean = x.mean(axis=(0, 1), keepdims=True)
+    return np.sum(weights.numpy() * (c * (x - mean) + mean), dtype=np.float64)
+
+
+image64 = image.numpy().astype(np.float64)
+assert "AdjustContrastv2" in missing
+assert "Registering two gradient" in refused
+gradcheck.check_gradient(lambda x: contrast_numpy(x, 1.5), d_image, image64, rtol=1e-5)
+gradcheck.check_gradient(lambda c: contrast_numpy(image64, c), d_factor, 1.5, rtol=1e-5)
+
+# %% [markdown]
+# ### Exercise: The backward pass of a matrix product (6 min)
+#
+# Suppose that matrix multiplication had no entry. Write its backward function: `a` has shape (rows, inner), `b` has shape (inner, columns), and `upstream`, the upstream
+# gradient, has the shape of `a @ b`, (rows, columns). Return two tensors: the gradient for `a` and the gradient for `b`. Open no tape.
+
+
+# %%
+def product_gradients(a, b, upstream):
+    return ..., ...  # the gradients for a and for b, where a @ b was computed
+
+
+exercises.product_backward.check(product_gradients)
+
+# %% [markdown]
+# ## 9. Going further: who sees an override?
+#
+# To find out, override a derivative that *has* an entry, with a value that gives itself away: for the square, half of its
+# true derivative $2x$. At $x = 3$ the override says 3, and TensorFlow's own derivative says 6.
+
+# %%
+half = f"HalfSquare-{unique}"
+
+
+@tf.RegisterGradient(half)
+def half_of_the_derivative(op, upstream):
+    return upstream * op.inputs[0]
+
+
+def overridden_square(x):
+    with tf.compat.v1.get_default_graph().gradient_override_map({"Square": half}):
+        return tf.square(x)
+
+
+# %% [markdown]
+# Four ways to differentiate it: (1) `tf.gradients`, inside the graph; (2) a tape around the call of a `tf.function`; (3) a tape opened inside the
+# graph; (4) a tape in eager code, without any `tf.function`.
+#
+# **Predict.** 3 or 6, in each of these cases?
+
+# %%
+exercises.override.guess([..., ..., ..., ...])  # 3 or 6 for each of the four cases, in this order
+
+
+# %%
+@tf.function
+def by_tf_gradients(x):
+    return tf.gradients(overridden_square(x), x)[0]
+
+
+@tf.function
+def by_a_tape_inside(x):
+    return slope(overridden_square, x)
+
+
+three = tf.constant(3.0)
+results = {
+    "tf.gradients inside the graph": by_tf_gradients(three),
+    "a tape around the call": slope(tf.function(overridden_square), three),
+    "a tape inside the graph": by_a_tape_inside(three),
+    "a tape in eager code": slope(overridden_square, three),
+}
+for case, result in results.items():
+    print(f"{case:<30} {result.numpy()}")
+
+# %% tags=["check"]
+# @title Check
+exercises.override.reveal(list(results.values()))
+assert [result.numpy() for result in results.values()] == [3.0, 3.0, 6.0, 6.0]
+
+# %% [markdown]
+# The map leaves a mark on the *operation in the graph*. `tf.gradients` and the call of a `tf.function` differentiate the finished graph, and read the mark. A tape inside the
+# graph looks the type up in the registry, and eager code builds no graph. Both give 6 without a warning.
+#
+# The map also matches types, not meanings. `x * x` has the square's value, and its type is `Mul`: the map does not touch it. For a computation made
+# of TensorFlow's operations, `tf.custom_gradient` is the better tool. Every tape sees it.
+
+
+# %% tags=["check"]
+# @title Check
+@tf.function
+def product(x):
+    with tf.compat.v1.get_default_graph().gradient_override_map({"Square": half}):
+        return x * x
+
+
+assert slope(product, 3.0).numpy() == 6.0
+
+# %% [markdown]
+# ## 10. Check it independently
+#
+# A custom gradient is a claim that nobody checks: TensorFlow believes whatever you return. So check it. Central differences in float64, of functions written
+# in NumPy, know nothing of tapes. NumPy's `logaddexp` is a stable $\log(1 + e^x)$; Kepler's equation is iterated until it has converged.
+#
+# The last line disagrees, as it should: the straight-through gradient is not a derivative.
+
+
+# %%
+def solve_numpy(m):
+    e = m
+    for _ in range(200):
+        e = m + eccentricity * np.sin(e)
+    return e
+
+
+def stable(x):
+    return np.logaddexp(0.0, x)
+
+
+difference = gradcheck.numerical_jacobian
+print("                     custom  differences")
+print(f"log(1 + exp) at 2    {slope(log1pexp_twice, 2.0):.4f}  {difference(stable, 2.0):.4f}")
+print(f"log(1 + exp) at 100  {slope(log1pexp_twice, 100.0):.4f}  {difference(stable, 100.0):.4f}")
+print(f"Kepler at 1          {slope(kepler_unrecorded, 1.0):.4f}  {difference(solve_numpy, 1.0):.4f}")
+print(f"rounding at 1.3      {slope(straight_round, 1.3):.4f}  {difference(np.round, 1.3):.4f}")
+
+# %% tags=["check"]
+# @title Check
+for x in (-3.0, 0.0, 2.0, 100.0):
+    second = difference(lambda x: 1 / (1 + np.exp(-x)), x)
+    np.testing.assert_allclose(slope(log1pexp_twice, x), difference(stable, x), atol=1e-5)
+    np.testing.assert_allclose(curvature(log1pexp_twice, x), second, atol=1e-5)
+slopes = np.diag(difference(solve_numpy, mean_anomaly))
+np.testing.assert_allclose(implicit, slopes, rtol=1e-4, atol=100 * eccentricity**iterations)
+assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 0.0)
+
+# %% [markdown]
+# ## Recap
+#
+# - `tf.custom_gradient` replaces a whole function's derivative by one rule, such as a formula that does not overflow (section 1); for the second derivative, give the first a custom gradient and pass what it depends on as an argument (section 2).
+# - A backward function may pass the gradient straight through a rounding or a clip (section 3). A clip inside the graph limits the *upstream* gradient: put it at the source, once (section 4).
+# - At a solution, the implicit function theorem gives the derivative from the solution alone; `tf.stop_gradient` on the solver's input saves the memory (section 5).
+# - A backward function takes `variables=` where the function uses any, and consists of TensorFlow operations (section 6).
+# - Custom gradients are saved with a model by default, one level deep; a fresh process tells whether they were (section 7).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | a nested custom gradient that reads a value from the enclosing scope | `None`, or the default derivative | pass the value as an argument |
+# | `clip_by_norm` near the target | a gradient far above the limit | clip at the source, once |
+# | an expensive forward pass inside `tf.custom_gradient` | the tape keeps every intermediate tensor | `tf.stop_gradient` on its input |
+# | the decorated function uses a variable, or a Keras layer | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
+# | `float(upstream)` in a backward function | it works eagerly and fails in a `tf.function` | TensorFlow operations only; `tf.print` to look |
+# | a saved model tested in the process that saved it | it works there, and `LookupError` elsewhere | load it in a fresh process |
+# | a nested custom gradient in a saved model | `LookupError` at the second derivative | a backward function of ordinary, stable operations |
+# | `gradient_override_map` with a tape inside the graph, or in eager code | TensorFlow's own gradient, without a warning | `tf.custom_gradient`, or a tape around the call |
+#
+# **Further reading**
+#
+# - The TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), sections "Custom gradients" and "Custom gradients in SavedModel".
+# - Y. Bengio, N. Léonard, A. Courville (2013), "Estimating or propagating gradients through stochastic neurons for conditional computation".
+# - M. Blondel and others (2022), "Efficient and modular implicit differentiation".
+# - S. Bai, J. Z. Kolter, V. Koltun (2019), "Deep equilibrium models": the backward pass of section 5, in a network.
+# - M. Mächler (2012), "Accurately computing log(1 − exp(−|a|)), assessed by the Rmpfr package": the same kind of repair, for the value.
+#
+# **Read next:** [08 Multiple tapes](08_multiple_tapes.ipynb) lets several tapes record one computation.

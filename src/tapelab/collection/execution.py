@@ -1,0 +1,154 @@
+"""Papermill executes one notebook: where it saves, what it counts as a failure, and what it tells meanwhile."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tapelab.collection.kernel import Client, Kernel
+from tapelab.files import write_whole
+
+import papermill
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+from papermill.engines import NBClientEngine, NotebookExecutionManager, papermill_engines
+from papermill.exceptions import PapermillExecutionError
+from papermill.iorw import LocalHandler, papermill_io
+
+SAVE_SECONDS = 5  # between two savings of a notebook under way
+START_SECONDS = 120  # in which a kernel must answer
+# In which a cell's outputs must arrive when it has ended; four, as by default, are few on a busy machine.
+OUTPUT_SECONDS = 60
+HIGH_WATER = 1000  # messages that may wait for a reader before a kernel drops some
+SOURCE, EXECUTED = "source.ipynb", "executed.ipynb"
+HERE = Path.cwd()  # papermill changes it while the cells run
+
+
+class SaveError(Exception):
+    """The executed notebook could not be written."""
+
+
+class LostError(Exception):
+    """Outputs may have been lost between the kernel and papermill."""
+
+
+class WholeFiles(LocalHandler):
+    """Papermill's way to local files, with every write whole: a run that is killed leaves a notebook that opens."""
+
+    def write(self, buf: str, path: str) -> None:
+        try:
+            write_whole(HERE / path, buf.encode())
+        except OSError as error:
+            raise SaveError(f"cannot write the executed notebook: {error.strerror}") from error
+
+
+class Sparing(NotebookExecutionManager):
+    """Saves every few seconds and at the end. Papermill saves twice for each cell, which takes a tenth of a run."""
+
+    def save(self, **kwargs: Any) -> None:
+        if self.end_time is not None or (self.now() - self.last_save_time).total_seconds() > SAVE_SECONDS:
+            super().save(**kwargs)
+
+
+class Engine(NBClientEngine):
+    """Papermill's engine with the manager above."""
+
+    @classmethod
+    def execute_notebook(
+        cls,
+        nb: NotebookNode,
+        kernel_name: str,
+        output_path: str | None = None,
+        progress_bar: bool = False,
+        **kwargs: Any,
+    ) -> NotebookNode:
+        manager = Sparing(nb, output_path=output_path, progress_bar=False)
+        manager.notebook_start()
+        try:
+            cls.execute_managed_notebook(manager, kernel_name, **kwargs)
+        finally:
+            manager.notebook_complete()
+        return manager.nb
+
+
+def _ended(status):
+    if status is None or status >= 0:
+        return f"with exit status {status}" if status is not None else "for an unknown reason"
+    try:
+        return f"by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"by signal {-status}"
+
+
+def execute(job: dict, tell: Callable[..., None]) -> dict | None:
+    """Execute ``source.ipynb`` in this folder into ``executed.ipynb``.
+
+    Args:
+        job: the notebook's "parameters", the "kernel"'s name and the "folder" in which it works.
+        tell: called with the events that `child` describes, from "kernel" to "executed".
+
+    Returns:
+        None, or what went wrong: the "kind" and the "message" of a `one.Problem`.
+    """
+    Kernel.folder = HERE
+    papermill_io.reset()
+    papermill_io.register("local", WholeFiles())
+    papermill_engines.register("tapelab", Engine)
+    progress = {"kernel": False, "cell": 0, "received": 0}
+
+    def on_notebook_start(notebook):
+        progress["kernel"] = True
+        tell("kernel", sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in notebook.cells))
+
+    def on_cell_execute(cell, cell_index):
+        progress["cell"] += 1
+        progress["received"] = Client.current.iopub_channel.received
+        tell("cell", progress["cell"])
+
+    def on_cell_executed(cell, cell_index, execute_reply):
+        received = Client.current.iopub_channel.received - progress["received"]
+        if received >= HIGH_WATER and not Client.current.complete:
+            raise LostError(
+                f"outputs may be lost: {received} messages arrived, and this kernel drops some, without a word, "
+                f"when more than {HIGH_WATER} wait to be read. Let the cell print less"
+            )
+        tell("executed", progress["cell"])
+
+    hooks = (on_notebook_start, on_cell_execute, on_cell_executed)
+    try:
+        papermill.execute_notebook(
+            SOURCE,
+            EXECUTED,
+            parameters=job["parameters"],
+            engine_name="tapelab",
+            kernel_name=job["kernel"],
+            cwd=job["folder"],
+            progress_bar=False,
+            kernel_manager_class=Kernel,
+            start_timeout=START_SECONDS,
+            iopub_timeout=OUTPUT_SECONDS,
+            shutdown_kernel="immediate",  # all outputs have arrived; TensorFlow takes a second or two to leave
+            **{hook.__name__: hook for hook in hooks},
+        )
+    except PapermillExecutionError as error:
+        first = str(error.evalue).strip().splitlines()
+        return {"kind": "cell", "message": f"{error.ename}: {first[0] if first else ''}"}
+    except DeadKernelError:
+        status = Kernel.current.status
+        why = "; it may have run out of memory" if status == -signal.SIGKILL else ""
+        return {"kind": "kernel died", "message": f"the kernel was ended {_ended(status)}{why}"}
+    except LostError as error:
+        return {"kind": "outputs lost", "message": str(error)}
+    except CellTimeoutError:  # for outputs: cells themselves have no time limit of their own
+        return {
+            "kind": "outputs lost",
+            "message": f"the cell has ended, but its outputs had not all arrived {OUTPUT_SECONDS} s later",
+        }
+    except SaveError as error:
+        return {"kind": "files", "message": str(error)}
+    except Exception as error:
+        first = f"{type(error).__name__}: {error}".splitlines()[0]
+        if progress["kernel"]:
+            return {"kind": "papermill", "message": first}
+        return {"kind": "kernel did not start", "message": f"the kernel did not start: {first}"}
+    return None

@@ -1,0 +1,237 @@
+"""From a command line to runs: which notebook with which parameters, checked before anything starts."""
+
+import ast
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tapelab.collection import texts
+from tapelab.collection.catalogue import Catalogue, Notebook
+
+import nbformat
+from nbformat.validator import iter_validate
+
+MOST_RUNS = 1_000_000
+LONGEST_SOURCE = 2000  # characters of a cell in a message
+LONGEST_SHOWN = 200  # characters of a value in a message
+LONGEST_NAME = 120  # characters of a run's name; file systems allow 255 bytes, and endings are added
+
+
+class ParameterError(ValueError):
+    """A parameter that no chosen notebook has, a value of the wrong type, or a cell of parameters that is not one."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One execution of a notebook.
+
+    Attributes:
+        name: the stem of its files, unique in its batch.
+        parameters: the values that override the notebook's defaults.
+        settings: the values of all its parameters, overridden or not.
+    """
+
+    name: str
+    notebook: str
+    parameters: dict = field(hash=False)
+    settings: dict = field(hash=False)
+
+
+def read_notebook(path: Path) -> nbformat.NotebookNode:
+    """A notebook, in the present format.
+
+    Raises:
+        ParameterError: if the file is missing, or is no valid notebook.
+    """
+    try:
+        # Not nbformat.read, which logs what is not valid and goes on; papermill would fail over it later.
+        nb = nbformat.convert(nbformat.reader.reads(path.read_text(encoding="utf-8")), 4)
+    except FileNotFoundError:
+        raise ParameterError(f"there is no {path}; make it with 'tapelab sync'") from None
+    except Exception as error:  # whatever a JSON parser and a converter raise
+        raise ParameterError(f"{path} is not a notebook: {texts.one_line(str(error))}") from error
+    for error in iter_validate(nb):
+        place = "/".join(map(str, error.absolute_path))
+        raise ParameterError(f"{path} is not a notebook: at {place or 'its top'}, {texts.one_line(error.message)}")
+    return nb
+
+
+def parameters_of(path: Path) -> dict[str, object]:
+    """The names and default values in a notebook's cell tagged ``parameters``, in the cell's order.
+
+    Raises:
+        ParameterError: if the file is missing or is no notebook, if the cell holds anything but ``name = literal``, or
+            if more than one cell, or one without code, has the tag.
+    """
+    tagged = [cell for cell in read_notebook(path).cells if "parameters" in cell.metadata.get("tags", [])]
+    if not tagged:
+        return {}
+    # Papermill puts the values after the first cell with the tag: defaults in a later one would win over them.
+    if len(tagged) > 1 or tagged[0].cell_type != "code":
+        kinds = ", ".join(cell.cell_type for cell in tagged)
+        raise ParameterError(f"{path}: expected one code cell tagged 'parameters', and found these: {kinds}")
+    found = {}
+    try:
+        for statement in ast.parse(tagged[0].source).body:
+            if not isinstance(statement, ast.Assign | ast.AnnAssign):  # so `x += 1` is none
+                raise ValueError
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            found |= {target.id: ast.literal_eval(statement.value) for target in targets}
+    # An attribute, no value at all, {[1]: 2}, or more than Python's parser can take.
+    except (SyntaxError, ValueError, AttributeError, TypeError, MemoryError, RecursionError):
+        source = texts.clean(tagged[0].source)[:LONGEST_SOURCE]
+        raise ParameterError(
+            f"{path}: its cell of parameters must hold lines 'name = literal' only, and holds\n{source}"
+        ) from None
+    return found
+
+
+def literal(value: object) -> str:
+    """A value as Python would write it."""
+    try:
+        return repr(value)
+    except ValueError:  # Python writes no numbers of more than some thousand digits
+        return f"<{type(value).__name__} with too large a number>"
+
+
+def _is_carried(value: object) -> bool:
+    """Whether a value arrives as it is: on the way to the kernel it is JSON, and then what papermill writes."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_carried(key) and _is_carried(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(map(_is_carried, value))
+    if isinstance(value, str):
+        value.encode()  # a name in another encoding arrives as lone surrogates, which no notebook can store
+    return value is None or isinstance(value, bool | int | str)
+
+
+def _convert(name: str, text: str, default: object) -> object:
+    """A command line's text as a value of the default's type."""
+    kind = type(default)
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        value = kind(text) if kind in (int, float, str) else ast.literal_eval(text)
+        repr(value)  # not if it holds a number of more digits than Python writes
+        if type(value) is kind and kind in (int, float, str, list, dict) and _is_carried(value):
+            return value
+    except (ValueError, KeyError, TypeError, SyntaxError, MemoryError, RecursionError):
+        pass
+    expected = {
+        float: ", and a finite one",
+        list: ", of None, bool, int, finite float, str, and lists and dicts of these",
+        dict: ", with keys of type str and values None, bool, int, finite float, str, and lists and dicts of these",
+        **dict.fromkeys((bool, int, str), ""),
+    }
+    like = texts.cut(literal(default), LONGEST_SHOWN)
+    if kind not in expected:
+        raise ParameterError(
+            f"parameter {name} has the default {like}: a {kind.__name__} cannot be given from outside, only "
+            f"{', '.join(known.__name__ for known in expected)}"
+        )
+    raise ParameterError(
+        f"parameter {name} is {texts.cut(literal(text), LONGEST_SHOWN)}; expected a value of type {kind.__name__}, "
+        f"like its default, {like}{expected[kind]}"
+    )
+
+
+def _convert_sweep(name: str, text: str, default: object) -> list[object]:
+    """The values of one ``--sweep``: ``a,b,c``, or for whole numbers also ``first..last``, the last one included."""
+    values = []
+    for part in text.split(","):
+        ends = re.fullmatch(r"\s*(-?\d{1,18})\.\.(-?\d{1,18})\s*", part) if type(default) is int else None
+        if ends is None:
+            values.append(_convert(name, part, default))
+            continue
+        first, last = int(ends[1]), int(ends[2])
+        if not 0 <= last - first < MOST_RUNS:
+            raise ParameterError(
+                f"--sweep {name}={part}: expected first..last with at most {MOST_RUNS} values, the smaller end first"
+            )
+        values.extend(range(first, last + 1))
+    if len({_key(value) for value in values}) < len(values):
+        raise ParameterError(f"--sweep {name}={text} has a value twice")
+    return values
+
+
+def _key(value: object) -> str:
+    # 1, 1.0 and True are equal to Python, and -0.0 is to 0.0; as parameters they are not.
+    return json.dumps(value, sort_keys=True)
+
+
+def _name(notebook: str, parameters: dict[str, object]) -> str:
+    """The stem of a run's files: readable where the values are plain, and unique and harmless whatever they are.
+
+    What is not a lower-case letter, a digit or one of ``._+-`` becomes ``_``, and a digest of the exact values follows.
+    """
+    if not parameters:
+        return notebook
+    texts = [(name, value if isinstance(value, str) else _key(value)) for name, value in parameters.items()]
+    exact = ",".join(f"{name}={value}" for name, value in texts)
+    shown = ",".join(f"{_harmless(name)}={_harmless(value)}" for name, value in texts)[:LONGEST_NAME]
+    if shown != exact:
+        shown += "~" + hashlib.sha256(_key(parameters).encode()).hexdigest()[:10]
+    return f"{notebook}__{shown}"
+
+
+def _harmless(text: str) -> str:
+    return re.sub(r"[^a-z0-9._+-]|\.(?=\.)", "_", text.lower())
+
+
+def expand(
+    catalogue: Catalogue,
+    notebooks: Iterable[Notebook],
+    given: Iterable[tuple[str, str]] = (),
+    sweeps: Iterable[tuple[str, str]] = (),
+) -> list[Run]:
+    """The runs of a batch: every chosen notebook with every combination of the swept values that it has parameters for.
+
+    A parameter goes to each chosen notebook that has it. A notebook without a swept parameter runs once for each
+    combination of the others.
+
+    Args:
+        catalogue: the `Catalogue`.
+        notebooks: the chosen ones of its notebooks.
+        given: pairs (name, text) that hold for all runs.
+        sweeps: pairs (name, text), a text being ``a,b,c`` or, for whole numbers, ``first..last``.
+
+    Returns:
+        A list of `Run`, in the catalogue's order.
+
+    Raises:
+        ParameterError: if no chosen notebook has a name, a text is no value of the default's type, or a name or a value
+            is given twice.
+    """
+    defaults = {n.name: parameters_of(catalogue.ipynb(n)) for n in notebooks}
+    choices = {n.name: {} for n in notebooks}
+    seen = set()
+    for name, text, convert in [*((*pair, _single) for pair in given), *((*pair, _convert_sweep) for pair in sweeps)]:
+        owners = [notebook for notebook, parameters in defaults.items() if name in parameters]
+        if not owners:
+            known = sorted({known for parameters in defaults.values() for known in parameters})
+            raise ParameterError(f"no chosen notebook has a parameter {name!r}; known: {', '.join(known) or 'none'}")
+        if name in seen:
+            raise ParameterError(f"parameter {name} is given twice")
+        seen.add(name)
+        for notebook in owners:
+            choices[notebook][name] = convert(name, text, defaults[notebook][name])
+    count = sum(math.prod(map(len, chosen.values())) for chosen in choices.values())
+    if count > MOST_RUNS:
+        raise ParameterError(f"these are {count} runs; at most {MOST_RUNS} go into one batch")
+    return [
+        Run(_name(notebook, parameters), notebook, parameters, defaults[notebook] | parameters)
+        for notebook, chosen in choices.items()
+        for values in itertools.product(*chosen.values())
+        for parameters in [dict(zip(chosen, values, strict=True))]
+    ]
+
+
+def _single(name: str, text: str, default: object) -> list[object]:
+    return [_convert(name, text, default)]

@@ -1,0 +1,71 @@
+"""The environment variables that notebooks get: those that Python, TensorFlow and Jupyter need, and those passed.
+
+A notebook could print any variable, and outputs are shared. Names of variables that hold passwords cannot be listed
+(``DATABASE_URL``, ``GH_PAT``, ``HTTPS_PROXY``), so what is harmless is listed instead.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+
+# Kernels that run side by side share the cores: without these, each would start a thread for every core.
+THREADS = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+NAMES = {
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TMP", "TEMP"),
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"),
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH", "GLIBC_TUNABLES"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),  # names of files, to load MNIST
+    # Windows
+    *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA"),
+    *("USERPROFILE", "USERNAME", "HOMEDRIVE", "HOMEPATH", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE"),
+}
+PREFIXES = (
+    *("PYTHON", "TAPELAB_", "LC_", "XDG_", "FONTCONFIG_", "MALLOC_"),
+    *("JUPYTER_", "JPY_", "IPYTHON", "PYDEVD_", "MPL", "MATPLOTLIB"),
+    *("TF_", "XLA_", "KERAS_", "CUDA_", "CUDNN_", "NVIDIA_", "NCCL_", "ROCM_", "HIP_"),
+    *("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "BLIS_", "VECLIB_", "NUMEXPR_", "ONEDNN_", "DNNL_"),
+)
+# Among them are JUPYTER_TOKEN and NVIDIA_API_KEY.
+SECRETS = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|PRIVATE|AUTH|(^|_)(KEY|PWD|PAT)(_|$)|APIKEY", re.IGNORECASE)
+
+
+class UnsetVariableError(LookupError):
+    """A variable that shall be passed does not exist."""
+
+
+def check(passed: Iterable[str]) -> None:
+    """Make sure that variables can be passed.
+
+    Raises:
+        UnsetVariableError: if one of them does not exist.
+    """
+    if unset := missing(passed):
+        raise UnsetVariableError(f"--pass-env {unset[0]}: there is no such variable in the environment")
+
+
+def missing(passed: Iterable[str]) -> list[str]:
+    """The names, among those to be passed, of variables that this process does not have."""
+    return [name for name in passed if name not in os.environ]
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def for_kernels(side_by_side: int, passed: Iterable[str] = ()) -> dict[str, str]:
+    """The environment variables of papermill's process and of a kernel, taken from this process.
+
+    Args:
+        side_by_side: how many runs share this machine's cores.
+        passed: the names of further variables, as far as they exist.
+    """
+    threads = dict.fromkeys(THREADS, str(max(1, cores() // side_by_side)))
+    harmless = {name: value for name, value in os.environ.items() if _is_harmless(name)}
+    return harmless | threads | {name: os.environ[name] for name in passed if name in os.environ}
+
+
+def _is_harmless(name: str) -> bool:
+    upper = name.upper()  # Windows does not distinguish
+    return (upper in NAMES or upper.startswith(PREFIXES)) and not SECRETS.search(name)

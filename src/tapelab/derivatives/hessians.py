@@ -1,0 +1,227 @@
+"""Second derivatives of a scalar: Hessian-vector products, and whole Hessians by symmetric blocks."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tapelab.derivatives.checks import check_chunks, require_scalar
+from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.jacobians import offsets_of, reverse_rows
+from tapelab.derivatives.memory import counted, rows_at_once
+from tapelab.derivatives.packing import require_one_dtype, split
+from tapelab.derivatives.plan import Plan
+from tapelab.derivatives.problem import LOOPS, Problem
+from tapelab.derivatives.recipe import OnePass, Recipe
+from tapelab.derivatives.rows import row_ways
+from tapelab.derivatives.structures import LEAF
+from tapelab.derivatives.transform import Transform, transform
+from tapelab.runtime import tf
+
+# A Hessian's rows are computed so many at once that their largest tensors stay in the processor's cache, but not fewer
+# than start operations without much to do. Found by measuring, on networks with batches of 64 and 512.
+_CACHED = 2**20  # bytes of the largest tensor
+_FEWEST = 32  # rows
+
+
+def hvp(
+    f: Callable,
+    *,
+    wrt: Any = None,
+    argnums: int | tuple[int, ...] = 0,
+    packed: bool = False,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes a Hessian-vector product, for about the price of two gradients.
+
+    Args:
+        f: returns one scalar.
+        packed: whether the vector and the product are one vector of shape (n,), in the order of `pack`.
+        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+
+    Returns:
+        A function of the tangents (of the structure, shapes and dtypes of the sources) followed by f's arguments. It
+        returns the Hessian times the tangents, in the sources' structure.
+
+    Raises:
+        ValueError, TypeError: when called, as `value_and_gradient`; also for tangents that do not match the sources.
+    """
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, _HVP(packed), argnums=argnums, wrt=wrt, **options)
+
+
+def hessian(
+    f: Callable,
+    *,
+    wrt: Any = None,
+    argnums: int | tuple[int, ...] = 0,
+    packed: bool = False,
+    chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes the Hessian of f over all sources.
+
+    The blocks on and above the diagonal are computed, by reverse mode over reverse mode; those below are their
+    transposes. A block between sources that do not interact is zero.
+
+    Args:
+        f: returns one scalar.
+        packed: whether to return one matrix rather than blocks.
+        chunk_size: how many rows to compute at once; by default so many that a step's tensors stay in the processor's
+            cache, and no more than fit the memory limit.
+        memory_limit: bytes; by default the one of `set_memory_limit`.
+        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+
+    Returns:
+        A function of f's arguments. It returns the blocks: the sources' structure, and in it for each source the
+        sources' structure again, with tensors of the first source's shape followed by the second's. With ``packed``
+        it returns a matrix of shape (n, n), rows and columns in the order of `pack`.
+
+    Raises:
+        MemoryLimitError: when called, if the result would not fit; says how many bytes and what to use instead.
+        ValueError, TypeError: when called, as `value_and_gradient`.
+    """
+    check_chunks(chunk_size, memory_limit)
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, _Hessian(packed, chunk_size, memory_limit), argnums=argnums, wrt=wrt, **options)
+
+
+def _gradient_under(outer, problem, tensors):
+    """Return the sources and their flattened gradients, None where there is none, recorded by an outer tape."""
+    outer.watch(problem.sources(tensors))
+    tape, sources, outputs = recorded(problem, tensors)
+    gradients = tape.gradient(outputs[0], sources)
+    # A gather's gradient is IndexedSlices; made dense here, the outer tape follows it.
+    return sources, [None if gradient is None else tf.reshape(gradient, [-1]) for gradient in gradients]
+
+
+def require_second_order(problem: Problem) -> None:
+    """Raise where TensorFlow would silently return zeros."""
+    if "EagerPyFunc" in problem.operations:
+        raise ValueError(
+            f"{problem.name}: the function calls tf.py_function, whose gradient TensorFlow does not differentiate: the "
+            "second derivative would be zero. Call the Python function directly, without tf.py_function"
+        )
+    if problem.cure.left:
+        raise ValueError(
+            f"{problem.name}: {', '.join(problem.cure.left)} computes a variance by tf.nn.moments (a normalisation "
+            "layer), of which TensorFlow's second derivatives are wrong, in a graph that was traced before and cannot "
+            "be traced anew. Call the Python function or layer that it was made from, not a loaded or concrete one"
+        )
+
+
+class _HVP(OnePass):
+    name = "hvp"
+    label = mode = "reverse over reverse"
+    vector = "tangents"
+
+    def __init__(self, packed):
+        self.packed = packed
+
+    def check(self, problem):
+        require_scalar(problem)
+        require_second_order(problem)
+        if self.packed:
+            require_one_dtype(problem.source_dtypes)
+
+    def gains_from_xla(self, problem):
+        # A backward pass through a backward pass has many operations between its products, which XLA fuses: it took
+        # 0.3 to 1.07 of the time on a dozen networks. But where there was max pooling, it took one and a half times.
+        return not any(operation.startswith("MaxPool") for operation in problem.operations)
+
+    def vector_like(self, problem):
+        if self.packed:
+            return LEAF, [(sum(problem.source_sizes),)], problem.source_dtypes[:1], "packed sources"
+        return super().vector_like(problem)
+
+    def compute(self, problem, tensors):
+        vector = problem.vector(tensors)
+        if self.packed:
+            vector = split(vector[0], problem.source_shapes)
+        with tf.GradientTape(watch_accessed_variables=False) as outer:
+            sources, gradients = _gradient_under(outer, problem, tensors)
+        used = [(g, tf.reshape(v, [-1])) for g, v in zip(gradients, vector, strict=True) if g is not None]
+        product = dense_gradient(outer, [g for g, _ in used], sources, [v for _, v in used])
+        return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
+
+    def result(self, problem, outputs):
+        return outputs[0] if self.packed else problem.structured(outputs)
+
+
+class _Hessian(Recipe):
+    name = "hessian"
+
+    def __init__(self, packed, chunk_size, memory_limit):
+        self.packed = packed
+        self.chunk_size = chunk_size
+        self.memory_limit = memory_limit
+
+    def plan(self, problem):
+        require_scalar(problem)
+        require_second_order(problem)
+        if self.packed:
+            require_one_dtype(problem.source_dtypes)
+        sizes = problem.source_sizes
+        n, item = sum(sizes), max(dtype.size for dtype in problem.source_dtypes)
+        # A matrix is put together from all of its blocks; blocks are only joined from the chunks of a source's rows.
+        joined = (
+            n * n
+            if self.packed
+            else max(size * (n - start) for size, start in zip(sizes, offsets_of(sizes), strict=True))
+        )
+        chunk, needed = rows_at_once(
+            what="hessian",
+            shapes=f"{counted(n, 'element')} in {counted(len(sizes), 'source')}, a matrix of shape ({n}, {n})",
+            result=item * (n * n + joined),
+            rows=max(sizes),
+            per_row=item * max(sizes) + 5 * problem.largest,  # one-hot, and a pass back through a pass back
+            advice="hvp, which never builds the matrix, or fewer sources",
+            most=max(_FEWEST, _CACHED // max(problem.largest, 1)),
+            chunk_size=self.chunk_size,
+            limit=self.memory_limit,
+        )
+        return Plan("reverse over reverse", max(sizes), chunk, needed)
+
+    def prefers_xla(self, problem, plan):
+        # XLA wins where the cost is in starting operations; at larger sizes its matrix products are the slower ones.
+        return sum(problem.source_sizes) <= 1000 and not problem.operations & LOOPS
+
+    def ways(self, problem, plan):
+        return row_ways("symmetric blocks, rows", partial(self._compute, problem, plan.chunk), plan.chunk)
+
+    def _compute(self, problem, chunk, how, tensors):
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
+            sources, gradients = _gradient_under(outer, problem, tensors)
+        sizes, specs = problem.source_sizes, problem.source_specs
+        blocks = {}
+        for i, gradient in enumerate(gradients):
+            if gradient is None:
+                rows = [tf.zeros([sizes[i], *spec.shape], spec.dtype) for spec in specs[i:]]
+            else:
+                rows = reverse_rows(outer, gradient, sources[i:], specs[i:], how, chunk)
+            for j, row in enumerate(rows, start=i):
+                blocks[i, j] = tf.reshape(row, [sizes[i], sizes[j]])
+                if i != j:
+                    blocks[j, i] = tf.cast(tf.transpose(blocks[i, j]), specs[i].dtype)
+        every = range(len(sizes))
+        if self.packed:
+            return [tf.concat([tf.concat([blocks[i, j] for j in every], axis=1) for i in every], axis=0)]
+        return [tf.reshape(blocks[i, j], specs[i].shape + specs[j].shape) for i in every for j in every]
+
+    def result(self, problem, outputs):
+        if self.packed:
+            return outputs[0]
+        count = len(problem.source_names)
+        return problem.structured(
+            [problem.structured(outputs[start : start + count]) for start in range(0, count * count, count)]
+        )

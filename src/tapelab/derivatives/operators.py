@@ -1,0 +1,168 @@
+"""Differential operators: Laplacians and every other operator of second order, by collapsed Taylor mode."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tapelab.derivatives.checks import check_chunks
+from tapelab.derivatives.operator_coefficients import General, Sampled
+from tapelab.derivatives.second_order_operators import SecondOrder
+from tapelab.derivatives.transform import Transform, transform
+
+
+def laplacian(
+    f: Callable,
+    *,
+    argnums: int | tuple[int, ...] = 0,
+    batched: bool = True,
+    check_independence: bool = True,
+    samples: int | None = None,
+    seed: int | None = None,
+    custom_gradients: bool = False,
+    chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes the Laplacian Δf: the sum of the second derivatives by each element.
+
+    Values, first derivatives and the sum of second ones go through f together (`tapelab.derivatives.taylor`): for D
+    elements that costs about D + 2 evaluations, and no product of second derivatives is built. Tapes differentiate the
+    result, by variables too, as the residual of a differential equation needs it. Second derivatives through
+    `tf.nn.moments`, and so through normalisation layers, are right. A function that is linear in pieces, such as a ReLU
+    network, has Laplacian 0 almost everywhere; `plan` says so where it finds it.
+
+    Args:
+        f: takes and returns tensors, nested if need be; if ``batched``, with the batch as the first axis of sources and
+            results. Arguments that are not sources may have any shape.
+        argnums: the position of the argument to differentiate with respect to, or a tuple of them, all of whose
+            elements are summed over.
+        batched: whether each example has its own Laplacian. Otherwise all elements of the sources are summed over, for
+            each element of the result.
+        check_independence: whether to make sure that examples do not depend on each other: from the graph of f, or,
+            where that does not tell, by comparing two Jacobian-vector products at every call.
+        samples: for many elements, how many random directions to take instead of all unit directions. The result is
+            then Hutchinson's estimate: right in the mean, with a standard deviation for each example of
+            √(2 Σ_{i≠j} H_ij² / samples), H its Hessian; each example has its own directions.
+        seed: of those directions, which are then the same at every call; None draws new ones at each.
+        custom_gradients: which function is differentiated where its author gave it a gradient, with
+            `tf.custom_gradient` or a gradient override. False: what it computes; the gradient given is not used, and
+            `plan` names it. True: the gradient given, by nested tapes, which are slower.
+        chunk_size: how many directions to send through f at once; by default as many as fit the memory limit. Each
+            further chunk costs two more evaluations of f.
+        memory_limit: bytes; by default the one of `set_memory_limit`.
+        compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+
+    Returns:
+        A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
+
+    Raises:
+        CoupledExamplesError: when called, if examples depend on each other.
+        MemoryLimitError: when called, if not even one direction fits; says how many bytes and what to use instead.
+        ValueError: if ``samples`` or ``seed`` are not whole numbers, or ``seed`` is given alone.
+        RuntimeError: when called inside a tf.function, if independence has to be checked by values.
+        ValueError, TypeError: when called, as `value_and_gradient`; also if ``batched`` and there is no common batch
+            axis.
+    """
+    check_chunks(chunk_size, memory_limit)
+    options = (batched, check_independence, custom_gradients, chunk_size, memory_limit)
+    if samples is None and seed is not None:
+        raise ValueError(f"seed is {seed!r} without samples: all directions are taken. Pass samples=, or no seed")
+    recipe = SecondOrder("laplacian", *options) if samples is None else Sampled(samples, seed, *options)
+    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+
+
+def value_gradient_laplacian(
+    f: Callable,
+    *,
+    argnums: int | tuple[int, ...] = 0,
+    batched: bool = True,
+    check_independence: bool = True,
+    custom_gradients: bool = False,
+    chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes f, its first derivatives and its Laplacian, in the pass of `laplacian`.
+
+    Args:
+        f, argnums, batched, check_independence, custom_gradients, chunk_size, memory_limit: as for `laplacian`; what is
+            differentiated where a gradient was given is stated there.
+        compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+
+    Returns:
+        A function of f's arguments. It returns a triple: f's result; in the result's structure, for each tensor the
+        sources' structure, with tensors of shape (batch, result's other axes, source's other axes), as `batch_jacobian`
+        has them, or (*result's shape, *source's shape) unbatched; and the Laplacian, like f's result.
+
+    Raises:
+        Exception: when called, what `laplacian` raises.
+    """
+    check_chunks(chunk_size, memory_limit)
+    options = (batched, check_independence, custom_gradients, chunk_size, memory_limit)
+    recipe = SecondOrder("value_gradient_laplacian", *options, all_orders=True)
+    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+
+
+def second_order(
+    f: Callable,
+    *,
+    directions: Any = None,
+    weights: Any = None,
+    matrix: Any = None,
+    drift: Any = None,
+    argnums: int = 0,
+    batched: bool = True,
+    check_independence: bool = True,
+    custom_gradients: bool = False,
+    chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes Σ_ij C_ij ∂_i ∂_j f + b·∇f: any linear operator of second order.
+
+    C is given as a matrix, or as Σ_r w_r v_r v_rᵀ by directions v_r and weights w_r of any sign. Each direction costs
+    about one evaluation of f, the drift b nothing: the heat operator ∂_t - κ ∂_xx takes the one direction x, with
+    weight -κ, and the drift along t. Coefficients are not differentiated by the source: (v·∇)² f means vᵀ(∇²f)v where v
+    depends on x.
+
+    Args:
+        f: as for `laplacian`, which says what is differentiated where a gradient was given.
+        directions: shape (number, *example) or (number, batch, *example), or a function of the source that returns
+            one. Unbatched, (number, *source's shape).
+        weights: shape (number,), or a function of the source; None for ones.
+        matrix: instead of directions: numbers of shape (n, n) for n elements of an example, of which the symmetric part
+            counts; by its eigenvectors, those of eigenvalue zero left out.
+        drift: shape (*example) or (batch, *example), or a function of the source; None for zero.
+        argnums: the position of the argument to differentiate with respect to, one tensor.
+        batched, check_independence, custom_gradients, chunk_size, memory_limit: as for `laplacian`.
+        compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f or a coefficient reads from
+    outside has changed, but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an
+    object of a library. Coefficients that are variables are read at every call.
+
+    Returns:
+        A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
+
+    Raises:
+        ValueError: if not exactly one of directions and matrix is given, or the matrix is not (n, n); when called, for
+            shapes that do not fit the source.
+        Exception: when called, also what `laplacian` raises.
+    """
+    check_chunks(chunk_size, memory_limit)
+    if not isinstance(argnums, int):
+        raise TypeError(f"argnums is {argnums!r}; second_order differentiates with respect to one argument")
+    options = (batched, check_independence, custom_gradients, chunk_size, memory_limit)
+    recipe = General(directions, weights, matrix, drift, *options)
+    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)

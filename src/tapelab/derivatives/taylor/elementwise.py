@@ -1,0 +1,131 @@
+"""The derivatives of unary elementwise operations, orders 1 to 4, in terms of the result y where that is cheaper."""
+
+import math
+from collections.abc import Callable
+
+from tapelab.runtime import tf
+
+# (v, y) → functions for the derivatives of order 1 to 4; they are called only where they are needed.
+Table = tuple[Callable[[], tf.Tensor | None], ...]
+
+
+def _tanh(v, y):
+    d = 1 - y * y
+    return lambda: d, lambda: -2 * y * d, lambda: d * (6 * y * y - 2), lambda: d * y * (16 - 24 * y * y)
+
+
+def _sigmoid(v, y):
+    d = y * (1 - y)
+    return lambda: d, lambda: d * (1 - 2 * y), lambda: d * (1 - 6 * d), lambda: d * (1 - 2 * y) * (1 - 12 * d)
+
+
+def _softplus(v, y):
+    p = tf.sigmoid(v)
+    return lambda: p, *_sigmoid(v, p)[:3]
+
+
+def _sin(v, y):
+    c = tf.cos(v)
+    return lambda: c, lambda: -y, lambda: -c, lambda: y
+
+
+def _cos(v, y):
+    s = tf.sin(v)
+    return lambda: -s, lambda: -y, lambda: s, lambda: y
+
+
+def _sinh(v, y):
+    c = tf.cosh(v)
+    return lambda: c, lambda: y, lambda: c, lambda: y
+
+
+def _cosh(v, y):
+    s = tf.sinh(v)
+    return lambda: s, lambda: y, lambda: s, lambda: y
+
+
+def _exp(v, y):
+    return (lambda: y,) * 4
+
+
+def _expm1(v, y):
+    return (lambda: tf.exp(v),) * 4
+
+
+def _log(v, y):
+    r = 1 / v
+    return lambda: r, lambda: -r * r, lambda: 2 * r**3, lambda: -6 * r**4
+
+
+def _log1p(v, y):
+    return _log(1 + v, y)
+
+
+def _erf(v, y, sign=1):
+    d = sign * 2 / math.sqrt(math.pi) * tf.exp(-v * v)
+    return lambda: d, lambda: -2 * v * d, lambda: (4 * v * v - 2) * d, lambda: v * (12 - 8 * v * v) * d
+
+
+def _erfc(v, y):
+    return _erf(v, y, -1)
+
+
+def _softsign(v, y):
+    r, sign = 1 / (1 + tf.abs(v)), tf.sign(v)  # TensorFlow does not differentiate its gradient
+    return lambda: r**2, lambda: -2 * sign * r**3, lambda: 6 * r**4, lambda: -24 * sign * r**5
+
+
+def power(p: float) -> Callable[[tf.Tensor, tf.Tensor], Table]:
+    """Return the table of v^p, p a Python number."""
+
+    def derivative(v, order):
+        factor, exponent = math.prod(p - i for i in range(order)), p - order
+        if factor == 0:
+            return None
+        if exponent == 0:
+            return tf.fill(v.shape, tf.cast(factor, v.dtype))
+        return tf.cast(factor, v.dtype) * (v if exponent == 1 else tf.pow(v, tf.cast(exponent, v.dtype)))
+
+    return lambda v, y: tuple(lambda order=order: derivative(v, order) for order in (1, 2, 3, 4))
+
+
+TABLES: dict[str, Callable[[tf.Tensor, tf.Tensor], Table]] = {
+    "Cos": _cos,
+    "Cosh": _cosh,
+    "Erf": _erf,
+    "Erfc": _erfc,
+    "Exp": _exp,
+    "Expm1": _expm1,
+    "Inv": power(-1),
+    "Log": _log,
+    "Log1p": _log1p,
+    "Reciprocal": power(-1),
+    "Rsqrt": power(-0.5),
+    "Sigmoid": _sigmoid,
+    "Sin": _sin,
+    "Sinh": _sinh,
+    "Softplus": _softplus,
+    "Softsign": _softsign,
+    "Sqrt": power(0.5),
+    "Square": power(2),
+    "Tanh": _tanh,
+}
+
+# Elementwise, and TensorFlow differentiates them as often as needed.
+BY_GRADIENT = {
+    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BesselI0e", "BesselI1e", "Digamma", "Elu", "Erfinv", "Lgamma",
+    "Ndtri", "Selu", "Tan",
+}  # fmt: skip
+# Elementwise and linear in pieces: the first derivative is constant there.
+PIECEWISE = frozenset(["Abs", "LeakyRelu", "Relu", "Relu6"])
+
+
+def by_tapes(run: Callable[[tf.Tensor], tf.Tensor], v: tf.Tensor, order: int) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Evaluate an elementwise function, and its derivatives up to an order, by nested tapes."""
+    if order == 0:
+        return run(v), []
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(v)
+        y, found = by_tapes(run, v, order - 1)
+        last = found[-1] if found else y
+    return y, [*found, tape.gradient(last, v, unconnected_gradients="zero")]

@@ -1,0 +1,91 @@
+"""What one tensor's values are like: finite, zero, how large. Also for tensor lists and IndexedSlices."""
+
+import numpy as np
+import tensorflow as tf
+
+_EMPTY = np.zeros(0)
+
+
+def dense(tensor: tf.Tensor | tf.IndexedSlices | None) -> tf.Tensor | None:
+    """Return a tensor, where this is `tf.IndexedSlices` too; None for None."""
+    return tf.convert_to_tensor(tensor) if isinstance(tensor, tf.IndexedSlices) else tensor
+
+
+def array(tensor: tf.Tensor | tf.IndexedSlices | None) -> np.ndarray:
+    """Return the values of a tensor as a real or complex array.
+
+    Args:
+        tensor: a tensor, `tf.IndexedSlices` or None. Of a tensor list, in which loops keep their values, all items.
+
+    Returns:
+        An array of float64 or complex128; empty for None, strings, booleans and handles, which carry no numbers.
+    """
+    if tensor is None or tensor.dtype in (tf.resource, tf.string, tf.bool):
+        return _EMPTY
+    if tensor.dtype == tf.variant:
+        return _items(tensor)
+    values = np.asarray(dense(tensor))
+    if values.dtype.kind == "c":
+        return values.astype(np.complex128, copy=False)
+    return values.astype(np.float64, copy=False)
+
+
+def items(tensor_list: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
+    """Return the tensors in a TensorFlow tensor list, a variant, whose elements have this dtype."""
+    shape = tf.raw_ops.TensorListElementShape(input_handle=tensor_list, shape_type=tf.int32)
+    return [
+        tf.raw_ops.TensorListGetItem(input_handle=tensor_list, index=i, element_shape=shape, element_dtype=dtype)
+        for i in range(int(tf.raw_ops.TensorListLength(input_handle=tensor_list)))
+    ]
+
+
+def _items(tensor_list):
+    for dtype in (tf.float32, tf.float64, tf.float16, tf.bfloat16):
+        try:
+            return np.concatenate([array(item).ravel() for item in items(tensor_list, dtype)] or [_EMPTY])
+        except (tf.errors.OpError, ValueError):
+            continue  # the list holds another dtype, or the variant is no list
+    return _EMPTY
+
+
+class Measures:
+    """Answers about tensors, each worked out once. The tensors must stay alive as long as this does."""
+
+    def __init__(self):
+        self._known = {}
+
+    def _remember(self, question, tensor, answer):
+        key = (question, id(tensor))
+        if key not in self._known:
+            self._known[key] = answer(array(tensor)) if tensor is not None else answer(_EMPTY)
+        return self._known[key]
+
+    def not_finite(self, tensor: tf.Tensor | tf.IndexedSlices | None) -> bool:
+        """Whether there is a NaN or an infinity."""
+        return self._remember("not finite", tensor, lambda a: bool(a.size) and not np.isfinite(a).all())
+
+    def nan(self, tensor: tf.Tensor | tf.IndexedSlices | None) -> bool:
+        """Whether there is a NaN."""
+        return self._remember("nan", tensor, lambda a: bool(np.isnan(a).any()))
+
+    def zero(self, tensor: tf.Tensor | tf.IndexedSlices | None) -> bool:
+        """Whether all elements are zero. False of a tensor without elements: nothing in it was made zero."""
+        return self._remember("zero", tensor, lambda a: bool(a.size) and not a.any())
+
+    def share_of_zeros(self, tensor: tf.Tensor | tf.IndexedSlices | None) -> float:
+        """The share of elements that are zero; 0 where there are none."""
+        return self._remember("share", tensor, lambda a: float((a == 0).mean()) if a.size else 0.0)
+
+    def rms(self, tensor: tf.Tensor | tf.IndexedSlices | None) -> float:
+        """The root mean square, a float; 0 where there are no elements, NaN or infinity where the values are."""
+        return self._remember("rms", tensor, rms)
+
+
+def rms(values: np.ndarray) -> float:
+    """Return the root mean square of an array, a float, without overflow on the way."""
+    if not values.size:
+        return 0.0
+    largest = float(np.abs(values).max())
+    if largest == 0 or not np.isfinite(largest):
+        return largest
+    return largest * float(np.sqrt(np.mean(np.abs(values / largest) ** 2)))

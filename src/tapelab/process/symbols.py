@@ -1,0 +1,104 @@
+"""Attributes of modules and classes and entries of registries, replaced."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Hashable, MutableMapping
+from typing import Any
+
+from tapelab.process.leases import Block, Lease, Shared, inside, lock
+
+_symbols = {}  # (identity of the owner, name) → `_Symbol` with leases, which keeps the owner alive
+
+
+class _Symbol(Shared):
+    """An attribute of a module or class, or an entry of a mapping: something else while anybody wants it replaced.
+
+    Attributes:
+        original: what is there when nobody wants it replaced.
+    """
+
+    def __init__(self, owner, name):
+        super().__init__()
+        self._owner, self._name = owner, name
+        self.original = _look_up(owner, name)
+        self._ours = [self.original]  # all that was ever placed here
+
+    def settle(self):
+        wanted = self.original
+        if self.leases:
+            wanted = self.leases[-1].replacement if self.leases[-1].everywhere else self._stand_in
+        else:
+            if _symbols.get((id(self._owner), self._name)) is self:
+                del _symbols[id(self._owner), self._name]
+        now = _look_up(self._owner, self._name)
+        # Where somebody else has put something in the meantime, that stays.
+        if now is wanted or not any(now is ours for ours in self._ours):
+            return
+        self._ours.append(wanted)
+        if isinstance(self._owner, MutableMapping):
+            self._owner[self._name] = wanted
+        else:
+            setattr(self._owner, self._name, wanted)
+
+    @functools.cached_property
+    def _stand_in(self):
+        original = self.original
+
+        @functools.wraps(original, updated=())
+        def stand_in(*arguments, **keywords):
+            for lease in reversed(inside.get()):
+                if lease.shared is self and lease.active:
+                    return lease.replacement(*arguments, **keywords)
+            return original(*arguments, **keywords)
+
+        return stand_in
+
+
+def _look_up(owner, name):
+    return owner[name] if isinstance(owner, MutableMapping) else getattr(owner, name)
+
+
+class _Replacement(Lease):
+    """A symbol or entry is what this block wants, in its context or everywhere."""
+
+    def __init__(self, owner, name, replacement, everywhere):
+        super().__init__(_Symbol(owner, name))
+        self._place = owner, name
+        self.replacement, self.everywhere = replacement, everywhere
+
+    def starting(self):
+        # One that is in use knows the original. One that is not may be out of date.
+        owner, name = self._place
+        self.shared = _symbols.get((id(owner), name)) or _Symbol(owner, name)
+        _symbols[id(owner), name] = self.shared
+
+
+def replaced(
+    owner: Any, name: Hashable, replacement: Any, *, everywhere: bool = False
+) -> contextlib.AbstractContextManager:
+    """Have a callable replaced while the block runs, for the calls that are made in its context.
+
+    Other threads call the original, through a stand-in that is there as long as anybody wants a replacement. Of nested
+    blocks the innermost decides. The replacement calls `original(owner, name)` for what it does not do itself.
+
+    Args:
+        owner: a module, a class or a mapping such as a registry.
+        name: the attribute's name, or the mapping's key.
+        replacement: called with the same arguments.
+        everywhere: whether it is put in place as it is, for all threads, as something that is no callable must be.
+
+    Raises:
+        AttributeError, KeyError: if there is nothing of that name.
+    """
+    return Block(_Replacement(owner, name, replacement, everywhere))
+
+
+def original(owner: Any, name: Hashable) -> Callable:
+    """Return what an attribute or entry is without the replacements made here.
+
+    Raises:
+        AttributeError, KeyError: if there is nothing of that name.
+    """
+    with lock:
+        symbol = _symbols.get((id(owner), name))
+        return symbol.original if symbol else _look_up(owner, name)

@@ -1,0 +1,113 @@
+"""A notebook's folded checks: what a person is told, what a batch run raises, and that nothing else changes."""
+
+from tapelab import claims, session
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """A function that runs a cell in an IPython of its own, and returns its result and what it displayed."""
+    shell = InteractiveShell()
+    shell.user_ns.update(np=np, tf=tf)
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    claims.watch()
+    claims.watch()  # once is enough
+
+    def cell(source):
+        with capture_output() as captured:
+            result = shell.run_cell(source)
+        shown = [output.data.get("text/plain", "") for output in captured.outputs]
+        return result, [*captured.stdout.splitlines(), *shown]
+
+    cell.names = shell.user_ns
+    return cell
+
+
+@pytest.fixture
+def person(monkeypatch):
+    monkeypatch.setattr(session, "attended", lambda: True)
+
+
+CHECK = "# @title Check\n"
+
+
+@pytest.mark.parametrize("attended", [False, True])
+def test_checks_that_hold_are_counted(run, monkeypatch, attended):
+    monkeypatch.setattr(session, "attended", lambda: attended)
+    loop, claims = (
+        "for x in (1, 2):\n    assert x\n",
+        "np.testing.assert_allclose(x, two)\ntf.debugging.assert_equal(x, 2)",
+    )
+    result, shown = run(f"{CHECK}two = 2\n{loop}{claims}")
+    assert result.success
+    assert shown == ["✓ 3 checks"]
+    assert run(CHECK + "assert True")[1] == ["✓ 1 check"]
+    assert run(CHECK + "x = 3")[1] == []
+    assert run("assert True")[1] == [], "only a cell of checks reports"
+    assert run.names["x"] == 3
+
+
+def test_a_batch_run_gets_the_error_itself(run):
+    result, shown = run(CHECK + "x = 1\nassert x == 2, 'why'")
+    assert isinstance(result.error_in_exec, AssertionError)
+    assert str(result.error_in_exec) == "why"
+    traceback = result.error_in_exec.__traceback__
+    while traceback.tb_next:
+        traceback = traceback.tb_next
+    assert traceback.tb_lineno == 3
+    assert not any("✓" in line for line in shown)
+
+
+def test_a_person_reads_what_the_text_says_and_what_was_found(run, person):
+    result, shown = run(CHECK + "x = np.float32(27.5)\nassert x == 28.0\nassert x > 0\nassert round(float(x)) == 29")
+    assert result.success
+    assert shown == [
+        "✗ Your run has left the text. It says `x == 28.0`. Yours: `np.float32(27.5)`.",
+        "✗ Your run has left the text. It says `round(float(x)) == 29`. Yours: `28`.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        ("assert not [1]", ["It says `not [1]`."]),
+        ("assert [].pop() == 2", ["IndexError: pop from empty list"]),
+        ("np.testing.assert_allclose(1.0, 2.0)", ["It says `np.testing.assert_allclose(1.0, 2.0)`.", "Mismatched"]),
+        ("tf.debugging.assert_less(2, 1)", ["It says `tf.debugging.assert_less(2, 1)`."]),
+        ("for x in (1, 2):\n    assert x < 2", ["It says `x < 2`. Yours: `2`."]),
+        ("assert nothing == 2", ["needs a cell above it", "name 'nothing' is not defined"]),
+        ("oracle = nothing\nassert oracle == 2", ["needs a cell above it", "name 'nothing' is not defined"]),
+        ("1 / 0\nassert True", ["ZeroDivisionError"]),
+        ("def f(x):\n    assert x\nf(0)", ["AssertionError"]),
+        (f"assert '{'a' * 999}' == 2", ["a …`."]),
+        ("left = iter([1])\nassert next(left) == 2", ["It says `next(left) == 2`."]),
+    ],
+)
+def test_whatever_fails_a_person_reads_one_line_and_the_notebook_goes_on(run, person, source, parts):
+    result, shown = run(CHECK + source)
+    assert result.success, result
+    (line,) = shown
+    assert line.startswith("✗ Your run has left the text. ")
+    for part in parts:
+        assert part in line
+    assert "_error_of_a_check" not in run.names
+
+
+def test_what_a_cell_displays_is_safe_html():
+    assert claims._Line("✗ `a < b`")._repr_html_() == "<small>✗ `a &lt; b`</small>"
+
+
+def test_a_cell_with_a_mistake_in_its_syntax_changes_nothing(run):
+    assert not run(CHECK + "assert (")[0].success
+    assert run("assert True")[1] == []
+    assert run(CHECK + "assert True")[1] == ["✓ 1 check"]
+
+
+def test_without_ipython_there_is_nothing_to_watch(monkeypatch):
+    monkeypatch.setattr("IPython.get_ipython", lambda: None)
+    claims.watch()

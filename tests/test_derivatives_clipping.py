@@ -1,0 +1,432 @@
+"""Norms of per-example gradients and clipped sums, against a loop over the examples."""
+
+import contextlib
+import math
+import warnings
+
+from tapelab.derivatives import (
+    CoupledExamplesError,
+    FallbackWarning,
+    MemoryLimitError,
+    clipped_gradient,
+    per_example_norms,
+    private,
+)
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.standard_normal((5, 6))
+LABELS = np.array([0, 2, 1, 1, 0])
+ONE_PASS = "one backward pass"
+
+
+def variable(*shape, dtype=tf.float64):
+    return tf.Variable(GENERATOR.standard_normal(shape), dtype=dtype)
+
+
+def looped(f, variables, *data):
+    """The gradient of each example, on a batch of one, for each variable an array (batch, *shape)."""
+    gradients = [[] for _ in variables]
+    for index in range(len(data[0])):
+        with tf.GradientTape() as tape:
+            (loss,) = tf.unstack(f(*[tf.convert_to_tensor(part[index : index + 1]) for part in data]))
+        found = tape.gradient(loss, variables, unconnected_gradients="zero")
+        for all_of_them, gradient in zip(gradients, found, strict=True):
+            all_of_them.append(tf.convert_to_tensor(gradient).numpy().astype(np.float64))
+    return [np.stack(parts) for parts in gradients]
+
+
+def check(f, variables, *data, way=ONE_PASS, tolerance=1e-12, warned=False, **options):
+    """Compare norms and clipped sums with the loop; one norm of the five is clipped not at all."""
+    gradients = looped(f, variables, *data)
+    norms = np.sqrt(sum((g**2).reshape(len(g), -1).sum(1) for g in gradients))
+    max_norm = float(np.median(norms))
+    factors = np.minimum(1, max_norm / norms)
+    clipped = clipped_gradient(f, wrt=variables, max_norm=max_norm, **options)
+    with pytest.warns(FallbackWarning) if warned else contextlib.nullcontext():
+        sums, found = clipped(*data)
+    np.testing.assert_allclose(found, norms, rtol=tolerance)
+    for total, gradient in zip(sums, gradients, strict=True):
+        wanted = np.tensordot(factors, gradient, (0, 0))
+        np.testing.assert_allclose(total, wanted, rtol=0, atol=10 * tolerance * np.abs(wanted).max())
+    assert clipped.plan(*data).way == way
+    return clipped
+
+
+@pytest.fixture(autouse=True)
+def no_other_fallbacks():
+    """A function that is proved and has rules warns of nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        yield
+
+
+W1, B1, W2, B2 = variable(6, 7), variable(7), variable(7, 3), variable(3)
+
+
+def network(x):
+    return tf.matmul(tf.tanh(tf.nn.bias_add(tf.matmul(x, W1), B1)), W2) + B2
+
+
+def cross_entropy(x, y):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(y, network(x))
+
+
+# Dense layers.
+
+
+def test_a_network_and_the_structure_of_its_sources():
+    check(cross_entropy, [W1, B1, W2, B2], X, LABELS)
+    both, norms = clipped_gradient(cross_entropy, wrt={"w": W2, "b": [B2]}, max_norm=1e9)(X, LABELS)
+    w, b = looped(cross_entropy, [W2, B2], X, LABELS)
+    np.testing.assert_allclose(both["w"], w.sum(0), atol=1e-13)  # nothing is clipped: the sum of the gradients
+    np.testing.assert_allclose(both["b"][0], b.sum(0), atol=1e-13)
+    assert norms.shape == (5,)
+    assert norms.dtype == tf.float64
+    np.testing.assert_allclose(per_example_norms(cross_entropy, wrt={"w": W2, "b": [B2]})(X, LABELS), norms, rtol=1e-14)
+
+
+def test_what_clipping_leaves_is_no_longer_than_the_norm():
+    w = variable(6, 1)
+    total, norms = clipped_gradient(lambda x: tf.matmul(x, w)[:, 0], wrt=[w], max_norm=0.5)(X)
+    lengths = np.linalg.norm(X, axis=1, keepdims=True)
+    np.testing.assert_allclose(norms, lengths[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(total[0][:, 0], (0.5 * X / lengths).sum(0), rtol=1e-12)
+
+
+def test_an_example_without_a_gradient_is_not_divided_by_zero():
+    w = variable(6, 1)
+    x = X * np.array([[0.0], [1], [1], [1], [1]])
+    total, norms = clipped_gradient(lambda x: tf.matmul(x, w)[:, 0], wrt=[w], max_norm=0.5)(x)
+    assert norms[0] == 0
+    assert np.isfinite(total[0]).all()
+
+
+def test_single_precision_and_a_variable_that_is_cast():
+    w, b = variable(6, 7, dtype=tf.float32), variable(7, dtype=tf.float16)
+
+    def losses(x):
+        return tf.reduce_sum(tf.tanh(tf.matmul(x, w) + tf.cast(b, tf.float32)), axis=1)
+
+    check(losses, [w], X.astype(np.float32), tolerance=1e-6)
+    norms = per_example_norms(losses, wrt=[w, b])(X.astype(np.float32))
+    found = looped(losses, [w, b], X.astype(np.float32))
+    np.testing.assert_allclose(norms, np.sqrt((found[0] ** 2).sum((1, 2)) + (found[1] ** 2).sum(1)), rtol=1e-3)
+    assert norms.dtype == tf.float32
+
+
+def test_inside_a_function_and_under_xla():
+    wanted = per_example_norms(cross_entropy, wrt=[W1, B1])(X, LABELS)
+    inside = per_example_norms(cross_entropy, wrt=[W1, B1])
+    np.testing.assert_allclose(tf.function(lambda x, y: inside(x, y))(X, LABELS), wanted, rtol=1e-13)
+    compiled = per_example_norms(cross_entropy, wrt=[W1, B1], compile="xla")
+    np.testing.assert_allclose(compiled(X, LABELS), wanted, rtol=1e-13)
+    assert compiled.plan(X, LABELS).compiled == "xla"
+
+
+def test_eagerly_examples_go_one_by_one():
+    check(cross_entropy, [W1, B2], X, LABELS, way="reverse mode, examples, eager", compile="eager")
+
+
+# Sequences, and variables that are used several times.
+
+SEQUENCES = GENERATOR.standard_normal((5, 4, 6))
+
+
+@pytest.mark.parametrize("columns", [3, 40])  # the gradients themselves are smaller than the Gram matrices, or larger
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("flat", [False, True])
+def test_sequences(columns, transposed, flat):
+    w, b = variable(*((columns, 6) if transposed else (6, columns))), variable(columns)
+
+    def losses(x):
+        x = tf.reshape(x, [-1, 6]) if flat else x
+        hidden = tf.tanh(tf.matmul(x, w, transpose_b=transposed) + b)
+        return tf.reduce_sum(tf.reshape(hidden, [-1, 4, columns]) ** 2, axis=[1, 2])
+
+    check(losses, [w, b], SEQUENCES)
+
+
+@pytest.mark.parametrize("size", [6, 40])
+def test_a_variable_that_is_used_twice_has_cross_terms(size):
+    w, b = variable(size, size), variable(size)
+    x = GENERATOR.standard_normal((5, size)) / size
+
+    def losses(x):
+        return tf.reduce_sum(tf.tanh(tf.matmul(tf.tanh(tf.matmul(x, w) + b), w) - b) * b, axis=1)
+
+    check(losses, [w, b], x)
+    check(lambda x: losses(x) + tf.reduce_sum(tf.matmul(x, w, transpose_b=True) ** 3, 1), [w], x)
+
+
+def test_cancelling_cotangents_lose_no_digits():
+    """The gradient is a small difference: squares of single precision would keep one digit of it."""
+    w = variable(30, 30, dtype=tf.float32)
+    x = np.repeat(GENERATOR.standard_normal((5, 1, 30)), 2, axis=1) + 1e-3 * GENERATOR.standard_normal((5, 2, 30))
+
+    def losses(x):
+        return tf.reduce_sum(tf.matmul(x[:, 0], w) - tf.matmul(x[:, 1], w), axis=1)
+
+    check(losses, [w], x.astype(np.float32), tolerance=1e-5)
+
+
+# Convolutions.
+
+IMAGES = GENERATOR.standard_normal((5, 7, 6, 2))
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
+@pytest.mark.parametrize("channels", [3, 60])
+def test_convolutions(padding, channels):
+    kernel, bias = variable(3, 2, 2, channels), variable(channels)
+
+    def losses(x):
+        hidden = tf.tanh(tf.nn.conv2d(x, kernel, [2, 3], padding) + bias)
+        return tf.reduce_sum(tf.reduce_max(hidden, axis=[1, 2]) ** 2, axis=1)
+
+    check(losses, [kernel, bias], IMAGES)
+
+
+def test_a_filter_that_is_used_twice():
+    for channels in (1, 30):
+        kernel = variable(3, 3, channels, channels)
+        images = GENERATOR.standard_normal((4, 3, 3, channels)) / channels
+
+        def losses(x, kernel=kernel):
+            hidden = tf.tanh(tf.nn.conv2d(x, kernel, 1, "SAME"))
+            return tf.reduce_sum(tf.nn.conv2d(hidden, kernel, 1, "SAME") ** 2, axis=[1, 2, 3])
+
+        check(losses, [kernel], images)
+
+
+# Tables, and normalisation.
+
+
+def test_rows_of_a_table_that_come_several_times():
+    table, w = variable(4, 3), variable(3, 3)
+    numbers = GENERATOR.integers(0, 4, (5, 6))  # of four rows six are taken
+
+    def losses(n, m):
+        rows = tf.tanh(tf.gather(table, n)) - tf.gather(tf.convert_to_tensor(table), m)
+        return tf.reduce_sum(tf.matmul(rows, w) ** 2, axis=[1, 2])
+
+    check(losses, [table, w], numbers, numbers[:, ::-1])
+
+
+def test_keras_layers_normalisation_and_embeddings():
+    tf.keras.utils.set_random_seed(0)
+    layers = tf.keras.layers
+    body = [layers.Embedding(9, 6), layers.Conv1D(6, 3), layers.LayerNormalization(), layers.Dense(9, "gelu")]
+    model = tf.keras.Sequential([*body, layers.GroupNormalization(3), layers.Flatten(), layers.Dense(3)])
+    numbers = GENERATOR.integers(0, 9, (5, 6))
+    model(numbers)
+    for value in model.trainable_variables:
+        value.assign_add(tf.random.normal(value.shape))
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+    variables = [value.value for value in model.trainable_variables]
+    check(lambda n, y: loss(y, model(n)), variables, numbers, LABELS, tolerance=1e-5)
+
+
+# What has no rule.
+
+
+def test_a_variable_without_a_rule_goes_example_by_example():
+    w, odd, b = variable(6, 3), variable(3), variable(3)
+
+    def losses(x):
+        return tf.reduce_sum(tf.tanh(tf.matmul(x, w) * tf.exp(odd) + b), axis=1)
+
+    with pytest.warns(
+        FallbackWarning, match=r"wrt\[1\].*no rule: Exp at .*test_derivatives_clipping\.py:\d+"
+    ) as caught:
+        norms = per_example_norms(losses, wrt=[w, odd, b])(X)
+    assert caught[0].filename == __file__
+    wanted = np.sqrt(sum((g**2).reshape(5, -1).sum(1) for g in looped(losses, [w, odd, b], X)))
+    np.testing.assert_allclose(norms, wanted, rtol=1e-12)
+    way = "one backward pass, and 1 of 3 sources example by example, vectorised"
+    plan = check(losses, [w, odd, b], X, way=way, warned=True, chunk_size=2).plan(X)
+    assert "Exp at" in plan.given_up[0]
+    with pytest.raises(MemoryLimitError, match="1 source that go"), pytest.warns(FallbackWarning):
+        per_example_norms(losses, wrt=[w, odd, b], memory_limit=10)(X)
+
+
+SCALE = variable(3, 3)
+
+
+@pytest.mark.parametrize(
+    ("f", "operation"),
+    [
+        (lambda x: tf.reduce_sum(tf.tanh(tf.matmul(x[:, :3], SCALE, transpose_b=True)) + SCALE[0], 1), "StridedSlice"),
+        (lambda x: tf.reduce_sum(tf.tanh(tf.matmul(x[:, :3], SCALE @ SCALE)), 1), "MatMul"),
+        # as many rows as examples, and all of them everybody's
+        (lambda x: tf.reduce_sum(x[:, :3] @ SCALE, 1) + tf.reduce_sum(tf.tanh(X[:, 3:] @ SCALE)), "MatMul"),
+        (
+            lambda x: tf.reduce_sum(tf.tanh(x[:, :3] @ SCALE), 1) + (x[:, :1] @ tf.reshape(SCALE, [1, 9]))[:, 0],
+            "different ways, MatMul .* and MatMul",
+        ),
+        (lambda x: tf.reduce_sum(x[:, :3], 1) ** 2 + tf.reduce_sum(SCALE**2), "Pow|Square"),
+        (lambda x: tf.reduce_sum(tf.tanh(x[:, :3] / SCALE[:1]), 1), "StridedSlice"),
+        (lambda x: tf.reduce_sum(tf.tanh(tf.matmul(x[:, :3], tf.transpose(SCALE))), 1), "Transpose"),
+        (
+            lambda x: tf.reduce_sum(tf.tanh(tf.matmul(x[:, :3], SCALE)) + tf.gather(tf.convert_to_tensor(SCALE), 1), 1),
+            "GatherV2",
+        ),
+        (lambda x: tf.reduce_sum(tf.tanh(tf.reshape(SCALE, [-1])[:3] * x[:, :3]), 1), "StridedSlice"),
+        (
+            lambda x: (
+                tf.reduce_sum(tf.gather(tf.identity(SCALE), tf.cast(x > 0, tf.int32)), [1, 2])
+                + tf.reduce_sum(tf.tanh(tf.matmul(x[:, :3], SCALE)), 1)
+            ),
+            "different ways, GatherV2 .* and MatMul",
+        ),
+    ],
+)
+def test_other_uses_have_no_rule(f, operation):
+    variables = [SCALE]
+    with pytest.warns(FallbackWarning, match=rf"no rule: .*({operation})"):
+        found = per_example_norms(f, wrt=variables, compile="graph")(X)
+    (gradients,) = looped(f, variables, X)
+    np.testing.assert_allclose(found, np.sqrt((gradients**2).sum((1, 2))), rtol=1e-12)
+
+
+def test_a_variable_with_a_row_for_each_example_is_refused():
+    """A batch of one has not the rows that the variable has."""
+    rows, w = variable(5, 3), variable(6, 5)
+    for f, source in [
+        (lambda x: tf.reduce_sum(tf.tanh(x[:, :3] + rows), 1), rows),
+        (lambda x: tf.reduce_sum(x @ w, 0), w),  # as many losses as examples, and none is an example's
+    ]:
+        with (
+            pytest.raises(ValueError, match=r"losses have shape \(5,\); expected \(1,\)"),
+            pytest.warns(FallbackWarning),
+        ):
+            per_example_norms(f, wrt=[source])(X)
+
+
+@pytest.mark.parametrize(
+    ("f", "operation"),
+    [
+        (lambda x: tf.reduce_sum(tf.matmul(tf.nn.silu(tf.matmul(x, W1)), W2), 1), "a custom gradient"),
+        (lambda x: tf.reduce_sum(tf.cumsum(tf.matmul(x, W1), 1) ** 2, 1), "Cumsum"),
+    ],
+)
+def test_what_is_not_proved_goes_example_by_example(f, operation):
+    variables = [W1]
+    with pytest.warns(FallbackWarning, match=rf"not proved independent, because of .*{operation}"):
+        found = per_example_norms(f, wrt=variables, compile="graph")(X)
+    (gradients,) = looped(f, variables, X)
+    np.testing.assert_allclose(found, np.sqrt((gradients**2).sum((1, 2))), rtol=1e-12)
+
+
+# Coupled examples.
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: tf.reduce_sum((x - tf.reduce_mean(x, 0)) @ W1, 1),  # before the variable
+        lambda x: tf.reduce_sum(tf.tanh(x @ W1 - tf.reduce_mean(x @ W1, 0)), 1),
+        lambda x: tf.reduce_sum(tf.nn.softmax(x @ W1 @ tf.transpose(x @ W1)) @ x, 1),
+        lambda x: tf.reverse(tf.reduce_sum(x @ W1, 1), [0]),
+        lambda x: tf.reduce_sum(x @ W1, 1) * tf.reduce_sum(x, 1, keepdims=True)[-1],
+        lambda x: tf.reduce_sum((x @ W1)[:, :5] * tf.reduce_sum(x, 1), 1),  # broadcast along the wrong axis
+        lambda x: tf.reduce_sum(tf.roll(x @ W1, 1, 0), 1),
+        lambda x: tf.reduce_sum(tf.nn.softmax(tf.transpose(x @ W1)), 0),
+        lambda x: tf.concat([tf.reduce_sum(x[1:] @ W1, 1), tf.reduce_sum(x[:1] @ W1, 1)], 0),
+        lambda x: tf.reduce_sum(tf.cumsum(x @ W1, 0), 1),
+    ],
+)
+def test_coupled_examples_are_refused(f):
+    with (
+        pytest.raises(CoupledExamplesError, match=r"example \d depends on other examples"),
+        pytest.warns(FallbackWarning),
+    ):
+        per_example_norms(f, wrt=[W1], compile="graph")(X)
+
+
+def test_batch_normalisation_in_training_is_refused_and_its_inference_is_not():
+    model = tf.keras.Sequential([tf.keras.Input((6,)), tf.keras.layers.BatchNormalization(), tf.keras.layers.Dense(1)])
+    variables = model.layers[1].trainable_variables
+    x = X.astype(np.float32)
+    with pytest.raises(CoupledExamplesError, match="not known, because of Mean"):
+        per_example_norms(lambda x: model(x, training=True)[:, 0], wrt=variables)(x)
+    check(lambda x: model(x)[:, 0] ** 2, [v.value for v in variables], x, tolerance=1e-5)
+
+
+def test_a_function_that_divides_by_the_batch_s_size():
+    """Its losses are what is differentiated; batches of one would be other losses, and that is seen."""
+
+    def losses(x):
+        return tf.reduce_sum(tf.matmul(x, W1), 1) / x.shape[0]
+
+    np.testing.assert_allclose(
+        per_example_norms(losses, wrt=[W1])(X), np.linalg.norm(X, axis=1) * math.sqrt(7) / 5, rtol=1e-12
+    )
+    with pytest.raises(CoupledExamplesError, match="how many there are"), pytest.warns(FallbackWarning):
+        per_example_norms(lambda x: losses(x) * tf.exp(B1[0]), wrt=[W1, B1])(X)
+
+
+def test_a_state_that_an_example_leaves_to_others_is_seen():
+    state = tf.Variable(0.0, dtype=tf.float64)
+
+    def losses(x):
+        state.assign(tf.reduce_sum(x))
+        return tf.reduce_sum(tf.matmul(x, W1), 1) * state
+
+    with pytest.raises(CoupledExamplesError, match="not known"):
+        per_example_norms(losses, wrt=[W1])(X)
+
+
+def test_dropout_in_one_pass_and_not_in_part():
+    generator = tf.random.Generator.from_seed(1)
+
+    def losses(x):
+        return tf.reduce_sum(tf.matmul(x * generator.normal(x.shape, dtype=x.dtype), W1) ** 2, 1)
+
+    norms = per_example_norms(losses, wrt=[W1])
+    assert norms(X).shape == (5,)
+    assert norms.plan(X).way == ONE_PASS
+    odd = per_example_norms(lambda x: losses(x) * tf.exp(B1[0]), wrt=[W1, B1])
+    with pytest.warns(FallbackWarning):  # one draw of numbers for both variables
+        assert odd.plan(X).way == "reverse mode, examples, loop"
+
+
+# Errors, and what changes outside.
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r"result has shape \(\); expected .* \(5,\).*reduction=\"none\""):
+        per_example_norms(lambda x: tf.reduce_mean(x @ W1), wrt=[W1])(X)
+    with pytest.raises(ValueError, match="need one batch axis"):
+        per_example_norms(lambda x, y: tf.reduce_sum(x @ W1, 1), wrt=[W1])(X, LABELS[:3])
+    with pytest.raises(ValueError, match="wrt is None; expected variables"):
+        per_example_norms(tf.reduce_sum, wrt=None)
+    for bad in (0, -1.0, math.inf, math.nan, True, "1", None):
+        with pytest.raises(ValueError, match=r"max_norm is .*expected a positive number"):
+            clipped_gradient(tf.reduce_sum, wrt=[W1], max_norm=bad)
+    with pytest.raises(RuntimeError, match="check_independence=False"), pytest.warns(FallbackWarning):
+        tf.function(lambda x: per_example_norms(lambda x: tf.nn.silu(x @ W1)[:, 0], wrt=[W1])(x))(tf.constant(X))
+
+
+def test_no_example():
+    total, norms = clipped_gradient(cross_entropy, wrt=[W1], max_norm=1.0)(X[:0], LABELS[:0])
+    assert norms.shape == (0,)
+    np.testing.assert_array_equal(total[0], np.zeros((6, 7)))
+
+
+def test_a_held_one_sees_what_changes():
+    options = {"power": 2}
+    norms = per_example_norms(lambda x: tf.reduce_sum(x @ W1, 1) ** options["power"], wrt=[W1])
+    before = norms(X)
+    options["power"] = 1
+    np.testing.assert_allclose(norms(X), np.linalg.norm(X, axis=1) * math.sqrt(7), rtol=1e-12)
+    assert not np.allclose(before, norms(X))
+
+
+def test_without_the_private_captures_examples_go_one_by_one(monkeypatch):
+    monkeypatch.setattr(private, "captures", lambda graph: [])
+    monkeypatch.setattr("tapelab.derivatives.uses.captures", lambda graph: [])
+    check(cross_entropy, [W1], X, LABELS, way="reverse mode, examples, vectorised", warned=True)

@@ -1,0 +1,222 @@
+"""Second derivatives through normalisation, where TensorFlow errs: within 1e-6 of central differences."""
+
+import threading
+
+from tapelab.derivatives import (
+    FallbackWarning,
+    batch_jacobian,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    per_example_gradients,
+    private,
+    value_and_gradient,
+    vjp,
+)
+from tapelab.gradcheck import numerical_jacobian
+from tapelab.optimize import newton, newton_cg
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+
+GENERATOR = np.random.default_rng(0)
+X, V, WEIGHTS = (GENERATOR.normal(size=(3, 4)) for _ in range(3))
+LAYERS = tf.keras.layers
+layer_norm = LAYERS.LayerNormalization(dtype="float64")
+group_norm = LAYERS.GroupNormalization(2, dtype="float64")
+batch_norm = LAYERS.BatchNormalization(dtype="float64")
+images_norm = LAYERS.BatchNormalization(dtype="float64")
+
+
+def variance(x):
+    return tf.reduce_sum(tf.nn.moments(x, [1])[1] ** 2)
+
+
+@tf.function
+def traced_before(x):
+    return tf.nn.moments(x, [1], keepdims=True)[1]
+
+
+class Module(tf.Module):
+    @tf.function
+    def __call__(self, x):
+        return traced_before(x) ** 2
+
+
+module = Module()
+module(tf.constant(X))
+
+
+def images(x):
+    return tf.reshape(x, [3, 2, 1, 2])
+
+
+FUNCTIONS = {
+    "moments": variance,
+    "compat.v1": lambda x: tf.reduce_sum(tf.compat.v1.nn.moments(x, [0], keep_dims=True)[1] ** 2),
+    "LayerNormalization": lambda x: tf.reduce_sum(layer_norm(x) ** 2 * WEIGHTS),
+    "GroupNormalization": lambda x: tf.reduce_sum(group_norm(x) ** 2 * WEIGHTS),
+    "BatchNormalization": lambda x: tf.reduce_sum(batch_norm(x, training=True) ** 3 * WEIGHTS),
+    "in 4-D": lambda x: tf.reduce_sum(images_norm(images(x), training=True) ** 3 * images(WEIGHTS)),
+    "a function traced before": lambda x: tf.reduce_sum(module(x)),
+}
+
+
+def gradient(f):
+    """By a plain tape."""
+
+    def by_tape(x):
+        x = tf.convert_to_tensor(x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x)
+        return tape.gradient(y, x)
+
+    return by_tape
+
+
+def differences(f):
+    return numerical_jacobian(gradient(f), X)
+
+
+def relative(found, wanted):
+    return np.abs(found - wanted).max() / np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(
+    ("name", "compile"),
+    [*[(name, "graph") for name in FUNCTIONS], *[("LayerNormalization", compile) for compile in ("auto", "eager")]],
+)
+def test_hessians(name, compile):
+    f = FUNCTIONS[name]
+    wanted = differences(f)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x := tf.constant(X))
+        plain = gradient(f)(x)
+    assert relative(tape.jacobian(plain, x, experimental_use_pfor=False), wanted) > 1e-2, "TensorFlow is right here"
+    transform = hessian(f, compile=compile)
+    assert relative(transform(X), wanted) < 1e-6
+    assert "the mean in the variance is differentiated too" in str(transform.plan(X))
+    value, first = value_and_gradient(f, compile=compile)(X)
+    np.testing.assert_allclose(value, f(x), rtol=1e-12)
+    np.testing.assert_allclose(first, plain, rtol=1e-9, atol=1e-12)
+
+
+def of_a_gradient(transform):
+    """A transform of a first order, applied to a gradient that the function computes by a tape of its own."""
+    return lambda f: transform(gradient(f), compile="graph")
+
+
+COMPOSED = {
+    "hvp": lambda f: hvp(f, compile="graph")(V, X),
+    "hvp, eagerly": lambda f: hvp(f, compile="eager")(V, X),
+    "jvp": lambda f: of_a_gradient(jvp)(f)(V, X)[1],
+    "vjp": lambda f: of_a_gradient(vjp)(f)(V, X)[1],  # the Hessian is symmetric
+    "jacobian, forward": lambda f: np.tensordot(jacobian(gradient(f), mode="forward", compile="graph")(X), V, 2),
+    "jacobian, reverse": lambda f: np.tensordot(jacobian(gradient(f), mode="reverse", compile="graph")(X), V, 2),
+    "jacobian of ours": lambda f: np.tensordot(
+        jacobian(lambda x: value_and_gradient(f, compile="graph")(x)[1], compile="graph")(X), V, 2
+    ),
+    "a plain tape around ours": lambda f: outer_tape(value_and_gradient(f)),
+    "a plain tape around ours, eagerly": lambda f: outer_tape(value_and_gradient(f, compile="eager")),
+}
+
+
+def outer_tape(transform):
+    with tf.GradientTape() as tape:
+        tape.watch(x := tf.constant(X))
+        inner = tf.reduce_sum(transform(x)[1] * V)
+    return tape.gradient(inner, x)
+
+
+@pytest.mark.parametrize("how", COMPOSED)
+def test_products_and_gradients_of_gradients(how):
+    f = FUNCTIONS["LayerNormalization"]
+    assert relative(COMPOSED[how](f), np.tensordot(differences(f), V, 2)) < 1e-6
+
+
+def test_a_gradient_penalty_by_example():
+    """Each row's penalty, the squared norm of its gradient, by a factor of the columns."""
+
+    def penalty(w, x):
+        return tf.reduce_sum(gradient(lambda x: tf.reduce_sum(layer_norm(x * w) ** 2 * WEIGHTS[0]))(x) ** 2)
+
+    w = 1 + 0.1 * V[0]
+    found = per_example_gradients(penalty, compile="graph")(w, X)
+    for i in range(3):
+        assert relative(found[i], numerical_jacobian(lambda w, i=i: penalty(tf.constant(w), X[i : i + 1]), w)) < 1e-6
+    # The batch's rows do not depend on each other.
+    blocks = batch_jacobian(gradient(lambda x: tf.reduce_sum(layer_norm(x) ** 2 * WEIGHTS)), compile="graph")(X)
+    assert relative(blocks[1], differences(FUNCTIONS["LayerNormalization"])[1, :, 1]) < 1e-6
+
+
+@pytest.mark.parametrize("method", [newton, newton_cg])
+def test_newton_takes_one_step_to_the_minimum_of_a_variance(method):
+    """Quadratic, with the Hessian 2/n (I - 1/n) + 2 I. With the mean's gradient stopped, the step falls short."""
+    x = tf.Variable(X[0])
+    report = method(
+        lambda: tf.nn.moments(x, [0])[1] + tf.reduce_sum((x - V[0]) ** 2),
+        wrt=x, damping=0.0, tolerance=1e-10, iterations=1 if method is newton else 30,
+    )  # fmt: skip
+    assert report.converged
+
+
+def test_the_learners_own_stop_stays():
+    def f(x):
+        return tf.reduce_sum(tf.math.squared_difference(x, tf.stop_gradient(tf.reduce_mean(x))))
+
+    np.testing.assert_allclose(hessian(f, compile="graph")(X[0]), 2 * np.eye(4), atol=1e-12)
+    np.testing.assert_allclose(hessian(tf.function(f), compile="graph")(X[0]), 2 * np.eye(4), atol=1e-12)
+
+
+def test_what_cannot_be_traced_anew_is_refused(tmp_path):
+    saved = tf.Module()
+    saved.f = tf.function(variance, input_signature=[tf.TensorSpec([3, 4], tf.float64)])
+    tf.saved_model.save(saved, tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    x = tf.constant(X)
+    concrete = tf.function(variance).get_concrete_function(tf.TensorSpec([3, 4], tf.float64))
+    for f, compile in ((loaded.f, "graph"), (lambda x: 2 * concrete(x), "eager")):
+        with pytest.raises(ValueError, match=r"normalisation layer.*cannot be traced anew.*Python function"):
+            hessian(f, compile=compile)(x)
+        with pytest.warns(FallbackWarning, match="a derivative of it would not be"):
+            found = value_and_gradient(f, compile="graph")(x)[1]
+        np.testing.assert_allclose(found, gradient(f)(x), rtol=1e-9)
+    assert relative(hessian(saved.f)(x), differences(variance)) < 1e-6  # it still has its Python function
+
+
+def test_other_threads_and_later_calls_see_tensorflows_own():
+    from tensorflow.python.ops import nn_impl
+
+    before, seen = nn_impl.moments, []
+
+    def stops():
+        graph = tf.function(variance).get_concrete_function(tf.TensorSpec([3, 4], tf.float64)).graph
+        return "StopGradient" in {operation.type for operation in graph.get_operations()}
+
+    def f(x):
+        thread = threading.Thread(target=lambda: seen.append(stops()))
+        thread.start()
+        thread.join()
+        seen.append(stops())
+        return variance(x)
+
+    value_and_gradient(f, compile="graph")(X)
+    assert seen[:2] == [True, False]
+    assert nn_impl.moments is before
+    assert stops()
+
+
+def test_without_the_private_module_the_public_name_is_replaced(monkeypatch):
+    from tensorflow.python.ops import nn_impl
+
+    monkeypatch.setattr(private, "modules_with_moments", lambda: [tf.nn])
+    monkeypatch.setattr(nn_impl, "moments", None)
+    assert relative(hessian(variance, compile="graph")(X), differences(reduced)) < 1e-6
+
+
+def reduced(x):
+    """`variance` without moments."""
+    return tf.reduce_sum(tf.math.reduce_variance(x, 1) ** 2)

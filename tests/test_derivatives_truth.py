@@ -1,0 +1,388 @@
+"""Held derivatives after a change of what their function reads from outside: they agree with a plain tape."""
+
+import threading
+import types
+
+from tapelab.derivatives import (
+    batch_jacobian,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    per_example_gradients,
+    value_and_gradient,
+    vjp,
+)
+from tapelab.optimize import newton, newton_cg
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+
+X = tf.constant([[0.3, -0.2, 0.5], [0.1, 0.9, -0.4]], tf.float64)
+V = tf.constant([[0.7, 0.1, -0.3], [0.2, -0.5, 0.4]], tf.float64)
+FACTOR = 1.5
+helper = tf.sin
+
+
+class Settings:
+    offset = 0.25
+
+    def __init__(self):
+        self.scale = 1.0
+        self.variable = tf.Variable(1.25, dtype=tf.float64)
+
+    @property
+    def doubled(self):
+        return 2 * self.scale
+
+
+def make_world():
+    """A function of rows that do not depend on each other, and what it reads."""
+    world = types.SimpleNamespace(settings=Settings(), items=[1.0, {"inner": 0.5}], array=np.array([1.0, 2.0, 0.5]))
+    cell = 1.0
+    settings, items, array = world.settings, world.items, world.array
+
+    def rows(x, default=[0.5]):  # noqa: B006  a mutable default is one of the things that change
+        y = helper(x * settings.variable) * FACTOR + cell * x**2
+        return (y * settings.doubled + settings.offset * x) * items[0] + items[1]["inner"] * x**3 * array * default[0]
+
+    def set_cell(value):
+        nonlocal cell
+        cell = value
+
+    world.rows, world.set_cell = rows, set_cell
+    return world
+
+
+def in_another_thread(change):
+    thread = threading.Thread(target=change)
+    thread.start()
+    thread.join()
+
+
+def rebind(name, value):
+    globals()[name] = value
+
+
+CHANGES = {
+    "nothing": lambda world: None,
+    "global": lambda world: rebind("FACTOR", 2.5),
+    "closure": lambda world: world.set_cell(-1.5),
+    "attribute": lambda world: setattr(world.settings, "scale", 0.5),
+    "class": lambda world: setattr(Settings, "offset", -0.75),
+    "property": lambda world: setattr(Settings, "doubled", property(lambda self: 3 * self.scale)),
+    "item": lambda world: world.items.__setitem__(0, -1.0),
+    "inner item": lambda world: world.items[1].update(inner=1.5),
+    "array": lambda world: world.array.__imul__(2),
+    "default": lambda world: world.rows.__defaults__[0].__setitem__(0, 2.0),
+    "function": lambda world: rebind("helper", tf.tanh),
+    "variable assigned": lambda world: world.settings.variable.assign(0.5),
+    "variable replaced": lambda world: setattr(world.settings, "variable", tf.Variable(2.0, dtype=tf.float64)),
+    "another thread": lambda world: in_another_thread(lambda: rebind("FACTOR", -0.5)),
+}
+
+
+@pytest.fixture
+def world():
+    saved = FACTOR, helper, Settings.offset, Settings.doubled
+    yield make_world()
+    rebind("FACTOR", saved[0])
+    rebind("helper", saved[1])
+    Settings.offset, Settings.doubled = saved[2:]
+
+
+def tape_jacobian(f, x):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.jacobian(y, x, experimental_use_pfor=False).numpy()
+
+
+def tape_gradient(f, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.gradient(y, x)
+
+
+def loss_of(rows):
+    return lambda x: tf.reduce_sum(rows(x) ** 2)
+
+
+def each_gradient(rows, x):
+    """Of each row's loss by factors of the columns, one row after the other."""
+    ones = tf.ones(3, tf.float64)
+    return np.stack([tape_gradient(lambda w, i=i: loss_of(rows)(x[i : i + 1] * w), ones).numpy() for i in range(2)])
+
+
+GRAPH = {"compile": "graph"}
+# Each: makes the derivative that is held; calls it; the same by plain tapes.
+TRANSFORMS = {
+    "value_and_gradient": (
+        lambda rows: value_and_gradient(loss_of(rows)),  # by XLA
+        lambda held: held(X)[1],
+        lambda rows: tape_gradient(loss_of(rows), X),
+    ),
+    "jvp": (
+        lambda rows: jvp(rows, **GRAPH),
+        lambda held: held(V, X)[1],
+        lambda rows: np.tensordot(tape_jacobian(rows, X), V, 2),
+    ),
+    "vjp": (
+        lambda rows: vjp(rows, **GRAPH),
+        lambda held: held(V, X)[1],
+        lambda rows: np.tensordot(V, tape_jacobian(rows, X), 2),
+    ),
+    "jacobian": (
+        lambda rows: jacobian(rows, **GRAPH),
+        lambda held: held(X),
+        lambda rows: tape_jacobian(rows, X),
+    ),
+    "batch_jacobian": (
+        lambda rows: batch_jacobian(rows, **GRAPH),
+        lambda held: held(X),
+        lambda rows: np.einsum("iaib->iab", tape_jacobian(rows, X)),
+    ),
+    "hvp": (
+        lambda rows: hvp(loss_of(rows), **GRAPH),
+        lambda held: held(V, X),
+        lambda rows: np.tensordot(tape_jacobian(lambda x: tape_gradient(loss_of(rows), x), X), V, 2),
+    ),
+    "hessian": (
+        lambda rows: hessian(loss_of(rows), **GRAPH),
+        lambda held: held(X),
+        lambda rows: tape_jacobian(lambda x: tape_gradient(loss_of(rows), x), X),
+    ),
+    "per_example_gradients": (
+        lambda rows: per_example_gradients(lambda w, x: loss_of(rows)(x * w), **GRAPH),
+        lambda held: held(tf.ones(3, tf.float64), X),
+        lambda rows: each_gradient(rows, X),
+    ),
+    "hessian, not compiled": (
+        lambda rows: hessian(loss_of(rows), compile="eager"),
+        lambda held: held(X),
+        lambda rows: tape_jacobian(lambda x: tape_gradient(loss_of(rows), x), X),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_a_held_derivative_agrees_with_a_plain_tape_after_each_change(world, name):
+    make, call, by_tape = TRANSFORMS[name]
+    held, before = make(world.rows), None
+    # What is noticed does not depend on the kind of derivative: one goes through all changes.
+    every = name == "vjp"
+    for change, apply in CHANGES.items():
+        if not every and change not in ("nothing", "global", "closure", "attribute", "item", "variable replaced"):
+            continue
+        apply(world)
+        wanted = by_tape(world.rows)
+        np.testing.assert_allclose(call(held), wanted, rtol=1e-10, atol=1e-12, err_msg=change)
+        assert before is None or not np.allclose(wanted, before), f"{change} changes nothing"
+        before = wanted
+
+
+@pytest.mark.parametrize("method", [newton, newton_cg])
+def test_an_optimiser_minimises_the_function_as_it_is_now(world, method):
+    z = tf.Variable(np.zeros(3))
+
+    def loss():
+        return tf.reduce_sum((z * world.settings.doubled * FACTOR * world.items[0] - world.array) ** 2)
+
+    for change in ("nothing", "global", "attribute", "property", "item", "array", "another thread"):
+        CHANGES[change](world)
+        report = method(loss, wrt=z, tolerance=1e-9, damping=0.0)
+        assert report.converged
+        np.testing.assert_allclose(z * world.settings.doubled * FACTOR * world.items[0], world.array, err_msg=change)
+        assert report.value == pytest.approx(float(loss()))
+
+
+TARGET = tf.constant([1.0, 2.0])
+
+
+def test_newton_sees_a_target_that_was_bound_anew():
+    w = tf.Variable([0.0, 0.0])
+
+    def loss():
+        return tf.reduce_sum((w - TARGET) ** 2)
+
+    try:
+        for target in ([1.0, 2.0], [5.0, 7.0]):
+            rebind("TARGET", tf.constant(target))
+            report = newton(loss, wrt=[w])
+            np.testing.assert_allclose(w, target, atol=1e-4)
+            assert report.converged
+    finally:
+        rebind("TARGET", tf.constant([1.0, 2.0]))
+
+
+def test_an_optimiser_sees_what_its_callback_changes():
+    """The transforms that it holds are no more stale than others."""
+    w, goal = tf.Variable([0.0, 0.0]), [1.0]
+
+    def change(iteration):
+        goal[0] = 3.0
+
+    newton(lambda: tf.reduce_sum((w - goal[0]) ** 4), wrt=w, callback=change, iterations=40)
+    np.testing.assert_allclose(w, [3.0, 3.0], atol=0.05)
+
+
+# Keras.
+
+BATCH = tf.constant(np.random.default_rng(0).normal(size=(5, 3)).astype("f"))
+
+
+@pytest.fixture
+def network():
+    tf.keras.utils.set_random_seed(0)
+    layers = tf.keras.layers
+    return tf.keras.Sequential(
+        [tf.keras.Input((3,)), layers.Dense(4, "tanh"), layers.BatchNormalization(), layers.Dense(2)]
+    )
+
+
+def flag(model):
+    model.layers[1].trainable = False
+
+
+def policy(model):
+    model.layers[0].dtype_policy = "mixed_bfloat16"
+
+
+def activation(model):
+    model.layers[0].activation = tf.keras.activations.relu
+
+
+def epsilon(model):
+    model.layers[1].epsilon = 0.5
+
+
+@pytest.mark.parametrize("change", [flag, policy, activation, epsilon])
+@pytest.mark.parametrize("direct", [True, False], ids=["the model", "a function"])
+def test_a_changed_layer_is_noticed(network, change, direct):
+    if direct:
+        f, arguments = network, {"training": True}
+    else:
+        f, arguments = (lambda x: network(x, training=True)), {}
+    held = vjp(f, **GRAPH)
+    upstream = tf.reshape(tf.linspace(-1.0, 1.0, 10), [5, 2])
+
+    def by_tape():
+        return tape_gradient(lambda x: tf.reduce_sum(upstream * tf.cast(network(x, training=True), tf.float32)), BATCH)
+
+    before = by_tape()
+    np.testing.assert_allclose(held(upstream, BATCH, **arguments)[1], before, atol=1e-6)
+    change(network)
+    wanted = by_tape()
+    assert np.abs(wanted - before).max() > 1e-4
+    np.testing.assert_allclose(held(upstream, BATCH, **arguments)[1], wanted, atol=1e-6)
+
+
+def test_a_model_made_anew_under_the_same_name():
+    def make(seed):
+        tf.keras.utils.set_random_seed(seed)
+        return tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(2, use_bias=False)])
+
+    model = make(0)
+
+    def f(x):
+        return model(x)
+
+    held = batch_jacobian(f, **GRAPH)
+    for seed in (0, 1):
+        model = make(seed)
+        np.testing.assert_allclose(held(BATCH)[3], tf.transpose(model.layers[0].kernel), rtol=1e-6)
+
+
+def test_a_model_as_a_static_argument(network):
+    held = value_and_gradient(lambda x, model: tf.reduce_sum(model(x, training=True) ** 2), **GRAPH)
+    for change in (lambda model: None, flag):
+        change(network)
+        wanted = tape_gradient(lambda x: tf.reduce_sum(network(x, training=True) ** 2), BATCH)
+        np.testing.assert_allclose(held(BATCH, network)[1], wanted, atol=1e-5)
+
+
+def test_the_global_dtype_policy_is_noticed():
+    def f(x):
+        return tf.reduce_sum(tf.cast(tf.keras.layers.Rescaling(1 / 3)(x), tf.float32) ** 2)
+
+    held, x = value_and_gradient(f, **GRAPH), tf.constant([0.1, 0.2])
+    before = held(x)[1]
+    tf.keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        np.testing.assert_allclose(held(x)[1], tape_gradient(f, x), rtol=1e-6)
+        assert not np.allclose(held(x)[1], before, rtol=1e-4)
+    finally:
+        tf.keras.config.set_dtype_policy("float32")
+
+
+# Threads.
+
+
+def test_threads_that_share_a_held_derivative():
+    factor = [1.0]
+    held = value_and_gradient(lambda x: factor[0] * x, **GRAPH)
+    done, wrong = threading.Event(), []
+
+    def call():
+        while not done.is_set():
+            slope = float(held(1.0)[1])
+            if slope not in (1.0, 2.0):
+                wrong.append(slope)
+
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for step in range(6):
+        factor[0] = 1.0 + step % 2
+        held(1.0)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert float(held(1.0)[1]) == factor[0] == 2.0
+
+
+def test_what_changes_while_the_function_is_traced_is_traced_again():
+    """Another thread binds a global anew between the function's reading of it and the end of the trace."""
+    bindings = iter([2.0, 3.0])
+
+    def f(x):
+        y = FACTOR * x
+        if (value := next(bindings, None)) is not None:
+            in_another_thread(lambda: rebind("FACTOR", value))
+        return y
+
+    before = FACTOR
+    try:
+        held = value_and_gradient(f, **GRAPH)
+        for _ in range(2):
+            assert float(held(1.0)[1]) == FACTOR == 3.0
+        endless = value_and_gradient(lambda x: rebind("FACTOR", FACTOR + 1) or FACTOR * x, **GRAPH)
+        with pytest.raises(RuntimeError, match=r"the global 'FACTOR' was replaced while the function was traced"):
+            endless(1.0)
+    finally:
+        rebind("FACTOR", before)
+
+
+# Graphs.
+
+
+def test_a_tensor_of_a_graph_is_read_through_a_closure():
+    """It has a value in its own graph only: in another `tf.function` the derivative is traced anew."""
+    scale = None
+    held = value_and_gradient(lambda x: scale() * x**2, **GRAPH)
+
+    def f(factor):
+        nonlocal scale
+        scale = lambda: factor  # noqa: E731
+        return held(tf.constant(3.0))[1]
+
+    def g(factor):
+        nonlocal scale
+        scale = lambda: factor  # noqa: E731
+        return held(tf.constant(3.0))[1]
+
+    assert float(tf.function(f)(tf.constant(1.0))) == 6.0
+    assert float(tf.function(g)(tf.constant(2.0))) == 12.0

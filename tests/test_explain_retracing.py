@@ -1,0 +1,403 @@
+"""`explain_retracing` names what was planted, and nothing where nothing was."""
+
+import contextlib
+
+from tapelab import runtime
+from tapelab.explain import RETRACING, Retracings, explain_retracing, traces
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+runtime.start(seed=0)
+STEP = 0
+SCALE = 1.0
+
+
+def doubler(**options):
+    """A new tf.function of two arguments."""
+
+    def double(x, y=None):
+        return 2.0 * tf.cast(tf.reduce_sum(x), tf.float32)
+
+    return tf.function(double, **options)
+
+
+class Settings:
+    def __init__(self, factor):
+        self.factor = factor
+
+
+def shapes():
+    f = doubler()
+    for size in (2, 3, 4):
+        f(tf.zeros((size, 5)))
+    return f
+
+
+def dtypes():
+    f = doubler()
+    f(tf.zeros(3))
+    f(np.zeros(3))
+    return f
+
+
+def numbers():
+    f, step = doubler(), 0
+    for step in range(4):
+        f(tf.zeros(3), step)
+    return f
+
+
+def flags():
+    f = doubler()
+    for training in (True, False, True, False):
+        f(tf.zeros(3), training)
+    return f
+
+
+def objects():
+    f = doubler()
+    for _ in range(3):
+        f(tf.zeros(3), Settings(2.0))
+    return f
+
+
+def lambdas():
+    f, kept = doubler(), []
+    for _ in range(3):
+        kept.append(lambda x: x)
+        f(tf.zeros(3), kept[-1])
+    f.kept = kept
+    return f
+
+
+def lists():
+    f = doubler()
+    for size in (1, 2, 3):
+        f(tf.zeros(3), [tf.zeros(2)] * size)
+    return f
+
+
+def keys():
+    f = doubler()
+    f(tf.zeros(3), {"a": tf.zeros(2)})
+    f(tf.zeros(3), {"a": tf.zeros(2), "b": tf.zeros(2)})
+    return f
+
+
+def number_and_tensor():
+    f = doubler()
+    f(tf.zeros(3), 1.0)
+    f(tf.zeros(3), tf.constant(1.0))
+    return f
+
+
+def one_variable_twice():
+    f, a, b = doubler(), tf.Variable(1.0), tf.Variable(1.0)
+    f(a, b)
+    f(a, a)
+    return f
+
+
+def frozen_variable():
+    f = doubler()
+    f(tf.Variable(1.0))
+    f(tf.Variable(1.0, trainable=False))
+    return f
+
+
+def ragged_ranks():
+    f = doubler()
+    f(tf.zeros(3), tf.ragged.constant([[1.0], [2.0, 3.0]]))
+    f(tf.zeros(3), tf.ragged.constant([[1.0], [2.0, 3.0]], row_splits_dtype=tf.int32))
+    return f
+
+
+def first_call_makes_variables():
+    kept = []
+
+    @tf.function
+    def f(x):
+        if not kept:
+            kept.append(tf.Variable(x))
+        return kept[0] * x
+
+    f(tf.zeros(3))
+    f.kept = kept
+    return f
+
+
+def relaxed():
+    f = doubler(reduce_retracing=True)
+    for size in (2, 3, 4, 5):
+        f(tf.zeros((size, 5)))
+    return f
+
+
+def graphs():
+    f = doubler()
+    f(tf.zeros(3))
+    with tf.Graph().as_default():
+        f(tf.zeros(3))
+    return f
+
+
+def strategies():
+    f, strategy = doubler(), tf.distribute.OneDeviceStrategy("cpu:0")
+    f(tf.zeros(3))
+    with strategy.scope():
+        f(tf.zeros(3))
+    return f
+
+
+def nested():
+    f = doubler()
+    for size in (2, 3):
+        f(tf.zeros(3), {"image": (tf.zeros(4), tf.zeros((size, 2)))})
+    return f
+
+
+PLANTED = [
+    (shapes, "shape", "x", ("(2, 5)", "(3, 5)", "(4, 5)"), "tf.TensorSpec((None, 5), tf.float32)"),
+    (dtypes, "dtype", "x", ("float32", "float64"), "tf.cast(np.zeros(3), tf.float32)"),
+    (numbers, "python_value", "y", ("0", "1", "2", "3"), "f(tf.zeros(3), tf.constant(step, tf.float32))"),
+    (flags, "flag", "y", ("True", "False"), ""),
+    (objects, "object", "y", ("an object that no longer exists",), "make the object once"),
+    (lambdas, "object", "y", ("the function <lambda>",), "define the function once"),
+    (lists, "structure", "y", ("a list of 1", "a list of 2", "a list of 3"), "tf.stack([tf.zeros(2)] * size)"),
+    (keys, "structure", "y", ("a dict with 'a'", "a dict with 'a', 'b'"), "same keys"),
+    (number_and_tensor, "kind", "y", ("1.0", "a tensor of float32 ()"), "f(tf.zeros(3), tf.constant(1.0, tf.float32))"),
+    (one_variable_twice, "same_variable_twice", "y", ("a variable of float32 ()",), ""),
+    (frozen_variable, "variable", "x", ("a variable of float32 ()",), ""),
+    (ragged_ranks, "other_type", "y", None, "input_signature"),
+    (first_call_makes_variables, "variables_made", "", (), ""),
+    (relaxed, "relaxed", "x", ("(2, 5)", "(None, 5)"), ""),
+    (graphs, "graph", "", (), ""),
+    (strategies, "strategy", "", (), ""),
+    (nested, "shape", "y['image'][1]", ("(2, 2)", "(3, 2)"), "reduce_retracing=True"),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "code", "argument", "values", "fix"), PLANTED, ids=lambda p: getattr(p, "__name__", "")
+)
+def test_names_what_was_planted(plant, code, argument, values, fix):
+    found = explain_retracing(plant())
+    assert [(cause.code, cause.argument) for cause in found.causes] == [(code, argument)], found
+    (cause,) = found.causes
+    assert values is None or cause.values == values
+    assert fix in cause.fix
+    assert bool(fix) == bool(cause.fix)
+    assert cause.line.file == __file__
+    first = plant.__code__.co_firstlineno
+    assert first < cause.line.number < first + 14
+    assert code in RETRACING
+    assert cause.expected == (not fix)
+    assert found.healthy == (cause.expected or cause.traces == 1)
+    assert found.traces == cause.traces + 1
+
+
+def test_suggested_signature_stops_the_retracing():
+    cause = explain_retracing(shapes()).causes[0]
+    decorator = cause.fix.splitlines()[0].removeprefix("@")
+    f = eval(decorator)(lambda x, y=None: x)
+    for size in (2, 3, 4):
+        f(tf.zeros((size, 5)))
+    assert f.experimental_get_tracing_count() == 1
+    assert explain_retracing(f).heading == "<lambda> was traced once: nothing to mend"
+
+
+def test_xla_gets_a_batch_of_one_size_for_a_fix():
+    f = doubler(jit_compile=True)
+    f.get_concrete_function(tf.TensorSpec((2, 5)))
+    f.get_concrete_function(tf.TensorSpec((3, 5)))
+    assert "drop_remainder=True" in explain_retracing(f).causes[0].fix
+    assert "input_signature" not in explain_retracing(f).causes[0].fix
+
+
+def test_two_arguments_that_changed_are_two_causes():
+    f = doubler()
+    for step in range(3):
+        f(tf.zeros(3 if step < 2 else 4), step)
+    found = explain_retracing(f)
+    assert {(cause.code, cause.argument): cause.traces for cause in found.causes} == {
+        ("python_value", "y"): 2,
+        ("shape", "x"): 1,
+    }
+    assert found.causes[0].argument == "y"
+
+
+class Model(tf.Module):
+    @tf.function
+    def step(self, x):
+        return 2.0 * x
+
+
+def defined_in_a_loop():
+    for scale in (0.1, 0.2, 0.3):
+
+        @tf.function
+        def f(x):
+            return scale * x  # noqa: B023
+
+        f(tf.zeros(3))
+
+
+def lambdas_in_a_loop():
+    for _ in range(3):
+        tf.function(lambda x: 2.0 * x)(tf.zeros(3))
+
+
+def wrapped_in_a_loop():
+    def g(x):
+        return 2.0 * x
+
+    for _ in range(3):
+        tf.function(g)(tf.zeros(3))
+
+
+def methods_of_new_objects():
+    for _ in range(3):
+        Model().step(tf.zeros(3))
+
+
+def compiled_in_a_loop():
+    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+    for rate in (0.1, 0.2, 0.3):
+        model.compile(tf.keras.optimizers.SGD(rate), "mse", jit_compile=False)
+        model.fit(np.zeros((4, 2)), np.zeros((4, 1)), verbose=0)
+
+
+def reads_a_global():
+    @tf.function
+    def f(x):
+        return SCALE * x
+
+    global SCALE
+    SCALE = 1.0
+    f(tf.zeros(3))
+    SCALE = 2.0
+    f(tf.zeros(3))
+    return f
+
+
+REMADE = [
+    (defined_in_a_loop, "made_anew", "scale", 3, ("0.1", "0.2", "0.3")),
+    (lambdas_in_a_loop, "made_anew", "", 3, ()),
+    (wrapped_in_a_loop, "wrapped_anew", "", 3, ()),
+    (methods_of_new_objects, "new_objects", "", 3, ()),
+    (compiled_in_a_loop, "keras_recompiled", "", 3, ()),
+    (reads_a_global, "stale_global", "SCALE", 1, ("1.0", "2.0")),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "code", "argument", "count", "values"), REMADE, ids=lambda p: getattr(p, "__name__", "")
+)
+def test_watching_catches_functions_that_are_made_anew(plant, code, argument, count, values):
+    with explain_retracing() as report:
+        assert isinstance(report, Retracings)
+        plant()
+    (found,) = [one for one in report if one.causes]
+    (cause,) = found.causes
+    assert (cause.code, cause.argument, cause.values, found.traces) == (code, argument, values, count), report
+    assert not found.healthy
+    assert cause.fix
+    assert cause.line.file == __file__
+    assert not traces.transform.CONCRETE_FUNCTION_CALLBACKS
+
+
+def test_watching_says_nothing_of_what_is_in_order():
+    a, b = Model(), Model()
+    models = [Model() for _ in range(3)]
+    data = tf.data.Dataset.range(4).map(lambda x: 2 * x).batch(2)
+    with explain_retracing() as report:
+        for _ in range(2):
+            for model in (a, b, *models):
+                model.step(tf.zeros(3))
+        for batch in data:
+            shapes_seen = batch.shape
+    assert report.healthy, report
+    assert [cause.code for cause in report.causes] == ["new_objects"]
+    assert "All 5 are still in use" in report[0].causes[0].sentence
+    assert shapes_seen == (2,)
+    with explain_retracing() as report:
+        a.step(tf.zeros(3))
+    assert len(report) == 0
+    assert str(report) == "Nothing was traced."
+
+
+def test_watching_counts_what_was_traced_before_as_known():
+    f = doubler()
+    f(tf.zeros(2))
+    with contextlib.suppress(KeyboardInterrupt), explain_retracing() as report:
+        f(tf.zeros(4))
+        raise KeyboardInterrupt
+    ((cause,),) = [one.causes for one in report]
+    assert (cause.code, cause.values) == ("shape", ("(2,)", "(4,)"))
+
+
+def test_after_the_fact_definitions_are_counted():
+    for _ in range(4):
+        f = tf.function(lambda x: x - 1.0)
+        f(tf.zeros(3))
+    assert [cause.code for cause in explain_retracing(f).causes] == ["made_anew"]
+    made = [Model() for _ in range(3)]
+    for model in made:
+        model.step(tf.zeros(3))
+    found = explain_retracing(Model.step)
+    assert "new_objects" in {cause.code for cause in found.causes}
+
+
+def test_keras_model():
+    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)], name="net")
+    model.compile("sgd", "mse", jit_compile=False)
+    model.fit(np.zeros((6, 2)), np.zeros((6, 1)), batch_size=4, verbose=0)
+    found = explain_retracing(model)
+    assert {one.function for one in found} == {"net.train_step"}
+    assert found.healthy, found
+    assert {cause.code for cause in found.causes} <= {"relaxed", "variables_made"}
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(TypeError, match=r"a Python function; pass a tf\.function"):
+        explain_retracing(len)
+    with pytest.raises(TypeError, match="a concrete function"):
+        explain_retracing(doubler().get_concrete_function(tf.zeros(3)))
+
+
+def test_text_and_markdown():
+    found = explain_retracing(numbers())
+    number = numbers.__code__.co_firstlineno + 3
+    assert str(found).splitlines() == [
+        "double was traced 4 times: python_value of y",
+        "Argument y (step in the call) is a Python value, and each new one is traced anew: 0, 1, 2, 3.",
+        f"test_explain_retracing.py, line {number}: f(tf.zeros(3), step)",
+        "Fix:",
+        "    f(tf.zeros(3), tf.constant(step, tf.float32))  # a tensor: one trace for all values",
+        "    # if double needs it in Python, as a shape or for a Python loop, a trace for each value is the price",
+    ]
+    assert "**double was traced 4 times: python\\_value of y**" in found._repr_markdown_()
+    assert "```python\nf(tf.zeros(3)" in found.markdown()
+
+
+def test_without_the_private_symbols_the_count_is_given(monkeypatch):
+    f = numbers()
+    monkeypatch.setattr(traces, "BLIND", "TensorFlow 9.9 lacks a symbol")
+    found = explain_retracing(f)
+    assert (found.traces, found.causes, found.healthy) == (4, (), False)
+    assert "TensorFlow 9.9 lacks a symbol" in str(found)
+    with explain_retracing() as report:
+        f(tf.zeros(9))
+    assert report[0].unknown
+
+
+def test_a_missing_symbol_is_noticed_at_import(fresh):
+    code = (
+        "from tensorflow.python.eager.polymorphic_function import transform\n"
+        "del transform.CONCRETE_FUNCTION_CALLBACKS\n"
+        "from tapelab.explain import traces\n"
+        "print(traces.BLIND)"
+    )
+    assert "CONCRETE_FUNCTION_CALLBACKS" in fresh(code)

@@ -1,0 +1,78 @@
+"""The tape as a numbered table, and drawings with values."""
+
+from tapelab import runtime
+from tapelab.explain import ExplainTape, draw, table
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
+import tensorflow as tf
+
+mpl.use("Agg")
+runtime.start(seed=0)
+
+
+def squared():
+    w = tf.Variable(3.0)
+    with ExplainTape() as tape:
+        loss = (2.0 * w + 1.0) ** 2
+    return tape, loss, w
+
+
+def test_the_table_has_values_downwards_and_gradients_upwards():
+    tape, loss, w = squared()
+    found = table(tape, loss, w)
+    assert [(row.title, row.value, row.gradient) for row in found.rows] == [
+        ("w", "3", "28"),
+        ("Mul", "6", "14"),
+        ("AddV2", "7", "14"),
+        ("Pow", "49", "1"),
+    ]
+    assert str(found).splitlines()[-1].split("  ")[:1] == ["3"]
+    assert "(2.0 * w + 1.0) ** 2" in str(found)
+    assert "\\*\\*" in found._repr_markdown_()
+    assert "49" not in str(table(tape, loss, w, values=False)).splitlines()[-1]
+
+
+def test_the_table_marks_where_trouble_began():
+    x = tf.Variable([3.0, 0.0])
+    with ExplainTape() as tape:
+        loss = tf.reduce_sum(tf.sqrt(x) * 2.0)
+    marked = [row.title for row in table(tape, loss, x).rows if "root_at_zero" in row.mark]
+    assert marked == ["Sqrt"]
+
+
+def test_what_cannot_be_listed_is_refused():
+    tape, loss, _ = squared()
+    with pytest.raises(TypeError, match="ExplainTape"):
+        table(tf.GradientTape(), loss, loss)
+    with pytest.raises(ValueError, match="empty"):
+        table(tape, loss, [])
+
+
+def texts(figure, gid):
+    return [text.get_text() for text in figure.axes[0].texts if text.get_gid() == gid]
+
+
+def test_a_drawing_has_values_on_boxes_and_cotangents_on_links():
+    tape, loss, w = squared()
+    figure = draw(tape, loss, w, values=True)
+    assert sorted(texts(figure, "cotangent")) == ["↑ 1", "↑ 14", "↑ 14", "↑ 28"]
+    inside = texts(figure, "text")
+    assert {"= 3", "= 6", "= 7", "= 49", "↑ gradient 28"} <= set(inside)
+    assert any(text.endswith(": (2.0 * w + 1.0) ** 2") for text in inside)
+    assert texts(figure, "title") == ["The gradient of loss with respect to w: 28"]
+    assert not texts(draw(tape, loss, w), "cotangent")
+    plt.close("all")
+
+
+def test_a_drawing_marks_the_origin_by_words_and_a_thick_border():
+    x = tf.Variable([3.0, 0.0])
+    with ExplainTape() as tape:
+        loss = tf.reduce_sum(tf.sqrt(x) * 2.0)
+    figure = draw(tape, loss, x, values=True)
+    assert "✖ infinity begins here: root_at_zero" in texts(figure, "text")
+    widths = [patch.get_linewidth() for patch in figure.axes[0].patches if patch.get_gid() == "box"]
+    assert sorted(widths)[-1] == 3.0 > sorted(widths)[-2]
+    assert texts(figure, "title") == ["The gradient of loss with respect to x: infinite"]
+    plt.close("all")

@@ -1,0 +1,97 @@
+"""The generated mutants of the notebooks: which there are, and what counts as noticed."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+from tapelab.collection import forkserver
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+ROOT = Path(__file__).parents[1]
+SPEC = importlib.util.spec_from_file_location("mutants", ROOT / "ci" / "mutants.py")
+mutants = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(mutants)
+
+
+def sources(*cells):
+    nb = new_notebook(cells=[new_code_cell(cell) if isinstance(cell, str) else cell for cell in cells])
+    return [mutant.source for mutant in mutants.mutants_of("nb", nb)]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("y = a + b", {"y = a - b"}),
+        ("y = a ** b", {"y = a * b"}),
+        ("y = a @ b", {"y = b @ a"}),
+        ("y = a < b", {"y = a > b"}),
+        ("y = -a", {"y = a"}),
+        ("y = 3", {"y = 4"}),
+        ("y = 2.0", {"y = 3.5"}),
+        ("y = True", {"y = False"}),
+        ("y = f(a)", {"y = a"}),
+        ("y = f(a, b)", {"y = f(b, a)"}),
+        ("y = f(a, a)", set()),
+        ("tape.watch(x)", {"pass", "x"}),
+        ("y = f(a, b, rtol=3)", {"y = f(b, a, rtol=3)"}),
+        ("print('y', 2 * y)", set()),
+        ("plt.plot(2 * y)", set()),
+        ("y = f'{2 * y}'", set()),
+        ("import math", set()),
+        ("%timeit 1 + 1", set()),
+        ("exercises.one.check(1 + 1)", set()),
+        (new_code_cell("assert 1 + 1 == 2", metadata={"tags": ["check"]}), set()),
+        (new_code_cell("y = 1", metadata={"alt": "A curve."}), set()),
+    ],
+)
+def test_the_mutants_of_a_cell(code, expected):
+    assert set(sources(code)) == expected
+
+
+def test_a_mutant_says_what_it_changes():
+    nb = new_notebook(cells=[new_code_cell("a = b\ny = f(a * b)  # note")])
+    changes = [mutant.change for mutant in mutants.mutants_of("nb", nb)]
+    assert changes == ["y = f(a * b)  # note    [f(a * b) → a * b]", "y = f(a * b)  # note    [a * b → a / b]"]
+
+
+@pytest.fixture(scope="module")
+def starter(light_kernels):
+    with forkserver.starter(dict(os.environ), processes=()) as starter, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_PATH", starter.environment.get("JUPYTER_PATH", ""))
+        yield starter
+
+
+@pytest.mark.parametrize(
+    ("check", "noticed"),
+    [
+        ("assert y == 3", "assertion"),
+        ("_ = [7][y - 3]", "error"),
+        ("print('y is', y)", "output"),
+        ("print('a number')", None),
+    ],
+)
+def test_what_notices_a_mutant(check, noticed, tmp_path, starter):
+    nb = new_notebook(cells=[new_code_cell("y = 3"), new_code_cell(check)])
+    nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    mutant = next(mutants.mutants_of("nb", nb))
+    expected = mutants.printed(mutants.run(nbformat.from_dict(nb), tmp_path, starter))
+    assert mutants.judge(mutant, nb, expected, tmp_path, starter).noticed == noticed
+
+
+def test_the_report_counts_and_lists_what_nothing_holds(monkeypatch):
+    made = [mutants.Mutant("05_x", number, "", f"change {number}") for number in range(5)]
+    noticed = ["assertion", "error", "output", None, None]
+    monkeypatch.setattr(mutants, "reasons", lambda: {("05_x", "change 4"): "it means the same"})
+    text = mutants.report([mutants.Verdict(*both) for both in zip(made, noticed, strict=True)])
+    assert "| all | 5 | 1 | 1 | 1 | 1 | 1 |" in text
+    assert "Noticed: 0.75, by an assertion or an error 0.50, by an assertion 0.25 of 4" in text
+    assert "- 05_x, cell 3: `change 3`: **nothing holds this**" in text
+    assert "- 05_x, cell 4: `change 4`: it means the same" in text
+
+
+def test_every_reason_names_a_notebook_that_exists():
+    for name, _ in mutants.reasons():
+        assert (ROOT / "notebooks" / f"{name}.ipynb").exists(), name

@@ -1,0 +1,95 @@
+"""No output of a notebook is lost between its kernel and what is kept, or the verdict says so."""
+
+import asyncio
+import json
+import os
+import sys
+
+from tapelab.collection import execution, forkserver, kernel, variables
+
+import nbformat
+import psutil
+import pytest
+import zmq
+from nbclient.exceptions import CellTimeoutError
+
+MESSAGES = 4000  # ZeroMQ keeps some 2000 for a reader that is slow, and ipykernel's thread some more
+# Prints more than is kept, and says when it has gone on to its end.
+PRINTS = f"""
+for i in range({MESSAGES}):
+    print(i, flush=True)
+open("through", "w")
+"""
+
+
+@pytest.fixture(scope="module", params=["plain", "forked"])
+def starter(request, light_kernels):
+    environment = variables.for_kernels(1)
+    if request.param == "plain":
+        yield forkserver.Starter(environment)
+    else:
+        with forkserver.starter(environment, kernels=light_kernels, say=pytest.fail) as made:
+            yield made
+
+
+def test_a_kernel_waits_for_a_slow_reader(starter, tmp_path, monkeypatch, wait_for):
+    monkeypatch.setenv("JUPYTER_PATH", starter.environment.get("JUPYTER_PATH", ""))
+    monkeypatch.setattr(kernel.Kernel, "folder", tmp_path, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    async def lines():
+        manager = kernel.Kernel(kernel_name="python3")
+        await manager.start_kernel(env=starter.environment)
+        client = manager.client()
+        client.start_channels()
+        try:
+            await client.wait_for_ready(timeout=120)
+            assert client.complete
+            asked = client.execute(PRINTS)
+            # A kernel that drops messages comes through without a reader. One that does not comes to a rest.
+            worker, spent, resting = psutil.Process(manager.provisioner.pid), None, 0
+            while not (tmp_path / "through").exists() and resting < 10:
+                await asyncio.sleep(0.1)
+                resting = resting + 1 if worker.cpu_times() == spent else 0
+                spent = worker.cpu_times()
+            texts, reader = [], zmq.Socket.shadow(client.iopub_channel.socket.underlying)
+            reader.rcvtimeo = 30_000
+            while True:
+                _, frames = client.session.feed_identities(reader.recv_multipart())
+                message = client.session.deserialize(frames)
+                if message["parent_header"].get("msg_id") == asked:
+                    texts.append(message["content"].get("text", ""))
+                    if message["content"].get("execution_state") == "idle":
+                        return "".join(texts).split()
+        finally:
+            client.stop_channels()
+            await manager.shutdown_kernel(now=True)
+
+    assert asyncio.run(lines()) == [str(i) for i in range(MESSAGES)]
+
+
+def test_a_kernel_that_may_drop_messages_fails_a_run_with_many(
+    tmp_path, make_collection, run_batch, records, monkeypatch
+):
+    (tmp_path / "jupyter" / "kernels" / "other").mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = {"argv": argv, "display_name": "other", "language": "other"}  # it cannot be told to wait
+    (tmp_path / "jupyter" / "kernels" / "other" / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    few, many = (f"for i in range({number}): print(i, flush=True)" for number in (20, execution.HIGH_WATER))
+    collection = make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0", few, many, "1"]})
+    status, _ = run_batch(collection, tmp_path / "out", kernel="other")
+    assert status == 1
+    problem = records(tmp_path / "out")["00_one"]["problem"]
+    assert (problem["kind"], problem["cell"]) == ("outputs lost", 3)
+    assert problem["message"].startswith("outputs may be lost: ")
+
+
+def test_outputs_that_do_not_arrive_are_named(monkeypatch):
+    def late(*_, **__):
+        raise CellTimeoutError.error_from_timeout_and_cell("late", 60, nbformat.v4.new_code_cell("1"))
+
+    monkeypatch.setattr(execution.papermill, "execute_notebook", late)
+    problem = execution.execute({"parameters": {}, "kernel": "python3", "folder": os.curdir}, lambda *_: None)
+    assert problem["kind"] == "outputs lost"
+    assert problem["message"] == "the cell has ended, but its outputs had not all arrived 60 s later"

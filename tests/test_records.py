@@ -1,0 +1,145 @@
+"""report.json: what is written is read back, and whatever else lies there is refused and never a traceback."""
+
+import json
+from dataclasses import replace
+
+from tapelab.collection import records
+from tapelab.collection.one import Problem
+from tapelab.collection.records import Phases, Record, Report
+from tapelab.collection.storage import Folder
+
+import pytest
+
+RAN = Record(
+    name="00_one__seed=1",
+    notebook="00_one",
+    parameters={"seed": "1"},
+    settings={"seed": "1", "sizes": "(1, 2)"},
+    verdict="ran",
+    problem=None,
+    started="2026-01-01T00:00:00+00:00",
+    seconds=10.5,
+    phases=Phases(0.5, 1.0, 8.0),
+    cells=3,
+    where="here",
+    digest="0",
+    fingerprint="1",
+)
+FAILED = replace(
+    RAN, name="01_bad", verdict="failed", problem=Problem("cell", "no luck", 2, "1 / 0", "trace"), digest=None
+)
+REPORT = Report(
+    started="2026-01-01T00:00:00+00:00",
+    seconds=10.0,
+    workers=1,
+    kernel="python3",
+    signal=None,
+    environment={"python": "3.12", "packages": {"numpy": "2.0"}, "passed": []},
+    runs=[RAN, FAILED],
+    earlier={"02_old": replace(RAN, name="02_old")},
+)
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Folder(tmp_path / "out")
+
+
+def test_what_is_written_is_read_back(place):
+    place.write("report.json", records.encoded(REPORT))
+    assert records.read(place) == REPORT
+    assert set(records.read(place).by_name()) == {"00_one__seed=1", "01_bad", "02_old"}
+    # Other programs read it as well.
+    data = json.loads(place.read("report.json"))
+    assert data["format"] == records.FORMAT
+    assert data["runs"][1]["problem"]["message"] == "no luck"
+
+
+def test_where_there_is_none_that_is_said(place):
+    with pytest.raises(FileNotFoundError):
+        records.read(place)
+
+
+def changed(**values):
+    return json.dumps(json.loads(records.encoded(REPORT)) | values)
+
+
+def with_run(**values):
+    first, *rest = json.loads(records.encoded(REPORT))["runs"]
+    return changed(runs=[{key: value for key, value in (first | values).items() if value != "gone"}, *rest])
+
+
+WHOLE = records.encoded(REPORT).decode()
+DAMAGED = {
+    "nothing": "",
+    "half": WHOLE[: len(WHOLE) // 2],
+    "no JSON": "{",
+    "another encoding": WHOLE.replace("here", "là").encode("latin-1"),
+    "zeros": "\x00" * 100,
+    "a list": "[]",
+    "no format": "{}",
+    "an older format": changed(format=1),
+    "a later format": changed(format=99),
+    "a format in words": changed(format="2"),
+    "no runs": changed(runs=None),
+    "an empty run": changed(runs=[{}]),
+    "runs by name": changed(runs={"00_one": {}}),
+    "an earlier run that is none": changed(earlier={"00_one": {"name": "00_one"}}),
+    "no name": with_run(name="gone"),
+    "no fingerprint": with_run(fingerprint="gone"),
+    "no problem": with_run(problem="gone"),
+    "another verdict": with_run(verdict="fine"),
+    "a failure without a problem": with_run(verdict="failed"),
+    "a problem that is none": with_run(problem={"kind": "cell"}),
+    "seconds in words": with_run(seconds="10"),
+    "negative seconds": with_run(seconds=-1),
+    "seconds that are none": with_run(seconds=float("nan")),
+    "endless seconds": with_run(seconds=float("inf")),
+    "many seconds": with_run().replace("10.5", "1" + "0" * 400),
+    "more seconds": with_run().replace("10.5", "9" * 5000),
+    "many cells": with_run(cells=10**4000),
+    "no phases": with_run(phases=None),
+    "a phase in words": with_run(phases={"cells": "long"}),
+    "a value that is no text": with_run(parameters={"seed": 1}),
+    "a name that leads elsewhere": with_run(name="../../x"),
+    "a name that is too long": with_run(name="x" * 300),
+    "half a character": with_run().replace("here", "\\ud800"),
+    "deep settings": with_run(settings="DEEP").replace('"DEEP"', "[" * 100_000 + "]" * 100_000),
+    "deep and unknown": changed(more="DEEP").replace('"DEEP"', "[" * 100_000 + "]" * 100_000),
+    "packages in words": changed(environment={"packages": "many"}),
+    "no worker": changed(workers=0),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_what_nobody_wrote_is_refused_and_kept(place, content):
+    content = content.encode() if isinstance(content, str) else content
+    place.write("report.json", content)
+    with pytest.raises(
+        records.DamagedReportError, match=r"out/report\.json is (damaged \(|of format \d+, and this is)"
+    ):
+        records.read(place)
+    assert records.set_aside(place) == "It is kept as report.damaged.json"
+    assert place.read("report.damaged.json") == content
+
+
+def test_a_report_that_cannot_be_read_is_said_to_be_so(place):
+    (place.path / "report.json").mkdir()
+    with pytest.raises(records.DamagedReportError, match="cannot be read"):
+        records.read(place)
+    assert records.set_aside(place).startswith("It could not be kept (")
+
+
+def test_a_notebook_counts_where_it_is_as_it_was_stored(place):
+    place.write("00_one__seed=1.ipynb", b"one")
+    place.write("01_bad.ipynb", b"bad")
+    place.write("03_cut.ipynb", b"cut o")
+    (place.path / "04_folder.ipynb").mkdir()
+    runs = [
+        replace(RAN, digest=records.digest(b"one")),
+        FAILED,  # left no notebook
+        replace(RAN, name="02_gone", digest=records.digest(b"gone")),
+        replace(RAN, name="03_cut", digest=records.digest(b"cut off")),
+        replace(RAN, name="04_folder", digest=records.digest(b"")),
+    ]
+    assert records.intact(place, runs) == {"00_one__seed=1"}

@@ -1,0 +1,146 @@
+"""Nothing that a run has started survives it, however it ends: kernels at full work, programs, folders."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+from tapelab.collection import forkserver, one, sweep
+from tapelab.collection.children import Children
+
+import nbformat
+import psutil
+import pytest
+
+# Starts a program, one in a session of its own and one that is nobody's child; tells all ids, the kernel's first.
+STARTS = """
+import os, subprocess
+quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+started = [subprocess.Popen(["sleep", "600"], start_new_session=own, **quiet).pid for own in (False, True)]
+stray = subprocess.run(["sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & echo $!"], capture_output=True, check=True)
+with open("pids.new", "w") as file:
+    print(os.getpid(), *started, int(stray.stdout), file=file)
+os.rename("pids.new", "pids")
+"""
+BUSY = "import re; re.match('(a+)+$', 'a' * 60 + 'b')"  # for years, with Python's lock held
+
+
+def gone(pid):
+    """Whether a process has ended; a zombie has."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.fixture(scope="module", params=["plain", "forked"])
+def starter(request, light_kernels):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    if request.param == "plain":
+        yield forkserver.Starter(environment)
+    else:
+        with forkserver.starter(environment, kernels=light_kernels, say=pytest.fail) as made:
+            yield made
+
+
+def kill_the_kernels_parent(process, kernel):
+    kernel.parent().kill()  # in the plain way this is papermill, else a guard
+
+
+def kill_papermill(process, kernel):
+    forked = isinstance(process, forkserver.ForkedProcess)
+    (psutil.Process(process.pid) if forked else psutil.Process(process.pid).children()[0]).kill()
+
+
+def kill_papermills_guard(process, kernel):
+    guard = psutil.Process(process.pid)
+    (guard.parent() if isinstance(process, forkserver.ForkedProcess) else guard).kill()
+
+
+@pytest.fixture
+def run_to_the_end(starter, tmp_path, wait_for):
+    """A function that executes cells that write ``pids``, does something then, and waits.
+
+    Returns the outcome, the process ids, and papermill's process.
+    """
+
+    def run(sources, ending):
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        job = one.Job(sweep.Run("a", "a", {}, {}), "python3", str(tmp_path), 600.0)
+        processes, children, pids = [], Children(), tmp_path / "pids"
+
+        def popen(*args, **kwargs):
+            processes.append(starter.popen(*args, **kwargs))
+            return processes[-1]
+
+        at_work = SimpleNamespace(popen=popen)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(one.run, job, nbformat.writes(notebook), children=children, starter=at_work)
+            try:
+                wait_for(lambda: pids.exists() or running.done())
+                assert pids.exists(), running.result()
+                started = [int(pid) for pid in pids.read_text().split()]
+                if ending is not None:
+                    ending(processes[0], psutil.Process(started[0]))
+                return running.result(120), started, processes[0]
+            finally:
+                children.end_all()
+
+    return run
+
+
+def test_what_a_run_has_started_ends_with_it(run_to_the_end, wait_for):
+    outcome, pids, _ = run_to_the_end(["seed = 0", STARTS], None)
+    assert outcome.problem is None
+    wait_for(lambda: all(gone(pid) for pid in pids), 30)
+
+
+@pytest.mark.parametrize("ending", [kill_the_kernels_parent, kill_papermill, kill_papermills_guard])
+def test_a_run_that_loses_a_process_is_named_and_leaves_none(run_to_the_end, wait_for, ending):
+    outcome, pids, process = run_to_the_end(["seed = 0", STARTS + BUSY], ending)
+    forked = isinstance(process, forkserver.ForkedProcess)
+    if forked and ending is kill_the_kernels_parent:
+        assert str(outcome.problem).startswith("cell 2: the kernel was ended by SIGKILL")
+    else:
+        assert str(outcome.problem) == "cell 2: the run's process ended with status -9"
+    if not forked and ending is kill_papermills_guard:
+        for pid in pids[1:]:  # nobody is left to end the programs, only the kernel ends by itself
+            psutil.Process(pid).kill()
+    wait_for(lambda: all(gone(pid) for pid in pids), 30)
+
+
+@pytest.mark.parametrize("names", [("01_busy",), ("00_quick", "01_busy")], ids=["one plain", "several forked"])
+def test_a_command_that_is_killed_leaves_no_process_and_no_folder(
+    tmp_path, make_collection, command_line, wait_for, names
+):
+    sources = {"00_quick": ["seed = 0"], "01_busy": ["seed = 0", STARTS, BUSY]}
+    make_collection(tmp_path / "notebooks", {name: sources[name] for name in names})
+    # A guard looks for the command's end when its own process ends: at an unlucky moment a folder stays (seen: 1 of 9).
+    for _ in range(4):
+        place = tempfile.mkdtemp()  # a socket's path must be short
+        (tmp_path / "notebooks" / "pids").unlink(missing_ok=True)
+        try:
+            command = subprocess.Popen(
+                command_line(tmp_path / "out"),
+                cwd=tmp_path,
+                stdout=subprocess.DEVNULL,
+                env=os.environ | {"TMPDIR": place},
+            )
+            wait_for(lambda ended=command.poll: (tmp_path / "notebooks" / "pids").exists() or ended() is not None)
+            family = [process.pid for process in psutil.Process(command.pid).children(recursive=True)]
+            assert any(Path(place).iterdir())
+            command.kill()
+            command.wait()
+            pids = [int(pid) for pid in (tmp_path / "notebooks" / "pids").read_text().split()]
+            wait_for(lambda every=(*pids, *family): all(gone(pid) for pid in every))
+            time.sleep(1)
+            if not any(Path(place).iterdir()):
+                return
+        finally:
+            shutil.rmtree(place)
+    pytest.fail("a folder stayed each time")

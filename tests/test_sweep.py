@@ -1,0 +1,287 @@
+"""Which runs a command line asks for: parameters, sweeps, and names that stay in their folder."""
+
+import json
+import re
+
+from tapelab.collection import catalogue, sweep
+from tapelab.files import write_whole
+
+import nbformat
+import pytest
+
+TWO = {"00_one": "seed = 0\nrate = 0.1\nname = 'x'\nfast = True\nsizes = [1, 2]", "01_two": "seed = 1\ndepth: int = 3"}
+HOSTILE = [
+    "__import__('os').system('touch owned')",
+    "a'; import os #",
+    '"""\nimport os\n"""',
+    "../../etc/passwd",
+    "/etc/passwd",
+    "..",
+    '\\"; import os #',
+    "{seed.__class__}",
+    "tab\tnewline\nreturn\r",
+    "ünï-cødé ∇ 🙂",
+    "x" * 5000,
+    "",
+    "<script>alert(1)</script>",
+    "-rf",
+    "a,b=c",
+]
+
+
+@pytest.fixture
+def collection(tmp_path):
+    return write(tmp_path / "notebooks", TWO)
+
+
+def write(folder, cells):
+    """A collection whose notebooks have one cell each, of parameters."""
+    folder.mkdir()
+    entries = (f'[[notebook]]\nname = "{name}"\ntitle = "T"\nsummary = ""\n' for name in cells)
+    text = 'repository = "o/r"\nref = "main"\n[references]\n' + "\n".join(entries)
+    (folder / "collection.toml").write_text(text, encoding="utf-8")
+    for name, source in cells.items():
+        cell = nbformat.v4.new_code_cell(source, metadata={"tags": ["parameters"]})
+        nbformat.write(nbformat.v4.new_notebook(cells=[cell]), folder / f"{name}.ipynb")
+    return catalogue.load(folder)
+
+
+def runs(collection, given=(), sweeps=()):
+    return sweep.expand(collection, collection.notebooks, given, sweeps)
+
+
+def test_without_parameters_each_notebook_runs_once_under_its_own_name(collection):
+    assert [(run.name, run.notebook, run.parameters) for run in runs(collection)] == [
+        ("00_one", "00_one", {}),
+        ("01_two", "01_two", {}),
+    ]
+    assert runs(collection)[1].settings == {"seed": 1, "depth": 3}
+
+
+def test_a_parameter_goes_to_the_notebooks_that_have_it_and_becomes_a_value_of_its_type(collection):
+    given = [("seed", "7"), ("rate", "1"), ("name", "y"), ("fast", "False"), ("sizes", "[3]")]
+    one, two = runs(collection, given)
+    assert one.parameters == {"seed": 7, "rate": 1.0, "name": "y", "fast": False, "sizes": [3]}
+    assert [type(value) for value in one.parameters.values()] == [int, float, str, bool, list]
+    assert two.parameters == {"seed": 7}
+    assert two.settings == {"seed": 7, "depth": 3}
+
+
+def test_sweeps_give_every_combination_and_no_run_twice(collection):
+    planned = runs(collection, [("depth", "4")], [("seed", "0..2"), ("rate", "0.1,0.01")])
+    assert [run.name for run in planned] == [
+        "00_one__seed=0,rate=0.1",
+        "00_one__seed=0,rate=0.01",
+        "00_one__seed=1,rate=0.1",
+        "00_one__seed=1,rate=0.01",
+        "00_one__seed=2,rate=0.1",
+        "00_one__seed=2,rate=0.01",
+        "01_two__depth=4,seed=0",
+        "01_two__depth=4,seed=1",
+        "01_two__depth=4,seed=2",
+    ]
+    assert planned[-1].parameters == {"depth": 4, "seed": 2}
+
+
+def test_ranges_include_both_ends_and_mix_with_values(collection):
+    planned = runs(collection, (), [("seed", "-2..1,5")])
+    assert [run.parameters["seed"] for run in planned if run.notebook == "01_two"] == [-2, -1, 0, 1, 5]
+
+
+def test_dots_in_a_text_are_a_text(collection):
+    assert runs(collection, (), [("name", "0..3")])[0].parameters == {"name": "0..3"}
+
+
+@pytest.mark.parametrize(
+    ("given", "sweeps", "message"),
+    [
+        ([("sed", "1")], [], "no chosen notebook has a parameter 'sed'; known: depth, fast, name, rate, seed, sizes"),
+        ([], [("sed", "1,2")], "no chosen notebook has a parameter 'sed'; known: depth"),
+        ([("seed", "one")], [], "parameter seed is 'one'; expected a value of type int, like its default, 0"),
+        ([("seed", "1.5")], [], "expected a value of type int"),
+        ([("seed", "9" * 5000)], [], "expected a value of type int"),
+        ([("rate", "fast")], [], "expected a value of type float"),
+        ([("fast", "maybe")], [], "expected a value of type bool"),
+        ([("sizes", "__import__('os')")], [], "expected a value of type list"),
+        ([("sizes", "(1, 2)")], [], "expected a value of type list"),
+        ([("name", "\udcff")], [], "parameter name is"),
+        ([("seed=0; import os", "1")], [], "no chosen notebook has a parameter"),
+        ([("seed", "1"), ("seed", "2")], [], "parameter seed is given twice"),
+        ([("seed", "1")], [("seed", "2,3")], "parameter seed is given twice"),
+        ([], [("seed", "1,2,1")], "has a value twice"),
+        ([], [("seed", "1,,2")], "parameter seed is ''"),
+        ([], [("seed", "5..1")], "the smaller end first"),
+        ([], [("seed", "0..99999999999")], "at most 1000000 values"),
+        ([], [("seed", "0..9999"), ("depth", "0..999")], "these are 10010000 runs"),
+    ],
+)
+def test_what_cannot_be_is_refused(collection, given, sweeps, message):
+    with pytest.raises(sweep.ParameterError, match=re.escape(message)):
+        runs(collection, given, sweeps)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *("seed = 2 * 3", "import os", "%matplotlib inline", "seed =", "a.b = 1", "seed", "x = 1; x += 2", "x: int"),
+        *("x = {[1]: 2}", "a, b = 1, 2", "a[0] = 1", "(x := 1)", "x = f'{1}'", "x = inf", "'text'", "x = 1\x00"),
+        *("x = " + "[" * 5000 + "]" * 5000, "x = " + "-" * 50_000 + "1", "x = " + "9" * 5000, "def f(): pass"),
+    ],
+)
+def test_a_cell_of_parameters_with_more_than_literals_is_refused(tmp_path, cell):
+    with pytest.raises(sweep.ParameterError, match="must hold lines 'name = literal' only") as refused:
+        runs(write(tmp_path / "n", {"00_one": cell}))
+    assert len(str(refused.value)) < 3000
+
+
+# Values that a notebook may have as defaults, and how they are shown.
+DEFAULTS = {
+    "None": None,
+    "()": (),
+    "(1, [2, (3,)])": (1, [2, (3,)]),
+    "{1: 2, (3, 4): None}": {1: 2, (3, 4): None},
+    "{'seed'}": {"seed"},
+    "b'\\xff'": b"\xff",
+    "3j": 3j,
+    "1e999": float("inf"),
+    "-0.0": -0.0,
+    "...": ...,
+    "'\\ud800'": "\ud800",
+    "x = 7": 7,  # a chain of names
+    "0x" + "f" * 5000: 16**5000 - 1,
+    "'" + "y" * 100_000 + "'": "y" * 100_000,
+}
+
+
+@pytest.mark.parametrize("source", DEFAULTS, ids=lambda source: source[:20])
+def test_any_literal_may_be_a_default_and_can_be_shown(tmp_path, source):
+    collection = write(tmp_path / "n", {"00_one": f"odd = {source}\nseed = 0"})
+    (run,) = runs(collection, [("seed", "1")])
+    assert run.parameters == {"seed": 1}
+    assert run.settings["odd"] == DEFAULTS[source]
+    assert type(run.settings["odd"]) is type(DEFAULTS[source])
+    assert sweep.literal(run.settings["odd"]).encode()
+
+
+@pytest.mark.parametrize(
+    ("default", "text"),
+    [
+        *(
+            ("{}", text)
+            for text in ("{1: 2}", "{None: 1}", "{'a': (1,)}", "{'a': {1: 2}}", "{'\\ud800': 1}", "{[1]: 2}")
+        ),
+        *(
+            ("[]", text)
+            for text in ("[(1, 2)]", "[{1}]", "[b'x']", "[3j]", "[1e999]", "[...]", "[0x" + "f" * 5000 + "]")
+        ),
+        *(("0.5", text) for text in ("nan", "inf", "1e999")),
+        *((default, default) for default in ("(1, 2)", "{1}", "b'x'", "3j", "None", "...")),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_value_that_would_arrive_changed_is_refused(tmp_path, default, text):
+    collection = write(tmp_path / "n", {"00_one": f"odd = {default}"})
+    for way in ([("odd", text)], []), ([], [("odd", text.partition(",")[0] if text.count(",") else text)]):
+        with pytest.raises(sweep.ParameterError, match=r"parameter odd (is|has the default) ") as refused:
+            runs(collection, *way)
+        assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize("text", ["[]", "[1, 2.5, 'x', None, True, [[]], {'a': {'b': -0.0}}]"])
+def test_what_json_holds_arrives_as_it_is(tmp_path, text):
+    (run,) = runs(write(tmp_path / "n", {"00_one": "odd = []"}), [("odd", text)])
+    assert repr(run.parameters["odd"]) == text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no .*00_one.ipynb; make it with"),
+        ("{", "00_one.ipynb is not a notebook: "),
+        ("{}", "00_one.ipynb is not a notebook: "),
+        ("[]", "00_one.ipynb is not a notebook: "),
+        ("[" * 100_000, "00_one.ipynb is not a notebook: "),
+        ('{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [7]}', "00_one.ipynb is not a notebook: "),
+        ('{"nbformat": 99, "nbformat_minor": 5, "metadata": {}, "cells": []}', "is not a notebook: "),
+        ("\ufeff{}", "is not a notebook: "),
+    ],
+)
+def test_a_missing_or_damaged_notebook_is_named(collection, content, message):
+    path = collection.folder / "00_one.ipynb"
+    path.unlink() if content is None else path.write_text(content, encoding="utf-8")
+    with pytest.raises(sweep.ParameterError, match=message):
+        runs(collection)
+
+
+# What may stand in a notebook's cell of parameters, or in its file, and what is said about it.
+ODD = {
+    "tags that are null": ({"tags": None}, "at cells/0/metadata/tags, None is not of type 'array'"),
+    "tags in words": ({"tags": "parameters"}, "at cells/0/metadata/tags, 'parameters' is not of type 'array'"),
+    "a tag that is a number": ({"tags": ["parameters", 7]}, "at cells/0/metadata/tags/1, 7 is not of type 'string'"),
+    "metadata that are null": (None, "The notebook is invalid"),
+}
+
+
+@pytest.mark.parametrize(("metadata", "message"), ODD.values(), ids=ODD)
+def test_a_notebook_that_is_not_valid_is_refused(collection, metadata, message):
+    path = collection.folder / "00_one.ipynb"
+    data = json.loads(path.read_text())
+    data["cells"][0]["metadata"] = metadata
+    path.write_text(json.dumps(data))
+    with pytest.raises(sweep.ParameterError, match=re.escape(f"{path} is not a notebook: {message}")):
+        runs(collection)
+
+
+@pytest.mark.parametrize("kinds", [["code", "code"], ["markdown"], ["markdown", "code"]])
+def test_values_must_have_one_place_to_go(collection, kinds):
+    new = {"code": nbformat.v4.new_code_cell, "markdown": nbformat.v4.new_markdown_cell}
+    cells = [new[kind]("seed = 0", metadata={"tags": ["parameters"]}) for kind in kinds]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), collection.folder / "00_one.ipynb")
+    with pytest.raises(sweep.ParameterError, match="expected one code cell tagged 'parameters', and found these: "):
+        runs(collection)
+
+
+def test_a_notebook_in_another_encoding_is_named(collection):
+    path = collection.folder / "00_one.ipynb"
+    path.write_bytes(path.read_bytes().replace(b"'x'", b"'\xe9'"))
+    with pytest.raises(sweep.ParameterError, match=r"00_one\.ipynb is not a notebook: 'utf-8' codec"):
+        runs(collection)
+
+
+def test_a_long_name_and_many_parameters_make_a_file_name_that_fits(tmp_path):
+    name = "00_" + "漢" * 32
+    collection = write(tmp_path / "n", {name: "\n".join(f"parameter_{n} = ''" for n in range(30))})
+    (run,) = runs(collection, [(f"parameter_{n}", "漢" * 80) for n in range(30)])
+    write_whole(tmp_path / f"{run.name}.ipynb", b"")
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_a_hostile_value_makes_a_harmless_name(collection, value):
+    one, two = runs(collection, [("name", value)])
+    assert one.parameters == {"name": value}
+    assert re.fullmatch(r"00_one__[a-z0-9._+=,~-]*", one.name)
+    assert ".." not in one.name
+    assert len(one.name) < 200
+    assert two.name == "01_two"
+
+
+def test_different_values_have_different_names(collection):
+    values = [*HOSTILE, *(value.upper() for value in HOSTILE if value.upper() != value), "x" * 5001, "a_b_c", "a,b=C"]
+    names = [runs(collection, [("name", value)])[0].name for value in values]
+    # Also where capitals do not count in file names.
+    assert len({name.casefold() for name in names}) == len(set(values))
+
+
+def test_a_name_is_readable_where_it_can_be(collection):
+    name = runs(collection, [("name", "MNIST, small")])[0].name
+    assert re.fullmatch(r"00_one__name=mnist__small~[0-9a-f]{10}", name)
+
+
+def test_one_value_with_separators_is_not_two_values(tmp_path):
+    collection = write(tmp_path / "n", {"00_one": "a = ''\nb = ''"})
+    names = {
+        runs(collection, [("a", "1,b=2")])[0].name,
+        runs(collection, [("a", "1"), ("b", "2")])[0].name,
+        runs(collection, [("a", "1"), ("b", "2,")])[0].name,
+    }
+    assert len(names) == 3

@@ -1,0 +1,51 @@
+"""Public functions say what they take and return."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "tapelab"
+# Where the rule holds. Sheets are left out: their functions are answers to exercises, as a learner would write them.
+TYPED = (
+    "*.py",
+    "collection/**/*.py",
+    "derivatives/**/*.py",
+    "exercises/*.py",
+    "explain/*.py",
+    "interactive/*.py",
+    "process/*.py",
+)
+FILES = [path for pattern in TYPED for path in sorted(SOURCE.glob(pattern))]
+
+
+def public_functions(tree):
+    """The functions of a module and the methods of its classes whose names begin with no underscore."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from public_functions(node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            yield node
+
+
+def untyped(tree):
+    """What public functions do not say: "function: argument" or "function: return"."""
+    found = []
+    for function in public_functions(tree):
+        arguments = function.args
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+        names = [a.arg for a in every if a is not None and a.annotation is None and a.arg not in ("self", "cls")]
+        found += [f"{function.name}: {name}" for name in names]
+        found += [] if function.returns is not None else [f"{function.name}: return"]
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_public_functions_are_typed(path):
+    assert untyped(ast.parse(path.read_text(encoding="utf-8"))) == []
+
+
+def test_what_is_not_typed_is_found():
+    source = "def f(a, *b, c: int = 0, **d): ...\nclass C:\n    def g(self) -> None: ...\n    def _h(self, x): ...\n"
+    assert untyped(ast.parse(source)) == ["f: a", "f: b", "f: d", "f: return"]
+    assert untyped(ast.parse("async def f(a): ...")) == ["f: a", "f: return"]
