@@ -275,8 +275,20 @@ def test_a_changed_layer_is_noticed(network, change, direct):
     np.testing.assert_allclose(held(upstream, BATCH, **arguments)[1], before, atol=1e-6)
     change(network)
     wanted = by_tape()
-    assert np.abs(wanted - before).max() > 1e-4
-    np.testing.assert_allclose(held(upstream, BATCH, **arguments)[1], wanted, atol=1e-6)
+    found = held(upstream, BATCH, **arguments)[1]
+    if change is policy:
+        # Kernels round to bfloat16 at other places in a graph than eagerly: what all share is that the result is one.
+        assert in_bfloat16(found)
+        assert in_bfloat16(wanted)
+        assert not in_bfloat16(before)
+        np.testing.assert_allclose(found, wanted, atol=0.05)
+    else:
+        assert np.abs(wanted - before).max() > 1e-4
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def in_bfloat16(values):
+    return np.array_equal(values, tf.cast(tf.cast(values, tf.bfloat16), tf.float32))
 
 
 def test_a_model_made_anew_under_the_same_name():
@@ -311,8 +323,9 @@ def test_the_global_dtype_policy_is_noticed():
     before = held(x)[1]
     tf.keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        np.testing.assert_allclose(held(x)[1], tape_gradient(f, x), rtol=1e-6)
-        assert not np.allclose(held(x)[1], before, rtol=1e-4)
+        assert in_bfloat16(held(x)[1])
+        assert not in_bfloat16(before)
+        np.testing.assert_allclose(held(x)[1], tape_gradient(f, x), rtol=0.02)
     finally:
         tf.keras.config.set_dtype_policy("float32")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+from tapelab import syntax
 from tapelab.exercises import compare, feedback
 from tapelab.exercises.feedback import ERROR, NOT_ATTEMPTED, RIGHT, WRONG, Feedback
 from tapelab.explain import ExplainTape, explain
@@ -319,7 +320,7 @@ def _shown(argument):
 def still_has_gap(function: Any) -> bool:
     """Return whether a function's source holds the starter's `...`, other than as an index (`x[..., 0]`)."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+        tree = syntax.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
     except (OSError, TypeError, SyntaxError, ValueError):
         return False  # no source to look at: what the function returns decides
     gaps = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value is ...]

@@ -10,6 +10,8 @@ import linecache
 import types
 from typing import TYPE_CHECKING
 
+from tapelab import syntax
+
 if TYPE_CHECKING:  # these modules import this one
     from tapelab.explain.lines import Line
     from tapelab.explain.trace import Node
@@ -46,12 +48,13 @@ _WORDS = {
 @functools.lru_cache(maxsize=32)
 def _parsed(source):
     try:
-        return ast.parse(source)
+        return syntax.parse(source)
     except SyntaxError:
         return None
 
 
-def _tree(file):
+def tree_of(file: str) -> ast.Module | None:
+    """Return the syntax tree of a file or of a notebook's cell; None where its source has an error."""
     return _parsed("".join(linecache.getlines(file)))
 
 
@@ -68,7 +71,7 @@ def at(code: types.CodeType | None, instruction: int | None) -> ast.expr | None:
     if code is None:
         return None
     first, last, left, right = next(itertools.islice(code.co_positions(), instruction // 2, None))
-    tree = None if None in (first, last, left, right) else _tree(code.co_filename)
+    tree = None if None in (first, last, left, right) else tree_of(code.co_filename)
     if tree is None:
         return None
     wanted = (first, left, last, right)
@@ -113,7 +116,7 @@ called = _word
 
 def statement_at(line: Line) -> ast.stmt | None:
     """Return the smallest statement that covers a `Line`, an `ast.stmt`, or None."""
-    tree = _tree(line.file)
+    tree = tree_of(line.file)
     if tree is None:
         return None
     around = [

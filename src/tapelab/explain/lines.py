@@ -223,9 +223,8 @@ def rebinding(frame: types.FrameType | None, name: str | None) -> Line | None:
     if frame is None or name is None:
         return None
     file = frame.f_code.co_filename
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
+    tree = expressions.tree_of(file)
+    if tree is None:
         return None
     scope = tree
     if frame.f_code.co_name != "<module>":

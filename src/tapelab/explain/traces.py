@@ -11,7 +11,6 @@ import builtins
 import contextlib
 import dataclasses
 import functools
-import linecache
 import pathlib
 import sys
 import types
@@ -19,7 +18,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tapelab.explain import lines
+from tapelab.explain import expressions, lines
 from tapelab.explain.lines import Line
 
 import tensorflow as tf
@@ -379,9 +378,8 @@ def _call_on(line, name):
     """The call of a function on a line, as an `ast.Call`: by its name, or else the only one that may be."""
     if line is None:
         return None
-    try:
-        tree = ast.parse("".join(linecache.getlines(line.file)))
-    except SyntaxError:
+    tree = expressions.tree_of(line.file)
+    if tree is None:
         return None
     calls = [
         node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno <= line.number <= node.end_lineno
