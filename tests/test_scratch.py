@@ -1,5 +1,6 @@
 """Folders for the time of a run, where the folder for temporary files has a path that is too long for sockets."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from tapelab.collection import forkserver, scratch
 
+import psutil
 import pytest
 
 
@@ -74,3 +76,45 @@ def test_fork_servers_find_a_place_too(long):
         assert process.wait() == 0
     assert said == []
     assert list(long.iterdir()) == []
+
+
+def test_a_folder_goes_with_its_block_and_is_its_owners_alone():
+    with scratch.folder() as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "file").write_text("")
+    assert not folder.exists()
+    with pytest.raises(KeyError), scratch.folder() as folder:
+        raise KeyError
+    assert not folder.exists()
+
+
+HOLDS = """
+from tapelab.collection import scratch
+with scratch.folder() as first:
+    pass
+with scratch.folder() as second:
+    (second / "file").write_text("")
+    first.mkdir()  # somebody else's by now
+    print(first, second, scratch._janitor(__import__("os").getpid())._process.pid, flush=True)
+    input()
+"""
+
+
+def test_a_folder_goes_with_a_process_that_is_killed(wait_for):
+    process = subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    first, second, janitor = process.stdout.readline().split()
+    assert Path(second, "file").exists()
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not psutil.pid_exists(int(janitor)) or psutil.Process(int(janitor)).status() == "zombie")
+    assert not Path(second).exists()
+    Path(first).rmdir()  # what was given back is left alone
+
+
+def test_a_janitor_that_was_killed_stops_nobody():
+    janitor = scratch._janitor(os.getpid())
+    with scratch.folder() as folder:
+        janitor._process.kill()
+        janitor._process.wait()
+    assert not folder.exists()
+    scratch._janitor.cache_clear()

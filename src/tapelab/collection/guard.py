@@ -2,16 +2,14 @@
 
 Programs that a notebook starts may leave their session, and lose their parents; a kernel may be too busy to notice that
 its own is gone. On Linux all of them become children of the nearest *subreaper* above them, and that is the guard. It
-ends them when the process has ended, or when whoever asked for the process has: then the guard also removes the
-process's folder, which nobody else would.
+ends them when the process has ended, or when whoever asked for the process has.
 
 The plain way to a guarded process, `forkserver.Starter.popen`, is
 
-    python -P -m tapelab.collection.guard LIFELINE FOLDER PROGRAM ARGUMENT ...
+    python -P -m tapelab.collection.guard LIFELINE PROGRAM ARGUMENT ...
 
-with the reading end of a pipe as descriptor LIFELINE, which the owner holds open at the other end, and the folder to
-remove without an owner, or an empty text. SIGTERM asks the guard to end everything. It ends with the process's status.
-The fork server calls `split` in a fork of its own.
+with the reading end of a pipe as descriptor LIFELINE, which the owner holds open at the other end. SIGTERM asks the
+guard to end everything. It ends with the process's status. The fork server calls `split` in a fork of its own.
 
 Imports are few: each run waits for them.
 """
@@ -21,7 +19,6 @@ import ctypes
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -114,15 +111,11 @@ def leave_with(status: int) -> None:
     os._exit(status & 0xFF)
 
 
-def split(
-    owner: int, folder: str = "", *, also: Iterable[int] = (), at_end: Callable[[int], None] = leave_with
-) -> None:
+def split(*owners: int, at_end: Callable[[int], None] = leave_with) -> None:
     """Fork. In the child this returns; this process becomes its guard, and ends with it.
 
     Args:
-        owner: a descriptor that becomes readable, or shows an end of file, when the owner has ended. Then all ends.
-        folder: removed in that case.
-        also: descriptors of the same kind for others, at whose end all ends too.
+        *owners: descriptors that become readable, or show an end of file, when an owner has ended. Then all ends.
         at_end: called in the guard with the child's exit status, negative for a signal, when all has ended.
     """
     adopt_orphans()
@@ -135,43 +128,34 @@ def split(
             os._exit(1)  # the guard died before the line above
         return
     try:
-        status = _watch(pid, wakeups, [owner, *also])
-        if folder and _at_end_of_file(owner):
-            shutil.rmtree(folder, ignore_errors=True)
-        at_end(status)
+        at_end(_watch(pid, wakeups, owners))
     finally:
         os._exit(0)
 
 
-def _watch(pid, wakeups, lifelines):
+def _watch(pid, wakeups, owners):
     """Wait until there is a reason to end, and end all. Returns the child's exit status."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):  # whoever reads from the child is to see its end
         os.dup2(null, stream)
     waiting = select.poll()
-    for end in (wakeups, *lifelines):
+    for end in (wakeups, *owners):
         waiting.register(end, select.POLLIN)
     ended = {}
     while pid not in ended:
         ready = {number for number, _ in waiting.poll()}
-        if ready.intersection(lifelines) or (wakeups.fileno() in ready and wakeups.asked_to_end()):
+        if ready.intersection(owners) or (wakeups.fileno() in ready and wakeups.asked_to_end()):
             break
         ended |= reap()
     ended |= end_descendants()
     return ended.get(pid, -signal.SIGKILL)
 
 
-def _at_end_of_file(number):
-    looking = select.poll()
-    looking.register(number, select.POLLIN)
-    return bool(looking.poll(0))
-
-
 def main() -> None:
     """Run a program below a guard."""
-    lifeline, folder, *command = sys.argv[1:]
+    lifeline, *command = sys.argv[1:]
     os.set_inheritable(int(lifeline), False)
-    split(int(lifeline), folder)
+    split(int(lifeline))
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a program would go on to do so
         signal.signal(number, signal.SIG_DFL)
     os.execv(command[0], command)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from tapelab.collection import forkserver, texts
 from tapelab.collection.children import Children, end
-from tapelab.collection.scratch import place
+from tapelab.collection.scratch import folder
 from tapelab.collection.sweep import Run
 
 import nbformat
@@ -157,8 +156,7 @@ def run(
         An `Outcome`.
     """
     outcome = Outcome(job.run.name, None, started=datetime.now(UTC).isoformat(timespec="seconds"))
-    with tempfile.TemporaryDirectory(prefix="tapelab-", dir=place(), ignore_cleanup_errors=True) as scratch:
-        scratch = Path(scratch)
+    with folder() as scratch:
         try:
             (scratch / "source.ipynb").write_text(source, encoding="utf-8")
             outcome.problem = _watch(job, scratch, outcome, children, starter, on_cell)
@@ -180,8 +178,8 @@ def run(
 
 def _watch(job, scratch, outcome, children, starter, on_cell):
     """Run the process to its end. Returns the `Problem`, or None; fills in the outcome's times."""
-    folder = job.folder if Path(job.folder).is_dir() else str(scratch)
-    order = {"parameters": job.run.parameters, "kernel": job.kernel, "folder": folder}
+    place = job.folder if Path(job.folder).is_dir() else str(scratch)
+    order = {"parameters": job.run.parameters, "kernel": job.kernel, "folder": place}
     began = time.monotonic()
     with (scratch / "log").open("wb") as log:
         process = children.start(
@@ -191,7 +189,6 @@ def _watch(job, scratch, outcome, children, starter, on_cell):
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            scratch=scratch,
         )
     if process is None:
         return Problem("interrupted", "the batch was interrupted before this run started")

@@ -44,7 +44,6 @@ class ForkedProcess:
         stdin=None,
         stdout=None,
         stderr=None,
-        scratch: str | os.PathLike = "",
     ):
         """Fork a process.
 
@@ -56,7 +55,6 @@ class ForkedProcess:
             env: its environment; this process's if None.
             stdin, stdout, stderr: None, a file, a descriptor, `subprocess.DEVNULL` or `subprocess.PIPE`; for
                 ``stderr``, also `subprocess.STDOUT`.
-            scratch: a folder that is removed when this process ends before the other, or an empty text.
 
         Raises:
             ForkError: if the server refuses, or the command is none that it knows.
@@ -71,7 +69,6 @@ class ForkedProcess:
             "command": command[1:],
             "cwd": os.fspath(cwd or Path.cwd()),
             "environment": dict(os.environ if env is None else env),
-            "scratch": os.fspath(scratch),
         }
         try:
             self._connection = Client(address, family="AF_UNIX")
@@ -152,21 +149,15 @@ class PlainProcess(subprocess.Popen):
     It starts in a session of its own. It ends with this object's process, as a `ForkedProcess` does.
     """
 
-    def __init__(self, command: Sequence[str], *, scratch: str | os.PathLike = "", **kwargs):
-        """Start the program.
-
-        Args:
-            command: as for `subprocess.Popen`.
-            scratch: as for `ForkedProcess`.
-            **kwargs: as for `subprocess.Popen`.
-        """
+    def __init__(self, command: Sequence[str], **kwargs):
+        """Start the program. Takes what `subprocess.Popen` takes."""
         self._guarded = sys.platform == "linux"
         if not self._guarded:
             super().__init__(command, start_new_session=True, **kwargs)
             return
         lifeline, held = os.pipe()
         weakref.finalize(self, os.close, held)
-        guard = [sys.executable, "-P", "-m", "tapelab.collection.guard", str(lifeline), os.fspath(scratch)]
+        guard = [sys.executable, "-P", "-m", "tapelab.collection.guard", str(lifeline)]
         try:
             super().__init__([*guard, *command], pass_fds=(lifeline,), start_new_session=True, **kwargs)
         finally:

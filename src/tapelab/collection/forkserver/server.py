@@ -19,7 +19,6 @@ import importlib
 import json
 import os
 import runpy
-import shutil
 import signal
 import socket
 import sys
@@ -164,12 +163,7 @@ class Server:
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
                 os.close(stream)
-            guard.split(
-                connection.fileno(),
-                request.get("scratch", ""),
-                also=[lifeline],
-                at_end=lambda status: _answer(connection, returncode=status),
-            )
+            guard.split(connection.fileno(), lifeline, at_end=lambda status: _answer(connection, returncode=status))
             os.close(lifeline)
             os.setsid()
             os.chdir(folder)
@@ -283,8 +277,6 @@ def main() -> None:
     if command is not None:
         with quick_exit.after():
             run(command)
-    else:
-        shutil.rmtree(Path(address).parent, ignore_errors=True)  # a runner that was killed could not
 
 
 if __name__ == "__main__":

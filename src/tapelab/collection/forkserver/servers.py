@@ -3,19 +3,16 @@
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
 from tapelab.collection.forkserver.process import ForkedProcess, ForkError, PlainProcess, ServerGoneError
-from tapelab.collection.scratch import place
+from tapelab.collection.scratch import folder
 
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
@@ -75,8 +72,7 @@ class Starter:
 
         Args:
             command: ``[sys.executable, "-m" or "-c", ...]``; any other is started in the plain way.
-            **kwargs: ``cwd``, ``stdin``, ``stdout``, ``stderr``, as for `subprocess.Popen`, and ``scratch``, a folder
-                that is removed when this process ends before the other.
+            **kwargs: ``cwd``, ``stdin``, ``stdout``, ``stderr``, as for `subprocess.Popen`.
 
         Returns:
             A `PlainProcess`, which is a `subprocess.Popen`, or a `ForkedProcess`, which has its ``pid``, ``poll``,
@@ -217,7 +213,8 @@ class _Server:
 
     def __init__(self, environment, modules):
         """Start the process, which begins with its imports."""
-        self._folder = Path(tempfile.mkdtemp(prefix="tapelab-", dir=place()))
+        self._scratch = contextlib.ExitStack()
+        self._folder = self._scratch.enter_context(folder())
         self._address, self._ready = str(self._folder / "socket"), False
         command = [sys.executable, "-m", "tapelab.collection.forkserver.server", self._address, *modules]
         with (self._folder / "log").open("wb") as log:
@@ -263,4 +260,4 @@ class _Server:
             self._process.kill()
             self._process.wait()
         self._process.stdout.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.close()
