@@ -7,19 +7,21 @@ import queue
 import sys
 import time
 
-from tapelab.collection import cluster, one, sweep
+from tapelab.collection import cluster, single_run, sweep
 
 from distributed import LocalCluster
 
 
 def nothing(job, batch):
     """Take a job, do nothing, give back an outcome with as many bytes as an executed notebook."""
-    return one.Outcome(job.run.name, None, notebook=bytes(150_000))
+    return single_run.Outcome(job.run.name, None, notebook=bytes(150_000))
 
 
 def main(runs=1000, workers=2):
     jobs = [
-        one.Job(sweep.Run(f"00_empty__seed={seed}", "00_empty", {"seed": seed}, {"seed": seed}), "python3", "/", 60.0)
+        single_run.Job(
+            sweep.Run(f"00_empty__seed={seed}", "00_empty", {"seed": seed}, {"seed": seed}), "python3", "/", 60.0
+        )
         for seed in range(runs)
     ]
     settings = {"n_workers": workers, "threads_per_worker": 1, "processes": True, "dashboard_address": None}

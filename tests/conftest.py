@@ -123,7 +123,7 @@ def kernels():
                 words = " ".join(process.cmdline())
             except psutil.Error:
                 continue
-            if ("ipykernel" in words or "tapelab" in words) and process.status() != psutil.STATUS_ZOMBIE:
+            if ("ipykernel" in words or "tapelab.collection" in words) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(words)
         return found
 

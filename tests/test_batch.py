@@ -10,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
-from tapelab.collection import one, pool, storage, sweep
+from tapelab.collection import pool, single_run, storage, sweep
 from tapelab.collection.forkserver import servers
 from tapelab.collection.storage import StorageError
 
@@ -112,7 +112,7 @@ def test_the_time_limit_ends_a_run(tmp_path, make_collection, run_batch, records
         def cancel(self):
             self.join()
 
-    monkeypatch.setattr(one.threading, "Timer", Timer)
+    monkeypatch.setattr(single_run.threading, "Timer", Timer)
     sources = ["seed = 0", "print('before')", "open('begun', 'w')\nwhile True: pass", "print('never')"]
     collection = make_collection(tmp_path / "notebooks", {"00_forever": sources})
     status, _ = run_batch(collection, tmp_path / "out", timeout=25.0)
@@ -146,9 +146,9 @@ def instant(monkeypatch):
     """Every run succeeds at once, without a process."""
 
     def run(job, source, **_):
-        return one.Outcome(job.run.name, None, seconds=1.0, notebook=source.encode())
+        return single_run.Outcome(job.run.name, None, seconds=1.0, notebook=source.encode())
 
-    monkeypatch.setattr(one, "run", run)
+    monkeypatch.setattr(single_run, "run", run)
 
 
 @pytest.fixture
@@ -220,12 +220,14 @@ def test_nothing_of_an_older_batch_is_shown_for_a_run_that_left_nothing(tmp_path
     ended = {"notebook": b'{"cells": []}', "problem": None}
 
     def run(job, source, **_):
-        return one.Outcome(job.run.name, ended["problem"], started="now", seconds=1.0, notebook=ended["notebook"])
+        return single_run.Outcome(
+            job.run.name, ended["problem"], started="now", seconds=1.0, notebook=ended["notebook"]
+        )
 
-    monkeypatch.setattr(one, "run", run)
+    monkeypatch.setattr(single_run, "run", run)
     run_batch(small, tmp_path / "out")
     assert (tmp_path / "out" / "00_one.ipynb").exists()
-    ended |= {"notebook": None, "problem": one.Problem("kernel did not start", "no such kernel")}
+    ended |= {"notebook": None, "problem": single_run.Problem("kernel did not start", "no such kernel")}
     run_batch(small, tmp_path / "out")
     assert not (tmp_path / "out" / "00_one.ipynb").exists()
     # Also where it could not be removed, or lies there again.
@@ -237,8 +239,8 @@ def test_nothing_of_an_older_batch_is_shown_for_a_run_that_left_nothing(tmp_path
 def test_a_run_that_never_began_leaves_the_older_results_alone(tmp_path, small, run_batch, instant, monkeypatch):
     run_batch(small, tmp_path / "out")
     before = (tmp_path / "out" / "00_one.ipynb").read_bytes()
-    stopped = one.Problem("interrupted", "the batch was interrupted")
-    monkeypatch.setattr(one, "run", lambda job, source, **_: one.Outcome(job.run.name, stopped))
+    stopped = single_run.Problem("interrupted", "the batch was interrupted")
+    monkeypatch.setattr(single_run, "run", lambda job, source, **_: single_run.Outcome(job.run.name, stopped))
     run_batch(small, tmp_path / "out")
     assert (tmp_path / "out" / "00_one.ipynb").read_bytes() == before
     assert "00_one.ipynb" not in (tmp_path / "out" / "report.html").read_text()
@@ -247,8 +249,8 @@ def test_a_run_that_never_began_leaves_the_older_results_alone(tmp_path, small, 
 def test_what_a_notebook_says_reaches_the_console_as_one_plain_line(tmp_path, small, run_batch, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     message = f"\x1b]52;c;cm0gLXJmIC8=\x07KeyError: {tmp_path}/x {'y' * 5_000_000}\x1b[2J"
-    outcome = {"problem": one.Problem("cell", message, 2, message, message), "started": "now", "seconds": 1.0}
-    monkeypatch.setattr(one, "run", lambda job, source, **_: one.Outcome(job.run.name, **outcome))
+    outcome = {"problem": single_run.Problem("cell", message, 2, message, message), "started": "now", "seconds": 1.0}
+    monkeypatch.setattr(single_run, "run", lambda job, source, **_: single_run.Outcome(job.run.name, **outcome))
     _, shown = run_batch(small, tmp_path / "out")
     assert "cell 2: KeyError: ~/x yyy" in shown
     assert "\x1b" not in shown
@@ -459,7 +461,7 @@ def test_neither_home_nor_environment_variables_are_stored(tmp_path, make_collec
 def test_jobs_start_with_the_longest(tmp_path, make_collection, run_batch, monkeypatch):
     seconds = {"00_a": 1.0, "01_b": 3.0}
     monkeypatch.setattr(
-        one, "run", lambda job, *_, **__: one.Outcome(job.run.name, None, seconds=seconds[job.run.name])
+        single_run, "run", lambda job, *_, **__: single_run.Outcome(job.run.name, None, seconds=seconds[job.run.name])
     )
     collection = make_collection(tmp_path / "notebooks", {name: ["seed = 0"] for name in seconds})
     _, first = run_batch(collection, tmp_path / "out", workers=1)
@@ -487,7 +489,10 @@ def test_a_url_that_cannot_be_written_is_refused(url):
 
 
 def test_runs_are_shown_as_starting_while_the_fork_servers_import(monkeypatch):
-    imported, jobs = threading.Event(), [one.Job(sweep.Run(name, name, {}, {}), "python3", "/", 9) for name in "ab"]
+    imported, jobs = (
+        threading.Event(),
+        [single_run.Job(sweep.Run(name, name, {}, {}), "python3", "/", 9) for name in "ab"],
+    )
 
     @contextlib.contextmanager
     def starter(environment, **_):
@@ -495,7 +500,9 @@ def test_runs_are_shown_as_starting_while_the_fork_servers_import(monkeypatch):
         yield "the only one"
 
     monkeypatch.setattr(servers, "starter", starter)
-    monkeypatch.setattr(one, "run", lambda job, source, *, starter, **_: one.Outcome(job.run.name, None, where=starter))
+    monkeypatch.setattr(
+        single_run, "run", lambda job, source, *, starter, **_: single_run.Outcome(job.run.name, None, where=starter)
+    )
     events = queue.Queue()
     with pool.Local(2) as executor:
         executor.start(jobs, {"a": "", "b": ""}, events)
@@ -509,7 +516,7 @@ def test_a_job_that_cannot_be_done_at_all_has_an_outcome_too(tmp_path, small, ru
     def broken(*_, **__):
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(one, "run", broken)
+    monkeypatch.setattr(single_run, "run", broken)
     status, _ = run_batch(small, tmp_path / "out")
     assert status == 1
     assert records(tmp_path / "out")["00_one"]["problem"]["message"] == "RuntimeError: a defect"

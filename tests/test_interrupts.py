@@ -14,16 +14,16 @@ import pytest
 # Every run succeeds at once without a process, but for those called long: they last until the batch ends.
 FAKE = """
 import pathlib, time
-from tapelab.collection import one
+from tapelab.collection import single_run
 def run(job, source, *, children, **_):
     problem = None
     if "long" in job.run.name:
         pathlib.Path("started").touch()
         while not children.closed:
             time.sleep(0.01)
-        problem = one.Problem("interrupted", "the batch was interrupted", 1)
-    return one.Outcome(job.run.name, problem, seconds=1.0, notebook=source.encode())
-one.run = run
+        problem = single_run.Problem("interrupted", "the batch was interrupted", 1)
+    return single_run.Outcome(job.run.name, problem, seconds=1.0, notebook=source.encode())
+single_run.run = run
 """
 # Sends a signal when the module is imported.
 WHILE_IMPORTING = """

@@ -4,7 +4,7 @@ import json
 import re
 
 from tapelab.cli import main
-from tapelab.collection import environment, one, records
+from tapelab.collection import environment, records, single_run
 from tapelab.collection.storage import Folder
 
 import nbformat
@@ -74,10 +74,10 @@ def command(tmp_path, monkeypatch):
 
     def run(job, source, **_):
         begun.append(job)
-        problem = one.Problem("cell", "[/red] \x1b]0;title\x07", 1, source, source) if len(begun) % 2 else None
-        return one.Outcome(job.run.name, problem, started="now", seconds=1.0, notebook=source.encode())
+        problem = single_run.Problem("cell", "[/red] \x1b]0;title\x07", 1, source, source) if len(begun) % 2 else None
+        return single_run.Outcome(job.run.name, problem, started="now", seconds=1.0, notebook=source.encode())
 
-    monkeypatch.setattr(one, "run", run)
+    monkeypatch.setattr(single_run, "run", run)
     monkeypatch.setattr(environment, "describe", lambda: {"python": "3.12"})
     monkeypatch.chdir(tmp_path)
 

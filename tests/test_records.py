@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 
 from tapelab.collection import records
-from tapelab.collection.one import Problem
 from tapelab.collection.records import Phases, Record, Report
+from tapelab.collection.single_run import Problem
 from tapelab.collection.storage import Folder
 
 import pytest

@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ET
 
 from tapelab.collection import records, report
 from tapelab.collection.live import Terminal, view
-from tapelab.collection.one import Problem
 from tapelab.collection.records import Phases, Record, Report
+from tapelab.collection.single_run import Problem
 from tapelab.collection.storage import Folder
 
 import nbformat

@@ -48,12 +48,12 @@ def test_an_empty_prefix_of_an_object_store_holds_no_names(bucket):
 
 
 def test_a_batch_may_be_resumed_where_nothing_lies_yet(bucket, tmp_path, make_collection, run_batch, monkeypatch):
-    from tapelab.collection import one
+    from tapelab.collection import single_run
 
     def run(job, source, **_):
-        return one.Outcome(job.run.name, None, started="now", seconds=1.0, notebook=source.encode())
+        return single_run.Outcome(job.run.name, None, started="now", seconds=1.0, notebook=source.encode())
 
-    monkeypatch.setattr(one, "run", run)
+    monkeypatch.setattr(single_run, "run", run)
     collection = make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0"]})
     status, shown = run_batch(collection, bucket, resume=True)
     assert status == 0, shown

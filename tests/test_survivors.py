@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
-from tapelab.collection import forkserver, one, sweep
+from tapelab.collection import forkserver, single_run, sweep
 from tapelab.collection.children import Children
 
 import nbformat
@@ -70,7 +70,7 @@ def run_to_the_end(starter, tmp_path, wait_for):
     def run(sources, ending):
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        job = one.Job(sweep.Run("a", "a", {}, {}), "python3", str(tmp_path), 600.0)
+        job = single_run.Job(sweep.Run("a", "a", {}, {}), "python3", str(tmp_path), 600.0)
         processes, children, pids = [], Children(), tmp_path / "pids"
 
         def popen(*args, **kwargs):
@@ -79,7 +79,7 @@ def run_to_the_end(starter, tmp_path, wait_for):
 
         at_work = SimpleNamespace(popen=popen)
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(one.run, job, nbformat.writes(notebook), children=children, starter=at_work)
+            running = pool.submit(single_run.run, job, nbformat.writes(notebook), children=children, starter=at_work)
             try:
                 wait_for(lambda: pids.exists() or running.done())
                 assert pids.exists(), running.result()

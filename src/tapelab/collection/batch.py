@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tapelab.collection import environment, one, records, report, sweep, texts
+from tapelab.collection import environment, records, report, single_run, sweep, texts
 from tapelab.collection.catalogue import Catalogue
 from tapelab.collection.interrupts import Interrupts
 from tapelab.collection.live import view
@@ -80,7 +80,7 @@ def _record(run, outcome, fingerprint):
         parameters=_shown(run.parameters),
         settings=_shown(run.settings),
         verdict="ran" if problem is None else "interrupted" if problem.kind == "interrupted" else "failed",
-        problem=problem and one.Problem(**texts.everywhere(texts.without_home, vars(problem))),
+        problem=problem and single_run.Problem(**texts.everywhere(texts.without_home, vars(problem))),
         started=outcome.started,
         seconds=round(outcome.seconds, 3),
         phases=Phases(**{name: round(seconds, 3) for name, seconds in outcome.phases.items()}),
@@ -163,7 +163,9 @@ class Batch:
             self._reuse(previous)
         waiting = [run for run in self._runs.values() if run.name not in self._records]
         folder = str(self._catalogue.folder.resolve())
-        jobs = [one.Job(run, settings.kernel, folder, settings.timeout) for run in _longest_first(waiting, previous)]
+        jobs = [
+            single_run.Job(run, settings.kernel, folder, settings.timeout) for run in _longest_first(waiting, previous)
+        ]
         sources = {run.notebook: inputs[run.notebook][0] for run in waiting}
         self._began = time.monotonic()
         with view(console, len(self._runs), len(self._records)) as shown:
@@ -221,7 +223,7 @@ class Batch:
             while True:
                 self._take(events.get_nowait(), waiting, shown)
         for name in sorted(waiting):
-            self._finish(one.Outcome(name, one.Problem("interrupted", trouble or INTERRUPTED)), shown)
+            self._finish(single_run.Outcome(name, single_run.Problem("interrupted", trouble or INTERRUPTED)), shown)
         return None if trouble else signals.received
 
     def _take(self, event, waiting, shown):
@@ -249,7 +251,7 @@ class Batch:
         except Exception as error:  # of the local disk, or of whatever fsspec talks to
             kept = _keep_elsewhere(outcome)
             why = texts.one_line(getattr(error, "strerror", None) or str(error), LONGEST_REASON)
-            outcome.problem = one.Problem("not stored", f"cannot store it in {self._storage}: {why}{kept}")
+            outcome.problem = single_run.Problem("not stored", f"cannot store it in {self._storage}: {why}{kept}")
             outcome.notebook = None
         self._records[name] = _record(self._runs[name], outcome, self._prints[name])
         shown.done(self._records[name])
@@ -261,9 +263,9 @@ class Batch:
         began = time.monotonic()
         self._report.seconds = round(began - self._began, 3)
         # If the command is killed, this is what remains: runs under way are in it as what they will then have been.
-        killed = one.Problem("interrupted", "the command ended before this run did")
+        killed = single_run.Problem("interrupted", "the command ended before this run did")
         self._report.runs = [
-            self._records.get(name) or _record(run, one.Outcome(name, killed), self._prints[name])
+            self._records.get(name) or _record(run, single_run.Outcome(name, killed), self._prints[name])
             for name, run in self._runs.items()
         ]
         self._unwritten = report.write(self._storage, self._report, pages=final)

@@ -1,7 +1,7 @@
 """The process of one run: papermill executes one notebook on one kernel, and this says where it is.
 
-`one.run` starts it in an empty folder of its own as ``python -m tapelab.collection.child``. It reads the job, one line
-of JSON, from standard input, and writes events, one line of JSON each, to standard output:
+`single_run.run` starts it in an empty folder of its own as ``python -m tapelab.collection.child``. It reads the job,
+one line of JSON, from standard input, and writes events, one line of JSON each, to standard output:
 
     ["ready"]               papermill is imported
     ["kernel", CELLS]       the kernel answers; so many code cells will run

@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError
 from queue import Queue
 from urllib.parse import urlsplit
 
-from tapelab.collection import environment, forkserver, one, variables
+from tapelab.collection import environment, forkserver, single_run, variables
 from tapelab.collection.children import GRACE_SECONDS, Children, for_each
 from tapelab.collection.forkserver import servers
 
@@ -96,7 +96,7 @@ class _Share(WorkerPlugin):
         self._shared.close()
 
 
-def work(job: one.Job, batch: str) -> one.Outcome:
+def work(job: single_run.Job, batch: str) -> single_run.Outcome:
     """Do one job on a worker. Returns its `Outcome`."""
     worker = get_worker()
     share = worker.plugins[batch]
@@ -111,7 +111,7 @@ def work(job: one.Job, batch: str) -> one.Outcome:
     worker.log_event(batch, ("cell", job.run.name, 0, 0, worker.address))
     source = share.sources[job.run.notebook]
     with share.children() as children:
-        outcome = one.run(job, source, children=children, starter=share.starter(job.kernel), on_cell=on_cell)
+        outcome = single_run.run(job, source, children=children, starter=share.starter(job.kernel), on_cell=on_cell)
     outcome.where = worker.address
     return outcome
 
@@ -138,7 +138,7 @@ class Cluster:
         address: str,
         fork: bool = True,
         passed: Iterable[str] = (),
-        work: Callable[[one.Job, str], one.Outcome] = work,
+        work: Callable[[single_run.Job, str], single_run.Outcome] = work,
     ):
         self._address = address
         # It would tell of a lost scheduler by a traceback; `trouble` does it in a sentence.
@@ -190,7 +190,7 @@ class Cluster:
             )
         return next(iter(found.values())) | {"passed": sorted(self._passed)}
 
-    def start(self, jobs: list[one.Job], sources: dict[str, str], queue: Queue) -> None:
+    def start(self, jobs: list[single_run.Job], sources: dict[str, str], queue: Queue) -> None:
         """Submit the jobs, the first ones first. The arguments are those of `pool.Local.start`."""
         hosts = Counter()
         for address, threads in self._client.nthreads().items():
@@ -232,15 +232,15 @@ class Cluster:
                 self._submit(job, priority)
                 return
             message = f"{error.allowed_failures + 1} workers died while running it, the last was {last}"
-            outcome = one.Outcome(name, one.Problem("worker died", message))
+            outcome = single_run.Outcome(name, single_run.Problem("worker died", message))
         except CancelledError:  # by `stop`, or the client has lost the scheduler, and with it every job
             self._lost = not self._stopping
             return
         except Exception as error:
             if self._stopping:
                 return
-            problem = one.Problem("process", f"on the cluster: {type(error).__name__}: {error}")
-            outcome = one.Outcome(name, problem)
+            problem = single_run.Problem("process", f"on the cluster: {type(error).__name__}: {error}")
+            outcome = single_run.Outcome(name, problem)
         self._queue.put(("done", outcome))
         future.release()
 

@@ -88,7 +88,7 @@ def execute(job: dict, tell: Callable[..., None]) -> dict | None:
         tell: called with the events that `child` describes, from "kernel" to "executed".
 
     Returns:
-        None, or what went wrong: the "kind" and the "message" of a `one.Problem`.
+        None, or what went wrong: the "kind" and the "message" of a `single_run.Problem`.
     """
     Kernel.folder = HERE
     papermill_io.reset()

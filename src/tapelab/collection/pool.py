@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
 
-from tapelab.collection import environment, forkserver, one, scratch, variables
+from tapelab.collection import environment, forkserver, scratch, single_run, variables
 from tapelab.collection.children import Children
 
 
@@ -42,7 +42,7 @@ class Local:
         scratch.place()
         return environment.of_kernel(kernel) | {"passed": self._passed}
 
-    def start(self, jobs: list[one.Job], sources: dict[str, str], queue: Queue) -> None:
+    def start(self, jobs: list[single_run.Job], sources: dict[str, str], queue: Queue) -> None:
         """Begin with the jobs, the first ones first.
 
         Args:
@@ -64,10 +64,10 @@ class Local:
         try:
             starter = self._shared.get(job.kernel)
             source = sources[job.run.notebook]
-            outcome = one.run(job, source, children=self._children, starter=starter, on_cell=on_cell)
+            outcome = single_run.run(job, source, children=self._children, starter=starter, on_cell=on_cell)
         except Exception as error:  # without an outcome the batch would wait for ever
-            problem = one.Problem("process", f"{type(error).__name__}: {error}")
-            outcome = one.Outcome(job.run.name, problem)
+            problem = single_run.Problem("process", f"{type(error).__name__}: {error}")
+            outcome = single_run.Outcome(job.run.name, problem)
         queue.put(("done", outcome))
 
     def trouble(self) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypedDict
 
-from tapelab.collection.one import Problem
+from tapelab.collection.single_run import Problem
 from tapelab.collection.storage import Folder, Remote
 
 import msgspec
