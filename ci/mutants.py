@@ -58,8 +58,10 @@ APPEARANCE = {
     "verbose",
     "strict",
 }
-# What Python or TensorFlow refuses without its call, or with its arguments swapped; and what does not mind the order.
-NEEDED = {"range", "len", "zip", "enumerate", "iter", "next", "set", "list", "tuple", "dict"}
+RANDOM = ("tf.random.", "np.random.", "generator.", "rng.")  # any numbers will do, any number of them, at any scale
+# Without these calls Python refuses what follows, or computes the same with another type; and those that do not mind
+# the order of their arguments.
+NEEDED = {"range", "len", "zip", "enumerate", "iter", "next", "set", "list", "tuple", "dict", "int", "float"}
 COMMUTE = {"max", "min", "maximum", "minimum", "add", "multiply", "isinstance", "getattr", "cast"}
 LITERAL = (ast.List, ast.Tuple, ast.Dict, ast.Lambda)
 SECONDS = 180  # for a cell; a mutant that runs longer counts as noticed by an error
@@ -137,8 +139,8 @@ def _called(call):
 
 
 def _walk(node, path):
-    """The nodes of a tree with their paths, but those that are only shown."""
-    if isinstance(node, ast.Call) and ast.unparse(node.func).startswith(SHOWN):
+    """The nodes of a tree with their paths, but those that are only shown, and what random numbers are drawn."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func).startswith(SHOWN + RANDOM):
         return
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not list(_walk(node.value, [])):
         return

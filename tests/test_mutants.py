@@ -38,6 +38,7 @@ def sources(*cells):
         ("y = f(a, [b])", set()),
         ("y = np.maximum(a, b)", set()),
         ("y = range(a)", set()),
+        ("y = a + tf.random.normal((7, 5))", {"y = a - tf.random.normal((7, 5))"}),
         ("tape.watch(x)", {"pass", "x"}),
         ("y = f(a, b, rtol=3)", {"y = f(b, a, rtol=3)"}),
         ("y = zip(a, b, strict=True)", {"y = zip(b, a, strict=True)"}),
