@@ -58,7 +58,7 @@ APPEARANCE = {
     "verbose",
     "strict",
 }
-RANDOM = ("tf.random.", "np.random.", "generator.", "rng.")  # any numbers will do, any number of them, at any scale
+RANDOM = {"normal", "standard_normal", "uniform", "default_rng"}  # draw: any numbers will do, and any number of them
 # Without these calls Python refuses what follows, or computes the same with another type; and those that do not mind
 # the order of their arguments.
 NEEDED = {"range", "len", "zip", "enumerate", "iter", "next", "set", "list", "tuple", "dict", "int", "float"}
@@ -140,7 +140,7 @@ def _called(call):
 
 def _walk(node, path):
     """The nodes of a tree with their paths, but those that are only shown, and what random numbers are drawn."""
-    if isinstance(node, ast.Call) and ast.unparse(node.func).startswith(SHOWN + RANDOM):
+    if isinstance(node, ast.Call) and (ast.unparse(node.func).startswith(SHOWN) or _called(node) in RANDOM):
         return
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not list(_walk(node.value, [])):
         return
