@@ -2,10 +2,13 @@
 
 A mutant is a notebook in which one expression of an open cell of code is another: another operator or number, a call
 left out, two arguments swapped, a flag turned round, a statement dropped. Set-up, parameters, folded cells, figures,
-exercises, what is only printed, and tolerances stay as they are. Each mutant runs whole, in a kernel of its own. It is
-noticed by an assertion, by another error, or because a cell prints something else than it does in the notebook as it
-is (which nbval would notice). What is not noticed at all is listed, as a difference of two lines: a check that is
-missing, or a mutant that means the same, for which `ci/mutants.toml` says why.
+exercises, what is only printed, and tolerances stay as they are. Each mutant runs whole, in a kernel of its own.
+
+Some do not run: Python or TensorFlow refuses them in a cell of the lesson, before a check has a say. They are counted
+apart, for they say nothing about the checks. Of those that run, one is noticed by an assertion, by another error in a
+cell of checks, or because a cell prints something else than it does in the notebook as it is (which nbval would
+notice). What is not noticed at all is listed, as a difference of two lines: a check that is missing, or a mutant that
+means the same, for which `ci/mutants.toml` says why.
 
     make mutants                              300 mutants of all notebooks
     make ARGS="--count 40 05 09" mutants      40 of two
@@ -20,7 +23,7 @@ import subprocess
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -53,7 +56,14 @@ APPEARANCE = {
     "alpha",
     "summarize",
     "verbose",
+    "strict",
 }
+RANDOM = {"normal", "standard_normal", "uniform", "default_rng"}  # draw: any numbers will do, and any number of them
+# Without these calls Python refuses what follows, or computes the same with another type; and those that do not mind
+# the order of their arguments.
+NEEDED = {"range", "len", "zip", "enumerate", "iter", "next", "set", "list", "tuple", "dict", "int", "float"}
+COMMUTE = {"max", "min", "maximum", "minimum", "add", "multiply", "isinstance", "getattr", "cast"}
+LITERAL = (ast.List, ast.Tuple, ast.Dict, ast.Lambda)
 SECONDS = 180  # for a cell; a mutant that runs longer counts as noticed by an error
 
 
@@ -69,7 +79,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What noticed a mutant: "assertion", "error", "output" or None."""
+    """What noticed a mutant: "assertion", "error", "output" or None; or "refused", if it does not run."""
 
     mutant: Mutant
     noticed: str | None
@@ -112,17 +122,25 @@ def _changes(tree: ast.AST) -> Iterator[tuple[list, ast.AST]]:
         elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
             yield path, ast.Constant(node.value + 1 if type(node.value) is int else node.value * 1.5 + 0.5)
         elif isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
-            yield path, node.args[0]
+            if _called(node) not in NEEDED:
+                yield path, node.args[0]
         elif isinstance(node, ast.Call) and len(node.args) >= 2:
-            if ast.dump(node.args[0]) != ast.dump(node.args[1]):
-                yield path, ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], node.keywords)
+            first, second, *others = node.args
+            alike = ast.dump(first) == ast.dump(second) or isinstance(first, LITERAL) != isinstance(second, LITERAL)
+            if not alike and _called(node) not in COMMUTE:
+                yield path, ast.Call(node.func, [second, first, *others], node.keywords)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             yield path, ast.Pass()
 
 
+def _called(call):
+    """The last name of what is called."""
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
 def _walk(node, path):
-    """The nodes of a tree with their paths, but those that are only shown."""
-    if isinstance(node, ast.Call) and ast.unparse(node.func).startswith(SHOWN):
+    """The nodes of a tree with their paths, but those that are only shown, and what random numbers are drawn."""
+    if isinstance(node, ast.Call) and (ast.unparse(node.func).startswith(SHOWN) or _called(node) in RANDOM):
         return
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not list(_walk(node.value, [])):
         return
@@ -178,21 +196,34 @@ def printed(nb: nbformat.NotebookNode) -> list[str]:
     return shown
 
 
-def judge(mutant: Mutant, nb: nbformat.NotebookNode, expected: list[str], folder: Path, starter) -> Verdict:
-    """Run a mutant and say what notices it."""
+def as_it_is(nb: nbformat.NotebookNode, folder: Path, starter) -> list[str]:
+    """What the cells of a notebook show that nothing has changed."""
+    return printed(run(copy.deepcopy(nb), folder, starter))
+
+
+def judge(mutant: Mutant, nb: nbformat.NotebookNode, expected: Future, folder: Path, starter) -> Verdict:
+    """Run a mutant and say what notices it; `expected` is the future of what `as_it_is` gives."""
     nb = copy.deepcopy(nb)
     nb.cells[mutant.cell].source = mutant.source
     try:
         found = printed(run(nb, folder, starter))
     except CellExecutionError as error:
-        kind = "assertion" if error.ename == "AssertionError" else "error"
-        return Verdict(mutant, kind, f"{error.ename}: {error.evalue}"[:200])
+        cell = next(n for n, c in enumerate(nb.cells) if _raised(c))
+        kind = "error" if "check" in nb.cells[cell].metadata.get("tags", []) else "refused"
+        kind = "assertion" if error.ename == "AssertionError" else kind
+        return Verdict(mutant, kind, f"cell {cell}: {error.ename}: {error.evalue}"[:200])
     except (CellTimeoutError, DeadKernelError) as error:
         return Verdict(mutant, "error", type(error).__name__)
-    for number, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
+    for number, (mine, theirs) in enumerate(zip(found, expected.result(), strict=True)):
         if mine != theirs:
             return Verdict(mutant, "output", f"cell {number}")
     return Verdict(mutant, None)
+
+
+def _raised(cell):
+    """Whether a cell ended its notebook's run."""
+    allowed = "raises-exception" in cell.metadata.get("tags", [])
+    return not allowed and any(output.output_type == "error" for output in cell.get("outputs", []))
 
 
 def reasons() -> dict[tuple[str, str], str]:
@@ -204,19 +235,22 @@ def reasons() -> dict[tuple[str, str], str]:
 def report(verdicts: list[Verdict]) -> str:
     """The counts by notebook, and the survivors, in Markdown."""
     known = reasons()
-    rows = ["| notebook | mutants | by an assertion | by an error | by what is printed | not noticed | equivalent |"]
-    rows.append("|---|---|---|---|---|---|---|")
+    rows = ["| notebook | mutants | that run | by an assertion | by another error | by what is printed | not noticed |"]
+    rows[0] += " equivalent |"
+    rows.append("|---|---|---|---|---|---|---|---|")
     survivors = []
     for name in [*sorted({v.mutant.notebook for v in verdicts}), "all"]:
         ours = [v for v in verdicts if name in (v.mutant.notebook, "all")]
         same = sum(v.noticed is None and (v.mutant.notebook, v.mutant.change) in known for v in ours)
         counts = Counter(v.noticed for v in ours)
-        numbers = [len(ours), counts["assertion"], counts["error"], counts["output"], counts[None] - same, same]
+        found = [counts["assertion"], counts["error"], counts["output"]]
+        rest = len(ours) - counts["refused"]
+        numbers = [len(ours), rest, *found, counts[None] - same, same]
         rows.append(f"| {name} | {' | '.join(map(str, numbers))} |")
-        differing = max(1, len(ours) - same)
-    share = f"Noticed: {(counts['assertion'] + counts['error'] + counts['output']) / differing:.2f}, "
-    share += f"by an assertion or an error {(counts['assertion'] + counts['error']) / differing:.2f}, "
-    share += f"by an assertion {counts['assertion'] / differing:.2f} of {differing} that are not equivalent."
+    differing = max(1, rest - same)
+    share = f"Noticed: {sum(found) / differing:.2f}, by an assertion {found[0] / differing:.2f} "
+    share += f"of the {differing} that run and are not equivalent. "
+    share += f"With those that Python refuses: {(sum(found) + counts['refused']) / max(1, len(verdicts) - same):.2f}."
     for v in verdicts:
         if v.noticed is None:
             because = known.get((v.mutant.notebook, v.mutant.change), "**nothing holds this**")
@@ -236,6 +270,7 @@ def main(notebooks: tuple[str, ...], count: int, seed: int, workers: int, output
     originals = {n.name: nbformat.read(loaded.ipynb(n), as_version=4) for n in loaded.select(notebooks)}
     everything = [mutant for name, nb in originals.items() for mutant in mutants_of(name, nb)]
     drawn = random.Random(seed).sample(everything, min(count, len(everything)))
+    drawn.sort(key=lambda mutant: mutant.notebook)
     console, verdicts = Console(stderr=True), []
     output.mkdir(parents=True, exist_ok=True)
     with (
@@ -244,18 +279,14 @@ def main(notebooks: tuple[str, ...], count: int, seed: int, workers: int, output
         Progress(console=console) as progress,
     ):
         os.environ["JUPYTER_PATH"] = starter.environment.get("JUPYTER_PATH", "")
-        bar = progress.add_task("as they are", total=len(originals))
-        expected = {}
-        for name, nb in originals.items():
-            expected[name] = printed(run(copy.deepcopy(nb), loaded.folder, starter))
-            progress.advance(bar)
         bar = progress.add_task(f"{len(drawn)} of {len(everything)} mutants", total=len(drawn))
         try:
-            names = [mutant.notebook for mutant in drawn]
-            waiting = [
-                pool.submit(judge, mutant, originals[name], expected[name], loaded.folder, starter)
-                for mutant, name in zip(drawn, names, strict=True)
-            ]
+            expected, waiting = {}, []
+            for mutant in drawn:
+                nb = originals[mutant.notebook]
+                if mutant.notebook not in expected:  # the pool takes it up before the mutants that wait for it
+                    expected[mutant.notebook] = pool.submit(as_it_is, nb, loaded.folder, starter)
+                waiting.append(pool.submit(judge, mutant, nb, expected[mutant.notebook], loaded.folder, starter))
             for future in as_completed(waiting):
                 verdicts.append(future.result())
                 progress.advance(bar)

@@ -444,6 +444,7 @@ assert finished_late.exists is False
 assert [unrelated.code, finished_late.code] == ["unrelated", "target_after_tape"]
 with tf.GradientTape() as check_tape:
     check_y = 10.0 * a**2  # all of it inside
+assert check_y == loss_a
 assert check_tape.gradient(check_y, a).numpy() == 40.0
 
 # %% [markdown]
@@ -644,6 +645,13 @@ plt.show()
 # @title Check
 assert found == ["exp", "square", "sum"]
 assert repaired == ["x", "tanh", "times 4", "exp", "square", "sum"]
+check_x = check_y = tf.Variable([0.3, 0.7])
+with tf.GradientTape() as check_tape:
+    for check_step in (path | {"exp": tf.exp}).values():
+        check_y = check_step(check_y)
+flattening = np.tanh(check_x.numpy())  # the whole path is the sum of exp(8 tanh x)
+expected = 8.0 * np.exp(8.0 * flattening) * (1.0 - flattening**2)
+np.testing.assert_allclose(check_tape.gradient(check_y, check_x), expected, rtol=1e-4)
 
 # %% [markdown]
 # ## 10. Going further: two cuts, and what the tape cannot know

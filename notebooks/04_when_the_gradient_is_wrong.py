@@ -350,6 +350,7 @@ check_z = tf.Variable(30.0, dtype=tf.float64)
 with tf.GradientTape() as check_tape:
     check_y = tf.sigmoid(check_z) ** 2
 np.testing.assert_allclose(check_tape.gradient(check_y, check_z), 2e-13, rtol=0.1)
+assert [round(float(program())) for program in losses.values()] == [1, 16, 30]  # a mistake; −ln 1e-7; the logit
 assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipped"), "from the logit": (1.0, "exists")}
 
 # %% [markdown]
@@ -570,6 +571,7 @@ plt.show()
 # %% tags=["check"]
 # @title Check
 growth = {scale: (flow[0] / flow[-1]) ** (1 / depth) for scale, flow in flows.items()}
+np.testing.assert_allclose(flow[-1] * factor**depth, flow[0], rtol=1e-4)  # a factor for each layer leads to the input
 assert 0.4 < growth[0.5] < 0.55
 assert 0.85 < growth[1.0] < 1.05
 assert growth[3.0] > 1.15
@@ -725,6 +727,7 @@ for function in (where_root, double_where_root):
 # %% tags=["check"]
 # @title Check
 assert np.isnan(by_compiler["where_root", "XLA"][1])
+np.testing.assert_array_equal(by_compiler["where_root", "eager"], [0.5, 0.0])
 for name in ("eager", "XLA"):
     np.testing.assert_array_equal(by_compiler["double_where_root", name], [0.5, 0.0])
 

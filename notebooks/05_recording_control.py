@@ -580,6 +580,11 @@ assert errors[0.95][3] > 0.15
 assert 0.001 < errors[0.95][5] < 0.05
 assert errors[0.5][4] < 1e-4
 assert all(error[5] < error[0] / 10 for error in errors.values())
+np.testing.assert_allclose(orthogonal.T @ orthogonal, np.eye(units), atol=1e-12)
+for rho, error in errors.items():  # a factor of rho for each step back: what a window leaves out is a geometric series
+    left_out = units**0.5 * np.linalg.norm(v) * rho ** np.array(windows) / (1.0 - rho)
+    full = np.linalg.norm(gradient_through_last(60, rho))
+    assert np.all(error * full < left_out + 1e-5 * full)  # and float32 rounds
 assert errors[0.5][3] < errors[0.8][3] < errors[0.95][3]
 assert errors[0.5][5] < errors[0.8][5] < errors[0.95][5]
 with tf.GradientTape() as tape:
@@ -692,6 +697,7 @@ print(f"along one direction: tape {np.sum(truncated * direction):.4f}, differenc
 
 # %% tags=["check"]
 # @title Check
+assert z_frozen(2.0) == z_full([2.0, 3.0]) == 13.0  # two functions with one value
 np.testing.assert_allclose(frozen, 4.0, rtol=1e-8)
 np.testing.assert_allclose(full, [4.0, 6.0], rtol=1e-8)
 np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol=1e-4)

@@ -492,6 +492,7 @@ plt.show()
 # @title Check
 assert [t for t, _ in cured.values()] == [0.5, 1.0]
 assert all(end < one_dimensional[name][1] for name, (_, end) in cured.items())
+np.testing.assert_allclose(np.linalg.eigvalsh(lifted)[0], floor - tanh_eigenvalues.min(), rtol=1e-9)
 assert float(tf.tensordot(tanh_g, damped_step, 1)) < 0  # whatever the network
 assert tanh_loss(tanh_start + 0.025 * damped_step) < tanh_value
 assert tanh_loss(tanh_start + damped_step) < tanh_value < tanh_loss(tanh_start + raw_step)
@@ -598,6 +599,14 @@ plt.show()
 # @title Check
 assert np.all(np.diff(searched_history[:, 0]) < 0)
 assert searched_history[:, 0].max() == searched_history[0, 0]
+for here, there in zip(searched[:-1], searched[1:], strict=True):  # Armijo's condition
+    value, slope, _ = second_order(banana, tf.constant(here))
+    promised = slope.numpy() @ (there - here)
+    assert promised < 0
+    assert banana(there) <= value + 1e-4 * promised + 1e-15
+for here, there in zip(searched[-4:-1], searched[-3:], strict=True):  # where all is well, the raw step at full length
+    _, slope, curvature = second_order(banana, tf.constant(here))
+    np.testing.assert_allclose(there - here, np.linalg.solve(curvature, -slope), rtol=0, atol=1e-12)
 np.testing.assert_allclose(searched[-1], [1, 1], atol=1e-8)
 assert 6 < len(searched) - 1 < 30
 assert banana(raw_gauss_newton[1]) > 2000 > 1e-20 > banana(raw_gauss_newton[2])

@@ -315,6 +315,9 @@ assert relative_errors["three clusters, 2 % wide"][6] < 0.1 * relative_errors["s
 _, met_at, met = conjugate_gradients(lambda p: tf.constant([2.0, -1.0]) * p, tf.constant([1.0, 1.0]), 0.0, 2)
 assert met
 assert met_at == 2
+at_once = conjugate_gradients(lambda p: -p, tf.constant([1.0, 2.0]), 0.0, 2)
+np.testing.assert_array_equal(at_once[0], [-1.0, -2.0])  # nothing yet, so the downhill direction
+assert at_once[1:] == (1, True)
 
 # %% [markdown]
 # Three. What CG builds from $k$ products is a polynomial in $H$ of degree $k - 1$, applied to $-g$. To give the solution $-H^{-1}g$ it has to be $1/\lambda$ at every eigenvalue $\lambda$. A polynomial of degree 2 can be that at three points, however often each eigenvalue occurs. Tight clusters are nearly as good. A wide and even
@@ -541,6 +544,20 @@ assert ends["Gauss–Newton–CG"] < ends["gradient descent"] / 3
 assert fit_rate < 4.0  # a larger rate is worse
 assert met > 0
 assert np.all(np.diff(fit_runs["Newton–CG"][:, 1]) < 0)  # the line search lets no step climb
+spent, at_gradients = [], []  # the work, by a count of the calls
+
+
+def priced(price, f):
+    def call(*given):
+        spent.append(price)
+        at_gradients.extend([sum(spent)] if f is fit[1] else [])
+        return f(*given)
+
+    return call
+
+
+rows, _, _ = newton_cg(fit_start, (priced(1, fit[0]), priced(1, fit[1])), priced(2, fit_product), 300)
+np.testing.assert_array_equal(rows[:, 0], at_gradients[: len(rows)])
 u, other = tf.constant(rng.normal(size=(2, len(fit_start))))
 one_way, back = tf.tensordot(u, fit_product(fit_start, other), 1), tf.tensordot(other, fit_product(fit_start, u), 1)
 np.testing.assert_allclose(one_way, back, rtol=0, atol=1e-10)

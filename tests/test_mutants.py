@@ -2,11 +2,11 @@
 
 import importlib.util
 import os
+from concurrent.futures import Future
 from pathlib import Path
 
 from tapelab.collection import forkserver
 
-import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
@@ -35,8 +35,13 @@ def sources(*cells):
         ("y = f(a)", {"y = a"}),
         ("y = f(a, b)", {"y = f(b, a)"}),
         ("y = f(a, a)", set()),
+        ("y = f(a, [b])", set()),
+        ("y = np.maximum(a, b)", set()),
+        ("y = range(a)", set()),
+        ("y = a + tf.random.normal((7, 5))", {"y = a - tf.random.normal((7, 5))"}),
         ("tape.watch(x)", {"pass", "x"}),
         ("y = f(a, b, rtol=3)", {"y = f(b, a, rtol=3)"}),
+        ("y = zip(a, b, strict=True)", {"y = zip(b, a, strict=True)"}),
         ("print('y', 2 * y)", set()),
         ("plt.plot(2 * y)", set()),
         ("y = f'{2 * y}'", set()),
@@ -68,26 +73,29 @@ def starter(light_kernels):
     ("check", "noticed"),
     [
         ("assert y == 3", "assertion"),
-        ("_ = [7][y - 3]", "error"),
+        (new_code_cell("_ = [7][y - 3]", metadata={"tags": ["check"]}), "error"),
+        ("_ = [7][y - 3]", "refused"),
         ("print('y is', y)", "output"),
         ("print('a number')", None),
     ],
 )
 def test_what_notices_a_mutant(check, noticed, tmp_path, starter):
-    nb = new_notebook(cells=[new_code_cell("y = 3"), new_code_cell(check)])
+    nb = new_notebook(cells=[new_code_cell("y = 3"), new_code_cell(check) if isinstance(check, str) else check])
     nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     mutant = next(mutants.mutants_of("nb", nb))
-    expected = mutants.printed(mutants.run(nbformat.from_dict(nb), tmp_path, starter))
+    expected = Future()
+    expected.set_result(mutants.as_it_is(nb, tmp_path, starter))
     assert mutants.judge(mutant, nb, expected, tmp_path, starter).noticed == noticed
 
 
 def test_the_report_counts_and_lists_what_nothing_holds(monkeypatch):
-    made = [mutants.Mutant("05_x", number, "", f"change {number}") for number in range(5)]
-    noticed = ["assertion", "error", "output", None, None]
+    made = [mutants.Mutant("05_x", number, "", f"change {number}") for number in range(6)]
+    noticed = ["assertion", "error", "output", None, None, "refused"]
     monkeypatch.setattr(mutants, "reasons", lambda: {("05_x", "change 4"): "it means the same"})
     text = mutants.report([mutants.Verdict(*both) for both in zip(made, noticed, strict=True)])
-    assert "| all | 5 | 1 | 1 | 1 | 1 | 1 |" in text
-    assert "Noticed: 0.75, by an assertion or an error 0.50, by an assertion 0.25 of 4" in text
+    assert "| all | 6 | 5 | 1 | 1 | 1 | 1 | 1 |" in text
+    assert "Noticed: 0.75, by an assertion 0.25 of the 4 that run" in text
+    assert "With those that Python refuses: 0.80." in text
     assert "- 05_x, cell 3: `change 3`: **nothing holds this**" in text
     assert "- 05_x, cell 4: `change 4`: it means the same" in text
 
