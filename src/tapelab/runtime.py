@@ -5,10 +5,14 @@ Importing this module imports TensorFlow. The native libraries write to file des
 """
 
 import contextlib
+import os
 import sys
 
 from tapelab import claims
 from tapelab.process import quiet_stderr
+
+# What XLA tells of itself at its first compilation is no concern of a reader; warnings stay. Read once, at the import.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 with quiet_stderr():
     import tensorflow as tf

@@ -12,8 +12,10 @@ import importlib
 import itertools
 import json
 import multiprocessing
+import os
 import re
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -280,6 +282,16 @@ def _refresh_or_say_why(catalogue, notebook, execute):
     return None
 
 
+def _end_with_the_command():
+    """In a worker: end as soon as the command is gone, so that a killed one does not go on to write files."""
+
+    def watch():
+        multiprocessing.parent_process().join()
+        os._exit(1)  # nbclient's kernel notices, and ends as well
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def refresh_all(
     catalogue: Catalogue, notebooks: Sequence[Notebook], *, execute: bool = True, workers: int = 1
 ) -> list[tuple[str, str]]:
@@ -291,7 +303,9 @@ def refresh_all(
     failures = []
     with (
         Progress(console=Console(stderr=True)) as progress,
-        ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool,
+        ProcessPoolExecutor(
+            workers, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_the_command
+        ) as pool,
     ):
         bar = progress.add_task("notebooks", total=len(notebooks))
         waiting = {pool.submit(_refresh_or_say_why, catalogue, n, execute): n for n in notebooks}
