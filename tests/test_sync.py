@@ -203,6 +203,15 @@ def test_a_failing_notebook_is_reported_and_left_as_it_was(small, second):
     assert (small.ipynb(second).read_bytes(), small.text(second).read_bytes()) == before
 
 
+def test_what_is_written_while_the_cells_run_is_not_overwritten(small, second):
+    writes = f"from pathlib import Path\n\nPath('{second.name}.py').write_text('# %%\\nmine = 1\\n')"
+    small.text(second).write_text(SOURCE.replace("print(math.pi > seed)", writes))
+    with pytest.raises(ValueError, match="was changed while its cells ran; run sync again"):
+        sync.refresh(small, second)
+    assert small.text(second).read_text() == "# %%\nmine = 1\n"
+    assert not small.ipynb(second).exists()
+
+
 def test_a_command_that_is_ended_takes_its_workers_and_kernels_along_and_writes_nothing(small, second, tmp_path):
     waits = "from pathlib import Path\nimport time\n\nPath('started').touch()\ntime.sleep(600)"
     small.text(second).write_text(SOURCE.replace("print(math.pi > seed)", waits))

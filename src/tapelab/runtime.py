@@ -11,8 +11,9 @@ import sys
 from tapelab import claims
 from tapelab.process import quiet_stderr
 
-# What XLA tells of itself at its first compilation is no concern of a reader; warnings stay. Read once, at the import.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+# What TensorFlow's C++ code logs, such as XLA at its first compilation, is about the machine; what is wrong with a
+# program, it raises. Whoever wants the log sets the variable first.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 with quiet_stderr():
     import tensorflow as tf

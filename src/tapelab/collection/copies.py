@@ -118,7 +118,7 @@ def _bytes(nb):
 
 
 def _kernel():
-    """What JupyterLab writes into a notebook that it opens: without it, one that was only looked at asks to be saved."""
+    """What JupyterLab writes into a notebook that it opens. Without it, one that was only looked at must be saved."""
     try:
         spec = KernelSpecManager().get_kernel_spec(_KERNEL)
     except NoSuchKernel:

@@ -253,9 +253,11 @@ def refresh(catalogue: Catalogue, notebook: Notebook, *, execute: bool = True) -
 
     Raises:
         nbclient.exceptions.CellExecutionError: if a cell fails; the files are then left as they were.
+        ValueError: if somebody has written to the text meanwhile; what they wrote is left as it is.
     """
     text_path, nb_path = catalogue.text(notebook), catalogue.ipynb(notebook)
-    text = source(catalogue, notebook, text_path.read_text(encoding="utf-8"))
+    written = text_path.read_text(encoding="utf-8")
+    text = source(catalogue, notebook, written)
     old = nbformat.read(nb_path, as_version=4) if nb_path.exists() else None
     nb = notebook_from_text(text, old)
     if execute:
@@ -270,6 +272,8 @@ def refresh(catalogue: Catalogue, notebook: Notebook, *, execute: bool = True) -
             # What a library says on stderr depends on the machine; the figures' and results' place is stdout.
             if "outputs" in cell:
                 cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    if text_path.read_text(encoding="utf-8") != written:
+        raise ValueError(f"{text_path.name} was changed while its cells ran; run sync again")
     write_whole(text_path, text.encode())
     write_whole(nb_path, (nbformat.writes(nb) + "\n").encode())
 
