@@ -669,7 +669,7 @@ plt.show()
 # **Predict.** Two gradients have norms 5 and 12. The limit is 6.5. What are the two norms afterwards, each way? (Four numbers.)
 
 # %%
-exercises.clipped_norms.guess([..., ..., ..., ...])  # by tensor: first, second; globally: first, second
+exercises.clipped_norms.guess([..., ..., ..., ...])  # two norms by tensor, then two globally
 
 # %%
 first, second = tf.constant([3.0, 4.0]), tf.constant([[12.0], [0.0], [0.0]])

@@ -285,7 +285,7 @@ for name, program in programs.items():
 # %% tags=["check"]
 # @title Check
 assert list(overflows.values()) == ["overflow", "exists", "log_of_zero", "exists"]
-assert np.exp(200.0) > 7e86 > np.finfo(np.float32).max > 3.4e38
+assert np.exp(200.0) > 7e86 > float(np.finfo(np.float32).max) > 3.4e38
 fused = [
     (tf.reduce_logsumexp, [0.0, 200.0], 200.0, [0.0, 1.0]),
     (lambda x: tf.nn.log_softmax(x)[0], [0.0, 200.0], -200.0, [1.0, -1.0]),

@@ -773,11 +773,10 @@ assert tf.is_tensor(limited_layer(h))
 # %% [markdown]
 # ## 7. Save and load
 #
-# A custom gradient is a Python function, and a SavedModel holds graphs. `tf.saved_model.SaveOptions` has a switch, `experimental_custom_gradients`: with it, the backward
-# functions are traced and saved as graphs of their own. In current TensorFlow it is on by default.
+# A custom gradient is a Python function, and a SavedModel holds graphs. So the backward functions are traced and saved as graphs of their own, unless the switch `experimental_custom_gradients` is off.
 #
-# Four models to save. A square with the clip of section 4 behind it, with the switch off and on; and two versions of $\log(1 + e^x)$ whose second derivative is right, one with a backward
-# function of ordinary operations, one with the nested custom gradient of section 2.
+# Save four models, and load them again: section 4's clip with the switch off and on, and two versions of $\log(1 + e^x)$ whose second derivative is right. The backward function of *ordinary* consists of
+# ordinary operations; *nested* is section 2's.
 
 
 # %%
@@ -812,9 +811,8 @@ for name in models:
     print(f"{name:<9} slope at 2: {slope(loaded.f, 2.0).numpy():.4f}")
 
 # %% [markdown]
-# Every one loads, and every gradient is right. Do not be reassured: a loaded graph refers to its gradient by name, and *this* process still has that name in its registry.
-# The test that counts is a process that never ran your Python code. The program below is one. It takes the source of `slope` and `curvature` along, and knows nothing else of this
-# page but the folders.
+# All load, and all gradients are right. That proves nothing: a loaded graph refers to its gradient by name, and *this* process still has the name in its registry. What counts is a process
+# that never ran your Python code.
 #
 # **Predict.** In the fresh process, how many of the two derivatives, first and second, does each model still give?
 
@@ -867,14 +865,11 @@ assert tf.saved_model.SaveOptions().experimental_custom_gradients is True
 folder.cleanup()
 
 # %% [markdown]
-# - *clip-off* loads and computes values. Asked for a gradient it raises `LookupError`. `IdentityN` is the marked operation with which a graph carries a custom gradient;
-#   the gradient it refers to was not saved.
-# - *clip* and *ordinary* give both derivatives. The backward function was saved as a graph of TensorFlow operations, which have derivatives of their own.
-# - *nested* gives the first alone. The switch saves the backward function, but not the custom gradient *inside* it.
+# - *clip-off* has no gradient left: `IdentityN`, the operation that stands for a custom gradient in a graph, refers to one that was not saved.
+# - *clip* and *ordinary* give both derivatives. The saved backward function consists of TensorFlow operations, which have derivatives of their own.
+# - *nested* gives the first alone: the custom gradient *inside* the backward function was not saved. The only hint is a warning of "unsaved custom gradients" in the log.
 #
-# The only hint is in the log: as it loads the first and the last, TensorFlow warns of "ops with unsaved custom gradients".
-#
-# So a model that is to be differentiated twice after loading needs backward functions that are stable by themselves. `tf.sigmoid` is: at 100 its derivative is 0, not NaN.
+# So a model that is to be differentiated twice after loading needs backward functions of ordinary operations that are stable by themselves, such as `tf.sigmoid`.
 
 # %% [markdown]
 # ## 8. Going further: register a gradient for an operation

@@ -501,7 +501,7 @@ def layers_visited(watch_set, source):
 # tape that watches all weights?
 
 # %%
-exercises.layers_visited.guess([..., ...])  # the tape that watches the last weight, the tape that watches all
+exercises.layers_visited.guess([..., ...])  # watching the last weight, watching all
 
 # %%
 by_modest, modest = layers_visited(weights[-1:], weights[-1])

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/09_higher_order_gradients.ipynb)
 #
-# **Prerequisites:** [08 Multiple tapes](08_multiple_tapes.ipynb) · **Minutes:** 19 to read, 2 more to go further, 41 for the exercises
+# **Prerequisites:** [08 Multiple tapes](08_multiple_tapes.ipynb) · **Minutes:** 18 to read, 2 more to go further, 41 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -322,7 +322,12 @@ plt.show()
 # exists all the same: each tape keeps its own list. The kernel enters twice, in the forward pass at `layer(inputs)` and in the inner backward pass at
 # `inner.gradient`. In formulas, the input gradient is $2\,(xW + b)\,W^{\mathsf T}$, with two factors $W$ and one $b$.
 #
-# Two things go wrong in practice. To show them, put the nest into a function of the loss and of the measure of size.
+# Two things go wrong in practice. First, let the loss be the plain sum of the layer's outputs.
+#
+# **Predict.** What is now the gradient of the norm with respect to the bias?
+
+# %%
+exercises.bias_alone.guess(...)  # "zero", "None" or "ones"
 
 
 # %%
@@ -336,15 +341,6 @@ def penalty_gradients(loss_of, size=tf.norm):
     return value, *outer.gradient(value, [layer.kernel, layer.bias])
 
 
-# %% [markdown]
-# First, let the loss be the plain sum of the layer's outputs.
-#
-# **Predict.** What is now the gradient of the norm with respect to the bias?
-
-# %%
-exercises.bias_alone.guess(...)  # "zero", "None" or "ones"
-
-# %%
 _, only_dkernel, no_dbias = penalty_gradients(tf.reduce_sum)
 print("d norm/d kernel:", only_dkernel.shape)
 print("d norm/d bias:  ", no_dbias)
@@ -449,7 +445,6 @@ def input_gradients(model, x, labels):
     return losses, tape.gradient(losses, x)
 
 
-# %%
 def train(model, x, labels, weight, epochs, rate):
     """Train the model in place; `weight` is the penalty's."""
     steps = epochs * len(x) // 64
@@ -581,10 +576,10 @@ for name, model in models.items():
 #
 # Compare it with noise of the same size: every pixel moves by a tenth of its range, up or down at random.
 #
-# **Predict.** How much of the plain model's accuracy is left after each of the two?
+# **Predict.** How much of the plain model's accuracy is left after each of the two: "both above 0.85", "random above 0.85, attacked below 0.65" or "both below 0.65"?
 
 # %%
-exercises.attacked.guess(...)  # "both above 0.85", "random above 0.85, attacked below 0.65" or "both below 0.65"
+exercises.attacked.guess(...)  # one of the three, in quotes
 
 
 # %% tags=["nbval-ignore-output"]
@@ -670,10 +665,10 @@ def penalty_and_gradient(normalise, kernel):
 # %% [markdown]
 # Central differences of the penalty itself, which know nothing of second derivatives on a tape, say what its gradient has to be.
 #
-# **Predict.** Both are computed in float64. How far is the tape's result from the differences?
+# **Predict.** Both are computed in float64. How far is the tape's result from the differences: "less than 0.001 %", "more than 1 %" or "the tape has no second derivative"?
 
 # %%
-exercises.off_by.guess(...)  # "less than 0.001 %", "more than 1 %" or "the tape has no second derivative"
+exercises.off_by.guess(...)  # one of the three, in quotes
 
 
 # %%

@@ -307,6 +307,10 @@ def solve(matrix, vector):
         return np.full(len(vector), np.nan)
 
 
+def relu_loss(flat):
+    return tf.reduce_mean(tf.nn.relu(tf.nn.relu(x @ tf.reshape(flat, [5, 8])) @ second.kernel) ** 2)
+
+
 nudged = g * (1 + 1e-12 * rng.normal(size=40))
 damped = H + epsilon * tf.eye(40, dtype=tf.float64)
 for name, matrix in {"H": H, "H + εI": damped}.items():
@@ -314,23 +318,16 @@ for name, matrix in {"H": H, "H + εI": damped}.items():
     change = np.linalg.norm(other - step) / np.linalg.norm(step)
     print(f"{name:6}  step of length {np.linalg.norm(step):8.2f}, relative change {change:.0e}")
 
+damped_step = tf.linalg.solve(damped, -g[:, None])[:, 0]
+before, after = relu_loss(tanh_start), relu_loss(tanh_start + damped_step)
+print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
+
 # %% [markdown]
 # With $H$ itself the step is long and changes out of all proportion: it is made of rounding errors. (Or the solver notices, refuses, and the row says `nan`: which of the two you see depends on your
 # processor.) The second row has the cure, **damping**: add a small multiple $\varepsilon$ of the identity. Every eigenvalue grows by $\varepsilon$, and none is zero now.
 #
-# The damped step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. It therefore does not move in a flat direction. And it is a good step:
-
-
-# %%
-def relu_loss(flat):
-    return tf.reduce_mean(tf.nn.relu(tf.nn.relu(x @ tf.reshape(flat, [5, 8])) @ second.kernel) ** 2)
-
-
-damped_step = tf.linalg.solve(damped, -g[:, None])[:, 0]
-before, after = relu_loss(tanh_start), relu_loss(tanh_start + damped_step)
-print(f"loss before the step {before:.4f}, after it {after:.4f}")
-
-# %% [markdown]
+# The damped step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. It therefore does not move in a flat direction. And it is a good step: the last line shows the loss before and after it.
+#
 # **Solve, never invert.** Formulas write the step as $-H^{-1}g$. Inverting takes $N^3$ multiplications where solving takes $N^3/3$, and it loses digits. To see how many, damp very little, and put each
 # step back into the equation.
 #

@@ -23,13 +23,13 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/12_without_the_matrix.ipynb)
 #
-# **Prerequisites:** [11 Hessians and Newton's method](11_hessians_and_newton.ipynb) · **Minutes:** 16 to read, 31 for the exercises
+# **Prerequisites:** [11 Hessians and Newton's method](11_hessians_and_newton.ipynb) · **Minutes:** 14 to read, 2 more to go further, 31 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
 seed = 0
 hidden = 1000  # hidden units of the network in section 1
-weight_decay = 1e-3  # factor of the squared weights of softmax regression, in sections 3 and 4
+weight_decay = 1e-3  # factor of the squared weights of softmax regression, in sections 3 and 5
 budget = 300  # gradient-equivalents that each method may spend on softmax regression
 fit_budget = 600  # and on the fit of a network
 
@@ -89,8 +89,8 @@ print("the Hessian times a vector:", [tuple(part.shape) for part in Hv])
 #
 # - multiply a vector by a Hessian in three ways, and say which of them to trust (section 1),
 # - solve a linear system from products, by conjugate gradients (section 2),
-# - build Newton–CG and Gauss–Newton from products, and judge them fairly against L-BFGS and gradient descent (section 3),
-# - find a Hessian's largest eigenvalues and sketch its whole spectrum by Lanczos' method (section 4).
+# - build Newton–CG from products, and judge it fairly against L-BFGS and gradient descent (section 3),
+# - find a Hessian's largest eigenvalues and sketch its whole spectrum by Lanczos' method (section 5).
 
 # %% [markdown]
 # ## 1. Three ways to a product
@@ -321,7 +321,7 @@ assert at_once[1:] == (1, True)
 
 # %% [markdown]
 # Three. What CG builds from $k$ products is a polynomial in $H$ of degree $k - 1$, applied to $-g$. To give the solution $-H^{-1}g$ it has to be $1/\lambda$ at every eigenvalue $\lambda$. A polynomial of degree 2 can be that at three points, however often each eigenvalue occurs. Tight clusters are nearly as good. A wide and even
-# spread is bad: then the number of rounds grows with $\sqrt{\lambda_{\max}/\lambda_{\min}}$. Section 4 shows what the spectrum of a trained model looks like.
+# spread is bad: then the number of rounds grows with $\sqrt{\lambda_{\max}/\lambda_{\min}}$. Section 5 shows what the spectrum of a trained model looks like.
 
 # %% [markdown]
 # ## 3. Newton–CG and its rivals
@@ -353,7 +353,7 @@ def newton_cg(w, problem, product, budget):
 # %% [markdown]
 # A fair race needs a strong rival. **L-BFGS** estimates the curvature from the differences of the gradients that it computes anyway: one or two gradients for each step, and no product. Here it is SciPy's. Gradient descent gets the best rate out of three.
 #
-# The first problem is softmax regression on the digits, 650 parameters. Its loss is convex, and a small penalty keeps every eigenvalue of the Hessian at `weight_decay` or above. So there is one minimum, and it can be found to all digits.
+# The problem is softmax regression on the digits, 650 parameters. Its loss is convex, and a small penalty keeps every eigenvalue of the Hessian at `weight_decay` or above. So there is one minimum, and it can be found to all digits.
 
 
 # %%
@@ -461,10 +461,39 @@ plunging = (above[:-1] < 1e-2) & (above[:-1] > 1e-8)
 assert all(10 < paid / 2 < 30 for paid in np.diff(runs["Newton–CG"][:, 0])[plunging])  # products
 assert all(after < before / 30 for before, after in pairwise(above) if 1e-8 < before < 1e-4)  # the plunge
 
+# %% tags=["figure"] alt="The distance to the minimum on a logarithmic axis against gradient-equivalents. L-BFGS falls steepest, to a billionth after about 100; Newton\u2013CG gets there after nearly twice as many, in ever larger leaps; gradient descent stays above one in ten thousand."
+# @title Draw: distance to the minimum per gradient spent
+styles = {
+    "gradient descent": ("-", plots.ORANGE),
+    "Newton–CG": ("o-", plots.BLUE),
+    "Gauss–Newton–CG": ("^:", plots.RED),
+    "L-BFGS": ("--", plots.GREEN),
+}
+
+
+def draw_race(runs, lowest, title):
+    _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for name, run in runs.items():
+        style, colour = styles[name.partition(",")[0]]
+        distance = np.minimum.accumulate(run[:, 1] - lowest)
+        shown = distance > 1e-13  # below it there is only rounding
+        ax.semilogy(run[shown, 0], distance[shown], style, color=colour, markersize=4, label=name)
+    ax.set(title=title, xlabel="work (gradient-equivalents)", ylabel="loss minus the minimum's loss")
+    ax.legend(fontsize="small")
+
+
+draw_race(runs, lowest, "Softmax regression: L-BFGS, then Newton–CG")
+plt.show()
+
 # %% [markdown]
 # L-BFGS, and it never sees a Hessian. Newton–CG needs far fewer steps, and near the minimum each of them plunges, but it pays for such a step with some twenty products. Gradient descent does not get there (`inf`).
 #
-# The second problem is not convex. A `tanh` network, 5 → 8 → 6, the *student*, is to imitate a smaller one, 5 → 4 → 6, its *teacher*, on 64 random inputs. So the minimum is known again: 0. The loss is a mean of $m$ squared residuals, which admits a fourth method, **Gauss–Newton**: replace $H$ by
+# So begin with L-BFGS where each gradient is that of the whole data set: it is built for that, and a mini-batch's noise spoils its estimates. Products earn their price where you need the Hessian itself: for a spectrum, for influence functions, or for a linear solve.
+
+# %% [markdown]
+# ## 4. Going further: a loss that is not convex
+#
+# A network's Hessian has negative eigenvalues on the way. Here a `tanh` network, 5 → 8 → 6, the *student*, is to imitate a smaller one, 5 → 4 → 6, its *teacher*, on 64 random inputs; so the minimum is known again, 0. The loss is a mean of $m$ squared residuals, which admits a fourth method, **Gauss–Newton**: replace $H$ by
 #
 # $$G = \tfrac{2}{m} J^\top J, \qquad Gv = \tfrac{2}{m} J^\top (Jv).$$
 #
@@ -515,24 +544,9 @@ fit_runs["L-BFGS"], _ = lbfgs(fit_start, fit, fit_budget)
 for name, run in fit_runs.items():
     print(f"{name:24} lowest loss {np.nanmin(run[:, 1]):.0e}")
 
-# %% tags=["figure"] alt="Two panels, the distance to the minimum on a logarithmic axis against gradient-equivalents. Left, softmax regression: L-BFGS falls steepest, to a billionth after about 100; Newton\u2013CG gets there after nearly twice as many, in ever larger leaps; gradient descent stays above one in ten thousand. Right, the fit of a network: L-BFGS is far below the others from the start; Gauss\u2013Newton\u2013CG goes down in leaps and leaves gradient descent behind; Newton\u2013CG stalls on plateaus."
-# @title Draw: distance to the minimum per gradient spent
-_, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
-styles = {
-    "gradient descent": ("-", plots.ORANGE),
-    "Newton–CG": ("o-", plots.BLUE),
-    "Gauss–Newton–CG": ("^:", plots.RED),
-    "L-BFGS": ("--", plots.GREEN),
-}
-titles = "Softmax regression: L-BFGS, then Newton–CG", "A network's fit: L-BFGS leads again"
-for ax, entrants, least, title in zip(axes, (runs, fit_runs), (lowest, 0.0), titles, strict=True):
-    for name, run in entrants.items():
-        style, colour = styles[name.partition(",")[0]]
-        distance = np.minimum.accumulate(run[:, 1] - least)
-        shown = distance > 1e-13  # below it there is only rounding
-        ax.semilogy(run[shown, 0], distance[shown], style, color=colour, markersize=4, label=name)
-    ax.set(title=title, xlabel="work (gradient-equivalents)", ylabel="loss minus the minimum's loss")
-    ax.legend(fontsize="small")
+# %% tags=["figure"] alt="The distance to the minimum, which is 0, on a logarithmic axis against gradient-equivalents. L-BFGS is far below the others from the start; Gauss\u2013Newton\u2013CG goes down in leaps and leaves gradient descent behind; Newton\u2013CG stalls on plateaus."
+# @title Draw: the same for the network
+draw_race(fit_runs, 0.0, "A network's fit: L-BFGS leads again")
 plt.show()
 
 # %% tags=["check"]
@@ -571,11 +585,9 @@ np.testing.assert_allclose(gauss_newton_product(fit_start, u), by_matrix, rtol=0
 # %% [markdown]
 # L-BFGS wins again. Gauss–Newton leaves gradient descent behind: its matrix has no negative eigenvalue, and near a minimum with small residuals it is nearly Newton's method. Newton–CG meets negative curvature, stops its CG early (Steihaug's rule), and
 # its steps are no longer Newton's. How it compares with the other two depends on the draw.
-#
-# So begin with L-BFGS where each gradient is that of the whole data set: it is built for that, and a mini-batch's noise spoils its estimates. Products earn their price where you need the Hessian itself: for a spectrum, for influence functions, or for a linear solve.
 
 # %% [markdown]
-# ## 4. The spectrum, by Lanczos
+# ## 5. The spectrum, by Lanczos
 #
 # CG's Krylov space holds more than a solution. **Lanczos' method** builds an orthonormal basis $Q$ of it, again with one product for each vector, and with it a small tridiagonal matrix $T = Q^\top H Q$. The eigenvalues of $T$ approximate those of $H$,
 # the outermost first.
@@ -727,7 +739,7 @@ def lowest_eigenvalue(product, v):
 exercises.lowest.check(lowest_eigenvalue)
 
 # %% [markdown]
-# ## 5. Going further: in one line
+# ## 6. Going further: in one line
 #
 # In your own code, `tapelab.derivatives.hvp` is compiled and takes Keras variables as they are, and `tapelab.optimize.newton_cg` changes the variables and returns a report. Keep the function that `hvp` returns, and you keep what it compiled.
 
@@ -748,7 +760,7 @@ assert abs(report.value - lowest) < 1e-8
 assert all(step.slope < 0 and not step.negative_curvature for step in report.iterations)
 
 # %% [markdown]
-# ## 6. Check it independently
+# ## 7. Check it independently
 #
 # Softmax regression has a Hessian in closed form. With $p$ the probabilities of an example and $\tilde x$ its pixels and a 1 for the bias,
 #
@@ -782,8 +794,8 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 #
 # - $Hv$ costs a few gradients, by reverse over reverse or by forward over reverse (Pearlmutter's trick), and no Hessian is formed. A difference of gradients keeps about four of float32's seven digits at best (section 1).
 # - Conjugate gradients solves $Hs = -g$ with one product in each round, and needs at most as many rounds as there are different eigenvalues. Where it meets negative curvature it stops: Steihaug's rule (section 2).
-# - Newton–CG and Gauss–Newton–CG are made of products. Per gradient spent, L-BFGS beats both on both problems here; Gauss–Newton is safe from negative curvature (section 3).
-# - Lanczos finds the outermost eigenvalues from a few dozen products, and its weights sketch the whole spectrum. The largest eigenvalue sets the speed limit $2/\lambda_{\max}$ of gradient descent (section 4).
+# - Newton–CG is made of products. Its steps plunge near a minimum; per gradient spent, L-BFGS still beats it (section 3).
+# - Lanczos finds the outermost eigenvalues from a few dozen products, and its weights sketch the whole spectrum. The largest eigenvalue sets the speed limit $2/\lambda_{\max}$ of gradient descent (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -330,14 +330,15 @@ def test_recorded_and_not_recorded_differ_by_more_than_colour():
 
 def test_the_title_says_what_exists():
     tape, z, (x, y) = stopped()
-    assert texts(draw(tape, z, [x, y]), "title") == ["No gradient of z with respect to y"]
+    assert texts(draw(tape, z, [x, y]), "title") == ["The gradient of z exists for x, not for y"]
+    assert texts(draw(tape, z, y), "title") == ["No gradient of z with respect to y"]
     assert texts(draw(tape, z, x), "title") == ["The gradient of z exists"]
 
 
 def test_the_title_says_that_one_of_several_paths_is_cut():
     tape, z, (x, y) = one_path_of_three()
     assert texts(draw(tape, z, x), "title") == ["The gradient of z exists; one path from x is cut"]
-    expected = ["No gradient of z with respect to y; one path from x is cut"]
+    expected = ["The gradient of z exists for x, not for y; one path from x is cut"]
     assert texts(draw(tape, z, [x, y]), "title") == expected
     tape, z, x = two_paths_of_three()
     assert texts(draw(tape, z, x), "title") == ["The gradient of z exists; some paths from x are cut"]

@@ -149,8 +149,8 @@ def test_a_callback_gets_each_iteration():
 def test_a_bar_shows_the_progress_where_a_person_watches(monkeypatch):
     x = tf.Variable([0.0, 1.0], dtype=tf.float64)
 
-    def run():
-        newton(lambda: (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2, wrt=x, iterations=2)
+    def run(iterations=2):
+        newton(lambda: (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2, wrt=x, iterations=iterations)
 
     bars = []
     monkeypatch.setattr("tqdm.auto.tqdm", lambda **options: bars.append(Bar(options)) or bars[-1])
@@ -159,17 +159,20 @@ def test_a_bar_shows_the_progress_where_a_person_watches(monkeypatch):
     assert bars == []
     monkeypatch.setattr(optimize, "attended", lambda: True)
     run()
-    assert [(bar.options["total"], bar.updates, bar.closed) for bar in bars] == [(2, 2, True)]
+    assert [(bar.options["total"], bar.n, bar.closed) for bar in bars] == [(2, 2, True)]
+    run(iterations=200)  # more than it takes: the bar is full in the end, as tqdm asks for before it takes a bar away
+    assert bars[1].n < bars[1].options["total"] == 200
+    assert bars[1].total == bars[1].n
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # it is not installed
     run()
-    assert len(bars) == 1
+    assert len(bars) == 2
 
 
 class Bar:
     """What stands in for tqdm's bar."""
 
     def __init__(self, options):
-        self.options, self.updates, self.closed = options, 0, False
+        self.options, self.total, self.n, self.closed = options, options["total"], 0, False
 
     def __enter__(self):
         return self
@@ -181,7 +184,7 @@ class Bar:
         assert {"loss", "gradient"} <= values.keys()
 
     def update(self):
-        self.updates += 1
+        self.n += 1
 
 
 def test_errors():

@@ -1,7 +1,12 @@
 """Generated text, the text-to-notebook step, alternative text, whole files."""
 
 import base64
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 from tapelab.collection import catalogue, sync
@@ -10,6 +15,7 @@ from tapelab.exercises.sheets import recording_control
 import jupytext
 import msgspec
 import nbformat
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -195,6 +201,36 @@ def test_a_failing_notebook_is_reported_and_left_as_it_was(small, second):
     assert name == "01_second"
     assert "AssertionError" in message
     assert (small.ipynb(second).read_bytes(), small.text(second).read_bytes()) == before
+
+
+def test_what_is_written_while_the_cells_run_is_not_overwritten(small, second):
+    writes = f"from pathlib import Path\n\nPath('{second.name}.py').write_text('# %%\\nmine = 1\\n')"
+    small.text(second).write_text(SOURCE.replace("print(math.pi > seed)", writes))
+    with pytest.raises(ValueError, match="was changed while its cells ran; run sync again"):
+        sync.refresh(small, second)
+    assert small.text(second).read_text() == "# %%\nmine = 1\n"
+    assert not small.ipynb(second).exists()
+
+
+def test_a_command_that_is_ended_takes_its_workers_and_kernels_along_and_writes_nothing(small, second, tmp_path):
+    waits = "from pathlib import Path\nimport time\n\nPath('started').touch()\ntime.sleep(600)"
+    small.text(second).write_text(SOURCE.replace("print(math.pi > seed)", waits))
+    before = {path.name: path.read_bytes() for path in small.folder.iterdir()}
+    command = [sys.executable, "-m", "tapelab", "sync", "--notebooks", str(small.folder), "01"]
+    running = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=tmp_path)
+    deadline = time.monotonic() + 120
+    while not (small.folder / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    descendants = psutil.Process(running.pid).children(recursive=True)
+    os.kill(running.pid, signal.SIGTERM)
+    assert running.wait(30) == -signal.SIGTERM
+    assert len(descendants) > 1
+    _, alive = psutil.wait_procs(descendants, timeout=30)
+    for process in alive:
+        process.kill()
+    assert alive == []
+    (small.folder / "started").unlink()
+    assert {path.name: path.read_bytes() for path in small.folder.iterdir()} == before
 
 
 def test_the_readmes_generated_parts_are_replaced_and_the_rest_kept(small, second, tmp_path):

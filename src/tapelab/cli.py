@@ -94,6 +94,9 @@ def lab(arguments: tuple[str, ...], author: bool, opens: bool, folder: Path) -> 
     first = f"/lab/tree/{notebooks[0].name}.ipynb" if notebooks else "/lab"
     options = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={place.resolve()}", f"--LabApp.default_url={first}"]
     command = [sys.executable, "-m", "jupyter", "lab", *options, *arguments]
+    # JupyterLab reads our defaults for its settings from the folder "labconfig" there; what a user has set comes first.
+    paths = [str(Path(catalogue.__file__).parent), os.environ.get("JUPYTER_CONFIG_PATH", "")]
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, paths))
     sys.stdout.flush()
     if os.name == "posix":
         os.execv(command[0], command)  # so that Ctrl-C is JupyterLab's to answer

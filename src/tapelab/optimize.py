@@ -303,6 +303,7 @@ def _progress_bar(iterations: int) -> Iterator[Callable[[Report], None]]:
             bar.update()
 
         yield advance
+        bar.total = bar.n  # it has arrived: a notebook would leave a bar that is not full standing, in red
 
 
 def _line_search(at, point, direction, value, slope):

@@ -5,10 +5,15 @@ Importing this module imports TensorFlow. The native libraries write to file des
 """
 
 import contextlib
+import os
 import sys
 
 from tapelab import claims
 from tapelab.process import quiet_stderr
+
+# What TensorFlow's C++ code logs, such as XLA at its first compilation, is about the machine; what is wrong with a
+# program, it raises. Whoever wants the log sets the variable first.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 with quiet_stderr():
     import tensorflow as tf

@@ -17,9 +17,12 @@ from tapelab.files import write_whole
 
 import msgspec
 import nbformat
+from ipykernel.ipkernel import IPythonKernel
+from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
 FOLDER = "tapelab-work"  # beside the folder of the notebooks
 NOTES = ".tapelab-copies.json"
+_KERNEL = "python3"
 
 
 class CopyError(ValueError):
@@ -77,9 +80,9 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / ".gitignore").exists():
             write_whole(folder / ".gitignore", b"*\n")  # wherever it lies, git leaves it alone
-        notes, changes = _read_notes(folder), []
+        notes, changes, kernel = _read_notes(folder), [], _kernel()
         for name, nb in originals.items():
-            notes[name], change = _refresh(folder, name, nb, notes.get(name))
+            notes[name], change = _refresh(folder, name, nb, notes.get(name), kernel)
             changes.append(change)
             write_whole(folder / NOTES, msgspec.json.encode(notes))
     except OSError as error:
@@ -87,10 +90,12 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
     return [change for change in changes if change is not None]
 
 
-def _refresh(folder, name, nb, note):
+def _refresh(folder, name, nb, note, kernel):
     """Bring one copy up to date. Returns its new note, and the change or None."""
-    path, content = folder / f"{name}.ipynb", (nbformat.writes(nb) + "\n").encode()
-    new = Note(hashlib.sha256(content).hexdigest(), _digest(nb))
+    path, version = folder / f"{name}.ipynb", hashlib.sha256(_bytes(nb)).hexdigest()
+    new = Note(version, _digest(nb))
+    nb.metadata |= kernel  # after the digest: another Python makes no new version of a lesson
+    content = _bytes(nb)
     if not path.exists():
         write_whole(path, content)
         return new, Change(name, "made", path)
@@ -106,6 +111,20 @@ def _refresh(folder, name, nb, note):
     beside = next(place for place in _places_beside(path) if not place.exists())
     write_whole(beside, content)
     return replace(note or Note("", ""), offered=new.version), Change(name, "kept", beside)
+
+
+def _bytes(nb):
+    return (nbformat.writes(nb) + "\n").encode()
+
+
+def _kernel():
+    """What JupyterLab writes into a notebook that it opens. Without it, one that was only looked at must be saved."""
+    try:
+        spec = KernelSpecManager().get_kernel_spec(_KERNEL)
+    except NoSuchKernel:
+        return {}
+    named = {"display_name": spec.display_name, "language": spec.language, "name": _KERNEL}
+    return {"kernelspec": named, "language_info": IPythonKernel.language_info}
 
 
 def _places_beside(path):

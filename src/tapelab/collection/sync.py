@@ -12,8 +12,10 @@ import importlib
 import itertools
 import json
 import multiprocessing
+import os
 import re
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -251,9 +253,11 @@ def refresh(catalogue: Catalogue, notebook: Notebook, *, execute: bool = True) -
 
     Raises:
         nbclient.exceptions.CellExecutionError: if a cell fails; the files are then left as they were.
+        ValueError: if somebody has written to the text meanwhile; what they wrote is left as it is.
     """
     text_path, nb_path = catalogue.text(notebook), catalogue.ipynb(notebook)
-    text = source(catalogue, notebook, text_path.read_text(encoding="utf-8"))
+    written = text_path.read_text(encoding="utf-8")
+    text = source(catalogue, notebook, written)
     old = nbformat.read(nb_path, as_version=4) if nb_path.exists() else None
     nb = notebook_from_text(text, old)
     if execute:
@@ -268,6 +272,8 @@ def refresh(catalogue: Catalogue, notebook: Notebook, *, execute: bool = True) -
             # What a library says on stderr depends on the machine; the figures' and results' place is stdout.
             if "outputs" in cell:
                 cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    if text_path.read_text(encoding="utf-8") != written:
+        raise ValueError(f"{text_path.name} was changed while its cells ran; run sync again")
     write_whole(text_path, text.encode())
     write_whole(nb_path, (nbformat.writes(nb) + "\n").encode())
 
@@ -278,6 +284,16 @@ def _refresh_or_say_why(catalogue, notebook, execute):
     except Exception as error:  # reported with the notebook's name; the other notebooks go on
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def _end_with_the_command():
+    """In a worker: end as soon as the command is gone, so that a killed one does not go on to write files."""
+
+    def watch():
+        multiprocessing.parent_process().join()
+        os._exit(1)  # nbclient's kernel notices, and ends as well
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def refresh_all(
@@ -291,7 +307,9 @@ def refresh_all(
     failures = []
     with (
         Progress(console=Console(stderr=True)) as progress,
-        ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool,
+        ProcessPoolExecutor(
+            workers, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_the_command
+        ) as pool,
     ):
         bar = progress.add_task("notebooks", total=len(notebooks))
         waiting = {pool.submit(_refresh_or_say_why, catalogue, n, execute): n for n in notebooks}

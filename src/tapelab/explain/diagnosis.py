@@ -143,6 +143,10 @@ class Diagnosis(Told):
     @property
     def heading(self) -> str:
         """The answer in a few words."""
+        return f"{self._verdict}; loss {self.loss:.4g} on {self.batch} example{'s' * (self.batch != 1)}"
+
+    @property
+    def _verdict(self):
         count, sick = len(self.variables), len(self.sick)
         what = (
             f"{sick} of {count} variables {'have' if sick > 1 else 'has'} a bad gradient"
@@ -150,7 +154,7 @@ class Diagnosis(Told):
             else f"all {count} variables learn"
         )
         what = what if count > 1 else ("its variable has a bad gradient" if sick else "its variable learns")
-        return f"{self.model}: {what}; loss {self.loss:.4g} on {self.batch} example{'s' * (self.batch != 1)}"
+        return f"{self.model}: {what}"
 
     def lines(self, style: Style) -> Iterator[str]:
         """The answer, part by part."""
@@ -181,7 +185,7 @@ class Diagnosis(Told):
             ax: the Matplotlib axes to draw into; a new figure by default.
 
         Returns:
-            The axes. `alt` says in words what they show.
+            The axes. Their title is the finding; `alt` says in words what they show.
         """
         if ax is None:
             _, ax = plt.subplots(figsize=(8.5, 1.6 + 0.27 * len(self.variables)), layout="constrained")
@@ -206,9 +210,9 @@ class Diagnosis(Told):
                             status, (size, i), xytext=(8, 0), textcoords="offset points", va="center", fontsize=8
                         )
         ax.set_yticks(range(len(norms)), [one.name for one in self.variables], fontsize=8)
-        ax.set(
-            xlabel="log10 of the Euclidean norm", title=f"Gradient flow of {self.model}", xlim=(low - 0.3, high + 0.6)
-        )
+        bad = ", ".join(dict.fromkeys(one.code if one.status == "fine" else one.status for one in self.sick))
+        title = f"{self._verdict} ({bad})" if bad else self._verdict
+        ax.set(xlabel="log10 of the Euclidean norm", title=title, xlim=(low - 0.3, high + 0.6))
         ax.set_ylim(len(norms) - 0.4, -0.6)  # the input on top
         ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         return ax

@@ -93,11 +93,16 @@ def _passage(tape, asked, answers):
 
 def _title(asked, findings):
     target = asked[0].target_name
-    missing = [question.source_name for question, finding in zip(asked, findings, strict=True) if not finding.exists]
+    there, missing = [], []
+    for question, finding in zip(asked, findings, strict=True):
+        (there if finding.exists else missing).append(question.source_name)
     if not missing:
         title = f"The gradient of {target} exists"
     elif len(missing) > 3:
         title = f"The gradient of {target} is missing for {len(missing)} of {len(asked)} sources"
+    elif there:  # what is drawn is above all what was recorded
+        known = ", ".join(there) if len(there) <= 3 else f"{len(there)} of {len(asked)} sources"
+        title = f"The gradient of {target} exists for {known}, not for {', '.join(missing)}"
     else:
         title = f"No gradient of {target} with respect to {', '.join(missing)}"
     # Where one path carries the gradient, others may be cut: then it is there and not the whole.

@@ -32,7 +32,8 @@ over = Prediction(
     remarks=(
         (
             "source",
-            "Section 2 summed over the source's axis, which is the same while the patches are diagonal. The pass itself sums outputs.",
+            "Section 2 summed over the source's axis, which is the same while the patches are diagonal. The pass "
+            "itself sums outputs.",
         ),
     ),
 )
@@ -481,7 +482,8 @@ laplacian = Exercise(
     hints=(
         "There is one output for each example, of shape (batch,). Which of `gradient` and `batch_jacobian` gives its "
         "first derivatives?",
-        "The first derivatives have shape (batch, ins), their batch Jacobian (batch, ins, ins). Section 7 says where the first call must stand.",
+        "The first derivatives have shape (batch, ins), their batch Jacobian (batch, ins, ins). Section 7 says where "
+        "the first call must stand.",
         "`slopes = inner.gradient(y, x)`, inside the outer `with`; then `outer.batch_jacobian(slopes, x)` outside; "
         "then the sum over the diagonal of each matrix: `tf.linalg.trace`.",
     ),

@@ -10,12 +10,14 @@ second_at_100 = Prediction(
     remarks=(
         (
             "0",
-            "0 is the true value. The first derivative was written by hand; the derivative of what was written was not.",
+            "0 is the true value. The first derivative was written by hand; the derivative of what was written was "
+            "not.",
         ),
         ("0.25", "0.25 is $f''(0)$. At 100, $f' = 1$, so that $f'(1 - f') = 0$. And the tape does not get there."),
         (
             "None",
-            "There is a path: the backward function uses `e`, which was computed from `x`, in operations that a tape records.",
+            "There is a path: the backward function uses `e`, which was computed from `x`, in operations that a tape "
+            "records.",
         ),
     ),
 )
@@ -43,7 +45,8 @@ survives = Prediction(
     remarks=(
         (
             [2, 2, 2, 2],
-            "In this process, yes. In the fresh one nobody has registered the gradients that the graphs refer to by name.",
+            "In this process, yes. In the fresh one nobody has registered the gradients that the graphs refer to by "
+            "name.",
         ),
         ([0, 2, 2, 2], "The nested one has a custom gradient inside its backward function. Was that saved, too?"),
         (
@@ -159,7 +162,8 @@ def _(x):
 @norm_of_rows.mistake("zero_row")
 @_norm_with
 def _(x, norms, upstream):
-    """Right for every row but the zero one, where the gradient is NaN: 0/0. Which gradient does the text ask for there?"""
+    """Right for every row but the zero one, where the gradient is NaN: 0/0. Which gradient does the text ask for
+    there?"""
     return upstream[:, tf.newaxis] * x / norms[:, tf.newaxis]
 
 

@@ -27,7 +27,8 @@ outside = Prediction(
         ),
         (
             [0.0, 0.0],
-            "Zero would mean that it does not move along $v$. The accumulator knows nothing about it, and returns `None`.",
+            "Zero would mean that it does not move along $v$. The accumulator knows nothing about it, and returns "
+            "`None`.",
         ),
     ),
 )
@@ -66,7 +67,8 @@ product = Prediction(
         ([10.0, 0.0], "The second entry of the gradient, $w_1^2$, also changes with $w_1$."),
         (
             [6.0, 0.0],
-            "The last entry of the column is $\\partial^2 L / \\partial w_1 \\partial w_2 = 2 w_1$, and the first is $2 w_2$.",
+            "The last entry of the column is $\\partial^2 L / \\partial w_1 \\partial w_2 = 2 w_1$, and the first is "
+            "$2 w_2$.",
         ),
     ),
 )

@@ -10,7 +10,8 @@ product = Prediction(
         (9.0, "9 belongs to the sum. A product hands each factor the *other* factor, not 1."),
         (
             20.0,
-            "20 is the product of the two derivatives, 4 and 5. Each factor's derivative is multiplied by the *other factor*, and the two are added.",
+            "20 is the product of the two derivatives, 4 and 5. Each factor's derivative is multiplied by the *other "
+            "factor*, and the two are added.",
         ),
         (40.0, "40 is what `x` receives through `a`. There is a path through `b` as well."),
     ),

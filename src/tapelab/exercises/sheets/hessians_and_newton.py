@@ -333,10 +333,12 @@ whole = Exercise(
     title="Four blocks, one matrix",
     minutes=12,
     hints=(
-        "Section 5 builds this matrix for a model. Here the sources are two tensors, and no variables: who watches them?",
+        "Section 5 builds this matrix for a model. Here the sources are two tensors, and no variables: who watches "
+        "them?",
         "For each of the two gradients, one call `outer.jacobian(gradient, [a, b])` gives a row of two blocks. "
         "Reshape each to two axes; concatenate along axis 1, then the rows along axis 0.",
-        "If it is right for the first function and raises for the next: which block is `None` there? Section 8 has the cure.",
+        "If it is right for the first function and raises for the next: which block is `None` there? Section 8 has the "
+        "cure.",
     ),
     checker=Function(reference=_whole_hessian, inputs=_pairs_for_jacobians, axes=("row", "column")),
     seconds=60.0,  # each eager call of `jacobian` traces anew

@@ -26,7 +26,8 @@ how_many = Prediction(
         (9, "There are nine second derivatives. `gradient` adds its targets up before it differentiates."),
         (
             6,
-            "Six of the nine second derivatives can differ. `gradient` gives one number for each element of its source.",
+            "Six of the nine second derivatives can differ. `gradient` gives one number for each element of its "
+            "source.",
         ),
         (1, "One number is what a scalar source gets. This source has three elements."),
     ),
@@ -39,7 +40,8 @@ bias_alone = Prediction(
         ("zero", "Mathematics says zero. The tape says that it found no path, which is `None`."),
         (
             "ones",
-            "That is the gradient of the *loss*, up to a factor. Is there still a path from the norm of the input gradient to the bias?",
+            "That is the gradient of the *loss*, up to a factor. Is there still a path from the norm of the input "
+            "gradient to the bias?",
         ),
     ),
 )
@@ -72,7 +74,8 @@ off_by = Prediction(
     remarks=(
         (
             "less than 0.001 %",
-            "So it should be in float64, and so it is for the first derivative. Something in the layer is differentiated once only.",
+            "So it should be in float64, and so it is for the first derivative. Something in the layer is "
+            "differentiated once only.",
         ),
         (
             "the tape has no second derivative",

@@ -33,7 +33,8 @@ kernel_shape = Prediction(
         ((70, 50), "As a matrix, yes. `jacobian` leaves the axes of both as they are."),
         (
             (7, 10, 5),
-            "You left out the zeros: unit `o` reads column `o` only. `jacobian` does not know that, and both axes of size 10 stay.",
+            "You left out the zeros: unit `o` reads column `o` only. `jacobian` does not know that, and both axes of "
+            "size 10 stay.",
         ),
     ),
 )
@@ -364,7 +365,8 @@ def _(f, x):
 
 @fewest_passes.mistake("other_way_round")
 def _(f, x):
-    """The Jacobians are right, and each of them took the more expensive way. Which mode takes one pass for each output?"""
+    """The Jacobians are right, and each of them took the more expensive way. Which mode takes one pass for each
+    output?"""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)

@@ -509,7 +509,8 @@ bill = Exercise(
     minutes=4,
     hints=(
         "At which layer does A's record begin? Everything after that depends on something that A watches.",
-        "For each layer of the record the tape keeps its output, and for a weight's own layer also its input. Section 4 counts two for the last weight.",
+        "For each layer of the record the tape keeps its output, and for a weight's own layer also its input. Section "
+        "4 counts two for the last weight.",
         "A's record begins at layer 4 and ends at layer 12. Which activation enters layer 4? Does B keep one that A "
         "does not?",
     ),
@@ -523,7 +524,8 @@ bill = Exercise(
             ),
             Mistake(
                 "all_layers",
-                "The first layers depend on nothing that A watches. They are not recorded, and the backward pass does not visit them.",
+                "The first layers depend on nothing that A watches. They are not recorded, and the backward pass does "
+                "not visit them.",
                 {"layers": 12, "kept": 12},
                 where=lambda answer: answer["layers"] == 12 or answer["kept"] in (12, 13),
             ),

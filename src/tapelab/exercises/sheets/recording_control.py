@@ -18,7 +18,8 @@ loses_silently = Prediction(
     remarks=(
         (
             7.0,
-            "7 is the true derivative of $z$. The tape differentiates what it recorded, and $x^2$ is not in the record.",
+            "7 is the true derivative of $z$. The tape differentiates what it recorded, and $x^2$ is not in the "
+            "record.",
         ),
         (None, "One path is recorded, $3x$, and that is enough for a number. This is why nothing warns you."),
         (4.0, "4 belongs to $x^2$, which is the part that was not recorded."),
@@ -30,7 +31,8 @@ factor = Prediction(
     remarks=(
         (
             2.5,
-            "2.5 compares the tensors that are *made*, five with two. Of the two that a layer makes, which one does the "
+            "2.5 compares the tensors that are *made*, five with two. Of the two that a layer makes, which one does "
+            "the "
             "derivative of `tanh` need?",
         ),
         (2.0, "The metric keeps more than one tensor alive: each of its steps keeps what its own derivative needs."),

@@ -50,7 +50,8 @@ straight = Prediction(
         ),
         (
             [1.0, 0.0],
-            "0 would be the staircase's derivative. The gradient is that of the first $x$, which stands outside the cut.",
+            "0 would be the staircase's derivative. The gradient is that of the first $x$, which stands outside the "
+            "cut.",
         ),
         ([0.7, 1.0], "The cut keeps the bracket's value, which is $1 - 0.7$."),
     ),
@@ -269,7 +270,8 @@ def _(scores):
 
 @hard_choice.mistake("cancelled")
 def _(scores):
-    """The value is right, and the gradient is zero: what stands outside the cut cancels on the backward pass as well."""
+    """The value is right, and the gradient is zero: what stands outside the cut cancels on the backward pass as
+    well."""
     hard = tf.one_hot(tf.argmax(scores, axis=1), scores.shape[1], dtype=scores.dtype)
     soft = tf.nn.softmax(scores, axis=1)
     return soft + tf.stop_gradient(hard) - soft

@@ -13,7 +13,8 @@ first_loss = Prediction(
         (0.1, "0.1 is the probability of the right class. The loss is minus its logarithm."),
         (
             0.9,
-            "0.9 is the share of images that a guess gets wrong. The loss is the logarithm of a probability, not a share.",
+            "0.9 is the share of images that a guess gets wrong. The loss is the logarithm of a probability, not a "
+            "share.",
         ),
         (10.0, "There are 10 classes, and the loss is the logarithm of that."),
     ),
@@ -33,7 +34,8 @@ number_of_traces = Prediction(
     remarks=(
         (
             23,
-            "23 is the number of calls. Python's `append` runs only while a graph is made, and a graph serves many calls.",
+            "23 is the number of calls. Python's `append` runs only while a graph is made, and a graph serves many "
+            "calls.",
         ),
         (1, "One graph would do if all batches had one size. The last is smaller."),
         (0, "The Python code has to run to make the graph: at the first call."),
@@ -48,11 +50,13 @@ steps_cut = Prediction(
         (1, "One cut is not enough here: the steps after the first are too long as well, before the network settles."),
         (
             100,
-            "Fewer. The gradients are long at the start; once the network has settled, nearly all of them are below the limit.",
+            "Fewer. The gradients are long at the start; once the network has settled, nearly all of them are below "
+            "the limit.",
         ),
         (
             200,
-            "It would be all 200 if the gradients stayed as long as the first. They become short once the network has settled.",
+            "It would be all 200 if the gradients stayed as long as the first. They become short once the network has "
+            "settled.",
         ),
     ),
 )

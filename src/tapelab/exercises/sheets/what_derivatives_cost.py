@@ -50,7 +50,8 @@ eager = Prediction(
         ("less than 2", "That would be so if arithmetic filled the time. 30 weights give it little to do."),
         (
             "2 to 5",
-            "It is more: every row of the Hessian starts its operations anew, and each start costs many times its arithmetic.",
+            "It is more: every row of the Hessian starts its operations anew, and each start costs many times its "
+            "arithmetic.",
         ),
     ),
 )
@@ -127,8 +128,8 @@ def _(sizes, batch, first):
 @frozen.right
 def _(sizes, batch, first):
     """Every layer is run forwards. Backwards, a trained layer needs one product for its weights, and one for what comes
-    into it if a trained layer lies before it. At the first trained layer the backward pass ends, so the frozen layers cost
-    nothing there."""
+    into it if a trained layer lies before it. At the first trained layer the backward pass ends, so the frozen layers
+    cost nothing there."""
     layers = [batch * sizes[i] * sizes[i + 1] for i in range(len(sizes) - 1)]
     forwards = sum(layers)
     for_weights = sum(layers[first:])

@@ -58,13 +58,15 @@ blind_walk = Prediction(
     remarks=(
         (
             3,
-            "Three lie after the break. But they are computed from a constant that nobody watches, so the tape has not recorded them.",
+            "Three lie after the break. But they are computed from a constant that nobody watches, so the tape has not "
+            "recorded them.",
         ),
         (0, "The target's gradient with respect to itself exists always."),
         (6, "The third step leaves TensorFlow, so no path leads back to `x`."),
         (
             2,
-            "The sum and the square come after the break. Nobody watches what they are computed from, so they are not recorded.",
+            "The sum and the square come after the break. Nobody watches what they are computed from, so they are not "
+            "recorded.",
         ),
     ),
 )
@@ -221,7 +223,8 @@ two_counts = Exercise(
         "Shift it to the threshold and stretch it by the width.",
         "For the other: `straight` must be `smooth` plus something, so that the gradient of `smooth` is in it. What "
         "must be added to get the value of `hard`?",
-        "What is added must have no gradient of its own. The fix of section 1 has the pattern: `tf.stop_gradient(t)` has "
+        "What is added must have no gradient of its own. The fix of section 1 has the pattern: `tf.stop_gradient(t)` "
+        "has "
         "the value of `t`, and is a constant to the tape.",
     ),
     checker=Function(reference=_counted, inputs=_counts, observe=_observe_counts),
@@ -382,7 +385,8 @@ bridge = Exercise(
         "tape give, and which one can you?",
         "The tape records from `s` on if it is told to *watch* `s`, as section 9 does. `slope(h)` is the link that "
         "the tape does not have.",
-        "`output_gradients` (notebook 01) starts the backward pass with a gradient of yours in place of the ones. Ask for the "
+        "`output_gradients` (notebook 01) starts the backward pass with a gradient of yours in place of the ones. Ask "
+        "for the "
         "gradient of `h` with respect to `x`, and start with what has arrived at `h`: that is "
         "`tape.gradient(loss, s)` times `slope(h)`.",
     ),

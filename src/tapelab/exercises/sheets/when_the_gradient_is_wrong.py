@@ -29,7 +29,8 @@ compiled_twin = Prediction(
     remarks=(
         (
             [None, None],
-            "That is what you would wish for. The tape does not look inside the compiled function: it sees one operation "
+            "That is what you would wish for. The tape does not look inside the compiled function: it sees one "
+            "operation "
             "that has `b` as an input.",
         ),
         (
@@ -205,7 +206,8 @@ log_mean_exp = Exercise(
         "below 0, and one of them at 0?",
         "Each row needs a maximum of its own: `tf.reduce_max(x, axis=1, keepdims=True)` has shape (rows, 1), which can "
         "be subtracted from `x`.",
-        "Take `tf.reduce_mean` of `tf.exp(x - largest)` over axis 1, its logarithm, and add `largest` again, now in shape "
+        "Take `tf.reduce_mean` of `tf.exp(x - largest)` over axis 1, its logarithm, and add `largest` again, now in "
+        "shape "
         "(rows,): `largest[:, 0]`.",
     ),
     checker=Function(
@@ -232,8 +234,8 @@ def _(x):
 
 @log_mean_exp.mistake("overflows")
 def _(x):
-    """Right where it is finite. At large entries `tf.exp` overflows to infinity, at very negative ones it underflows to 0, and the
-    gradient is NaN in both. What can you take off `x` first, and give back at the end?"""
+    """Right where it is finite. At large entries `tf.exp` overflows to infinity, at very negative ones it underflows to
+    0, and the gradient is NaN in both. What can you take off `x` first, and give back at the end?"""
     return tf.math.log(tf.reduce_mean(tf.exp(x), axis=1))
 
 
@@ -252,16 +254,16 @@ def _(x):
 
 @log_mean_exp.mistake("one_maximum")
 def _(x):
-    """One maximum for all rows: where a row lies far below it, every exponential underflows to 0, and its logarithm is not
-    finite. Each row needs its own."""
+    """One maximum for all rows: where a row lies far below it, every exponential underflows to 0, and its logarithm is
+    not finite. Each row needs its own."""
     largest = tf.reduce_max(x)
     return largest + tf.math.log(tf.reduce_mean(tf.exp(x - largest), axis=1))
 
 
 @log_mean_exp.mistake("maximum_stopped_once")
 def _(x):
-    """The values are right, and the gradient is not: `tf.stop_gradient` stands around one of the two maxima and not around
-    the other. Stop both, or neither."""
+    """The values are right, and the gradient is not: `tf.stop_gradient` stands around one of the two maxima and not
+    around the other. Stop both, or neither."""
     largest = tf.reduce_max(x, axis=1, keepdims=True)
     shifted = x - tf.stop_gradient(largest)
     return largest[:, 0] + tf.math.log(tf.reduce_mean(tf.exp(shifted), axis=1))
@@ -302,10 +304,12 @@ distances = Exercise(
     minutes=12,
     beyond=True,
     hints=(
-        "`x[:, None]` has shape (points, 1, axes), and `x[None]` has shape (1, points, axes). What is the shape of their "
+        "`x[:, None]` has shape (points, 1, axes), and `x[None]` has shape (1, points, axes). What is the shape of "
+        "their "
         "difference, and over which axis do you sum the squares?",
         "Each point's distance from itself is a root at 0. `safe_norm` of section 2 makes its choice before the root.",
-        "Let `squared` be the sums of squares, shape (points, points). Take the root of `tf.where(squared > 0, squared, "
+        "Let `squared` be the sums of squares, shape (points, points). Take the root of `tf.where(squared > 0, "
+        "squared, "
         "1.0)`, and put 0 back where `squared` is 0.",
     ),
     checker=Function(
@@ -336,8 +340,8 @@ def _(x):
 
 @distances.mistake("epsilon_in_the_value")
 def _(x):
-    """The gradient is finite, and an ε stands in the values: each point now has a small distance from itself. The distances
-    are to be exact, so choose before the root in place of shifting it."""
+    """The gradient is finite, and an ε stands in the values: each point now has a small distance from itself. The
+    distances are to be exact, so choose before the root in place of shifting it."""
     return tf.sqrt(tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2) + 1e-4)
 
 
@@ -349,8 +353,8 @@ def _(x):
 
 @distances.mistake("diagonal_only")
 def _(x):
-    """The diagonal is mended. Two *different* points can lie at one place as well, and there the root still meets 0. Look at the
-    squared distance, not at the index."""
+    """The diagonal is mended. Two *different* points can lie at one place as well, and there the root still meets 0.
+    Look at the squared distance, not at the index."""
     squared = tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2)
     squared = tf.linalg.set_diag(squared, tf.ones_like(x[:, 0]))
     return tf.linalg.set_diag(tf.sqrt(squared), tf.zeros_like(x[:, 0]))
@@ -358,7 +362,8 @@ def _(x):
 
 @distances.mistake("sum_of_magnitudes")
 def _(x):
-    """The magnitudes of the differences were added up. The distance is Euclidean: the root of the sum of the squares."""
+    """The magnitudes of the differences were added up. The distance is Euclidean: the root of the sum of the
+    squares."""
     return tf.reduce_sum(tf.abs(x[:, None] - x[None]), axis=2)
 
 

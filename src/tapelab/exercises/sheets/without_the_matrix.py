@@ -20,12 +20,14 @@ products = Prediction(
     remarks=(
         (
             400,
-            "That is the guarantee for any matrix of this size. What counts is how many *different* eigenvalues there are.",
+            "That is the guarantee for any matrix of this size. What counts is how many *different* eigenvalues there "
+            "are.",
         ),
         (100, "That is the largest eigenvalue over the smallest. The number of different eigenvalues is smaller."),
         (
             20,
-            "About twice the square root of the condition number would do for a spread of eigenvalues. Here there are three.",
+            "About twice the square root of the condition number would do for a spread of eigenvalues. Here there are "
+            "three.",
         ),
         (1, "One product gives the best point along one line. Every further one adds a direction."),
     ),
@@ -45,7 +47,8 @@ clear = Prediction(
     remarks=(
         (
             1,
-            "A single large eigenvalue would mean that one direction in all matters. There are ten classes to tell apart.",
+            "A single large eigenvalue would mean that one direction in all matters. There are ten classes to tell "
+            "apart.",
         ),
         (10, "Nearly. Raise all ten logits by the same amount: what happens to the loss?"),
         (64, "That is the number of pixels. The large ones belong to the classes."),
