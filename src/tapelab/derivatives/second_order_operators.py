@@ -44,13 +44,14 @@ class SecondOrder(Operator):
         self, problem: Problem, sources: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor | None], list[int | None]]:
         directions, weights, drift = self.directions(problem, sources)
-        tensors = [*directions, *(drift or [None] * len(directions)), weights]
-        batch = problem.source_shapes[0][0] if self.batched else 0
-        lead = [1] * len(directions) + [0] * len(directions)
+        drifts = drift or [None] * len(directions)
+        batch = problem.source_shapes[0][0] if self.batched else None
         axes = [
-            k if batch and t is not None and t.shape[k] == batch else None for k, t in zip(lead, tensors, strict=True)
+            axis if batch and tensor is not None and tensor.shape[axis] == batch else None
+            for axis, tensors in ((1, directions), (0, drifts))
+            for tensor in tensors
         ]
-        return tensors, [*axes, None]
+        return [*directions, *drifts, weights], [*axes, None]
 
     def compute(
         self,
