@@ -9,6 +9,8 @@
     matrix = hessian(loss, wrt=variables, packed=True)    matrix(x, y)  shape (n, n)
     each = per_example_gradients(loss, wrt=variables)     each(x, y)    shape (batch, *variable)
     heat = laplacian(u)                         heat(x)                 like u(x), of each example
+    plate = biharmonic(u)                       plate(x)                like u(x)
+    curve = taylor(f, 3)                        value, derivatives = curve([v], x)
     operator = second_order(u, directions=…, drift=…)       operator(x)     like u(x)
     norms = per_example_norms(losses, wrt=variables)      norms(x, y)   shape (batch,)
     clipped = clipped_gradient(losses, wrt=variables, max_norm=1.0)       total, norms = clipped(x, y)
@@ -41,7 +43,7 @@ from tapelab.derivatives.first_order import jvp, value_and_gradient, vjp
 from tapelab.derivatives.hessians import hessian, hvp
 from tapelab.derivatives.jacobians import jacobian
 from tapelab.derivatives.memory import set_memory_limit
-from tapelab.derivatives.operators import laplacian, second_order, value_gradient_laplacian
+from tapelab.derivatives.operators import biharmonic, laplacian, second_order, taylor, value_gradient_laplacian
 from tapelab.derivatives.packing import pack, unpack
 from tapelab.derivatives.per_example import per_example_gradients
 from tapelab.derivatives.plan import Plan
@@ -54,6 +56,7 @@ __all__ = [
     "Plan",
     "UnconnectedSourceError",
     "batch_jacobian",
+    "biharmonic",
     "clipped_gradient",
     "hessian",
     "hvp",
@@ -65,6 +68,7 @@ __all__ = [
     "per_example_norms",
     "second_order",
     "set_memory_limit",
+    "taylor",
     "unpack",
     "value_and_gradient",
     "value_gradient_laplacian",

@@ -37,8 +37,8 @@ _FIRST = {"AvgPool", "AvgPool3D", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "
 _SHAPES = {"Rank", "Shape", "ShapeN", "Size"}
 
 
-class _Unproven(Exception):
-    pass
+class Unproven(Exception):
+    """What is to be proved of a function does not follow from its graph."""
 
 
 def coupling(problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -103,7 +103,7 @@ def _proved(problem, tensors):
     try:
         traced = tf.function(lambda *own: problem.evaluate(own), autograph=False).get_concrete_function(*specs)
         inputs = [0] * problem.data_start + [None] * (len(traced.graph.inputs) - problem.data_start)
-        axes = _walk(traced.graph, inputs, batch)
+        axes = walk(traced.graph, inputs, batch)
         return all(
             axis is None or (axis == 0 and output.shape[0] == batch)
             for axis, output in zip(axes, traced.graph.outputs, strict=True)
@@ -112,21 +112,37 @@ def _proved(problem, tensors):
         return False
 
 
-def _walk(graph, inputs, batch):
-    """Return the axis of the batch of each output; None where it does not depend on the sources."""
+def walk(graph: tf.Graph, inputs: Sequence[int | None], batch: int, known: dict | None = None) -> list[int | None]:
+    """Follow the batch axis through a graph, from its inputs to its outputs.
+
+    Args:
+        inputs: the axis of each input; None where it does not depend on the sources.
+        batch: how many examples.
+        known: a dictionary to note all tensors in, also of the functions that the graph calls, as `Tensor.ref` → axis.
+
+    Returns:
+        The same for each output.
+
+    Raises:
+        Unproven, or what an operation raises, where the examples are not kept apart, or that is not known.
+    """
     axes = {tensor.ref(): axis for tensor, axis in zip(graph.inputs, inputs, strict=True)}
     for op in graph.get_operations():
         if op.type == "Placeholder":
             continue
         own = [axes[tensor.ref()] for tensor in op.inputs]
         if op.type in CALLS:
-            found = _walk(function_body(graph, op.get_attr("f").name), own, batch)[: len(op.outputs)]
+            found = walk(function_body(graph, op.get_attr("f").name), own, batch, known)[: len(op.outputs)]
         elif op.type in _SHAPES or all(axis is None for axis in own):
             found = [None] * len(op.outputs)
         else:
             found = _follow(op, own, batch)
         for tensor, axis in zip(op.outputs, found, strict=True):
             axes[tensor.ref()] = axis
+    if known is not None:
+        if any(known.get(tensor, axis) != axis for tensor, axis in axes.items()):
+            raise Unproven("a function is called in two ways")
+        known.update(axes)
     return [axes[tensor.ref()] for tensor in graph.outputs]
 
 
@@ -165,7 +181,7 @@ def _follow(op, own, batch):
         terms, out = op.get_attr("equation").decode().split("->")
         (letter,) = {terms.split(",")[i][own[i]] for i in moving}
         return [out.index(letter)]
-    raise _Unproven(op.type)
+    raise Unproven(op.type)
 
 
 def _aligned(op, own, shapes, moving):
@@ -173,7 +189,7 @@ def _aligned(op, own, shapes, moving):
     (axis,) = {own[i] + rank - len(shapes[i]) for i in moving}
     (size,) = {shapes[i][own[i]] for i in moving}
     if op.outputs[0].shape[axis] != size:
-        raise _Unproven(op.type)
+        raise Unproven(op.type)
     return axis
 
 
@@ -190,10 +206,10 @@ def _through_product(op, own, shapes, moving):
         elif own[i] < own_rank - 2:
             axis = own[i] + rank - own_rank
             if op.outputs[0].shape[axis] != shapes[i][own[i]]:
-                raise _Unproven(op.type)
+                raise Unproven(op.type)
             found.add(axis)
         else:
-            raise _Unproven(op.type)
+            raise Unproven(op.type)
     (axis,) = found
     return axis
 
@@ -201,7 +217,7 @@ def _through_product(op, own, shapes, moving):
 def _moved(op, which, axis, shape, batch):
     """Move the number of each element's example, and see where they are."""
     if np.prod(shape) > _LARGEST:
-        raise _Unproven(op.type)
+        raise Unproven(op.type)
     numbers = np.repeat(np.arange(batch, dtype=np.int32), shape[axis] // batch)
     numbers = np.broadcast_to(numbers.reshape([-1, *[1] * (len(shape) - axis - 1)]), shape)
     inputs = [tf.get_static_value(tensor) for tensor in op.inputs]
@@ -217,4 +233,4 @@ def _axis_of(numbers, batch):
             wanted = np.repeat(np.arange(batch), size // batch).reshape([-1, *[1] * (numbers.ndim - axis - 1)])
             if (numbers == wanted).all():
                 return axis
-    raise _Unproven("the examples are not along one axis")
+    raise Unproven("the examples are not along one axis")

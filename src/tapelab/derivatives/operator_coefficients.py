@@ -54,7 +54,7 @@ class General(SecondOrder):
     def _vectors(self, problem, x):
         vectors = self._directions
         if self._flat:
-            example = self._example(tuple(x.shape))
+            example = self.example(tuple(x.shape))
             if len(vectors) and vectors.shape[1] != math.prod(example):
                 n = vectors.shape[1]
                 raise ValueError(
@@ -67,7 +67,7 @@ class General(SecondOrder):
     def _shaped(self, problem, what, value, x, lead):
         """Convert a coefficient, whose first ``lead`` axes are its own; insert an axis for the batch if it has none."""
         tensor = _read(value, x)
-        example, shape = self._example(tuple(x.shape)), tuple(tensor.shape)
+        example, shape = self.example(tuple(x.shape)), tuple(tensor.shape)
         if self.batched and len(shape) == lead + len(example):
             tensor = tf.expand_dims(tensor, lead)
         wanted = [example, tuple(x.shape)] if self.batched else [example]

@@ -1,9 +1,10 @@
-"""Differential operators: Laplacians and every other operator of second order, by collapsed Taylor mode."""
+"""Differential operators by collapsed Taylor mode: of second order, the biharmonic one, derivatives along a curve."""
 
 from collections.abc import Callable
 from typing import Any
 
 from tapelab.derivatives.checks import check_chunks
+from tapelab.derivatives.higher_operators import Biharmonic, Taylor
 from tapelab.derivatives.operator_coefficients import General, Sampled
 from tapelab.derivatives.second_order_operators import SecondOrder
 from tapelab.derivatives.transform import Transform, transform
@@ -19,6 +20,7 @@ def laplacian(
     seed: int | None = None,
     custom_gradients: bool = False,
     chunk_size: int | None = None,
+    batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
     compile: str = "auto",
     unconnected: str = "error",
@@ -50,6 +52,10 @@ def laplacian(
             `plan` names it. True: the gradient given, by nested tapes, which are slower.
         chunk_size: how many directions to send through f at once; by default as many as fit the memory limit. Each
             further chunk costs two more evaluations of f.
+        batch_chunk_size: how many examples to send through f at once, of which smaller chunks cost hardly more; by
+            default all, or as many as fit the memory limit, where f's graph shows that it does to a chunk what it does
+            to them all. Arguments that are no sources go along with the examples if they have one row for each and f
+            keeps those apart. A tape around the result keeps what every chunk computed.
         memory_limit: bytes; by default the one of `set_memory_limit`.
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
@@ -68,7 +74,8 @@ def laplacian(
             axis.
     """
     check_chunks(chunk_size, memory_limit)
-    options = (batched, check_independence, custom_gradients, chunk_size, memory_limit)
+    check_chunks(batch_chunk_size, None)
+    options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
     if samples is None and seed is not None:
         raise ValueError(f"seed is {seed!r} without samples: all directions are taken. Pass samples=, or no seed")
     recipe = SecondOrder("laplacian", *options) if samples is None else Sampled(samples, seed, *options)
@@ -83,6 +90,7 @@ def value_gradient_laplacian(
     check_independence: bool = True,
     custom_gradients: bool = False,
     chunk_size: int | None = None,
+    batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
     compile: str = "auto",
     unconnected: str = "error",
@@ -91,8 +99,8 @@ def value_gradient_laplacian(
     """Return a function that computes f, its first derivatives and its Laplacian, in the pass of `laplacian`.
 
     Args:
-        f, argnums, batched, check_independence, custom_gradients, chunk_size, memory_limit: as for `laplacian`; what is
-            differentiated where a gradient was given is stated there.
+        f, argnums, batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit: as for
+            `laplacian`; what is differentiated where a gradient was given is stated there.
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
     Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
@@ -107,7 +115,8 @@ def value_gradient_laplacian(
         Exception: when called, what `laplacian` raises.
     """
     check_chunks(chunk_size, memory_limit)
-    options = (batched, check_independence, custom_gradients, chunk_size, memory_limit)
+    check_chunks(batch_chunk_size, None)
+    options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
     recipe = SecondOrder("value_gradient_laplacian", *options, all_orders=True)
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
@@ -124,6 +133,7 @@ def second_order(
     check_independence: bool = True,
     custom_gradients: bool = False,
     chunk_size: int | None = None,
+    batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
     compile: str = "auto",
     unconnected: str = "error",
@@ -145,7 +155,7 @@ def second_order(
             counts; by its eigenvectors, those of eigenvalue zero left out.
         drift: shape (*example) or (batch, *example), or a function of the source; None for zero.
         argnums: the position of the argument to differentiate with respect to, one tensor.
-        batched, check_independence, custom_gradients, chunk_size, memory_limit: as for `laplacian`.
+        batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit: as for `laplacian`.
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
     Keep the returned function to keep what it compiled. It is traced anew when what f or a coefficient reads from
@@ -161,8 +171,91 @@ def second_order(
         Exception: when called, also what `laplacian` raises.
     """
     check_chunks(chunk_size, memory_limit)
+    check_chunks(batch_chunk_size, None)
     if not isinstance(argnums, int):
         raise TypeError(f"argnums is {argnums!r}; second_order differentiates with respect to one argument")
-    options = (batched, check_independence, custom_gradients, chunk_size, memory_limit)
+    options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
     recipe = General(directions, weights, matrix, drift, *options)
+    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+
+
+def biharmonic(
+    f: Callable,
+    *,
+    argnums: int | tuple[int, ...] = 0,
+    batched: bool = True,
+    check_independence: bool = True,
+    custom_gradients: bool = False,
+    batch_chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes Δ²f, the Laplacian of the Laplacian: Σ_ij ∂_i² ∂_j² f.
+
+    Gradient, Hessian, gradient of the Laplacian and Δ² go through f together (`tapelab.derivatives.taylor.higher`): for
+    D elements about 2 + 2 D + D (D + 1) / 2 evaluations, where a Laplacian of a Laplacian takes (D + 2)². An operation
+    without a rule takes fourth derivatives of it alone along D² curves. Tapes differentiate the result.
+
+    Args:
+        f, argnums, batched, check_independence, custom_gradients, batch_chunk_size: as for `laplacian`; what is
+            differentiated where a gradient was given is stated there.
+        memory_limit: bytes; by default the one of `set_memory_limit`. Only the batch can be taken in chunks.
+        compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+
+    Returns:
+        A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
+
+    Raises:
+        Exception: when called, what `laplacian` raises.
+    """
+    check_chunks(batch_chunk_size, memory_limit)
+    options = (batched, check_independence, custom_gradients, None, batch_chunk_size, memory_limit)
+    recipe = Biharmonic("biharmonic", *options)
+    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+
+
+def taylor(
+    f: Callable,
+    order: int,
+    *,
+    argnums: int | tuple[int, ...] = 0,
+    custom_gradients: bool = False,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes the derivatives of f along a curve, up to an order (Taylor mode, a jet).
+
+    The curve is x(t) = x + v_1 t + v_2 t² / 2 + … + v_m tᵐ / m!, and the k-th result is dᵏ/dtᵏ f(x(t)) at t = 0. These
+    are derivatives on both sides, not divided by factorials, as in JAX's ``jet``: Taylor's coefficient is the k-th
+    result over k!. With one coefficient, t ↦ f(x + t v), they are (v·∇)ᵏ f. All elements move at once, along one curve,
+    and so nothing is asked of a batch: examples may depend on each other.
+
+    Args:
+        f: takes and returns tensors, nested if need be.
+        order: of the highest derivative, from 1 to 4.
+        argnums: the position of the argument that moves, or a tuple of them.
+        custom_gradients: as for `laplacian`.
+        compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+
+    Returns:
+        A function of the coefficients [v_1, …, v_m], a list of 1 to ``order`` entries like the source (those that are
+        missing are zero), followed by f's arguments. It returns a pair: f's result, and a list of ``order`` entries
+        like it, the derivatives.
+
+    Raises:
+        ValueError: if ``order`` is not 1, 2, 3 or 4.
+        ValueError, TypeError: when called, as `value_and_gradient`; also for coefficients that do not match the source.
+    """
+    if isinstance(order, bool) or not isinstance(order, int) or not 1 <= order <= 4:
+        raise ValueError(f"order is {order!r}; expected 1, 2, 3 or 4. For more, nest: the result has derivatives too")
+    recipe = Taylor(order, custom_gradients)
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)

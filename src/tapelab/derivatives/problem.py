@@ -8,6 +8,7 @@ from tapelab.derivatives.errors import UnconnectedSourceError
 from tapelab.derivatives.moments import Cure
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.structures import flatten, names, unflatten
+from tapelab.derivatives.taylor.reissue import CALLS
 from tapelab.runtime import tf
 
 # What XLA does not handle in reverse mode, and takes seconds to find out.
@@ -33,8 +34,6 @@ _UNREPEATABLE = (
     "TruncatedNormal",
 )
 
-
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # every one of them has a gradient of its own
 # What `Problem` finds out by calling the function.
 _OBSERVED = ("output_names", "output_shapes", "output_dtypes", "output_description", "connected")
 
@@ -115,6 +114,7 @@ class Problem:
     Attributes:
         name: of the derivative and the function, for messages.
         source_names, source_shapes, source_dtypes: lists, one entry for each source tensor or variable.
+        vector_size: how many tensors the leading tangents, cotangents or coefficients have.
         data_start, data_shapes: where the other arguments' tensors start, and their shapes.
         output_names, output_shapes, output_dtypes: the same for what the function returns.
         connected: bool for each output and source: whether the output depends on the source.
@@ -129,7 +129,7 @@ class Problem:
 
     def __init__(self, name, f, sources, taken, rest, tensors, *, vector_size=0):
         self.name = name
-        self._vector_size = vector_size
+        self.vector_size = vector_size
         self._f = f
         self._sources = sources
         self._rest = rest
@@ -201,7 +201,7 @@ class Problem:
 
     def vector(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the last tensors: the tangents of all sources, or the cotangents of all outputs."""
-        return list(tensors[len(tensors) - self._vector_size :])
+        return list(tensors[len(tensors) - self.vector_size :])
 
     def evaluate(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Call the function, and return what it returns as a flat list of tensors."""
@@ -279,7 +279,7 @@ class Problem:
         definition = graph.as_graph_def()
         nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
         self.operations = {node.op for node in nodes}
-        self.custom_gradients = any("_gradient_op_type" in node.attr and node.op not in _CALLS for node in nodes)
+        self.custom_gradients = any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes)
         return None
 
     def _observe(self, tensors):

@@ -9,9 +9,8 @@ or loses it: what has no rule is never assumed to keep it. What depends on no ex
 from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.errors import CoupledExamplesError
-from tapelab.derivatives.outside import is_library
 from tapelab.derivatives.problem import Problem
-from tapelab.derivatives.taylor.reissue import has_custom_gradient
+from tapelab.derivatives.taylor.reissue import has_custom_gradient, place
 from tapelab.runtime import tf
 
 import numpy as np
@@ -72,7 +71,7 @@ class Examples:
         if first is None and not custom and self._keeps(op, [state == APART for state in states]):
             self._apart.update(output.ref() for output in op.outputs)
             return
-        reason = first or f"{'a custom gradient' if custom else op.type} {line_of(op)}"
+        reason = first or f"{'a custom gradient in ' if custom else ''}{place(op)}"
         written = [tensor for tensor in op.inputs if tensor.dtype == tf.resource]  # read later, it gives this back
         self.lost.update((tensor.ref(), reason) for tensor in [*op.outputs, *written])
 
@@ -122,12 +121,6 @@ def require_independent(problem: Problem, together: tf.Tensor, single: tf.Tensor
             "in a batch of one. Look for batch normalisation in training mode, a mean or attention over the batch "
             "axis, or a division by the batch's size; use check_independence=False for the gradients of batches of one"
         )
-
-
-def line_of(op: tf.Operation) -> str:
-    """Say at which line outside the libraries an operation was made."""
-    frames = [frame for frame in op.traceback or [] if not is_library(frame.filename)]
-    return f"at {frames[-1].filename}:{frames[-1].lineno}" if frames else f"({op.name})"
 
 
 def _axes(op, index):

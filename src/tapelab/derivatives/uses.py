@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.private import captures
-from tapelab.derivatives.rows_apart import APART, FIXED, Examples, line_of
+from tapelab.derivatives.rows_apart import APART, FIXED, Examples
+from tapelab.derivatives.taylor.reissue import place
 from tapelab.runtime import tf
 
 _READING = {
@@ -87,7 +88,7 @@ class Uses:
             if not uses:
                 self.missing.setdefault(index, "no use of it was found in the graph")
             elif form_of(uses, batch) is None:
-                found = " and ".join(f"{use.op.type} {line_of(use.op)}" for use in uses)
+                found = " and ".join(place(use.op) for use in uses)
                 self.missing.setdefault(index, f"it is used in different ways, {found}")
         self.coupled = self._examples.lost.get(losses.ref())
         if self._examples.state(losses) == FIXED:
@@ -107,7 +108,7 @@ class Uses:
             self.by_variable[owner].append(use)
             return
         for index in {owners[index] for index in mine}:
-            self.missing.setdefault(index, f"{op.type} {line_of(op)}")
+            self.missing.setdefault(index, place(op))
 
     def _use(self, op, position, shape):
         """Return the `Use`, None if there is no rule for it."""

@@ -3,10 +3,10 @@
 Through a linear operation every channel goes alike: the operation is applied to it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.taylor.bilinear import Bilinear
-from tapelab.derivatives.taylor.values import Channel, Val, plus, times, total
+from tapelab.derivatives.taylor.values import Channel, Val, plus, times, total, zeros_if_none
 from tapelab.runtime import tf
 
 # k → the k-th derivative of a unary operation where its value was taken; None where it is zero everywhere.
@@ -30,6 +30,22 @@ class Algebra:
 
     def bilinear(self, b: Bilinear, left: Val, right: Val, y: tf.Tensor) -> Val:
         """Return y = B(left, right) with its channels."""
+        raise NotImplementedError
+
+    def curves(self, v: tf.Tensor, channels: Sequence[Channel]) -> list[Channel]:
+        """Return curves through v, such that the derivatives along them of any F give the channels of F(v).
+
+        Args:
+            v: the value.
+            channels: its channels, of its full shape.
+
+        Returns:
+            The derivatives of order 1 to `order` along the curves, a lane for each curve; None for zero.
+        """
+        raise NotImplementedError
+
+    def gathered(self, derivatives: Sequence[tf.Tensor]) -> list[Channel]:
+        """Return the channels of F(v) from its derivatives of order 1 to `order` along those curves."""
         raise NotImplementedError
 
 
@@ -61,3 +77,13 @@ class Second(Algebra):
         cross: Channel = b.total(ja, jb, self.weights)
         j = plus(b(ja, vb), b(va, jb))
         return Val(y, (j, plus(b(sa, vb), b(va, sb), None if cross is None else 2 * cross)))
+
+    def curves(self, v: tf.Tensor, channels: Sequence[Channel]) -> list[Channel]:
+        # Along the directions, and one more: F's first derivative along s is what s adds.
+        parts = [zeros_if_none(c, lanes, v) for c, lanes in zip(channels, self.lanes, strict=True)]
+        return [tf.concat(parts, 0), None]
+
+    def gathered(self, derivatives: Sequence[tf.Tensor]) -> list[Channel]:
+        first, second = derivatives
+        count = self.lanes[0]
+        return [first[:count], first[count:] + total(second[:count], self.weights)]

@@ -6,7 +6,7 @@ Each has ``__call__(x, y)`` and ``total(x, y, weights)``, the weighted sum over 
 import string
 from collections.abc import Callable
 
-from tapelab.derivatives.taylor.values import Channel, NoRule, Val, padded, times, total, weighted
+from tapelab.derivatives.taylor.values import Channel, NoRule, Val, Weights, padded, times, total, weighted
 from tapelab.runtime import tf
 
 
@@ -19,7 +19,7 @@ class Bilinear:
     def apply(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         raise NotImplementedError
 
-    def total(self, x: Channel, y: Channel, weights: tf.Tensor | None = None) -> Channel:
+    def total(self, x: Channel, y: Channel, weights: Weights = None) -> Channel:
         """Σ_r w_r B(x_r, y_r), one lane."""
         return total(self(x, y), weights)
 
@@ -89,7 +89,7 @@ class Einsum(Bilinear):
             return tf.einsum(f"{a},{lane}{b}->{lane}{out}", x[0], y)
         return tf.einsum(f"{lane}{a},{lane}{b}->{lane}{out}", x, y)
 
-    def total(self, x: Channel, y: Channel, weights: tf.Tensor | None = None) -> Channel:
+    def total(self, x: Channel, y: Channel, weights: Weights = None) -> Channel:
         if x is None or y is None:
             return None
         return tf.einsum(f"{self._lane}{self._a},{self._lane}{self._b}->{self._out}", weighted(x, weights), y)[None]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapelab.derivatives.taylor.algebras import Algebra
-from tapelab.derivatives.taylor.values import NoRule, Val, full
+from tapelab.derivatives.taylor.values import NoRule, Val, zeros_if_none
 from tapelab.runtime import tf
 
 
@@ -73,7 +73,7 @@ def _flat(algebra: Algebra, vals: Sequence[Val], carried: Sequence[bool]) -> lis
         if not val.v.shape.is_fully_defined():
             raise NoRule(f"a shape on the way is not known in a graph, {val.v.shape}")
         for lanes, c in zip(algebra.lanes, val.channels(len(algebra.lanes)), strict=True):
-            parts.append(tf.zeros([lanes, *val.v.shape], val.v.dtype) if c is None else full(c, val.v))
+            parts.append(zeros_if_none(c, lanes, val.v))
     return parts
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.private import function_body
-from tapelab.derivatives.taylor.algebras import Algebra, Second
+from tapelab.derivatives.taylor.algebras import Algebra
 from tapelab.derivatives.taylor.branches import conditional, loop
 from tapelab.derivatives.taylor.by_derivatives import by_derivatives
 from tapelab.derivatives.taylor.kinds import CONSTANT
@@ -19,7 +19,7 @@ class Interpreter:
     Args:
         algebra: which channels there are.
         strict: whether an operation without a rule raises `NoRule`; otherwise derivatives of derivatives of that
-            operation alone are taken, where the algebra is `Second`.
+            operation alone are taken.
 
     Attributes:
         custom: the places of the operations whose gradient was given by the function's author, and was not used.
@@ -70,13 +70,13 @@ class Interpreter:
         if has_custom_gradient(op):
             self.custom.append(place(op))
         rule = RULES.get(op.type)
-        if rule is None and (self._strict or not isinstance(self._algebra, Second)):
+        if rule is None and self._strict:
             raise NoRule("none is written")
         if rule is not None:
             try:
                 return rule(self._algebra, op, vals, values)
             except NoRule:
-                if self._strict or not isinstance(self._algebra, Second):
+                if self._strict:
                     raise
         return by_derivatives(self._algebra, op, vals, values)
 

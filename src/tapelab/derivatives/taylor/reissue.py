@@ -8,7 +8,7 @@ from tapelab.derivatives.outside import is_library
 from tapelab.derivatives.taylor.values import NoRule
 from tapelab.runtime import tf
 
-CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # every one of them has a gradient of its own
 # Names that raw operations have for their inputs and attributes, where they are newer than the operation's own.
 _RENAMED = {
     "dim": "axis",
@@ -59,7 +59,7 @@ def has_custom_gradient(op: tf.Operation) -> bool:
 def place(op: tf.Operation) -> str:
     """Name an operation and the line that made it: the innermost one that is in no library."""
     frames = [frame for frame in op.traceback or [] if not is_library(frame.filename)]
-    return f"{op.type} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else f"{op.type} ({op.name})"
+    return f"{op.type} at {frames[-1].filename}:{frames[-1].lineno}" if frames else f"{op.type} ({op.name})"
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from tapelab.derivatives.taylor import elementwise
 from tapelab.derivatives.taylor.algebras import Algebra, Derivatives
 from tapelab.derivatives.taylor.bilinear import Einsum, Lanewise, MatMul, Product
-from tapelab.derivatives.taylor.by_derivatives import pushed
+from tapelab.derivatives.taylor.by_derivatives import along
 from tapelab.derivatives.taylor.composed import power_rule, quotient, softmax, squared_difference
 from tapelab.derivatives.taylor.kinds import LINEAR, bilinear_of, combination, unary_of
 from tapelab.derivatives.taylor.reissue import reissue
@@ -174,7 +174,7 @@ def _chosen_by_value(algebra, op, vals, values):
     x = values[0]
 
     def lane(parts):
-        return pushed(lambda tensors: reissue(op, [*tensors, *values[1:]]), [x], parts, needed=True)
+        return along(lambda tensors: reissue(op, [*tensors, *values[1:]]), [x], [parts])[0]
 
     out = [None if c is None else over_lanes(lane, [full(c, x)])[0] for c in vals[0].ch]
     return [Val(reissue(op, values)[0], out)]

@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 
 from tapelab.runtime import tf
 
+import numpy as np
+
 Channel = tf.Tensor | None
+Weights = tf.Tensor | np.ndarray | None  # a number for each lane; None for ones
 
 
 class NoRule(Exception):
@@ -64,6 +67,11 @@ def padded(c: tf.Tensor, rank: int) -> tf.Tensor:
     return c if missing <= 0 else tf.reshape(c, [c.shape[0], *[1] * missing, *c.shape[1:]])
 
 
+def zeros_if_none(c: Channel, lanes: int, v: tf.Tensor) -> tf.Tensor:
+    """Return a channel of its value's full shape, zeros where it is None."""
+    return tf.zeros([lanes, *v.shape], v.dtype) if c is None else full(c, v)
+
+
 def plus(*parts: Channel) -> Channel:
     """Add those that are not zero."""
     found = [part for part in parts if part is not None]
@@ -83,14 +91,14 @@ def times(*parts: tf.Tensor | float | None) -> Channel:
     return product
 
 
-def total(c: Channel, weights: tf.Tensor | None = None) -> Channel:
+def total(c: Channel, weights: Weights = None) -> Channel:
     """Sum over lanes, weighted; one lane remains."""
     if c is None:
         return None
     return tf.reduce_sum(weighted(c, weights), 0, keepdims=True)
 
 
-def weighted(c: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
+def weighted(c: tf.Tensor, weights: Weights) -> tf.Tensor:
     """Multiply each lane by its weight."""
     if weights is None:
         return c
