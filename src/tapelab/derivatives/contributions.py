@@ -100,7 +100,7 @@ def contribution(
 
 def _factors(use, cotangents, batch):
     met = tf.cast(use.met, cotangents.dtype)
-    met = _patches(use, met) if use.kind == FILTER else met
+    met = patches(use, met) if use.kind == FILTER else met
     pair = [tf.reshape(part, [batch, -1, part.shape[-1]]) for part in (met, cotangents)]
     return pair[::-1] if use.kind == SWAPPED else pair
 
@@ -120,7 +120,7 @@ def _built(use, cotangents, batch):
     return tf.reshape(tf.reduce_sum(cotangents, summed), [batch, -1])
 
 
-def _patches(use, images):
+def patches(use, images):
     """What a convolution's filter meets at each position: shape (batch, y, x, elements of the filter)."""
     padding = use.op.get_attr("padding").decode()
     if padding == "EXPLICIT":

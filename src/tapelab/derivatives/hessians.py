@@ -1,10 +1,13 @@
 """Second derivatives of a scalar: Hessian-vector products, and whole Hessians by symmetric blocks."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tapelab.derivatives.checks import check_chunks, require_scalar
+from tapelab.derivatives.errors import MemoryLimitError
+from tapelab.derivatives.factors import Factoring, factored_blocks, survey
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians import offsets_of, reverse_rows
 from tapelab.derivatives.memory import counted, rows_at_once
@@ -158,6 +161,14 @@ class _HVP(OnePass):
         return outputs[0] if self.packed else problem.structured(outputs)
 
 
+@dataclass(frozen=True)
+class _Surveyed(Plan):
+    """A plan, and how the Hessian comes from per-example factors, if it does; `rows` at once without them."""
+
+    factoring: Factoring | None = None
+    rows: int = 1
+
+
 class _Hessian(Recipe):
     name = "hessian"
 
@@ -171,6 +182,23 @@ class _Hessian(Recipe):
         require_second_order(problem)
         if self.packed:
             require_one_dtype(problem.source_dtypes)
+        largest = max(problem.source_sizes)
+        chunk, needed = self._rows_at_once(problem, largest)
+        factoring, why = survey(problem)
+        if factoring is not None:
+            try:
+                missing = [size for index, size in enumerate(problem.source_sizes) if index not in factoring.chosen]
+                rows = max(*factoring.sizes, *missing, 0)
+                extra = factoring.elements * problem.source_dtypes[0].size
+                fewer, needed = self._rows_at_once(problem, rows, extra)
+                return _Surveyed("reverse over reverse", largest, fewer, needed, factoring=factoring, rows=chunk)
+            except MemoryLimitError:
+                why = "their intermediate results would not fit the memory limit"
+        problem.remarks.append(f"by per-example factors: {why}")
+        return _Surveyed("reverse over reverse", largest, chunk, needed, rows=chunk)
+
+    def _rows_at_once(self, problem, rows, extra=0):
+        """Return how many rows to compute at once, and how many bytes the whole takes."""
         sizes = problem.source_sizes
         n, item = sum(sizes), max(dtype.size for dtype in problem.source_dtypes)
         # A matrix is put together from all of its blocks; blocks are only joined from the chunks of a source's rows.
@@ -179,27 +207,38 @@ class _Hessian(Recipe):
             if self.packed
             else max(size * (n - start) for size, start in zip(sizes, offsets_of(sizes), strict=True))
         )
-        chunk, needed = rows_at_once(
+        return rows_at_once(
             what="hessian",
             shapes=f"{counted(n, 'element')} in {counted(len(sizes), 'source')}, a matrix of shape ({n}, {n})",
-            result=item * (n * n + joined),
-            rows=max(sizes),
+            result=item * (n * n + joined) + extra,
+            rows=rows,
             per_row=item * max(sizes) + 5 * problem.largest,  # one-hot, and a pass back through a pass back
             advice="hvp, which never builds the matrix, or fewer sources",
             most=max(_FEWEST, _CACHED // max(problem.largest, 1)),
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
         )
-        return Plan("reverse over reverse", max(sizes), chunk, needed)
 
     def prefers_xla(self, problem, plan):
         # XLA wins where the cost is in starting operations; at larger sizes its matrix products are the slower ones.
         return sum(problem.source_sizes) <= 1000 and not problem.operations & LOOPS
 
     def ways(self, problem, plan):
-        return row_ways("symmetric blocks, rows", partial(self._compute, problem, plan.chunk), plan.chunk)
+        rows = row_ways("symmetric blocks, rows", partial(self._by_rows, problem, plan.rows), plan.rows)
+        if plan.factoring is None:
+            return rows
+        sizes, chosen = problem.source_sizes, plan.factoring.chosen
+        units = sum(plan.factoring.sizes)
+        label = f"by per-example factors: {units} directions instead of {sum(sizes[index] for index in chosen)}"
+        if left := [size for index, size in enumerate(sizes) if index not in chosen]:
+            label += f", and {counted(sum(left), 'row')} of {len(left)} of {counted(len(sizes), 'source')}"
+        factors = row_ways(label, partial(self._by_factors, problem, plan), plan.chunk)
+        return [*[way._replace(passes=units + sum(left)) for way in factors if not way.eager], *rows]
 
-    def _compute(self, problem, chunk, how, tensors):
+    def _by_factors(self, problem, plan, how, tensors):
+        return self._assembled(problem, factored_blocks(problem, plan.factoring, plan.chunk, how, tensors))
+
+    def _by_rows(self, problem, chunk, how, tensors):
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
             sources, gradients = _gradient_under(outer, problem, tensors)
         sizes, specs = problem.source_sizes, problem.source_specs
@@ -211,9 +250,13 @@ class _Hessian(Recipe):
                 rows = reverse_rows(outer, gradient, sources[i:], specs[i:], how, chunk)
             for j, row in enumerate(rows, start=i):
                 blocks[i, j] = tf.reshape(row, [sizes[i], sizes[j]])
-                if i != j:
-                    blocks[j, i] = tf.cast(tf.transpose(blocks[i, j]), specs[i].dtype)
-        every = range(len(sizes))
+        return self._assembled(problem, blocks)
+
+    def _assembled(self, problem, blocks):
+        """Put the blocks on and above the diagonal, and the mirror images of those above it, where they belong."""
+        specs, every = problem.source_specs, range(len(problem.source_names))
+        for i, j in [pair for pair in blocks if pair[0] != pair[1]]:
+            blocks[j, i] = tf.cast(tf.transpose(blocks[i, j]), specs[i].dtype)
         if self.packed:
             return [tf.concat([tf.concat([blocks[i, j] for j in every], axis=1) for i in every], axis=0)]
         return [tf.reshape(blocks[i, j], specs[i].shape + specs[j].shape) for i in every for j in every]

@@ -19,6 +19,7 @@ class Way(NamedTuple):
         eager: whether it runs outside any graph, and so handles every operation.
         shortcut: whether it is tried under XLA before the others, and given up without a warning.
         chunk: how many passes it makes at once.
+        passes: how many it makes, if not as many as the `Plan` says.
     """
 
     label: str
@@ -26,6 +27,7 @@ class Way(NamedTuple):
     eager: bool = False
     shortcut: bool = False
     chunk: int = 1
+    passes: int | None = None
 
 
 class Recipe:

@@ -56,6 +56,14 @@ class Examples:
         reference = tensor.ref()
         return LOST if reference in self.lost else APART if reference in self._apart else FIXED
 
+    def begin(self, tensor: tf.Tensor) -> None:
+        """Take a tensor, in blocks, as data: what the examples are told apart by from here on."""
+        self._apart.add(tensor.ref())
+
+    def keeps(self, op: tf.Operation) -> bool:
+        """Whether an operation has a rule, and keeps the examples apart by it. Whatever its gradient is."""
+        return self._keeps(op, [self.state(tensor) == APART for tensor in op.inputs])
+
     def in_blocks(self, tensor: tf.Tensor) -> bool:
         """Whether the first axis of a tensor is a whole number of rows for each example."""
         shape = tensor.shape

@@ -240,6 +240,7 @@ class Transform:
             plan = dataclasses.replace(
                 plan,
                 chunk=way.chunk,
+                passes=plan.passes if way.passes is None else way.passes,
                 way=way.label,
                 compiled=compiled,
                 given_up=tuple(given_up),

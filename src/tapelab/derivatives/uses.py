@@ -33,7 +33,7 @@ _READING = {
     "Reshape",
     "Squeeze",
 }  # the same elements, in their order
-_HARMLESS = {"Shape", "ShapeN", "Size", "Rank", "VariableShape", "ZerosLike", "OnesLike"}
+HARMLESS = {"Shape", "ShapeN", "Size", "Rank", "VariableShape", "ZerosLike", "OnesLike"}
 PRODUCT, SWAPPED, FILTER, SUM, LOOKUP = "product", "swapped", "filter", "sum", "lookup"
 FACTORS, BUILT, ROWS = "factors", "built", "rows"
 
@@ -97,7 +97,7 @@ class Uses:
     def _note(self, op, owners, variables):
         mine = [index for index, owner in enumerate(owners) if owner is not None]
         position, owner = mine[0], owners[mine[0]]
-        if op.type in _HARMLESS:
+        if op.type in HARMLESS:
             return
         if len(mine) == 1 and op.type in _READING and position == 0 and op.outputs[0].dtype.is_floating:
             self._owner[op.outputs[0].ref()] = owner
@@ -115,8 +115,13 @@ class Uses:
         output, examples = op.outputs[0], self._examples
         if examples.state(output) != APART or not examples.in_blocks(output) or not shape.is_fully_defined():
             return None  # it is not known which part of the output is whose
-        rule = _RULES.get(op.type)
-        return rule(op, position, tuple(shape)) if rule else None
+        return use_of(op, position, tuple(shape))
+
+
+def use_of(op: tf.Operation, position: int, shape: tuple[int, ...]) -> Use | None:
+    """Return how an operation uses what comes in at a position, of this shape; None if there is no rule for it."""
+    rule = _RULES.get(op.type)
+    return rule(op, position, shape) if rule else None
 
 
 def form_of(uses: Sequence[Use], batch: int) -> str | None:

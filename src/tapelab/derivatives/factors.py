@@ -1,0 +1,396 @@
+"""Hessian blocks from per-example factors: a pass for each unit of a layer, instead of one for each weight.
+
+A weight W[i, j] acts on its pre-activation z_j only, by a_i. So a pass back through a pass back that starts from one
+unit j in every example at once, instead of from one weight, gives for each example b
+
+    A[b, j, l] = ∂²L/∂z_u[j] ∂z_v[l]        G[b, k, j] = ∂a_v[k]/∂z_u[j]
+
+(G is the cotangent of ∂L/∂a_v: the backward pass multiplies by the transposed Jacobian of the forward one). With
+δ = ∂L/∂z_v, the Hessian of two layers, u before v, is
+
+    H[W_u(i, j), W_v(k, l)] = Σ_b a_u[b, i] (a_v[b, k] A[b, j, l] + G[b, k, j] δ_v[b, l])
+
+The second term is there because what a layer meets moves too. A bias is the weight of a constant 1, whose G is 0.
+A layer that is used at T positions has T times its units; the sums then run over pairs of positions.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tapelab.derivatives.contributions import patches
+from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.jacobians import reverse_rows
+from tapelab.derivatives.problem import Problem
+from tapelab.derivatives.rows import map_rows
+from tapelab.derivatives.sites import Site, Sites, find_uses, is_offset
+from tapelab.derivatives.uses import FILTER, SUM, SWAPPED, Use
+from tapelab.runtime import tf
+
+Blocks = dict[tuple[int, int], tf.Tensor]
+
+
+class Factoring(NamedTuple):
+    """What a loss's graph showed.
+
+    Attributes:
+        batch: how many examples do not meet.
+        chosen: the indices of the sources whose blocks come from factors.
+        sizes: of each site, its elements for each example.
+        elements: of the largest intermediate result.
+    """
+
+    batch: int
+    chosen: tuple[int, ...]
+    sizes: tuple[int, ...]
+    elements: int
+
+
+def survey(problem: Problem) -> tuple[Factoring | None, str]:
+    """Look at a scalar function's graph. Returns how its Hessian is factored, or None and why it is not."""
+    if not problem.traceable:
+        return None, "the function cannot be traced into a graph"
+    if not problem.repeatable:
+        return None, "the function draws random numbers, changes variables or calls Python"
+    dtypes = {*problem.source_dtypes}
+    if len(dtypes) > 1 or not dtypes <= {tf.float32, tf.float64}:
+        return None, f"the sources are {', '.join(sorted(dtype.name for dtype in dtypes))}"
+    found = []
+
+    def trace(*tensors):
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            tape.watch(problem.sources(tensors))
+            (loss,) = problem.evaluate(tensors)
+        found.append(_best(problem, loss, problem.sources(tensors), tape))
+        return []
+
+    pairs = zip(problem.data_shapes, problem.data_dtypes, strict=True)
+    specs = problem.source_specs[: problem.data_start] + [tf.TensorSpec(*pair) for pair in pairs]
+    tf.function(trace, autograph=False).get_concrete_function(*specs)
+    return found[-1]
+
+
+def _best(problem, loss, sources, tape):
+    """Take the number of examples with which the Hessian is the least work."""
+    uses, missing = find_uses(loss, sources)
+    fit = [index for index in range(len(sources)) if index not in missing]
+    if not fit:
+        index, reason = next(iter(missing.items()))
+        return None, f"{problem.source_names[index]} is used where there is no rule: {reason}"
+    best, why = (0.0, None), "a pass for each weight is less work"
+    for batch in sorted({use.output.shape[0] for index in fit for use in uses[index] if use.output.shape.rank}):
+        if not batch:
+            return None, "there is no example"
+        sites, chosen, reason = _settled(problem, loss, uses, fit, batch, tape)
+        if not chosen:
+            why = reason or why
+            continue
+        saved = _work_saved(problem, sites, chosen)
+        if saved > best[0]:
+            sizes = tuple(site.size for site in sites.sites)
+            best = saved, Factoring(batch, chosen, sizes, _largest(sites, problem.source_sizes))
+    return best[1], why
+
+
+def _settled(problem, loss, uses, fit, batch, tape):
+    """Drop the sources that do not fit, or that have more units than elements, until all do."""
+    chosen, reason, sizes = list(fit), None, problem.source_sizes
+    while chosen:
+        sites = Sites(loss, uses, chosen, batch, tape)
+        if sites.coupled:
+            return None, (), f"examples are not proved independent, because of {sites.coupled}"
+        dropped = set(sites.unfit)
+        if sites.unfit:
+            index, why = next(iter(sites.unfit.items()))
+            reason = f"{problem.source_names[index]}: {why}"
+        for site in sites.sites:
+            if site.size > sum(sizes[index] for index in {index for index, _ in site.uses}):
+                dropped |= {index for index, _ in site.uses}
+        if not dropped:
+            break
+        chosen = [index for index in chosen if index not in dropped]
+    if chosen and sites.custom and not _in_order(sites, chosen, len(sizes)):
+        return None, (), "there is a custom gradient, and sources are not listed in the order of their use"
+    return sites, tuple(chosen), reason
+
+
+def _in_order(sites, chosen, count):
+    """Whether every block is computed from the row of its first source, as without factors.
+
+    With a gradient that is not the function's own, a matrix of second derivatives need not be symmetric.
+    """
+    order = [index for site in sites.sites for index, _ in site.uses]
+    spans = [{index for index, _ in site.uses} for site in sites.sites]
+    rising = all(max(one) < min(other) for one, other in zip(spans, spans[1:], strict=False))
+    return rising and len(set(order)) == len(order) and list(chosen) == list(range(count - len(chosen), count))
+
+
+def _work_saved(problem, sites, chosen):
+    """How much less work factors are than a pass for each element: multiplications and additions, about."""
+    sizes, batch, passes = problem.source_sizes, sites.batch, 0
+    for site in sites.sites:
+        passes += sum(6 * batch * (site.size // _units(use)) * sizes[index] for index, use in site.uses) / 2
+    work = passes * sum(site.size for site in sites.sites)
+    for number, first in enumerate(sites.sites):
+        for second in sites.sites[number:]:
+            rows = sum(sizes[index] * (first.size // _units(use)) for index, use in first.uses)
+            columns = sum(sizes[index] for index, _ in second.uses)
+            work += 2 * batch * rows * columns
+            if not (_plain(first) and _plain(second)):
+                work += 8 * batch * first.size * columns  # built, and moved about
+            elif first is not second:
+                work += 2 * batch * rows * columns  # the second term is a product of its own
+    return passes * sum(sizes[index] for index in chosen) - work
+
+
+def _largest(sites, sizes):
+    """Elements of the largest tensor on the way to a block, beside the block itself."""
+    found = [0]
+    for number, first in enumerate(sites.sites):
+        for second in sites.sites[number:]:
+            if _plain(first) and _plain(second):
+                found.append(sites.batch * max(_columns(first) * _columns(second), first.size * second.size))
+            else:
+                found.append(3 * sites.batch * first.size * max(sizes[index] for index, _ in second.uses))
+    return max(found)
+
+
+def factored_blocks(
+    problem: Problem, factoring: Factoring, chunk: int, how: str, tensors: Sequence[tf.Tensor]
+) -> Blocks:
+    """Compute the blocks on and above the diagonal: for the indices of two sources a matrix of their sizes."""
+    names, sizes = range(len(problem.source_names)), problem.source_sizes
+    batch = factoring.batch
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
+        outer.watch(problem.sources(tensors))
+        tape, sources, (loss,) = recorded(problem, tensors, persistent=True)
+        sites = Sites(loss, find_uses(loss, sources)[0], factoring.chosen, batch, tape)
+        if tuple(site.size for site in sites.sites) != factoring.sizes:
+            raise RuntimeError("the function's graph is another one than a moment ago")
+        met = {use.met.ref(): use.met for site in sites.sites for _, use in site.uses if _moves(use, sites)}
+        missing = [index for index in names if index not in factoring.chosen]
+        gradients = tape.gradient(
+            loss, [[site.output for site in sites.sites], list(met.values()), [sources[index] for index in missing]]
+        )
+        # A gather's gradient is IndexedSlices: a target of the outer tape may be made dense, not what lies between.
+        if any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients[1]):
+            raise RuntimeError("the gradient by what a layer meets is not dense")
+        deltas = [_flat(gradient, site.output) for gradient, site in zip(gradients[0], sites.sites, strict=True)]
+        behind = {r: gradient for r, gradient in zip(met, gradients[1], strict=True) if gradient is not None}
+        rows = {index: _flat(gradient, sources[index]) for index, gradient in zip(missing, gradients[2], strict=True)}
+    blocks: Blocks = {}
+    for index, gradient in rows.items():
+        others = [other for other in names if other in factoring.chosen or other >= index]
+        specs = [problem.source_specs[other] for other in others]
+        found = reverse_rows(outer, gradient, [sources[other] for other in others], specs, how, chunk)
+        for other, part in zip(others, found, strict=True):
+            _add(blocks, index, other, tf.reshape(part, [sizes[index], sizes[other]]))
+    for number, site in enumerate(sites.sites):
+        _add_rows_of(site, sites, number, outer, deltas, behind, how, chunk, blocks)
+    return blocks
+
+
+def _flat(gradient, like):
+    return tf.reshape(tf.zeros_like(like) if gradient is None else gradient, [-1])
+
+
+def _moves(use, sites):
+    """Whether what a use meets is moved by what enters at other sites, and matters."""
+    return not is_offset(use) and sites.varies(use.met)
+
+
+def _add_rows_of(site, sites, number, tape, deltas, behind, how, chunk, blocks):
+    """Add the blocks of what enters at a site, by what enters there and at later sites."""
+    batch, later = sites.batch, sites.sites[number:]
+    reached = {r: g for r, g in behind.items() if any(sites.reaches(site, u.met) for u in _meeting(later, r))}
+    wanted = [*[other.output for other in later], *reached.values()]
+
+    def unit(index):
+        seed = tf.one_hot(index, site.size, dtype=deltas[number].dtype)
+        return dense_gradient(tape, deltas[number], wanted, tf.tile(seed, [batch]))
+
+    found = map_rows(unit, [tf.TensorSpec(t.shape, t.dtype) for t in wanted], site.size, how, chunk)
+    found = [tf.reshape(part, [site.size, batch, -1]) for part in found]
+    jacobians = dict(zip(reached, found[len(later) :], strict=True))
+    for other, second, delta in zip(later, found, deltas[number:], strict=False):
+        pair = _Pair(site, other, second, tf.reshape(delta, [batch, -1]), jacobians if other is not site else {})
+        (_plain_blocks if _plain(site) and _plain(other) else _general_blocks)(pair, batch, blocks)
+
+
+def _meeting(sites, reference):
+    return [use for site in sites for _, use in site.uses if use.met.ref() == reference]
+
+
+class _Pair(NamedTuple):
+    """Two sites: what enters at the first gives rows, what enters at the second columns.
+
+    Attributes:
+        second: A, shape (units of the first, batch, units of the second).
+        delta: δ of the second, shape (batch, units).
+        jacobians: for a tensor that the second meets, its G, shape (units of the first, batch, elements).
+    """
+
+    rows: Site
+    columns: Site
+    second: tf.Tensor
+    delta: tf.Tensor
+    jacobians: dict
+
+
+def _add(blocks, i, j, block):
+    """Add a part of the block of two sources; below the diagonal, as its transpose above it."""
+    if i > j:
+        i, j, block = j, i, tf.transpose(block)
+    blocks[i, j] = blocks[i, j] + block if (i, j) in blocks else block
+
+
+def _spread(pair, i, j, block, blocks):
+    """Add a part that stands for its mirror image as well, unless that is computed on its own."""
+    if pair.rows is pair.columns:
+        if i <= j:
+            _add(blocks, i, j, block)
+    else:
+        _add(blocks, i, j, block)
+        if i == j:  # one source, used twice
+            _add(blocks, i, j, tf.transpose(block))
+
+
+# Plain sites: z = a W + b, one row for each example.
+
+
+def _units(use):
+    """How many units a use has at each position."""
+    if use.kind == SUM:
+        return math.prod(use.shape)
+    return use.shape[-2] if use.kind == SWAPPED else use.shape[-1]
+
+
+def _plain(site):
+    return all(
+        _units(use) == site.size and use.kind != SWAPPED and (use.kind != SUM or _adds(use)) for _, use in site.uses
+    )
+
+
+def _adds(use):
+    return is_offset(use) and not (use.op.type == "Sub" and use.position == 1)
+
+
+def _columns(site):
+    """How many elements a plain site's units meet, a constant 1 for each bias among them."""
+    return sum(1 if use.kind == SUM else math.prod(use.shape[:-1]) for _, use in site.uses)
+
+
+def _plain_blocks(pair, batch, blocks):
+    rows, columns = (
+        [_inputs(use, batch, pair.second.dtype) for _, use in site.uses] for site in (pair.rows, pair.columns)
+    )
+    left, right = (tf.transpose(tf.concat(parts, 1)) for parts in (rows, columns))  # (i, batch), (k, batch)
+    # A product for each i and j, so that the result lies as it is wanted: (i, j, k, l).
+    block = tf.matmul(left[:, tf.newaxis, tf.newaxis] * right, pair.second)
+    moved = [pair.jacobians.get(use.met.ref()) if use.kind != SUM else None for _, use in pair.columns.uses]
+    if any(part is not None for part in moved):
+        units = pair.rows.size
+        parts = [
+            tf.zeros([units, batch, own.shape[1]], own.dtype) if part is None else _rows(use, part)[:, :, 0]
+            for part, own, (_, use) in zip(moved, columns, pair.columns.uses, strict=True)
+        ]
+        moved = tf.concat(parts, 2)
+        block += tf.matmul(moved, left[:, tf.newaxis, :, tf.newaxis] * pair.delta, transpose_a=True)
+    start = 0
+    for (i, _), own in zip(pair.rows.uses, rows, strict=True):
+        strip, begin = block[start : start + own.shape[1]], 0
+        start += own.shape[1]
+        for (j, _), other in zip(pair.columns.uses, columns, strict=True):
+            part = strip[:, :, begin : begin + other.shape[1]]
+            begin += other.shape[1]
+            _spread(pair, i, j, tf.reshape(part, [own.shape[1] * pair.rows.size, -1]), blocks)
+
+
+def _inputs(use, batch, dtype):
+    """What a plain use's source is multiplied with, shape (batch, inputs)."""
+    return tf.ones([batch, 1], dtype) if use.kind == SUM else _rows(use, tf.reshape(use.met, [batch, -1]))[:, 0]
+
+
+# All other sites: a gradient for each unit and example is built.
+
+
+def _general_blocks(pair, batch, blocks):
+    for j, column in pair.columns.uses:
+        built = _pulled(column, _met(column, batch), pair.second, pair.columns.size)
+        moved = pair.jacobians.get(column.met.ref())
+        if moved is not None and not is_offset(column):
+            built += _pulled(column, _spread_out(column, moved), pair.delta[tf.newaxis], pair.columns.size)
+        for i, row in pair.rows.uses:
+            if pair.rows is not pair.columns or i <= j:
+                _spread(pair, i, j, _summed(row, _met(row, batch), built), blocks)
+
+
+def _met(use, batch):
+    """What a use meets, shape (batch, elements); None for an offset."""
+    if is_offset(use):
+        return None
+    met = tf.broadcast_to(use.met, use.output.shape) if use.kind == SUM else use.met
+    return tf.reshape(met, [batch, -1])
+
+
+def _spread_out(use, jacobian):
+    """Broadcast the derivatives of what a factor meets as the operation does; shape (units, batch, elements)."""
+    if use.kind != SUM:
+        return jacobian
+    units, batch, _ = jacobian.shape
+    shaped = tf.reshape(jacobian, [units, *use.met.shape])
+    return tf.reshape(tf.broadcast_to(shaped, [units, *use.output.shape]), [units, batch, -1])
+
+
+def _rows(use, flat):
+    """Give what a product or convolution meets, (..., elements), its positions: (..., T, inputs)."""
+    lead = flat.shape[:-1]
+    if use.kind == FILTER:
+        found = patches(use, tf.reshape(flat, [-1, *use.met.shape[1:]]))
+        return tf.reshape(found, [*lead, -1, found.shape[-1]])
+    return tf.reshape(flat, [*lead, -1, use.met.shape[-1]])
+
+
+def _pulled(use, met, cotangents, size):
+    """Return what cotangents (..., batch, units) give a source in each example: (..., batch, elements)."""
+    lead = cotangents.shape[:-1]
+    if use.kind == SUM:
+        found = cotangents if met is None else cotangents * met
+        return _without_broadcast(use, found if _sign(use) > 0 else -found)
+    left = _rows(use, met)
+    right = tf.reshape(cotangents, [*lead, -1, _units(use)])
+    if use.kind == SWAPPED:
+        left, right = right, left
+    if size == _units(use):  # one position
+        found = tf.transpose(left, [*range(left.shape.rank - 2), left.shape.rank - 1, left.shape.rank - 2]) * right
+    else:
+        found = tf.matmul(left, right, transpose_a=True)
+    return tf.reshape(found, [*found.shape[:-2], -1])
+
+
+def _summed(use, met, cotangents):
+    """Return what cotangents (units, batch, columns) give a source in all examples: (elements, columns)."""
+    units, batch, columns = cotangents.shape
+    if use.kind == SUM:
+        found = tf.reduce_sum(cotangents, 1) if met is None else tf.einsum("ebn,be->en", cotangents, met)
+        found = _without_broadcast(use, tf.transpose(found if _sign(use) > 0 else -found))
+        return tf.transpose(found)
+    by_position = tf.reshape(cotangents, [-1, _units(use), batch, columns])
+    found = tf.einsum("bti,tobn->oin" if use.kind == SWAPPED else "bti,tobn->ion", _rows(use, met), by_position)
+    return tf.reshape(found, [-1, columns])
+
+
+def _sign(use):
+    return -1 if use.op.type == "Sub" and use.position == 1 else 1
+
+
+def _without_broadcast(use, found):
+    """Sum (..., units) over the units that an elementwise use's source was broadcast to: (..., elements)."""
+    output, batch_axis = use.output.shape, 1
+    lead, shape = found.shape[:-1], use.shape[1:] if len(use.shape) == output.rank else use.shape
+    found = tf.reshape(found, [*lead, -1, *output[batch_axis:]])
+    start, missing = len(lead), found.shape.rank - len(shape)
+    summed = [
+        axis for axis in range(start, found.shape.rank) if axis < missing or shape[axis - missing] == 1
+    ]
+    return tf.reshape(tf.reduce_sum(found, summed), [*lead, -1])
