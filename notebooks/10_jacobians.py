@@ -664,6 +664,10 @@ plt.show()
 assert passes == {(m, n): (m, n) for m, n in shapes}
 np.testing.assert_allclose(rows, columns, rtol=1e-3, atol=1e-4)
 wide, tall = shapes[0], shapes[-1]
+by_rows_of_tall, by_columns_of_tall = passes[tall]
+assert list(passes.values()) == [counts[::-1] for counts in reversed(passes.values())]  # they cross in the middle
+assert by_rows_of_tall / by_columns_of_tall == 64
+assert round((1 + by_rows_of_tall) / (2 * by_columns_of_tall)) == 32  # products with the large matrix
 assert median["rows", tall] > 1.5 * median["columns", tall]
 assert median["columns", wide] > 1.5 * median["rows", wide]
 assert median["rows", tall] < 0.75 * 64 * median["columns", tall]

@@ -675,6 +675,7 @@ plt.show()
 np.testing.assert_allclose(ritz[-9:], true[-9:], rtol=5e-4)
 assert true[-9] > 2 * true[-10]
 np.testing.assert_allclose(weights.sum(), 1, rtol=1e-9)
+assert len(nodes) == 240  # a product for each
 for limit in (0.002, 0.01, 0.05):
     assert abs(len(minimum) * weights[nodes > limit].sum() - np.sum(true > limit)) < 0.3 * np.sum(true > limit) + 3
 at_origin, _ = lanczos(lambda v: softmax_product(origin, v), rng.normal(size=len(origin)), 8)
