@@ -285,7 +285,7 @@ plt.show()
 #
 # | | Notebook | What it answers | Needs | Minutes: read + solve | |
 # |---|---|---|---|---|---|
-# | 09 | [Higher-order gradients](09_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 08 | 21 + 41 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/09_higher_order_gradients.ipynb) |
+# | 09 | [Higher-order gradients](09_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 08 | 20 + 41 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/09_higher_order_gradients.ipynb) |
 # | 10 | [Jacobians](10_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 09 | 19 + 46 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/10_jacobians.ipynb) |
 # | 11 | [Hessians and Newton's method](11_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 10 | 20 + 32 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/11_hessians_and_newton.ipynb) |
 # | 12 | [Without the matrix](12_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 11 | 16 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/12_without_the_matrix.ipynb) |

@@ -10,6 +10,9 @@ from tapelab.collection import catalogue, copies, sweep
 import nbformat
 import pytest
 from click.testing import CliRunner
+from ipykernel.ipkernel import IPythonKernel
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_server.services.config.manager import ConfigManager
 
 ROOT = Path(__file__).parents[1]
 NAMES = ["00_one", "01_two"]
@@ -60,7 +63,7 @@ def test_copies_have_no_outputs_no_twin_and_the_same_names(small, place):
 
 def test_what_is_folded_in_the_original_is_folded_in_the_copy():
     cell = nbformat.v4.new_code_cell("assert 1", metadata={"tags": ["check"], "jupyter": {"source_hidden": True}})
-    nb = copies.for_learners(nbformat.v4.new_notebook(cells=[cell]))
+    nb = copies.for_learners(nbformat.v4.new_notebook(cells=[cell]), home="https://example.org")
     assert nb.cells[0].metadata == {"tags": ["check"], "jupyter": {"source_hidden": True}}
 
 
@@ -191,6 +194,11 @@ def executed(monkeypatch):
     return found
 
 
+def overrides():
+    """The defaults of settings that JupyterLab would find, as jupyterlab_server looks for them."""
+    return ConfigManager(config_dir_name="labconfig").get("default_setting_overrides")
+
+
 @pytest.mark.parametrize(
     ("arguments", "folder", "rest"),
     [
@@ -205,13 +213,16 @@ def test_the_command_opens_copies_unless_an_author_asks(
     small, tmp_path, monkeypatch, executed, arguments, folder, rest
 ):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(tmp_path / "mine"))
     told = CliRunner().invoke(main, ["lab", *arguments])
+    assert os.environ["JUPYTER_CONFIG_PATH"].endswith(str(tmp_path / "mine"))  # what was there, still is
     (command,) = executed
     assert command[1:4] == ["-m", "jupyter", "lab"]
     assert "--ServerApp.ip=127.0.0.1" in command
     assert f"--ServerApp.root_dir={tmp_path / folder}" in command
     assert "--LabApp.default_url=/lab/tree/00_one.ipynb" in command
     assert command[7:] == rest
+    assert overrides()["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
     named = "mine" if folder == "mine" else tmp_path / folder
     assert told.output == ("" if folder == "notebooks" else f"2 notebooks copied to {named}\n")
     assert nbformat.read(tmp_path / folder / "00_one.ipynb", as_version=4).cells[1].outputs == (
@@ -241,4 +252,21 @@ def test_the_collections_own_notebooks_can_be_copied(tmp_path):
     assert len(copies.refresh(real, tmp_path / "work")) == len(real.notebooks)
     assert {path: path.read_bytes() for path in (ROOT / "notebooks").iterdir()} == before
     for n in real.notebooks:
-        nbformat.validate(nbformat.read(tmp_path / "work" / f"{n.name}.ipynb", as_version=4))
+        nb = nbformat.read(tmp_path / "work" / f"{n.name}.ipynb", as_version=4)
+        nbformat.validate(nb)
+        assert not any("](../" in cell.source for cell in nb.cells)  # JupyterLab could not open it
+    home = f"https://github.com/{real.repository}/blob/{real.ref}"
+    first = (tmp_path / "work" / f"{real.notebooks[0].name}.ipynb").read_text()
+    assert f"]({home}/site/for_teachers.md)" in first
+
+
+def test_a_copy_has_the_metadata_that_jupyterlab_writes_when_it_opens_it(small, place, monkeypatch):
+    copies.refresh(small, place)
+    metadata = nbformat.read(place / "00_one.ipynb", as_version=4).metadata
+    spec = KernelSpecManager().get_kernel_spec("python3")
+    assert metadata.kernelspec == {"display_name": spec.display_name, "language": "python", "name": "python3"}
+    assert metadata.language_info == IPythonKernel.language_info
+    newer = {"kernelspec": {"name": "python3"}, "language_info": {"name": "python", "version": "4.0"}}
+    monkeypatch.setattr(copies, "_kernel", lambda: newer)
+    edit(place / "01_two.ipynb", "print('mine')")
+    assert done(small, place) == []  # another Python makes no new version of a lesson

@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 
-from tapelab import claims
+from tapelab import alternatives, claims
 from tapelab.process import quiet_stderr
 
 # What TensorFlow's C++ code logs, such as XLA at its first compilation, is about the machine; what is wrong with a
@@ -27,7 +27,8 @@ def start(seed: int = 0) -> None:
 
     Seeds Python, NumPy, TensorFlow and Keras; switches TensorFloat-32 off, so that a GPU multiplies float32 matrices
     with float32's 24 bits and the numbers in the text hold there too; lets GPU memory grow on demand, so that several
-    notebooks can share one GPU. In a notebook, cells of checks report themselves from then on (`tapelab.claims`).
+    notebooks can share one GPU. In a notebook, cells of checks report themselves from then on (`tapelab.claims`), and
+    figures have their alternative texts (`tapelab.alternatives`).
 
     Args:
         seed: an integer from 0 to 2**32 - 1.
@@ -38,6 +39,7 @@ def start(seed: int = 0) -> None:
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise ValueError(f"seed is {seed!r}; expected an integer from 0 to 2**32 - 1")
     claims.watch()
+    alternatives.watch()
     tf.config.experimental.enable_tensor_float_32_execution(False)
     for gpu in _GPUS:
         # Raises once the GPU is in use: a second call in one session leaves the setting as it is.

@@ -53,11 +53,19 @@ class Change:
     path: Path
 
 
-def for_learners(nb: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """A notebook without outputs and without a twin; what is not the lesson stays folded. The argument is changed."""
+def for_learners(nb: nbformat.NotebookNode, home: str) -> nbformat.NotebookNode:
+    """A notebook without outputs and without a twin; what is not the lesson stays folded. The argument is changed.
+
+    Args:
+        nb: a notebook of the collection.
+        home: the collection's address. A link to what is beside the notebooks' folder leads there: a copy may lie
+            anywhere, and JupyterLab opens nothing outside the folder of the copies.
+    """
     for cell in nb.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
+        else:
+            cell.source = cell.source.replace("](../", f"]({home}/")
     # Under the collection's pyproject.toml a save would otherwise write a .py file, too.
     nb.metadata["jupytext"] = {"formats": "ipynb"}
     return nb
@@ -75,7 +83,8 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
     """
     if folder.resolve() == catalogue.folder.resolve():
         raise CopyError(f"{folder} holds the notebooks themselves; expected another folder, for copies")
-    originals = {n.name: for_learners(read_notebook(catalogue.ipynb(n))) for n in catalogue.notebooks}
+    home = f"https://github.com/{catalogue.repository}/blob/{catalogue.ref}"
+    originals = {n.name: for_learners(read_notebook(catalogue.ipynb(n)), home) for n in catalogue.notebooks}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / ".gitignore").exists():

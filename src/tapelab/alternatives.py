@@ -1,0 +1,50 @@
+"""Alternative texts for the figures of a notebook, where the front-end gives an image none.
+
+A notebook stores a figure's alternative text with its cell, as ``alt``. JupyterLab shows that to nobody: it renders an
+image without a text, and a screen reader meets a gap. So where a person sits in front of the kernel, a figure is shown
+as HTML, an ``<img>`` with its text. In Jupyter's servers the kernel is told the file (``JPY_SESSION_NAME``), and with
+each cell its id. Elsewhere, and for a cell that has no text, nothing changes.
+"""
+
+import base64
+import functools
+import html
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+from tapelab import session
+
+
+def watch() -> None:
+    """Give the figures of this session's notebook their alternative texts. Outside a Jupyter server, nothing."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None or not session.attended():
+        return
+    if texts := _texts(os.environ.get("JPY_SESSION_NAME", "")):
+        formatter = shell.display_formatter.ipython_display_formatter
+        formatter.for_type_by_name("matplotlib.figure", "Figure", functools.partial(_show, shell.kernel, texts))
+
+
+def _texts(path):
+    """From the ids of a notebook's cells to their alternative texts; empty where there is no such notebook."""
+    try:
+        cells = json.loads(Path(path).read_bytes())["cells"]
+        return {cell["id"]: str(cell["metadata"]["alt"]) for cell in cells if "alt" in cell["metadata"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
+def _show(kernel, texts, figure):
+    from IPython.display import publish_display_data
+
+    text = texts.get(kernel.get_parent().get("metadata", {}).get("cellId"))
+    file = io.BytesIO()
+    figure.savefig(file, format="png", bbox_inches="tight")  # as Matplotlib's inline backend draws it
+    picture = base64.b64encode(file.getvalue()).decode()
+    shown = {"image/png": picture}
+    if text is not None:
+        shown = {"text/html": f'<img alt="{html.escape(text)}" src="data:image/png;base64,{picture}">'}
+    publish_display_data({"text/plain": repr(figure), **shown})
