@@ -5,6 +5,7 @@ each in a constant. So it is traced at both sizes, and the two graphs are compar
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice, product
 
 from tapelab.derivatives.independence import Unproven, walk
 from tapelab.derivatives.memory import counted
@@ -14,6 +15,7 @@ from tapelab.derivatives.rows import map_rows
 from tapelab.derivatives.taylor.reissue import CALLS, place
 from tapelab.runtime import tf
 
+_CHOICES = 8
 _SHAPES = {"Rank", "Shape", "ShapeN", "Size"}
 # Which inputs decide what is in the result; the others decide its shape, which is compared.
 _DECIDING = {"BroadcastTo": [0], "Fill": [1], "Reshape": [0], "Slice": [0, 1], "StridedSlice": [0, 1, 3], "Tile": [0]}
@@ -31,9 +33,10 @@ def data_by_example(problem: Problem, sizes: Sequence[int]) -> tuple[bool, ...]:
     if not problem.repeatable:
         raise Unproven("the function draws random numbers or changes variables")
     batch = problem.source_shapes[0][0]
-    first = tuple(shape[:1] == (batch,) for shape in problem.data_shapes)
+    # Data of as many rows may be a row for each example, or a matrix of that size: whichever is proved.
+    choices = product(*[(True, False) if shape[:1] == (batch,) else (False,) for shape in problem.data_shapes])
     failure = None
-    for own in dict.fromkeys([first, (False,) * len(first)]):
+    for own in islice(choices, _CHOICES):
         try:
             for size in sizes:
                 _compare(problem, own, batch, size)
@@ -43,7 +46,10 @@ def data_by_example(problem: Problem, sizes: Sequence[int]) -> tuple[bool, ...]:
         return own
     if isinstance(failure, Unproven):
         raise failure
-    raise Unproven(f"for {counted(sizes[0], 'example')} it raises {str(failure).strip().splitlines()[0][:150]}")
+    lines = str(failure).strip().splitlines() or [type(failure).__name__]
+    # AutoGraph's messages start with "in user code:" and end with what happened.
+    line = lines[-1 if lines[0].endswith(":") else 0].strip()
+    raise Unproven(f"for {counted(sizes[0], 'example')} it raises {line[:150]}")
 
 
 def in_chunks(
