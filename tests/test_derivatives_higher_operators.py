@@ -21,6 +21,12 @@ bent, close, keras, projected, rates = (
 )
 
 PLANE = GENERATOR.normal(size=(2, 6)) / 2
+# Between them, every way in which a product or a composition of Hessians can come about.
+PLATES = ["attention", "division", "einsum", "matrix product, both", "power", "where"]
+CURVES = [
+    *PLATES, "branch", "clip", "cut", "fft", "gelu", "log softmax", "lower rank", "maximum", "moved", "repeat",
+    "softmax", "squared difference", "stacked", "stop", "top",
+]  # fmt: skip
 DIRECTIONS, WEIGHTS = Fourth(2).fourth_derivatives()
 # Rounding of the fourth derivatives of a function of size 1 whose k-th ones grow like this.
 TOLERANCE = 1e-12
@@ -34,9 +40,8 @@ def in_plane(f):
 @pytest.fixture(scope="module")
 def composed():
     """What all composed functions have as derivatives along curves, from order 1 to 4, and as Δ²."""
-    everything = functions.every()
-    curve = taylor(everything, 4, compile="graph")
-    plate = biharmonic(in_plane(everything), compile="graph")
+    curve = taylor(functions.every(CURVES), 4, compile="graph")
+    plate = biharmonic(in_plane(functions.every(PLATES)), compile="graph")
     zeros = np.zeros([4, 2])
     found = plate(zeros)
     assert plate.plan(zeros).way == "collapsed Taylor mode"
@@ -46,7 +51,7 @@ def composed():
     return directions, paths, found
 
 
-@pytest.mark.parametrize("name", COMPOSED)
+@pytest.mark.parametrize("name", CURVES)
 @pytest.mark.filterwarnings("error::tapelab.derivatives.FallbackWarning")
 def test_composed_functions_agree_with_nested_tapes(name, composed):
     directions, paths, plate = composed
@@ -54,8 +59,8 @@ def test_composed_functions_agree_with_nested_tapes(name, composed):
     close(value[name], COMPOSED[name](tf.constant(X)))
     for order, wanted in enumerate(rates(COMPOSED[name], X, directions[2], 4)):
         close(projected(derivatives[order][name]), wanted, TOLERANCE)
-    # Δ² is a sum of fourth derivatives along straight lines.
-    close(plate[name], sum(w * path[1][3][name] for w, path in zip(WEIGHTS, paths, strict=True)), TOLERANCE)
+    if name in PLATES:  # Δ² is a sum of fourth derivatives along straight lines
+        close(plate[name], sum(w * path[1][3][name] for w, path in zip(WEIGHTS, paths, strict=True)), TOLERANCE)
 
 
 def test_every_elementwise_operation_at_every_order():
@@ -95,7 +100,7 @@ def test_closed_forms():
     close(found["gauss"], (squares**2 - 2 * (d + 2) * squares + d * (d + 2)) * np.exp(-squares / 2))
     close(found["power"], np.full(4, 8 * d * (d + 2)))
     # Δ r^p = p (p + d - 2) r^(p-2): in six dimensions r⁻⁴ is harmonic.
-    close(found["1/r"], np.zeros(4), 1e-12)
+    close(found["1/r"], np.zeros(4), 1e-13 * np.max(4 * 5 * 6 * 7 / squares**4))
     assert held.plan(X).passes == 2 * d + d * (d + 1) // 2
     value, derivatives = taylor(lambda t: tf.exp(tf.sin(t)), 4)([1.0], 0.0)
     close(value, 1)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.jet import jet
 from jax.flatten_util import ravel_pytree
 from works import batch, direction, weights
 
@@ -86,6 +87,56 @@ def run_per_example(work, loss=squared):
 
 def run_per_example_cnn(work):
     return run_per_example(work, cross_entropy)
+
+
+def _forward_over_reverse(f):
+    """The Laplacian of a function of one example."""
+
+    def laplacian(x):
+        gradient = jax.grad(f)
+        second = jax.vmap(lambda unit: jnp.vdot(jax.jvp(gradient, (x,), (unit,))[1], unit))
+        return jnp.sum(second(jnp.eye(x.shape[0])))
+
+    return laplacian
+
+
+def _by_jets(f):
+    """The same, from second derivatives along straight lines."""
+
+    def laplacian(x):
+        second = jax.vmap(lambda unit: jet(f, (x,), ([unit, jnp.zeros_like(x)],))[1][1])
+        return jnp.sum(second(jnp.eye(x.shape[0])))
+
+    return laplacian
+
+
+LAPLACIANS = {"jax": _forward_over_reverse, "jax jet": _by_jets}
+
+
+def _number(parameters):
+    return lambda x: network(parameters, x[None])[0, 0]
+
+
+def run_laplacian(work):
+    parameters, x, _ = _arrays(work)
+    each = {name: jax.jit(jax.vmap(make(_number(parameters)))) for name, make in LAPLACIANS.items()}
+    return {name: lambda run=run: run(x) for name, run in each.items()}
+
+
+def run_residual(work):
+    parameters, x, _ = _arrays(work)
+
+    def step(make):
+        return jax.jit(jax.grad(lambda p: jnp.mean(jax.vmap(make(_number(p)))(x) ** 2)))
+
+    each = {name: step(make) for name, make in LAPLACIANS.items()}
+    return {name: lambda run=run: run(parameters) for name, run in each.items()}
+
+
+def run_biharmonic(work):
+    parameters, x, _ = _arrays(work)
+    ours = jax.jit(jax.vmap(_forward_over_reverse(_forward_over_reverse(_number(parameters)))))
+    return {"jax": lambda: ours(x)}
 
 
 def run_tiny(work):

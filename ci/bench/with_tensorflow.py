@@ -2,7 +2,16 @@
 
 import ctypes
 
-from tapelab.derivatives import batch_jacobian, hessian, hvp, jacobian, per_example_gradients, value_and_gradient
+from tapelab.derivatives import (
+    batch_jacobian,
+    biharmonic,
+    hessian,
+    hvp,
+    jacobian,
+    laplacian,
+    per_example_gradients,
+    value_and_gradient,
+)
 from tapelab.runtime import tf
 
 import numpy as np
@@ -173,6 +182,50 @@ def run_per_example(work, loss=squared):
 
 def run_per_example_cnn(work):
     return run_per_example(work, cross_entropy)
+
+
+def _nested(f, x):
+    """The Laplacian as it is usually written: the trace of the Jacobian of the gradient."""
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = f(x)
+        gradient = inner.gradient(y, x)
+    return tf.linalg.trace(outer.batch_jacobian(gradient, x))[:, tf.newaxis]
+
+
+def run_laplacian(work):
+    parameters = [tf.constant(weight) for weight in weights(work)]
+    x = _tensors(work)[0]
+
+    def f(x):
+        return network(parameters, x)
+
+    ours, guide = laplacian(f), tf.function(lambda x: _nested(f, x))
+    return {"guide": lambda: guide(x), "tapelab": lambda: ours(x)}
+
+
+def run_residual(work):
+    variables, x = _variables(work), _tensors(work)[0]
+
+    def f(x):
+        return network(variables, x)
+
+    def step(operator):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(operator(x) ** 2)
+        return tape.gradient(loss, variables, unconnected_gradients="zero")
+
+    ours = laplacian(f)
+    recipes = {"guide": tf.function(lambda: step(lambda x: _nested(f, x))), "tapelab": lambda: step(ours)}
+    return recipes | {"tapelab in a function": tf.function(lambda: step(laplacian(f)))}
+
+
+def run_biharmonic(work):
+    parameters = [tf.constant(weight) for weight in weights(work)]
+    x, ours = _tensors(work)[0], biharmonic(lambda x: network(parameters, x))
+    return {"tapelab": lambda: ours(x)}
 
 
 def run_tiny(work):

@@ -97,5 +97,27 @@ def run_per_example_cnn(work):
     return run_per_example(work, cross_entropy)
 
 
+def _laplacian(parameters):
+    """Of one example."""
+    trace = hessian(lambda x: network(parameters, x[None])[0, 0])
+    return lambda x: torch.trace(trace(x))
+
+
+def run_laplacian(work):
+    parameters, x, _ = _tensors(work)
+    return _both(vmap(_laplacian(parameters)), x)
+
+
+def run_residual(work):
+    parameters, x, _ = _tensors(work)
+    return _both(grad(lambda parameters: (vmap(_laplacian(parameters))(x) ** 2).mean()), parameters)
+
+
+def run_biharmonic(work):
+    parameters, x, _ = _tensors(work)
+    trace = hessian(_laplacian(parameters))
+    return _both(vmap(lambda x: torch.trace(trace(x))), x)
+
+
 def run_tiny(work):
     return _both(grad(lambda x: torch.sin(x).sum()), torch.tensor([0.5, 1.5]))

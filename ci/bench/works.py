@@ -38,6 +38,11 @@ WORKS = [
     Work("per-example, MLP, batch 256", "per_example", (784, 128, 10), 256),
     Work("per-example, CNN, batch 64", "per_example_cnn", (16, 8, 16, 10), 64),
     Work("per-example, CNN, batch 256", "per_example_cnn", (16, 8, 16, 10), 256),
+    Work("Laplacian, D = 2", "laplacian", (2, 64, 64, 64, 64, 1), 512),
+    Work("Laplacian, D = 50", "laplacian", (50, 256, 256, 128, 1), 256),
+    Work("residual's gradient, D = 5", "residual", (5, 128, 128, 128, 1), 512),
+    Work("residual's gradient, D = 50", "residual", (50, 256, 256, 128, 1), 128),
+    Work("biharmonic, D = 5", "biharmonic", (5, 256, 256, 128, 1), 128),
     Work("tiny function", "tiny", (2,), 1),
 ]
 # Minutes a call, or memory beyond this machine's: the plain recipe is left out.

@@ -5,8 +5,9 @@ each in a constant. So it is traced at both sizes, and the two graphs are compar
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice, product
 
-from tapelab.derivatives.independence import Unproven, walk
+from tapelab.derivatives.independence import ELEMENTWISE, Unproven, walk
 from tapelab.derivatives.memory import counted
 from tapelab.derivatives.private import function_body
 from tapelab.derivatives.problem import Problem
@@ -14,10 +15,14 @@ from tapelab.derivatives.rows import map_rows
 from tapelab.derivatives.taylor.reissue import CALLS, place
 from tapelab.runtime import tf
 
+import numpy as np
+
+_CHOICES = 8
 _SHAPES = {"Rank", "Shape", "ShapeN", "Size"}
 # Which inputs decide what is in the result; the others decide its shape, which is compared.
 _DECIDING = {"BroadcastTo": [0], "Fill": [1], "Reshape": [0], "Slice": [0, 1], "StridedSlice": [0, 1, 3], "Tile": [0]}
-_UNIFORM = {"Fill", "OnesLike", "ZerosLike"}
+# What may meet a tensor of equal elements as if it were a number.
+_LIKE_A_NUMBER = {*ELEMENTWISE, "ConcatV2", "Pack"}
 # Names of functions, which are compared by their bodies, and what follows from an operation's inputs.
 _IGNORED = {"_gradient_op_type", "_output_shapes", "f", "shape", "value"}
 
@@ -31,9 +36,10 @@ def data_by_example(problem: Problem, sizes: Sequence[int]) -> tuple[bool, ...]:
     if not problem.repeatable:
         raise Unproven("the function draws random numbers or changes variables")
     batch = problem.source_shapes[0][0]
-    first = tuple(shape[:1] == (batch,) for shape in problem.data_shapes)
+    # Data of as many rows may be a row for each example, or a matrix of that size: whichever is proved.
+    choices = product(*[(True, False) if shape[:1] == (batch,) else (False,) for shape in problem.data_shapes])
     failure = None
-    for own in dict.fromkeys([first, (False,) * len(first)]):
+    for own in islice(choices, _CHOICES):
         try:
             for size in sizes:
                 _compare(problem, own, batch, size)
@@ -43,7 +49,10 @@ def data_by_example(problem: Problem, sizes: Sequence[int]) -> tuple[bool, ...]:
         return own
     if isinstance(failure, Unproven):
         raise failure
-    raise Unproven(f"for {counted(sizes[0], 'example')} it raises {str(failure).strip().splitlines()[0][:150]}")
+    lines = str(failure).strip().splitlines() or [type(failure).__name__]
+    # AutoGraph's messages start with "in user code:" and end with what happened.
+    line = lines[-1 if lines[0].endswith(":") else 0].strip()
+    raise Unproven(f"for {counted(sizes[0], 'example')} it raises {line[:150]}")
 
 
 def in_chunks(
@@ -118,6 +127,7 @@ class _Twins:
 
     def __init__(self, known: dict, batch: int, size: int):
         self._known, self._batch, self._size = known, batch, size
+        self._uniform = set()  # what does not depend on the examples, of a shape that depends on how many they are
 
     def sized(self, whole: tf.Graph, part: tf.Graph, inputs: Sequence[bool]) -> list[bool]:
         """Return for each output of the graphs whether it holds what the number of examples decides.
@@ -129,11 +139,16 @@ class _Twins:
         operations, others = whole.get_operations(), part.get_operations()
         if [op.type for op in operations] != [op.type for op in others]:
             raise Unproven("it consists of other operations for fewer examples")
+        if _wiring(whole) != _wiring(part):
+            raise Unproven("its operations meet in other ways for fewer examples")
         for op, other in zip(operations, others, strict=True):
             if op.type == "Placeholder":
                 continue
             marks = [sized[tensor.ref()] for tensor in op.inputs]
             if op.type in CALLS:
+                self._require_alike(op, other)
+                if any(tensor.ref() in self._uniform for tensor in op.inputs):
+                    raise Unproven(f"it may count the examples: {place(op)}")
                 bodies = (function_body(graph, one.get_attr("f").name) for graph, one in ((whole, op), (part, other)))
                 found = self.sized(*bodies, marks)[: len(op.outputs)]
             else:
@@ -143,12 +158,16 @@ class _Twins:
 
     def _of(self, op, other, marks):
         self._require_alike(op, other)
-        if op.type == "Const":
-            return [op.node_def.attr["value"] != other.node_def.attr["value"]]
         if op.type in _SHAPES:
             return [a.shape != b.shape for a, b in zip(op.inputs, other.inputs, strict=True)][: len(op.outputs)]
+        own = all(self._known[tensor.ref()] is not None for tensor in op.outputs)
+        if any(tensor.ref() in self._uniform for tensor in op.inputs) and not (own and op.type in _LIKE_A_NUMBER):
+            raise Unproven(f"it may count the examples: {place(op)}")
+        if op.type == "Const":
+            ours, theirs = (tf.make_ndarray(one.get_attr("value")) for one in (op, other))
+            return [not (_only(ours) == _only(theirs) is not None or np.array_equal(ours, theirs))]
         marks = [marks[i] for i in _DECIDING.get(op.type, range(len(marks)))]
-        if any(marks) and any(self._known[tensor.ref()] is not None for tensor in op.outputs):
+        if any(marks) and own:
             raise Unproven(f"how many examples there are is a number in it, for {place(op)}")
         return [any(marks)] * len(op.outputs)
 
@@ -157,13 +176,35 @@ class _Twins:
         if set(ours) != set(theirs) or any(ours[name] != theirs[name] for name in ours if name not in _IGNORED):
             raise Unproven(f"it is another one for fewer examples: {place(op)}")
         for a, b in zip(op.outputs, other.outputs, strict=True):
-            axis = self._known[a.ref()]
-            expected = list(a.shape)
+            axis, expected = self._known[a.ref()], list(a.shape)
             if axis is not None:
                 expected[axis] = expected[axis] * self._size // self._batch
-            elif op.type in _UNIFORM or (op.type == "BroadcastTo" and op.inputs[0].shape.num_elements() == 1):
-                continue  # every row is the same
-            elif a.dtype.is_integer and a.shape.rank == 1 and op.type in {*_SHAPES, "Const"}:
+            elif list(b.shape) != expected and op.type not in CALLS and _is_uniform(op):
+                self._uniform.add(a.ref())
                 continue
+            elif op.type in {*_SHAPES, "Const"} and a.dtype.is_integer and a.shape.rank == 1:
+                continue  # a shape, or what is sized
             if list(b.shape) != expected:
                 raise Unproven(f"it has a row for each example: {place(op)}")
+
+
+def _wiring(graph):
+    """Which results meet in each operation of a graph, and which it returns, by numbers."""
+    operations = graph.get_operations()
+    numbers = {tensor.ref(): (k, i) for k, op in enumerate(operations) for i, tensor in enumerate(op.outputs)}
+    return [
+        [numbers[t.ref()] for t in tensors]
+        for tensors in (graph.inputs, graph.outputs, *[op.inputs for op in operations])
+    ]
+
+
+def _is_uniform(op):
+    """Whether all elements of an operation's result are equal."""
+    if op.type == "Const":
+        return _only(tf.make_ndarray(op.get_attr("value"))) is not None
+    return op.type == "Fill" or (op.type == "BroadcastTo" and op.inputs[0].shape.num_elements() == 1)
+
+
+def _only(array):
+    """The value of all elements of an array; None if there is none, or more than one."""
+    return array.flat[0] if array.size and (array == array.flat[0]).all() else None

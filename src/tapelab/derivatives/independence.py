@@ -20,7 +20,7 @@ from ml_dtypes import finfo
 
 _LARGEST = 2**22  # elements: beyond, moving operations are not followed
 
-_ELEMENTWISE = {*TABLES, *BY_GRADIENT, *PIECEWISE} | {
+ELEMENTWISE = {*TABLES, *BY_GRADIENT, *PIECEWISE} | {
     "Add", "AddN", "AddV2", "Cast", "Ceil", "CheckNumerics", "ClipByValue", "Div", "EnsureShape", "Equal", "Floor",
     "Greater", "GreaterEqual", "Identity", "IsFinite", "IsInf", "IsNan", "Less", "LessEqual", "LogicalAnd",
     "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mul", "Neg", "NotEqual", "OnesLike", "Pow", "PreventGradient",
@@ -151,7 +151,7 @@ def _follow(op, own, batch):
     moving = [i for i, axis in enumerate(own) if axis is not None]
     if op.type == "IdentityN":
         return own
-    if op.type in _ELEMENTWISE or (op.type == "BiasAdd" and moving == [0]):
+    if op.type in ELEMENTWISE or (op.type == "BiasAdd" and moving == [0]):
         return [_aligned(op, own, shapes, moving)]
     if op.type in _MOVING and moving == [int(op.type == "Split")]:
         return _moved(op, moving[0], own[moving[0]], shapes[moving[0]], batch)

@@ -1,5 +1,6 @@
 """An operation without a rule: its derivatives along curves through its inputs, by nested tapes around it alone."""
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.taylor.algebras import Algebra
@@ -50,8 +51,10 @@ def along(
 ) -> list[list[tf.Tensor]]:
     """Differentiate run(x(t)) at t = 0 along the curve x(t) = at + Σ_k c_k tᵏ / k!, as often as it has coefficients.
 
-    u·run(x(t)) is a number, of which reverse mode takes the derivatives by t, one after the other. Each is linear in u,
-    and its gradient by u is what is wanted.
+    u·run(x) is a number. While t passes, x changes by c_1, c_1 by c_2 and so on: the derivative by t of a number that
+    is computed from them is Σ_k ∂/∂c_k · c_{k+1}, c_0 being x. Reverse mode takes one after the other. Each is linear
+    in u, and its gradient by u is what is wanted. The function itself is evaluated at x alone, whatever the curves:
+    what `tf.vectorized_map` meets are operations of its gradients.
 
     Args:
         run: takes and returns lists of tensors.
@@ -66,44 +69,37 @@ def along(
     Raises:
         NoRule: if a gradient is needed, and TensorFlow has none.
     """
-    at = list(at)
+    points = [list(at), *coefficients]
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(at)
-        outputs = run(at)
-    if needed and any(gradient is None for gradient in tape.gradient(outputs, at)):
+        tape.watch(points[0])
+        outputs = run(points[0])
+    if needed and any(gradient is None for gradient in tape.gradient(outputs, points[0])):
         raise NoRule("none is written, and TensorFlow has no gradient of it")
     cotangents = [tf.zeros_like(output) for output in outputs]
-
-    def paired(t):
-        products = [
-            tf.cast(tf.reduce_sum(u * y), t.dtype)
-            for u, y in zip(cotangents, run(_curve(at, coefficients, t)), strict=True)
-        ]
-        return tf.add_n(products)
-
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
         outer.watch(cotangents)
-        rates = _rates(paired, tf.constant(0.0, tf.float64), len(coefficients))
+        rates = _rates(lambda: _inner(cotangents, run(points[0])), points, len(coefficients))
     return [outer.gradient(rate, cotangents, unconnected_gradients="zero") for rate in rates[1:]]
 
 
-def _curve(at, coefficients, t):
-    points = []
-    for i, x in enumerate(at):
-        rest, now = None, tf.cast(t, x.dtype)
-        for k in range(len(coefficients), 0, -1):  # Horner's scheme
-            c = None if coefficients[k - 1] is None else coefficients[k - 1][i]
-            rest = c if rest is None else rest if c is None else c + rest
-            rest = None if rest is None else now / k * rest
-        points.append(x if rest is None else x + rest)
-    return points
-
-
-def _rates(number, t, order):
-    """A function of t, and its derivatives up to an order, by nested tapes."""
+def _rates(number, points, order):
+    """A number and its derivatives by t, up to an order."""
     if order == 0:
-        return [number(t)]
+        return [number()]
+    pairs = [(now, change) for now, change in itertools.pairwise(points) if now and change]
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(t)
-        found = _rates(number, t, order - 1)
-    return [*found, tape.gradient(found[-1], t, unconnected_gradients="zero")]
+        tape.watch([now for now, _ in pairs])
+        found = _rates(number, points, order - 1)
+    gradients = tape.gradient(found[-1], [now for now, _ in pairs])
+    parts = [_inner(gradient, change) for gradient, (_, change) in zip(gradients, pairs, strict=True)]
+    return [*found, tf.add_n(parts)]
+
+
+def _inner(left, right):
+    """The inner product of two lists of tensors, None on the left for zero."""
+    products = [
+        tf.cast(tf.reduce_sum(tf.convert_to_tensor(a) * b), tf.float64)
+        for a, b in zip(left, right, strict=True)
+        if a is not None
+    ]
+    return tf.add_n([tf.constant(0.0, tf.float64), *products])
