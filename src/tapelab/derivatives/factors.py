@@ -156,9 +156,15 @@ def _largest(sites, sizes):
 
 
 def factored_blocks(
-    problem: Problem, factoring: Factoring, chunk: int, how: str, tensors: Sequence[tf.Tensor]
+    problem: Problem, factoring: Factoring, joined: bool, chunk: int, how: str, tensors: Sequence[tf.Tensor]
 ) -> Blocks:
-    """Compute the blocks on and above the diagonal: for the indices of two sources a matrix of their sizes."""
+    """Compute the blocks on and above the diagonal: for the indices of two sources a matrix of their sizes.
+
+    Args:
+        joined: whether the sources of one layer may have blocks in common, where they follow each other: then those are
+            named by the first of them, which saves cutting what is put together again.
+        chunk, how: as for `map_rows`.
+    """
     names, sizes = range(len(problem.source_names)), problem.source_sizes
     batch = factoring.batch
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
@@ -185,9 +191,17 @@ def factored_blocks(
         found = reverse_rows(outer, gradient, [sources[other] for other in others], specs, how, chunk)
         for other, part in zip(others, found, strict=True):
             _add(blocks, index, other, tf.reshape(part, [sizes[index], sizes[other]]))
+    joined = joined and not missing and _can_join(sites.sites)
     for number, site in enumerate(sites.sites):
-        _add_rows_of(site, sites, number, outer, deltas, behind, how, chunk, blocks)
+        _add_rows_of(site, sites, number, joined, outer, deltas, behind, how, chunk, blocks)
     return blocks
+
+
+def _can_join(sites):
+    """Whether every site is plain, and its sources follow each other and enter nowhere else."""
+    order = [[index for index, _ in site.uses] for site in sites]
+    following = all(own == list(range(own[0], own[0] + len(own))) for own in order)
+    return following and sum(map(len, order)) == len({*sum(order, [])}) and all(map(_plain, sites))
 
 
 def _flat(gradient, like):
@@ -199,7 +213,7 @@ def _moves(use, sites):
     return not is_offset(use) and sites.varies(use.met)
 
 
-def _add_rows_of(site, sites, number, tape, deltas, behind, how, chunk, blocks):
+def _add_rows_of(site, sites, number, joined, tape, deltas, behind, how, chunk, blocks):
     """Add the blocks of what enters at a site, by what enters there and at later sites."""
     batch, later = sites.batch, sites.sites[number:]
     reached = {r: g for r, g in behind.items() if any(sites.reaches(site, u.met) for u in _meeting(later, r))}
@@ -213,7 +227,8 @@ def _add_rows_of(site, sites, number, tape, deltas, behind, how, chunk, blocks):
     found = [tf.reshape(part, [site.size, batch, -1]) for part in found]
     jacobians = dict(zip(reached, found[len(later) :], strict=True))
     for other, second, delta in zip(later, found, deltas[number:], strict=False):
-        pair = _Pair(site, other, second, tf.reshape(delta, [batch, -1]), jacobians if other is not site else {})
+        delta = tf.reshape(delta, [batch, -1])
+        pair = _Pair(site, other, second, delta, jacobians if other is not site else {}, joined)
         (_plain_blocks if _plain(site) and _plain(other) else _general_blocks)(pair, batch, blocks)
 
 
@@ -228,6 +243,7 @@ class _Pair(NamedTuple):
         second: A, shape (units of the first, batch, units of the second).
         delta: δ of the second, shape (batch, units).
         jacobians: for a tensor that the second meets, its G, shape (units of the first, batch, elements).
+        joined: whether the sources of a site have one block.
     """
 
     rows: Site
@@ -235,6 +251,7 @@ class _Pair(NamedTuple):
     second: tf.Tensor
     delta: tf.Tensor
     jacobians: dict
+    joined: bool
 
 
 def _add(blocks, i, j, block):
@@ -296,6 +313,10 @@ def _plain_blocks(pair, batch, blocks):
         ]
         moved = tf.concat(parts, 2)
         block += tf.matmul(moved, left[:, tf.newaxis, :, tf.newaxis] * pair.delta, transpose_a=True)
+    if pair.joined:
+        block = tf.reshape(block, [left.shape[0] * pair.rows.size, -1])
+        _add(blocks, pair.rows.uses[0][0], pair.columns.uses[0][0], block)
+        return
     start = 0
     for (i, _), own in zip(pair.rows.uses, rows, strict=True):
         strip, begin = block[start : start + own.shape[1]], 0

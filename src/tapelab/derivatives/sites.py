@@ -7,7 +7,7 @@ a site: the product of a dense layer and its bias do, since ∂L/∂(aW) = ∂L/
 That the examples do not meet is proved from the graph, with the rules of `rows_apart`. What varies here is not the data
 but the sites: the data's own dependence on each other changes no derivative. The walk starts at each site, whose rows
 are those of the examples in order, and must find that the loss is a sum of what each example has, times what does not
-depend on any site. The backward pass of a custom gradient is walked as well.
+depend on any site. The backward pass of a custom gradient is walked as well, which must be linear.
 """
 
 import math
@@ -202,11 +202,13 @@ class Sites:
         return len(axes) == first.shape.rank or (0 in axes and self._examples.in_blocks(first))
 
     def _backward_keeps(self, op, varying):
-        """Whether the backward pass of an operation with a custom gradient keeps the examples apart."""
+        """Whether the backward pass of a custom gradient keeps the examples apart, and is linear in its cotangents."""
         examples, graph = self._examples, op.graph
         outputs = [output for output in op.outputs if output.dtype.is_floating]
         before = len(graph.get_operations())
         cotangents = [tf.ones_like(output) for output in outputs]
+        linear = {cotangent.ref() for cotangent in cotangents}
+        nonlinear = set()
         given = {cotangent.op.name for cotangent in cotangents}
         for cotangent in cotangents:
             examples.begin(cotangent)
@@ -218,10 +220,13 @@ class Sites:
                 return False
             if new.type not in ("StopGradient", *_SHAPES):
                 examples.follow(new)
-        return all(
-            gradient is None or (isinstance(gradient, tf.Tensor) and examples.state(gradient) != LOST)
-            for gradient in gradients
-        )
+            own = {output.ref() for output in new.outputs}
+            if any(tensor.ref() in nonlinear for tensor in new.inputs):
+                nonlinear |= own
+            elif any(tensor.ref() in linear for tensor in new.inputs) and new.type not in _SHAPES:
+                (linear if _is_linear(new, [tensor.ref() in linear for tensor in new.inputs]) else nonlinear).update(own)
+        found = [gradient for gradient in gradients if gradient is not None]
+        return all(isinstance(g, tf.Tensor) and g.ref() in linear and examples.state(g) != LOST for g in found)
 
     def _why_not(self, loss):
         if loss.ref() in self._summed or (self.batch == 1 and self._examples.state(loss) == APART):
@@ -256,6 +261,17 @@ class Sites:
             if self._examples.state(result) != APART or not self._examples.in_blocks(result):
                 return tensor
             tensor = result
+
+
+def _is_linear(op, linear):
+    """Whether an operation's result is linear in the inputs that are."""
+    if op.type in _LINEAR:
+        return linear[0] and not any(linear[1:]) and op.outputs[0].dtype.is_floating
+    if op.type in _ADDING or op.type == "Sub":
+        return all(linear)
+    if op.type in ("BatchMatMulV2", "MatMul", "Mul"):
+        return sum(linear) == 1
+    return op.type in _QUOTIENTS and linear == [True, False]
 
 
 def is_offset(use: Use) -> bool:
