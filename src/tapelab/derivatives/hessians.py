@@ -7,7 +7,8 @@ from typing import Any
 
 from tapelab.derivatives.checks import check_chunks, require_scalar
 from tapelab.derivatives.errors import MemoryLimitError
-from tapelab.derivatives.factors import Factoring, factored_blocks, survey
+from tapelab.derivatives.factoring import Factoring, survey
+from tapelab.derivatives.factors import factored_blocks
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians import offsets_of, reverse_rows
 from tapelab.derivatives.memory import counted, rows_at_once
