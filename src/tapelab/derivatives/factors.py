@@ -14,151 +14,32 @@ The second term is there because what a layer meets moves too. A bias is the wei
 A layer that is used at T positions has T times its units; the sums then run over pairs of positions.
 """
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.contributions import patches
+from tapelab.derivatives.factoring import Factoring
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians import reverse_rows
 from tapelab.derivatives.problem import Problem
 from tapelab.derivatives.rows import map_rows
-from tapelab.derivatives.sites import Site, Sites, find_uses, is_offset
-from tapelab.derivatives.uses import FILTER, SUM, SWAPPED, Use
+from tapelab.derivatives.sites import Site, Sites, find_uses, is_offset, is_plain, units_of
+from tapelab.derivatives.uses import FILTER, SUM, SWAPPED
 from tapelab.runtime import tf
 
 Blocks = dict[tuple[int, int], tf.Tensor]
 
 
-class Factoring(NamedTuple):
-    """What a loss's graph showed.
-
-    Attributes:
-        batch: how many examples do not meet.
-        chosen: the indices of the sources whose blocks come from factors.
-        sizes: of each site, its elements for each example.
-        elements: of the largest intermediate result.
-    """
-
-    batch: int
-    chosen: tuple[int, ...]
-    sizes: tuple[int, ...]
-    elements: int
-
-
-def survey(problem: Problem) -> tuple[Factoring | None, str]:
-    """Look at a scalar function's graph. Returns how its Hessian is factored, or None and why it is not."""
-    if not problem.traceable:
-        return None, "the function cannot be traced into a graph"
-    if not problem.repeatable:
-        return None, "the function draws random numbers, changes variables or calls Python"
-    dtypes = {*problem.source_dtypes}
-    if len(dtypes) > 1 or not dtypes <= {tf.float32, tf.float64}:
-        return None, f"the sources are {', '.join(sorted(dtype.name for dtype in dtypes))}"
-    found = []
-
-    def trace(*tensors):
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-            tape.watch(problem.sources(tensors))
-            (loss,) = problem.evaluate(tensors)
-        found.append(_best(problem, loss, problem.sources(tensors), tape))
-        return []
-
-    pairs = zip(problem.data_shapes, problem.data_dtypes, strict=True)
-    specs = problem.source_specs[: problem.data_start] + [tf.TensorSpec(*pair) for pair in pairs]
-    tf.function(trace, autograph=False).get_concrete_function(*specs)
-    return found[-1]
-
-
-def _best(problem, loss, sources, tape):
-    """Take the number of examples with which the Hessian is the least work."""
-    uses, missing = find_uses(loss, sources)
-    fit = [index for index in range(len(sources)) if index not in missing]
-    if not fit:
-        index, reason = next(iter(missing.items()))
-        return None, f"{problem.source_names[index]} is used where there is no rule: {reason}"
-    best, why = (0.0, None), "a pass for each weight is less work"
-    for batch in sorted({use.output.shape[0] for index in fit for use in uses[index] if use.output.shape.rank}):
-        if not batch:
-            return None, "there is no example"
-        sites, chosen, reason = _settled(problem, loss, uses, fit, batch, tape)
-        if not chosen:
-            why = reason or why
-            continue
-        saved = _work_saved(problem, sites, chosen)
-        if saved > best[0]:
-            sizes = tuple(site.size for site in sites.sites)
-            best = saved, Factoring(batch, chosen, sizes, _largest(sites, problem.source_sizes))
-    return best[1], why
-
-
-def _settled(problem, loss, uses, fit, batch, tape):
-    """Drop the sources that do not fit, or that have more units than elements, until all do."""
-    chosen, reason, sizes = list(fit), None, problem.source_sizes
-    while chosen:
-        sites = Sites(loss, uses, chosen, batch, tape)
-        if sites.coupled:
-            return None, (), f"examples are not proved independent, because of {sites.coupled}"
-        dropped = set(sites.unfit)
-        if sites.unfit:
-            index, why = next(iter(sites.unfit.items()))
-            reason = f"{problem.source_names[index]}: {why}"
-        for site in sites.sites:
-            if site.size > sum(sizes[index] for index in {index for index, _ in site.uses}):
-                dropped |= {index for index, _ in site.uses}
-        if not dropped:
-            break
-        chosen = [index for index in chosen if index not in dropped]
-    if chosen and sites.custom and not _in_order(sites, chosen, len(sizes)):
-        return None, (), "there is a custom gradient, and sources are not listed in the order of their use"
-    return sites, tuple(chosen), reason
-
-
-def _in_order(sites, chosen, count):
-    """Whether every block is computed from the row of its first source, as without factors.
-
-    With a gradient that is not the function's own, a matrix of second derivatives need not be symmetric.
-    """
-    order = [index for site in sites.sites for index, _ in site.uses]
-    spans = [{index for index, _ in site.uses} for site in sites.sites]
-    rising = all(max(one) < min(other) for one, other in zip(spans, spans[1:], strict=False))
-    return rising and len(set(order)) == len(order) and list(chosen) == list(range(count - len(chosen), count))
-
-
-def _work_saved(problem, sites, chosen):
-    """How much less work factors are than a pass for each element: multiplications and additions, about."""
-    sizes, batch, passes = problem.source_sizes, sites.batch, 0
-    for site in sites.sites:
-        passes += sum(6 * batch * (site.size // _units(use)) * sizes[index] for index, use in site.uses) / 2
-    work = passes * sum(site.size for site in sites.sites)
-    for number, first in enumerate(sites.sites):
-        for second in sites.sites[number:]:
-            rows = sum(sizes[index] * (first.size // _units(use)) for index, use in first.uses)
-            columns = sum(sizes[index] for index, _ in second.uses)
-            work += 2 * batch * rows * columns
-            if not (_plain(first) and _plain(second)):
-                work += 8 * batch * first.size * columns  # built, and moved about
-            elif first is not second:
-                work += 2 * batch * rows * columns  # the second term is a product of its own
-    return passes * sum(sizes[index] for index in chosen) - work
-
-
-def _largest(sites, sizes):
-    """Elements of the largest tensor on the way to a block, beside the block itself."""
-    found = [0]
-    for number, first in enumerate(sites.sites):
-        for second in sites.sites[number:]:
-            if _plain(first) and _plain(second):
-                found.append(sites.batch * max(_columns(first) * _columns(second), first.size * second.size))
-            else:
-                found.append(3 * sites.batch * first.size * max(sizes[index] for index, _ in second.uses))
-    return max(found)
-
-
 def factored_blocks(
-    problem: Problem, factoring: Factoring, chunk: int, how: str, tensors: Sequence[tf.Tensor]
+    problem: Problem, factoring: Factoring, joined: bool, chunk: int, how: str, tensors: Sequence[tf.Tensor]
 ) -> Blocks:
-    """Compute the blocks on and above the diagonal: for the indices of two sources a matrix of their sizes."""
+    """Compute the blocks on and above the diagonal: for the indices of two sources a matrix of their sizes.
+
+    Args:
+        joined: whether the sources of one layer may have blocks in common, where they follow each other: then those are
+            named by the first of them, which saves cutting what is put together again.
+        chunk, how: as for `map_rows`.
+    """
     names, sizes = range(len(problem.source_names)), problem.source_sizes
     batch = factoring.batch
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
@@ -185,9 +66,17 @@ def factored_blocks(
         found = reverse_rows(outer, gradient, [sources[other] for other in others], specs, how, chunk)
         for other, part in zip(others, found, strict=True):
             _add(blocks, index, other, tf.reshape(part, [sizes[index], sizes[other]]))
+    joined = joined and not missing and _can_join(sites.sites)
     for number, site in enumerate(sites.sites):
-        _add_rows_of(site, sites, number, outer, deltas, behind, how, chunk, blocks)
+        _add_rows_of(site, sites, number, joined, outer, deltas, behind, how, chunk, blocks)
     return blocks
+
+
+def _can_join(sites):
+    """Whether every site is plain, and its sources follow each other and enter nowhere else."""
+    order = [[index for index, _ in site.uses] for site in sites]
+    following = all(own == list(range(own[0], own[0] + len(own))) for own in order)
+    return following and sum(map(len, order)) == len(set().union(*order)) and all(map(is_plain, sites))
 
 
 def _flat(gradient, like):
@@ -199,7 +88,7 @@ def _moves(use, sites):
     return not is_offset(use) and sites.varies(use.met)
 
 
-def _add_rows_of(site, sites, number, tape, deltas, behind, how, chunk, blocks):
+def _add_rows_of(site, sites, number, joined, tape, deltas, behind, how, chunk, blocks):
     """Add the blocks of what enters at a site, by what enters there and at later sites."""
     batch, later = sites.batch, sites.sites[number:]
     reached = {r: g for r, g in behind.items() if any(sites.reaches(site, u.met) for u in _meeting(later, r))}
@@ -213,8 +102,9 @@ def _add_rows_of(site, sites, number, tape, deltas, behind, how, chunk, blocks):
     found = [tf.reshape(part, [site.size, batch, -1]) for part in found]
     jacobians = dict(zip(reached, found[len(later) :], strict=True))
     for other, second, delta in zip(later, found, deltas[number:], strict=False):
-        pair = _Pair(site, other, second, tf.reshape(delta, [batch, -1]), jacobians if other is not site else {})
-        (_plain_blocks if _plain(site) and _plain(other) else _general_blocks)(pair, batch, blocks)
+        delta = tf.reshape(delta, [batch, -1])
+        pair = _Pair(site, other, second, delta, jacobians if other is not site else {}, joined)
+        (_plain_blocks if is_plain(site) and is_plain(other) else _general_blocks)(pair, batch, blocks)
 
 
 def _meeting(sites, reference):
@@ -228,6 +118,7 @@ class _Pair(NamedTuple):
         second: A, shape (units of the first, batch, units of the second).
         delta: δ of the second, shape (batch, units).
         jacobians: for a tensor that the second meets, its G, shape (units of the first, batch, elements).
+        joined: whether the sources of a site have one block.
     """
 
     rows: Site
@@ -235,6 +126,7 @@ class _Pair(NamedTuple):
     second: tf.Tensor
     delta: tf.Tensor
     jacobians: dict
+    joined: bool
 
 
 def _add(blocks, i, j, block):
@@ -258,28 +150,6 @@ def _spread(pair, i, j, block, blocks):
 # Plain sites: z = a W + b, one row for each example.
 
 
-def _units(use):
-    """How many units a use has at each position."""
-    if use.kind == SUM:
-        return math.prod(use.shape)
-    return use.shape[-2] if use.kind == SWAPPED else use.shape[-1]
-
-
-def _plain(site):
-    return all(
-        _units(use) == site.size and use.kind != SWAPPED and (use.kind != SUM or _adds(use)) for _, use in site.uses
-    )
-
-
-def _adds(use):
-    return is_offset(use) and not (use.op.type == "Sub" and use.position == 1)
-
-
-def _columns(site):
-    """How many elements a plain site's units meet, a constant 1 for each bias among them."""
-    return sum(1 if use.kind == SUM else math.prod(use.shape[:-1]) for _, use in site.uses)
-
-
 def _plain_blocks(pair, batch, blocks):
     rows, columns = (
         [_inputs(use, batch, pair.second.dtype) for _, use in site.uses] for site in (pair.rows, pair.columns)
@@ -296,6 +166,10 @@ def _plain_blocks(pair, batch, blocks):
         ]
         moved = tf.concat(parts, 2)
         block += tf.matmul(moved, left[:, tf.newaxis, :, tf.newaxis] * pair.delta, transpose_a=True)
+    if pair.joined:
+        block = tf.reshape(block, [left.shape[0] * pair.rows.size, -1])
+        _add(blocks, pair.rows.uses[0][0], pair.columns.uses[0][0], block)
+        return
     start = 0
     for (i, _), own in zip(pair.rows.uses, rows, strict=True):
         strip, begin = block[start : start + own.shape[1]], 0
@@ -358,10 +232,10 @@ def _pulled(use, met, cotangents, size):
         found = cotangents if met is None else cotangents * met
         return _without_broadcast(use, found if _sign(use) > 0 else -found)
     left = _rows(use, met)
-    right = tf.reshape(cotangents, [*lead, -1, _units(use)])
+    right = tf.reshape(cotangents, [*lead, -1, units_of(use)])
     if use.kind == SWAPPED:
         left, right = right, left
-    if size == _units(use):  # one position
+    if size == units_of(use):  # one position
         found = tf.transpose(left, [*range(left.shape.rank - 2), left.shape.rank - 1, left.shape.rank - 2]) * right
     else:
         found = tf.matmul(left, right, transpose_a=True)
@@ -370,12 +244,12 @@ def _pulled(use, met, cotangents, size):
 
 def _summed(use, met, cotangents):
     """Return what cotangents (units, batch, columns) give a source in all examples: (elements, columns)."""
-    units, batch, columns = cotangents.shape
+    _, batch, columns = cotangents.shape
     if use.kind == SUM:
         found = tf.reduce_sum(cotangents, 1) if met is None else tf.einsum("ebn,be->en", cotangents, met)
         found = _without_broadcast(use, tf.transpose(found if _sign(use) > 0 else -found))
         return tf.transpose(found)
-    by_position = tf.reshape(cotangents, [-1, _units(use), batch, columns])
+    by_position = tf.reshape(cotangents, [-1, units_of(use), batch, columns])
     found = tf.einsum("bti,tobn->oin" if use.kind == SWAPPED else "bti,tobn->ion", _rows(use, met), by_position)
     return tf.reshape(found, [-1, columns])
 
@@ -386,11 +260,9 @@ def _sign(use):
 
 def _without_broadcast(use, found):
     """Sum (..., units) over the units that an elementwise use's source was broadcast to: (..., elements)."""
-    output, batch_axis = use.output.shape, 1
-    lead, shape = found.shape[:-1], use.shape[1:] if len(use.shape) == output.rank else use.shape
-    found = tf.reshape(found, [*lead, -1, *output[batch_axis:]])
+    output, lead = use.output.shape, found.shape[:-1]
+    shape = use.shape[1:] if len(use.shape) == output.rank else use.shape
+    found = tf.reshape(found, [*lead, -1, *output[1:]])
     start, missing = len(lead), found.shape.rank - len(shape)
-    summed = [
-        axis for axis in range(start, found.shape.rank) if axis < missing or shape[axis - missing] == 1
-    ]
+    summed = [axis for axis in range(start, found.shape.rank) if axis < missing or shape[axis - missing] == 1]
     return tf.reshape(tf.reduce_sum(found, summed), [*lead, -1])

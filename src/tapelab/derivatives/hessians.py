@@ -7,7 +7,8 @@ from typing import Any
 
 from tapelab.derivatives.checks import check_chunks, require_scalar
 from tapelab.derivatives.errors import MemoryLimitError
-from tapelab.derivatives.factors import Factoring, factored_blocks, survey
+from tapelab.derivatives.factoring import Factoring, survey
+from tapelab.derivatives.factors import factored_blocks
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians import offsets_of, reverse_rows
 from tapelab.derivatives.memory import counted, rows_at_once
@@ -236,7 +237,8 @@ class _Hessian(Recipe):
         return [*[way._replace(passes=units + sum(left)) for way in factors if not way.eager], *rows]
 
     def _by_factors(self, problem, plan, how, tensors):
-        return self._assembled(problem, factored_blocks(problem, plan.factoring, plan.chunk, how, tensors))
+        blocks = factored_blocks(problem, plan.factoring, self.packed, plan.chunk, how, tensors)
+        return self._assembled(problem, blocks)
 
     def _by_rows(self, problem, chunk, how, tensors):
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
@@ -254,7 +256,7 @@ class _Hessian(Recipe):
 
     def _assembled(self, problem, blocks):
         """Put the blocks on and above the diagonal, and the mirror images of those above it, where they belong."""
-        specs, every = problem.source_specs, range(len(problem.source_names))
+        specs, every = problem.source_specs, sorted({i for i, _ in blocks})
         for i, j in [pair for pair in blocks if pair[0] != pair[1]]:
             blocks[j, i] = tf.cast(tf.transpose(blocks[i, j]), specs[i].dtype)
         if self.packed:

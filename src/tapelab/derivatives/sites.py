@@ -1,13 +1,13 @@
 """Where the sources of a loss enter its graph, and whether the loss is a sum over examples that do not meet.
 
-A *site* is a tensor z that sources enter by products, offsets and factors: z = a W + b, z = x w. How the loss depends on
-those sources is then known by its derivatives by z. Uses whose results are added up without any other use of them share
-a site: the product of a dense layer and its bias do, since ∂L/∂(aW) = ∂L/∂(aW + b).
+A *site* is a tensor z that sources enter by products, offsets and factors: z = a W + b, z = x w. How the loss depends
+on those sources is then known by its derivatives by z. Uses whose results are added up without any other use of them
+share a site: the product of a dense layer and its bias do, since ∂L/∂(aW) = ∂L/∂(aW + b).
 
 That the examples do not meet is proved from the graph, with the rules of `rows_apart`. What varies here is not the data
 but the sites: the data's own dependence on each other changes no derivative. The walk starts at each site, whose rows
 are those of the examples in order, and must find that the loss is a sum of what each example has, times what does not
-depend on any site. The backward pass of a custom gradient is walked as well.
+depend on any site. The backward pass of a custom gradient is walked as well, which must be linear.
 """
 
 import math
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tapelab.derivatives.private import captures
 from tapelab.derivatives.rows_apart import APART, FIXED, LOST, Examples, line_of
 from tapelab.derivatives.taylor.reissue import has_custom_gradient
-from tapelab.derivatives.uses import HARMLESS, LOOKUP, SUM, Use, use_of
+from tapelab.derivatives.uses import HARMLESS, LOOKUP, SUM, SWAPPED, Use, use_of
 from tapelab.runtime import tf
 
 _READING = {"ExpandDims", "Identity", "ReadVariableOp", "Reshape", "Squeeze"}
@@ -44,9 +44,7 @@ class Site(NamedTuple):
     order: int
 
 
-def find_uses(
-    loss: tf.Tensor, sources: Sequence[tf.Tensor | tf.Variable]
-) -> tuple[list[list[Use]], dict[int, str]]:
+def find_uses(loss: tf.Tensor, sources: Sequence[tf.Tensor | tf.Variable]) -> tuple[list[list[Use]], dict[int, str]]:
     """Find how sources are used in the graph that is being built.
 
     Returns:
@@ -202,11 +200,13 @@ class Sites:
         return len(axes) == first.shape.rank or (0 in axes and self._examples.in_blocks(first))
 
     def _backward_keeps(self, op, varying):
-        """Whether the backward pass of an operation with a custom gradient keeps the examples apart."""
+        """Whether the backward pass of a custom gradient keeps the examples apart, and is linear in its cotangents."""
         examples, graph = self._examples, op.graph
         outputs = [output for output in op.outputs if output.dtype.is_floating]
         before = len(graph.get_operations())
         cotangents = [tf.ones_like(output) for output in outputs]
+        linear = {cotangent.ref() for cotangent in cotangents}
+        nonlinear = set()
         given = {cotangent.op.name for cotangent in cotangents}
         for cotangent in cotangents:
             examples.begin(cotangent)
@@ -218,10 +218,14 @@ class Sites:
                 return False
             if new.type not in ("StopGradient", *_SHAPES):
                 examples.follow(new)
-        return all(
-            gradient is None or (isinstance(gradient, tf.Tensor) and examples.state(gradient) != LOST)
-            for gradient in gradients
-        )
+            own = {output.ref() for output in new.outputs}
+            if any(tensor.ref() in nonlinear for tensor in new.inputs):
+                nonlinear |= own
+            elif any(tensor.ref() in linear for tensor in new.inputs) and new.type not in _SHAPES:
+                stays = _is_linear(new, [tensor.ref() in linear for tensor in new.inputs])
+                (linear if stays else nonlinear).update(own)
+        found = [gradient for gradient in gradients if gradient is not None]
+        return all(isinstance(g, tf.Tensor) and g.ref() in linear and examples.state(g) != LOST for g in found)
 
     def _why_not(self, loss):
         if loss.ref() in self._summed or (self.batch == 1 and self._examples.state(loss) == APART):
@@ -242,7 +246,7 @@ class Sites:
         return sorted(found.values(), key=lambda site: site.order)
 
     def _end(self, tensor, position):
-        """Follow a tensor to where it has been added to all that it is only added to: there derivatives are the same."""
+        """Follow a tensor to where it has been added to all that it is only added to: derivatives are the same."""
         while True:
             consumers = [op for op in tensor.consumers() if op.name in position]  # not those of `_backward_keeps`
             if len(consumers) != 1 or sum(part.ref() == tensor.ref() for part in consumers[0].inputs) != 1:
@@ -258,6 +262,39 @@ class Sites:
             tensor = result
 
 
+def _is_linear(op, linear):
+    """Whether an operation's result is linear in the inputs that are."""
+    if op.type in _LINEAR:
+        return linear[0] and not any(linear[1:]) and op.outputs[0].dtype.is_floating
+    if op.type in _ADDING or op.type == "Sub":
+        return all(linear)
+    if op.type in ("BatchMatMulV2", "MatMul", "Mul"):
+        return sum(linear) == 1
+    return op.type in _QUOTIENTS and linear == [True, False]
+
+
 def is_offset(use: Use) -> bool:
     """Whether a use adds its source, and what it meets does not matter."""
     return use.kind == SUM and use.op.type != "Mul"
+
+
+def units_of(use: Use) -> int:
+    """How many units of a site a use has at each position."""
+    if use.kind == SUM:
+        return math.prod(use.shape)
+    return use.shape[-2] if use.kind == SWAPPED else use.shape[-1]
+
+
+def is_plain(site: Site) -> bool:
+    """Whether a site is a W + b, with one row for each example."""
+    return all(
+        units_of(use) == site.size
+        and use.kind != SWAPPED
+        and (use.kind != SUM or (is_offset(use) and not (use.op.type == "Sub" and use.position == 1)))
+        for _, use in site.uses
+    )
+
+
+def inputs_of(site: Site) -> int:
+    """How many elements a plain site's units meet, a constant 1 for each bias among them."""
+    return sum(1 if use.kind == SUM else math.prod(use.shape[:-1]) for _, use in site.uses)
