@@ -34,6 +34,11 @@ def checked_limit(limit: float) -> float:
     return limit
 
 
+def limit_of(limit: float | None) -> float:
+    """Return a caller's limit in bytes, or the one that is set."""
+    return _limit if limit is None else limit
+
+
 def human(size: float) -> str:
     """Write a number of bytes with a binary unit."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
@@ -80,7 +85,7 @@ def rows_at_once(
     Raises:
         MemoryLimitError: if they do not fit, or not even one row at a time does.
     """
-    limit = _limit if limit is None else limit
+    limit = limit_of(limit)
     rows = max(rows, 1)
     fit = max(1, int((limit - result) // max(per_row, 1)))
     chunk = min(rows, chunk_size or min(fit, most or rows))
