@@ -64,17 +64,21 @@ class Walk:
         return [known[tensor.ref()] for tensor in graph.outputs]
 
     def _operations(self, graph):
-        """The operations that a graph's outputs are made of, in order."""
+        """The operations that a graph's outputs are made of, each after those of its inputs.
+
+        They were not always made in that order: a loop gets further inputs when its gradient is built.
+        """
         if id(graph) not in self._needed:
-            needed, left = set(), [tensor.op for tensor in graph.outputs]
+            seen, order = {tensor.op for tensor in graph.inputs}, []
+            left = [(tensor.op, False) for tensor in graph.outputs]
             while left:
-                op = left.pop()
-                if op not in needed:
-                    needed.add(op)
-                    left += [tensor.op for tensor in op.inputs]
-            inputs = {tensor.op for tensor in graph.inputs}
-            # The graph is kept with it: its id stays its own.
-            self._needed[id(graph)] = [op for op in graph.get_operations() if op in needed and op not in inputs], graph
+                op, ready = left.pop()
+                if ready:
+                    order.append(op)
+                elif op not in seen:
+                    seen.add(op)
+                    left += [(op, True), *((tensor.op, False) for tensor in op.inputs)]
+            self._needed[id(graph)] = order, graph  # the graph is kept with it: its id stays its own
         return self._needed[id(graph)][0]
 
     def _follow(self, op, known):
@@ -94,7 +98,8 @@ class Walk:
         values = self._values(op, known, shapes)
         if values is not None:
             return [Dependence(shape, value=value) for shape, value in zip(shapes, values, strict=True)]
-        if op.type not in LISTS and (op.type in _FLAT or not any(one.depends for one in known)):
+        flat = op.type in _FLAT or not any(map(_continuous, op.outputs))
+        if op.type not in LISTS and (flat or not any(one.depends for one in known)):
             return [Dependence(shape) for shape in shapes]
         try:
             return self._by_rule(op, known, shapes)
@@ -130,15 +135,19 @@ class Walk:
             with tf.init_scope(), tf.device("CPU:0"):
                 if op.type in _SHAPES and all(one.shape is not None for one in known):
                     return reissue(op, [tf.zeros(one.shape) for one in known])
+                if op.type == "TensorListLength" and known[0].items is not None:
+                    return [tf.constant(len(known[0].items))]
                 if op.type in ("ZerosLike", "OnesLike") and shapes[0] is not None and op.outputs[0].dtype != tf.variant:
                     return [(tf.zeros if op.type == "ZerosLike" else tf.ones)(shapes[0], op.outputs[0].dtype)]
-                if op.op_def.is_stateful or any(one.value is None for one in known):
+                if op.type in LISTS or op.op_def.is_stateful or any(one.value is None for one in known):
                     return None
                 return reissue(op, [one.value for one in known])
         except Exception:  # no kernel here, or one that refuses these values
             return None
 
     def _everything(self, op, known, shapes, reason):
+        if not any(one.depends for one in known):
+            return [Dependence(shape) for shape in shapes]
         text = f"{_line_of(op)}: {reason}"
         if text not in self.dense:
             self.dense.append(text)
@@ -219,6 +228,8 @@ def _shapes(op, known):
     if None not in shapes or any(one.shape is None for one in known) or any(one.items is not None for one in known):
         return shapes
     try:
+        if op.type.startswith("Segment") and known[1].value is not None:
+            return [(int(known[1].value.numpy().max(initial=-1)) + 1, *known[0].shape[1:])]
         with tf.Graph().as_default():
             inputs = [
                 tf.compat.v1.placeholder(tensor.dtype, one.shape)

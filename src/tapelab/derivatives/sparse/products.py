@@ -29,9 +29,7 @@ def _einsum(step: Step) -> list[Matrix]:
         for one, term in zip(step.known, terms, strict=True)
     ]
     letters = "".join(chr(0x391 + index) for index in range(max(hidden)))
-    terms = [
-        term.replace("...", letters[len(letters) - count :]) for term, count in zip(terms, hidden, strict=True)
-    ]
+    terms = [term.replace("...", letters[len(letters) - count :]) for term, count in zip(terms, hidden, strict=True)]
     return _summed(step, terms, out.replace("...", letters))
 
 

@@ -1,7 +1,7 @@
 """Sparse Jacobians and Hessians as transforms: a pattern from the graph, colours, and one product for each colour."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from tapelab.derivatives.sparse.colouring import (
     colour_rows,
     colour_symmetric,
 )
+from tapelab.derivatives.sparse.dependence import room_for
 from tapelab.derivatives.sparse.layout import FORMATS, Layout
 from tapelab.derivatives.sparse.pattern import Pattern, hessian_pattern, jacobian_pattern
 from tapelab.derivatives.transform import Transform, transform
@@ -259,8 +260,7 @@ class _Sparse(Recipe):
                 raise
             except Exception as error:  # whatever a graph holds that cannot be looked into
                 problem.remarks.append(f"a pattern from the graph: {type(error).__name__}: {str(error)[:200]}")
-        if rows * columns * _ENTRY > limit:
-            room_for(problem.name, limit)(rows * columns * _ENTRY)
+        room_for(problem.name, limit)(rows * columns)
         return Pattern(sparse.csr_array(np.ones([rows, columns], bool)))
 
     def prefers_xla(self, problem, plan):

@@ -25,12 +25,14 @@ from scipy import sparse
 Matrix = sparse.csr_array | None
 
 _ELEMENTWISE = {*TABLES, *BY_GRADIENT, *PIECEWISE} | {
-    "Add", "AddN", "AddV2", "Angle", "Atan2", "BiasAdd", "Cast", "CheckNumerics", "CheckNumericsV2", "ClipByValue",
-    "Complex", "ComplexAbs", "Conj", "CopyHost", "Div", "DivNoNan", "EluGrad", "EnsureShape", "FloorMod",
+    "Add", "AddN", "AddV2", "Angle", "Atan2", "BesselI0", "BesselI1", "BesselJ0", "BesselJ1", "BesselK0", "BesselK0e",
+    "BesselK1", "BesselK1e", "BesselY0", "BesselY1", "Betainc", "BiasAdd", "Cast", "CheckNumerics", "CheckNumericsV2", "ClipByValue",
+    "Complex", "ComplexAbs", "Conj", "Dawsn", "Div", "DivNoNan", "EluGrad", "EnsureShape", "Expint", "FloorMod",
+    "FresnelCos", "FresnelSin",
     "Igamma", "Igammac", "Imag", "InvGrad", "LeakyReluGrad", "Maximum", "Minimum", "Mod", "Mul", "MulNoNan", "Neg",
     "Polygamma", "Pow", "PreventGradient", "ReadVariableOp", "Real", "RealDiv", "ReciprocalGrad", "Relu6Grad",
     "ReluGrad", "RsqrtGrad", "Select", "SelectV2", "SeluGrad", "SigmoidGrad", "Snapshot", "SoftplusGrad",
-    "SoftsignGrad", "SqrtGrad", "SquaredDifference", "Sub", "TanhGrad", "TruncateMod", "Xdivy", "Xlog1py", "Xlogy",
+    "SoftsignGrad", "Spence", "SqrtGrad", "SquaredDifference", "Sub", "TanhGrad", "TruncateMod", "Xdivy", "Xlog1py", "Xlogy",
 }  # fmt: skip
 # Of these, the derivative by the other inputs is zero wherever there is one.
 _ONLY_FIRST = {"LeakyReluGrad", "Relu6Grad", "ReluGrad"}
@@ -136,6 +138,16 @@ def _moved(step):
         outputs = [output.numpy() for output in reissue(step.op, [tf.constant(part) for part in inputs])]
     whole = blocks[0] if len(blocks) == 1 else sparse.vstack(blocks, format="csr")
     return [take(whole, output.astype(int) - 1, step.room) for output in outputs]
+
+
+def _unmirrored(step):
+    """The gradient of mirroring at the edges: each element comes back to where mirroring takes it from."""
+    positions = numbers(step.shapes[0]).astype(np.float64)
+    with tf.init_scope(), tf.device("CPU:0"):
+        padding = tf.constant(step.constant(1))
+        there = tf.raw_ops.MirrorPad(input=positions, paddings=padding, mode=step.op.get_attr("mode")).numpy()
+    own = pairs(there.astype(int), np.arange(there.size), (positions.size, there.size))
+    return [applied(own, step.known[0].matrix, step.room)]
 
 
 def _gathered(step):
@@ -303,12 +315,17 @@ RULES: dict[str, Callable[[Step], list[Matrix]]] = {
     **dict.fromkeys(["MatrixSolve", "MatrixTriangularSolve"], _solved),
     **dict.fromkeys(["FusedBatchNormV3", "FusedBatchNormGradV3"], _by_channel),
     **dict.fromkeys(
-        [f"{start}{kind}" for start in ("Segment", "UnsortedSegment") for kind in ("Max", "Mean", "Min", "Prod", "Sum")],
+        [
+            f"{start}{kind}"
+            for start in ("Segment", "UnsortedSegment")
+            for kind in ("Max", "Mean", "Min", "Prod", "Sum")
+        ],
         _segments,
     ),
     **dict.fromkeys(
         ["ScatterNd", *[f"TensorScatter{kind}" for kind in ("Add", "Max", "Min", "Sub", "Update")]], _placed
     ),
+    "MirrorPadGrad": _unmirrored,
     **dict.fromkeys(["GatherV2", "ResourceGather"], _gathered),
     **dict.fromkeys(["GatherNd", "ResourceGatherNd"], _gathered_elements),
 }
