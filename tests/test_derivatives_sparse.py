@@ -119,7 +119,6 @@ def test_blocks_of_a_hessian_by_arguments():
 def test_variables_as_sources():
     table, scale = tf.Variable(X.reshape(6, 2)), tf.Variable([2.0, 3.0], dtype=tf.float64)
 
-    @tf.function
     def loss(numbers):
         return tf.reduce_sum(tf.sin(tf.gather(table, [0, 2, 2]) * scale) * numbers)
 
@@ -127,7 +126,7 @@ def test_variables_as_sources():
     for wrt in ([table, scale], [scale]):
         found = sparse_hessian(loss, wrt=wrt, packed=True, compile="graph")
         np.testing.assert_allclose(
-            dense(found(numbers)), hessian(loss, wrt=wrt, packed=True, compile="graph")(numbers), atol=1e-12
+            dense(found(numbers)), hessian(loss, wrt=wrt, packed=True, compile="eager")(numbers), atol=1e-12
         )
     both = sparse_hessian(loss, wrt=[table, scale], packed=True, compile="eager").plan(numbers).pattern.toarray()
     assert both[:12, :12].sum() == 4  # each of the two rows on its own elements alone
@@ -247,6 +246,8 @@ def test_the_plan_names_what_was_taken_as_dense():
         return tf.raw_ops.LRN(input=tf.reshape(tf.cast(y, tf.float32), [1, 1, 3, 4])) + 1
 
     plan = sparse_jacobian(f, compile="eager").plan(tf.constant(X, tf.float32))
+    assert plan.mode == "reverse"  # there is no derivative of its gradient
+    assert plan.given_up == ("forward mode: gradient registry has no entry for: LRNGrad",)
     (line,) = plan.dense
     assert line.startswith("LRN (")
     assert f"line {f.__code__.co_firstlineno + 2}" in line
@@ -358,7 +359,7 @@ def random_function(seed):
     return f
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_functions(seed):
     f = random_function(seed)
     found = sparse_jacobian(f, compile="eager", unconnected="zero")(X)
@@ -368,4 +369,4 @@ def test_random_functions(seed):
         return tf.reduce_sum(tf.sin(f(x)))
 
     found = sparse_hessian(loss, compile="eager", unconnected="zero")(X)
-    np.testing.assert_allclose(dense(found), hessian(loss, compile="graph", unconnected="zero")(X), atol=1e-12)
+    np.testing.assert_allclose(dense(found), hessian(loss, compile="eager", unconnected="zero")(X), atol=1e-12)

@@ -1,4 +1,4 @@
-"""The patterns of sparse Jacobians, by kind of operation: they hold for every value, and are exact where they can be."""
+"""The patterns of sparse Jacobians, by kind of operation: they hold for every value, and most are exact."""
 
 from tapelab.derivatives import sparse_jacobian
 from tapelab.runtime import tf

@@ -11,6 +11,7 @@ an integer, so that one pass takes time in proportion to the entries. Several or
 are put in another order, which never needs more colours (Culberson's iterated greedy), until a lower bound is met.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -97,7 +98,7 @@ def _best(pattern, greedy: Callable, least: int) -> np.ndarray:
 def _lists(matrix):
     """The column numbers of each row, as lists of Python integers: faster one by one."""
     indices, ends = matrix.indices.tolist(), matrix.indptr.tolist()
-    return [indices[start:end] for start, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [indices[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def _orders(pattern, turned, used) -> Iterator[np.ndarray]:

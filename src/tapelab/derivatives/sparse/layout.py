@@ -1,4 +1,4 @@
-"""Where the entries of a sparse matrix of derivatives are, in one matrix or in blocks, and how they are put together."""
+"""Where the entries of a sparse matrix of derivatives are, in one matrix or in blocks, and how it is put together."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -223,7 +223,7 @@ def _static(tensor):
 
 
 def _shapes(op, known):
-    """The shapes of an operation's outputs, None where it is not known: its own, or from the inputs' as they are here."""
+    """The shapes of an operation's outputs: its own, or from those that the inputs have here; None if not known."""
     shapes = [_static(tensor) for tensor in op.outputs]
     if None not in shapes or any(one.shape is None for one in known) or any(one.items is not None for one in known):
         return shapes

@@ -7,7 +7,7 @@ from typing import Any
 
 from tapelab.derivatives.checks import check_chunks, require_scalar
 from tapelab.derivatives.errors import MemoryLimitError, SparsityError
-from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
 from tapelab.derivatives.hessians import gradient_under, require_second_order
 from tapelab.derivatives.jacobians import check_mode, forward_rows
 from tapelab.derivatives.memory import counted, limit_of, rows_at_once
@@ -190,7 +190,7 @@ class _Sparse(Recipe):
         """Return the `Pattern`."""
         raise NotImplementedError
 
-    def colour(self, pattern) -> Colouring:
+    def colour(self, problem, pattern) -> Colouring:
         raise NotImplementedError
 
     def passes(self, problem, how, chunk, tensors):
@@ -201,12 +201,14 @@ class _Sparse(Recipe):
         """Return one product, and whether its elements are the matrix's rows (else its columns)."""
         raise NotImplementedError
 
+    # AutoGraph, where a tf.function that is converted calls this, would take minutes over these loops.
+    @tf.autograph.experimental.do_not_convert
     def plan(self, problem):
         self.require(problem)
         limit = limit_of(self.memory_limit)
         heights, widths = self.heights(problem), problem.source_sizes
         pattern = self._pattern(problem, sum(heights), sum(widths), limit)
-        colouring = self.colour(pattern.matrix)
+        colouring = self.colour(problem, pattern.matrix)
         blocks = ([sum(heights)], [sum(widths)], problem.source_dtypes[:1])
         if not self.packed:
             blocks = (heights, widths, problem.source_dtypes)
@@ -277,6 +279,7 @@ class _Sparse(Recipe):
         vector = tf.equal(tf.constant(problem.layout.colouring.colours, tf.int32), tf.cast(index, tf.int32))
         return [tf.cast(part, dtype) for part, dtype in zip(split(vector, shapes), dtypes, strict=True)]
 
+    @tf.autograph.experimental.do_not_convert
     def verify(self, problem, tensors, outputs):
         """Compare with one product; with random factors, what is missing in the matrix does not cancel."""
         if not self.check_pattern or not problem.repeatable or not problem.traceable:
@@ -345,8 +348,14 @@ class _SparseJacobian(_Sparse):
     def find(self, problem, limit):
         return jacobian_pattern(problem, limit)
 
-    def colour(self, pattern):
-        return {"auto": colour, "forward": colour_columns, "reverse": colour_rows}[self.mode](pattern)
+    def colour(self, problem, pattern):
+        found = {"auto": colour, "forward": colour_columns, "reverse": colour_rows}[self.mode](pattern)
+        if self.mode == "auto" and found.by == "columns" and problem.traceable:
+            missing = _without_forward_mode(problem)
+            if missing:
+                problem.remarks.append(f"forward mode: {missing}")
+                return colour_rows(pattern)
+        return found
 
     def passes(self, problem, how, chunk, tensors):
         colouring = problem.layout.colouring
@@ -394,7 +403,7 @@ class _SparseHessian(_Sparse):
     def find(self, problem, limit):
         return hessian_pattern(problem, limit)
 
-    def colour(self, pattern):
+    def colour(self, problem, pattern):
         return colour_symmetric(pattern)
 
     def passes(self, problem, how, chunk, tensors):
@@ -426,3 +435,20 @@ class _SparseHessian(_Sparse):
 
     def structured(self, problem, rows):
         return problem.structured(rows)
+
+
+def _without_forward_mode(problem):
+    """Why TensorFlow has no Jacobian-vector product of a function; None if it has. It differentiates gradients."""
+    own = [] if problem.data_start == 0 else problem.source_specs
+    data = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
+
+    def trace(*tensors):
+        _, push = linearized(problem, tensors)
+        push([tf.zeros(spec.shape, spec.dtype) for spec in problem.source_specs])
+        return []
+
+    try:
+        tf.function(trace, autograph=False).get_concrete_function(*own, *data)
+    except LookupError as error:
+        return str(error)
+    return None

@@ -26,13 +26,15 @@ Matrix = sparse.csr_array | None
 
 _ELEMENTWISE = {*TABLES, *BY_GRADIENT, *PIECEWISE} | {
     "Add", "AddN", "AddV2", "Angle", "Atan2", "BesselI0", "BesselI1", "BesselJ0", "BesselJ1", "BesselK0", "BesselK0e",
-    "BesselK1", "BesselK1e", "BesselY0", "BesselY1", "Betainc", "BiasAdd", "Cast", "CheckNumerics", "CheckNumericsV2", "ClipByValue",
+    "BesselK1", "BesselK1e", "BesselY0", "BesselY1", "Betainc", "BiasAdd", "Cast", "CheckNumerics", "CheckNumericsV2",
+    "ClipByValue",
     "Complex", "ComplexAbs", "Conj", "Dawsn", "Div", "DivNoNan", "EluGrad", "EnsureShape", "Expint", "FloorMod",
     "FresnelCos", "FresnelSin",
     "Igamma", "Igammac", "Imag", "InvGrad", "LeakyReluGrad", "Maximum", "Minimum", "Mod", "Mul", "MulNoNan", "Neg",
     "Polygamma", "Pow", "PreventGradient", "ReadVariableOp", "Real", "RealDiv", "ReciprocalGrad", "Relu6Grad",
     "ReluGrad", "RsqrtGrad", "Select", "SelectV2", "SeluGrad", "SigmoidGrad", "Snapshot", "SoftplusGrad",
-    "SoftsignGrad", "Spence", "SqrtGrad", "SquaredDifference", "Sub", "TanhGrad", "TruncateMod", "Xdivy", "Xlog1py", "Xlogy",
+    "SoftsignGrad", "Spence", "SqrtGrad", "SquaredDifference", "Sub", "TanhGrad", "TruncateMod", "Xdivy", "Xlog1py",
+    "Xlogy",
 }  # fmt: skip
 # Of these, the derivative by the other inputs is zero wherever there is one.
 _ONLY_FIRST = {"LeakyReluGrad", "Relu6Grad", "ReluGrad"}
