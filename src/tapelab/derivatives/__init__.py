@@ -15,6 +15,9 @@
     norms = per_example_norms(losses, wrt=variables)      norms(x, y)   shape (batch,)
     clipped = clipped_gradient(losses, wrt=variables, max_norm=1.0)       total, norms = clipped(x, y)
 
+    entries = sparse_jacobian(f)                entries(x)              tf.SparseTensor (elements of f(x), of x)
+    entries = sparse_hessian(loss, format="csr")          entries(x)    SciPy matrix (n, n)
+
 Each is compiled once for each structure, shapes and dtypes of the arguments, and keeps what it compiled: hold it, where
 it is called more than once. It looks at every call whether what the function reads from outside is still the same, as
 far as that can be seen (`tapelab.derivatives.outside`), and is traced anew if not. Second derivatives through
@@ -37,6 +40,7 @@ from tapelab.derivatives.errors import (
     FallbackWarning,
     MemoryLimitError,
     NotFiniteError,
+    SparsityError,
     UnconnectedSourceError,
 )
 from tapelab.derivatives.first_order import jvp, value_and_gradient, vjp
@@ -47,6 +51,7 @@ from tapelab.derivatives.operators import biharmonic, laplacian, second_order, t
 from tapelab.derivatives.packing import pack, unpack
 from tapelab.derivatives.per_example import per_example_gradients
 from tapelab.derivatives.plan import Plan
+from tapelab.derivatives.sparse.recipes import SparsePlan, sparse_hessian, sparse_jacobian
 
 __all__ = [
     "CoupledExamplesError",
@@ -54,6 +59,8 @@ __all__ = [
     "MemoryLimitError",
     "NotFiniteError",
     "Plan",
+    "SparsePlan",
+    "SparsityError",
     "UnconnectedSourceError",
     "batch_jacobian",
     "biharmonic",
@@ -68,6 +75,8 @@ __all__ = [
     "per_example_norms",
     "second_order",
     "set_memory_limit",
+    "sparse_hessian",
+    "sparse_jacobian",
     "taylor",
     "unpack",
     "value_and_gradient",

@@ -1,6 +1,6 @@
 """Second derivatives of a scalar: Hessian-vector products, and whole Hessians by symmetric blocks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -100,7 +100,9 @@ def hessian(
     return transform(f, _Hessian(packed, chunk_size, memory_limit), argnums=argnums, wrt=wrt, **options)
 
 
-def _gradient_under(outer, problem, tensors):
+def gradient_under(
+    outer: tf.GradientTape, problem: Problem, tensors: Sequence[tf.Tensor]
+) -> tuple[list[tf.Tensor | tf.Variable], list[tf.Tensor | None]]:
     """Return the sources and their flattened gradients, None where there is none, recorded by an outer tape."""
     outer.watch(problem.sources(tensors))
     tape, sources, outputs = recorded(problem, tensors)
@@ -153,7 +155,7 @@ class _HVP(OnePass):
         if self.packed:
             vector = split(vector[0], problem.source_shapes)
         with tf.GradientTape(watch_accessed_variables=False) as outer:
-            sources, gradients = _gradient_under(outer, problem, tensors)
+            sources, gradients = gradient_under(outer, problem, tensors)
         used = [(g, tf.reshape(v, [-1])) for g, v in zip(gradients, vector, strict=True) if g is not None]
         product = dense_gradient(outer, [g for g, _ in used], sources, [v for _, v in used])
         return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
@@ -242,7 +244,7 @@ class _Hessian(Recipe):
 
     def _by_rows(self, problem, chunk, how, tensors):
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
-            sources, gradients = _gradient_under(outer, problem, tensors)
+            sources, gradients = gradient_under(outer, problem, tensors)
         sizes, specs = problem.source_sizes, problem.source_specs
         blocks = {}
         for i, gradient in enumerate(gradients):

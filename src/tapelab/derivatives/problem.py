@@ -124,6 +124,7 @@ class Problem:
         remarks: a list of strings for the `Plan`: what was given up.
         notes: a list of strings for the `Plan`: what differs from plain TensorFlow.
         cure: a `Cure`, what was met of `tf.nn.moments`.
+        layout: for a sparse matrix, where its entries are and how they are found; set by its recipe.
         largest: bytes of the largest tensor on the way to the result and back, as far as that is known.
     """
 
@@ -172,6 +173,7 @@ class Problem:
         self.remarks = []
         self.notes = []
         self.cure = Cure()
+        self.layout: Any = None
         self.largest = max(
             math.prod(shape) * dtype.size for shape, dtype in zip(self.source_shapes, self.source_dtypes, strict=True)
         )

@@ -59,6 +59,13 @@ class Recipe:
         """Whether what a shortcut computed the first time is right."""
         return True
 
+    def verify(self, problem: Problem, tensors: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> None:
+        """Raise if what was computed the first time is wrong, whichever way it was computed."""
+
+    def numbers(self, result: Any) -> Any:
+        """Return the nested tensors of a result that ``check_finite`` looks at."""
+        return result
+
     def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
         """Return what the leading argument has to match: a description, shapes, dtypes, and what they belong to."""
         if self.vector == "tangents":

@@ -116,7 +116,7 @@ class Transform:
                 entry.outside.accept_own_changes()
         result = self._recipe.result(entry.problem, outputs)
         if self._check_finite:
-            require_finite(result, self.__name__)
+            require_finite(self._recipe.numbers(result), self.__name__)
         return result
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
@@ -247,6 +247,7 @@ class Transform:
                 notes=((_CURED,) if problem.cure.used else ()) + tuple(problem.notes),
             )
             self._warn_of_moments(problem)
+            self._recipe.verify(problem, tensors, outputs)
             return Entry(problem, plan, run, graph=graph), outputs
         if self._compile in ("auto", "eager"):
             raise first_error

@@ -1,0 +1,454 @@
+"""Sparse Jacobians and Hessians as transforms: a pattern from the graph, colours, and one product for each colour."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tapelab.derivatives.checks import check_chunks, require_scalar
+from tapelab.derivatives.errors import MemoryLimitError, SparsityError
+from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
+from tapelab.derivatives.hessians import gradient_under, require_second_order
+from tapelab.derivatives.jacobians import check_mode, forward_rows
+from tapelab.derivatives.memory import counted, current_limit, rows_at_once
+from tapelab.derivatives.packing import require_one_dtype, split
+from tapelab.derivatives.plan import Plan
+from tapelab.derivatives.problem import LOOPS
+from tapelab.derivatives.recipe import Recipe
+from tapelab.derivatives.rows import map_rows, row_ways
+from tapelab.derivatives.sparse.colouring import (
+    Colouring,
+    colour,
+    colour_columns,
+    colour_rows,
+    colour_symmetric,
+)
+from tapelab.derivatives.sparse.dependence import room_for
+from tapelab.derivatives.sparse.layout import FORMATS, Layout
+from tapelab.derivatives.sparse.pattern import Pattern, hessian_pattern, jacobian_pattern
+from tapelab.derivatives.transform import Transform, transform
+from tapelab.runtime import tf
+
+import numpy as np
+from ml_dtypes import finfo
+from scipy import sparse
+
+_ENTRY = 64  # bytes: of an entry's value in a product and in the result, and of its row and column, copied once
+_SMALL = 2**22  # bytes of the largest tensor for all colours: below, starting operations costs more than what they do
+
+
+def sparse_jacobian(
+    f: Callable,
+    *,
+    wrt: Any = None,
+    argnums: int | tuple[int, ...] = 0,
+    mode: str = "auto",
+    packed: bool = False,
+    format: str = "tensorflow",
+    check_pattern: bool = True,
+    chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes the Jacobian of f as a sparse matrix, by a few products.
+
+    Which entries can be other than zero, whatever the arguments hold, is found in the graph of f
+    (`tapelab.derivatives.sparse.pattern`). Columns, or rows, that do not meet share a product
+    (`tapelab.derivatives.sparse.colouring`). An operation that is not followed makes everything depend on everything:
+    then there are many colours, and ``plan`` names that operation and its line.
+
+    Args:
+        f: returns a tensor or nested tensors.
+        mode: "forward" colours columns, "reverse" rows; "auto" takes the mode with fewer colours.
+        packed: whether to return one matrix rather than blocks.
+        format: "tensorflow" for a `tf.SparseTensor`; "coo", "csr" or "csc" for a SciPy sparse array.
+        check_pattern: whether to compare the matrix with a random vector-Jacobian product when it is computed for the
+            first time; inside a tf.function, whenever that runs, except under XLA, which leaves such checks out. A
+            function that draws random numbers or changes variables is not checked.
+        chunk_size: how many products to compute at once; by default as many as fit the memory limit.
+        memory_limit: bytes; by default the one of `set_memory_limit`.
+        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+
+    Returns:
+        A function of f's arguments. It returns the result's structure, and in it for each tensor the sources'
+        structure, with matrices of shape (elements of the result, elements of the source), of the source's dtype. With
+        ``packed`` it returns one matrix, rows and columns in the order of `pack`. Entries are sorted by row, then by
+        column; those of the pattern that happen to be zero are there. Its ``plan`` is a `SparsePlan`.
+
+    Raises:
+        SparsityError: when called, if the matrix does not agree with that product.
+        MemoryLimitError: when called, if the result, or the pattern on the way to it, would not fit.
+        RuntimeError: when called inside a tf.function, if the format is one of SciPy's.
+        ValueError, TypeError: when called, as `value_and_gradient`; at once for an unknown mode or format.
+    """
+    check_mode(mode)
+    recipe = _SparseJacobian(mode, packed, format, check_pattern, chunk_size, memory_limit)
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
+
+
+def sparse_hessian(
+    f: Callable,
+    *,
+    wrt: Any = None,
+    argnums: int | tuple[int, ...] = 0,
+    packed: bool = False,
+    format: str = "tensorflow",
+    check_pattern: bool = True,
+    chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes the Hessian of f over all sources as a sparse matrix, by a few products.
+
+    The pattern is that of the Jacobian of f's gradient. As the matrix is symmetric, most entries are in two products,
+    and a star colouring needs fewer of them than a colouring of columns does.
+
+    Args:
+        f: returns one scalar.
+        packed, format, chunk_size, memory_limit: as for `sparse_jacobian`.
+        check_pattern: as for `sparse_jacobian`, with a random Hessian-vector product.
+        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
+    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+
+    Returns:
+        A function of f's arguments. It returns the blocks: the sources' structure, and in it for each source the
+        sources' structure again, with matrices of shape (elements of the first source, elements of the second). With
+        ``packed`` it returns one matrix, rows and columns in the order of `pack`. Its ``plan`` is a `SparsePlan`.
+
+    Raises:
+        Exception: when called, as `sparse_jacobian`; also for what `hessian` refuses.
+    """
+    recipe = _SparseHessian(packed, format, check_pattern, chunk_size, memory_limit)
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
+
+
+@dataclasses.dataclass(frozen=True)
+class SparsePlan(Plan):
+    """How a sparse matrix of derivatives is computed; `passes` is the number of colours.
+
+    Attributes:
+        pattern: a SciPy sparse array, boolean, of all rows and columns packed: where entries may be.
+        coloured: what has colours: "columns", "rows", or "symmetric" for both by a star colouring.
+        colours: shape (columns,) or (rows,): which product each is in; -1 for those in none.
+        dense: the operations that were taken to depend on all of their inputs, with their lines and why.
+    """
+
+    pattern: sparse.csr_array | None = None
+    coloured: str = ""
+    colours: np.ndarray | None = None
+    dense: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        rows, columns = self.pattern.shape
+        share = self.pattern.nnz / max(rows * columns, 1)
+        what = "a star colouring" if self.coloured == "symmetric" else f"a colouring of {self.coloured}"
+        lines = [
+            super().__str__(),
+            f"pattern of shape ({rows}, {columns}): {counted(self.pattern.nnz, 'place')} ({share:.2g} of all), "
+            f"{counted(self.passes, 'colour')} in {what}",
+        ]
+        if self.passes >= min(rows, columns) > 1:
+            lines.append("as many colours as there are columns or rows: nothing is gained over the dense matrix")
+        return "\n".join([*lines, *[f"taken as dense: {one}" for one in self.dense]])
+
+
+class _Sparse(Recipe):
+    """What both have in common. Subclasses find the pattern, colour it, and compute products.
+
+    A layout depends on the function's signature: it is kept on the `Problem`.
+    """
+
+    mode_names = {"columns": "forward", "rows": "reverse", "symmetric": "reverse over reverse"}  # noqa: RUF012
+    product = ""  # what the matrix is compared with
+
+    def __init__(self, packed, format, check_pattern, chunk_size, memory_limit):
+        if format not in FORMATS:
+            raise ValueError(f"format is {format!r}; expected one of {', '.join(map(repr, FORMATS))}")
+        check_chunks(chunk_size, memory_limit)
+        self.packed = packed
+        self.format = format
+        self.check_pattern = check_pattern
+        self.chunk_size = chunk_size
+        self.memory_limit = memory_limit
+
+    def heights(self, problem):
+        """How many rows each row of blocks has."""
+        raise NotImplementedError
+
+    def find(self, problem, limit):
+        """Return the `Pattern`."""
+        raise NotImplementedError
+
+    def colour(self, problem, pattern) -> Colouring:
+        raise NotImplementedError
+
+    def passes(self, problem, how, chunk, tensors):
+        """Return the products with all colours: a list of tensors of shape (colours, *part)."""
+        raise NotImplementedError
+
+    def one(self, problem, vector, tensors):
+        """Return one product, and whether its elements are the matrix's rows (else its columns)."""
+        raise NotImplementedError
+
+    # AutoGraph, where a tf.function that is converted calls this, would take minutes over these loops.
+    @tf.autograph.experimental.do_not_convert
+    def plan(self, problem):
+        self.require(problem)
+        limit = current_limit(self.memory_limit)
+        heights, widths = self.heights(problem), problem.source_sizes
+        pattern = self._pattern(problem, sum(heights), sum(widths), limit)
+        colouring = self.colour(problem, pattern.matrix)
+        blocks = ([sum(heights)], [sum(widths)], problem.source_dtypes[:1])
+        if not self.packed:
+            blocks = (heights, widths, problem.source_dtypes)
+        problem.layout = Layout(pattern.matrix, colouring, *blocks)
+        if self.check_pattern and not problem.repeatable:
+            problem.note("not compared with a product: the function draws random numbers or changes variables")
+        chunk, needed = rows_at_once(
+            what=self.name,
+            shapes=f"{counted(sum(heights), 'row')} by {counted(sum(widths), 'column')}, with "
+            f"{counted(pattern.matrix.nnz, 'place')} for entries and {counted(colouring.count, 'colour')}",
+            result=_ENTRY * pattern.matrix.nnz,
+            rows=colouring.count,
+            per_row=self.streams * problem.largest,
+            advice="jvp, vjp or hvp, which never build the matrix, or fewer sources",
+            chunk_size=self.chunk_size,
+            limit=self.memory_limit,
+        )
+        return SparsePlan(
+            self.mode_names[colouring.by],
+            colouring.count,
+            chunk,
+            needed,
+            pattern=pattern.matrix,
+            coloured=colouring.by,
+            colours=colouring.colours,
+            dense=tuple(pattern.dense),
+        )
+
+    def require(self, problem):
+        """Raise what cannot be done."""
+        if self.packed:
+            require_one_dtype(problem.source_dtypes)
+        if self.format != "tensorflow":
+            if not tf.executing_eagerly():
+                raise RuntimeError(
+                    f'{problem.name}: format="{self.format}" makes a SciPy array, which needs values, and a '
+                    'tf.function has none. Use format="tensorflow" inside'
+                )
+            small = [dtype.name for dtype in problem.source_dtypes if dtype not in (tf.float32, tf.float64)]
+            if small:
+                raise TypeError(
+                    f'{problem.name}: SciPy has no sparse arrays of {small[0]}; use format="tensorflow", or cast the '
+                    "sources to float32"
+                )
+
+    def _pattern(self, problem, rows, columns, limit):
+        if problem.traceable:
+            try:
+                return self.find(problem, limit)
+            except MemoryLimitError:
+                raise
+            except Exception as error:  # whatever a graph holds that cannot be looked into
+                problem.remarks.append(f"a pattern from the graph: {type(error).__name__}: {str(error)[:200]}")
+        room_for(problem.name, limit)(rows * columns)
+        return Pattern(sparse.csr_array(np.ones([rows, columns], bool)))
+
+    def prefers_xla(self, problem, plan):
+        return plan.passes * problem.largest <= _SMALL and not problem.operations & LOOPS
+
+    def ways(self, problem, plan):
+        return row_ways(f"{plan.mode} mode, colours", partial(self._compute, problem, plan.chunk), plan.chunk)
+
+    def _compute(self, problem, chunk, how, tensors):
+        return problem.layout.values(self.passes(problem, how, chunk, tensors))
+
+    def seeds(self, problem, index, shapes, dtypes):
+        """The sum of all columns, or rows, of one colour: ones and zeros in these shapes."""
+        vector = tf.equal(tf.constant(problem.layout.colouring.colours, tf.int32), tf.cast(index, tf.int32))
+        return [tf.cast(part, dtype) for part, dtype in zip(split(vector, shapes), dtypes, strict=True)]
+
+    @tf.autograph.experimental.do_not_convert
+    def verify(self, problem, tensors, outputs):
+        """Compare with one product; with random factors, what is missing in the matrix does not cancel."""
+        if not self.check_pattern or not problem.repeatable or not problem.traceable:
+            return
+        layout = problem.layout
+        vector = np.random.default_rng(0).uniform(0.5, 1.5, max(layout.pattern.shape))
+        by_rows, product = self._product(problem, vector, tensors)
+        rows, columns, count = (layout.rows, layout.columns, layout.pattern.shape[0])
+        if not by_rows:
+            rows, columns, count = columns, rows, layout.pattern.shape[1]
+        values = tf.concat([tf.cast(part, tf.float64) for part in outputs], axis=0)
+        terms = values * vector[columns]
+        own = tf.math.unsorted_segment_sum(terms, rows, count)
+        sizes = tf.math.unsorted_segment_sum(tf.abs(terms), rows, count)
+        dtypes = {*problem.source_dtypes, *problem.output_dtypes}
+        rounding = max(float(finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes)
+        finite = tf.math.is_finite(product) & tf.math.is_finite(own)  # NaN says nothing
+        largest = tf.reduce_max(tf.where(finite, tf.maximum(sizes, tf.abs(product)), 0.0))
+        wrong = finite & (tf.abs(product - own) > rounding**0.5 * sizes + 100 * rounding * largest)
+        message = (
+            f"{problem.name}: the sparse matrix differs from a random {self.product}, so the pattern leaves out an "
+            "entry, or the derivative that a custom gradient gives is not symmetric. Use jacobian or hessian; with "
+            "check_pattern=False this is not looked at"
+        )
+        if not tf.executing_eagerly():
+            tf.debugging.Assert(~tf.reduce_any(wrong), [message])
+        elif bool(tf.reduce_any(wrong)):
+            raise SparsityError(message)
+
+    def _product(self, problem, vector, tensors):
+        """Whether a product's elements are the matrix's rows, and the product, float64."""
+        by_rows = self.product.startswith("Hessian")
+
+        def compute(*tensors):
+            parts = self.one(problem, vector, tensors)
+            return tf.concat([tf.cast(tf.reshape(part, [-1]), tf.float64) for part in parts], axis=0)
+
+        return by_rows, tf.function(compute, autograph=False)(*tensors)
+
+    def result(self, problem, outputs):
+        matrices = problem.layout.matrices(outputs, self.format)
+        if self.packed:
+            return matrices[0]
+        count = len(problem.source_names)
+        starts = range(0, len(matrices), count)
+        return self.structured(problem, [problem.structured(matrices[start : start + count]) for start in starts])
+
+    def numbers(self, result):
+        return tf.nest.map_structure(
+            lambda part: part.values if isinstance(part, tf.SparseTensor) else tf.constant(part.data), result
+        )
+
+
+class _SparseJacobian(_Sparse):
+    name = "sparse_jacobian"
+    product = "vector-Jacobian product"
+    streams = 2
+
+    def __init__(self, mode, *options):
+        super().__init__(*options)
+        self.mode = mode
+
+    def heights(self, problem):
+        return problem.output_sizes
+
+    def find(self, problem, limit):
+        return jacobian_pattern(problem, limit)
+
+    def colour(self, problem, pattern):
+        found = {"auto": colour, "forward": colour_columns, "reverse": colour_rows}[self.mode](pattern)
+        if self.mode == "auto" and found.by == "columns" and problem.traceable:
+            missing = _without_forward_mode(problem)
+            if missing:
+                problem.remarks.append(f"forward mode: {missing}")
+                return colour_rows(pattern)
+        return found
+
+    def passes(self, problem, how, chunk, tensors):
+        colouring = problem.layout.colouring
+        if colouring.by == "columns":
+            shapes, dtypes = problem.source_shapes, problem.source_dtypes
+            return forward_rows(
+                problem,
+                tensors,
+                lambda index: self.seeds(problem, index, shapes, dtypes),
+                colouring.count,
+                how,
+                chunk,
+            )[1]
+        tape, sources, outputs = recorded(problem, tensors, persistent=True)
+
+        def row(index):
+            cotangents = self.seeds(problem, index, problem.output_shapes, problem.output_dtypes)
+            return dense_gradient(tape, outputs, sources, cotangents)
+
+        return map_rows(row, problem.source_specs, colouring.count, how, chunk)
+
+    def one(self, problem, vector, tensors):
+        tape, sources, outputs = recorded(problem, tensors)
+        cotangents = split(tf.constant(vector[: sum(problem.output_sizes)]), problem.output_shapes)
+        pairs = zip(cotangents, problem.output_dtypes, strict=True)
+        return dense_gradient(tape, outputs, sources, [tf.cast(part, dtype) for part, dtype in pairs])
+
+    def structured(self, problem, rows):
+        return problem.structured_outputs(rows)
+
+
+class _SparseHessian(_Sparse):
+    name = "sparse_hessian"
+    product = "Hessian-vector product"
+    streams = 5
+
+    def require(self, problem):
+        require_scalar(problem)
+        require_second_order(problem)
+        super().require(problem)
+
+    def heights(self, problem):
+        return problem.source_sizes
+
+    def find(self, problem, limit):
+        return hessian_pattern(problem, limit)
+
+    def colour(self, problem, pattern):
+        return colour_symmetric(pattern)
+
+    def passes(self, problem, how, chunk, tensors):
+        product = self._products(problem, tensors)
+        shapes, dtypes = problem.source_shapes, problem.source_dtypes
+        return map_rows(
+            lambda index: product(self.seeds(problem, index, shapes, dtypes)),
+            problem.source_specs,
+            problem.layout.colouring.count,
+            how,
+            chunk,
+        )
+
+    def one(self, problem, vector, tensors):
+        parts = split(tf.constant(vector), problem.source_shapes)
+        pairs = zip(parts, problem.source_dtypes, strict=True)
+        return self._products(problem, tensors)([tf.cast(part, dtype) for part, dtype in pairs])
+
+    def _products(self, problem, tensors):
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
+            sources, gradients = gradient_under(outer, problem, tensors)
+        used = [index for index, gradient in enumerate(gradients) if gradient is not None]
+
+        def product(vector):
+            flat = [tf.reshape(vector[index], [-1]) for index in used]
+            return dense_gradient(outer, [gradients[index] for index in used], sources, flat)
+
+        return product
+
+    def structured(self, problem, rows):
+        return problem.structured(rows)
+
+
+def _without_forward_mode(problem):
+    """Why TensorFlow has no Jacobian-vector product of a function; None if it has. It differentiates gradients."""
+    own = [] if problem.data_start == 0 else problem.source_specs
+    data = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
+
+    def trace(*tensors):
+        _, push = linearized(problem, tensors)
+        push([tf.zeros(spec.shape, spec.dtype) for spec in problem.source_specs])
+        return []
+
+    try:
+        tf.function(trace, autograph=False).get_concrete_function(*own, *data)
+    except LookupError as error:
+        return str(error)
+    return None

@@ -1,0 +1,333 @@
+"""How the dependence of an operation's results follows from that of its inputs: elementwise, moves, reductions."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tapelab.derivatives.sparse.dependence import (
+    Dependence,
+    NoRule,
+    Room,
+    applied,
+    grouped,
+    numbers,
+    pairs,
+    take,
+    union,
+)
+from tapelab.derivatives.taylor.elementwise import BY_GRADIENT, PIECEWISE, TABLES
+from tapelab.derivatives.taylor.reissue import reissue
+from tapelab.runtime import tf
+
+import numpy as np
+from scipy import sparse
+
+Matrix = sparse.csr_array | None
+
+_ELEMENTWISE = {*TABLES, *BY_GRADIENT, *PIECEWISE} | {
+    "Add", "AddN", "AddV2", "Angle", "Atan2", "BesselI0", "BesselI1", "BesselJ0", "BesselJ1", "BesselK0", "BesselK0e",
+    "BesselK1", "BesselK1e", "BesselY0", "BesselY1", "Betainc", "BiasAdd", "Cast", "CheckNumerics", "CheckNumericsV2",
+    "ClipByValue",
+    "Complex", "ComplexAbs", "Conj", "Dawsn", "Div", "DivNoNan", "EluGrad", "EnsureShape", "Expint", "FloorMod",
+    "FresnelCos", "FresnelSin",
+    "Igamma", "Igammac", "Imag", "InvGrad", "LeakyReluGrad", "Maximum", "Minimum", "Mod", "Mul", "MulNoNan", "Neg",
+    "Polygamma", "Pow", "PreventGradient", "ReadVariableOp", "Real", "RealDiv", "ReciprocalGrad", "Relu6Grad",
+    "ReluGrad", "RsqrtGrad", "Select", "SelectV2", "SeluGrad", "SigmoidGrad", "Snapshot", "SoftplusGrad",
+    "SoftsignGrad", "Spence", "SqrtGrad", "SquaredDifference", "Sub", "TanhGrad", "TruncateMod", "Xdivy", "Xlog1py",
+    "Xlogy",
+}  # fmt: skip
+# Of these, the derivative by the other inputs is zero wherever there is one.
+_ONLY_FIRST = {"LeakyReluGrad", "Relu6Grad", "ReluGrad"}
+# Each element of the result is an element of an input, or a constant; which one does not depend on values.
+_MOVING = {
+    "BatchToSpace", "BatchToSpaceND", "BroadcastTo", "ConcatV2", "DepthToSpace", "Diag", "DiagPart", "DynamicStitch",
+    "ExpandDims", "Gather", "MatrixBandPart", "MatrixDiag", "MatrixDiagPart", "MatrixDiagPartV3", "MatrixDiagV3",
+    "MatrixSetDiagV3", "MirrorPad", "Pack", "Pad", "PadV2", "Reshape", "ReverseSequence", "ReverseV2", "Roll", "Slice",
+    "SpaceToBatch", "SpaceToBatchND", "SpaceToDepth", "Split", "SplitV", "Squeeze", "StridedSlice",
+    "StridedSliceGrad", "Tile", "Transpose", "Unpack",
+}  # fmt: skip
+_REDUCING = {"EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"}
+_SCANNING = {"Cumprod", "Cumsum", "CumulativeLogsumexp"}
+# Whole vectors or matrices at a time, batches apart: of how many axes those are.
+_BLOCKS = {
+    "Cholesky": 2, "FFT": 1, "FFT2D": 2, "IFFT": 1, "IFFT2D": 2, "IRFFT": 1, "IRFFT2D": 2, "LogMatrixDeterminant": 2,
+    "LogSoftmax": 1, "Lu": 2, "MatrixDeterminant": 2, "MatrixExponential": 2, "MatrixInverse": 2,
+    "MatrixSquareRoot": 2, "Qr": 2, "RFFT": 1, "RFFT2D": 2, "SelfAdjointEigV2": 2, "Softmax": 1,
+    "SoftmaxCrossEntropyWithLogits": 1, "SparseSoftmaxCrossEntropyWithLogits": 1, "Svd": 2, "TopKV2": 1,
+    "TridiagonalSolve": 2,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation of a graph, met on the way.
+
+    Attributes:
+        op: it.
+        known: what is known of its inputs; the shapes of those that depend on sources are known.
+        shapes: of its outputs.
+        room: says whether a matrix is too large.
+    """
+
+    op: tf.Operation
+    known: list[Dependence]
+    shapes: list[tuple[int, ...]]
+    room: Room
+
+    @property
+    def moving(self) -> list[int]:
+        """The numbers of the inputs that depend on sources."""
+        return [index for index, one in enumerate(self.known) if one.matrix is not None]
+
+    def constant(self, index: int) -> np.ndarray:
+        """The value of an input, if it is always the same; the last one is -1."""
+        if self.known[index].value is None:
+            raise NoRule("where it puts elements depends on values")
+        return self.known[index].value.numpy()
+
+    def spread(self, index: int, positions: np.ndarray, shape: tuple[int, ...]) -> Matrix:
+        """The rows of an input, at these positions, broadcast to a shape."""
+        return take(self.known[index].matrix, np.broadcast_to(positions, shape), self.room)
+
+
+def _elementwise(step):
+    op, shape = step.op, step.shapes[0]
+    parts = []
+    for index in step.moving:
+        if index and op.type in _ONLY_FIRST:
+            continue
+        own = step.known[index].shape
+        positions = numbers(own)
+        if op.type == "BiasAdd" and index == 1 and op.get_attr("data_format") == b"NCHW":
+            positions = positions.reshape([-1, *[1] * (len(shape) - 2)])
+        positions = np.broadcast_to(positions, shape)
+        kept = _kept(step, index)
+        if kept is not None:
+            positions = np.where(np.broadcast_to(kept, shape), positions, -1)
+        parts.append(take(step.known[index].matrix, positions, step.room))
+    return [union(parts) if parts else None]
+
+
+def _kept(step, index):
+    """Where an input of an elementwise operation counts, if constants say so; None for everywhere."""
+    kind, known = step.op.type, step.known
+    if kind in ("Mul", "MulNoNan"):
+        other = known[1 - index].value
+        return None if other is None else other.numpy() != 0
+    if kind in ("SelectV2", "Select") and known[0].value is not None:
+        chosen = known[0].value.numpy()
+        if kind == "Select" and chosen.ndim == 1:  # of whole rows
+            chosen = chosen.reshape([-1, *[1] * (len(step.shapes[0]) - 1)])
+        return chosen if index == 1 else ~chosen
+    return None
+
+
+def _moved(step):
+    """Move the numbers of the elements, and see where they are."""
+    inputs, blocks, start = [], [], 1
+    for tensor, one in zip(step.op.inputs, step.known, strict=True):
+        if one.matrix is not None:
+            inputs.append(numbers(one.shape, start).astype(np.float64))
+            start += one.size
+            blocks.append(one.matrix)
+        elif tensor.dtype.is_floating or tensor.dtype.is_complex:
+            inputs.append(np.zeros(one.shape))
+        elif one.value is None:
+            raise NoRule("where it puts elements depends on values")
+        else:
+            inputs.append(one.value)
+    with tf.init_scope(), tf.device("CPU:0"):
+        outputs = [output.numpy() for output in reissue(step.op, [tf.constant(part) for part in inputs])]
+    whole = blocks[0] if len(blocks) == 1 else sparse.vstack(blocks, format="csr")
+    return [take(whole, output.astype(int) - 1, step.room) for output in outputs]
+
+
+def _unmirrored(step):
+    """The gradient of mirroring at the edges: each element comes back to where mirroring takes it from."""
+    positions = numbers(step.shapes[0]).astype(np.float64)
+    with tf.init_scope(), tf.device("CPU:0"):
+        padding = tf.constant(step.constant(1))
+        there = tf.raw_ops.MirrorPad(input=positions, paddings=padding, mode=step.op.get_attr("mode")).numpy()
+    own = pairs(there.astype(int), np.arange(there.size), (positions.size, there.size))
+    return [applied(own, step.known[0].matrix, step.room)]
+
+
+def _gathered(step):
+    """Rows of a table, along an axis. Without their numbers, each of the result depends on all of that axis."""
+    op = step.op
+    axis = batch = op.get_attr("batch_dims")
+    if op.type == "GatherV2":
+        axis = int(step.constant(2))
+    shape = step.known[0].shape
+    axis, batch = axis % len(shape), batch % (len(step.known[1].shape) + 1)
+    if step.known[1].value is not None:
+        where = step.known[1].value
+        with tf.init_scope(), tf.device("CPU:0"):
+            found = tf.gather(tf.constant(numbers(shape)), where, axis=axis, batch_dims=batch)
+        return [take(step.known[0].matrix, found.numpy(), step.room)]
+    groups = numbers(shape[:axis] + shape[axis + 1 :])
+    inner = [1] * (len(step.known[1].shape) - batch)
+    return _by_groups(
+        step,
+        0,
+        np.broadcast_to(np.expand_dims(groups, axis), shape),
+        np.broadcast_to(groups.reshape([*shape[:axis], *inner, *shape[axis + 1 :]]), step.shapes[0]),
+    )
+
+
+def _gathered_elements(step):
+    """Slices of a table, each by several numbers."""
+    shape = step.known[0].shape
+    depth = step.known[1].shape[-1]
+    inner = shape[depth:]
+    if step.known[1].value is not None:
+        first = _flat_numbers(step.constant(1), shape[:depth])
+        positions = first[..., None] * math.prod(inner) + np.arange(math.prod(inner))
+        return [take(step.known[0].matrix, positions, step.room)]
+    groups = numbers(inner)
+    return _by_groups(step, 0, np.broadcast_to(groups, shape), np.broadcast_to(groups, step.shapes[0]))
+
+
+def _flat_numbers(indices, shape):
+    """The numbers of the elements of an array that are at these places, shape (..., axes)."""
+    return indices @ np.array([math.prod(shape[axis + 1 :]) for axis in range(len(shape))], np.int64)
+
+
+def _by_groups(step, index, inputs, outputs):
+    count = int(max(inputs.max(initial=0), outputs.max(initial=0))) + 1
+    return [grouped(step.known[index].matrix, inputs, outputs, count, step.room)]
+
+
+def _reduced(step):
+    shape = step.known[0].shape
+    gone = {int(axis) % max(len(shape), 1) for axis in np.ravel(step.constant(1))}
+    kept = numbers([1 if axis in gone else size for axis, size in enumerate(shape)])
+    return _by_groups(step, 0, np.broadcast_to(kept, shape), np.arange(kept.size))
+
+
+def _scanned(step):
+    op, shape = step.op, step.known[0].shape
+    axis = int(step.constant(1)) % len(shape)
+    step.room(math.prod(shape) * shape[axis] / 2)
+    lines = np.moveaxis(numbers(shape), axis, -1).reshape(-1, shape[axis])
+    seen = np.tri(shape[axis], k=-int(op.get_attr("exclusive")), dtype=bool)
+    outputs, inputs = np.nonzero(seen.T if op.get_attr("reverse") else seen)
+    own = pairs(lines[:, outputs], lines[:, inputs], (lines.size, lines.size))
+    return [applied(own, step.known[0].matrix, step.room)]
+
+
+def _in_blocks(step):
+    """All of a result's block on all of the input's."""
+    axes = _BLOCKS[step.op.type]
+    return [_blocks(step, shape, dict.fromkeys(step.moving, axes)) for shape in step.shapes]
+
+
+def _blocks(step, shape, axes):
+    parts = []
+    batch = np.broadcast_shapes(*(step.known[i].shape[: len(step.known[i].shape) - n] for i, n in axes.items()))
+    for index, count in axes.items():
+        own = step.known[index].shape
+        groups = numbers(own[: len(own) - count])
+        spread = np.broadcast_to(groups, batch)
+        outputs = np.broadcast_to(spread.reshape([*batch, *[1] * (len(shape) - len(batch))]), shape)
+        inputs = np.broadcast_to(groups.reshape([*groups.shape, *[1] * count]), own)
+        parts += _by_groups(step, index, inputs, outputs)
+    return union(parts)
+
+
+def _solved(step):
+    """A matrix's inverse times columns: each result depends on the matrix, and on its own column."""
+    if step.moving != [1]:
+        return [_blocks(step, step.shapes[0], dict.fromkeys(step.moving, 2))]
+    shape, own = step.shapes[0], step.known[1].shape
+    columns = numbers([*own[:-2], 1, own[-1]])
+    return _by_groups(step, 1, np.broadcast_to(columns, own), np.broadcast_to(columns, shape))
+
+
+def _by_channel(step):
+    """Batch normalisation and its gradient: each channel apart; in inference, each element of the first result."""
+    op = step.op
+    if op.get_attr("data_format") not in (b"NHWC", b"NDHWC"):
+        raise NoRule("channels are not the last axis")
+    channels = step.known[0].shape[-1] if step.known[0].shape else 0
+    found = []
+    for shape in step.shapes:
+        if not shape or shape[-1] != channels:
+            found.append(None)
+            continue
+        out = np.broadcast_to(np.arange(channels), shape)
+        parts = []
+        for index in step.moving:
+            own = step.known[index].shape
+            if len(own) > 1 and len(shape) > 1 and not op.get_attr("is_training"):
+                parts.append(step.known[index].matrix)
+            elif own and own[-1] == channels:
+                parts += _by_groups(step, index, np.broadcast_to(np.arange(channels), own), out)
+        found.append(union(parts) if parts else None)
+    return found
+
+
+def _segments(step):
+    """Sums over rows with one number. Without the numbers, each of the result depends on all rows."""
+    if step.moving != [0]:
+        raise NoRule("the numbers of segments depend on values")
+    axes = len(step.known[1].shape)
+    shape, count = step.known[0].shape, step.shapes[0][0]
+    inner = math.prod(shape[axes:])
+    if step.known[1].value is None:
+        groups = numbers(shape[axes:])
+        return _by_groups(step, 0, np.broadcast_to(groups, shape), np.broadcast_to(groups, step.shapes[0]))
+    return [_scattered(step, 0, np.ravel(step.constant(1)), count, inner)]
+
+
+def _scattered(step, index, rows, count, inner):
+    """Put slices of ``inner`` elements into rows; those of no row are left out."""
+    sources = numbers([len(rows), inner])
+    outputs = rows[:, None].astype(np.int64) * inner + np.arange(inner)
+    inside = np.broadcast_to(((rows >= 0) & (rows < count))[:, None], sources.shape)
+    own = pairs(outputs[inside], sources[inside], (count * inner, sources.size))
+    return applied(own, step.known[index].matrix, step.room)
+
+
+def _placed(step):
+    """ScatterNd, and changes of a tensor at places: each of the result on what was there, and on what comes there."""
+    first = 0 if step.op.type.startswith("Tensor") else -1
+    places, updates = first + 1, first + 2
+    shape = step.shapes[0]
+    parts = [step.known[0].matrix] if first == 0 and step.known[0].matrix is not None else []
+    if step.known[updates].matrix is not None:
+        depth = step.known[places].shape[-1]
+        inner = shape[depth:]
+        if step.known[places].value is not None:
+            rows = np.ravel(_flat_numbers(step.constant(places), shape[:depth]))
+            parts.append(_scattered(step, updates, rows, math.prod(shape[:depth]), math.prod(inner)))
+        else:
+            groups = numbers(inner)
+            own = step.known[updates].shape
+            parts += _by_groups(step, updates, np.broadcast_to(groups, own), np.broadcast_to(groups, shape))
+    return [union(parts)]
+
+
+RULES: dict[str, Callable[[Step], list[Matrix]]] = {
+    **dict.fromkeys(_ELEMENTWISE, _elementwise),
+    **dict.fromkeys(_MOVING, _moved),
+    **dict.fromkeys(_REDUCING, _reduced),
+    **dict.fromkeys(_SCANNING, _scanned),
+    **dict.fromkeys(_BLOCKS, _in_blocks),
+    **dict.fromkeys(["MatrixSolve", "MatrixTriangularSolve"], _solved),
+    **dict.fromkeys(["FusedBatchNormV3", "FusedBatchNormGradV3"], _by_channel),
+    **dict.fromkeys(
+        [
+            f"{start}{kind}"
+            for start in ("Segment", "UnsortedSegment")
+            for kind in ("Max", "Mean", "Min", "Prod", "Sum")
+        ],
+        _segments,
+    ),
+    **dict.fromkeys(
+        ["ScatterNd", *[f"TensorScatter{kind}" for kind in ("Add", "Max", "Min", "Sub", "Update")]], _placed
+    ),
+    "MirrorPadGrad": _unmirrored,
+    **dict.fromkeys(["GatherV2", "ResourceGather"], _gathered),
+    **dict.fromkeys(["GatherNd", "ResourceGatherNd"], _gathered_elements),
+}
