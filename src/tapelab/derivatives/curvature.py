@@ -227,8 +227,8 @@ class CurvatureOperator:
         """Estimate the eigenvalues, by Lanczos's method from several random starts: steps x probes products.
 
         More steps sharpen the outermost eigenvalues, more starts the density: after 40 steps the five largest of a
-        network's were exact to 1e-9 of the largest, and after 80 the ten largest to 1e-14. It keeps n times ``steps`` numbers, in float32 unless the
-        variables are float64: 160 MB for a million parameters and 40 steps.
+        network's were exact to 1e-9 of the largest, after 80 the ten largest to 1e-14. It keeps n times ``steps``
+        numbers, in float32 unless the variables are float64: 160 MB for a million parameters and 40 steps.
 
         Args:
             steps: products for each start, at least 1.

@@ -4,8 +4,8 @@ From a random start q, k products give an orthonormal basis in which the matrix 
 eigenvalues, the Ritz values, meet the largest and smallest eigenvalues first. With the squared first components of its
 eigenvectors as weights they are the nodes of a Gauss quadrature for qᵀ f(A) q, exact for polynomials f up to degree
 2k - 1. Its mean over starts estimates trace f(A) / n, and so the density of eigenvalues (Golub and Welsch, "Calculation
-of Gauss quadrature rules", 1969; Lin, Saad and Yang, "Approximating spectral densities of large matrices", 2016; Ghorbani,
-Krishnan and Xiao, "An investigation into neural net optimization via Hessian eigenvalue density", 2019).
+of Gauss quadrature rules", 1969; Lin, Saad and Yang, "Approximating spectral densities of large matrices", 2016;
+Ghorbani, Krishnan and Xiao, "An investigation into neural net optimization via Hessian eigenvalue density", 2019).
 
 Rounding makes plain Lanczos lose orthogonality once a Ritz value has converged, and find that eigenvalue again and
 again. Here every new vector is made orthogonal to all before, twice: the basis is kept, n times k numbers.
