@@ -96,7 +96,7 @@ def levenberg_marquardt(
 
     It has converged where the residuals are orthogonal to each of the Jacobian's columns (the cosine of the angle is
     within ``gradient_tolerance``), a step is small, or the predicted and the actual decrease are. Tolerances are no
-    finer than a few units of rounding of the residuals' dtype.
+    finer than what rounding in the parameters does to the residuals.
 
     Args:
         residuals: takes ``args``, reads the variables, returns the residuals: prediction less observation over its
@@ -159,20 +159,32 @@ def levenberg_marquardt(
     report = LeastSquaresReport(r @ r / 2, float(np.max(np.abs(gradient))), reason=f"all {iterations} iterations used")
     require_finite_start(report)
     scale = np.zeros(point.size)
+
+    def noise():
+        """By how much the residuals change with the last digit of each parameter: finer than that is chance."""
+        return 4 * rounding * np.linalg.norm(np.abs(matrix) @ np.abs(point))
+
+    def orthogonal():
+        """Whether the largest cosine between the residuals and a column is within its tolerance."""
+        least = max(tolerances["gradient"] * np.linalg.norm(r), noise())
+        return bool(np.all(np.abs(gradient) <= np.linalg.norm(matrix, axis=0) * least))
+
     try:
         with progress_bar(iterations, "minimising") as advance:
             for _ in range(iterations):
-                if _cosine(matrix, r, gradient) <= tolerances["gradient"]:
+                if orthogonal():
                     break
                 scale = np.maximum(scale, np.linalg.norm(matrix, axis=0))
                 steps = _Steps(matrix, r, np.where(scale > 0, scale, 1))
+                small = max(tolerances["cost"] * report.value, noise() * np.linalg.norm(r))
                 first, accepted, raise_by = True, None, 2.0
                 while accepted is None and not report.converged and damping < _LARGEST:
                     step, predicted = steps(damping)
                     trial, _ = evaluate(point + step)
-                    # Half the difference of the sums of squares, without its cancellation.
-                    decrease = (r - trial) @ (r + trial) / 2 if np.isfinite(trial).all() else -np.inf
-                    if first and max(predicted, abs(decrease)) <= tolerances["cost"] * report.value:
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        # Half the difference of the sums of squares, without its cancellation. NaN is no decrease.
+                        decrease = (r - trial) @ (r + trial) / 2
+                    if first and max(predicted, abs(decrease)) <= small:
                         report.converged = True
                         report.reason = "the predicted and the actual decrease are within the tolerance"
                     if decrease > max(0, _DECREASE * predicted):
@@ -201,7 +213,7 @@ def levenberg_marquardt(
                     break
     finally:
         assign(wrt, point.astype(kind))  # a trial step may have been interrupted
-    if not report.converged and _cosine(matrix, r, gradient) <= tolerances["gradient"]:
+    if not report.converged and orthogonal():
         report.converged = True
         report.reason = "the residuals are orthogonal to the Jacobian's columns, within the tolerance"
     report.parameters, report.residuals = point, r.size
@@ -233,7 +245,12 @@ class _Steps:
 
 def _decompose(report, jacobian, rounding):
     """Note the rank and a root of (JᵀJ)⁻¹."""
+    size = (2 * report.value) ** 0.5
     scale = np.linalg.norm(jacobian, axis=0)
+    # A parameter that moves the residuals by no more than rounding when it changes by all of itself is not determined.
+    moved = scale * np.abs(report.parameters)
+    scale = np.where((report.parameters != 0) & (moved <= rounding * max(moved.max(), size)), 0, scale)
+    jacobian = np.where(scale > 0, jacobian, 0)
     scale = np.where(scale > 0, scale, 1)
     _, values, right = np.linalg.svd(jacobian / scale, full_matrices=jacobian.shape[0] < jacobian.shape[1])
     values = np.pad(values, (0, len(right) - len(values)))
@@ -242,11 +259,4 @@ def _decompose(report, jacobian, rounding):
     if kept.all():
         report._root = right.T / values / scale[:, np.newaxis]
     else:
-        size = np.abs(right[~kept]).max(axis=0)
-        report._loose = np.flatnonzero(size > rounding**0.5)
-
-
-def _cosine(jacobian, residuals, gradient):
-    """The largest cosine between the residuals and a column; 0 where either is zero."""
-    norms = np.linalg.norm(jacobian, axis=0) * np.linalg.norm(residuals)
-    return np.max(np.abs(gradient) / np.where(norms > 0, norms, 1))
+        report._loose = np.flatnonzero(np.abs(right[~kept]).max(axis=0) > rounding**0.5)
