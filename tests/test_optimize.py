@@ -3,9 +3,9 @@
 import sys
 from itertools import pairwise
 
-from tapelab import data, optimize
+from tapelab import data, progress
 from tapelab.derivatives import MemoryLimitError, NotFiniteError, hessian, value_and_gradient
-from tapelab.optimize import conjugate_gradient_direction, newton, newton_cg, newton_direction
+from tapelab.optimize import conjugate_gradient_direction, newton, newton_cg, newton_direction, newtons
 from tapelab.runtime import start, tf
 
 import numpy as np
@@ -123,7 +123,7 @@ def test_after_an_interrupt_the_variables_hold_the_best_point(method, moment, mo
         if moment == "in the callback" and len(best) == 3:
             raise KeyboardInterrupt
 
-    search = optimize._line_search
+    search = newtons._line_search
 
     def interrupted(at, point, direction, *rest):
         if moment == "in a trial step" and len(best) == 3:
@@ -132,7 +132,7 @@ def test_after_an_interrupt_the_variables_hold_the_best_point(method, moment, mo
             raise KeyboardInterrupt
         return search(at, point, direction, *rest)
 
-    monkeypatch.setattr(optimize, "_line_search", interrupted)
+    monkeypatch.setattr(newtons, "_line_search", interrupted)
     with pytest.raises(KeyboardInterrupt):
         method(rosenbrock, wrt=x, callback=callback)
     assert values[2] < values[1] < values[0]
@@ -154,10 +154,10 @@ def test_a_bar_shows_the_progress_where_a_person_watches(monkeypatch):
 
     bars = []
     monkeypatch.setattr("tqdm.auto.tqdm", lambda **options: bars.append(Bar(options)) or bars[-1])
-    monkeypatch.setattr(optimize, "attended", lambda: False)
+    monkeypatch.setattr(progress, "attended", lambda: False)
     run()
     assert bars == []
-    monkeypatch.setattr(optimize, "attended", lambda: True)
+    monkeypatch.setattr(progress, "attended", lambda: True)
     run()
     assert [(bar.options["total"], bar.n, bar.closed) for bar in bars] == [(2, 2, True)]
     run(iterations=200)  # more than it takes: the bar is full in the end, as tqdm asks for before it takes a bar away
@@ -180,7 +180,7 @@ class Bar:
     def __exit__(self, *error):
         self.closed = True
 
-    def set_postfix(self, **values):
+    def set_postfix(self, values, refresh):
         assert {"loss", "gradient"} <= values.keys()
 
     def update(self):

@@ -14,6 +14,7 @@ TYPED = (
     "exercises/*.py",
     "explain/*.py",
     "interactive/*.py",
+    "optimize/*.py",
     "process/*.py",
 )
 FILES = [path for pattern in TYPED for path in sorted(SOURCE.glob(pattern))]

@@ -35,6 +35,7 @@ mode, how it is compiled, chunks, the memory predicted, and the faster ways that
 
 from tapelab.derivatives.batch_jacobians import batch_jacobian
 from tapelab.derivatives.clipping import clipped_gradient, per_example_norms
+from tapelab.derivatives.curvature import CurvatureOperator, Estimate
 from tapelab.derivatives.errors import (
     CoupledExamplesError,
     FallbackWarning,
@@ -44,6 +45,7 @@ from tapelab.derivatives.errors import (
     UnconnectedSourceError,
 )
 from tapelab.derivatives.first_order import jvp, value_and_gradient, vjp
+from tapelab.derivatives.gauss_newton import fisher_vector_product, ggn_vector_product
 from tapelab.derivatives.hessians import hessian, hvp
 from tapelab.derivatives.jacobians import jacobian
 from tapelab.derivatives.memory import set_memory_limit
@@ -52,19 +54,26 @@ from tapelab.derivatives.packing import pack, unpack
 from tapelab.derivatives.per_example import per_example_gradients
 from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.sparse.recipes import SparsePlan, sparse_hessian, sparse_jacobian
+from tapelab.derivatives.spectrum import Eigenvalues, Spectrum
 
 __all__ = [
     "CoupledExamplesError",
+    "CurvatureOperator",
+    "Eigenvalues",
+    "Estimate",
     "FallbackWarning",
     "MemoryLimitError",
     "NotFiniteError",
     "Plan",
     "SparsePlan",
     "SparsityError",
+    "Spectrum",
     "UnconnectedSourceError",
     "batch_jacobian",
     "biharmonic",
     "clipped_gradient",
+    "fisher_vector_product",
+    "ggn_vector_product",
     "hessian",
     "hvp",
     "jacobian",

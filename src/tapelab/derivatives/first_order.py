@@ -124,7 +124,7 @@ def dense_gradient(
 
 
 def linearized(
-    problem: Problem, tensors: Sequence[tf.Tensor], *, persistent: bool = False
+    problem: Problem, tensors: Sequence[tf.Tensor], *, persistent: bool = False, end: int | None = None
 ) -> tuple[Recording, Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]]:
     """Evaluate the function, and return what `recorded` does and a function from tangents to products with them.
 
@@ -135,12 +135,13 @@ def linearized(
 
     Args:
         persistent: whether the tape and the function are used more than once.
+        end: which outputs have products, ``outputs[:end]``; by default all.
     """
     with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as outer:
         tape, sources, outputs = recording = recorded(problem, tensors, persistent=persistent)
-        cotangents = [tf.zeros_like(output) for output in outputs]
+        cotangents = [tf.zeros_like(output) for output in outputs[:end]]
         outer.watch(cotangents)
-        products = tape.gradient(outputs, sources, output_gradients=cotangents)
+        products = tape.gradient(outputs[:end], sources, output_gradients=cotangents)
         products = [None if product is None else tf.convert_to_tensor(product) for product in products]
 
     def push(tangents):

@@ -274,14 +274,14 @@ class Problem:
             graph = tf.function(trace, autograph=False).get_concrete_function(*specs).graph
         except Exception as error:  # whatever the function raises
             return error
-        if any(None in shape for shape in self.output_shapes):
-            return ValueError(f"{self.name}: the shapes of what the function returns are not known in a graph")
         outputs = [output for operation in graph.get_operations() for output in operation.outputs]
         self.largest = max(map(_bytes, outputs), default=0)
         definition = graph.as_graph_def()
         nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
         self.operations = {node.op for node in nodes}
         self.custom_gradients = any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes)
+        if any(None in shape for shape in self.output_shapes):  # but it is known what it consists of
+            return ValueError(f"{self.name}: the shapes of what the function returns are not known in a graph")
         return None
 
     def _observe(self, tensors):

@@ -7,73 +7,20 @@ S. Wright, *Numerical Optimization*, 2nd ed.: section 3.1 (line search), 3.4 (mo
 (Newton-CG).
 """
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
-from tapelab.derivatives import NotFiniteError, hessian, hvp, pack, unpack, value_and_gradient
+from tapelab.derivatives import hessian, hvp, pack, value_and_gradient
+from tapelab.optimize.report import Iteration, Report, assign, require_finite_start, require_not_negative
 from tapelab.process import quiet_stderr
+from tapelab.progress import progress_bar
 from tapelab.runtime import tf
-from tapelab.session import attended
 
 import numpy as np
 
 _DECREASE = 1e-4  # the part of the decrease that the slope promises, which a step has to deliver
 _HALVINGS = 30
 _ROUNDS = 40
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """What one iteration did.
-
-    Attributes:
-        value: the loss before the step.
-        gradient_norm: the largest magnitude in the gradient before the step.
-        damping: what was added to the Hessian's diagonal.
-        products: how many Hessian-vector products conjugate gradients took; 0 where the matrix was factorised.
-        negative_curvature: whether a direction was met in which the loss curves downwards.
-        slope: the inner product of the gradient and the direction; negative where the direction descends.
-        step: the length of the step, as a multiple of the direction; 0 for a step that was refused.
-    """
-
-    value: float
-    gradient_norm: float
-    damping: float
-    products: int
-    negative_curvature: bool
-    slope: float
-    step: float
-
-
-@dataclass
-class Report:
-    """What a minimisation did.
-
-    Attributes:
-        value: the loss at the end.
-        gradient_norm: the largest magnitude in the gradient at the end.
-        converged: whether the gradient's norm is at or below the tolerance.
-        reason: why it stopped, in words.
-        iterations: a list of each `Iteration`.
-    """
-
-    value: float
-    gradient_norm: float
-    converged: bool = False
-    reason: str = ""
-    iterations: list[Iteration] = field(default_factory=list)
-
-    def __str__(self):
-        lines = ["  loss          gradient   damping    products  curvature  step"]
-        lines += [
-            f"  {i.value:<12.6g}  {i.gradient_norm:<9.2e}  {i.damping:<9.1e}  {i.products:<8d}  "
-            f"{'negative' if i.negative_curvature else 'positive':9}  {i.step:.3g}"
-            for i in self.iterations
-        ]
-        return "\n".join([*lines, f"  {self.value:<12.6g}  {self.gradient_norm:<9.2e}  {self.reason}"])
 
 
 def newton_direction(gradient: tf.Tensor, matrix: tf.Tensor, damping: float = 0.0) -> tuple[tf.Tensor, float, bool]:
@@ -99,7 +46,7 @@ def newton_direction(gradient: tf.Tensor, matrix: tf.Tensor, damping: float = 0.
             f"the gradient has shape {tuple(gradient.shape)} and the matrix {tuple(matrix.shape)}; expected (n,) and "
             "(n, n): use pack, and hessian(…, packed=True)"
         )
-    _require_not_negative("damping", damping)
+    require_not_negative("damping", damping)
     scale = float(tf.reduce_max(tf.abs(matrix))) or 1.0
     # What this dtype leaves of an eigenvalue of zero is smaller than this.
     least = scale * float(np.finfo(matrix.dtype.as_numpy_dtype).eps) ** 0.5
@@ -133,7 +80,7 @@ def conjugate_gradient_direction(
     Returns:
         A triple: the direction, shape (n,), which descends; the number of products; whether negative curvature was met.
     """
-    _require_not_negative("damping", damping)
+    require_not_negative("damping", damping)
     residual = tf.convert_to_tensor(gradient)
     norm = float(tf.norm(residual))
     tolerance = min(0.5, norm**0.5) if tolerance is None else tolerance
@@ -235,29 +182,20 @@ def newton_cg(
 
 
 def _minimise(f, args, wrt, direction, iterations, tolerance, damping, callback):
-    _require_not_negative("damping", damping)
+    require_not_negative("damping", damping)
     evaluate = value_and_gradient(f, wrt=wrt)
-    variables = tf.nest.flatten(wrt)
-
-    def assign(point):
-        for variable, part in zip(variables, tf.nest.flatten(unpack(point, wrt)), strict=True):
-            variable.assign(part)
 
     def at(point):
-        assign(point)
+        assign(wrt, point)
         value, gradient = evaluate(*args)
         return float(value), pack(gradient)
 
     point = pack(wrt)
     value, gradient = at(point)
     report = Report(value, float(tf.reduce_max(tf.abs(gradient))), reason=f"all {iterations} iterations used")
-    if not np.isfinite(value) or not np.isfinite(report.gradient_norm):
-        raise NotFiniteError(
-            f"the loss is {value} and its gradient's largest magnitude {report.gradient_norm} at the variables' "
-            "present values; start where both are finite"
-        )
+    require_finite_start(report)
     try:
-        with _progress_bar(iterations) as advance:
+        with progress_bar(iterations, "minimising") as advance:
             for _ in range(iterations):
                 if report.gradient_norm <= tolerance:
                     break
@@ -270,40 +208,20 @@ def _minimise(f, args, wrt, direction, iterations, tolerance, damping, callback)
                     point, value, gradient = found
                     damping = used / 10 if step == 1 else 10 * used
                 if callback is not None:
-                    assign(point)
+                    assign(wrt, point)
                     callback(done)
                     value, gradient = at(point)  # it may have changed what the loss reads
                 report.value, report.gradient_norm = value, float(tf.reduce_max(tf.abs(gradient)))
-                advance(report)
+                advance(loss=report.value, gradient=report.gradient_norm)
                 if found is None:
                     report.reason = "no step along the direction lowers the loss; the step was refused"
                     break
     finally:
-        assign(point)  # a trial step may have been interrupted
+        assign(wrt, point)  # a trial step may have been interrupted
     report.converged = report.gradient_norm <= tolerance
     if report.converged:
         report.reason = f"the gradient is within the tolerance of {tolerance:g}"
     return report
-
-
-@contextlib.contextmanager
-def _progress_bar(iterations: int) -> Iterator[Callable[[Report], None]]:
-    """Show tqdm's bar of iterations where a person watches. Yields what is called with the `Report` after each."""
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        tqdm = None
-    if tqdm is None or not (attended() or sys.stderr.isatty()):
-        yield lambda report: None
-        return
-    with tqdm(total=iterations, desc="minimising", delay=1, leave=False) as bar:
-
-        def advance(report):
-            bar.set_postfix(loss=report.value, gradient=report.gradient_norm, refresh=False)
-            bar.update()
-
-        yield advance
-        bar.total = bar.n  # it has arrived: a notebook would leave a bar that is not full standing, in red
 
 
 def _line_search(at, point, direction, value, slope):
@@ -329,8 +247,3 @@ def _cholesky(matrix):
     except tf.errors.InvalidArgumentError:
         return None
     return factor if bool(tf.reduce_all(tf.math.is_finite(factor))) else None
-
-
-def _require_not_negative(name, value):
-    if not value >= 0:
-        raise ValueError(f"{name} is {value!r}; expected 0 or a positive number")

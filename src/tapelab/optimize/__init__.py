@@ -1,0 +1,27 @@
+"""Minimisation over the variables of a model, by second derivatives or estimates of them.
+
+    report = newton(loss, x, y, wrt=variables)                  damped Newton steps from the factorised Hessian
+    report = newton_cg(loss, x, y, wrt=variables)               the same by conjugate gradients, without the matrix
+    report = lbfgs(loss, x, y, wrt=variables)                   gradients alone, for many variables
+    report = levenberg_marquardt(residuals, x, y, wrt=variables)    sums of squares, with parameters' covariances
+
+Each changes the variables in place, returns a `Report`, and leaves the best point in the variables, after an interrupt
+too.
+"""
+
+from tapelab.optimize.least_squares import LeastSquaresReport, levenberg_marquardt
+from tapelab.optimize.newtons import conjugate_gradient_direction, newton, newton_cg, newton_direction
+from tapelab.optimize.quasi_newton import lbfgs
+from tapelab.optimize.report import Iteration, Report
+
+__all__ = [
+    "Iteration",
+    "LeastSquaresReport",
+    "Report",
+    "conjugate_gradient_direction",
+    "lbfgs",
+    "levenberg_marquardt",
+    "newton",
+    "newton_cg",
+    "newton_direction",
+]
