@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.private import captures
-from tapelab.derivatives.rows_apart import APART, FIXED, LOST, Examples, line_of
-from tapelab.derivatives.taylor.reissue import has_custom_gradient
+from tapelab.derivatives.rows_apart import APART, FIXED, LOST, Examples
+from tapelab.derivatives.taylor.reissue import has_custom_gradient, place
 from tapelab.derivatives.uses import HARMLESS, LOOKUP, SUM, SWAPPED, Use, use_of
 from tapelab.runtime import tf
 
@@ -69,7 +69,7 @@ def find_uses(loss: tf.Tensor, sources: Sequence[tf.Tensor | tf.Variable]) -> tu
         use = use_of(op, position, tuple(shape)) if alone and shape.is_fully_defined() else None
         if use is None or use.kind == LOOKUP or use.output.dtype != sources[index].dtype:
             for each in {owners[position] for position in mine}:
-                missing.setdefault(each, f"{op.type} {line_of(op)}")
+                missing.setdefault(each, f"{place(op)}")
         else:
             uses[index].append(use)
     for index, own in enumerate(uses):
@@ -137,9 +137,9 @@ class Sites:
         if state == LOST:
             self.unfit.setdefault(index, f"examples meet in {examples.lost[use.output.ref()]}")
         elif use.output.ref() in self._summed or not examples.in_blocks(use.output):
-            self.unfit.setdefault(index, f"the result of {use.op.type} {line_of(use.op)} has no row for each example")
+            self.unfit.setdefault(index, f"the result of {place(use.op)} has no row for each example")
         elif examples.state(use.met) == APART and not examples.in_blocks(use.met):
-            self.unfit.setdefault(index, f"what it meets in {use.op.type} {line_of(use.op)} is not in rows")
+            self.unfit.setdefault(index, f"what it meets in {place(use.op)} is not in rows")
         else:
             examples.begin(use.output)
             reference = use.output.ref()
@@ -159,13 +159,13 @@ class Sites:
         if lost is None and not has_custom_gradient(op) and self._sums(op):
             self._summed.update(output.ref() for output in op.outputs)
         elif lost is None and any(tensor.ref() in self._summed for tensor in varying):
-            self._lose(op, f"{op.type} {line_of(op)}, of a sum over examples")
+            self._lose(op, f"{place(op)}, of a sum over examples")
         elif lost is None and has_custom_gradient(op) and examples.keeps(op):
             self.custom = True
             for output in op.outputs:
                 examples.begin(output)
             if not self._backward_keeps(op, varying):
-                self._lose(op, f"the custom gradient of {op.type} {line_of(op)}")
+                self._lose(op, f"the custom gradient of {place(op)}")
         else:
             examples.follow(op)
 
