@@ -69,7 +69,7 @@ def find_uses(loss: tf.Tensor, sources: Sequence[tf.Tensor | tf.Variable]) -> tu
         use = use_of(op, position, tuple(shape)) if alone and shape.is_fully_defined() else None
         if use is None or use.kind == LOOKUP or use.output.dtype != sources[index].dtype:
             for each in {owners[position] for position in mine}:
-                missing.setdefault(each, f"{place(op)}")
+                missing.setdefault(each, place(op))
         else:
             uses[index].append(use)
     for index, own in enumerate(uses):
