@@ -67,9 +67,17 @@ def test_a_person_reads_what_the_text_says_and_what_was_found(run, person):
     result, shown = run(CHECK + "x = np.float32(27.5)\nassert x == 28.0\nassert x > 0\nassert round(float(x)) == 29")
     assert result.success
     assert shown == [
-        "✗ Your run has left the text. It says `x == 28.0`. Yours: `np.float32(27.5)`.",
+        "✗ Your run has left the text. It says `x == 28.0`. Yours: `27.5`.",
         "✗ Your run has left the text. It says `round(float(x)) == 29`. Yours: `28`.",
     ]
+
+
+def test_a_tensor_is_shown_as_its_number_and_code_as_code(run, person):
+    _, shown = run(CHECK + "assert tf.constant(5.0) == 2.0")
+    assert shown == ["✗ Your run has left the text. It says `tf.constant(5.0) == 2.0`. Yours: `5.0`."]
+    _, shown = run(CHECK + "assert tf.constant([1, 2])[0] < 1, 'x < y'")
+    line = claims._Line(shown[0])._repr_html_()
+    assert line.endswith("It says <code>tf.constant([1, 2])[0] &lt; 1</code>. Yours: <code>1</code>.</small>")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +107,7 @@ def test_whatever_fails_a_person_reads_one_line_and_the_notebook_goes_on(run, pe
 
 
 def test_what_a_cell_displays_is_safe_html():
-    assert claims._Line("✗ `a < b`")._repr_html_() == "<small>✗ `a &lt; b`</small>"
+    assert claims._Line("✗ `a < b`")._repr_html_() == "<small>✗ <code>a &lt; b</code></small>"
 
 
 def test_a_cell_with_a_mistake_in_its_syntax_changes_nothing(run):

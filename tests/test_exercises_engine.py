@@ -584,6 +584,7 @@ def test_guesses_are_compared_with_results_of_every_kind(told, guess, result, ri
     one.guess(guess)
     one.reveal(result)
     assert told[-1].endswith("Your guess was right.") == right
+    assert told[-1].startswith("✓ **Your guess:**" if right else "✗ **Your guess:**")
 
 
 def test_a_choice_that_is_none_of_the_options_is_no_guess(told):

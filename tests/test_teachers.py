@@ -39,6 +39,17 @@ def test_every_prediction_has_its_result_beside_the_wrong_answers(notebook):
         assert set(section.predictions) <= set(known)
 
 
+@pytest.mark.parametrize("notebook", REAL.notebooks, ids=lambda n: n.number)
+def test_every_prediction_is_told_with_its_question(notebook):
+    asked = teachers.questions(REAL, notebook)
+    predictions = [name for section in teachers.sections(REAL, notebook).values() for name in section.predictions]
+    assert list(asked) == predictions
+    assert len(set(asked.values())) == len(predictions)
+    for name, question in asked.items():
+        assert "?" in question
+        assert f"- Prediction `{name}`: {question} **" in TEXT
+
+
 def test_each_row_of_a_table_is_read():
     """A row that the pattern does not match would be left out of every check."""
     lesson_rows = re.findall(r"^\| \d+ \| .*\|$", TEXT.split("## The lessons")[1], re.MULTILINE)

@@ -8,6 +8,7 @@ has found, and the notebook goes on: it invites to experiments. A batch run fail
 
 import ast
 import html
+import re
 import sys
 import traceback
 from dataclasses import dataclass, field
@@ -78,7 +79,7 @@ class _Line:
     text: str
 
     def _repr_html_(self):
-        return f"<small>{html.escape(self.text)}</small>"
+        return "<small>" + re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(self.text)) + "</small>"
 
     def __repr__(self):
         return self.text
@@ -137,9 +138,15 @@ def _left_side(test, frame):
         return ""
     try:
         code = compile(ast.fix_missing_locations(ast.Expression(test.left)), "<check>", "eval")
-        return f"Yours: `{_short(repr(eval(code, frame.f_globals, frame.f_locals)))}`."
+        return f"Yours: `{_short(_plainly(eval(code, frame.f_globals, frame.f_locals)))}`."
     except Exception:  # a tape may be used up by now
         return ""
+
+
+def _plainly(value):
+    """A value as a person writes it: the number that a tensor or a NumPy scalar holds, without its type."""
+    number = value.numpy() if hasattr(value, "numpy") else value
+    return str(number) if getattr(number, "shape", None) == () else repr(number)
 
 
 def _short(text):

@@ -4,8 +4,8 @@ The plans of the lessons are written by hand, as tables. A row is ``| minutes | 
 ``Opening``, ``Close``, or a section's number and title, of which the title is filled in here. ``Vote:`` and ``Solve:``
 in a row name predictions and exercises of that section. A row ``| … | 00, 01 | minutes |`` is a path through several
 notebooks; its minutes are filled in. Between marker lines stand a table of all notebooks, and below each plan what is
-left to do at home, and the answers: a prediction's result as the notebook's outputs have it, an exercise's explanation,
-and the wrong answers that the sheet knows.
+left to do at home, and the answers: a prediction's question and its result as the notebook's outputs have it, an
+exercise's explanation, and the wrong answers that the sheet knows.
 """
 
 import importlib
@@ -28,6 +28,7 @@ _STEP = re.compile(r"^\| (\d+) \| (?:(Opening|Close)|(\d+)\. [^|]*) \| (.*) \|$"
 _PATH = re.compile(r"^(\| [^|\n]+ \| (\d\d(?:, \d\d)*) \|)[^|\n]*\|$", re.MULTILINE)
 _NAMED = {kind: re.compile(rf"\b{kind}: (`\w+`(?:, `\w+`)*)") for kind in ("Vote", "Solve")}
 _USED = re.compile(r"^exercises\.(\w+)\.(guess|check)\(", re.MULTILINE)
+_QUESTION = re.compile(r"^\*\*Predict\.\*\* (.*?)(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _SECTION = re.compile(r"^## (\d+)\. (.*)$", re.MULTILINE)
 
 
@@ -61,6 +62,18 @@ def sections(catalogue: Catalogue, notebook: Notebook) -> dict[int, Section]:
             for name, use in _USED.findall(cell.source):
                 found[number][1 if use == "guess" else 2].append(name)
     return {n: Section(title, tuple(asked), tuple(set_)) for n, (title, asked, set_) in found.items()}
+
+
+def questions(catalogue: Catalogue, notebook: Notebook) -> dict[str, str]:
+    """From a prediction's name to what the notebook asks, Markdown: the paragraph that begins with "Predict."."""
+    asked, found = "", {}
+    for cell in jupytext.read(catalogue.text(notebook)).cells:
+        if paragraph := _QUESTION.search(cell.source):
+            asked = re.sub(r"\]\((?=\d\d_)", "](../notebooks/", " ".join(paragraph[1].split()))
+        for name, use in _USED.findall(cell.source):
+            if use == "guess":
+                found[name] = asked
+    return found
 
 
 def results(catalogue: Catalogue, notebook: Notebook) -> dict[str, str]:
@@ -102,7 +115,8 @@ def page(catalogue: Catalogue, text: str) -> str:
             solved = [name for step in plan for name in step.solves]
             here, home = _at_home(inside, sheet, solved)
             rows.append(_row(catalogue, notebook, here, home))
-            told = _all_answers(plan, inside, sheet, results(catalogue, notebook))
+            asked, right = questions(catalogue, notebook), results(catalogue, notebook)
+            told = _all_answers(plan, inside, sheet, asked, right)
             blocks[notebook.number] = f"{_homework(home)}\n\n{told}"
             text = _with_titles(text, notebook, inside)
     if problems:
@@ -181,24 +195,25 @@ def _homework(home):
     return f"**At home:** {listed or 'nothing is left'}."
 
 
-def _all_answers(plan, inside, sheet, right):
+def _all_answers(plan, inside, sheet, asked, right):
     """Right answers, and the wrong ones that a sheet knows: those to the plan's predictions and exercises first."""
     planned = [name for step in plan for name in (*step.votes, *step.solves)]
     every = [name for section in inside.values() for name in (*section.predictions, *section.exercises)]
-    told = _answers(sheet, planned, right)
-    if others := _answers(sheet, [name for name in every if name not in planned], right):
+    told = _answers(sheet, planned, asked, right)
+    if others := _answers(sheet, [name for name in every if name not in planned], asked, right):
         told += f"\n\n<details><summary>Those that the lesson leaves out</summary>\n\n{others}\n\n</details>"
     return f"**Answers, and what the learner is told**\n\n{told}"
 
 
-def _answers(sheet, names, right):
+def _answers(sheet, names, asked, right):
     found = []
     for name in names:
         one = getattr(sheet, name)
         if hasattr(one, "remarks"):
             typed = [guess if isinstance(guess, str) else _as_typed(guess) for guess, _ in one.remarks]
             pairs = [(f"`{guess}`", text) for guess, (_, text) in zip(typed, one.remarks, strict=True)]
-            found.append(f"- Prediction `{name}`" + (f": {right[name]}" if name in right else ""))
+            answer = f" **{right[name]}**" if name in right else ""
+            found.append(f"- Prediction `{name}`: {asked[name]}{answer}")
         else:
             pairs = [(_as_given(mistake), mistake.text) for mistake in one.checker.mistakes]
             found.append(f"- Exercise `{name}`, *{one.title}*: {one.explanation}")

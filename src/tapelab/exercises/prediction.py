@@ -56,8 +56,9 @@ class Prediction:
         if self._guess is ...:
             display(_Told(f"**Result:** {_shown(result)}"))
             return
-        lines = [f"**Your guess:** {_shown(self._guess)} · **Result:** {_shown(result)}"]
-        if self._agrees(result):
+        right = self._agrees(result)
+        lines = [f"{'✓' if right else '✗'} **Your guess:** {_shown(self._guess)} · **Result:** {_shown(result)}"]
+        if right:
             lines.append("Your guess was right.")
         else:
             said = [text for guess, text in self.remarks if self._same(self._guess, guess)]
