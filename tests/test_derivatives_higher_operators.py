@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+from functools import partial
 from pathlib import Path
 
 from tapelab.derivatives import CoupledExamplesError, FallbackWarning, MemoryLimitError, biharmonic, laplacian, taylor
@@ -156,7 +157,7 @@ def determinant(x):
 
 
 def test_an_operation_without_a_rule_is_named_and_differentiated_alone():
-    x = X[:2, :4]
+    x = 0.3 * X[:2, :4] + [1.2, 0.0, 0.0, 1.2]  # near a singular matrix, TensorFlow's derivatives lose digits
     p, q = x[:, 0] + x[:, 3], x[:, 0] - x[:, 3]
     r, s = x[:, 1] + x[:, 2], x[:, 1] - x[:, 2]
     held = biharmonic(determinant, compile="graph")
@@ -221,8 +222,10 @@ def test_a_training_step():
         ("function", biharmonic(model), exact),
         ("xla", biharmonic(model, compile="xla"), exact),
     ):
-        run = tf.function(step) if compile == "function" else step
-        for one, other in zip(run(residual), step(wanted), strict=True):
+        run = (
+            tf.function(lambda residual=residual: step(residual)) if compile == "function" else partial(step, residual)
+        )
+        for one, other in zip(run(), step(wanted), strict=True):
             close(one, other, 1e-12)
     held = biharmonic(model, compile="graph")
     before = held(x)
@@ -236,7 +239,7 @@ def test_the_biharmonic_operator_refuses_what_the_laplacian_refuses():
         biharmonic(lambda x: tf.tanh(x - tf.reduce_mean(x, 0)), compile="graph")(X[:, :2])
     with pytest.raises(ValueError, match="one batch axis"):
         biharmonic(tf.reduce_sum)(X)
-    with pytest.raises(ValueError, match="batch_chunk_size"):
+    with pytest.raises(ValueError, match="chunk_size is 0"):
         biharmonic(tf.sin, batch_chunk_size=0)
     f = lambda x: tf.reduce_sum(x**2) ** 2  # noqa: E731
     close(biharmonic(f, batched=False, compile="graph")(X[:2, :2]), 8 * 4 * 6)
