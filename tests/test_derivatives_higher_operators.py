@@ -156,7 +156,7 @@ def determinant(x):
 
 
 def test_an_operation_without_a_rule_is_named_and_differentiated_alone():
-    x = X[:2, :4]
+    x = 0.3 * X[:2, :4] + [1.2, 0.0, 0.0, 1.2]  # near a singular matrix, TensorFlow's derivatives lose digits
     p, q = x[:, 0] + x[:, 3], x[:, 0] - x[:, 3]
     r, s = x[:, 1] + x[:, 2], x[:, 1] - x[:, 2]
     held = biharmonic(determinant, compile="graph")
@@ -214,14 +214,16 @@ def test_a_training_step():
             loss = tf.reduce_mean(residual(x) ** 2)
         return tape.gradient(loss, [w.value, b.value, v.value])
 
+    def in_a_function(residual):
+        return tf.function(lambda: step(residual))()
+
     third = taylor(model, 3, compile="graph")
-    for compile, residual, wanted in (
-        ("graph", biharmonic(model, compile="graph"), exact),
-        ("graph", lambda x: third([tf.ones_like(x)], x)[1][2], line),
-        ("function", biharmonic(model), exact),
-        ("xla", biharmonic(model, compile="xla"), exact),
+    for run, residual, wanted in (
+        (step, biharmonic(model, compile="graph"), exact),
+        (step, lambda x: third([tf.ones_like(x)], x)[1][2], line),
+        (in_a_function, biharmonic(model), exact),
+        (step, biharmonic(model, compile="xla"), exact),
     ):
-        run = tf.function(step) if compile == "function" else step
         for one, other in zip(run(residual), step(wanted), strict=True):
             close(one, other, 1e-12)
     held = biharmonic(model, compile="graph")
@@ -236,7 +238,7 @@ def test_the_biharmonic_operator_refuses_what_the_laplacian_refuses():
         biharmonic(lambda x: tf.tanh(x - tf.reduce_mean(x, 0)), compile="graph")(X[:, :2])
     with pytest.raises(ValueError, match="one batch axis"):
         biharmonic(tf.reduce_sum)(X)
-    with pytest.raises(ValueError, match="batch_chunk_size"):
+    with pytest.raises(ValueError, match="chunk_size is 0"):
         biharmonic(tf.sin, batch_chunk_size=0)
     f = lambda x: tf.reduce_sum(x**2) ** 2  # noqa: E731
     close(biharmonic(f, batched=False, compile="graph")(X[:2, :2]), 8 * 4 * 6)

@@ -51,11 +51,6 @@ def _to(*recipes):
     return lambda figures, work: figures.time(work) / figures.least(work, recipes)
 
 
-def _of(recipe):
-    """Another recipe's time as a multiple of tapelab's."""
-    return lambda figures, work: figures.time(work, recipe) / figures.time(work)
-
-
 def _guide(figures, work):
     return figures.time(work, "guide") / figures.time(work)
 
@@ -137,12 +132,6 @@ GOALS = [
     Goal("per-example, MLP, batch 256", "tapelab / memory write", 1.2, _to("memory write"), why=PASSES),
     Goal("per-example, CNN, batch 64", "tapelab / best peer", 1.3, _to(*PEERS), why=CONVOLUTIONS),
     Goal("per-example, CNN, batch 256", "tapelab / best peer", 1.3, _to(*PEERS), why=CONVOLUTIONS),
-    Goal("Laplacian, D = 2", "JAX / tapelab", 1.0, _of("jax"), least=True),
-    Goal("Laplacian, D = 50", "JAX / tapelab", 2.5, _of("jax"), least=True),
-    Goal("Laplacian, D = 50", "TensorFlow's nested tapes / tapelab", 2, _guide, least=True),
-    Goal("residual's gradient, D = 5", "JAX / tapelab", 3, _of("jax"), least=True),
-    Goal("residual's gradient, D = 50", "JAX / tapelab", 4, _of("jax"), least=True),
-    Goal("biharmonic, D = 5", "JAX / tapelab", 7, _of("jax"), least=True),
     Goal("tiny function", "µs a warm call", 80, lambda figures, work: 1e6 * figures.time(work), why=CALL),
 ]
 

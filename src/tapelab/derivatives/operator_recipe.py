@@ -150,9 +150,7 @@ class Operator(Recipe):
             result=4 * largest,  # the value and the sum of second derivatives, before and after an operation
             rows=count if self.split else 1,
             per_row=2 * largest * (1 if self.split else lanes),
-            advice="a smaller batch"
-            if self.split or not self.batched
-            else "a smaller batch, or laplacian of laplacian",
+            advice="a smaller batch",
             chunk_size=given,
             limit=self.memory_limit,
         )
