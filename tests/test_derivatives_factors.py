@@ -5,10 +5,14 @@ import warnings
 
 from tapelab.derivatives import (
     FallbackWarning,
+    MemoryLimitError,
+    NotFiniteError,
+    UnconnectedSourceError,
     factoring,
     hessian,
     hessians,
 )
+from tapelab.optimize import newton
 from tapelab.runtime import tf
 
 import numpy as np
@@ -222,3 +226,66 @@ def test_what_is_not_proved_goes_by_rows(name, monkeypatch):
     assert reason in why
     assert matrix.plan(x).way == "symmetric blocks, rows, vectorised"
     np.testing.assert_array_equal(found, by_rows(f, x, wrt=sources, monkeypatch=monkeypatch))
+
+
+def test_blocks_structures_chunks_and_dtypes(monkeypatch):
+    """Not packed, sources nested, a few rows at once, in float32, under XLA: the same numbers."""
+    names = {"first": NET[:2], "rest": (NET[2], {"b": NET[3], "last": NET[4:]})}
+    f = with_activation(tf.tanh)
+    wanted = by_rows(f, X, wrt=NET, monkeypatch=monkeypatch)
+    blocks = hessian(f, wrt=names, compile="graph", chunk_size=2)
+    found = blocks(X)
+    plan = blocks.plan(X)
+    assert plan.way.startswith("by per-example factors: 15 directions instead of 97")
+    assert (plan.passes, plan.chunk) == (15, 2)
+    block = found["first"][0]["rest"][1]["last"][0]
+    assert block.shape == (4, 7, 6, 2)
+    assert relative(np.reshape(block, [28, 12]), wanted[:28, 83:95]) < 1e-12
+    single = [tf.Variable(tf.cast(v, tf.float32)) for v in NET]
+    x, y = tf.cast(X, tf.float32), tf.cast(Y, tf.float32)
+    matrix = hessian(lambda x: squares(forward(x, single), y), wrt=single, packed=True)
+    assert relative(matrix(x).numpy(), wanted) < 1e-5
+    assert matrix.plan(x).compiled == "xla"
+    assert "by per-example factors" in matrix.plan(x).way
+
+
+def test_arguments_as_sources(monkeypatch):
+    f = lambda parameters, x: squares(forward(x, parameters))  # noqa: E731
+    values = [tf.convert_to_tensor(v) for v in SHORT]
+    matrix = hessian(f, compile="graph", packed=True)
+    assert relative(matrix(values, X).numpy(), by_rows(f, values, X, monkeypatch=monkeypatch)) < 1e-12
+    assert "9 directions instead of 51" in matrix.plan(values, X).way
+
+
+def test_other_values_of_what_was_compiled_once(monkeypatch):
+    """The proof is of the graph, not of the values that it was compiled with."""
+    f, matrix = with_activation(tf.nn.relu), hessian(with_activation(tf.nn.relu), wrt=NET, compile="graph", packed=True)
+    matrix(0 * X)
+    assert relative(matrix(X).numpy(), by_rows(f, X, wrt=NET, monkeypatch=monkeypatch)) < 1e-12
+
+
+def test_refusals_and_what_newton_takes():
+    f = with_activation(tf.tanh)
+    with pytest.raises(MemoryLimitError, match="hessian of 97 elements"):
+        hessian(f, wrt=NET, packed=True, memory_limit=10_000)(X)
+    with pytest.raises(UnconnectedSourceError):
+        hessian(f, wrt=[*NET, entry], compile="graph")(X)
+    with pytest.raises(NotFiniteError):
+        hessian(f, wrt=NET, compile="graph", check_finite=True)(X * np.nan)
+    variables = [tf.Variable(v) for v in SHORT]
+    report = newton(lambda: squares(forward(X, variables)), wrt=variables, iterations=3)
+    assert report.value < squares(forward(X, SHORT)).numpy() / 2
+
+
+def test_random_numbers_go_by_rows():
+    f = through(dropout, training=True)
+    plan = hessian(f, wrt=SHORT, compile="graph").plan(X)
+    assert plan.way == "symmetric blocks, rows, vectorised"
+    assert "draws random numbers" in plan.given_up[0]
+
+
+def test_no_example():
+    """An empty batch has the Hessian that it has by rows: of a sum it is zero."""
+    matrix = hessian(lambda x: tf.reduce_sum(forward(x, SHORT) ** 2), wrt=SHORT, compile="eager", packed=True)
+    np.testing.assert_array_equal(matrix(X[:0]), np.zeros((51, 51)))
+    assert matrix.plan(X[:0]).given_up == ("by per-example factors: there is no example",)

@@ -100,7 +100,8 @@ def test_a_plan_says_what_was_given_up_and_why():
     assert (plan.compiled, plan.chunk) == ("graph", 1)
     assert plan.way == "symmetric blocks, rows, loop"
     assert plan.given_up
-    assert plan.given_up[0].startswith("symmetric blocks, rows, vectorised, ")
+    assert plan.given_up[0].startswith("by per-example factors: ")
+    assert plan.given_up[1].startswith("symmetric blocks, rows, vectorised, ")
     assert all(f"given up: {reason}" in str(plan) for reason in plan.given_up)
     with pytest.warns(FallbackWarning):
         plan = value_and_gradient(leaves_the_graph).plan(X)

@@ -13,7 +13,7 @@ from tapelab.process import quiet_stderr
 
 # What TensorFlow's C++ code logs, such as XLA at its first compilation, is about the machine; what is wrong with a
 # program, it raises. Whoever wants the log sets the variable first.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 with quiet_stderr():
     import tensorflow as tf

@@ -120,7 +120,7 @@ def _built(use, cotangents, batch):
     return tf.reshape(tf.reduce_sum(cotangents, summed), [batch, -1])
 
 
-def patches(use, images):
+def patches(use: Use, images: tf.Tensor) -> tf.Tensor:
     """What a convolution's filter meets at each position: shape (batch, y, x, elements of the filter)."""
     padding = use.op.get_attr("padding").decode()
     if padding == "EXPLICIT":

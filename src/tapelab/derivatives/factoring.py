@@ -44,7 +44,10 @@ def survey(problem: Problem) -> tuple[Factoring | None, str]:
 
     pairs = zip(problem.data_shapes, problem.data_dtypes, strict=True)
     specs = problem.source_specs[: problem.data_start] + [tf.TensorSpec(*pair) for pair in pairs]
-    tf.function(trace, autograph=False).get_concrete_function(*specs)
+    try:
+        tf.function(trace, autograph=False).get_concrete_function(*specs)
+    except Exception as error:  # an operation that the rules take for another one
+        return None, f"the function's graph is not understood ({type(error).__name__})"
     return found[-1]
 
 
@@ -56,9 +59,11 @@ def _best(problem, loss, sources, tape):
         index, reason = next(iter(missing.items()))
         return None, f"{problem.source_names[index]} is used where there is no rule: {reason}"
     best, why = (0.0, None), "a pass for each weight is less work"
-    for batch in sorted({use.output.shape[0] for index in fit for use in uses[index] if use.output.shape.rank}):
-        if not batch:
-            return None, "there is no example"
+    outputs = [use.output.shape for index in fit for use in uses[index]]
+    batches = sorted({shape[0] for shape in outputs if shape.rank and shape[0] is not None})
+    if 0 in batches:
+        return None, "there is no example"
+    for batch in batches:
         sites, chosen, reason = _settled(problem, loss, uses, fit, batch, tape)
         if not chosen:
             why = reason or why

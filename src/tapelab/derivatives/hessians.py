@@ -1,4 +1,4 @@
-"""Second derivatives of a scalar: Hessian-vector products, and whole Hessians by symmetric blocks."""
+"""Second derivatives of a scalar: Hessian-vector products, and whole Hessians by factors or by symmetric blocks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,6 +74,10 @@ def hessian(
 
     The blocks on and above the diagonal are computed, by reverse mode over reverse mode; those below are their
     transposes. A block between sources that do not interact is zero.
+
+    Where f is proved to sum over examples, from its graph, and a source is a layer's weights, a pass for each unit of
+    the layer replaces one for each weight (`tapelab.derivatives.factors`), if that is less work. Other sources, and all
+    of them without that proof, take a pass for each element; the plan says which, and why.
 
     Args:
         f: returns one scalar.

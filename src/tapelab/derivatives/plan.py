@@ -19,9 +19,9 @@ class Plan:
     Attributes:
         mode: "forward", "reverse", "reverse over reverse" for second derivatives, "collapsed Taylor" for operators, or
             "Taylor" for derivatives along a curve.
-        passes: how many passes that takes: rows or columns of a Jacobian, rows of the largest source of a Hessian,
-            examples of a batch, directions of an operator (of the biharmonic one, lanes of derivatives); 1 for a
-            product with one vector.
+        passes: how many passes that takes: rows or columns of a Jacobian, rows of the largest source of a Hessian or
+            all that its factors take, examples of a batch, directions of an operator (of the biharmonic one, lanes of
+            derivatives); 1 for a product with one vector.
         chunk: how many of them are made at once.
         bytes: the memory predicted for the result and the work towards it; None where nothing large is built, and a
             call takes a few times the memory of the function itself.

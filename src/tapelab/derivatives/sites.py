@@ -170,7 +170,8 @@ class Sites:
             examples.follow(op)
 
     def _lose(self, op, reason):
-        self._examples.lost.update((output.ref(), reason) for output in op.outputs)
+        written = [tensor for tensor in op.inputs if tensor.dtype == tf.resource]
+        self._examples.lost.update((tensor.ref(), reason) for tensor in [*op.outputs, *written])
 
     def _sums(self, op):
         """Whether an operation's result is a sum over examples, times and plus what varies with none."""
