@@ -317,7 +317,8 @@ class _Sparse(Recipe):
             parts = self.one(problem, vector, tensors)
             return tf.concat([tf.cast(tf.reshape(part, [-1]), tf.float64) for part in parts], axis=0)
 
-        return by_rows, tf.function(compute, autograph=False)(*tensors)
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+        return by_rows, tf.function(compute, autograph=False).get_concrete_function(*specs)(*tensors)
 
     def result(self, problem, outputs):
         matrices = problem.layout.matrices(outputs, self.format)
