@@ -40,7 +40,6 @@ class Layout:
         pattern, colouring: as given.
         blocks: the list of each `Block`, the first row of blocks first.
         rows, columns: of all entries, in the order of the blocks.
-        alone: whether there is no graph around, whose tensors the function might read.
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class Layout:
     ):
         self.pattern = pattern
         self.colouring = colouring
-        self.alone = tf.executing_eagerly()
         entries = pattern.tocoo()
         edges = [np.cumsum([0, *sizes]) for sizes in (heights, widths)]
         block = [

@@ -13,7 +13,7 @@ from tapelab.derivatives.packing import require_one_dtype, split
 from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.problem import LOOPS
 from tapelab.derivatives.recipe import Recipe
-from tapelab.derivatives.rows import EAGER, map_rows, row_ways
+from tapelab.derivatives.rows import map_rows, row_ways
 from tapelab.derivatives.sparse.colouring import (
     Colouring,
     colour,
@@ -31,6 +31,9 @@ from ml_dtypes import finfo
 from scipy import sparse
 
 _ENTRY = 64  # bytes: of an entry's value in a product and in the result, and of its row and column, copied once
+# Under XLA the gradient of a slice is an operation that is not vectorised; and that of concatenation is a slice.
+_SLICED = {"Slice"}
+_SLICED_TWICE = {"ConcatV2", "Pad", "PadV2", "Slice"}
 _SMALL = 2**22  # bytes of the largest tensor for all colours: below, starting operations costs more than what they do
 
 
@@ -167,22 +170,14 @@ class _Sparse(Recipe):
         return Pattern(sparse.csr_array(np.ones([rows, columns], bool)))
 
     def prefers_xla(self, problem, plan):
-        return plan.passes * problem.largest <= _SMALL and not problem.operations & LOOPS
+        slow = LOOPS | (_SLICED if plan.mode == "reverse" else _SLICED_TWICE)
+        return plan.passes * problem.largest <= _SMALL and not problem.operations & slow
 
     def ways(self, problem, plan):
         return row_ways(f"{plan.mode} mode, colours", partial(self._compute, problem, plan.chunk), plan.chunk)
 
     def _compute(self, problem, chunk, how, tensors):
-        def compute(*tensors):
-            return problem.layout.values(self.passes(problem, how, chunk, tensors))
-
-        if how == EAGER or not problem.layout.alone:
-            return compute(*tensors)
-        # Traced where XLA has no part in it: there, the gradient of tf.concat is an operation that is not vectorised.
-        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
-        with tf.init_scope():
-            concrete = tf.function(compute, autograph=False).get_concrete_function(*specs)
-        return concrete(*tensors)
+        return problem.layout.values(self.passes(problem, how, chunk, tensors))
 
     def seeds(self, problem, index, shapes, dtypes):
         """The sum of all columns, or rows, of one colour: ones and zeros in these shapes."""
