@@ -49,7 +49,7 @@ from tapelab.derivatives.operators import laplacian, second_order, value_gradien
 from tapelab.derivatives.packing import pack, unpack
 from tapelab.derivatives.per_example import per_example_gradients
 from tapelab.derivatives.plan import Plan
-from tapelab.derivatives.sparse.recipes import SparsePlan
+from tapelab.derivatives.sparse.plan import SparsePlan
 from tapelab.derivatives.sparse.transforms import sparse_hessian, sparse_jacobian
 
 __all__ = [

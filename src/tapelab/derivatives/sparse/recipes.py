@@ -1,6 +1,5 @@
 """The recipes of sparse Jacobians and Hessians: a pattern from the graph, colours, and a product for each colour."""
 
-import dataclasses
 from functools import partial
 
 from tapelab.derivatives.checks import check_chunks, require_scalar
@@ -10,7 +9,6 @@ from tapelab.derivatives.hessians import gradient_under, require_second_order
 from tapelab.derivatives.jacobians import forward_rows
 from tapelab.derivatives.memory import counted, limit_of, rows_at_once
 from tapelab.derivatives.packing import require_one_dtype, split
-from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.problem import LOOPS
 from tapelab.derivatives.recipe import Recipe
 from tapelab.derivatives.rows import map_rows, row_ways
@@ -24,6 +22,7 @@ from tapelab.derivatives.sparse.colouring import (
 from tapelab.derivatives.sparse.dependence import room_for
 from tapelab.derivatives.sparse.layout import FORMATS, Layout
 from tapelab.derivatives.sparse.pattern import Pattern, hessian_pattern, jacobian_pattern
+from tapelab.derivatives.sparse.plan import SparsePlan
 from tapelab.runtime import tf
 
 import numpy as np
@@ -35,36 +34,6 @@ _ENTRY = 64  # bytes: of an entry's value in a product and in the result, and of
 _SLICED = {"Slice"}
 _SLICED_TWICE = {"ConcatV2", "Pad", "PadV2", "Slice"}
 _SMALL = 2**22  # bytes of the largest tensor for all colours: below, starting operations costs more than what they do
-
-
-@dataclasses.dataclass(frozen=True)
-class SparsePlan(Plan):
-    """How a sparse matrix of derivatives is computed; `passes` is the number of colours.
-
-    Attributes:
-        pattern: a SciPy sparse array, boolean, of all rows and columns packed: where entries may be.
-        coloured: what has colours: "columns", "rows", or "symmetric" for both by a star colouring.
-        colours: shape (columns,) or (rows,): which product each is in; -1 for those in none.
-        dense: the operations that were taken to depend on all of their inputs, with their lines and why.
-    """
-
-    pattern: sparse.csr_array | None = None
-    coloured: str = ""
-    colours: np.ndarray | None = None
-    dense: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        rows, columns = self.pattern.shape
-        share = self.pattern.nnz / max(rows * columns, 1)
-        what = "a star colouring" if self.coloured == "symmetric" else f"a colouring of {self.coloured}"
-        lines = [
-            super().__str__(),
-            f"pattern of shape ({rows}, {columns}): {counted(self.pattern.nnz, 'place')} ({share:.2g} of all), "
-            f"{counted(self.passes, 'colour')} in {what}",
-        ]
-        if self.passes >= min(rows, columns) > 1:
-            lines.append("as many colours as there are columns or rows: nothing is gained over the dense matrix")
-        return "\n".join([*lines, *[f"taken as dense: {one}" for one in self.dense]])
 
 
 class _Sparse(Recipe):
