@@ -5,6 +5,7 @@ from tapelab import plots
 import matplotlib
 import numpy as np
 import pytest
+from scipy import sparse
 
 matplotlib.use("Agg")
 
@@ -107,3 +108,27 @@ def test_a_spectrum_is_sorted_and_counted():
 def test_what_is_no_spectrum_is_refused(values):
     with pytest.raises(ValueError, match="expected a vector"):
         plots.spectrum(values, title="t")
+
+
+def test_a_sparse_pattern_is_drawn_in_the_colours_of_its_columns_or_rows():
+    pattern = np.array([[1, 0, 1], [0, 2, 0]])
+    by_columns = plots.sparsity(pattern, colours=[0, 1, 1], title="P")
+    image = by_columns.get_images()[0].get_array()
+    assert image.shape == (2, 3, 3)
+    np.testing.assert_array_equal(image[0, 1], [1, 1, 1])
+    np.testing.assert_array_equal(image[0, 2], image[1, 1])
+    assert (image[0, 0] != image[0, 2]).any()
+    assert by_columns.get_title() == "P\n3 entries, 2 colours of columns"
+    by_rows = plots.sparsity(sparse.csr_array(pattern), colours=[0, -1], by="rows", title="P")
+    image = by_rows.get_images()[0].get_array()
+    np.testing.assert_array_equal(image[0, 0], image[0, 2])
+    np.testing.assert_array_equal(image[1, 1], [0.5, 0.5, 0.5])
+    assert by_rows.get_title() == "P\n3 entries, 1 colour of rows"
+
+
+@pytest.mark.parametrize(
+    ("shape", "count", "by"), [((2, 3), 2, "columns"), ((2, 3), 3, "rows"), ((4,), 4, "columns"), ((2, 2), 2, "both")]
+)
+def test_colours_that_do_not_fit_a_pattern_are_refused(shape, count, by):
+    with pytest.raises(ValueError, match="expected"):
+        plots.sparsity(np.ones(shape), colours=np.zeros(count, int), by=by, title="P")

@@ -53,7 +53,8 @@ from tapelab.derivatives.operators import biharmonic, laplacian, second_order, t
 from tapelab.derivatives.packing import pack, unpack
 from tapelab.derivatives.per_example import per_example_gradients
 from tapelab.derivatives.plan import Plan
-from tapelab.derivatives.sparse.recipes import SparsePlan, sparse_hessian, sparse_jacobian
+from tapelab.derivatives.sparse.plan import SparsePlan
+from tapelab.derivatives.sparse.transforms import sparse_hessian, sparse_jacobian
 from tapelab.derivatives.spectrum import Eigenvalues, Spectrum
 
 __all__ = [

@@ -1,18 +1,14 @@
-"""Sparse Jacobians and Hessians as transforms: a pattern from the graph, colours, and one product for each colour."""
+"""The recipes of sparse Jacobians and Hessians: a pattern from the graph, colours, and a product for each colour."""
 
-import dataclasses
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from tapelab.derivatives.checks import check_chunks, require_scalar
 from tapelab.derivatives.errors import MemoryLimitError, SparsityError
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
 from tapelab.derivatives.hessians import gradient_under, require_second_order
-from tapelab.derivatives.jacobians import check_mode, forward_rows
+from tapelab.derivatives.jacobians import forward_rows
 from tapelab.derivatives.memory import counted, current_limit, rows_at_once
 from tapelab.derivatives.packing import require_one_dtype, split
-from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.problem import LOOPS
 from tapelab.derivatives.recipe import Recipe
 from tapelab.derivatives.rows import map_rows, row_ways
@@ -26,7 +22,7 @@ from tapelab.derivatives.sparse.colouring import (
 from tapelab.derivatives.sparse.dependence import room_for
 from tapelab.derivatives.sparse.layout import FORMATS, Layout
 from tapelab.derivatives.sparse.pattern import Pattern, hessian_pattern, jacobian_pattern
-from tapelab.derivatives.transform import Transform, transform
+from tapelab.derivatives.sparse.plan import SparsePlan
 from tapelab.runtime import tf
 
 import numpy as np
@@ -34,133 +30,10 @@ from ml_dtypes import finfo
 from scipy import sparse
 
 _ENTRY = 64  # bytes: of an entry's value in a product and in the result, and of its row and column, copied once
+# Under XLA the gradient of a slice is an operation that is not vectorised; and that of concatenation is a slice.
+_SLICED = {"Slice"}
+_SLICED_TWICE = {"ConcatV2", "Pad", "PadV2", "Slice"}
 _SMALL = 2**22  # bytes of the largest tensor for all colours: below, starting operations costs more than what they do
-
-
-def sparse_jacobian(
-    f: Callable,
-    *,
-    wrt: Any = None,
-    argnums: int | tuple[int, ...] = 0,
-    mode: str = "auto",
-    packed: bool = False,
-    format: str = "tensorflow",
-    check_pattern: bool = True,
-    chunk_size: int | None = None,
-    memory_limit: int | None = None,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
-) -> Transform:
-    """Return a function that computes the Jacobian of f as a sparse matrix, by a few products.
-
-    Which entries can be other than zero, whatever the arguments hold, is found in the graph of f
-    (`tapelab.derivatives.sparse.pattern`). Columns, or rows, that do not meet share a product
-    (`tapelab.derivatives.sparse.colouring`). An operation that is not followed makes everything depend on everything:
-    then there are many colours, and ``plan`` names that operation and its line.
-
-    Args:
-        f: returns a tensor or nested tensors.
-        mode: "forward" colours columns, "reverse" rows; "auto" takes the mode with fewer colours.
-        packed: whether to return one matrix rather than blocks.
-        format: "tensorflow" for a `tf.SparseTensor`; "coo", "csr" or "csc" for a SciPy sparse array.
-        check_pattern: whether to compare the matrix with a random vector-Jacobian product when it is computed for the
-            first time; inside a tf.function, whenever that runs, except under XLA, which leaves such checks out. A
-            function that draws random numbers or changes variables is not checked.
-        chunk_size: how many products to compute at once; by default as many as fit the memory limit.
-        memory_limit: bytes; by default the one of `set_memory_limit`.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
-
-    Returns:
-        A function of f's arguments. It returns the result's structure, and in it for each tensor the sources'
-        structure, with matrices of shape (elements of the result, elements of the source), of the source's dtype. With
-        ``packed`` it returns one matrix, rows and columns in the order of `pack`. Entries are sorted by row, then by
-        column; those of the pattern that happen to be zero are there. Its ``plan`` is a `SparsePlan`.
-
-    Raises:
-        SparsityError: when called, if the matrix does not agree with that product.
-        MemoryLimitError: when called, if the result, or the pattern on the way to it, would not fit.
-        RuntimeError: when called inside a tf.function, if the format is one of SciPy's.
-        ValueError, TypeError: when called, as `value_and_gradient`; at once for an unknown mode or format.
-    """
-    check_mode(mode)
-    recipe = _SparseJacobian(mode, packed, format, check_pattern, chunk_size, memory_limit)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
-
-
-def sparse_hessian(
-    f: Callable,
-    *,
-    wrt: Any = None,
-    argnums: int | tuple[int, ...] = 0,
-    packed: bool = False,
-    format: str = "tensorflow",
-    check_pattern: bool = True,
-    chunk_size: int | None = None,
-    memory_limit: int | None = None,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
-) -> Transform:
-    """Return a function that computes the Hessian of f over all sources as a sparse matrix, by a few products.
-
-    The pattern is that of the Jacobian of f's gradient. As the matrix is symmetric, most entries are in two products,
-    and a star colouring needs fewer of them than a colouring of columns does.
-
-    Args:
-        f: returns one scalar.
-        packed, format, chunk_size, memory_limit: as for `sparse_jacobian`.
-        check_pattern: as for `sparse_jacobian`, with a random Hessian-vector product.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
-
-    Returns:
-        A function of f's arguments. It returns the blocks: the sources' structure, and in it for each source the
-        sources' structure again, with matrices of shape (elements of the first source, elements of the second). With
-        ``packed`` it returns one matrix, rows and columns in the order of `pack`. Its ``plan`` is a `SparsePlan`.
-
-    Raises:
-        Exception: when called, as `sparse_jacobian`; also for what `hessian` refuses.
-    """
-    recipe = _SparseHessian(packed, format, check_pattern, chunk_size, memory_limit)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
-
-
-@dataclasses.dataclass(frozen=True)
-class SparsePlan(Plan):
-    """How a sparse matrix of derivatives is computed; `passes` is the number of colours.
-
-    Attributes:
-        pattern: a SciPy sparse array, boolean, of all rows and columns packed: where entries may be.
-        coloured: what has colours: "columns", "rows", or "symmetric" for both by a star colouring.
-        colours: shape (columns,) or (rows,): which product each is in; -1 for those in none.
-        dense: the operations that were taken to depend on all of their inputs, with their lines and why.
-    """
-
-    pattern: sparse.csr_array | None = None
-    coloured: str = ""
-    colours: np.ndarray | None = None
-    dense: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        rows, columns = self.pattern.shape
-        share = self.pattern.nnz / max(rows * columns, 1)
-        what = "a star colouring" if self.coloured == "symmetric" else f"a colouring of {self.coloured}"
-        lines = [
-            super().__str__(),
-            f"pattern of shape ({rows}, {columns}): {counted(self.pattern.nnz, 'place')} ({share:.2g} of all), "
-            f"{counted(self.passes, 'colour')} in {what}",
-        ]
-        if self.passes >= min(rows, columns) > 1:
-            lines.append("as many colours as there are columns or rows: nothing is gained over the dense matrix")
-        return "\n".join([*lines, *[f"taken as dense: {one}" for one in self.dense]])
 
 
 class _Sparse(Recipe):
@@ -266,7 +139,8 @@ class _Sparse(Recipe):
         return Pattern(sparse.csr_array(np.ones([rows, columns], bool)))
 
     def prefers_xla(self, problem, plan):
-        return plan.passes * problem.largest <= _SMALL and not problem.operations & LOOPS
+        slow = LOOPS | (_SLICED if plan.mode == "reverse" else _SLICED_TWICE)
+        return plan.passes * problem.largest <= _SMALL and not problem.operations & slow
 
     def ways(self, problem, plan):
         return row_ways(f"{plan.mode} mode, colours", partial(self._compute, problem, plan.chunk), plan.chunk)
@@ -317,7 +191,8 @@ class _Sparse(Recipe):
             parts = self.one(problem, vector, tensors)
             return tf.concat([tf.cast(tf.reshape(part, [-1]), tf.float64) for part in parts], axis=0)
 
-        return by_rows, tf.function(compute, autograph=False)(*tensors)
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+        return by_rows, tf.function(compute, autograph=False).get_concrete_function(*specs)(*tensors)
 
     def result(self, problem, outputs):
         matrices = problem.layout.matrices(outputs, self.format)
@@ -333,7 +208,7 @@ class _Sparse(Recipe):
         )
 
 
-class _SparseJacobian(_Sparse):
+class SparseJacobian(_Sparse):
     name = "sparse_jacobian"
     product = "vector-Jacobian product"
     streams = 2
@@ -387,7 +262,7 @@ class _SparseJacobian(_Sparse):
         return problem.structured_outputs(rows)
 
 
-class _SparseHessian(_Sparse):
+class SparseHessian(_Sparse):
     name = "sparse_hessian"
     product = "Hessian-vector product"
     streams = 5

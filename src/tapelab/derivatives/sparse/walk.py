@@ -1,0 +1,249 @@
+"""Following dependences through a traced graph, operation by operation.
+
+What is the same at every call (shapes, constants, counters of loops) is computed on the way: it tells which elements a
+gather takes, where a matrix is zero and how often a loop runs. An operation without a rule makes all of its results
+depend on all of its inputs, and is named.
+"""
+
+from collections.abc import Sequence
+
+from tapelab.derivatives.private import function_body
+from tapelab.derivatives.sparse.dependence import Dependence, NoRule, Room, everything, union
+from tapelab.derivatives.sparse.lists import LISTS
+from tapelab.derivatives.sparse.products import PRODUCTS
+from tapelab.derivatives.sparse.rules import RULES, Step
+from tapelab.derivatives.sparse.stencils import STENCILS
+from tapelab.derivatives.taylor.kinds import CONSTANT
+from tapelab.derivatives.taylor.reissue import CALLS, place, reissue
+from tapelab.runtime import tf
+
+_RULES = RULES | PRODUCTS | STENCILS
+_FLAT = CONSTANT | {"FloorDiv", "TruncateDiv"}  # without a derivative, or with one that is zero
+_SHAPES = {"Rank", "Shape", "ShapeN", "Size"}
+_BRANCHES, _LOOPS = ("If", "StatelessIf"), ("While", "StatelessWhile")
+_STEPS = 50_000  # operations of all turns of loops
+_DERIVED = ("gradient_tape", "gradients")  # the scopes that TensorFlow puts gradients' operations in
+
+
+class _Unending(Exception):
+    """A loop that is not followed turn by turn; says why."""
+
+
+class Walk:
+    """Sends dependences through graphs.
+
+    Args:
+        room: raises if a matrix is too large.
+
+    Attributes:
+        dense: the operations whose results were taken to depend on all of their inputs, with their lines and why.
+    """
+
+    def __init__(self, room: Room):
+        self._room = room
+        self._steps = 0
+        self._looping = 0
+        self._constants: dict = {}
+        self._needed: dict = {}
+        self.dense: list[str] = []
+
+    def run(self, graph: tf.Graph, inputs: Sequence[Dependence]) -> list[Dependence]:
+        """Return what is known of a graph's outputs."""
+        known = {tensor.ref(): one for tensor, one in zip(graph.inputs, inputs, strict=True)}
+        for op in self._operations(graph):
+            found = self._follow(op, [known[tensor.ref()] for tensor in op.inputs])
+            for tensor, one in zip(op.outputs, found, strict=True):
+                known[tensor.ref()] = one
+        return [known[tensor.ref()] for tensor in graph.outputs]
+
+    def _operations(self, graph):
+        """The operations that a graph's outputs are made of, each after those of its inputs.
+
+        They were not always made in that order: a loop gets further inputs when its gradient is built.
+        """
+        if id(graph) not in self._needed:
+            seen, order = {tensor.op for tensor in graph.inputs}, []
+            left = [(tensor.op, False) for tensor in graph.outputs]
+            while left:
+                op, ready = left.pop()
+                if ready:
+                    order.append(op)
+                elif op not in seen:
+                    seen.add(op)
+                    left += [(op, True), *((tensor.op, False) for tensor in op.inputs)]
+            self._needed[id(graph)] = order, graph  # the graph is kept with it: its id stays its own
+        return self._needed[id(graph)][0]
+
+    def _follow(self, op, known):
+        if self._looping:
+            self._steps += 1
+            if self._steps > _STEPS:
+                raise _Unending(f"its turns are more than {_STEPS} operations")
+        if op.type in ("Identity", "IdentityN"):
+            return known
+        if op.type in CALLS:
+            return self.run(function_body(op.graph, op.get_attr("f").name), known)[: len(op.outputs)]
+        if op.type in _BRANCHES:
+            return self._branch(op, known)
+        if op.type in _LOOPS:
+            return self._loop(op, known)
+        shapes = _shapes(op, known)
+        values = self._values(op, known, shapes)
+        if values is not None:
+            return [Dependence(shape, value=value) for shape, value in zip(shapes, values, strict=True)]
+        flat = op.type in _FLAT or not any(map(_continuous, op.outputs))
+        if op.type not in LISTS and (flat or not any(one.depends for one in known)):
+            return [Dependence(shape) for shape in shapes]
+        try:
+            return self._by_rule(op, known, shapes)
+        except NoRule as error:
+            return self._everything(op, known, shapes, str(error))
+
+    def _by_rule(self, op, known, shapes):
+        if op.type == "AddN" and op.outputs[0].dtype == tf.variant:
+            return [_either(known, self._room)]
+        if op.type in LISTS:
+            return LISTS[op.type](Step(op, known, shapes, self._room))
+        if op.type not in _RULES or any(one.items is not None for one in known):
+            raise NoRule("it is not among the operations that are followed")
+        if any(one.depends and one.shape is None for one in known) or None in shapes:
+            raise NoRule("a shape is not known in a graph")
+        try:
+            matrices = _RULES[op.type](Step(op, known, shapes, self._room))
+        except (ValueError, TypeError, IndexError, tf.errors.OpError) as error:
+            raise NoRule(f"its rule does not fit: {error}") from error
+        return [
+            Dependence(shape, matrix if _continuous(tensor) else None)
+            for shape, matrix, tensor in zip(shapes, matrices, op.outputs, strict=True)
+        ]
+
+    def _values(self, op, known, shapes):
+        """The values of an operation's results, if they are the same at every call; None otherwise."""
+        if op.type == "Const":
+            if op not in self._constants:
+                with tf.init_scope(), tf.device("CPU:0"):
+                    self._constants[op] = reissue(op, [])
+            return self._constants[op]
+        try:
+            with tf.init_scope(), tf.device("CPU:0"):
+                if op.type in _SHAPES and all(one.shape is not None for one in known):
+                    return reissue(op, [tf.zeros(one.shape) for one in known])
+                if op.type == "TensorListLength" and known[0].items is not None:
+                    return [tf.constant(len(known[0].items))]
+                if op.type in ("ZerosLike", "OnesLike") and shapes[0] is not None and op.outputs[0].dtype != tf.variant:
+                    return [(tf.zeros if op.type == "ZerosLike" else tf.ones)(shapes[0], op.outputs[0].dtype)]
+                if op.type in LISTS or op.op_def.is_stateful or any(one.value is None for one in known):
+                    return None
+                return reissue(op, [one.value for one in known])
+        except Exception:  # no kernel here, or one that refuses these values
+            return None
+
+    def _everything(self, op, known, shapes, reason):
+        if not any(one.depends for one in known):
+            return [Dependence(shape) for shape in shapes]
+        text = f"{_line_of(op)}: {reason}"
+        if text not in self.dense:
+            self.dense.append(text)
+        return [
+            everything(known, None if tensor.dtype == tf.variant else shape, self._room)
+            if _continuous(tensor)
+            else Dependence(shape)
+            for tensor, shape in zip(op.outputs, shapes, strict=True)
+        ]
+
+    def _branch(self, op, known):
+        chosen, *inputs = known
+
+        def run(name):
+            return self.run(function_body(op.graph, op.get_attr(name).name), inputs)[: len(op.outputs)]
+
+        if chosen.value is not None:
+            return run("then_branch" if bool(chosen.value.numpy().any()) else "else_branch")
+        pairs = zip(run("then_branch"), run("else_branch"), strict=True)
+        return [_either(pair, self._room) for pair in pairs]
+
+    def _loop(self, op, known):
+        """Follow a loop turn by turn, where constants tell how often it runs."""
+        condition, body = (function_body(op.graph, op.get_attr(name).name) for name in ("cond", "body"))
+        now = list(known)
+        self._looping += 1
+        try:
+            while True:
+                (goes_on,) = self.run(condition, now)[:1]
+                if goes_on.value is None:
+                    raise _Unending("how often it runs depends on values")
+                if not goes_on.value.numpy().any():
+                    return now
+                now = self.run(body, now)[: len(now)]
+        except _Unending as error:
+            if self._looping > 1 and self._steps > _STEPS:
+                raise  # they are the outer loop's turns
+            return self._everything(op, known, [static_shape(tensor) for tensor in op.outputs], str(error))
+        finally:
+            self._looping -= 1
+            self._steps = self._steps if self._looping else 0
+
+
+def _either(ones, room):
+    """What is known of a tensor that is one of two, or the sum of several."""
+    ones = [one for one in ones if one is not None]
+    first = ones[0]
+    if all(one is first for one in ones):
+        return first
+    if any(one.items is not None for one in ones):
+        lists = [one.items for one in ones if one.items]  # an empty box is no box
+        hidden = any(one.items is None and one.depends for one in ones)
+        if not hidden and all(len(items) == len(lists[0]) for items in lists):
+            merged = [
+                _either(parts, room) if any(part is not None for part in parts) else None
+                for parts in zip(*lists, strict=True)
+            ]
+            return Dependence((), items=tuple(merged))
+        return everything(ones, None, room)
+    if any(one.shape != first.shape or one.shape is None for one in ones):
+        return everything(ones, None, room)
+    matrices = [one.matrix for one in ones if one.matrix is not None]
+    return Dependence(first.shape, union(matrices) if matrices else None)
+
+
+def _continuous(tensor):
+    """Whether derivatives go through a tensor: numbers that are not whole, and what holds such."""
+    return tensor.dtype.is_floating or tensor.dtype.is_complex or tensor.dtype in (tf.variant, tf.resource)
+
+
+def static_shape(tensor: tf.Tensor) -> tuple[int, ...] | None:
+    """Return the shape that a tensor has in any case, None if a size is not known."""
+    return tuple(tensor.shape) if tensor.shape.is_fully_defined() else None
+
+
+def _shapes(op, known):
+    """The shapes of an operation's outputs: its own, or from those that the inputs have here; None if not known."""
+    shapes = [static_shape(tensor) for tensor in op.outputs]
+    if None not in shapes or any(one.shape is None for one in known) or any(one.items is not None for one in known):
+        return shapes
+    try:
+        if op.type.startswith("Segment") and known[1].value is not None:
+            return [(int(known[1].value.numpy().max(initial=-1)) + 1, *known[0].shape[1:])]
+        with tf.Graph().as_default():
+            inputs = [
+                tf.compat.v1.placeholder(tensor.dtype, one.shape)
+                if one.value is None
+                else tf.constant(one.value.numpy())
+                for tensor, one in zip(op.inputs, known, strict=True)
+            ]
+            return [static_shape(output) for output in reissue(op, inputs)]
+    except Exception:  # an operation that cannot be issued again has the shapes that it has
+        return shapes
+
+
+def _line_of(op):
+    """Name an operation and its line; of a gradient's operation, that of the nearest one that the function has."""
+    seen, left = {op}, [op]
+    while left:
+        near = left.pop(0)
+        if not near.name.startswith(_DERIVED) and near.type not in ("Const", "Placeholder"):
+            return place(op) if near is op else f"{op.type} in the gradient of {place(near)}"
+        new = [tensor.op for tensor in near.inputs if tensor.op not in seen]
+        seen.update(new)
+        left += new
+    return f"{op.type} ({op.name})"
