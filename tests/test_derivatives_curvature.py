@@ -70,7 +70,7 @@ def test_ggn_takes_and_returns_the_variables_structure():
     with pytest.raises(ValueError, match=r"tangents\['a'\] has shape \(2,\)"):
         product(tangents | {"a": tf.ones(2, tf.float64)}, X, VALUES)
     with pytest.raises(NotFiniteError):
-        product(tangents, X, VALUES * np.nan + np.inf * X)
+        product(tangents, X * np.nan, VALUES)
 
 
 def test_ggn_is_the_hessian_of_a_linear_model_and_not_of_this_one():
@@ -186,7 +186,7 @@ def test_products_refuse():
         ggn_vector_product(model, squared_error, wrt=None)
     with pytest.raises(ValueError, match="the distribution is 'cauchy'; expected one of 'categorical'"):
         fisher_vector_product(model, "cauchy", wrt=W)
-    with pytest.raises(ValueError, match=r"is .*MeanSquaredError.*expected one of"):
+    with pytest.raises(ValueError, match=r"is <.*expected one of 'categorical'"):
         fisher_vector_product(model, squared_error, wrt=W)
     with pytest.raises(ValueError, match="reduction is 'none'"):
         fisher_vector_product(model, "gaussian", wrt=W, reduction="none")
@@ -217,12 +217,10 @@ def test_a_model_that_no_graph_holds():
         return model(x) if x.numpy()[0, 0] > -9 else x
 
     with pytest.warns(FallbackWarning, match="cannot be traced"):
-        found = ggn_vector_product(branching, cross_entropy, wrt=W, packed=True, **GRAPH)(V, X, LABELS)
+        found = ggn_vector_product(branching, cross_entropy, wrt=W, packed=True)(V, X, LABELS)
     np.testing.assert_allclose(found, built(cross_entropy, LABELS) @ V.numpy(), atol=ATOL)
     with pytest.raises(ValueError, match=r"reads wrt\['a'\]"):
-        ggn_vector_product(branching, lambda y, z: squared_error(y, z + W["a"][0, 0]), wrt=W, packed=True, **GRAPH)(
-            V, X, VALUES
-        )
+        ggn_vector_product(branching, lambda y, z: squared_error(y, z + W["a"][0, 0]), wrt=W, packed=True)(V, X, VALUES)
 
 
 def dataset(y, size):
