@@ -12,6 +12,10 @@
     operator = second_order(u, directions=…, drift=…)       operator(x)     like u(x)
     norms = per_example_norms(losses, wrt=variables)      norms(x, y)   shape (batch,)
     clipped = clipped_gradient(losses, wrt=variables, max_norm=1.0)       total, norms = clipped(x, y)
+    product = ggn_vector_product(model, loss, wrt=variables)              product(tangents, x, y)
+    product = fisher_vector_product(model, "categorical", wrt=variables)  product(tangents, x)
+    matrix = CurvatureOperator(model, loss, wrt=variables, data=dataset, kind="ggn")      matrix @ vector
+    matrix.trace(), matrix.diagonal(), matrix.spectrum().density(grid, width)             over the data set
 
 Each is compiled once for each structure, shapes and dtypes of the arguments, and keeps what it compiled: hold it, where
 it is called more than once. It looks at every call whether what the function reads from outside is still the same, as
