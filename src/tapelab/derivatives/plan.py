@@ -17,8 +17,8 @@ class Plan:
     """How a derivative is computed, for one structure, shapes and dtypes of the arguments.
 
     Attributes:
-        mode: "forward", "reverse", "reverse over reverse" for second derivatives, "forward and reverse" for Gauss-Newton
-            products, or "collapsed Taylor" for operators.
+        mode: "forward", "reverse", "reverse over reverse" for second derivatives, "forward and reverse" for products
+            with a Gauss-Newton matrix, or "collapsed Taylor" for operators.
         passes: how many passes that takes: rows or columns of a Jacobian, rows of the largest source of a Hessian,
             examples of a batch, directions of an operator; 1 for a product with one vector.
         chunk: how many of them are made at once.
