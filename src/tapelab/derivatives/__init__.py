@@ -14,6 +14,10 @@
     operator = second_order(u, directions=…, drift=…)       operator(x)     like u(x)
     norms = per_example_norms(losses, wrt=variables)      norms(x, y)   shape (batch,)
     clipped = clipped_gradient(losses, wrt=variables, max_norm=1.0)       total, norms = clipped(x, y)
+    product = ggn_vector_product(model, loss, wrt=variables)              product(tangents, x, y)
+    product = fisher_vector_product(model, "categorical", wrt=variables)  product(tangents, x)
+    matrix = CurvatureOperator(model, loss, wrt=variables, data=dataset, kind="ggn")      matrix @ vector
+    matrix.trace(), matrix.diagonal(), matrix.spectrum().density(grid, width)             over the data set
 
     entries = sparse_jacobian(f)                entries(x)              tf.SparseTensor (elements of f(x), of x)
     entries = sparse_hessian(loss, format="csr")          entries(x)    SciPy matrix (n, n)

@@ -107,16 +107,18 @@ def require_additive(model: Callable, loss: Callable | None, reduction: str, bat
         return
 
     def value(outputs, part):
-        return float(loss(*[_rows(y, part) for y in args[1:]], unflatten(description, iter(outputs))))
+        return tf.convert_to_tensor(loss(*[_rows(y, part) for y in args[1:]], unflatten(description, iter(outputs))))
 
     for shift in (0, 1):  # a loss of zero, as of a perfect fit, does not tell a mean from a sum
         outputs = [output + tf.cast(shift, output.dtype) for output in whole]
         total = value(outputs, slice(None))
-        values = [value([output[part] for output in outputs], part) for part in parts]
+        values = [float(value([output[part] for output in outputs], part)) for part in parts]
         if any(values):
             break
+    # A Keras loss computes in float32 unless it is told otherwise.
+    dtype = max((total.dtype, whole[0].dtype), key=lambda dtype: finfo(dtype.as_numpy_dtype).eps)
     expected = {"mean": np.average(values, weights=sizes), "sum": sum(values)}
-    fitting = [name for name, found in expected.items() if _close(total, found, whole[0].dtype)]
+    fitting = [name for name, found in expected.items() if _close(total, found, dtype)]
     if reduction not in fitting and np.isfinite([total, *values]).all():  # NaN says nothing
         advice = (
             f'It is their {fitting[0]}: pass reduction="{fitting[0]}"'
@@ -172,7 +174,7 @@ def _close(found, expected, dtype):
     """Whether two tensors or numbers differ by rounding, relative to the largest."""
     if not dtype.is_floating:
         return True
-    found, expected = (np.asarray(tf.cast(value, tf.float64)) for value in (found, expected))
+    found, expected = (np.asarray(value).astype(np.float64) for value in (found, expected))
     if found.shape != expected.shape:
         return False
     difference = np.nan_to_num(np.abs(found - expected), nan=0.0)

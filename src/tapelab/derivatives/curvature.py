@@ -41,8 +41,9 @@ class Estimate(NamedTuple):
 class CurvatureOperator:
     """A curvature matrix of a model's loss over a data set, of shape (n, n), as products with vectors.
 
-    Each product goes through the data set once; so do products with several vectors. The model's variables are read at
-    every product: the matrix is that at their present values. Its rows and columns are in the order of `pack`.
+    Each product goes through the data set once; of products with several vectors, eight at a time do. The model's
+    variables are read at every product: the matrix is that at their present values. Its rows and columns are in the
+    order of `pack`.
 
     ``operator @ v`` takes a vector of shape (n,), a matrix of shape (n, k), or tangents of the variables' structure and
     shapes, all of the variables' dtype, and returns the like.
@@ -54,8 +55,9 @@ class CurvatureOperator:
     mean of their matrices, weighted by their numbers of examples, or the sum. The data set has to give the same
     examples each time, in any order: random augmentation would make every product one of another matrix.
 
-    Second derivatives through normalisation layers are right (`tapelab.derivatives.moments`). In memory are a few
-    vectors of n numbers and what one batch takes, for `spectrum` also n times its steps.
+    Second derivatives through normalisation layers are right (`tapelab.derivatives.moments`). In memory are vectors of
+    n numbers, three for each of up to eight at a time, and what one batch takes; for `spectrum` also n times its steps,
+    and for `trace` by Hutch++ n times its samples.
 
     Args:
         model: takes x, nested if need be; returns outputs, nested if need be, with the examples first.

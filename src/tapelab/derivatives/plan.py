@@ -17,8 +17,8 @@ class Plan:
     """How a derivative is computed, for one structure, shapes and dtypes of the arguments.
 
     Attributes:
-        mode: "forward", "reverse", "reverse over reverse" for second derivatives, "collapsed Taylor" for operators, or
-            "Taylor" for derivatives along a curve.
+        mode: "forward", "reverse", "reverse over reverse" for second derivatives, "forward and reverse" for products
+            with a Gauss-Newton matrix, "collapsed Taylor" for operators, or "Taylor" for derivatives along a curve.
         passes: how many passes that takes: rows or columns of a Jacobian, rows of the largest source of a Hessian or
             all that its factors take, examples of a batch, directions of an operator (of the biharmonic one, lanes of
             derivatives); 1 for a product with one vector.

@@ -1,0 +1,497 @@
+"""Gauss-Newton and Fisher products, and curvature over a data set: against matrices that were built."""
+
+from tapelab.derivatives import (
+    CoupledExamplesError,
+    CurvatureOperator,
+    FallbackWarning,
+    MemoryLimitError,
+    NotFiniteError,
+    UnconnectedSourceError,
+    curvature,
+    fisher_vector_product,
+    ggn_vector_product,
+    hessian,
+    hvp,
+    jacobian,
+    pack,
+)
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+import scipy.sparse.linalg
+
+RNG = np.random.default_rng(0)
+X = tf.constant(RNG.standard_normal((7, 3)))
+LABELS = tf.constant([0, 1, 2, 0, 1, 2, 2])
+VALUES = tf.constant(RNG.standard_normal((7, 3)))
+W = {
+    "a": tf.Variable(RNG.standard_normal((3, 2))),
+    "b": [tf.Variable(RNG.standard_normal((2, 3))), tf.Variable(RNG.standard_normal(3))],
+}
+N = 15
+V = tf.constant(RNG.standard_normal(N))
+ATOL = 1e-12  # float64, numbers of size 1 and sums of some dozens
+
+cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, dtype="float64")
+squared_error = tf.keras.losses.MeanSquaredError(dtype="float64")
+
+
+# XLA takes a second for each program; the ways to compile are tested by the first test.
+GRAPH = {"compile": "graph"}
+
+
+def model(x):
+    return tf.tanh(x @ W["a"]) @ W["b"][0] + W["b"][1]
+
+
+def built(loss, y, x=X, f=model):
+    """JᵀHJ from whole matrices."""
+    z = f(x)
+    rows = [tf.reshape(part, [tf.size(z), -1]) for part in tf.nest.flatten(jacobian(f, wrt=W, **GRAPH)(x))]
+    J = np.concatenate(rows, axis=1)
+    H = tf.reshape(hessian(lambda z: loss(y, z), **GRAPH)(z), [tf.size(z), -1]).numpy()
+    return J.T @ H @ J
+
+
+@pytest.mark.parametrize("compile", ["auto", "xla", "graph", "eager"])
+def test_ggn_is_the_product_of_three_matrices(compile):
+    product = ggn_vector_product(model, cross_entropy, wrt=W, packed=True, compile=compile)
+    np.testing.assert_allclose(product(V, X, LABELS), built(cross_entropy, LABELS) @ V.numpy(), atol=ATOL)
+    assert product.plan(V, X, LABELS).mode == "forward and reverse"
+
+
+def test_ggn_takes_and_returns_the_variables_structure():
+    product = ggn_vector_product(model, squared_error, wrt=W, check_finite=True, **GRAPH)
+    tangents = {"a": tf.ones([3, 2], tf.float64), "b": [tf.ones([2, 3], tf.float64), tf.zeros(3, tf.float64)]}
+    found = product(tangents, X, VALUES)
+    assert found.keys() == W.keys()
+    np.testing.assert_allclose(pack(found), built(squared_error, VALUES) @ pack(tangents).numpy(), atol=ATOL)
+    with pytest.raises(ValueError, match=r"tangents\['a'\] has shape \(2,\)"):
+        product(tangents | {"a": tf.ones(2, tf.float64)}, X, VALUES)
+    with pytest.raises(NotFiniteError):
+        product(tangents, X * np.nan, VALUES)
+
+
+def test_ggn_is_the_hessian_of_a_linear_model_and_not_of_this_one():
+    linear = ggn_vector_product(lambda x: x @ W["a"], squared_error, wrt=W["a"], packed=True, **GRAPH)
+    direct = hvp(lambda x, y: squared_error(y, x @ W["a"]), wrt=W["a"], packed=True, **GRAPH)
+    np.testing.assert_allclose(linear(V[:6], X, VALUES[:, :2]), direct(V[:6], X, VALUES[:, :2]), atol=ATOL)
+    whole = hvp(lambda x, y: squared_error(y, model(x)), wrt=W, packed=True, **GRAPH)(V, X, VALUES)
+    assert not np.allclose(whole, built(squared_error, VALUES) @ V.numpy(), atol=0.01)
+
+
+def test_several_outputs_one_of_them_a_function_of_another():
+    def two(x):
+        z = model(x)
+        return {"z": z, "norms": [tf.reduce_sum(z**2, axis=1)], "mask": tf.ones(7, tf.float64)}
+
+    def loss(outputs):
+        (norms,) = outputs["norms"]
+        return tf.reduce_sum(tf.cosh(norms / 9) * outputs["mask"] + outputs["z"][:, 0] ** 2 * norms)
+
+    def joined(x):
+        z = model(x)
+        return tf.concat([z, tf.reduce_sum(z**2, axis=1, keepdims=True)], axis=1)
+
+    def of_joined(_, z):
+        return tf.reduce_sum(tf.cosh(z[:, 3] / 9) + z[:, 0] ** 2 * z[:, 3])
+
+    found = ggn_vector_product(two, loss, wrt=W, packed=True, **GRAPH)(V, X)
+    expected = built(of_joined, None, f=joined) @ V.numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def sum_of(each):
+    return lambda y, z: tf.reduce_sum(each(y, z))
+
+
+@pytest.mark.parametrize(
+    ("distribution", "loss", "y"),
+    [
+        ("categorical", cross_entropy, LABELS),
+        ("gaussian", lambda y, z: tf.reduce_sum((y - z) ** 2) / 14, VALUES),
+        ("bernoulli", lambda y, z: sum_of(tf.nn.sigmoid_cross_entropy_with_logits)(y, z) / 7, tf.round(VALUES**2 / 4)),
+        ("poisson", lambda y, z: sum_of(tf.nn.log_poisson_loss)(y, z) / 7, tf.round(VALUES**2)),
+    ],
+)
+def test_fisher_is_the_ggn_of_the_negative_log_likelihood(distribution, loss, y):
+    product = fisher_vector_product(model, distribution, wrt=W, packed=True, **GRAPH)
+    found = product(V, X)
+    np.testing.assert_allclose(found, built(loss, y) @ V.numpy(), atol=ATOL)
+    total = fisher_vector_product(model, distribution, wrt=W, packed=True, **GRAPH, reduction="sum")
+    np.testing.assert_allclose(total(V, X), 7 * found, atol=10 * ATOL)
+
+
+def test_fisher_is_an_expectation_over_the_models_labels_and_not_over_the_datas():
+    """E[∇log p ∇log pᵀ], summed over all labels with their probabilities."""
+    fisher, empirical = np.zeros([N, N]), np.zeros([N, N])
+    probabilities = tf.nn.softmax(model(X)).numpy()
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(tf.nest.flatten(W))
+        rows = tf.unstack(tf.nn.log_softmax(model(X)))
+        each = [[row[label] for label in range(3)] for row in rows]
+    for example in range(7):
+        for label in range(3):
+            g = pack(tape.gradient(each[example][label], W)).numpy()
+            fisher += probabilities[example, label] * np.outer(g, g) / 7
+            empirical += (label == LABELS[example].numpy()) * np.outer(g, g) / 7
+    product = fisher_vector_product(model, "categorical", wrt=W, packed=True, **GRAPH)
+    np.testing.assert_allclose(product(V, X), fisher @ V.numpy(), atol=ATOL)
+    assert not np.allclose(product(V, X), empirical @ V.numpy(), atol=0.01)
+
+
+def test_keras_models_with_normalisation():
+    net = tf.keras.Sequential(
+        [
+            tf.keras.Input((3,), dtype="float64"),
+            tf.keras.layers.Dense(2, dtype="float64"),
+            tf.keras.layers.LayerNormalization(epsilon=0.5, dtype="float64"),
+            tf.keras.layers.Dense(2, dtype="float64"),
+        ]
+    )
+    net.set_weights([RNG.standard_normal(w.shape) for w in net.get_weights()])
+    wrt = net.trainable_variables
+
+    def written(x):
+        a, b, gamma, beta, c, d = (variable.value for variable in wrt)
+        h = x @ a + b
+        h -= tf.reduce_mean(h, axis=1, keepdims=True)
+        h /= tf.sqrt(tf.reduce_mean(h**2, axis=1, keepdims=True) + 0.5)
+        return (h * gamma + beta) @ c + d
+
+    y, v = VALUES[:, :2], V.numpy()[np.arange(18) % N]
+    for kind in ("hessian", "ggn"):
+        found, by_hand = (
+            CurvatureOperator(f, squared_error, wrt=wrt, data=(X, y), kind=kind, **GRAPH) for f in (net, written)
+        )
+        np.testing.assert_allclose(found @ v, by_hand @ v, atol=1e-10)
+
+
+def test_products_refuse():
+    def product(loss, f=model):
+        return ggn_vector_product(f, loss, wrt=W, packed=True, **GRAPH)(V, X, VALUES)
+
+    with pytest.raises(ValueError, match=r"the loss reads wrt\['a'\].*itself"):
+        product(lambda y, z: squared_error(y, z) + tf.reduce_sum(W["a"] ** 2))
+    with pytest.raises(UnconnectedSourceError, match="does not depend on the model's outputs"):
+        product(lambda z, y: tf.reduce_sum(tf.stop_gradient(y) + z))
+    with pytest.raises(ValueError, match=r"needs a loss that returns one scalar.*\(7,\)"):
+        product(lambda y, z: tf.reduce_sum((y - z) ** 2, axis=1))
+    with pytest.raises(UnconnectedSourceError, match=r"wrt\['b'\]\[1\]"):
+        product(squared_error, lambda x: tf.tanh(x @ W["a"]) @ W["b"][0])
+    with pytest.raises(TypeError, match="the loss is a float"):
+        ggn_vector_product(model, 1.0, wrt=W)
+    with pytest.raises(ValueError, match="wrt is None"):
+        ggn_vector_product(model, squared_error, wrt=None)
+    with pytest.raises(ValueError, match="the distribution is 'cauchy'; expected one of 'categorical'"):
+        fisher_vector_product(model, "cauchy", wrt=W)
+    with pytest.raises(ValueError, match=r"is <.*expected one of 'categorical'"):
+        fisher_vector_product(model, squared_error, wrt=W)
+    with pytest.raises(ValueError, match="reduction is 'none'"):
+        fisher_vector_product(model, "gaussian", wrt=W, reduction="none")
+    with pytest.raises(ValueError, match="one tensor of outputs"):
+        fisher_vector_product(lambda x: (model(x), x), "gaussian", wrt=W)({k: W[k] for k in W}, X)
+
+
+def cubes(z):
+    return tf.py_function(lambda z: tf.reduce_sum(z**3), [z], tf.float64)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_tensorflow_does_not_differentiate_twice_is_refused(known):
+    def loss(z):
+        result = cubes(z)
+        if known:
+            result.set_shape([])
+        return result
+
+    with pytest.raises(ValueError, match="py_function"):
+        ggn_vector_product(model, loss, wrt=W, packed=True, **GRAPH)(V, X)
+    with pytest.raises(ValueError, match="py_function"):
+        hvp(loss)(X, X)
+
+
+def test_a_model_that_no_graph_holds():
+    def branching(x):
+        return model(x) if x.numpy()[0, 0] > -9 else x
+
+    with pytest.warns(FallbackWarning, match="cannot be traced"):
+        found = ggn_vector_product(branching, cross_entropy, wrt=W, packed=True)(V, X, LABELS)
+    np.testing.assert_allclose(found, built(cross_entropy, LABELS) @ V.numpy(), atol=ATOL)
+    with pytest.raises(ValueError, match=r"reads wrt\['a'\]"):
+        ggn_vector_product(branching, lambda y, z: squared_error(y, z + W["a"][0, 0]), wrt=W, packed=True)(V, X, VALUES)
+
+
+def dataset(y, size):
+    return tf.data.Dataset.from_tensor_slices((X, y)).batch(size)
+
+
+MATRICES = {
+    "hessian": lambda: hessian(lambda: cross_entropy(LABELS, model(X)), wrt=W, packed=True, **GRAPH)().numpy(),
+    "ggn": lambda: built(cross_entropy, LABELS),
+    "fisher": lambda: built(cross_entropy, LABELS),
+}
+
+
+def operator(kind="ggn", **options):
+    loss = "categorical" if kind == "fisher" else cross_entropy
+    return CurvatureOperator(model, loss, **(GRAPH | {"wrt": W, "data": (X, LABELS), "kind": kind} | options))
+
+
+@pytest.fixture(scope="module")
+def operators():
+    """An operator of each kind, in batches of 3, 3 and 1, and the matrix."""
+    return {kind: (operator(kind, data=dataset(LABELS, 3)), MATRICES[kind]()) for kind in MATRICES}
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+def test_each_kind_over_batches_with_a_smaller_last_one(operators, kind):
+    A, matrix = operators[kind]
+    assert (A.shape, A.dtype, A.kind) == ((N, N), tf.float64, kind)
+    assert repr(A) == f"<CurvatureOperator {kind!r}, shape (15, 15), float64>"
+    np.testing.assert_allclose(A @ V, matrix @ V.numpy(), atol=ATOL)
+    columns = RNG.standard_normal((N, 11))  # more than go through the data at once
+    np.testing.assert_allclose(A @ columns, matrix @ columns, atol=ATOL)
+    assert (A @ columns[:, :1]).shape == (N, 1)
+    structure = {"a": W["a"] * 1, "b": [W["b"][0] * 1, W["b"][1] * 1]}
+    found = A @ structure
+    assert found.keys() == W.keys()
+    np.testing.assert_allclose(pack(found), matrix @ pack(W).numpy(), atol=ATOL)
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+def test_sums_and_arrays_in_batches(operators, kind):
+    def total(y, z):
+        return tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, z))
+
+    loss = "categorical" if kind == "fisher" else total
+    A = CurvatureOperator(model, loss, wrt=W, data=(X, LABELS), kind=kind, reduction="sum", batch_size=3, **GRAPH)
+    np.testing.assert_allclose(A @ V, 7 * operators[kind][1] @ V.numpy(), atol=10 * ATOL)
+
+
+def test_the_matrix_is_that_of_the_variables_values_now(operators):
+    A, _ = operators["ggn"]
+    before, old = (A @ V).numpy(), W["a"].numpy()
+    W["a"].assign(2 * old)
+    np.testing.assert_allclose(A @ V, built(cross_entropy, LABELS) @ V.numpy(), atol=ATOL)
+    W["a"].assign(old)
+    np.testing.assert_array_equal(A @ V, before)
+
+
+def test_trace_and_diagonal(operators):
+    A, matrix = operators["ggn"]
+    diagonal = A.diagonal(exact=True)
+    np.testing.assert_allclose(diagonal.value, np.diag(matrix), atol=ATOL)
+    assert not diagonal.standard_error.any()
+    assert A.trace(exact=True) == (pytest.approx(np.trace(matrix), abs=N * ATOL), 0.0)
+    off = matrix - np.diag(np.diag(matrix))
+    samples = 60
+    for seed in range(3):
+        estimate = A.trace(samples, seed=seed)
+        # The variance of zᵀAz is 2 Σ_{i≠j} A_ij²; its estimate from 60 samples is good to some 10 % (more where a few
+        # eigenvalues dominate).
+        expected = np.sqrt(2 * np.sum(off**2) / samples)
+        assert expected / 2 < estimate.standard_error < 2 * expected
+        assert abs(estimate.value - np.trace(matrix)) < 5 * expected
+        estimate = A.diagonal(samples, seed=seed)
+        expected = np.sqrt(np.sum(off**2, axis=1) / samples)
+        assert np.all(np.abs(estimate.value - np.diag(matrix)) < 6 * expected + ATOL)
+        assert np.all((expected / 3 < estimate.standard_error) & (estimate.standard_error < 3 * expected))
+    assert A.trace(6, seed=1) == A.trace(6, seed=1)
+    assert A.trace(6) != A.trace(6)
+
+
+def test_hutch_plus_plus_is_exact_where_the_rank_is_small(operators):
+    A, matrix = operators["fisher"]
+    rank = np.linalg.matrix_rank(matrix)
+    assert rank < N
+    estimate = A.trace(3 * int(rank), method="hutch++", seed=0)
+    assert estimate.value == pytest.approx(np.trace(matrix), rel=1e-9)
+    assert estimate.standard_error < 1e-9
+    rough = A.trace(9, method="hutch++", seed=0)
+    assert abs(rough.value - np.trace(matrix)) < 10 * rough.standard_error
+
+
+def test_spectrum_of_the_operator(operators):
+    A, matrix = operators["hessian"]
+    exact = np.linalg.eigvalsh(matrix)
+    found = A.spectrum(steps=N, probes=2, seed=0)  # fewer, where an eigenvalue occurs several times
+    np.testing.assert_allclose(found.top(3).values, exact[:-4:-1], atol=1e-10)
+    np.testing.assert_allclose(found.bottom(3).values, exact[:3], atol=1e-10)
+    assert found.size == N
+    assert [len(run.values) for run in A.spectrum(steps=4, probes=3).runs] == [4, 4, 4]
+
+
+def test_scipys_view(operators):
+    A, matrix = operators["hessian"]
+    view = A.linear_operator()
+    assert (view.shape, view.dtype) == ((N, N), np.float64)
+    np.testing.assert_allclose(view @ np.eye(N), matrix, atol=ATOL)
+    np.testing.assert_allclose(view.T @ np.ones(N, np.float32), matrix.sum(axis=1), atol=1e-6)
+    largest = scipy.sparse.linalg.eigsh(view, k=2, which="LA", return_eigenvectors=False, v0=V)
+    np.testing.assert_allclose(np.sort(largest), np.linalg.eigvalsh(matrix)[-2:], atol=1e-9)
+
+
+def test_in_float32():
+    w = tf.Variable(tf.ones([3, 2]))
+    x = tf.cast(X, tf.float32)
+    A = CurvatureOperator(lambda x: x @ w, "gaussian", wrt=w, data=(x, x), kind="fisher", batch_size=2, **GRAPH)
+    expected = np.kron(x.numpy().T @ x.numpy() / 7, np.eye(2))
+    np.testing.assert_allclose(A @ np.eye(6, dtype=np.float32), expected, atol=1e-5)
+    np.testing.assert_allclose((A @ tf.ones([3, 2])).numpy().ravel(), expected.sum(axis=1), atol=1e-5)
+    np.testing.assert_allclose(A.spectrum(6, 1, seed=0).top(1).values, np.linalg.eigvalsh(expected)[-1:], rtol=1e-5)
+    with pytest.raises(TypeError, match="dtype float64: expected float32"):
+        A @ np.ones(6)
+
+
+def test_data_without_labels_and_nested_data():
+    pairs = tf.data.Dataset.from_tensor_slices({"x": X, "scale": tf.ones(7, tf.float64)}).batch(4)
+    A = CurvatureOperator(
+        lambda d: model(d["x"]) * d["scale"][:, None], "categorical", wrt=W, data=pairs, kind="fisher", **GRAPH
+    )
+    np.testing.assert_allclose(A @ V, built(cross_entropy, LABELS) @ V.numpy(), atol=ATOL)
+    B = CurvatureOperator(
+        lambda d: model(d["x"]),
+        lambda z: tf.reduce_mean(tf.reduce_logsumexp(z, 1)),
+        wrt=W,
+        data=pairs,
+        kind="ggn",
+        **GRAPH,
+    )
+    np.testing.assert_allclose(B @ V, A @ V, atol=ATOL)
+
+
+def test_a_loss_that_is_not_what_was_said_is_refused():
+    def total(y, z):
+        return float(z.shape[0]) * squared_error(y, z)
+
+    def made(loss, **options):
+        return CurvatureOperator(model, loss, **(GRAPH | {"wrt": W, "data": (X, VALUES)} | options))
+
+    with pytest.raises(ValueError, match=r'not the mean.*It is their sum: pass reduction="sum"'):
+        made(total)
+    made(total, reduction="sum")
+    with pytest.raises(ValueError, match=r'not the sum.*It is their mean: pass reduction="mean"'):
+        made(squared_error, reduction="sum")
+    with pytest.raises(ValueError, match=r'not the sum.*It is their mean: pass reduction="mean"'):
+        made(squared_error, reduction="sum", data=(X[:1], VALUES[:1]))
+    made(squared_error, data=(X[:1], VALUES[:1]))
+    # A perfect fit: the loss is zero, whatever it is.
+    with pytest.raises(ValueError, match="It is their sum"):
+        made(total, data=(X, model(X)))
+    penalty = CurvatureOperator(
+        model,
+        lambda y, z: squared_error(y, z) + tf.reduce_sum(W["a"] ** 2),
+        wrt=W,
+        data=(X, VALUES),
+        batch_size=3,
+        **GRAPH,
+    )
+    whole = hvp(lambda: squared_error(VALUES, model(X)) + tf.reduce_sum(W["a"] ** 2), wrt=W, packed=True, **GRAPH)(V)
+    np.testing.assert_allclose(penalty @ V, whole, atol=ATOL)
+    with pytest.raises(ValueError, match="penalty"):
+        made(lambda y, z: total(y, z) + 1, reduction="sum")
+    with pytest.raises(ValueError, match="different weights"):
+        made(lambda y, z: tf.reduce_sum(z**2) / tf.reduce_sum(tf.exp(y)))
+    made(lambda y, z: tf.reduce_sum(z**2) / tf.reduce_sum(tf.exp(y)), check_independence=False)
+
+
+def test_examples_that_depend_on_each_other_are_refused():
+    def centred(x):
+        z = model(x)
+        return z - tf.reduce_mean(z, axis=0)
+
+    for kind, loss in (("hessian", cross_entropy), ("ggn", cross_entropy), ("fisher", "categorical")):
+        with pytest.raises(CoupledExamplesError, match="batch normalisation in training mode"):
+            CurvatureOperator(centred, loss, wrt=W, data=(X, LABELS), kind=kind)
+    with pytest.raises(CoupledExamplesError, match="dropout"):
+        CurvatureOperator(lambda x: tf.nn.dropout(model(x), 0.5), cross_entropy, wrt=W, data=(X, LABELS))
+    A = CurvatureOperator(centred, cross_entropy, wrt=W, data=dataset(LABELS, 4), kind="ggn", check_independence=False)
+    parts = [built(cross_entropy, LABELS[rows], X[rows], centred) for rows in (slice(0, 4), slice(4, 7))]
+    np.testing.assert_allclose(A @ V, (4 * parts[0] + 3 * parts[1]) / 7 @ V.numpy(), atol=ATOL)
+
+
+def test_data_and_arguments_refused():
+    with pytest.raises(TypeError, match="data is a list"):
+        operator(data=[(X, LABELS)])
+    with pytest.raises(ValueError, match="no end"):
+        operator(data=dataset(LABELS, 3).repeat())
+    with pytest.raises(ValueError, match="batch_size is for arrays"):
+        operator(data=dataset(LABELS, 3), batch_size=3)
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        operator(batch_size=0)
+    with pytest.raises(ValueError, match=r"need one first axis.*\(7, 3\).*\(6,\)"):
+        operator(data=(X, LABELS[:6]))
+    with pytest.raises(ValueError, match="a batch has 3 parts"):
+        operator(data=tf.data.Dataset.from_tensor_slices((X, LABELS, LABELS)).batch(2))
+    with pytest.raises(ValueError, match="has no example"):
+        operator(data=dataset(LABELS, 3).take(0))
+    with pytest.raises(ValueError, match="hold no example"):
+        operator(data=(X[:0], LABELS[:0]))
+    with pytest.raises(ValueError, match=r"the model returned shapes \(3,\) for 7 examples"):
+        CurvatureOperator(lambda x: tf.reduce_sum(model(x), 0), squared_error, wrt=W, data=(X, VALUES))
+    with pytest.raises(ValueError, match="kind is 'newton'"):
+        operator("newton")
+    with pytest.raises(TypeError, match="the loss of the kind 'ggn' is 'categorical'"):
+        CurvatureOperator(model, "categorical", wrt=W, data=(X, LABELS), kind="ggn")
+    with pytest.raises(TypeError, match="one dtype"):
+        operator(wrt=[*tf.nest.flatten(W), tf.Variable(1.0)])
+    with pytest.raises(ValueError, match="wrt is None"):
+        operator(wrt=None)
+
+
+def test_vectors_and_numbers_refused(operators):
+    A, _ = operators["ggn"]
+    with pytest.raises(ValueError, match=r"shape \(14,\): expected \(15,\), \(15, columns\)"):
+        A @ V[:14]
+    with pytest.raises(ValueError, match="do not have the structure of the variables"):
+        A @ [V]
+    with pytest.raises(TypeError, match="dtype float32: expected float64"):
+        A @ tf.ones(N)
+    for call in (A.trace, A.diagonal):
+        with pytest.raises(ValueError, match="samples is 1; expected a whole number of at least 2"):
+            call(1)
+    with pytest.raises(ValueError, match="at least 6"):
+        A.trace(5, method="hutch++")
+    with pytest.raises(ValueError, match="method is 'xtrace'"):
+        A.trace(method="xtrace")
+    for name in ("steps", "probes"):
+        with pytest.raises(ValueError, match=f"{name} is 0"):
+            A.spectrum(**{name: 0})
+    with pytest.raises(MemoryLimitError, match=r"basis of shape \(15, 15\).*fewer steps"):
+        A.spectrum(memory_limit=1000)
+    with pytest.raises(RuntimeError, match="outside tf"):
+        tf.function(lambda: A @ V, autograph=False)()
+
+
+def test_a_bar_counts_the_products_and_an_interrupt_harms_nothing(operators, monkeypatch):
+    A, matrix = operators["ggn"]
+    bars = []
+
+    class Bar:
+        def __init__(self, total, doing):
+            self.total, self.doing, self.count, self.open = total, doing, 0, True
+            bars.append(self)
+
+        def __enter__(self):
+            return self.advance
+
+        def __exit__(self, *error):
+            self.open = False
+
+        def advance(self):
+            self.count += 1
+            if self.total == 30 and self.count == 5:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(curvature, "progress_bar", Bar)
+    A.trace(9)
+    A.diagonal(exact=True)
+    A.spectrum(4, 2)
+    assert [(bar.total, bar.count) for bar in bars] == [(9, 9), (N, N), (8, 8)]
+    for call in (lambda: A.trace(30), lambda: A.spectrum(15, 2)):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    assert not any(bar.open for bar in bars)
+    np.testing.assert_allclose(A @ V, matrix @ V.numpy(), atol=ATOL)
