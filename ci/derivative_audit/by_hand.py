@@ -1,9 +1,10 @@
-"""How to call what needs more than its parameters' names tell, and operations that have no public function of their own.
+"""How to call what needs more than its parameters' names tell, and operations without a public function of their own.
 
 A name with words after it ("tf.nn.conv2d in groups") is one more case of that function.
 """
 
 import functools
+import importlib
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -59,8 +60,6 @@ def sparse(values: tf.Tensor, size=(3, 4)) -> tf.SparseTensor:
 @functools.cache
 def named() -> dict[str, Case]:
     """Every case that is written by hand, by name."""
-    import by_hand_arrays
-    import by_hand_mathematics
-
-    assert by_hand_arrays and by_hand_mathematics  # they enter their cases
+    for tables in ("by_hand_mathematics", "by_hand_arrays"):
+        importlib.import_module(tables)  # which enters its cases
     return _cases

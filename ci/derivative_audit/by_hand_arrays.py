@@ -1,5 +1,7 @@
 """Cases written by hand: images, arrays, control flow, sparse and ragged tensors, raw operations, and Keras' own."""
 
+# ruff: noqa: B008 (a default argument fixes what a loop goes over)
+
 import keras
 import tensorflow as tf
 from by_hand import IMAGE, KERNEL, case, sparse
@@ -35,7 +37,8 @@ def block_lstm(x, w, b):
     states = {name: tf.zeros((2, 3), tf.float64) for name in ("cs_prev", "h_prev")}
     peepholes = {name: tf.zeros(3, tf.float64) for name in ("wci", "wcf", "wco")}
     op = tf.raw_ops.BlockLSTMV2(
-        seq_len_max=tf.constant(2, tf.int64), x=tf.cast(x, tf.float32), w=tf.cast(w, tf.float32), b=tf.cast(b, tf.float32),
+        seq_len_max=tf.constant(2, tf.int64), x=tf.cast(x, tf.float32), w=tf.cast(w, tf.float32),
+     b=tf.cast(b, tf.float32),
         **{k: tf.cast(v, tf.float32) for k, v in (states | peepholes).items()},
     )  # fmt: skip
     return op.h
@@ -64,7 +67,8 @@ for method in ("nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian",
     case(f"tf.image.resize {method}", lambda x, method=method: tf.image.resize(x, (7, 7), method), IMAGE)
 case("tf.image.resize antialiased", lambda x: tf.image.resize(x, (3, 3), antialias=True), IMAGE)
 case("tf.image.ssim", lambda a, b: tf.image.ssim(a, b, 1.0, filter_size=3), "unit 1 6 6 3", "unit 1 6 6 3")
-case("tf.image.ssim_multiscale", lambda a, b: tf.image.ssim_multiscale(a, b, 1.0, power_factors=(0.5, 0.5), filter_size=3),
+case("tf.image.ssim_multiscale", lambda a, b: tf.image.ssim_multiscale(a, b, 1.0, power_factors=(0.5, 0.5),
+     filter_size=3),
      "unit 1 8 8 1", "unit 1 8 8 1")  # fmt: skip
 case(
     "tf.image.stateless_random_brightness",
@@ -172,7 +176,8 @@ case("tf.raw_ops.FusedBatchNormV3 of its statistics", lambda x: tf.raw_ops.Fused
      how="the mean and the variance of the batch too")  # fmt: skip
 case("tf.raw_ops.FusedBatchNormV3 for inference", lambda x, s, o, m, v: tf.raw_ops.FusedBatchNormV3(
      x=tf.cast(x, tf.float32), scale=tf.cast(s, tf.float32), offset=tf.cast(o, tf.float32), mean=tf.cast(m, tf.float32),
-     variance=tf.cast(v, tf.float32), is_training=False).y, IMAGE, "real 2", "real 2", "real 2", "positive 2")  # fmt: skip
+     variance=tf.cast(v, tf.float32), is_training=False).y, IMAGE, "real 2", "real 2", "real 2",
+     "positive 2")  # fmt: skip
 case("tf.raw_ops.ImageProjectiveTransformV3", lambda x: tf.raw_ops.ImageProjectiveTransformV3(
      images=x, transforms=[[1.0, 0.1, 0.3, -0.1, 1.0, 0.2, 0.0, 0.0]], output_shape=[5, 5], fill_value=0.0,
      interpolation="BILINEAR", fill_mode="CONSTANT"), IMAGE)  # fmt: skip
@@ -191,7 +196,8 @@ case(
 )
 case("tf.raw_ops.MulNoNan", lambda x, y: tf.raw_ops.MulNoNan(x=x, y=y), "real", "real")
 case("tf.raw_ops.ScaleAndTranslate", lambda x, s, t: tf.raw_ops.ScaleAndTranslate(
-     images=x, size=[5, 5], scale=1 + 0.1 * tf.cast(s, tf.float32), translation=tf.cast(t, tf.float32)), IMAGE, "unit 2", "unit 2",
+     images=x, size=[5, 5], scale=1 + 0.1 * tf.cast(s, tf.float32), translation=tf.cast(t, tf.float32)),
+     IMAGE, "unit 2", "unit 2",
      how="of the scale and the translation too")  # fmt: skip
 case("tf.raw_ops.SparseMatrixMatMul", lambda x, b: tf.raw_ops.SparseMatrixMatMul(a=csr(x), b=b), "real", "real 4 2")
 case("tf.raw_ops.Xlog1py", lambda x, y: tf.raw_ops.Xlog1py(x=x, y=y), "positive", "positive")
@@ -247,18 +253,21 @@ case(
 )
 case("keras.ops.where", lambda a, b: keras.ops.where(a > 0, a**3, b), "real", "real")
 case("keras.ops.while_loop", lambda x: keras.ops.while_loop(
-     lambda i, y: i < 3, lambda i, y: (i + 1, keras.ops.sin(y) * x), (tf.constant(0), x), maximum_iterations=3)[1], "real")  # fmt: skip
+     lambda i, y: i < 3, lambda i, y: (i + 1, keras.ops.sin(y) * x), (tf.constant(0), x),
+     maximum_iterations=3)[1], "real")  # fmt: skip
 case("keras.ops.qr", lambda a: keras.ops.qr(a), "real 4 3")
 case("keras.ops.svd", lambda a: (lambda u, s, v: (u**2, s, v**2))(*keras.ops.svd(a, full_matrices=False)), "real",
      how="singular values and squares of the vectors")  # fmt: skip
 case("keras.ops.eigh", lambda a: (lambda e, v: (e, v**2))(*keras.ops.eigh(a + tf.transpose(a))), "real 3 3",
      how="eigenvalues and squares of the eigenvectors of a + aᵀ")  # fmt: skip
 case("keras.ops.eig", lambda a: (lambda e, v: (e, tf.abs(v) ** 2))(*keras.ops.eig(a + tf.constant(
-     [[0.0, 0, 0], [0, 9, 0], [0, 0, 18]], tf.float64))), "real 3 3", how="eigenvalues and squared sizes of the vectors")  # fmt: skip
+     [[0.0, 0, 0], [0, 9, 0], [0, 0, 18]], tf.float64))),
+     "real 3 3", how="eigenvalues and squared sizes of the vectors")  # fmt: skip
 case("keras.ops.median", keras.ops.median, "real 5")
 case("keras.ops.norm nuclear", lambda a: keras.ops.norm(a, "nuc"), "real")
 case("keras.ops.image.affine_transform", lambda x, t: keras.ops.image.affine_transform(
-     x, tf.constant([[1.0, 0.1, 0.3, -0.1, 1.0, 0.2, 0.0, 0.0]], tf.float64) + 0.01 * t), IMAGE, "unit 1 8")  # fmt: skip
+     x, tf.constant([[1.0, 0.1, 0.3, -0.1, 1.0, 0.2, 0.0, 0.0]], tf.float64) + 0.01 * t), IMAGE,
+     "unit 1 8")  # fmt: skip
 case(
     "keras.ops.image.crop_images",
     lambda x: keras.ops.image.crop_images(x, 1, 1, target_height=3, target_width=3),
@@ -273,7 +282,8 @@ case(
     "keras.ops.image.map_coordinates", lambda x, c: keras.ops.image.map_coordinates(x, 3 * c, 1), "real 5 5", "unit 2 6"
 )
 case("keras.ops.image.perspective_transform", lambda x: keras.ops.image.perspective_transform(
-     x, tf.constant([[[0.0, 0], [0, 4], [4, 0], [4, 4]]], tf.float64), tf.constant([[[0.3, 0], [0, 4], [4, 0.2], [4, 4]]],
+     x, tf.constant([[[0.0, 0], [0, 4], [4, 0], [4, 4]]], tf.float64),
+     tf.constant([[[0.3, 0], [0, 4], [4, 0.2], [4, 4]]],
      tf.float64)), IMAGE)  # fmt: skip
 case("keras.ops.image.ssim", lambda a, b: keras.ops.image.ssim(a, b, 1.0), "unit 1 12 12 1", "unit 1 12 12 1")
 case("keras.ops.image.resize", lambda x: keras.ops.image.resize(x, (7, 7)), IMAGE)

@@ -1,5 +1,7 @@
 """Cases written by hand: tf.math, tf.nn and tf.linalg."""
 
+# ruff: noqa: B008 (a default argument fixes what a loop goes over)
+
 import tensorflow as tf
 from by_hand import IMAGE, KERNEL, case, sparse
 from cases import definite, symmetric
@@ -14,6 +16,7 @@ def both(op: tf.linalg.LinearOperator, x: tf.Tensor):
 
 
 # tf.math
+case("tf.math.add_n", lambda a, b: tf.math.add_n([a, b]), "real", "real")
 case("tf.math.approx_max_k", lambda x: tf.math.approx_max_k(tf.cast(x, tf.float32), 2)[0], "real")
 case("tf.math.bincount", lambda w: tf.math.bincount([0, 1, 1, 2], weights=w), "real 4", how="its weights")
 case("tf.math.polygamma", lambda x: tf.math.polygamma(tf.constant(1.0, tf.float64), x), "positive")
@@ -29,7 +32,8 @@ case("tf.math.floormod", tf.math.floormod, "positive", "positive")
 case("tf.math.nextafter", tf.math.nextafter, "real", "real")
 case("tf.math.abs of complex numbers", lambda a, b: tf.abs(tf.complex(a, b)), "real", "real")
 case("tf.math.angle of complex numbers", lambda a, b: tf.math.angle(tf.complex(a, b)), "positive", "real")
-for word in ("exp", "log", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "square", "reciprocal", "log1p", "expm1",
+for word in ("exp", "log", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "square", "reciprocal",
+     "log1p", "expm1",
              "asinh", "atan", "acosh", "atanh", "asin", "acos", "sinh", "cosh", "sign"):  # fmt: skip
     case(f"tf.math.{word} of complex numbers",
          lambda a, b, f=getattr(tf.math, word): f(tf.complex(a, b)), "positive", "positive")  # fmt: skip
@@ -109,7 +113,8 @@ case(
     "unit",
     "real",
 )
-case("tf.nn.softmax_cross_entropy_with_logits", lambda y, x: tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(y), x),
+case("tf.nn.softmax_cross_entropy_with_logits",
+     lambda y, x: tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(y), x),
      "real", "real", how="labels are the softmax of the first input")  # fmt: skip
 case("tf.nn.softmax_cross_entropy_with_logits unnormalised", lambda y, x: tf.nn.softmax_cross_entropy_with_logits(y, x),
      "positive", "real", how="labels that do not sum to 1")  # fmt: skip
@@ -126,9 +131,11 @@ case("tf.linalg.set_diag", tf.linalg.set_diag, "real", "real 3")
 case("tf.linalg.tensordot", lambda a, b: tf.tensordot(a, b, 1), "real", "real 4 2")
 case("tf.linalg.eigh", lambda a: (lambda e, v: (e, v**2))(*tf.linalg.eigh(symmetric(a))), "real 3 3",
      how="eigenvalues and squares of the eigenvectors, whose sign is free, of a + aᵀ")  # fmt: skip
-case("tf.linalg.eig", lambda a: (lambda e, v: (e, tf.abs(v) ** 2))(*tf.linalg.eig(a + tf.constant([[0.0, 0, 0], [0, 9, 0],
+case("tf.linalg.eig", lambda a: (lambda e, v: (e, tf.abs(v) ** 2))(*tf.linalg.eig(a + tf.constant([[0.0, 0, 0],
+     [0, 9, 0],
      [0, 0, 18]], tf.float64))), "real 3 3", how="eigenvalues and squared sizes of the eigenvectors")  # fmt: skip
-case("tf.linalg.eigvals", lambda a: tf.linalg.eigvals(a + tf.constant([[0.0, 0, 0], [0, 9, 0], [0, 0, 18]], tf.float64)),
+case("tf.linalg.eigvals", lambda a: tf.linalg.eigvals(a + tf.constant([[0.0, 0, 0], [0, 9, 0], [0, 0, 18]],
+     tf.float64)),
      "real 3 3")  # fmt: skip
 case("tf.linalg.eigh_tridiagonal", tf.linalg.eigh_tridiagonal, "rising 4", "positive 3")
 case("tf.linalg.svd", lambda a: (lambda s, u, v: (s, u**2, v**2))(*tf.linalg.svd(a)), "real",
@@ -178,7 +185,9 @@ for word, make in {
                                     input_output_dtype=tf.complex128),
     "Composition": lambda a: operator("Composition", [operator("FullMatrix", definite(a))] * 2),
     "BlockDiag": lambda a: operator("BlockDiag", [operator("FullMatrix", definite(a))]),
-    "Kronecker": lambda a: operator("Kronecker", [operator("FullMatrix", definite(a)), operator("Identity", 1, dtype=a.dtype)]),
+    "Kronecker": lambda a: operator("Kronecker", [operator("FullMatrix", definite(a)),
+     operator("Identity", 1, dtype=a.dtype)]),
 }.items():  # fmt: skip
-    case(f"tf.linalg.LinearOperator{word}", lambda a, x, make=make: (lambda op: both(op, tf.cast(x, op.dtype)))(make(a)),
+    case(f"tf.linalg.LinearOperator{word}",
+     lambda a, x, make=make: (lambda op: both(op, tf.cast(x, op.dtype)))(make(a)),
          "real 3 3", "real 3 2", how="matmul and solve")  # fmt: skip

@@ -87,9 +87,10 @@ def extra(listed: list[str]) -> list[str]:
     found = []
     for name in listed:
         layer = getattr(L, name.removeprefix("keras.layers."), None)
-        if inspect.isclass(layer) and issubclass(layer, L.Layer):
-            if "training" in inspect.signature(layer.call).parameters:
-                found.append(f"{name} in training")
+        if not (inspect.isclass(layer) and issubclass(layer, L.Layer)):
+            continue
+        if "training" in inspect.signature(layer.call).parameters:
+            found.append(f"{name} in training")
     return found
 
 
@@ -126,7 +127,9 @@ def candidates(name: str, dtype: str) -> Iterator[Case]:
         rest = [np.asarray(v) for v in layer.non_trainable_variables]
         weights = tuple(" ".join(["real", *map(str, w.shape or (".",))]) for w in start)
 
-        def call(*given, layer=layer, count=len(xs), start=start, rest=rest, listed=listed):
+        count = len(xs)
+
+        def call(*given, layer=layer, count=count, start=start, rest=rest, listed=listed):
             given = [tf.cast(x, dtype) for x in given]
             xs = given[:count]
             trainable = [w + 0.3 * v for w, v in zip(start, given[count:], strict=True)]

@@ -1,4 +1,4 @@
-"""One case measured: derivatives of the first and second order, four ways in three modes, beside central differences."""
+"""One case measured: first and second derivatives, four ways in three modes, beside central differences."""
 
 import functools
 import re
@@ -46,7 +46,7 @@ def flat(result: Any) -> Tensors:
 class Loss:
     """A scalar function of a case's inputs: the sum of a y + b y² / 2 over the result's elements y, a and b random.
 
-    The square makes the second derivative of a linear operation differ from zero, so that its gradient is differentiated.
+    The square makes the second derivative of a linear operation differ from zero: its gradient is differentiated too.
     """
 
     def __init__(self, call: Callable, xs: Sequence[np.ndarray]):
@@ -197,7 +197,7 @@ def measure(case: Case, modes: Sequence[str] = MODES) -> Record:
     def gradient(xs):
         return joined(differentiated(tensors(xs), tensors(xs)), xs)
 
-    if not value(xs) == value(xs):
+    if value(xs) != value(xs):  # also where it is not a number
         record.nothing = "its value changes from call to call, or is not a number"
         return record
     points = list(_points(case, value, differentiated and gradient, TOLERANCE[record.precision]))

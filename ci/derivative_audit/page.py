@@ -62,7 +62,7 @@ def words(ways: Iterable[str], modes: Iterable[str], measured: Sequence[str]) ->
     for order, all_of in (("first order", FIRST), ("second order", SECOND)):
         here = sorted(ways & all_of, reverse=True)
         parts += [order] if set(here) == all_of else here
-    text = ", ".join("both orders".split(",") if parts == ["first order", "second order"] else parts)
+    text = ", ".join(["both orders"] if parts == ["first order", "second order"] else parts)
     if modes == set(measured):
         return text
     return f"{text} ({', '.join(mode for mode in MODES if mode in modes)})"
@@ -103,7 +103,7 @@ def cell(record: dict | None, verdict: str) -> str:
         return "not measured"
     entries = findings(record).get(verdict, [])
     if not entries:
-        return "right" if not findings(record) else "–"
+        return "right" if not findings(record) else "-"
     with_size = verdict in ("wrong", "unclear", "another value")
     return "; ".join(f"{text}{' ' + percent(error) if with_size else ''}" for text, error, _ in entries)
 
@@ -256,7 +256,7 @@ def _by_message(results, names, verdict):
             f"`{name}`" + ("" if len(found) == len(results["versions"]) else f" ({', '.join(sorted(found))})")
             for name, found in cases.items()
         ]
-        lines.append(f"| {says or '–'} | {text} | {', '.join(listed)} |")
+        lines.append(f"| {says or '-'} | {text} | {', '.join(listed)} |")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What a derivative is called beside central differences: right, wrong, None, unclear … Nothing here needs TensorFlow."""
+"""What a derivative is called beside central differences: right, wrong, None … Nothing here needs TensorFlow."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -8,15 +8,15 @@ from typing import Any
 import differences
 import numpy as np
 
-# A relative error above this is wrong. Differences of float64 values reach some 1e-10, those of gradients 1e-12; kernels
-# that compute in float32 leave them 1e-3. A reference is used only where it is known ten times as well as the error.
+# A relative error above this is wrong. Differences of float64 values reach some 1e-10, those of gradients 1e-12;
+# kernels that compute in float32 leave 1e-3. A reference counts only where it is known ten times as well as the error.
 TOLERANCE = {"float64": 1e-5, "float32": 1e-2}
 SEVERITY = ("right", "unclear", "another value", "None", "raises", "not finite", "wrong")
 
 
 @dataclass(frozen=True)
 class Found:
-    """What one way in one mode gave, the worst over the points: one of SEVERITY, the relative error, and what it says."""
+    """What one way in one mode gave, the worst over the points: one of SEVERITY, the relative error, a message."""
 
     verdict: str
     error: float = 0.0
@@ -64,7 +64,7 @@ def joined(tensors: Sequence[Any], like: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def reference(value: Callable, gradient: Callable | None, inputs: list[np.ndarray], seed: int) -> Point:
-    """The derivatives at a point along random directions, by differences of values and, where it exists, the gradient."""
+    """The derivatives at a point along random directions, by differences of values and, if there is one, the gradient."""
     generator = np.random.default_rng(seed)
     # No element is small or large: no element's error goes unseen, and a step says how far each one moves.
     vs, us = (

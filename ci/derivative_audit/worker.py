@@ -1,6 +1,6 @@
 """Measures cases in a process of its own, which may die: `audit.py` reads what it writes, line by line.
 
-Standard input: one JSON list, the modes and the names; without it, `--names` lists all names. Standard output: JSON lines.
+Standard input: one JSON list, the modes and the names; `--names` lists all names instead. Standard output: JSON lines.
 """
 
 import json
