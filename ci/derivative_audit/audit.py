@@ -58,7 +58,7 @@ def measure(
     timeout: float = 300.0,
     stop: threading.Event | None = None,
 ) -> Iterator[dict]:
-    """What a worker says of each name, in order; a new worker goes on where one died or took longer than the timeout."""
+    """What a worker says of each name, in order; a new one goes on where one died or took longer than the timeout."""
     rest, stop = list(names), stop or threading.Event()
     while rest and not stop.is_set():
         share = rest[:SHARE]

@@ -74,7 +74,7 @@ def names() -> list[str]:
     listed = list(public())
     layers_too = layers.extra([name for name in listed if not NO_FUNCTION.fullmatch(name)])
     everything = [*listed, *(name for name in by_hand.named() if name not in listed), *layers_too]
-    # Keras' operations last: most of them are TensorFlow's by another name, and an audit that is interrupted lacks these.
+    # Keras' operations last: most are TensorFlow's by another name, and an audit that is interrupted lacks these.
     return sorted(everything, key=lambda name: name.startswith("keras.ops"))
 
 

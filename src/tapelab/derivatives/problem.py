@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tapelab.derivatives.errors import UnconnectedSourceError
+from tapelab.derivatives.gaps import OPERATIONS as _WITH_GAPS
+from tapelab.derivatives.gaps import gap, placeholders
 from tapelab.derivatives.moments import Cure
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.structures import flatten, names, unflatten
@@ -120,6 +122,7 @@ class Problem:
         connected: bool for each output and source: whether the output depends on the source.
         traceable: whether the function can be traced into a graph.
         operations: the set of the names of the operations that it consists of, empty if it cannot be traced.
+        gap: why TensorFlow's second derivatives of it would lack a part, or None.
         custom_gradients: whether a gradient in it was given with `tf.custom_gradient` or an override.
         remarks: a list of strings for the `Plan`: what was given up.
         notes: a list of strings for the `Plan`: what differs from plain TensorFlow.
@@ -168,6 +171,7 @@ class Problem:
         self.data_dtypes = [tensor.dtype for tensor in tensors[self.data_start :]]
         self.traceable = True
         self.operations = set()
+        self.gap = None
         self.custom_gradients = False
         self.remarks = []
         self.notes = []
@@ -279,6 +283,8 @@ class Problem:
         definition = graph.as_graph_def()
         nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
         self.operations = {node.op for node in nodes}
+        starts = placeholders(graph, self.data_start, self._sources.variables)
+        self.gap = gap(graph, starts) if _WITH_GAPS & self.operations else None
         self.custom_gradients = any("_gradient_op_type" in node.attr and node.op not in _CALLS for node in nodes)
         return None
 
