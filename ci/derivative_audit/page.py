@@ -100,7 +100,7 @@ def percent(error: float) -> str:
 def cell(record: dict | None, verdict: str) -> str:
     """What stands under a version, in a row of a table about a verdict."""
     if record is None:
-        return "not there"
+        return "not measured"
     if "left out" in record:
         return "not measured"
     entries = findings(record).get(verdict, [])

@@ -64,7 +64,7 @@ def joined(tensors: Sequence[Any], like: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def reference(value: Callable, gradient: Callable | None, inputs: list[np.ndarray], seed: int) -> Point:
-    """The derivatives at a point along random directions, by differences of values and, if there is one, the gradient."""
+    """The derivatives at a point along random directions, by differences of values and of the gradient, if any."""
     generator = np.random.default_rng(seed)
     # No element is small or large: no element's error goes unseen, and a step says how far each one moves.
     vs, us = (
