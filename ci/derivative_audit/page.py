@@ -105,7 +105,10 @@ def cell(record: dict | None, verdict: str) -> str:
         return "not measured"
     entries = findings(record).get(verdict, [])
     if not entries:
-        return "right" if not findings(record) else "-"
+        if findings(record):
+            return "-"
+        missing = set(record.get("modes", ())) != set(MODES)
+        return f"right ({', '.join(record.get('modes', ()))})" if missing else "right"
     with_size = verdict in ("wrong", "unclear", "another value")
     return "; ".join(f"{text}{' ' + percent(error) if with_size else ''}" for text, error, _ in entries)
 
