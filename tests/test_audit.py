@@ -183,7 +183,8 @@ def test_a_case_that_aborts_or_hangs_loses_itself_alone(modules, worker):
 
 
 PROGRAM = """
-    import sys
+    import signal, sys
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs this in the background ignores it
     sys.path.insert(0, {here!r})
     import audit
     from pathlib import Path
