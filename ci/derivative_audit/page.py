@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -207,7 +207,7 @@ def _counts(results):
     lines = ["", "| | " + " | ".join(results["versions"]) + " |", "|---|" + "---|" * len(results["versions"])]
     rows = {
         "cases measured": lambda r: not r.get("left out") and not r.get("nothing"),
-        "right in all ways and modes": _is_right,
+        "right wherever measured": _is_right,
     }
     rows |= {verdict: lambda r, verdict=verdict: verdict in verdicts(r) for verdict in HEADINGS}
     rows["not measured"] = lambda r: bool(r.get("left out") or r.get("nothing"))
@@ -215,17 +215,11 @@ def _counts(results):
         counts = [sum(holds(by_version(results, n)[v]) for n in results["cases"] if v in by_version(results, n))
                   for v in results["versions"]]  # fmt: skip
         lines.append(f"| {row} | " + " | ".join(map(str, counts)) + " |")
-    lines += ["", "A case may count in several rows."]
-    modes = {
-        v: {m for n in results["cases"] for m in by_version(results, n).get(v, {}).get("modes", ())}
-        for v in results["versions"]
-    }
-    if any(found != set(MODES) for found in modes.values()):
-        lines.append(
-            "Measured: "
-            + "; ".join(f"{v} in {', '.join(m for m in MODES if m in found)}" for v, found in modes.items())
-            + "."
-        )
+    lines += ["", "A case may count in several rows. Modes in which cases were measured:"]
+    for version in results["versions"]:
+        records = [by_version(results, n).get(version, {}) for n in results["cases"]]
+        modes = Counter(", ".join(m for m in MODES if m in r["modes"]) for r in records if r.get("modes"))
+        lines.append(f"{version}: " + "; ".join(f"{count} in {which}" for which, count in modes.most_common()) + ".")
     return lines
 
 
