@@ -14,7 +14,7 @@ GPU ?=
 AUTHOR ?=
 
 here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-targets := run test test-versions lab sync seeds mutants bench lock clean help
+targets := run test test-versions lab sync seeds mutants audit bench lock clean help
 
 .DEFAULT_GOAL := help
 .PHONY: $(targets)
@@ -59,6 +59,9 @@ seeds: .venv/state  ## execute every notebook with each of the seeds 0 to 9, int
 
 mutants: .venv/state  ## change the notebooks' code, one place at a time, and count what their checks notice (ARGS="--count 40 05")
 	@$(python) ci/mutants.py $(ARGS)
+
+audit: .venv/state  ## compare TensorFlow's and Keras' derivatives with central differences (ARGS="2.19 2.20 2.21": versions)
+	@$(python) ci/derivative_audit/audit.py $(if $(WORKERS),--workers $(WORKERS)) $(ARGS)
 
 bench: build/bench-venv/state  ## time derivatives beside JAX and PyTorch, in an environment of its own (ARGS="--only hvp")
 	@build/bench-venv/bin/python ci/bench/run.py $(ARGS)

@@ -172,6 +172,7 @@ def test_help_names_every_target():
         "sync",
         "seeds",
         "mutants",
+        "audit",
         "bench",
         "lock",
         "clean",

@@ -116,12 +116,14 @@ def gradient_under(
 
 
 def require_second_order(problem: Problem) -> None:
-    """Raise where TensorFlow would silently return zeros."""
+    """Raise where TensorFlow would silently return zeros, or something else that is not the derivative."""
     if "EagerPyFunc" in problem.operations:
         raise ValueError(
             f"{problem.name}: the function calls tf.py_function, whose gradient TensorFlow does not differentiate: the "
             "second derivative would be zero. Call the Python function directly, without tf.py_function"
         )
+    if problem.gap:
+        raise ValueError(f"{problem.name}: the second derivative would be wrong, since {problem.gap}")
     if problem.cure.left:
         raise ValueError(
             f"{problem.name}: {', '.join(problem.cure.left)} computes a variance by tf.nn.moments (a normalisation "

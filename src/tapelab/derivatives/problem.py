@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tapelab.derivatives.errors import UnconnectedSourceError
+from tapelab.derivatives.gaps import OPERATIONS as _WITH_GAPS
+from tapelab.derivatives.gaps import gap, placeholders
 from tapelab.derivatives.moments import Cure
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.structures import flatten, names, unflatten
@@ -120,6 +122,7 @@ class Problem:
         connected: bool for each output and source: whether the output depends on the source.
         traceable: whether the function can be traced into a graph.
         operations: the set of the names of the operations that it consists of, empty if it cannot be traced.
+        gap: why TensorFlow's second derivatives of it would lack a part, or None.
         custom_gradients: whether a gradient in it was given with `tf.custom_gradient` or an override.
         remarks: a list of strings for the `Plan`: what was given up.
         notes: a list of strings for the `Plan`: what differs from plain TensorFlow.
@@ -169,6 +172,7 @@ class Problem:
         self.data_dtypes = [tensor.dtype for tensor in tensors[self.data_start :]]
         self.traceable = True
         self.operations = set()
+        self.gap = None
         self.custom_gradients = False
         self.remarks = []
         self.notes = []
@@ -280,6 +284,8 @@ class Problem:
         nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
         self.operations = {node.op for node in nodes}
         self.custom_gradients = any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes)
+        starts = placeholders(graph, self.data_start, self._sources.variables)
+        self.gap = gap(graph, starts) if _WITH_GAPS & self.operations else None
         if any(None in shape for shape in self.output_shapes):  # but it is known what it consists of
             return ValueError(f"{self.name}: the shapes of what the function returns are not known in a graph")
         return None

@@ -1,0 +1,273 @@
+"""The audit of TensorFlow's derivatives: it finds what is planted, accepts what is right, and survives what aborts."""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).parents[1] / "ci" / "derivative_audit"
+FIRST, SECOND = ("reverse", "forward"), ("reverse over reverse", "forward over reverse")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def modules():
+    """The program's modules, which import each other by plain names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(HERE))
+        import audit
+        import cases
+        import differences
+        import measure
+        import names
+        import page
+        import verdicts
+
+        listed = (audit, cases, differences, measure, names, page, verdicts)
+        yield argparse.Namespace(**{module.__name__: module for module in listed})
+
+
+@pytest.fixture(scope="module")
+def found(modules):
+    """A function that measures a function of a (3, 4) tensor: {(mode, way): Found}."""
+
+    def measured(call, *inputs, modes=("graph", "eager")):
+        record = modules.measure.measure(modules.cases.Case("planted", call, inputs or ("positive",)), modes)
+        assert not record.nothing
+        return record.found
+
+    return measured
+
+
+def planted(f, gradient):
+    """f with a gradient that is written by hand: of x and the cotangent."""
+
+    @tf.custom_gradient
+    def function(x):
+        return f(x), lambda dy: gradient(x, dy)
+
+    return function
+
+
+def test_what_is_right_is_right_everywhere(found):
+    right = planted(lambda x: x**3, lambda x, dy: 3 * x**2 * dy)
+    results = found(right, modes=("graph", "eager", "XLA"))
+    assert len(results) == 12
+    assert {f.verdict for f in results.values()} == {"right"}
+
+
+def test_a_gradient_that_is_wrong_by_one_percent(found):
+    results = found(planted(lambda x: x**2, lambda x, dy: 2.02 * x * dy))
+    for mode in ("graph", "eager"):
+        assert {results[mode, way].verdict for way in ("reverse", *SECOND)} == {"wrong"}
+        assert results[mode, "reverse"].error == pytest.approx(0.01, rel=1e-6)
+        assert results[mode, "forward"].verdict == "right"  # an accumulator differentiates what is inside
+
+
+def test_a_gradient_that_is_wrong_by_less_than_the_tolerance_is_not_accused(found):
+    results = found(planted(lambda x: x**2, lambda x, dy: 2 * (1 + 1e-8) * x * dy))
+    assert {results[mode, way].verdict for mode in ("graph", "eager") for way in FIRST} == {"right"}
+
+
+def test_only_the_second_order_is_wrong(found):
+    results = found(planted(lambda x: x**2, lambda x, dy: 2 * tf.stop_gradient(x) * dy))
+    assert {results[mode, way].verdict for mode in ("graph", "eager") for way in FIRST} == {"right"}
+    assert {results[mode, way].verdict for mode in ("graph", "eager") for way in SECOND} == {"wrong"}
+
+
+def test_only_forward_mode_is_wrong(found):
+    """It differentiates what is inside, half of which is stopped here."""
+    results = found(planted(lambda x: x * tf.stop_gradient(x), lambda x, dy: 2 * x * dy), modes=["graph"])
+    assert results["graph", "reverse"].verdict == results["graph", "reverse over reverse"].verdict == "right"
+    assert results["graph", "forward"].verdict == "wrong"
+    assert results["graph", "forward"].error == pytest.approx(0.5, rel=1e-6)
+
+
+def test_only_xla_raises(found):
+    def calls_python(x):
+        tf.py_function(lambda: None, [], [])
+        return x**2
+
+    results = found(calls_python, modes=("graph", "XLA"))
+    assert {f.verdict for (mode, _), f in results.items() if mode == "graph"} == {"right"}
+    raised = [f for (mode, _), f in results.items() if mode == "XLA"]
+    assert {f.verdict for f in raised} == {"raises"}
+    assert all("EagerPyFunc" in f.says for f in raised)
+
+
+def test_none_and_not_a_number(found):
+    results = found(lambda x, y: x * tf.stop_gradient(y), "positive", "positive", modes=["graph"])
+    assert results["graph", "reverse"].verdict == "None"
+    assert results["graph", "reverse"].says == "for input 2 of 2"
+    assert results["graph", "forward"].verdict == "None"
+    results = found(planted(lambda x: x**2, lambda x, dy: dy * np.nan), modes=["graph"])
+    assert results["graph", "reverse"].verdict == "not finite"
+
+
+def test_constants_and_whole_numbers_are_nothing_to_differentiate(modules):
+    for call, said in ((tf.round, "constant"), (lambda x: tf.argmax(x), "no real number")):
+        assert said in modules.measure.measure(modules.cases.Case("c", call, ("positive",)), ["graph"]).nothing
+
+
+def test_the_known_finding_on_this_tensorflow(modules, found):
+    """The Hessian of a variance lacks a term; what measures it knows nothing of tapes."""
+    results = found(lambda x: tf.nn.moments(x, [1])[1], "real", modes=("graph", "eager", "XLA"))
+    assert {results[mode, way].verdict for mode in modules.page.MODES for way in FIRST} == {"right"}
+    assert {results[mode, way].verdict for mode in modules.page.MODES for way in SECOND} == {"wrong"}
+    assert results["graph", "reverse over reverse"].error > 0.1
+    assert {f.verdict for f in found(lambda x: tf.math.reduce_variance(x, 1), "real").values()} == {"right"}
+
+
+def test_float32_inside_is_noticed(modules):
+    case = modules.cases.Case("narrow", lambda x: tf.tanh(tf.cast(x, tf.float32)), ("real",))
+    record = modules.measure.measure(case, ["graph"])
+    assert record.precision == "float32"
+    assert {f.verdict for f in record.found.values()} == {"right"}
+
+
+def test_differences_know_their_own_error(modules):
+    for f, wanted in ((np.sin, 1.0), (lambda t: np.exp(3 * t), 3.0), (lambda t: max(t, -0.01) ** 2 + t, 1.0)):
+        value, error = modules.differences.along(f)
+        assert abs(value - wanted) <= max(10 * error, 1e-12)
+        assert error < 1e-8
+    value, error = modules.differences.mixed(lambda s, t: np.exp(2 * s * t) + s)
+    assert abs(value - 2) <= max(10 * error, 1e-9)
+    assert modules.differences.along(abs)[0] == 0  # a kink at 0 itself has no derivative; central differences say 0
+    assert modules.differences.along(lambda t: np.nan)[1] == np.inf
+
+
+def test_a_reference_that_is_not_known_accuses_nobody(modules):
+    judge = modules.verdicts.judge
+    assert judge(0.5, 1.0, 0.01, 1e-12, 1e-5).verdict == "wrong"
+    assert judge(0.5, 1.0, 0.2, 1e-12, 1e-5).verdict == "unclear"
+    assert judge(0.5, 1.0, np.inf, 1e-12, 1e-5).verdict == "unclear"
+
+
+# A worker that measures nothing: it dies, hangs or answers by the name.
+WORKER = """
+    import json, os, sys, time
+    modes, names = json.load(sys.stdin)
+    for name in names:
+        print(json.dumps({"start": name}), flush=True)
+        if name == "dies":
+            os.abort()
+        if name == "hangs":
+            time.sleep(600)
+        print(json.dumps({"name": name, "found": {}, "modes": modes}), flush=True)
+"""
+
+
+@pytest.fixture
+def worker(tmp_path):
+    path = tmp_path / "worker.py"
+    path.write_text(textwrap.dedent(WORKER))
+    return path
+
+
+def test_a_case_that_aborts_or_hangs_loses_itself_alone(modules, worker):
+    records = list(modules.audit.measure(["a", "dies", "b", "hangs", "c"], worker=worker, timeout=3.0))
+    assert [record["name"] for record in records] == ["a", "dies", "b", "hangs", "c"]
+    assert [record.get("aborts") for record in records] == [
+        None, f"the process ends with -{signal.SIGABRT.value}", None, "takes longer than 3 s", None,
+    ]  # fmt: skip
+    assert modules.page.verdicts(records[1]) == ["raises"]
+
+
+PROGRAM = """
+    import signal, sys
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs this in the background ignores it
+    sys.path.insert(0, {here!r})
+    import audit
+    from pathlib import Path
+    audit.MEASURED = Path("measured")
+    names = {{"names": ["a", "b", "hangs", "c"], "operations": [], "versions": {{"tensorflow": "9.8.7"}}}}
+    audit.catalogue = lambda python: names
+    audit.measure.__kwdefaults__["worker"] = Path({worker!r})
+    sys.exit(audit.main())
+"""
+
+
+def test_an_interrupted_audit_leaves_what_it_finished_and_goes_on(modules, worker, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM.format(here=str(HERE), worker=str(worker))))
+    written = tmp_path / "measured" / "9.8.jsonl"
+    process = subprocess.Popen([sys.executable, program], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while not (written.exists() and '"b"' in written.read_text().partition("\n")[2]):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "what was measured stays" in said
+    assert list(modules.page.read(written)["cases"]) == ["a", "b"]
+    worker.write_text(worker.read_text().replace("time.sleep(600)", "pass"))
+    command = [sys.executable, program, "--resume"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+    assert list(modules.page.read(written)["cases"]) == ["a", "b", "hangs", "c"]
+    lines = [json.loads(line) for line in written.read_text().splitlines()]
+    assert [line["name"] for line in lines if "name" in line] == ["a", "b", "hangs", "c"]  # none twice
+
+
+@pytest.fixture(scope="module")
+def results():
+    return json.loads((HERE / "results.json").read_text(encoding="utf-8"))
+
+
+def test_the_page_is_what_the_results_say(modules, results):
+    assert (HERE / "RESULTS.md").read_text(encoding="utf-8") == modules.page.render(results)
+    assert (HERE / "results.json").stat().st_size < 300_000
+
+
+def test_the_table_was_made_from_the_present_catalogue(modules, results):
+    import by_hand
+    import keras
+
+    newest = max(results["versions"], key=lambda version: tuple(map(int, version.split("."))))
+    there = {name for name in results["cases"] if newest in modules.page.by_version(results, name)}
+    assert set(by_hand.named()) <= there
+    measured = results["versions"][newest]
+    if (measured["tensorflow"], measured["keras"]) == (tf.__version__, keras.__version__):
+        assert there == set(modules.names.names())
+
+
+def test_nothing_is_called_wrong_that_was_not_confirmed_by_hand(modules, results):
+    page = modules.page
+    section = page.render(results).partition("## Wrong without a word")[2].partition("\n## ")[0]
+    rows = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert "tf.nn.moments" in rows
+    assert all(page.note(name, "wrong") for name in rows)
+    found = {"modes": ["graph"], "found": {"graph: reverse": ["wrong", 0.5, ""]}}
+    planted = {"versions": {"9.9": {}}, "unreached": [], "cases": {"no.such_case": {"9.9": found}}}
+    apart = page.render(planted).partition("not confirmed by hand")[2]
+    assert "`no.such_case`" in apart.partition("\n## ")[0]
+
+
+def test_every_name_is_measured_or_has_a_reason(modules, results):
+    for name in results["cases"]:
+        for record in modules.page.by_version(results, name).values():
+            assert record.get("left out") or record.get("aborts") or record.get("nothing") or record.get("modes"), name
+
+
+def test_a_row_says_what_in_which_mode_and_by_how_much(modules):
+    record = {"modes": ["graph", "XLA"], "found": {
+        "graph: reverse over reverse": ["wrong", 0.66, ""],
+        "graph: forward over reverse": ["wrong", 0.5, ""],
+        "XLA: reverse over reverse": ["wrong", 0.66, ""],
+        "XLA: forward over reverse": ["raises", 0.0, "E: x"],
+    }}  # fmt: skip
+    assert modules.page.cell(record, "wrong").endswith("by 66 %")
+    assert "forward over reverse (graph)" in modules.page.cell(record, "wrong")
+    assert modules.page.cell(record, "raises") == "forward over reverse (XLA)"
+    assert modules.page.cell({"modes": ["graph"], "found": {}}, "wrong") == "right (graph)"  # no more than was measured
+    assert modules.page.cell({"modes": list(modules.page.MODES), "found": {}}, "wrong") == "right"
+    assert modules.page.cell(None, "wrong") == "not measured"

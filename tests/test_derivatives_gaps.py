@@ -1,0 +1,96 @@
+"""Second derivatives of which TensorFlow silently lacks a part are refused, and what is right beside them is not."""
+
+from tapelab.derivatives import hessian, hvp, laplacian, value_and_gradient
+from tapelab.gradcheck import numerical_jacobian
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+
+X = np.array([[0.3, -1.1, 0.7]])
+LABELS = np.array([[0.2, 0.5, 0.3]])
+
+
+def matrix(found):
+    return np.reshape(found, (3, 3))
+
+
+def entropy(x):
+    return tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(x), x)
+
+
+def entropy_in_the_open(x):
+    return -tf.reduce_sum(tf.nn.softmax(x) * tf.nn.log_softmax(x), -1)
+
+
+def resized(x):
+    return tf.reduce_sum(tf.cast(tf.image.resize(tf.reshape(x, [1, 1, 3, 1]), (2, 5)), tf.float64) ** 2 + x[0, 0] ** 2)
+
+
+def tensorflow_hessian(f):
+    with tf.GradientTape(persistent=True) as outer:
+        outer.watch(x := tf.constant(X))
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = f(x)
+        gradient = inner.gradient(y, x)
+    return outer.jacobian(gradient, x, experimental_use_pfor=False).numpy().reshape(3, 3)
+
+
+def true_hessian(f):
+    return numerical_jacobian(lambda x: value_and_gradient(lambda x: tf.reduce_sum(f(x)), compile="graph")(x)[1], X)
+
+
+def test_tensorflow_is_wrong_here_and_the_open_form_is_right():
+    p = np.exp(X[0]) / np.exp(X[0]).sum()
+    surprise = np.log(p) - p @ np.log(p)
+    first = -p * surprise
+    closed = -(np.diag(p) - np.outer(p, p)) * surprise[:, None] - p[:, None] * (np.eye(3) - p + first)
+    np.testing.assert_allclose(true_hessian(entropy).reshape(3, 3), closed, atol=1e-8)
+    np.testing.assert_allclose(matrix(hessian(lambda x: entropy_in_the_open(x)[0], compile="graph")(X)), closed)
+    assert np.abs(tensorflow_hessian(lambda x: entropy(x)[0]) - closed).max() > 0.1
+    assert np.trace(tensorflow_hessian(lambda x: entropy(x)[0])) * np.trace(closed) < 0  # even the sign is wrong
+
+
+@pytest.mark.parametrize("f", [entropy, tf.function(entropy), resized], ids=["entropy", "in a function", "resized"])
+def test_refused(f):
+    def loss(x):
+        return tf.reduce_sum(f(x))
+
+    with pytest.raises(ValueError, match="the second derivative would be wrong, since it"):
+        hessian(loss, compile="graph")(X)
+    with pytest.raises(ValueError, match="Write "):
+        hvp(loss, compile="graph")(X, X)
+    value_and_gradient(loss, compile="graph")(X)  # the first derivative is right
+
+
+def test_the_laplacian_is_refused_too():
+    with pytest.raises(ValueError, match="labels that depend on what the logits depend on"):
+        laplacian(entropy)(X)
+
+
+def test_variables_as_sources():
+    w = tf.Variable(X)
+    with pytest.raises(ValueError, match="labels that depend"):
+        hessian(lambda: tf.reduce_sum(entropy(w)), wrt=[w], compile="graph")()
+    hessian(lambda: tf.reduce_sum(tf.nn.softmax_cross_entropy_with_logits(LABELS, w)), wrt=[w], compile="graph")()
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
+def test_labels_that_are_data_are_differentiated_as_before(wrap):
+    inner = wrap(lambda x, y: tf.nn.softmax_cross_entropy_with_logits(0.9 * y + 0.1 / 3, 2 * x))
+
+    def loss(x, y):
+        return tf.reduce_sum(inner(x, y))
+
+    found = matrix(hessian(loss, compile="graph")(X, LABELS))
+    p = np.exp(2 * X[0]) / np.exp(2 * X[0]).sum()
+    np.testing.assert_allclose(found, 4 * (np.diag(p) - np.outer(p, p)), rtol=1e-9)
+
+
+def test_a_resized_image_that_is_data_does_no_harm():
+    def loss(x, image):
+        return tf.reduce_sum(tf.cast(tf.image.resize(image, (2, 2)), tf.float64)) * tf.reduce_sum(x**2)
+
+    found = matrix(hessian(loss, compile="graph")(X, np.ones((1, 3, 3, 1))))
+    np.testing.assert_allclose(found, 8 * np.eye(3), rtol=1e-6)
