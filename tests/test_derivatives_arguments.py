@@ -17,6 +17,7 @@ from tapelab.derivatives import (
     hvp,
     jacobian,
     jvp,
+    laplacian,
     pack,
     set_memory_limit,
     unpack,
@@ -494,6 +495,14 @@ def test_what_was_not_used_for_longest_is_compiled_anew(monkeypatch):
     gc.collect()
     assert gone() is None
     assert [compiled(tag) for tag in (first, 3, 4)] == [False, False, False]
+
+
+@pytest.mark.parametrize("transform", [jacobian, laplacian])
+def test_a_derivative_as_the_argument_of_a_function_in_a_graph_is_the_derivative(transform):
+    x = tf.constant([[1.0, 2.0]])
+    held = transform(lambda x: tf.reduce_sum(x**3, axis=1))
+    found = tf.function(lambda derivative: derivative(x))(held)
+    np.testing.assert_allclose(found, held(x), rtol=1e-6)
 
 
 def test_a_function_can_be_pickled_after_use_and_with_the_transforms_that_it_holds():

@@ -13,7 +13,7 @@ from tapelab.derivatives import (
     second_order,
     value_gradient_laplacian,
 )
-from tapelab.derivatives.taylor.elementwise import BY_GRADIENT, PIECEWISE, TABLES
+from tapelab.derivatives.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
 from tapelab.runtime import tf
 
 import numpy as np

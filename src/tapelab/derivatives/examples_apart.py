@@ -12,7 +12,7 @@ from tapelab.derivatives.memory import counted
 from tapelab.derivatives.private import function_body
 from tapelab.derivatives.problem import Problem
 from tapelab.derivatives.rows import map_rows
-from tapelab.derivatives.taylor.reissue import CALLS, place
+from tapelab.derivatives.taylor_mode.reissue import CALLS, place
 from tapelab.runtime import tf
 
 import numpy as np

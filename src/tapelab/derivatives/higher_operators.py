@@ -12,9 +12,9 @@ from tapelab.derivatives.problem import LOOPS, Problem
 from tapelab.derivatives.recipe import Recipe, Way
 from tapelab.derivatives.rows import map_rows
 from tapelab.derivatives.structures import Description
-from tapelab.derivatives.taylor.by_derivatives import along
-from tapelab.derivatives.taylor.higher import Fourth, Path
-from tapelab.derivatives.taylor.values import NoRule, Val, zeros_if_none
+from tapelab.derivatives.taylor_mode.by_derivatives import along
+from tapelab.derivatives.taylor_mode.higher import Fourth, Path
+from tapelab.derivatives.taylor_mode.values import NoRule, Val, zeros_if_none
 from tapelab.runtime import tf
 
 

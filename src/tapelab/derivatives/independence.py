@@ -11,8 +11,8 @@ from tapelab.derivatives.errors import CoupledExamplesError
 from tapelab.derivatives.first_order import linearized
 from tapelab.derivatives.private import function_body
 from tapelab.derivatives.problem import Problem
-from tapelab.derivatives.taylor.elementwise import BY_GRADIENT, PIECEWISE, TABLES
-from tapelab.derivatives.taylor.reissue import CALLS, reissue
+from tapelab.derivatives.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
+from tapelab.derivatives.taylor_mode.reissue import CALLS, reissue
 from tapelab.runtime import tf
 
 import numpy as np

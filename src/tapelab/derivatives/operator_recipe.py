@@ -14,9 +14,9 @@ from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.problem import LOOPS, Problem
 from tapelab.derivatives.recipe import Recipe, Way
 from tapelab.derivatives.rows import EAGER, LOOP, VECTORIZED
-from tapelab.derivatives.taylor.algebras import Algebra
-from tapelab.derivatives.taylor.interpreter import propagate
-from tapelab.derivatives.taylor.values import NoRule, Val
+from tapelab.derivatives.taylor_mode.algebras import Algebra
+from tapelab.derivatives.taylor_mode.interpreter import propagate
+from tapelab.derivatives.taylor_mode.values import NoRule, Val
 from tapelab.runtime import tf
 
 TAYLOR = "collapsed Taylor mode"

@@ -28,9 +28,9 @@ def laplacian(
 ) -> Transform:
     """Return a function that computes the Laplacian Δf: the sum of the second derivatives by each element.
 
-    Values, first derivatives and the sum of second ones go through f together (`tapelab.derivatives.taylor`): for D
-    elements that costs about D + 2 evaluations, and no product of second derivatives is built. Tapes differentiate the
-    result, by variables too, as the residual of a differential equation needs it. Second derivatives through
+    Values, first derivatives and the sum of second ones go through f together (`tapelab.derivatives.taylor_mode`): for
+    D elements that costs about D + 2 evaluations, and no product of second derivatives is built. Tapes differentiate
+    the result, by variables too, as the residual of a differential equation needs it. Second derivatives through
     `tf.nn.moments`, and so through normalisation layers, are right. A function that is linear in pieces, such as a ReLU
     network, has Laplacian 0 almost everywhere; `plan` says so where it finds it.
 
@@ -194,9 +194,9 @@ def biharmonic(
 ) -> Transform:
     """Return a function that computes Δ²f, the Laplacian of the Laplacian: Σ_ij ∂_i² ∂_j² f.
 
-    Gradient, Hessian, gradient of the Laplacian and Δ² go through f together (`tapelab.derivatives.taylor.higher`): for
-    D elements about 2 + 2 D + D (D + 1) / 2 evaluations, where a Laplacian of a Laplacian takes (D + 2)². An operation
-    without a rule takes fourth derivatives of it alone along D² curves. Tapes differentiate the result.
+    Gradient, Hessian, gradient of the Laplacian and Δ² go through f together (`taylor_mode.higher`): for D elements
+    about 2 + 2 D + D (D + 1) / 2 evaluations, where a Laplacian of a Laplacian takes (D + 2)². An
+    operation without a rule takes fourth derivatives of it alone along D² curves. Tapes differentiate the result.
 
     Args:
         f, argnums, batched, check_independence, custom_gradients, batch_chunk_size: as for `laplacian`; what is

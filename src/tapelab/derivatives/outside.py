@@ -268,7 +268,7 @@ class Outside:
             self._named(attributes, kept | names, where, own=True)
         else:
             self._named(attributes, names, where)
-        for name in ("__wrapped__", "python_function", "_python_function"):
+        for name in ("__wrapped__", "_differentiated", "python_function", "_python_function"):
             if name in attributes:
                 self._visit(attributes[name])
 

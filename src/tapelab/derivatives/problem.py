@@ -10,7 +10,7 @@ from tapelab.derivatives.gaps import gap, placeholders
 from tapelab.derivatives.moments import Cure
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.structures import flatten, names, unflatten
-from tapelab.derivatives.taylor.reissue import CALLS
+from tapelab.derivatives.taylor_mode.reissue import CALLS
 from tapelab.runtime import tf
 
 # What XLA does not handle in reverse mode, and takes seconds to find out.

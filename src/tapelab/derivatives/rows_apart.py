@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.errors import CoupledExamplesError
 from tapelab.derivatives.problem import Problem
-from tapelab.derivatives.taylor.reissue import has_custom_gradient, place
+from tapelab.derivatives.taylor_mode.reissue import has_custom_gradient, place
 from tapelab.runtime import tf
 
 import numpy as np

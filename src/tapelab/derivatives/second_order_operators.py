@@ -7,8 +7,8 @@ from typing import Any
 from tapelab.derivatives.nested_operators import nested
 from tapelab.derivatives.operator_recipe import Operator, note_if_zero, propagated
 from tapelab.derivatives.problem import Problem
-from tapelab.derivatives.taylor.algebras import Second
-from tapelab.derivatives.taylor.values import Val, zeros_if_none
+from tapelab.derivatives.taylor_mode.algebras import Second
+from tapelab.derivatives.taylor_mode.values import Val, zeros_if_none
 from tapelab.runtime import tf
 
 # Directions for each source, weights and drifts, the latter for each source; None for ones, and for zero.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tapelab.derivatives.private import captures
 from tapelab.derivatives.rows_apart import APART, FIXED, LOST, Examples
-from tapelab.derivatives.taylor.reissue import has_custom_gradient, place
+from tapelab.derivatives.taylor_mode.reissue import has_custom_gradient, place
 from tapelab.derivatives.uses import HARMLESS, LOOKUP, SUM, SWAPPED, Use, use_of
 from tapelab.runtime import tf
 

@@ -89,7 +89,7 @@ class Transform:
     """
 
     def __init__(self, f, recipe, sources, *, compile, unconnected, check_finite):
-        self._f = f
+        self._differentiated = f  # not __wrapped__: tf.function takes what wraps for what is wrapped
         self._recipe = recipe
         self._sources = sources
         self._compile = compile
@@ -98,7 +98,6 @@ class Transform:
         self._entries = Recent()
         self._programs = 0
         self._warned = set()
-        self.__wrapped__ = f
         self.__name__ = f"{recipe.name}({_name(f)})"
 
     def __getstate__(self):
@@ -161,7 +160,7 @@ class Transform:
                     f"{self.__name__}: an argument has shape {tensor.shape}; every size must be known. Call it outside "
                     "tf.function, or give that function an input_signature with fixed shapes"
                 )
-        look = partial(Outside, self._f, *self._recipe.outside, *statics(rest))
+        look = partial(Outside, self._differentiated, *self._recipe.outside, *statics(rest))
         for _ in range(_ATTEMPTS):
             before = look()
             problem = self._problem(taken, rest, vector, tensors)
@@ -184,7 +183,7 @@ class Transform:
         """Return what is known of the function with these arguments, after checking that it has the derivative."""
         size = len(names(vector, "")) if self._recipe.vector else 0
         data, own = tensors[: len(tensors) - size], tensors[len(tensors) - size :]
-        problem = Problem(self.__name__, self._f, self._sources, taken, rest, data, vector_size=size)
+        problem = Problem(self.__name__, self._differentiated, self._sources, taken, rest, data, vector_size=size)
         problem.probe(data)
         if self._unconnected == "error":
             problem.require_connected()

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from tapelab.derivatives.private import captures
 from tapelab.derivatives.rows_apart import APART, FIXED, Examples
-from tapelab.derivatives.taylor.reissue import place
+from tapelab.derivatives.taylor_mode.reissue import place
 from tapelab.runtime import tf
 
 _READING = {

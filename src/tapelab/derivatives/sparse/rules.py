@@ -15,8 +15,8 @@ from tapelab.derivatives.sparse.dependence import (
     take,
     union,
 )
-from tapelab.derivatives.taylor.elementwise import BY_GRADIENT, PIECEWISE, TABLES
-from tapelab.derivatives.taylor.reissue import reissue
+from tapelab.derivatives.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
+from tapelab.derivatives.taylor_mode.reissue import reissue
 from tapelab.runtime import tf
 
 import numpy as np

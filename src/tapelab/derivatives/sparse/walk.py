@@ -13,8 +13,8 @@ from tapelab.derivatives.sparse.lists import LISTS
 from tapelab.derivatives.sparse.products import PRODUCTS
 from tapelab.derivatives.sparse.rules import RULES, Step
 from tapelab.derivatives.sparse.stencils import STENCILS
-from tapelab.derivatives.taylor.kinds import CONSTANT
-from tapelab.derivatives.taylor.reissue import CALLS, place, reissue
+from tapelab.derivatives.taylor_mode.kinds import CONSTANT
+from tapelab.derivatives.taylor_mode.reissue import CALLS, place, reissue
 from tapelab.runtime import tf
 
 _RULES = RULES | PRODUCTS | STENCILS

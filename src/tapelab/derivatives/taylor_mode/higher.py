@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from tapelab.derivatives.taylor.algebras import Algebra, Derivatives
-from tapelab.derivatives.taylor.bilinear import Bilinear
-from tapelab.derivatives.taylor.values import Channel, Val, plus, times, total
+from tapelab.derivatives.taylor_mode.algebras import Algebra, Derivatives
+from tapelab.derivatives.taylor_mode.bilinear import Bilinear
+from tapelab.derivatives.taylor_mode.values import Channel, Val, plus, times, total
 from tapelab.runtime import tf
 
 import numpy as np

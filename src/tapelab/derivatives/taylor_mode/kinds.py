@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from tapelab.derivatives.taylor import elementwise
-from tapelab.derivatives.taylor.algebras import Algebra
-from tapelab.derivatives.taylor.bilinear import Bilinear
-from tapelab.derivatives.taylor.values import Val, padded, plus
+from tapelab.derivatives.taylor_mode import elementwise
+from tapelab.derivatives.taylor_mode.algebras import Algebra
+from tapelab.derivatives.taylor_mode.bilinear import Bilinear
+from tapelab.derivatives.taylor_mode.values import Val, padded, plus
 from tapelab.runtime import tf
 
 # Their derivative is zero wherever they have one, or, for StopGradient, by definition.

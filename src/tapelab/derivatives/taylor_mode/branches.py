@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tapelab.derivatives.taylor.algebras import Algebra
-from tapelab.derivatives.taylor.values import NoRule, Val, zeros_if_none
+from tapelab.derivatives.taylor_mode.algebras import Algebra
+from tapelab.derivatives.taylor_mode.values import NoRule, Val, zeros_if_none
 from tapelab.runtime import tf
 
 

@@ -6,7 +6,7 @@ Each has ``__call__(x, y)`` and ``total(x, y, weights)``, the weighted sum over 
 import string
 from collections.abc import Callable
 
-from tapelab.derivatives.taylor.values import Channel, NoRule, Val, Weights, padded, times, total, weighted
+from tapelab.derivatives.taylor_mode.values import Channel, NoRule, Val, Weights, padded, times, total, weighted
 from tapelab.runtime import tf
 
 

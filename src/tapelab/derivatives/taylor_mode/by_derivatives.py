@@ -3,9 +3,9 @@
 import itertools
 from collections.abc import Callable, Sequence
 
-from tapelab.derivatives.taylor.algebras import Algebra
-from tapelab.derivatives.taylor.reissue import reissue
-from tapelab.derivatives.taylor.values import NoRule, Val, full, over_lanes, zeros_if_none
+from tapelab.derivatives.taylor_mode.algebras import Algebra
+from tapelab.derivatives.taylor_mode.reissue import reissue
+from tapelab.derivatives.taylor_mode.values import NoRule, Val, full, over_lanes, zeros_if_none
 from tapelab.runtime import tf
 
 

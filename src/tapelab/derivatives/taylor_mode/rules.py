@@ -6,14 +6,14 @@ At least one input has channels where a rule is asked.
 
 from collections.abc import Callable, Sequence
 
-from tapelab.derivatives.taylor import elementwise
-from tapelab.derivatives.taylor.algebras import Algebra, Derivatives
-from tapelab.derivatives.taylor.bilinear import Einsum, Lanewise, MatMul, Product
-from tapelab.derivatives.taylor.by_derivatives import along
-from tapelab.derivatives.taylor.composed import power_rule, quotient, softmax, squared_difference
-from tapelab.derivatives.taylor.kinds import LINEAR, bilinear_of, combination, unary_of
-from tapelab.derivatives.taylor.reissue import reissue
-from tapelab.derivatives.taylor.values import NoRule, Val, full, over_lanes, padded, times
+from tapelab.derivatives.taylor_mode import elementwise
+from tapelab.derivatives.taylor_mode.algebras import Algebra, Derivatives
+from tapelab.derivatives.taylor_mode.bilinear import Einsum, Lanewise, MatMul, Product
+from tapelab.derivatives.taylor_mode.by_derivatives import along
+from tapelab.derivatives.taylor_mode.composed import power_rule, quotient, softmax, squared_difference
+from tapelab.derivatives.taylor_mode.kinds import LINEAR, bilinear_of, combination, unary_of
+from tapelab.derivatives.taylor_mode.reissue import reissue
+from tapelab.derivatives.taylor_mode.values import NoRule, Val, full, over_lanes, padded, times
 from tapelab.runtime import tf
 
 Rule = Callable[[Algebra, tf.Operation, Sequence[Val], Sequence[tf.Tensor]], list[Val]]

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.private import function_body
-from tapelab.derivatives.taylor.algebras import Algebra
-from tapelab.derivatives.taylor.branches import conditional, loop
-from tapelab.derivatives.taylor.by_derivatives import by_derivatives
-from tapelab.derivatives.taylor.kinds import CONSTANT
-from tapelab.derivatives.taylor.reissue import CALLS, has_custom_gradient, place, reissue
-from tapelab.derivatives.taylor.rules import RULES
-from tapelab.derivatives.taylor.values import NoRule, Val
+from tapelab.derivatives.taylor_mode.algebras import Algebra
+from tapelab.derivatives.taylor_mode.branches import conditional, loop
+from tapelab.derivatives.taylor_mode.by_derivatives import by_derivatives
+from tapelab.derivatives.taylor_mode.kinds import CONSTANT
+from tapelab.derivatives.taylor_mode.reissue import CALLS, has_custom_gradient, place, reissue
+from tapelab.derivatives.taylor_mode.rules import RULES
+from tapelab.derivatives.taylor_mode.values import NoRule, Val
 from tapelab.runtime import tf
 
 

@@ -5,8 +5,8 @@ Through a linear operation every channel goes alike: the operation is applied to
 
 from collections.abc import Callable, Sequence
 
-from tapelab.derivatives.taylor.bilinear import Bilinear
-from tapelab.derivatives.taylor.values import Channel, Val, plus, times, total, zeros_if_none
+from tapelab.derivatives.taylor_mode.bilinear import Bilinear
+from tapelab.derivatives.taylor_mode.values import Channel, Val, plus, times, total, zeros_if_none
 from tapelab.runtime import tf
 
 # k → the k-th derivative of a unary operation where its value was taken; None where it is zero everywhere.

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Sequence
 
 from tapelab.derivatives.outside import is_library
-from tapelab.derivatives.taylor.values import NoRule
+from tapelab.derivatives.taylor_mode.values import NoRule
 from tapelab.runtime import tf
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # every one of them has a gradient of its own

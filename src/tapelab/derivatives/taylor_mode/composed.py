@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from tapelab.derivatives.taylor import elementwise
-from tapelab.derivatives.taylor.algebras import Algebra
-from tapelab.derivatives.taylor.bilinear import Product
-from tapelab.derivatives.taylor.kinds import bilinear_of, combination, unary_of
-from tapelab.derivatives.taylor.reissue import reissue
-from tapelab.derivatives.taylor.values import NoRule, Val, padded
+from tapelab.derivatives.taylor_mode import elementwise
+from tapelab.derivatives.taylor_mode.algebras import Algebra
+from tapelab.derivatives.taylor_mode.bilinear import Product
+from tapelab.derivatives.taylor_mode.kinds import bilinear_of, combination, unary_of
+from tapelab.derivatives.taylor_mode.reissue import reissue
+from tapelab.derivatives.taylor_mode.values import NoRule, Val, padded
 from tapelab.runtime import tf
 
 import numpy as np
