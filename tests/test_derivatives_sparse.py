@@ -247,8 +247,8 @@ def test_the_plan_names_what_was_taken_as_dense():
     assert plan.mode == "reverse"  # there is no derivative of its gradient
     assert plan.given_up == ("forward mode: gradient registry has no entry for: LRNGrad",)
     (line,) = plan.dense
-    assert line.startswith("LRN (")
-    assert f"line {f.__code__.co_firstlineno + 2}" in line
+    assert line.startswith("LRN at ")
+    assert f".py:{f.__code__.co_firstlineno + 2}" in line
     assert "taken as dense: LRN" in str(plan)
     assert "nothing is gained" in str(plan)
 
@@ -262,8 +262,8 @@ def test_the_plan_of_a_hessian_names_the_functions_line():
     transform = sparse_hessian(f, compile="eager")
     np.testing.assert_allclose(dense(transform(X)), hessian(f, compile="eager")(X), atol=1e-12)
     lines = transform.plan(X).dense
-    assert lines[0].startswith("TridiagonalMatMul (")
-    assert all(f"line {f.__code__.co_firstlineno + 2}" in line for line in lines)
+    assert lines[0].startswith("TridiagonalMatMul at ")
+    assert all(f".py:{f.__code__.co_firstlineno + 2}" in line for line in lines)
 
 
 def test_a_pattern_that_leaves_something_out_is_refused(monkeypatch):

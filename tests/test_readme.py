@@ -10,7 +10,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", README, fl
 
 
 def test_there_is_python_in_it():
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 8
 
 
 @pytest.mark.parametrize(("code", "expected"), BLOCKS)

@@ -1,6 +1,8 @@
 """The recipes of sparse Jacobians and Hessians: a pattern from the graph, colours, and a product for each colour."""
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from tapelab.derivatives.checks import check_chunks, require_scalar
 from tapelab.derivatives.errors import MemoryLimitError, SparsityError
@@ -9,7 +11,7 @@ from tapelab.derivatives.hessians import gradient_under, require_second_order
 from tapelab.derivatives.jacobians import forward_rows
 from tapelab.derivatives.memory import counted, current_limit, rows_at_once
 from tapelab.derivatives.packing import require_one_dtype, split
-from tapelab.derivatives.problem import LOOPS
+from tapelab.derivatives.problem import LOOPS, Problem
 from tapelab.derivatives.recipe import Recipe
 from tapelab.derivatives.rows import map_rows, row_ways
 from tapelab.derivatives.sparse.colouring import (
@@ -55,22 +57,22 @@ class _Sparse(Recipe):
         self.chunk_size = chunk_size
         self.memory_limit = memory_limit
 
-    def heights(self, problem):
+    def heights(self, problem: Problem) -> Sequence[int]:
         """How many rows each row of blocks has."""
         raise NotImplementedError
 
-    def find(self, problem, limit):
+    def find(self, problem: Problem, limit: float) -> Pattern:
         """Return the `Pattern`."""
         raise NotImplementedError
 
-    def colour(self, problem, pattern) -> Colouring:
+    def colour(self, problem: Problem, pattern: sparse.csr_array) -> Colouring:
         raise NotImplementedError
 
-    def passes(self, problem, how, chunk, tensors):
+    def passes(self, problem: Problem, how: str, chunk: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the products with all colours: a list of tensors of shape (colours, *part)."""
         raise NotImplementedError
 
-    def one(self, problem, vector, tensors):
+    def one(self, problem: Problem, vector: np.ndarray, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return one product, and whether its elements are the matrix's rows (else its columns)."""
         raise NotImplementedError
 
@@ -110,7 +112,7 @@ class _Sparse(Recipe):
             dense=tuple(pattern.dense),
         )
 
-    def require(self, problem):
+    def require(self, problem: Problem) -> None:
         """Raise what cannot be done."""
         if self.packed:
             require_one_dtype(problem.source_dtypes)
@@ -213,17 +215,17 @@ class SparseJacobian(_Sparse):
     product = "vector-Jacobian product"
     streams = 2
 
-    def __init__(self, mode, *options):
+    def __init__(self, mode: str, *options: Any):
         super().__init__(*options)
         self.mode = mode
 
-    def heights(self, problem):
+    def heights(self, problem: Problem) -> Sequence[int]:
         return problem.output_sizes
 
-    def find(self, problem, limit):
+    def find(self, problem: Problem, limit: float) -> Pattern:
         return jacobian_pattern(problem, limit)
 
-    def colour(self, problem, pattern):
+    def colour(self, problem: Problem, pattern: sparse.csr_array) -> Colouring:
         found = {"auto": colour, "forward": colour_columns, "reverse": colour_rows}[self.mode](pattern)
         if self.mode == "auto" and found.by == "columns" and problem.traceable:
             missing = _without_forward_mode(problem)
@@ -232,7 +234,7 @@ class SparseJacobian(_Sparse):
                 return colour_rows(pattern)
         return found
 
-    def passes(self, problem, how, chunk, tensors):
+    def passes(self, problem: Problem, how: str, chunk: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         colouring = problem.layout.colouring
         if colouring.by == "columns":
             shapes, dtypes = problem.source_shapes, problem.source_dtypes
@@ -252,13 +254,13 @@ class SparseJacobian(_Sparse):
 
         return map_rows(row, problem.source_specs, colouring.count, how, chunk)
 
-    def one(self, problem, vector, tensors):
+    def one(self, problem: Problem, vector: np.ndarray, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         tape, sources, outputs = recorded(problem, tensors)
         cotangents = split(tf.constant(vector[: sum(problem.output_sizes)]), problem.output_shapes)
         pairs = zip(cotangents, problem.output_dtypes, strict=True)
         return dense_gradient(tape, outputs, sources, [tf.cast(part, dtype) for part, dtype in pairs])
 
-    def structured(self, problem, rows):
+    def structured(self, problem: Problem, rows: list) -> Any:
         return problem.structured_outputs(rows)
 
 
@@ -267,21 +269,21 @@ class SparseHessian(_Sparse):
     product = "Hessian-vector product"
     streams = 5
 
-    def require(self, problem):
+    def require(self, problem: Problem) -> None:
         require_scalar(problem)
         require_second_order(problem)
         super().require(problem)
 
-    def heights(self, problem):
+    def heights(self, problem: Problem) -> Sequence[int]:
         return problem.source_sizes
 
-    def find(self, problem, limit):
+    def find(self, problem: Problem, limit: float) -> Pattern:
         return hessian_pattern(problem, limit)
 
-    def colour(self, problem, pattern):
+    def colour(self, problem: Problem, pattern: sparse.csr_array) -> Colouring:
         return colour_symmetric(pattern)
 
-    def passes(self, problem, how, chunk, tensors):
+    def passes(self, problem: Problem, how: str, chunk: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         product = self._products(problem, tensors)
         shapes, dtypes = problem.source_shapes, problem.source_dtypes
         return map_rows(
@@ -292,7 +294,7 @@ class SparseHessian(_Sparse):
             chunk,
         )
 
-    def one(self, problem, vector, tensors):
+    def one(self, problem: Problem, vector: np.ndarray, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         parts = split(tf.constant(vector), problem.source_shapes)
         pairs = zip(parts, problem.source_dtypes, strict=True)
         return self._products(problem, tensors)([tf.cast(part, dtype) for part, dtype in pairs])
@@ -308,7 +310,7 @@ class SparseHessian(_Sparse):
 
         return product
 
-    def structured(self, problem, rows):
+    def structured(self, problem: Problem, rows: list) -> Any:
         return problem.structured(rows)
 
 
