@@ -9,13 +9,12 @@
 #
 # An environment is made once, and again when pyproject.toml has changed. It holds what a learner has, without Jupyter: the
 # tests that are run are those of the learner's wing, which are all that import tapelab but not its keeper's wing.
-# Random programs are tried in full here (TAPELAB_RELEASE=1), and a part of them in `make test`.
+# Where no version is named, as before a release, random programs are tried in full (TAPELAB_RELEASE=1), else a part.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python=.venv/bin/python
 versions=()
-export TAPELAB_RELEASE=1
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
         --python) python=$2 && shift ;;
@@ -25,7 +24,10 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     shift
 done
 [ $# -eq 0 ] || shift
-[ ${#versions[@]} -gt 0 ] || versions=(2.19 2.20 2.21)
+if [ ${#versions[@]} -eq 0 ]; then
+    versions=(2.19 2.20 2.21)
+    export TAPELAB_RELEASE=1
+fi
 
 export CUDA_VISIBLE_DEVICES=-1 VIRTUAL_ENV=
 mapfile -t tests < <(grep --files-with-matches '^from tapelab' tests/test_*.py |
