@@ -12,7 +12,8 @@ import pytest
 
 def test_importing_and_starting_writes_nothing():
     code = "from tapelab import runtime; import tensorflow as tf; runtime.start(0); x = tf.ones(3) + 1; "
-    code += "tf.function(tf.exp, jit_compile=True)(x)"  # the first compilation, too
+    if runtime.tf.__version__ >= "2.21":  # before, XLA logs its first compilation whatever it is told
+        code += "tf.function(tf.exp, jit_compile=True)(x)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert (done.stdout, done.stderr) == ("", "")
 
