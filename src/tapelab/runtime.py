@@ -12,8 +12,8 @@ from tapelab import alternatives, claims
 from tapelab.process import quiet_stderr
 
 # What TensorFlow's C++ code logs, such as XLA at its first compilation, is about the machine; what is wrong with a
-# program, it raises. Errors are logged still, and before TensorFlow 2.21 what XLA says of its first compilation. Whoever
-# wants more sets the variable first.
+# program, it raises. Errors are logged still, and before TensorFlow 2.21 what XLA says of its first compilation.
+# Whoever wants more sets the variable first.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 with quiet_stderr():
