@@ -23,7 +23,7 @@
 # To run this page, press Shift+Enter in each cell, from the top. The first import takes some seconds.
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/00_start_here.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb)
 #
 # **Prerequisites:** none · **Minutes:** 8 to read, 1 for the exercises
 
@@ -266,32 +266,32 @@ plt.show()
 #
 # | | Notebook | What it answers | Needs | Minutes: read + solve | |
 # |---|---|---|---|---|---|
-# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | none | 8 + 1 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/00_start_here.ipynb) |
-# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 00 | 22 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/01_gradient_tape_basics.ipynb) |
-# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 01 | 20 + 33 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/02_training_with_a_tape.ipynb) |
-# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 01 | 18 + 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/03_when_the_gradient_is_none.ipynb) |
-# | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 03 | 18 + 26 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/04_when_the_gradient_is_wrong.ipynb) |
-# | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 01 | 13 + 15 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/05_recording_control.ipynb) |
+# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | none | 8 + 1 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb) |
+# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 00 | 22 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb) |
+# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 01 | 20 + 33 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/02_training_with_a_tape.ipynb) |
+# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 01 | 18 + 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb) |
+# | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 03 | 18 + 26 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/04_when_the_gradient_is_wrong.ipynb) |
+# | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 01 | 13 + 15 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/05_recording_control.ipynb) |
 #
 # **II. Gradients of your own making**
 #
 # | | Notebook | What it answers | Needs | Minutes: read + solve | |
 # |---|---|---|---|---|---|
-# | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 05 | 17 + 27 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/06_stop_gradient.ipynb) |
-# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 01 | 22 + 34 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/07_custom_gradients.ipynb) |
-# | 08 | [Multiple tapes](08_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 01 | 13 + 25 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/08_multiple_tapes.ipynb) |
+# | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 05 | 17 + 27 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/06_stop_gradient.ipynb) |
+# | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 01 | 22 + 34 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/07_custom_gradients.ipynb) |
+# | 08 | [Multiple tapes](08_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 01 | 13 + 25 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/08_multiple_tapes.ipynb) |
 #
 # **III. Second order and whole Jacobians**
 #
 # | | Notebook | What it answers | Needs | Minutes: read + solve | |
 # |---|---|---|---|---|---|
-# | 09 | [Higher-order gradients](09_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 08 | 20 + 41 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/09_higher_order_gradients.ipynb) |
-# | 10 | [Jacobians](10_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 09 | 19 + 46 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/10_jacobians.ipynb) |
-# | 11 | [Hessians and Newton's method](11_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 10 | 20 + 32 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/11_hessians_and_newton.ipynb) |
-# | 12 | [Without the matrix](12_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 11 | 16 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/12_without_the_matrix.ipynb) |
-# | 13 | [Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 10 | 16 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/13_batch_jacobians.ipynb) |
-# | 14 | [Forward mode](14_forward_mode.ipynb) | When is forward the better way to go? | 10, 11 | 17 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/14_forward_mode.ipynb) |
-# | 15 | [What derivatives cost](15_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 14 | 15 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/15_what_derivatives_cost.ipynb) |
+# | 09 | [Higher-order gradients](09_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 08 | 20 + 41 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/09_higher_order_gradients.ipynb) |
+# | 10 | [Jacobians](10_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 09 | 19 + 46 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/10_jacobians.ipynb) |
+# | 11 | [Hessians and Newton's method](11_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 10 | 20 + 32 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_hessians_and_newton.ipynb) |
+# | 12 | [Without the matrix](12_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 11 | 16 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_without_the_matrix.ipynb) |
+# | 13 | [Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 10 | 16 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_batch_jacobians.ipynb) |
+# | 14 | [Forward mode](14_forward_mode.ipynb) | When is forward the better way to go? | 10, 11 | 17 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_forward_mode.ipynb) |
+# | 15 | [What derivatives cost](15_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 14 | 15 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/15_what_derivatives_cost.ipynb) |
 
 # %% tags=["check"]
 # @title Check

@@ -21,7 +21,7 @@
 # result. It needs no formula from you. **How does a tape turn a computation into a gradient?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/01_gradient_tape_basics.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb)
 #
 # **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 18 to read, 4 more to go further, 28 for the exercises
 

@@ -21,7 +21,7 @@
 # can change any of them. **What is in a training loop, and what does each line do?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/02_training_with_a_tape.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/02_training_with_a_tape.ipynb)
 #
 # **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 17 to read, 3 more to go further, 33 for the exercises
 

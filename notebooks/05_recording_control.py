@@ -20,7 +20,7 @@
 # A tape writes down every operation that touches something it watches, and keeps what the backward pass will need. **Can a tape leave out part of a computation, or start over?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/05_recording_control.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/05_recording_control.ipynb)
 #
 # **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 12 to read, 1 more to go further, 15 for the exercises
 

@@ -23,7 +23,7 @@
 # Begin with $f(x) = \log(1 + e^x)$. It is smooth, and its derivative, $1 - 1/(1 + e^x)$, lies between 0 and 1.
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/07_custom_gradients.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/07_custom_gradients.ipynb)
 #
 # **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 18 to read, 4 more to go further, 34 for the exercises
 

@@ -22,7 +22,7 @@
 # **What do several tapes over one computation give you, and what do they cost?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/08_multiple_tapes.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/08_multiple_tapes.ipynb)
 #
 # **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 12 to read, 1 more to go further, 25 for the exercises
 

@@ -22,7 +22,7 @@
 # **How do you differentiate a gradient?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/09_higher_order_gradients.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/09_higher_order_gradients.ipynb)
 #
 # **Prerequisites:** [08 Multiple tapes](08_multiple_tapes.ipynb) · **Minutes:** 18 to read, 2 more to go further, 41 for the exercises
 

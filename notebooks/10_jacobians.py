@@ -22,7 +22,7 @@
 # **How does each output depend on each input, and what does it cost to know?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/10_jacobians.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/10_jacobians.ipynb)
 #
 # **Prerequisites:** [09 Higher-order gradients](09_higher_order_gradients.ipynb) · **Minutes:** 17 to read, 2 more to go further, 46 for the exercises
 

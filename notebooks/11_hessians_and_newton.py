@@ -21,7 +21,7 @@
 # form one matrix, the Hessian. **How do second derivatives find a better step?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/11_hessians_and_newton.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_hessians_and_newton.ipynb)
 #
 # **Prerequisites:** [10 Jacobians](10_jacobians.ipynb) · **Minutes:** 18 to read, 2 more to go further, 32 for the exercises
 

@@ -21,7 +21,7 @@
 # **How do you use a Hessian that is too large to store?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/12_without_the_matrix.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_without_the_matrix.ipynb)
 #
 # **Prerequisites:** [11 Hessians and Newton's method](11_hessians_and_newton.ipynb) · **Minutes:** 14 to read, 2 more to go further, 31 for the exercises
 

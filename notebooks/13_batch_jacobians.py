@@ -22,7 +22,7 @@
 # **What belongs to each example alone, and how do you get it without computing the rest?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/13_batch_jacobians.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_batch_jacobians.ipynb)
 #
 # **Prerequisites:** [10 Jacobians](10_jacobians.ipynb) · **Minutes:** 15 to read, 1 more to go further, 31 for the exercises
 

@@ -22,7 +22,7 @@
 # **When is forward the better way to go?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/14_forward_mode.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_forward_mode.ipynb)
 #
 # **Prerequisites:** [10 Jacobians](10_jacobians.ipynb), [11 Hessians and Newton's method](11_hessians_and_newton.ipynb) · **Minutes:** 13 to read, 4 more to go further, 31 for the exercises
 

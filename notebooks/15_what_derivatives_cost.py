@@ -21,7 +21,7 @@
 # **What does each derivative cost, and how does the cost grow?**
 
 # %% [markdown] tags=["badges"]
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/main/notebooks/15_what_derivatives_cost.ipynb)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/15_what_derivatives_cost.ipynb)
 #
 # **Prerequisites:** [14 Forward mode](14_forward_mode.ipynb) · **Minutes:** 14 to read, 1 more to go further, 28 for the exercises
 

@@ -1,6 +1,7 @@
 """The learner's copies: what they are, and that nothing which a learner has written is ever lost."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -270,3 +271,43 @@ def test_a_copy_has_the_metadata_that_jupyterlab_writes_when_it_opens_it(small, 
     monkeypatch.setattr(copies, "_kernel", lambda: newer)
     edit(place / "01_two.ipynb", "print('mine')")
     assert done(small, place) == []  # another Python makes no new version of a lesson
+
+
+def colab_links(text):
+    return re.findall(r"\]\(https://colab\.research\.google\.com/github/([^)\s]+)\)", text)
+
+
+def test_colabs_badges_lead_to_what_is_written_for_colab(tmp_path):
+    real = catalogue.load(ROOT / "notebooks")
+    told = CliRunner().invoke(main, ["colab", str(tmp_path / "branch"), "--notebooks", str(real.folder)])
+    assert told.output == "colab-main\n"
+    start = f"{real.repository}/blob/colab-main/"
+    linked = set(colab_links((ROOT / "README.md").read_text(encoding="utf-8")))
+    written = {path.relative_to(tmp_path / "branch").as_posix() for path in tmp_path.glob("branch/notebooks/*")}
+    assert linked == {start + path for path in written}
+    assert len(written) == len(real.notebooks)
+    for path in written:
+        nb = nbformat.read(tmp_path / "branch" / path, as_version=4)
+        texts = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "markdown")
+        assert start + path in colab_links(texts)  # its own badge
+        assert set(colab_links(texts)) <= linked
+        assert re.findall(r"\]\((?!https?://|#)[^)]*\)", texts) == []  # nothing that only a folder has
+        assert not any(cell.outputs for cell in nb.cells if cell.cell_type == "code")
+
+
+def test_a_folder_for_colab_is_a_new_one(small, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("")
+    with pytest.raises(copies.CopyError, match="is not empty"):
+        copies.write_for_colab(small, tmp_path / "full")
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
+
+
+def test_the_branch_is_one_commit_made_anew(tmp_path):
+    remote = tmp_path / "remote.git"
+    subprocess.run(["git", "init", "--quiet", "--bare", remote], check=True)
+    for _ in range(2):
+        subprocess.run(["bash", ROOT / "ci" / "colab.sh", remote], check=True)
+    log = subprocess.run(["git", "-C", remote, "log", "--format=%s", "colab-main"], capture_output=True, text=True)
+    assert log.stdout.startswith("Notebooks without outputs, of ")
+    assert log.stdout.count("\n") == 1

@@ -92,7 +92,7 @@ def cell_with(text, tag):
 def test_the_badge_leads_to_colab_at_the_catalogues_address(small, second):
     text = sync.source(small, second, SOURCE)
     badges = cell_with(text, "badges").source
-    assert "https://colab.research.google.com/github/owner/repo/blob/v1/notebooks/01_second.ipynb" in badges
+    assert "https://colab.research.google.com/github/owner/repo/blob/colab-v1/notebooks/01_second.ipynb" in badges
     assert "[00 First](00_first.ipynb)" in badges
     assert badges.endswith("**Minutes:** 1 to read")
 

@@ -103,6 +103,19 @@ def lab(arguments: tuple[str, ...], author: bool, opens: bool, folder: Path) -> 
     sys.exit(subprocess.call(command))
 
 
+@main.command()
+@click.argument("output", metavar="FOLDER", type=click.Path(path_type=Path))
+@folder_option
+def colab(output: Path, folder: Path) -> None:
+    """Write the copies that Colab's badges open into FOLDER: the content of a branch, see ci/colab.sh."""
+    loaded, _ = _select(folder, ())
+    try:
+        copies.write_for_colab(loaded, output)
+    except (copies.CopyError, sweep.ParameterError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(copies.colab_branch(loaded))
+
+
 def _tell_changes(changes, place):
     made = sum(change.kind == "made" for change in changes)
     if made:

@@ -2,16 +2,19 @@
 
 A copy that nobody has edited follows its original. An edited one is never written to: a later version is laid beside
 it, once. What was made of which original is noted in a file beside the copies.
+
+Colab opens copies, too: those on a branch that the workflow makes anew from each state of the notebooks (ci/colab.sh).
 """
 
 import hashlib
 import itertools
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tapelab.collection.catalogue import Catalogue
+from tapelab.collection.catalogue import Catalogue, Notebook
 from tapelab.collection.sweep import ParameterError, read_notebook
 from tapelab.files import write_whole
 
@@ -23,6 +26,7 @@ from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 FOLDER = "tapelab-work"  # beside the folder of the notebooks
 NOTES = ".tapelab-copies.json"
 _KERNEL = "python3"
+_LINK = re.compile(r"\]\((\w+\.ipynb)")
 
 
 class CopyError(ValueError):
@@ -71,6 +75,50 @@ def for_learners(nb: nbformat.NotebookNode, home: str) -> nbformat.NotebookNode:
     return nb
 
 
+def colab_branch(catalogue: Catalogue) -> str:
+    """The branch of the copies that Colab opens."""
+    return f"colab-{catalogue.ref}"
+
+
+def colab_url(catalogue: Catalogue, notebook: Notebook) -> str:
+    """Where Colab opens a notebook of the collection."""
+    place = f"{catalogue.repository}/blob/{colab_branch(catalogue)}/notebooks/{notebook.name}.ipynb"
+    return f"https://colab.research.google.com/github/{place}"
+
+
+def write_for_colab(catalogue: Catalogue, folder: Path) -> None:
+    """Write what belongs on `colab_branch` into a new folder. Links to other notebooks open them in Colab.
+
+    Raises:
+        CopyError: if there is something in the folder, or it cannot be written.
+        ParameterError: if an original is missing or is no notebook.
+    """
+    home = _home(catalogue)
+    addresses = {f"{notebook.name}.ipynb": colab_url(catalogue, notebook) for notebook in catalogue.notebooks}
+    copies = {}
+    for notebook in catalogue.notebooks:
+        nb = for_learners(read_notebook(catalogue.ipynb(notebook)), home)
+        for cell in nb.cells:
+            if cell.cell_type == "markdown":
+                cell.source = _LINK.sub(lambda found: f"]({addresses.get(found[1], found[1])}", cell.source)
+        copies[f"{notebook.name}.ipynb"] = _bytes(nb)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise CopyError(f"{folder} is not empty; expected a new folder")
+        text = f"The notebooks of {home} without outputs, for Colab. Made from each commit: change the originals.\n"
+        write_whole(folder / "README.md", text.encode())
+        (folder / "notebooks").mkdir()
+        for name, content in copies.items():
+            write_whole(folder / "notebooks" / name, content)
+    except OSError as error:
+        raise CopyError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def _home(catalogue):
+    return f"https://github.com/{catalogue.repository}/blob/{catalogue.ref}"
+
+
 def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
     """Bring the copies in a folder up to date. The folder is made if it is missing.
 
@@ -83,7 +131,7 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
     """
     if folder.resolve() == catalogue.folder.resolve():
         raise CopyError(f"{folder} holds the notebooks themselves; expected another folder, for copies")
-    home = f"https://github.com/{catalogue.repository}/blob/{catalogue.ref}"
+    home = _home(catalogue)
     originals = {n.name: for_learners(read_notebook(catalogue.ipynb(n)), home) for n in catalogue.notebooks}
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from tapelab.collection import teachers, texts, times
 from tapelab.collection.catalogue import Catalogue, Notebook
+from tapelab.collection.copies import colab_url
 from tapelab.files import write_whole
 
 import jupytext
@@ -46,11 +47,6 @@ HIDDEN = "hide-input"  # the tag by which myst-nb folds a cell
 
 _CHECK = re.compile(r"^exercises\.(\w+)\.check\(.*\)\s*\Z", re.MULTILINE)  # a cell's last line
 _EXERCISE = re.compile(r"^### Exercise: .*$", re.MULTILINE)
-
-
-def colab_url(catalogue: Catalogue, notebook: Notebook) -> str:
-    """Where Colab opens a notebook of the collection."""
-    return f"https://colab.research.google.com/github/{catalogue.repository}/blob/{catalogue.ref}/notebooks/{notebook.name}.ipynb"
 
 
 def _colab_badge(catalogue, notebook):
