@@ -189,6 +189,7 @@ def test_the_workflow_only_calls_the_pipelines_and_pins_its_actions():
     commands = {step["run"] for step in steps if "run" in step}
     assert commands == {
         "bash ci/audit.sh",
+        'bash ci/colab.sh "https://x-access-token:$TOKEN@github.com/$GITHUB_REPOSITORY"',
         "bash ci/cpu.sh",
         "bash ci/gpu.sh",
         "bash ci/versions.sh ${{ matrix.versions }}",
