@@ -1,4 +1,4 @@
-"""The command line: ``tapelab list``, ``lab``, ``run``, ``report`` and ``sync``."""
+"""The command line: ``tapelab list``, ``lab``, ``colab``, ``run``, ``report`` and ``sync``."""
 
 import os
 import subprocess

@@ -12,13 +12,12 @@ from tapelab.derivatives.memory import counted
 from tapelab.derivatives.private import function_body
 from tapelab.derivatives.problem import Problem
 from tapelab.derivatives.rows import map_rows
-from tapelab.derivatives.taylor_mode.reissue import CALLS, place
+from tapelab.derivatives.taylor_mode.reissue import CALLS, SHAPES, place
 from tapelab.runtime import tf
 
 import numpy as np
 
 _CHOICES = 8
-_SHAPES = {"Rank", "Shape", "ShapeN", "Size"}
 # Which inputs decide what is in the result; the others decide its shape, which is compared.
 _DECIDING = {"BroadcastTo": [0], "Fill": [1], "Reshape": [0], "Slice": [0, 1], "StridedSlice": [0, 1, 3], "Tile": [0]}
 # What may meet a tensor of equal elements as if it were a number.
@@ -158,7 +157,7 @@ class _Twins:
 
     def _of(self, op, other, marks):
         self._require_alike(op, other)
-        if op.type in _SHAPES:
+        if op.type in SHAPES:
             return [a.shape != b.shape for a, b in zip(op.inputs, other.inputs, strict=True)][: len(op.outputs)]
         own = all(self._known[tensor.ref()] is not None for tensor in op.outputs)
         if any(tensor.ref() in self._uniform for tensor in op.inputs) and not (own and op.type in _LIKE_A_NUMBER):
@@ -182,7 +181,7 @@ class _Twins:
             elif list(b.shape) != expected and op.type not in CALLS and _is_uniform(op):
                 self._uniform.add(a.ref())
                 continue
-            elif op.type in {*_SHAPES, "Const"} and a.dtype.is_integer and a.shape.rank == 1:
+            elif op.type in {*SHAPES, "Const"} and a.dtype.is_integer and a.shape.rank == 1:
                 continue  # a shape, or what is sized
             if list(b.shape) != expected:
                 raise Unproven(f"it has a row for each example: {place(op)}")

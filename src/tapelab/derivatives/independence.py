@@ -12,7 +12,7 @@ from tapelab.derivatives.first_order import linearized
 from tapelab.derivatives.private import function_body
 from tapelab.derivatives.problem import Problem
 from tapelab.derivatives.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
-from tapelab.derivatives.taylor_mode.reissue import CALLS, reissue
+from tapelab.derivatives.taylor_mode.reissue import CALLS, SHAPES, reissue
 from tapelab.runtime import tf
 
 import numpy as np
@@ -34,7 +34,6 @@ _MOVING = {
 }  # fmt: skip
 _REDUCING = {"All", "Any", "Max", "Mean", "Min", "Prod", "Sum"}
 _FIRST = {"AvgPool", "AvgPool3D", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "FusedBatchNormV3", "MaxPool"}
-_SHAPES = {"Rank", "Shape", "ShapeN", "Size"}
 
 
 class Unproven(Exception):
@@ -133,7 +132,7 @@ def walk(graph: tf.Graph, inputs: Sequence[int | None], batch: int, known: dict 
         own = [axes[tensor.ref()] for tensor in op.inputs]
         if op.type in CALLS:
             found = walk(function_body(graph, op.get_attr("f").name), own, batch, known)[: len(op.outputs)]
-        elif op.type in _SHAPES or all(axis is None for axis in own):
+        elif op.type in SHAPES or all(axis is None for axis in own):
             found = [None] * len(op.outputs)
         else:
             found = _follow(op, own, batch)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.errors import CoupledExamplesError
 from tapelab.derivatives.problem import Problem
-from tapelab.derivatives.taylor_mode.reissue import has_custom_gradient, place
+from tapelab.derivatives.taylor_mode.reissue import SHAPES, has_custom_gradient, place
 from tapelab.runtime import tf
 
 import numpy as np
@@ -18,7 +18,7 @@ from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 FIXED, APART, LOST = "fixed", "apart", "lost"
 
-_SHAPES = {"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"}  # the same whatever the examples hold
+VALUELESS = {*SHAPES, "ZerosLike", "OnesLike"}  # the same whatever the examples hold
 _ELEMENTWISE = {
     "Abs", "Acos", "Acosh", "Add", "AddN", "AddV2", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "BiasAdd",
     "BitwiseAnd", "BitwiseOr", "Cast", "Ceil", "CheckNumerics", "ClipByValue", "Cos", "Cosh", "Digamma", "Div",
@@ -73,7 +73,7 @@ class Examples:
         """Note the states of an operation's outputs; its inputs were noted before."""
         states = [self.state(tensor) for tensor in op.inputs]
         custom = has_custom_gradient(op)
-        if (set(states) <= {FIXED} or op.type in _SHAPES) and not custom:
+        if (set(states) <= {FIXED} or op.type in VALUELESS) and not custom:
             return
         first = next((self.lost[t.ref()] for t, state in zip(op.inputs, states, strict=True) if state == LOST), None)
         if first is None and not custom and self._keeps(op, [state == APART for state in states]):

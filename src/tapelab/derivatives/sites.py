@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.private import captures
-from tapelab.derivatives.rows_apart import APART, FIXED, LOST, Examples
+from tapelab.derivatives.rows_apart import APART, FIXED, LOST, VALUELESS, Examples
 from tapelab.derivatives.taylor_mode.reissue import has_custom_gradient, place
 from tapelab.derivatives.uses import HARMLESS, LOOKUP, SUM, SWAPPED, Use, use_of
 from tapelab.runtime import tf
@@ -23,7 +23,6 @@ from tapelab.runtime import tf
 _READING = {"ExpandDims", "Identity", "ReadVariableOp", "Reshape", "Squeeze"}
 _MOVING = {"ExpandDims", "Identity", "Reshape", "Squeeze"}
 _ADDING = {"Add", "AddN", "AddV2", "BiasAdd"}
-_SHAPES = {"OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"}
 _LINEAR = {"Cast", "ExpandDims", "Identity", "Mean", "Neg", "Reshape", "Squeeze", "Sum"}  # in their first input
 _QUOTIENTS = {"Div", "DivNoNan", "RealDiv"}
 
@@ -148,7 +147,7 @@ class Sites:
     def _follow(self, op):
         """Note the state of an operation's outputs."""
         examples = self._examples
-        if op.type == "StopGradient" or op.type in _SHAPES:
+        if op.type == "StopGradient" or op.type in VALUELESS:
             return  # no derivative goes through
         varying = [tensor for tensor in op.inputs if self.varies(tensor)]
         if not varying:
@@ -217,12 +216,12 @@ class Sites:
                 continue
             if has_custom_gradient(new) and any(map(self.varies, new.inputs)):
                 return False
-            if new.type not in ("StopGradient", *_SHAPES):
+            if new.type not in ("StopGradient", *VALUELESS):
                 examples.follow(new)
             own = {output.ref() for output in new.outputs}
             if any(tensor.ref() in nonlinear for tensor in new.inputs):
                 nonlinear |= own
-            elif any(tensor.ref() in linear for tensor in new.inputs) and new.type not in _SHAPES:
+            elif any(tensor.ref() in linear for tensor in new.inputs) and new.type not in VALUELESS:
                 stays = _is_linear(new, [tensor.ref() in linear for tensor in new.inputs])
                 (linear if stays else nonlinear).update(own)
         found = [gradient for gradient in gradients if gradient is not None]

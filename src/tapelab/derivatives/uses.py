@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.private import captures
-from tapelab.derivatives.rows_apart import APART, FIXED, Examples
+from tapelab.derivatives.rows_apart import APART, FIXED, VALUELESS, Examples
 from tapelab.derivatives.taylor_mode.reissue import place
 from tapelab.runtime import tf
 
@@ -33,7 +33,7 @@ _READING = {
     "Reshape",
     "Squeeze",
 }  # the same elements, in their order
-HARMLESS = {"Shape", "ShapeN", "Size", "Rank", "VariableShape", "ZerosLike", "OnesLike"}
+HARMLESS = {*VALUELESS, "VariableShape"}
 PRODUCT, SWAPPED, FILTER, SUM, LOOKUP = "product", "swapped", "filter", "sum", "lookup"
 FACTORS, BUILT, ROWS = "factors", "built", "rows"
 

@@ -14,12 +14,11 @@ from tapelab.derivatives.sparse.products import PRODUCTS
 from tapelab.derivatives.sparse.rules import RULES, Step
 from tapelab.derivatives.sparse.stencils import STENCILS
 from tapelab.derivatives.taylor_mode.kinds import CONSTANT
-from tapelab.derivatives.taylor_mode.reissue import CALLS, place, reissue
+from tapelab.derivatives.taylor_mode.reissue import CALLS, SHAPES, place, reissue
 from tapelab.runtime import tf
 
 _RULES = RULES | PRODUCTS | STENCILS
 _FLAT = CONSTANT | {"FloorDiv", "TruncateDiv"}  # without a derivative, or with one that is zero
-_SHAPES = {"Rank", "Shape", "ShapeN", "Size"}
 _BRANCHES, _LOOPS = ("If", "StatelessIf"), ("While", "StatelessWhile")
 _STEPS = 50_000  # operations of all turns of loops
 _DERIVED = ("gradient_tape", "gradients")  # the scopes that TensorFlow puts gradients' operations in
@@ -126,7 +125,7 @@ class Walk:
             return self._constants[op]
         try:
             with tf.init_scope(), tf.device("CPU:0"):
-                if op.type in _SHAPES and all(one.shape is not None for one in known):
+                if op.type in SHAPES and all(one.shape is not None for one in known):
                     return reissue(op, [tf.zeros(one.shape) for one in known])
                 if op.type == "TensorListLength" and known[0].items is not None:
                     return [tf.constant(len(known[0].items))]

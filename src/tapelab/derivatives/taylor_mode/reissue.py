@@ -9,6 +9,7 @@ from tapelab.derivatives.taylor_mode.values import NoRule
 from tapelab.runtime import tf
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # every one of them has a gradient of its own
+SHAPES = {"Rank", "Shape", "ShapeN", "Size"}  # what they give depends on no value
 # Names that raw operations have for their inputs and attributes, where they are newer than the operation's own.
 _RENAMED = {
     "dim": "axis",
