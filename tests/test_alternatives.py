@@ -74,3 +74,13 @@ def test_what_is_no_notebook_changes_nothing(shown, monkeypatch, tmp_path, conte
 def test_without_ipython_nothing_happens(monkeypatch):
     monkeypatch.setattr("IPython.get_ipython", lambda: None)
     alternatives.watch()
+
+
+def test_what_shows_itself_can_ask_for_its_cells_text(shown, monkeypatch):
+    shown("one")
+    assert alternatives.of_this_cell() == ALT
+    shown("two")
+    assert alternatives.of_this_cell() is None
+    shown("one")
+    monkeypatch.setattr(session, "attended", lambda: False)
+    assert alternatives.of_this_cell() is None

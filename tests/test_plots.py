@@ -1,10 +1,14 @@
 """The pictures' content: what is drawn where, and up to which limits."""
 
-from tapelab import plots
+import base64
+import io
+
+from tapelab import alternatives, plots
 
 import matplotlib
 import numpy as np
 import pytest
+from PIL import Image
 from scipy import sparse
 
 matplotlib.use("Agg")
@@ -132,3 +136,64 @@ def test_a_sparse_pattern_is_drawn_in_the_colours_of_its_columns_or_rows():
 def test_colours_that_do_not_fit_a_pattern_are_refused(shape, count, by):
     with pytest.raises(ValueError, match="expected"):
         plots.sparsity(np.ones(shape), colours=np.zeros(count, int), by=by, title="P")
+
+
+@pytest.fixture
+def figure():
+    """A figure with a bar that `draw` moves, and `draw`."""
+    figure, ax = matplotlib.pyplot.subplots(figsize=(3, 2))
+    (bar,) = ax.bar([0], [1], color=plots.RED)
+    ax.set(title="It grows & grows", xlim=(-1, 1), ylim=(0, 10))
+    return figure, bar.set_height
+
+
+def test_a_moving_picture_has_a_frame_for_each_and_plays_once(figure):
+    moving = plots.animate(*figure, range(1, 8), milliseconds=40, last=900)
+    gif = Image.open(io.BytesIO(moving.gif))
+    assert gif.n_frames == 7
+    assert "loop" not in gif.info  # with it, a GIF repeats
+    durations = []
+    for index in range(7):
+        gif.seek(index)
+        durations.append(gif.info["duration"])
+    assert durations == [40] * 6 + [900]
+    assert not matplotlib.pyplot.fignum_exists(figure[0].number)
+
+
+def test_what_moves_is_drawn_in_its_colour_in_every_frame_and_the_still_is_the_last(figure):
+    moving = plots.animate(*figure, [1, 5, 9])
+    gif = Image.open(io.BytesIO(moving.gif))
+    red = np.array(matplotlib.colors.to_rgb(plots.RED)) * 255
+
+    def area(image):
+        return int((np.abs(np.asarray(image.convert("RGB")) - red).max(axis=-1) < 12).sum())
+
+    areas = []
+    for index in range(3):
+        gif.seek(index)
+        areas.append(area(gif))
+    assert areas[0] > 0
+    assert np.allclose(areas, np.array([1, 5, 9]) * areas[0], rtol=0.2)
+    assert abs(area(Image.open(io.BytesIO(moving.still))) - areas[2]) < 0.05 * areas[2]
+
+
+def test_a_moving_picture_is_shown_with_its_text_and_a_still_for_print(figure, monkeypatch):
+    moving = plots.animate(*figure, [1, 2])
+    shown = []
+    monkeypatch.setattr("IPython.display.publish_display_data", shown.append)
+    moving.show()
+    monkeypatch.setattr(alternatives, "of_this_cell", lambda: 'A bar, "growing"')
+    moving.show()
+    plain, attended = shown
+    assert 'alt="It grows &amp; grows"' in plain["text/html"]
+    assert 'alt="A bar, &quot;growing&quot;"' in attended["text/html"]
+    assert base64.b64encode(moving.gif).decode() in plain["text/html"]
+    assert 'media="print, (prefers-reduced-motion: reduce)"' in plain["text/html"]
+    assert base64.b64decode(plain["image/png"]) == moving.still
+
+
+def test_a_moving_picture_needs_frames_and_time(figure):
+    with pytest.raises(ValueError, match="frames is empty"):
+        plots.animate(*figure, [])
+    with pytest.raises(ValueError, match="milliseconds is 0"):
+        plots.animate(*figure, [1], milliseconds=0)

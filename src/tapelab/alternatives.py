@@ -28,6 +28,18 @@ def watch() -> None:
         formatter.for_type_by_name("matplotlib.figure", "Figure", functools.partial(_show, shell.kernel, texts))
 
 
+def of_this_cell() -> str | None:
+    """Return the alternative text of the cell that runs, or None where no person watches or it has none."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if not hasattr(shell, "kernel") or not session.attended():
+        return None
+    return _text(shell.kernel, _texts(os.environ.get("JPY_SESSION_NAME", "")))
+
+
+def _text(kernel, texts):
+    return texts.get(kernel.get_parent().get("metadata", {}).get("cellId"))
+
+
 def _texts(path):
     """From the ids of a notebook's cells to their alternative texts; empty where there is no such notebook."""
     try:
@@ -40,7 +52,7 @@ def _texts(path):
 def _show(kernel, texts, figure):
     from IPython.display import publish_display_data
 
-    text = texts.get(kernel.get_parent().get("metadata", {}).get("cellId"))
+    text = _text(kernel, texts)
     file = io.BytesIO()
     figure.savefig(file, format="png", bbox_inches="tight")  # as Matplotlib's inline backend draws it
     picture = base64.b64encode(file.getvalue()).decode()

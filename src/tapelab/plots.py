@@ -1,14 +1,24 @@
 """The pictures that repeat: matrices around zero, the (batch, batch) patches of a Jacobian, a curve with its
-derivative, a spectrum.
+derivative, a spectrum; and a picture that moves.
 
 Each function takes arrays or tensors, draws into the axes that it is given or makes, and returns those axes, so that a
 notebook can add to them. The colours are Okabe and Ito's, which people with colour-blindness can tell apart, and the
 diverging map is blue through white to red, with zero in the middle.
 """
 
+import base64
+import dataclasses
+import html
+import io
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tapelab import alternatives
+
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
@@ -221,3 +231,69 @@ def sparsity(
     for axis in (ax.xaxis, ax.yaxis):
         axis.get_major_locator().set_params(integer=True)
     return ax
+
+
+@dataclasses.dataclass(frozen=True)
+class Moving:
+    """A picture that moves, from `animate`."""
+
+    gif: bytes
+    still: bytes  # the last frame, as PNG
+    title: str
+
+    def show(self) -> None:
+        """Display it. In print, and for a reader who asked for less motion, the still takes its place."""
+        from IPython.display import publish_display_data
+
+        gif, still = (base64.b64encode(data).decode() for data in (self.gif, self.still))
+        text = html.escape(alternatives.of_this_cell() or self.title)
+        picture = (
+            '<picture><source media="print, (prefers-reduced-motion: reduce)" '
+            f'srcset="data:image/png;base64,{still}">'
+            f'<img alt="{text}" src="data:image/gif;base64,{gif}"></picture>'
+        )
+        publish_display_data(
+            {"text/html": picture, "image/png": still, "text/plain": f"<moving picture: {self.title}>"}
+        )
+
+
+def animate(
+    figure: Figure, draw: Callable[[Any], object], frames: Iterable[Any], *, milliseconds: int = 60, last: int = 1500
+) -> Moving:
+    """Make a picture that moves: a GIF that plays once and rests on its last frame.
+
+    Args:
+        figure: what is drawn; it is closed afterwards, so that it is not shown a second time.
+        draw: called with each frame; moves the artists of ``figure``.
+        frames: what ``draw`` takes, one after another; some 50 at most, as all of them are stored in the notebook.
+        milliseconds: how long each frame stays.
+        last: how long the last one stays, in milliseconds, where a viewer starts again.
+
+    Returns:
+        The moving picture; ``show()`` displays it.
+
+    Raises:
+        ValueError: if there is no frame, or a time is not positive.
+    """
+    from PIL import Image  # comes with Matplotlib
+
+    if milliseconds <= 0 or last <= 0:
+        raise ValueError(f"milliseconds is {milliseconds!r} and last is {last!r}; expected positive numbers")
+    images, still = [], io.BytesIO()
+    for frame in frames:
+        draw(frame)
+        figure.canvas.draw()
+        images.append(Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB"))
+    if not images:
+        raise ValueError("frames is empty; expected at least one frame to draw")
+    images[-1].save(still, format="PNG", optimize=True)
+    # One palette for all: colours do not flicker, and what stands still costs nothing.
+    samples = [np.asarray(images[index]) for index in np.linspace(0, len(images) - 1, 5).astype(int)]
+    palette = Image.fromarray(np.concatenate(samples)).quantize(64)
+    images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    gif = io.BytesIO()
+    times = [milliseconds] * (len(images) - 1) + [last]
+    images[0].save(gif, format="GIF", save_all=True, append_images=images[1:], duration=times, optimize=True)
+    title = figure.get_suptitle() or "; ".join(filter(None, (ax.get_title() for ax in figure.axes)))
+    plt.close(figure)
+    return Moving(gif.getvalue(), still.getvalue(), title)
