@@ -297,6 +297,14 @@ def test_per_example_errors():
         per_example_gradients(lambda w, x: tf.reduce_sum(x @ w), memory_limit=1000)(W, X)
 
 
+def test_a_loss_for_each_output_is_not_taken_for_one_for_each_example():
+    square = X[: W.shape[1]]  # as many examples as outputs: the shapes do not tell them apart
+    with pytest.raises(ValueError, match=r"batch of one example the result has shape \(6,\); expected one loss"):
+        per_example_gradients(lambda w, x: tf.reduce_mean(x @ w, axis=0))(W, square)
+    found = per_example_gradients(lambda w, x: tf.reduce_mean(x @ w, axis=1))(W, square)
+    np.testing.assert_allclose(found, np.repeat(square[:, :, None] / 6, 6, axis=2), rtol=1e-6)
+
+
 EXAMPLES = GENERATOR.standard_normal((5, 4)).astype(np.float32) + 2
 
 

@@ -20,6 +20,13 @@ def check_chunks(chunk_size: int | None, memory_limit: float | None) -> None:
         checked_limit(memory_limit)
 
 
+def require_positive(**numbers: Any) -> None:
+    """Raise ValueError, which names the first that is none, unless all are positive whole numbers."""
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ValueError(f"{name} is {number!r}; expected a positive whole number")
+
+
 def require_scalar(problem: Problem) -> None:
     """Raise ValueError unless the function returns one scalar."""
     if problem.output_shapes != [()]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tapelab.derivatives.batches import Batches, require_additive
-from tapelab.derivatives.checks import dense_tensor, require_alike
+from tapelab.derivatives.checks import dense_tensor, require_alike, require_positive
 from tapelab.derivatives.gauss_newton import check_reduction, fisher_vector_product, ggn_vector_product
 from tapelab.derivatives.hessians import hvp
 from tapelab.derivatives.memory import rows_at_once
@@ -242,9 +242,7 @@ class CurvatureOperator:
             MemoryLimitError: if the basis would not fit.
             ValueError: if ``steps`` or ``probes`` are not positive, or a product is NaN or infinite.
         """
-        for name, value in (("steps", steps), ("probes", probes)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} is {value!r}; expected a positive whole number")
+        require_positive(steps=steps, probes=probes)
         n, dtype = self.shape[0], np.dtype(np.float64 if self.dtype == tf.float64 else np.float32)
         rows_at_once(
             what="spectrum",

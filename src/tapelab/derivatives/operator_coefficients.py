@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tapelab.derivatives.checks import require_positive
 from tapelab.derivatives.problem import Problem
 from tapelab.derivatives.second_order_operators import Coefficients, SecondOrder
 from tapelab.runtime import tf
@@ -90,10 +91,9 @@ class Sampled(SecondOrder):
 
     def __init__(self, samples: int, seed: int | None, *options: Any):
         super().__init__("laplacian", *options)
-        for name, number, least in (("samples", samples, 1), ("seed", seed, None)):
-            whole = isinstance(number, int) and not isinstance(number, bool)
-            if not (whole and (least is None or number >= least)) and not (name == "seed" and seed is None):
-                raise ValueError(f"{name} is {number!r}; expected a {'positive ' if least else ''}whole number")
+        require_positive(samples=samples)
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise ValueError(f"seed is {seed!r}; expected a whole number")
         self._samples, self._seed = samples, seed
 
     def count(self, problem: Problem) -> int:

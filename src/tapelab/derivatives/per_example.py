@@ -102,12 +102,22 @@ class _PerExample(Recipe):
         def row(index):
             example = [tf.expand_dims(tf.gather(tensor, index), 0) for tensor in data]
             tape, sources, outputs = recorded(problem, [*tensors[: problem.data_start], *example])
+            _require_one_loss(problem, outputs[0].shape)
             return dense_gradient(tape, outputs[0], sources)
 
         return map_rows(row, problem.source_specs, data[0].shape[0], how, chunk)
 
     def result(self, problem, outputs):
         return problem.structured(outputs)
+
+
+def _require_one_loss(problem, shape):
+    """Raise unless a batch of one example gives one loss; a vector over the features can be as long as the batch."""
+    if shape.is_fully_defined() and shape.num_elements() != 1:
+        raise ValueError(
+            f"{problem.name}: for a batch of one example the result has shape {tuple(shape)}; expected one loss, of "
+            "shape () or (1,). Reduce over the other axes, for example with tf.reduce_mean(..., axis=-1)"
+        )
 
 
 def require_batch(problem: Problem) -> tuple[int]:

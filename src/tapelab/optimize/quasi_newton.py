@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapelab.derivatives import pack, value_and_gradient
+from tapelab.derivatives.checks import require_positive
 from tapelab.optimize.report import Iteration, Report, assign, require_finite_start, require_not_negative
 from tapelab.progress import progress_bar
 
@@ -50,9 +51,7 @@ def lbfgs(
     from scipy.optimize import minimize
 
     require_not_negative("tolerance", tolerance)
-    for name, number in (("iterations", iterations), ("history", history)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise ValueError(f"{name} is {number!r}; expected a positive whole number")
+    require_positive(iterations=iterations, history=history)
     evaluate = value_and_gradient(f, wrt=wrt)
     kind = pack(wrt).dtype.as_numpy_dtype
     seen = []  # what was evaluated last: a point, its value and gradient
