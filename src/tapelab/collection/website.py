@@ -1,0 +1,104 @@
+"""The static site's sources, written for Sphinx: a page for each notebook, from its stored outputs, and the rest.
+
+A page is for reading. The folds stay, under the name that they have in the notebook; what only a running notebook can
+answer (a guess, an exercise) is shown as the question, and buttons open the notebook in Colab or save a copy.
+"""
+
+import importlib
+import re
+import shutil
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from tapelab.collection import copies, times
+from tapelab.collection.catalogue import Catalogue, Notebook
+from tapelab.collection.sweep import read_notebook
+
+import nbformat
+
+PAGES = "site"  # the folder of the pages that are not notebooks, beside that of the notebooks
+COPIES = "copies"  # the learner's copies, to download
+_TITLE = re.compile(r"# @title (.+)\n?")
+_UNANSWERED = re.compile(r"^exercises\.\w+\.(guess|check)\(", re.MULTILINE)
+_API = {
+    "explain": "Why a gradient is None, NaN, zero or huge",
+    "derivatives": "Derivatives of whole models",
+    "optimize": "Optimisers",
+    "gradcheck": "Central differences",
+    "exercises": "Exercises and predictions",
+    "plots": "Pictures",
+    "interactive": "Figures with controls",
+    "data": "Data",
+}
+
+
+def write_sources(catalogue: Catalogue, target: Path) -> None:
+    """Write all that Sphinx reads into a folder, which is emptied before.
+
+    Args:
+        catalogue: the collection; the other pages are in the folder `PAGES` beside its notebooks.
+        target: the folder.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(catalogue.folder.resolve().parent / PAGES, target)
+    home = f"https://github.com/{catalogue.repository}/blob/{catalogue.ref}"
+    for page in target.glob("*.md"):
+        text = page.read_text(encoding="utf-8").replace("](../notebooks/", "](notebooks/")
+        page.write_text(text.replace("](../", f"]({home}/"), encoding="utf-8")
+    for folder in ("notebooks", COPIES, "api"):
+        (target / folder).mkdir()
+    for notebook in catalogue.notebooks:
+        nb = read_notebook(catalogue.ipynb(notebook))
+        nbformat.write(_page(catalogue, notebook, nb), target / "notebooks" / f"{notebook.name}.ipynb")
+        copy = copies.for_learners(read_notebook(catalogue.ipynb(notebook)), home)
+        nbformat.write(copy, target / COPIES / f"{notebook.name}.ipynb")
+    for name, title in _API.items():
+        (target / "api" / f"{name}.md").write_text(_api_page(name, title), encoding="utf-8")
+    index = target / "index.md"
+    index.write_text(index.read_text(encoding="utf-8") + "\n".join(_contents(catalogue)) + "\n", encoding="utf-8")
+
+
+def _contents(catalogue: Catalogue) -> Iterator[str]:
+    """The tables of contents: one for each part."""
+    for part, notebooks in groupby(catalogue.notebooks, key=lambda notebook: notebook.part):
+        yield f"\n```{{toctree}}\n:caption: {part}\n:hidden:\n"
+        yield from (f"{n.number} {n.title} <notebooks/{n.name}>" for n in notebooks)
+        yield "```"
+    yield from ("\n```{toctree}\n:caption: Reference\n:hidden:\n", "glossary", "for_teachers")
+    yield from (f"tapelab.{name} <api/{name}>" for name in _API)
+    yield "```"
+
+
+def _api_page(name: str, title: str) -> str:
+    module = importlib.import_module(f"tapelab.{name}")
+    imported = "   :imported-members:\n" if hasattr(module, "__all__") else ""
+    return f"# {title}\n\n```{{eval-rst}}\n.. automodule:: tapelab.{name}\n   :members:\n{imported}```\n"
+
+
+def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """A notebook as a page of the site. The argument is changed."""
+    home = f"https://github.com/{catalogue.repository}/blob/{catalogue.ref}"
+    for cell in nb.cells:
+        if "badges" in cell.metadata.get("tags", []):
+            cell.source = _buttons(catalogue, notebook) + cell.source.split("\n\n", 1)[1]
+        elif cell.cell_type == "markdown":
+            cell.source = cell.source.replace("](../site/", "](../").replace("](../README", f"]({home}/README")
+        elif set(cell.metadata.get("tags", [])) & times.FOLDED:
+            title = _TITLE.match(cell.source)
+            cell.source = cell.source[title.end() :]
+            cell.metadata.setdefault("mystnb", {}).update(code_prompt_show=title[1], code_prompt_hide=title[1])
+        elif _UNANSWERED.search(cell.source):
+            cell.outputs = []
+    return nb
+
+
+def _buttons(catalogue: Catalogue, notebook: Notebook) -> str:
+    colab = (
+        f"https://colab.research.google.com/github/{catalogue.repository}/blob/"
+        f"{copies.colab_branch(catalogue)}/notebooks/{notebook.name}.ipynb"
+    )
+    return (
+        f"[Open in Colab]({colab}) · {{download}}`Download the notebook <../{COPIES}/{notebook.name}.ipynb>`\n\n"
+        "Here you see the results. To answer the predictions and the exercises, run the notebook.\n\n"
+    )
