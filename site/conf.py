@@ -52,6 +52,8 @@ html_theme_options = {"navigation_with_keys": True}
 
 def _escape(app, what, name, obj, options, lines):
     """A docstring's stars and bars are products and norms, and no markup, but in code."""
+    if what == "module":  # what is indented in a module's docstring is code
+        lines[:] = re.sub(r"(?m)(^(?!::)\S.*\n\n)(?=    )", r"\1::\n\n", "\n".join(lines)).split("\n")
     lines[:] = [re.sub(r"(`[^`]*`|\\.)|([*|])", lambda found: found[1] or f"\\{found[2]}", line) for line in lines]
 
 

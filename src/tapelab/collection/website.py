@@ -7,10 +7,12 @@ answer (a guess, an exercise) is shown as the question, and buttons open the not
 import importlib
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+from tapelab import explain
 from tapelab.collection import copies, times
 from tapelab.collection.catalogue import Catalogue, Notebook
 from tapelab.collection.sweep import read_notebook
@@ -19,6 +21,8 @@ import nbformat
 
 PAGES = "site"  # the folder of the pages that are not notebooks, beside that of the notebooks
 COPIES = "copies"  # the learner's copies, to download
+_LEAD_IN = ("gradient_is_none", "gradient_is_nan_or_zero", "which_derivative", "retracing", "for_teachers")
+_REFERENCE = ("glossary", "working", "batches", "how_it_compares", "how_it_is_built")
 _TITLE = re.compile(r"# @title (.+)\n?")
 _UNANSWERED = re.compile(r"^exercises\.\w+\.(guess|check)\(", re.MULTILINE)
 _API = {
@@ -33,6 +37,47 @@ _API = {
 }
 
 
+def _entries(registry: Mapping[str, Any]) -> str:
+    """Every cause of a registry of `tapelab.explain`: a heading with its code, what happens, an example and the fix."""
+    names = {"source": "x", "target": "y", "watchable": "x", "op": "the operation", "of": "x"}
+    return "\n\n".join(
+        f"### {cause.code}\n\n**{cause.title[0].upper()}{cause.title[1:]}.** {_literal(cause.meaning)}\n\n"
+        f"```python\n{cause.example}\n```\n\nCure:\n\n```python\n{cause.fix.format_map(names)}\n```"
+        for cause in registry.values()
+    )
+
+
+def _literal(text: str) -> str:
+    """A sentence of a program as Markdown: stars and brackets in it are code's."""
+    return re.sub(r"([*_<\[\]$`])", r"\\\1", text)
+
+
+def _table(catalogue: Catalogue) -> str:
+    """All notebooks with their questions and minutes, by parts."""
+    found = []
+    for part, notebooks in groupby(catalogue.notebooks, key=lambda notebook: notebook.part):
+        rows = [f"**{part}**\n\n| | Notebook | What it answers | Minutes: read + solve |\n|---|---|---|---|"]
+        for n in notebooks:
+            needed = times.of(read_notebook(catalogue.ipynb(n)))
+            minutes = f"{needed.reading} + {needed.exercises}"
+            rows.append(f"| {n.number} | [{n.title}](notebooks/{n.name}.ipynb) | {n.summary} | {minutes} |")
+        found.append("\n".join(rows))
+    return "\n\n".join(found)
+
+
+def _reasons(registry: Mapping[str, str]) -> str:
+    return "\n".join(f"- `{code}`: {_literal(text)}" for code, text in registry.items())
+
+
+# What is filled in where a page has a line ``<!-- KEY -->``.
+_LISTS: dict[str, Callable[[Catalogue], str]] = {
+    "TABLE": _table,
+    "CAUSES": lambda _: _entries(explain.CAUSES),
+    "VALUES": lambda _: _entries(explain.VALUES),
+    "RETRACING": lambda _: _reasons(explain.RETRACING),
+}
+
+
 def write_sources(catalogue: Catalogue, target: Path) -> None:
     """Write all that Sphinx reads into a folder, which is emptied before.
 
@@ -44,7 +89,9 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
     shutil.copytree(catalogue.folder.resolve().parent / PAGES, target)
     home = f"https://github.com/{catalogue.repository}/blob/{catalogue.ref}"
     for page in target.glob("*.md"):
-        text = page.read_text(encoding="utf-8").replace("](../notebooks/", "](notebooks/")
+        text = re.sub(r"\]\(\.\./(notebooks/\w+\.ipynb)", r"](\1", page.read_text(encoding="utf-8"))
+        for key, listed in _LISTS.items():
+            text = text.replace(f"<!-- {key} -->", listed(catalogue))
         page.write_text(text.replace("](../", f"]({home}/"), encoding="utf-8")
     for folder in ("notebooks", COPIES, "api"):
         (target / folder).mkdir()
@@ -60,12 +107,13 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
 
 
 def _contents(catalogue: Catalogue) -> Iterator[str]:
-    """The tables of contents: one for each part."""
+    """The tables of contents: the pages that lead in, one for each part, and the reference."""
+    yield from ("\n```{toctree}\n:caption: Start\n:hidden:\n", *_LEAD_IN, "```")
     for part, notebooks in groupby(catalogue.notebooks, key=lambda notebook: notebook.part):
         yield f"\n```{{toctree}}\n:caption: {part}\n:hidden:\n"
         yield from (f"{n.number} {n.title} <notebooks/{n.name}>" for n in notebooks)
         yield "```"
-    yield from ("\n```{toctree}\n:caption: Reference\n:hidden:\n", "glossary", "for_teachers")
+    yield from ("\n```{toctree}\n:caption: Reference\n:hidden:\n", *_REFERENCE)
     yield from (f"tapelab.{name} <api/{name}>" for name in _API)
     yield "```"
 
