@@ -1,10 +1,10 @@
-"""Sphinx's configuration: `make site` writes the sources into build/site-source (`tapelab site`) and builds them there."""
+"""Sphinx's configuration. `tapelab site` copies it, with all pages, to where it builds (`make site`: build/site-source)."""
 
 import re
 
 project = "tapelab"
 author = "The tapelab authors"
-copyright = "The tapelab authors"  # noqa: A001 (Sphinx's name)
+copyright = "The tapelab authors"
 language = "en_GB"
 
 extensions = [

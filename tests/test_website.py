@@ -103,7 +103,9 @@ def test_what_is_folded_stays_folded_under_its_name(site, pages):
         assert not any("open" in fold for fold in hidden)
         text = (site / name).read_text("utf-8")
         assert "# @title" not in text
-        assert text.count(">Check<") == 2 * sum("check" in cell.metadata["tags"] for cell in folded)
+        assert text.count('<p class="collapsed admonition-title">Check</p>') == sum(
+            "check" in cell.metadata["tags"] for cell in folded
+        )
 
 
 def test_exercises_are_questions_and_their_notebook_can_be_saved_without_outputs(site):

@@ -126,7 +126,9 @@ def site(output: Path, folder: Path) -> None:
     try:
         from sphinx.cmd.build import build_main
     except ModuleNotFoundError as missing:
-        raise click.ClickException(f"The site needs the package {missing.name!r}: pip install 'tapelab[site]'") from None
+        raise click.ClickException(
+            f"The site needs the package {missing.name!r}: pip install 'tapelab[site]'"
+        ) from None
     loaded, _ = _select(folder, ())
     sources = output.with_name(f"{output.name}-source")
     website.write_sources(loaded, sources)

@@ -24,6 +24,7 @@ COPIES = "copies"  # the learner's copies, to download
 _LEAD_IN = ("gradient_is_none", "gradient_is_nan_or_zero", "which_derivative", "retracing", "for_teachers")
 _REFERENCE = ("glossary", "working", "batches", "how_it_compares", "how_it_is_built")
 _TITLE = re.compile(r"# @title (.+)\n?")
+_BADGE = re.compile(r"\[!\[Open in Colab\]\([^)]*\)\]")  # an image from another host
 _UNANSWERED = re.compile(r"^exercises\.\w+\.(guess|check)\(", re.MULTILINE)
 _API = {
     "explain": "Why a gradient is None, NaN, zero or huge",
@@ -132,6 +133,7 @@ def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -
             cell.source = _buttons(catalogue, notebook) + cell.source.split("\n\n", 1)[1]
         elif cell.cell_type == "markdown":
             cell.source = cell.source.replace("](../site/", "](../").replace("](../README", f"]({home}/README")
+            cell.source = _BADGE.sub("[Open in Colab]", cell.source)
         elif set(cell.metadata.get("tags", [])) & times.FOLDED:
             title = _TITLE.match(cell.source)
             cell.source = cell.source[title.end() :]
