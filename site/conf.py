@@ -1,4 +1,4 @@
-"""Sphinx's configuration. `tapelab site` copies it, with all pages, to where it builds (`make site`: build/site-source)."""
+"""Sphinx's configuration. `tapelab site` copies it, with all pages, to where it builds."""
 
 import re
 
