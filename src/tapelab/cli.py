@@ -17,17 +17,24 @@ try:
 except ModuleNotFoundError as missing:
     sys.exit(f"The command 'tapelab' needs the package {missing.name!r}: pip install 'tapelab[lab]'")
 
-DEFAULT_FOLDER = Path("notebooks")
+PACKAGED = Path(__file__).with_name("notebooks")  # where a built package has them, without outputs
 DEFAULT_OUTPUT = "build/executed"
 LOG_WIDTH = 140  # columns of a table in a log
 LONGEST_SECONDS = 31_536_000
+
+
+def _default_folder():
+    """The notebooks of the checkout, or those that came with the package."""
+    here = Path("notebooks")
+    return PACKAGED if PACKAGED.exists() and not (here / "collection.toml").exists() else here
+
 
 folder_option = click.option(
     "--notebooks",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    default=DEFAULT_FOLDER,
-    show_default=True,
+    default=_default_folder,
+    show_default="notebooks, or those that came with the package",
     help="The folder with collection.toml.",
 )
 workers_option = click.option(
@@ -76,13 +83,14 @@ def list_notebooks(folder: Path) -> None:
 def lab(arguments: tuple[str, ...], author: bool, opens: bool, folder: Path) -> None:
     """Open JupyterLab on copies of the notebooks, on this machine only (loopback, with a token).
 
-    The copies are yours. They lie in FOLDER, or in tapelab-work beside the folder of notebooks. A copy that you have
-    not edited follows its original; an edited one is left alone, and a later version is laid beside it.
+    The copies are yours. They lie in FOLDER, or in tapelab-work: beside the folder of notebooks, or in the present folder
+    where the notebooks came with the package. A copy that you have not edited follows its original; an edited one is
+    left alone, and a later version is laid beside it.
     """
     loaded, notebooks = _select(folder, ())
     place = loaded.folder
     if not author:
-        place = loaded.folder.resolve().parent / copies.FOLDER
+        place = (Path.cwd() if folder == PACKAGED else loaded.folder.resolve().parent) / copies.FOLDER
         if arguments and not arguments[0].startswith("-"):
             place, arguments = Path(arguments[0]), arguments[1:]
         try:

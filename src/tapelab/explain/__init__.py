@@ -19,12 +19,13 @@ and `watch` does so while fit runs. Why a tf.function was traced again is anothe
 TensorFlow keeps, `retracing_causes` says what differs, `retracing_fixes` what to write, `retracing` answers.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from tapelab import runtime  # noqa: F401  its import of TensorFlow is the quiet one
 from tapelab.explain.causes import CAUSES, REMARKS
 from tapelab.explain.causes_of_values import VALUES
 from tapelab.explain.diagnose import diagnose
 from tapelab.explain.diagnosis import Diagnosis
-from tapelab.explain.drawing import draw
 from tapelab.explain.explanation import Explanation, Explanations
 from tapelab.explain.judge import NoGradientError, explain, gradient_or_explain
 from tapelab.explain.retracing import Retracing, Retracings, explain_retracing
@@ -32,6 +33,9 @@ from tapelab.explain.retracing_causes import RETRACING
 from tapelab.explain.table import Table, table
 from tapelab.explain.tape import ExplainTape
 from tapelab.explain.watch import Watch
+
+if TYPE_CHECKING:
+    from tapelab.explain.drawing import draw
 
 __all__ = [
     "CAUSES",
@@ -54,3 +58,12 @@ __all__ = [
     "gradient_or_explain",
     "table",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `draw` when it is asked for: it needs Matplotlib, and the first answer needs TensorFlow alone."""
+    if name == "draw":
+        from tapelab.explain.drawing import draw
+
+        return draw
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

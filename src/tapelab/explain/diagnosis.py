@@ -3,15 +3,15 @@
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tapelab import plots
 from tapelab.explain.lines import Line
 from tapelab.explain.telling import Style, Told
 
-import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-# Statuses, what they mean, and how the figure marks them: not by colour alone.
+# Statuses, what they mean, and how the figure marks them: not by colour alone; the colours are those of `plots`.
 STATUSES = {
     "none": "there is no gradient",
     "not finite": "the gradient contains NaN or an infinity",
@@ -22,13 +22,13 @@ STATUSES = {
     "fine": "none of these",
 }
 _MARKS = {
-    "fine": ("o", plots.BLUE),
-    "partly zero": ("D", plots.ORANGE),
-    "zero": ("v", plots.RED),
-    "none": ("X", plots.RED),
-    "not finite": ("*", plots.RED),
-    "exploding": ("^", plots.RED),
-    "vanishing": ("s", plots.RED),
+    "fine": ("o", "BLUE"),
+    "partly zero": ("D", "ORANGE"),
+    "zero": ("v", "RED"),
+    "none": ("X", "RED"),
+    "not finite": ("*", "RED"),
+    "exploding": ("^", "RED"),
+    "vanishing": ("s", "RED"),
 }
 
 
@@ -175,7 +175,7 @@ class Diagnosis(Told):
         for note in self.notes:
             yield style.text(note)
 
-    def plot(self, ax: Axes | None = None) -> Axes:
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the gradient flow: the norm of each variable's gradient, the model's first one on top, on a log scale.
 
         Each status has a marker of its own, and is written beside it where it is not "fine". The weights' norms are
@@ -187,6 +187,10 @@ class Diagnosis(Told):
         Returns:
             The axes. Their title is the finding; `alt` says in words what they show.
         """
+        from tapelab import plots  # with Matplotlib, which not everyone who asks has
+
+        import matplotlib.pyplot as plt
+
         if ax is None:
             _, ax = plt.subplots(figsize=(8.5, 1.6 + 0.27 * len(self.variables)), layout="constrained")
         norms = [one.gradient_norm for one in self.variables]
@@ -203,7 +207,15 @@ class Diagnosis(Told):
             where = [i for i, one in enumerate(self.variables) if one.status == status]
             if where:
                 sizes = [_place(norms[i], low, high) for i in where]
-                ax.plot(sizes, where, marker, color=colour, markersize=8, label=f"gradient: {status}", zorder=3)
+                ax.plot(
+                    sizes,
+                    where,
+                    marker,
+                    color=getattr(plots, colour),
+                    markersize=8,
+                    label=f"gradient: {status}",
+                    zorder=3,
+                )
                 for i, size in zip(where, sizes, strict=True):
                     if status != "fine":
                         ax.annotate(

@@ -1,0 +1,110 @@
+"""What is released: a wheel with the notebooks in it, from which `tapelab lab` opens copies anywhere."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+from tapelab.collection import catalogue
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NAMES = [notebook.name for notebook in catalogue.load(ROOT / "notebooks").notebooks]
+ALONE = """
+import sys
+
+class OnlyTensorFlow:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("matplotlib", "sklearn", "scipy", "ipywidgets", "IPython", "platformdirs", "tqdm"):
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, OnlyTensorFlow())
+
+import tensorflow as tf
+from tapelab.explain import ExplainTape, explain
+
+x = tf.Variable(3.0)
+with ExplainTape() as tape:
+    y = tf.round(x) * 2.0
+print(explain(tape, y, x))
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder with the wheel and the source distribution, built as a release is."""
+    place = tmp_path_factory.mktemp("package")
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "NOTICE"):
+        shutil.copy(ROOT / name, place)
+    for name in ("src", "notebooks"):
+        leave = shutil.ignore_patterns("__pycache__", "*.egg-info", ".ipynb_checkpoints")
+        shutil.copytree(ROOT / name, place / name, ignore=leave)
+    # The wheel is made from the source distribution, as an index's users might.
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", place / "dist", place]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return place / "dist"
+
+
+@pytest.fixture(scope="module")
+def installed(built, tmp_path_factory):
+    """The folder that holds what the wheel installs, and nothing else."""
+    place = tmp_path_factory.mktemp("installed")
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(place)
+    return place
+
+
+def in_package(installed, folder, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    command = [sys.executable, "-m", "tapelab", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_an_index_takes_both(built):
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *built.iterdir()], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert len(list(built.iterdir())) == 2
+
+
+def test_the_notebooks_travel_without_their_outputs(built, installed):
+    found = sorted((installed / "tapelab" / "notebooks").glob("*.ipynb"))
+    assert [path.stem for path in found] == NAMES
+    for path in found:
+        cells = [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+        assert cells
+        assert not any(cell["outputs"] or cell["execution_count"] for cell in cells)
+    (source,) = built.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        assert {f"{NAMES[0]}.ipynb", f"{NAMES[0]}.py"} <= {Path(name).name for name in archive.getnames()}
+
+
+def test_lab_makes_copies_in_the_present_folder(installed, tmp_path):
+    done = in_package(installed, tmp_path, "lab", "--no-open")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.stem for path in (tmp_path / "tapelab-work").glob("*.ipynb")) == NAMES
+    assert not any((installed / "tapelab").glob("tapelab-work"))
+
+
+def test_a_checkout_comes_before_what_the_package_has(installed, tmp_path):
+    (tmp_path / "notebooks").mkdir()
+    empty = 'repository = "a/b"\nref = "main"\nnotebook = []\n[references]\n'
+    (tmp_path / "notebooks" / "collection.toml").write_text(empty)
+    assert NAMES[0] not in in_package(installed, tmp_path, "list").stdout
+    assert NAMES[0][:8] in in_package(installed, installed, "list").stdout
+
+
+def test_the_first_answer_needs_tensorflow_and_numpy_alone(installed, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "d y / d x is None: not_differentiable" in done.stdout, done.stderr[-2000:]
