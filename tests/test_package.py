@@ -2,16 +2,19 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 from tapelab.collection import catalogue
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 NAMES = [notebook.name for notebook in catalogue.load(ROOT / "notebooks").notebooks]
@@ -108,3 +111,25 @@ def test_the_first_answer_needs_tensorflow_and_numpy_alone(installed, tmp_path):
         [sys.executable, "-c", ALONE], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert "d y / d x is None: not_differentiable" in done.stdout, done.stderr[-2000:]
+
+
+def test_the_version_is_the_same_wherever_it_is_written():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert re.search(r"^## (\S+?),? ", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)[1] == version
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["version"] == version
+
+
+def test_a_tag_that_is_not_the_version_is_not_released():
+    done = subprocess.run(["bash", ROOT / "ci" / "release.sh", "v9.9.9"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "the tag is v9.9.9, and pyproject.toml has version" in done.stderr
+
+
+def test_the_forms_for_issues_are_complete():
+    forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+    assert len(forms) == 4
+    for path in forms:
+        form = yaml.safe_load(path.read_text("utf-8"))
+        if path.name != "config.yml":
+            assert {"name", "description", "body"} <= form.keys()
+            assert all(question["attributes"]["label"] for question in form["body"])

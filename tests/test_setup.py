@@ -184,14 +184,15 @@ def test_the_interpreter_is_the_environments():
 
 
 def test_the_workflow_only_calls_the_pipelines_and_pins_its_actions():
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
-    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    workflows = [yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").iterdir()]
+    steps = [step for workflow in workflows for job in workflow["jobs"].values() for step in job["steps"]]
     commands = {step["run"] for step in steps if "run" in step}
     assert commands == {
         "bash ci/audit.sh",
         'bash ci/colab.sh "https://x-access-token:$TOKEN@github.com/$GITHUB_REPOSITORY"',
         "bash ci/cpu.sh",
         "bash ci/gpu.sh",
+        'bash ci/release.sh "$GITHUB_REF_NAME"',
         "make site",
         "bash ci/versions.sh ${{ matrix.versions }}",
     }
