@@ -84,8 +84,8 @@ def lab(arguments: tuple[str, ...], author: bool, opens: bool, folder: Path) -> 
     """Open JupyterLab on copies of the notebooks, on this machine only (loopback, with a token).
 
     The copies are yours. They lie in FOLDER, or in tapelab-work: beside the folder of notebooks, or in the present
-    folder where the notebooks came with the package. A copy that you have not edited follows its original; an edited one
-    is left alone, and a later version is laid beside it.
+    folder where the notebooks came with the package. A copy that you have not edited follows its original; an edited
+    one is left alone, and a later version is laid beside it.
     """
     loaded, notebooks = _select(folder, ())
     place = loaded.folder
