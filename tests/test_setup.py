@@ -170,6 +170,7 @@ def test_help_names_every_target():
         "test-versions",
         "lab",
         "sync",
+        "site",
         "seeds",
         "mutants",
         "audit",
