@@ -1,0 +1,192 @@
+"""A real browser, the built site, and a real JupyterLab on fresh copies: `make test-browser`."""
+
+import functools
+import http.server
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+ROOT = Path(__file__).parents[2]
+PYTHON = os.environ.get("TAPELAB_PYTHON", str(ROOT / ".venv" / "bin" / "python"))
+SECONDS = int(os.environ.get("TAPELAB_SECONDS", "600"))  # for a notebook to run, on a slow machine
+
+
+def pytest_addoption(parser):
+    parser.addoption("--every", action="store_true", help="run every notebook in JupyterLab, rather than some")
+
+
+@pytest.fixture(scope="session")
+def browser():
+    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    assert program, "no Chromium: install it (on Debian, apt-get install chromium), or name one in CHROMIUM"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def context(browser):
+    """A function that opens a page; `width`, `height`, and what else a browser's context takes."""
+    opened = []
+
+    def new(width=1300, height=1000, **options):
+        opened.append(browser.new_context(viewport={"width": width, "height": height}, **options))
+        page = opened[-1].new_page()
+        page.set_default_timeout(120_000)
+        return page
+
+    yield new
+    for one in opened:
+        one.close()
+
+
+class _Silent(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The address of the site, built anew."""
+    place = tmp_path_factory.mktemp("site") / "built"
+    subprocess.run([PYTHON, "-m", "tapelab", "site", str(place)], cwd=ROOT, check=True)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Silent, directory=str(place)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", place
+    server.shutdown()
+
+
+class Lab:
+    """JupyterLab in a page, and what a test asks of the notebook that is open in it."""
+
+    PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
+
+    def __init__(self, page, address, token):
+        self.page, self.address, self.token = page, address, token
+
+    def open(self, name):
+        self.page.goto(f"{self.address}/lab/tree/{name}.ipynb?token={self.token}&reset")
+        self.page.wait_for_selector(f"{self.PANEL} .jp-Cell")
+        self.rest()
+
+    def rest(self):
+        """Wait until the kernel has had nothing to do for two seconds."""
+        indicator = f"document.querySelector('{self.PANEL} .jp-Notebook-ExecutionIndicator')"
+        end, quiet = time.monotonic() + SECONDS, 0
+        while quiet < 4:
+            assert time.monotonic() < end, "the kernel does not come to rest"
+            idle = self.page.evaluate(f"{indicator}?.getAttribute('data-status')") == "idle"
+            quiet = quiet + 1 if idle else 0
+            time.sleep(0.5)
+
+    def command(self, name, **arguments):
+        """One of JupyterLab's commands, as its menus and keys call them."""
+        self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments])
+
+    def run_all(self):
+        self.command("notebook:run-all-cells")
+        time.sleep(1)
+        self.rest()
+
+    def cells(self):
+        """Each cell's source, whether it is hidden, and its outputs' text; the page need not have drawn it."""
+        return self.page.evaluate(
+            """() => window.jupyterapp.shell.currentWidget.content.widgets.map(cell => ({
+                type: cell.model.type, source: cell.model.sharedModel.getSource(), hidden: cell.inputHidden,
+                alt: cell.model.getMetadata('alt') ?? null, tags: cell.model.getMetadata('tags') ?? [],
+                outputs: cell.model.type === 'code' ? cell.model.outputs.toJSON() : []}))"""
+        )
+
+    def place(self, wanted):
+        """The number of the first cell whose source has this in it."""
+        return next(number for number, cell in enumerate(self.cells()) if wanted in cell["source"])
+
+    def select(self, number):
+        self.page.evaluate(
+            """number => { const notebook = window.jupyterapp.shell.currentWidget.content;
+                notebook.activeCellIndex = number; notebook.mode = 'command'; notebook.activate();
+                return notebook.scrollToItem(number); }""",
+            number,
+        )
+
+    def write(self, number, source):
+        self.page.evaluate(
+            """([number, source]) => window.jupyterapp.shell.currentWidget.content.widgets[number]
+                .model.sharedModel.setSource(source)""",
+            [number, source],
+        )
+
+    def run(self, number):
+        """Run a cell, and return the text of its outputs."""
+        self.select(number)
+        self.command("notebook:run-cell")
+        time.sleep(1)
+        self.rest()
+        return text_of(self.cells()[number])
+
+
+def text_of(cell):
+    """What a cell's outputs say, as text or Markdown."""
+    found = []
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        found.append(output.get("text") or data.get("text/markdown") or data.get("text/plain", ""))
+    return "\n".join("".join(text) for text in found)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """A JupyterLab on fresh copies, as `tapelab lab` starts it: its address, its token, and where progress is kept."""
+    home = tmp_path_factory.mktemp("lab")
+    kept = home / "progress.json"
+    own = {name: str(home / name) for name in ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")}
+    environment = {**os.environ, **own, "JUPYTER_RUNTIME_DIR": str(home / "runtime"), "TAPELAB_PROGRESS": str(kept)}
+    options = ["--no-browser", "--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
+    options += ["--allow-root"] if os.getuid() == 0 else []
+    log = home / "log.txt"
+    with log.open("w") as file:
+        command = [PYTHON, "-m", "tapelab", "lab", str(home / "copies"), *options]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=file)
+    try:
+        for _ in range(240):
+            if found := re.search(r"(http://127\.0\.0\.1:\d+)/\S*\?token=(\w+)", log.read_text()):
+                break
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.5)
+        else:
+            raise AssertionError(log.read_text())
+        yield found[1], found[2], kept
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.fixture
+def lab(server, context):
+    """A function that opens a page with JupyterLab; takes what `context` takes, and the settings of plugins."""
+
+    def new(settings=None, **options):
+        address, token, _ = server
+        page = context(**options)
+        page.goto(f"{address}/lab?token={token}&reset")
+        page.wait_for_selector("#jp-main-dock-panel")
+        quiet = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}
+        for plugin, values in {**quiet, **(settings or {})}.items():
+            page.evaluate(
+                """async ([plugin, raw]) => { const token = (document.cookie.match(/_xsrf=([^;]*)/) || [])[1] || '';
+                    await fetch('/lab/api/settings/' + plugin, {method: 'PUT', body: JSON.stringify({raw}),
+                        headers: {'Content-Type': 'application/json', 'X-XSRFToken': token}}); }""",
+                [plugin, json.dumps(values)],
+            )
+        return Lab(page, address, token)
+
+    return new

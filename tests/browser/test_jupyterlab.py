@@ -1,0 +1,143 @@
+"""The notebooks in a real JupyterLab: opened, run, answered, moved, by mouse and by keyboard."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from conftest import text_of
+
+ROOT = Path(__file__).parents[2]
+NAMES = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+SOME = ("00_", "04_", "13_")
+
+
+def pytest_generate_tests(metafunc):
+    if "notebook" in metafunc.fixturenames:
+        every = metafunc.config.getoption("--every")
+        metafunc.parametrize("notebook", [name for name in NAMES if every or name.startswith(SOME)])
+
+
+def test_a_notebook_runs_from_top_to_bottom(lab, notebook):
+    opened = lab({"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}})
+    opened.open(notebook)
+    assert all(cell["hidden"] for cell in opened.cells() if {"setup", "check", "figure"} & set(cell["tags"]))
+    opened.run_all()
+    cells = opened.cells()
+    for cell in cells:
+        allowed = "raises-exception" in cell["tags"]
+        assert allowed or all(output["output_type"] != "error" for output in cell["outputs"]), cell["source"]
+        if "check" in cell["tags"]:
+            assert re.search(r"✓ \d+ checks?$", text_of(cell)), cell["source"]
+    shown = opened.page.evaluate(
+        "panel => [...document.querySelectorAll(panel + ' .jp-OutputArea img')]"
+        ".map(one => [one.alt, one.naturalWidth])",
+        opened.PANEL,
+    )
+    alts = [cell["alt"] for cell in cells if cell["alt"]]
+    assert {alt for alt, _ in shown} >= set(alts)
+    assert all(width > 50 for _, width in shown)
+
+
+def test_a_link_opens_the_next_notebook(lab):
+    opened = lab()
+    opened.open("00_start_here")
+    opened.page.locator(f"{opened.PANEL} a", has_text="Gradient tape basics").first.click()
+    opened.page.wait_for_selector(".lm-TabBar-tabLabel:has-text('01_gradient_tape_basics')")
+
+
+WRONG = """def loss_and_metric(tape, x):
+    cube = x**3
+    return tf.reduce_sum(cube), tf.reduce_max(tf.abs(cube))  # the metric is recorded, too
+"""
+
+
+def test_an_exercise_is_answered_wrongly_hinted_then_rightly_and_remembered(lab, server):
+    opened = lab()
+    opened.open("05_recording_control")
+    opened.run(opened.place("# @title Set-up"))
+    asks = re.compile(r"^exercises\.\w+\.check\(", re.MULTILINE)
+    number = next(n for n, cell in enumerate(opened.cells()) if asks.search(cell["source"]))
+    starter = opened.cells()[number]["source"]
+    name = re.search(r"^exercises\.(\w+)\.check\(", starter, re.MULTILINE)[1]
+    assert "Not attempted yet" in opened.run(number)
+    opened.write(number, f"{WRONG}\n\n{starter.splitlines()[-1]}")
+    assert "✗" in opened.run(number)
+    assert not server[2].exists()
+    opened.write(number, f"exercises.{name}.hint()")
+    assert "Hint" in opened.run(number)
+    opened.write(number, f"exercises.{name}.solution()")
+    opened.run(number)
+    (shown,) = opened.cells()[number]["outputs"]
+    code = re.search(r"```python\n(.*?)```", "".join(shown["data"]["text/markdown"]), re.DOTALL)
+    opened.write(number, f"{code[1]}\n\n{starter.splitlines()[-1]}")
+    assert "✓" in opened.run(number)
+    opened.command("kernelmenu:restart")
+    opened.page.locator(".jp-Dialog button", has_text="Restart").click()
+    opened.rest()
+    assert f"recording_control.{name}" in json.loads(server[2].read_text())["solved"]
+
+
+def test_a_slider_moves_its_figure_by_keyboard(lab):
+    opened = lab()
+    opened.open("06_stop_gradient")
+    opened.run_all()
+    handle = opened.page.locator(f"{opened.PANEL} [role=slider], {opened.PANEL} .noUi-handle").first
+    handle.scroll_into_view_if_needed()
+    picture = "panel => [...document.querySelectorAll(panel + ' .jp-OutputArea img')].map(one => one.src).join()"
+    before = opened.page.evaluate(picture, opened.PANEL)
+    handle.focus()
+    opened.page.keyboard.press("ArrowRight")
+    opened.page.wait_for_function(f"([panel, before]) => ({picture})(panel) !== before", arg=[opened.PANEL, before])
+
+
+def test_by_keyboard_alone(lab):
+    opened = lab()
+    opened.open("01_gradient_tape_basics")
+    opened.select(0)
+    for _ in range(5):  # Shift+Enter runs a cell and goes on to the next
+        opened.page.keyboard.press("Shift+Enter")
+    opened.rest()
+    assert any(cell["outputs"] for cell in opened.cells()[:6])
+    number = opened.place(".guess(")
+    opened.select(number)
+    opened.page.keyboard.press("Enter")
+    opened.page.keyboard.press("Control+Home")
+    opened.page.keyboard.press("Control+Shift+End")
+    source = opened.cells()[number]["source"]
+    opened.page.keyboard.insert_text(source.replace("...", "1", 1))
+    opened.page.keyboard.press("Control+Enter")
+    opened.rest()
+    assert "1" in opened.cells()[number]["source"]
+    assert "No guess yet" not in text_of(opened.cells()[number])
+
+
+@pytest.mark.parametrize(
+    ("theme", "options"),
+    [("JupyterLab Dark", {}), ("JupyterLab Light", {"width": 650, "height": 500, "device_scale_factor": 2})],
+    ids=["dark", "zoom of 200 %"],
+)
+def test_text_fits_and_is_legible(lab, theme, options):
+    settings = {
+        "@jupyterlab/apputils-extension:themes": {"theme": theme},
+        "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
+    }
+    opened = lab(settings, **options)
+    opened.open("11_hessians_and_newton")
+    opened.page.wait_for_selector(f"body[data-jp-theme-light='{str('Light' in theme).lower()}']")
+    wide, contrast = opened.page.evaluate(
+        """panel => {
+            const outputs = [...document.querySelectorAll(panel + ' .jp-MarkdownOutput')];
+            const lightness = colour => { const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map(c => {
+                c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; });
+                return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+            const page = getComputedStyle(document.querySelector(panel)).backgroundColor;
+            const text = getComputedStyle(outputs[0]).color;
+            const [dark, light] = [lightness(page), lightness(text)].sort((a, b) => a - b);
+            const wide = outputs.filter(one => one.scrollWidth > one.clientWidth + 2);
+            return [wide.length, (light + 0.05) / (dark + 0.05)];
+        }""",
+        opened.PANEL,
+    )
+    assert wide == 0
+    assert contrast > 7
