@@ -68,7 +68,8 @@ def test_the_title_counts_and_every_end_is_drawn():
     shown = ellipse.figure()
     for values in shown.ends():
         left, right = shown.still(**values).axes
-        assert left.get_title() == f"noise {values['noise']:.3f}: {_inside(values['noise']):.1%} inside the ellipsoid"
+        share = 100 * _inside(values["noise"])
+        assert left.get_title() == f"noise {values['noise']:.3f}: {share:.1f} % inside the ellipsoid"
         assert "of predicted" in right.get_title()
         for ax in (left, right):
             assert ax.get_xlabel()

@@ -112,7 +112,7 @@ def draw(figure: matplotlib.figure.Figure, *, noise: float) -> None:
         ax.plot(*points[outside].T, "x", color=plots.RED, markersize=4, label=f"outside: {np.sum(outside)}")
         ax.plot(*border.T, color="black", linewidth=1.2, label="shadow of the 95 % ellipsoid")
     reach = 4.6 * np.sqrt(np.diag(C))[pair]
-    left.set(title=f"noise {noise:.3f}: {np.mean(~outside):.1%} inside the ellipsoid")
+    left.set(title=f"noise {noise:.3f}: {100 * np.mean(~outside):.1f} % inside the ellipsoid")
     left.set(xlabel=NAMES[pair[0]], ylabel=NAMES[pair[1]])
     left.set(xlim=TRUTH[pair[0]] + reach[0] * np.array([-1, 1]), ylim=TRUTH[pair[1]] + reach[1] * np.array([-1, 1]))
     left.legend(loc="upper left", fontsize="small")

@@ -16,10 +16,10 @@ undamped = Prediction(
 
 steps = Prediction(
     "fit_and_error_bars.steps",
-    options=("about 10", "about 100", "about 2000"),
+    options=("about 10", "about 100", "about 1000"),
     remarks=(
         ("about 100", "With gradients alone, a good method takes some forty. This one also has the curvature."),
-        ("about 2000", "That is Adam, at the best of four rates. Here every step solves a linear system."),
+        ("about 1000", "That is Adam, at the best of four rates. Here every step solves a linear system."),
     ),
 )
 
@@ -27,7 +27,10 @@ alone = Prediction(
     "fit_and_error_bars.alone",
     options=("as large", "half", "a twentieth"),
     remarks=(
-        ("as large", "Then the others would tell nothing about this one. Look for what can make up for a change of a₁."),
+        (
+            "as large",
+            "Then the others would tell nothing about this one. Look for what can make up for a change of a₁.",
+        ),
         ("half", "In that direction, and much more. How nearly can the three others imitate a change of a₁?"),
     ),
 )
