@@ -39,7 +39,7 @@ def covariance(noise: float) -> np.ndarray:
 
 
 def refits(noise: float, count: int = 1000, seed: int = 0) -> np.ndarray:
-    """Fit simulated measurements by Levenberg–Marquardt, all at once, each from the truth.
+    """Fit simulated measurements by the Levenberg-Marquardt method, all at once, each from the truth.
 
     Args:
         noise: standard deviation of one measurement, positive.

@@ -213,6 +213,21 @@ def _():
     return factors
 
 
+@factors.right
+def _():
+    r"""The error bar is proportional to $\sigma$, and to one over the root of the number of points. Under a change of
+    units the error's number changes as the parameter's does: $a_1$ has the unit of $y$, $k_1$ is one over a time."""
+    factors = {
+        "noise doubled, error of k₁": 2,
+        "four times the points, error of k₁": 0.5,
+        "y in mV, not V, error of a₁": 1000,
+        "y in mV, not V, error of k₁": 1,
+        "t in minutes, not seconds, error of k₁": 60,
+    }
+
+    return factors
+
+
 def _best_of_all(f, p, times, candidates, which):
     """For every candidate, the whole covariance with its row added, from central differences."""
 
@@ -274,9 +289,9 @@ def _(f, p, times, candidates, which):
 
 @best_time.right
 def _(f, p, times, candidates, which):
-    r"""The covariance depends on where you measure, not on what you will find there. So try every candidate's row before
-    you measure: $(J^\top J + j j^\top)^{-1}$. Choosing measurements by their predicted covariance is called optimal
-    design."""
+    r"""The covariance depends on where you measure, not on what you will find there. So try every candidate's row
+    before you measure: $(J^\top J + j j^\top)^{-1}$. Choosing measurements by their predicted covariance is called
+    optimal design."""
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(p)
         measured, possible = f(p, times), f(p, candidates)
@@ -322,8 +337,8 @@ def _(f, p, times, candidates, which):
 
 @best_time.mistake("information")
 def _(f, p, times, candidates, which):
-    r"""You looked at the diagonal of $J^\top J$. Its inverse is not the diagonal of the inverse: that would be the error
-    if the other parameters were known."""
+    r"""You looked at the diagonal of $J^\top J$. Its inverse is not the diagonal of the inverse: that would be the
+    error if the other parameters were known."""
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(p)
         measured, possible = f(p, times), f(p, candidates)
