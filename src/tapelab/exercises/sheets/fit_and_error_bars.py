@@ -196,6 +196,7 @@ factors = Exercise(
                 },
             ),
         ),
+        rtol=1e-4,
     ),
 )
 
