@@ -20,7 +20,9 @@
 # Gradient descent with rate $\eta$ diverges where the loss curves more strongly than $2/\eta$. So says the theory of parabolas, and networks do not keep to parabolas. **What does training do where gradient descent ought to diverge?**
 
 # %% [markdown] tags=["badges"]
-# badges
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_edge_of_stability.ipynb)
+#
+# **Prerequisites:** [12 Without the matrix](12_without_the_matrix.ipynb) · **Minutes:** 16 to read, 30 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -279,7 +281,7 @@ assert operator.spectrum(steps=30, probes=1, seed=seed).bottom(1).values[0] > -a
 
 # %%
 def certain(product, v, count):
-    return ...
+    return ..., ...  # the eigenvalue and its error, two scalars
 
 
 exercises.certain.check(certain)
@@ -642,7 +644,7 @@ assert edge.descend(0.4, 0.02).parabola[-1] > 1e6
 
 # %%
 def bounce(rate, pull, target):
-    return ...
+    return ...  # a positive scalar
 
 
 exercises.bounce.check(bounce)
@@ -659,7 +661,7 @@ exercises.bounce.check(bounce)
 
 # %%
 def limit(rate, momentum):
-    return ...
+    return ...  # the largest curvature that is still stable
 
 
 exercises.momentum.check(limit)
