@@ -14,7 +14,7 @@ GPU ?=
 AUTHOR ?=
 
 here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-targets := run test test-versions lab sync seeds mutants audit bench lock clean help
+targets := run test test-versions lab sync site seeds mutants audit bench lock clean help
 
 .DEFAULT_GOAL := help
 .PHONY: $(targets)
@@ -42,7 +42,7 @@ help:  ## list the targets
 run: .venv/state  ## execute every notebook into build/executed/, with a report
 	@$(python) -m tapelab run $(workers) $(ARGS)
 
-test: .venv/state  ## lint, unit tests, and the notebooks' own tests (ARGS=notebooks: these alone)
+test: .venv/state  ## lint, unit tests, and the notebooks' own tests (ARGS=whole: all; ARGS=notebooks: these alone)
 	@bash ci/test.sh $(ARGS)
 
 test-versions: .venv/state  ## unit tests on TensorFlow 2.19, 2.20 and 2.21, each in its own environment
@@ -53,6 +53,9 @@ lab: .venv/state  ## open JupyterLab on your copies of the notebooks, in tapelab
 
 sync: .venv/state  ## regenerate notebooks and generated text from the sources, execute, store the outputs
 	@$(python) -m tapelab sync $(workers) $(ARGS)
+
+site: .venv/state  ## build the static site into build/site/, from the stored outputs
+	@$(python) -m tapelab site && echo "build/site/index.html"
 
 seeds: .venv/state  ## execute every notebook with each of the seeds 0 to 9, into build/seeds/
 	@$(python) -m tapelab run $(workers) --sweep seed=0..9 --output build/seeds $(ARGS)

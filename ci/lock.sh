@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 compile() {
     .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-        --extra lab --extra dask --extra test pyproject.toml "$@"
+        --extra lab --extra dask --extra site --extra test pyproject.toml "$@"
 }
 
 if [ "${1:-}" = --check ]; then

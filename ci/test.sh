@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # What `make test` runs: lint and unit tests, then the notebooks against their stored outputs. Both halves always run.
 #
-#   ci/test.sh                 both halves
-#   ci/test.sh notebooks       the second one alone
+#   ci/test.sh                 both halves, without the tests that are marked thorough
+#   ci/test.sh whole           both halves, all tests
+#   ci/test.sh notebooks       the second half alone
 #
 # NBVAL=--nbval-lax runs the notebooks without comparing outputs (for a GPU, where last digits differ).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 python=.venv/bin/python
+quick=--quick
+[ "${1:-}" != whole ] || quick=
 workers=${WORKERS:-$(nproc 2>/dev/null || sysctl -n hw.ncpu)}
 failed=()
 
@@ -22,7 +25,7 @@ if [ "${1:-}" != notebooks ]; then
     part format $python -m ruff format --check .
     part workflows .venv/bin/zizmor --offline --quiet .github/workflows
     # The slow tests are whole notebooks; the longest first keeps the last worker short.
-    part "unit tests" $python -m pytest -p no:nbval -n "$workers" --dist worksteal tests
+    part "unit tests" $python -m pytest -p no:nbval $quick -n "$workers" --dist worksteal tests
 fi
 part notebooks env PYTHONPATH=ci $python -m pytest -p nbval_rules "${NBVAL:---nbval}" --nbval-current-env \
     -n "$workers" --dist loadscope notebooks

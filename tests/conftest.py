@@ -3,6 +3,7 @@
 Every pytest reads this file, also one in an environment without Jupyter: fixtures import what they need.
 """
 
+import collections
 import io
 import json
 import multiprocessing
@@ -28,6 +29,28 @@ os.dup2(out, 1)
 os.dup2(log, 2)
 runpy.run_path({name!r}, run_name="__main__")
 """
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="leave out what is marked thorough, as `make test` does")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "thorough(keep=0): with --quick, only the first so many cases of it are run")
+
+
+def pytest_collection_modifyitems(config, items):
+    """With --quick, leave out the thorough tests, but for the first `keep` cases of each."""
+    if not config.getoption("--quick"):
+        return
+    met, chosen, left = collections.Counter(), [], []
+    for item in items:
+        mark = item.get_closest_marker("thorough")
+        name = item.nodeid.split("[")[0]
+        met[name] += 1
+        (left if mark and met[name] > mark.kwargs.get("keep", 0) else chosen).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = chosen
 
 
 @pytest.fixture(scope="session")

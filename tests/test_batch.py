@@ -62,6 +62,7 @@ def faulty(tmp_path_factory, make_collection, run_batch, light_kernels, request)
     return folder, status, shown
 
 
+@pytest.mark.thorough(keep=1)
 def test_papermill_and_kernels_are_forked_or_neither(faulty, request, printed):
     folder, _, _ = faulty
     expected = "True False\n" if request.node.callspec.params["faulty"] == "forked" else "False True\n"
@@ -309,6 +310,7 @@ FULL = {"00_good": ["seed = 0", "print('fine')"], "01_large": ["seed = 0", "prin
 
 
 # A limit on the size of files works everywhere; a disk of its own only where one may be mounted.
+@pytest.mark.thorough
 @pytest.mark.parametrize("disk", ["file size", *(["tmpfs"] if can_mount() else [])])
 def test_a_full_disk_fails_one_run_and_spares_the_others(
     tmp_path, make_collection, records, printed, run_batch, command_line, disk

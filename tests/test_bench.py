@@ -1,4 +1,4 @@
-"""The benchmark's table: every goal has a row, met and missed are told apart, and it lands in the README's block."""
+"""The benchmark's table: every goal has a row, met and missed are told apart, and it lands in the site's page."""
 
 import importlib.util
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_what_was_not_measured_is_not_said_to_be_met(goals, works):
     assert "not measured" in goals.plain(partial)
 
 
-def test_the_readme_s_table_names_machine_versions_and_goals(goals, works):
+def test_the_table_names_machine_versions_and_goals(goals, works):
     text = goals.markdown(report(works, tapelab=2e-3))
     for words in ("Abacus, 2 cores", "TensorFlow 2.21, JAX 0.10", "| hessian, n = 518 |"):
         assert words in text
@@ -90,21 +90,21 @@ def test_the_table_takes_the_place_of_the_last_one(goals):
         goals.into(f"{end}{begin}", "new")
 
 
-def test_the_readme_has_a_table(goals):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    begin, end = (readme.index(mark) for mark in goals.MARKS)
+def test_the_site_has_a_table(goals):
+    shown = (ROOT / "site" / "how_it_compares.md").read_text(encoding="utf-8")
+    begin, end = (shown.index(mark) for mark in goals.MARKS)
     assert begin < end
     for goal in goals.GOALS:
-        assert f"| {goal.work} | {goal.figure} |" in readme[begin:end]
+        assert f"| {goal.work} | {goal.figure} |" in shown[begin:end]
 
 
 def test_the_page_has_the_reasons(goals):
     page = (ROOT / "ci" / "bench" / "README.md").read_text(encoding="utf-8")
     begin, end = (page.index(mark) for mark in goals.MARKS)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = (ROOT / "site" / "how_it_compares.md").read_text(encoding="utf-8")
     reasons = [line for line in page[begin:end].splitlines() if line.startswith("- ")]
     for reason in reasons:
         works, why = reason.removeprefix("- ").removesuffix(".").split(": ", 1)
         assert why in {goal.why for goal in goals.GOALS}
-        assert all(f"| {work} |" in readme for work in works.split("; "))
+        assert all(f"| {work} |" in shown for work in works.split("; "))
     assert reasons

@@ -77,6 +77,7 @@ def dask(tmp_path_factory):
     running.close()
 
 
+@pytest.mark.thorough
 def test_a_cluster_gives_what_this_machine_gives(dask, tmp_path, make_collection, run_batch, records, printed):
     collection = make_collection(tmp_path / "notebooks", SOURCES)
     sweep = [("seed", "0..1")]

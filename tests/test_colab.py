@@ -76,6 +76,7 @@ def installed_versions(python):
     return {tuple(pair) for pair in json.loads(done.stdout)}
 
 
+@pytest.mark.thorough
 def test_it_installs_itself_from_the_repository_and_runs(repository, bare_python, tmp_path):
     before = installed_versions(bare_python)
     assert "tapelab" not in {name for name, _ in before}
@@ -92,6 +93,7 @@ def test_it_installs_itself_from_the_repository_and_runs(repository, bare_python
     assert before <= installed_versions(bare_python)
 
 
+@pytest.mark.thorough
 def test_where_the_address_leads_nowhere_the_setup_cell_says_so(bare_python, tmp_path):
     code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tapelab') is not None)"
     if subprocess.run([str(bare_python), "-c", code], check=False).returncode:

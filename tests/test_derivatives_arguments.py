@@ -323,6 +323,7 @@ for packed in (False, True):
 """
 
 
+@pytest.mark.thorough
 def test_the_memory_predicted_for_a_hessian_is_about_what_is_allocated():
     # TensorFlow's own count, which oneDNN's allocator keeps: resident memory also holds what is kept for later.
     # How many rows are computed side by side must not depend on the number of cores.
@@ -388,6 +389,7 @@ def test_a_plan_tells_mode_compilation_chunks_and_bytes():
     assert (plan.mode, plan.passes, plan.bytes, str(plan)) == ("forward", 1, None, "one forward pass, compiled by XLA")
 
 
+@pytest.mark.thorough
 def test_a_hessians_rows_are_computed_so_many_at_once_that_they_stay_in_the_cache():
     def loss(w, x):  # the root keeps per-example factors away
         return tf.sqrt(tf.reduce_sum(tf.tanh(x @ w) ** 2))
@@ -497,6 +499,7 @@ def test_what_was_not_used_for_longest_is_compiled_anew(monkeypatch):
     assert [compiled(tag) for tag in (first, 3, 4)] == [False, False, False]
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("transform", [jacobian, laplacian])
 def test_a_derivative_as_the_argument_of_a_function_in_a_graph_is_the_derivative(transform):
     x = tf.constant([[1.0, 2.0]])

@@ -109,6 +109,7 @@ def test_an_example_that_is_not_a_number_hides_no_coupling():
         batch_jacobian(the_last_two_meet, compile="graph")(x)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize("depth", [4, 30])
 def test_rounding_in_a_deep_network_is_not_taken_for_coupling(depth, normalise):

@@ -200,6 +200,7 @@ def relative(found, wanted):
     return np.abs(found - wanted).max() / np.abs(wanted).max()
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("name", BY_FACTORS)
 def test_the_same_as_by_a_pass_for_each_weight(name, monkeypatch):
     f, sources, x, way = BY_FACTORS[name]
@@ -215,6 +216,7 @@ def test_the_same_as_by_a_pass_for_each_weight(name, monkeypatch):
     assert relative(found, wanted) < 1e-12
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", BY_ROWS)
 def test_what_is_not_proved_goes_by_rows(name):
     f, sources, x, reason = BY_ROWS[name]
@@ -225,6 +227,7 @@ def test_what_is_not_proved_goes_by_rows(name):
     assert plan.way == "symmetric blocks, rows, vectorised"
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", ["a root of the mean", "a straight-through gradient, disordered"])
 def test_rows_are_what_they_were(name, monkeypatch):
     f, sources, x, _ = BY_ROWS[name]
@@ -232,6 +235,7 @@ def test_rows_are_what_they_were(name, monkeypatch):
     assert relative(found, by_rows(f, x, wrt=sources, monkeypatch=monkeypatch)) < 1e-12
 
 
+@pytest.mark.thorough
 def test_blocks_structures_chunks_and_dtypes(monkeypatch):
     """Not packed, sources nested, a few rows at once, in float32, under XLA: the same numbers."""
     names = {"first": NET[:2], "rest": (NET[2], {"b": NET[3], "last": NET[4:]})}

@@ -51,6 +51,7 @@ def composed():
     return directions, paths, found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CURVES)
 @pytest.mark.filterwarnings("error::tapelab.derivatives.FallbackWarning")
 def test_composed_functions_agree_with_nested_tapes(name, composed):
@@ -63,6 +64,7 @@ def test_composed_functions_agree_with_nested_tapes(name, composed):
         close(plate[name], sum(w * path[1][3][name] for w, path in zip(WEIGHTS, paths, strict=True)), TOLERANCE)
 
 
+@pytest.mark.thorough
 def test_every_elementwise_operation_at_every_order():
     raw = {name: getattr(tf.raw_ops, name) for name in sorted({*TABLES, *BY_GRADIENT, *PIECEWISE})}
 
@@ -194,6 +196,7 @@ def test_nested_tapes_give_the_same():
     assert "not the gradient given for them" in str(plain.plan([np.ones([2, 3])], x))
 
 
+@pytest.mark.thorough
 def test_a_training_step():
     tf.keras.utils.set_random_seed(0)
     model = keras(LAYERS.Dense(4, "tanh", dtype="float64"), LAYERS.Dense(1, dtype="float64"), shape=(2,))

@@ -85,6 +85,7 @@ def relative(found, wanted):
     return np.abs(found - wanted).max() / np.abs(wanted).max()
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize(
     ("name", "compile"),
     [*[(name, "graph") for name in FUNCTIONS], *[("LayerNormalization", compile) for compile in ("auto", "eager")]],
@@ -131,6 +132,7 @@ def outer_tape(transform):
     return tape.gradient(inner, x)
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("how", COMPOSED)
 def test_products_and_gradients_of_gradients(how):
     f = FUNCTIONS["LayerNormalization"]

@@ -42,6 +42,7 @@ def laplacians():
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", COMPOSED)
 def test_composed_functions_agree_with_nested_tapes(name, laplacians):
     close(projected(laplacians[name]), by_tapes(COMPOSED[name], X))
@@ -121,6 +122,7 @@ def test_coupled_examples_are_refused():
         inside(tf.constant(X))
 
 
+@pytest.mark.thorough
 def test_examples_through_an_operation_that_is_not_followed_are_compared():
     f = lambda x: tf.scan(lambda _, row: tf.tanh(row) ** 2, x, tf.zeros(6, x.dtype))  # noqa: E731
     with pytest.warns(FallbackWarning, match="nested tapes"):
@@ -277,6 +279,7 @@ def test_what_goes_with_the_examples():
         laplacian(f, batched=False, batch_chunk_size=2)
 
 
+@pytest.mark.thorough
 def test_a_training_step_in_chunks():
     weight = tf.Variable(A[:, :2])
     f = lambda x: tf.tanh(x @ weight)  # noqa: E731

@@ -136,6 +136,7 @@ def test_patterns_are_exact(name):
     check((lambda x: f(x) + 3 * f(-x)) if both else f, shape, exact=True)
 
 
+@pytest.mark.thorough(keep=6)
 @pytest.mark.parametrize("name", AT_MOST)
 def test_patterns_hold_for_every_value(name):
     shape, f = AT_MOST[name]

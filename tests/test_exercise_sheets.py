@@ -333,6 +333,7 @@ def mutants_of_value(value):
 
 
 @by_identifier(EXERCISES)
+@pytest.mark.thorough(keep=8)
 def test_no_mutant_of_the_solution_is_right(one):
     checker, function = economical(one), solution_of(one)
     if isinstance(checker, Value):

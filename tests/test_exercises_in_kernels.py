@@ -7,6 +7,7 @@ import sys
 import pytest
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tool", ["papermill", "front-end"])
 def test_a_kernel_knows_papermill_from_a_front_end(tool, tmp_path):
     """In a real kernel: papermill runs a notebook that solves an exercise; a front-end's client does the same."""

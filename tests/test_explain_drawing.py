@@ -246,6 +246,7 @@ def crosses(start, end, box, inset=1.5):
     return low < high
 
 
+@pytest.mark.thorough(keep=5)
 @pytest.mark.parametrize("program", [*SMALL, *LARGE, *TANGLES], **by_name)
 def test_nothing_overlaps_and_everything_is_inside(program):
     fig = draw(*program())

@@ -187,6 +187,7 @@ def question(seed, count):
     return target, 0 if draw.random() < 0.85 else draw.randrange(target + 1)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_none_or_not_is_never_misjudged(block):
     found = asked = 0

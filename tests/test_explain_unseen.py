@@ -83,6 +83,7 @@ def test_every_bad_program_has_a_truth_and_a_marked_line():
         assert bool(marked(program)) == bool(programs.TRUTHS[name].codes) == (not name.startswith("fine_")), name
 
 
+@pytest.mark.thorough(keep=20)
 @pytest.mark.parametrize("name", programs.CASES)
 def test_answer_is_right_but_where_it_is_known_not_to_be(name):
     assert mistakes(name) == WRONG.get(name, set())

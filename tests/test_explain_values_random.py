@@ -92,6 +92,7 @@ def check(code, draw):
     assert (explanation.healthy, explanation.code, explanation.op) == (False, code, PLANTED[code][0]), str(explanation)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("code", PLANTED)
 def test_a_planted_mechanism_is_named(code):
     for seed in range(COUNT):

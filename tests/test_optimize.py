@@ -217,6 +217,7 @@ def digits():
     return loss, model, x, tf.constant(images.y_train[:300])
 
 
+@pytest.mark.thorough
 def test_hessian_of_a_keras_model_on_the_digits(digits):
     loss, model, x, y = digits
     matrix = hessian(loss, wrt=model.trainable_variables, packed=True)(x, y)
@@ -233,6 +234,7 @@ def test_hessian_of_a_keras_model_on_the_digits(digits):
     np.testing.assert_allclose(matrix[:, 88], (columns[0] - columns[1]) / 0.02, atol=1e-4)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("method", "iterations"), [(newton, 20), (newton_cg, 25)])
 def test_newton_trains_a_classifier(digits, method, iterations):
     loss, model, x, y = digits

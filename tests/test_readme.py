@@ -1,25 +1,49 @@
-"""The README's Python runs, and prints what the README says it prints."""
+"""The Python of the README and of the site's pages runs, and prints what they say that it prints."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", README, flags=re.DOTALL)
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "site").glob("*.md")))
+FOUND = {path.name: path.read_text(encoding="utf-8") for path in PAGES}
+BLOCKS = [
+    (name, *block)
+    for name, text in FOUND.items()
+    for block in re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, flags=re.DOTALL)
+]
 
 
-def test_there_is_python_in_it():
-    assert len(BLOCKS) == 8
+def test_there_is_python_in_them():
+    assert [name for name, _, _ in BLOCKS] == [
+        *["README.md"] * 2,
+        *["gradient_is_nan_or_zero.md"] * 2,
+        "gradient_is_none.md",
+        "retracing.md",
+        *["which_derivative.md"] * 4,
+    ]
 
 
-@pytest.mark.parametrize(("code", "expected"), BLOCKS)
+# Once each: the README shows two blocks of the pages.
+@pytest.mark.parametrize(("code", "expected"), dict.fromkeys((code, expected) for _, code, expected in BLOCKS))
 def test_it_runs_and_prints_what_it_says(fresh, code, expected):
-    assert fresh(code, name="README.md") == expected
+    assert fresh(code, name="program.py") == expected
+
+
+def test_the_readme_is_one_screen_beside_its_tables():
+    shown = re.sub(r"<!-- (\w+): generated.*?<!-- \1: end -->", "", FOUND["README.md"], flags=re.DOTALL)
+    assert len(shown.splitlines()) <= 90
+
+
+def test_links_to_files_lead_to_files():
+    for path in PAGES:
+        for target in re.findall(r"\]\((?!\w+:|#)([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
 def test_the_shapes_in_its_comments_are_right(fresh):
-    (code,) = (code for code, _ in BLOCKS if "hessian" in code)
+    (code,) = {code for _, code, _ in BLOCKS if "hessian(" in code}
     assert "shape (102, 102)" in code
     assert "one tensor for each variable" in code
     shapes = "print(matrix.shape, [p.shape for p in product] == [v.shape for v in model.weights])"

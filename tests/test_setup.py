@@ -192,6 +192,7 @@ def test_the_workflow_only_calls_the_pipelines_and_pins_its_actions():
         'bash ci/colab.sh "https://x-access-token:$TOKEN@github.com/$GITHUB_REPOSITORY"',
         "bash ci/cpu.sh",
         "bash ci/gpu.sh",
+        "make site",
         "bash ci/versions.sh ${{ matrix.versions }}",
     }
     actions = [step["uses"] for step in steps if "uses" in step]

@@ -6,8 +6,8 @@ whatever else the machine does meet them all alike; what counts is the least tim
 figures, and whether they are met; writes build/bench/results.json and ratios.png. Ctrl-C keeps what was measured.
 
     run.py [--rounds 5] [--seconds 0.3] [--only TEXT]
-    run.py --readme        put the table of the last results.json into the README, and why goals are missed into the
-                           bench's page; nothing is timed
+    run.py --page          put the table of the last results.json into the site's page, and why goals are missed into
+                           the bench's; nothing is timed
 """
 
 import argparse
@@ -26,7 +26,7 @@ import works
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 OUTPUT = ROOT / "build" / "bench"
-README = ROOT / "README.md"
+SITE = ROOT / "site" / "how_it_compares.md"
 PAGE = ROOT / "ci" / "bench" / "README.md"
 FRAMEWORKS = ("with_tensorflow", "with_jax", "with_torch")
 TOLERANCE = 2e-4  # float32, relative to a result's largest element
@@ -188,14 +188,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="for one recipe's turn in a round")
     parser.add_argument("--only", default="", help="only the works whose name contains this")
-    parser.add_argument("--readme", action="store_true", help="put the last results into the README, and time nothing")
+    parser.add_argument("--page", action="store_true", help="put the last results into the pages, and time nothing")
     options = parser.parse_args()
-    if options.readme:
+    if options.page:
         try:
             report = json.loads((OUTPUT / "results.json").read_text())
         except FileNotFoundError:
             raise SystemExit("there is no build/bench/results.json yet: run `make bench` first") from None
-        for page, block in ((README, goals.markdown(report)), (PAGE, goals.reasons(report))):
+        for page, block in ((SITE, goals.markdown(report)), (PAGE, goals.reasons(report))):
             page.write_text(goals.into(page.read_text(encoding="utf-8"), block), encoding="utf-8")
         return
     OUTPUT.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The command line: ``tapelab list``, ``lab``, ``colab``, ``run``, ``report`` and ``sync``."""
+"""The command line: ``tapelab list``, ``lab``, ``colab``, ``site``, ``run``, ``report`` and ``sync``."""
 
 import os
 import subprocess
@@ -114,6 +114,25 @@ def colab(output: Path, folder: Path) -> None:
     except (copies.CopyError, sweep.ParameterError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(copies.colab_branch(loaded))
+
+
+@main.command()
+@click.argument("output", metavar="[FOLDER]", type=click.Path(path_type=Path), default=Path("build/site"))
+@folder_option
+def site(output: Path, folder: Path) -> None:
+    """Build the static site into FOLDER (build/site), from the notebooks' stored outputs: nothing is executed."""
+    from tapelab.collection import website
+
+    try:
+        from sphinx.cmd.build import build_main
+    except ModuleNotFoundError as missing:
+        raise click.ClickException(
+            f"The site needs the package {missing.name!r}: pip install 'tapelab[site]'"
+        ) from None
+    loaded, _ = _select(folder, ())
+    sources = output.with_name(f"{output.name}-source")
+    website.write_sources(loaded, sources)
+    sys.exit(build_main(["--quiet", "--fail-on-warning", "--keep-going", "-b", "html", str(sources), str(output)]))
 
 
 def _tell_changes(changes, place):

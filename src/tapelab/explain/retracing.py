@@ -86,7 +86,7 @@ class Retracings(collections.abc.Sequence):
         return len(self._found)
 
     def fill(self, found: Iterable[Retracing]) -> None:
-        """Put `Retracing`s in place of those that are there."""
+        """Put others in the place of those that are there."""
         self._found[:] = found
 
     @property

@@ -1,0 +1,61 @@
+"""Sphinx's configuration. `tapelab site` copies it, with all pages, to where it builds."""
+
+import re
+
+project = "tapelab"
+author = "The tapelab authors"
+copyright = "The tapelab authors"
+language = "en_GB"
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx-mathjax-offline",  # MathJax from a package: the site asks no other host for anything
+]
+exclude_patterns = ["copies"]
+html_extra_path = []
+
+nb_execution_mode = "off"  # the outputs are those that the tests compare
+nb_ipywidgets_js = {}  # from another host by default; no stored output has a widget
+nb_mime_priority_overrides = [("html", "text/html", 5)]
+nb_merge_streams = True
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_dmath_double_inline = True
+myst_heading_anchors = 3
+
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 88
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+autodoc_inherit_docstrings = False  # TensorFlow's are not in reStructuredText
+add_module_names = False
+copybutton_exclude = ".linenos, .gp, .go"
+
+html_theme = "furo"
+html_title = "tapelab"
+html_static_path = ["_static"]
+html_css_files = ["tapelab.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_sphinx = False
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
+html_theme_options = {"navigation_with_keys": True}
+
+
+def _escape(app, what, name, obj, options, lines):
+    """A docstring's stars and bars are products and norms, and no markup, but in code."""
+    if what == "module":  # what is indented in a module's docstring is code
+        lines[:] = re.sub(r"(?m)(^(?!::)\S.*\n\n)(?=    )", r"\1::\n\n", "\n".join(lines)).split("\n")
+    lines[:] = [re.sub(r"(`[^`]*`|\\.)|([*|])", lambda found: found[1] or f"\\{found[2]}", line) for line in lines]
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", _escape, priority=900)  # after napoleon

@@ -1,0 +1,30 @@
+"""What `make test` leaves out, and what it keeps of it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = """
+import pytest
+
+@pytest.mark.parametrize("x", range(5))
+@pytest.mark.thorough(keep=2)
+def test_family(x): pass
+
+@pytest.mark.thorough
+def test_long(): pass
+
+def test_short(): pass
+"""
+
+
+@pytest.mark.parametrize(("option", "passed"), [((), "7 passed"), (("--quick",), "3 passed, 4 deselected")])
+def test_the_thorough_tests_are_left_out_but_for_their_first_cases(tmp_path, option, passed):
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+    (tmp_path / "test_these.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "-p", "no:nbval", "-p", "no:cacheprovider", "--strict-markers", *option]
+    done = subprocess.run([*command, tmp_path], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert f"= {passed} in" in done.stdout

@@ -1,0 +1,138 @@
+"""The static site: built whole and without a warning, complete in itself, its links lead somewhere."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+from tapelab import explain
+from tapelab.collection import catalogue, website
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CATALOGUE = catalogue.load(ROOT / "notebooks")
+# What a browser fetches by itself, as opposed to what a reader clicks on.
+FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "srcset", "video": "src"}
+
+
+class _Page(HTMLParser):
+    """What a test asks of a page: what it fetches, where it links to, its images, folds, headings and ids."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.fetched, self.links, self.images, self.folds, self.ids, self.language = [], [], [], [], set(), None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.ids |= {found[key] for key in ("id", "name") if found.get(key)}
+        if tag == "html":
+            self.language = found.get("lang")
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        if tag == "img":
+            self.images.append(found)
+        if tag == "details":
+            self.folds.append(found)
+        if FETCHED.get(tag) in found:
+            self.fetched.append(found[FETCHED[tag]])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the site, as `tapelab site` builds it: a warning would have stopped that."""
+    place = tmp_path_factory.mktemp("site") / "built"
+    command = [sys.executable, "-m", "tapelab", "site", str(place)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path.relative_to(site).as_posix(): _Page(path.read_text("utf-8")) for path in site.rglob("*.html")}
+
+
+def test_there_is_a_page_for_each_notebook_and_package(pages):
+    assert {f"notebooks/{n.name}.html" for n in CATALOGUE.notebooks} <= pages.keys()
+    assert {"index.html", "search.html", "glossary.html", "api/explain.html", "api/derivatives.html"} <= pages.keys()
+    assert all(page.language == "en-GB" for page in pages.values())
+
+
+def test_it_asks_no_other_host_for_anything(site, pages):
+    for name, page in pages.items():
+        assert [link for link in page.fetched if re.match(r"(?:\w+:)?//", link)] == [], name
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:\w+:)?//", sheet.read_text("utf-8")), sheet
+    assert (site / "_static" / "mathjax" / "tex-chtml.js").is_file()
+
+
+def test_links_within_it_lead_somewhere(site, pages):
+    for name, page in pages.items():
+        for link in page.links:
+            path, anchor = urldefrag(link)
+            if re.match(r"\w+:", path):
+                continue
+            target = (site / name).parent / unquote(path) if path else site / name
+            assert target.exists(), f"{name}: {link}"
+            if anchor and target.suffix == ".html":
+                assert unquote(anchor) in pages[target.resolve().relative_to(site).as_posix()].ids, f"{name}: {link}"
+
+
+def test_figures_have_their_texts(pages):
+    for notebook in CATALOGUE.notebooks:
+        nb = nbformat.read(CATALOGUE.ipynb(notebook), as_version=4)
+        texts = {cell.metadata["alt"] for cell in nb.cells if "alt" in cell.metadata}
+        moving = {cell.metadata["alt"] for cell in nb.cells if "alt" in cell.metadata and "animate(" in cell.source}
+        found = pages[f"notebooks/{notebook.name}.html"].images
+        assert all(image.get("alt") for image in found), notebook.name
+        assert texts - moving <= {image["alt"] for image in found}, notebook.name
+
+
+def test_what_is_folded_stays_folded_under_its_name(site, pages):
+    for notebook in CATALOGUE.notebooks:
+        nb = nbformat.read(CATALOGUE.ipynb(notebook), as_version=4)
+        folded = [cell for cell in nb.cells if "hide-input" in cell.metadata.get("tags", [])]
+        name = f"notebooks/{notebook.name}.html"
+        hidden = [fold for fold in pages[name].folds if "hide" in (fold.get("class") or "")]
+        assert len(hidden) == len(folded)
+        assert not any("open" in fold for fold in hidden)
+        text = (site / name).read_text("utf-8")
+        assert "# @title" not in text
+        assert text.count('<p class="collapsed admonition-title">Check</p>') == sum(
+            "check" in cell.metadata["tags"] for cell in folded
+        )
+
+
+def test_exercises_are_questions_and_their_notebook_can_be_saved_without_outputs(site):
+    for notebook in CATALOGUE.notebooks:
+        text = (site / "notebooks" / f"{notebook.name}.html").read_text("utf-8")
+        assert "Not attempted yet" not in text
+        assert "No guess yet" not in text
+        (saved,) = site.glob(f"_downloads/*/{notebook.name}.ipynb")
+        assert not any(cell.get("outputs") for cell in nbformat.read(saved, as_version=4).cells)
+        assert f"colab.research.google.com/github/{CATALOGUE.repository}/blob/colab-" in text
+
+
+def test_every_cause_is_listed(pages):
+    def headings(codes):
+        return {code.replace("_", "-") for code in codes}
+
+    assert headings(explain.CAUSES) <= pages["gradient_is_none.html"].ids
+    assert headings(explain.VALUES) <= pages["gradient_is_nan_or_zero.html"].ids
+
+
+def test_placeholders_of_the_cures_are_filled_in(site):
+    for name in ("gradient_is_none", "gradient_is_nan_or_zero"):
+        text = (site / f"{name}.html").read_text("utf-8")
+        assert not re.search(r"\{(?:source|target|watchable|op|of)\}", re.sub(r"<[^>]+>", "", text))
+
+
+def test_every_page_is_on_the_way(site):
+    written = {path.stem for path in (ROOT / website.PAGES).glob("*.md")}
+    index = _Page((site / "index.html").read_text("utf-8"))
+    assert {f"{name}.html" for name in written - {"index"}} <= set(index.links)
