@@ -102,21 +102,18 @@ losses = descend(start, tf.constant(rate), steps).numpy()
 rises = np.diff(losses) > 0
 print(f"loss: {losses[0]:.3f} -> {losses[-1]:.3f}; steps after which it was higher: {rises.sum()} of {steps}")
 
-# %% tags=["figure"] alt="Left, the loss of 2500 steps on a logarithmic axis: smooth for some hundred steps, then a band of small teeth that sinks to a fortieth of the start. Right, sixty steps of it enlarged: the loss goes up and down, and the steps that raise it are marked with triangles."
+# %% tags=["figure"] alt="The loss of 2500 steps on a logarithmic axis. For some hundred steps it falls smoothly; then comes a sharp peak, and after it one bump follows another, while the bumps as a whole sink to a fiftieth of the start. Wherever the loss rises the line is drawn thick."
 # @title Draw: the loss
-_, (whole, part) = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
-whole.semilogy(losses, color=plots.BLUE, linewidth=0.7)
-whole.set(title="No noise, no mini-batch: and yet it rattles", xlabel="step", ylabel="loss")
-shown = np.arange(1000, 1060)
-part.plot(shown, losses[shown], ".-", color=plots.BLUE)
-up = shown[1:][rises[shown[:-1]]]
-part.plot(up, losses[up], "^", color=plots.RED, markersize=7, label="higher than before")
-part.set(title="Sixty of the steps", xlabel="step", ylabel="loss")
-part.legend(fontsize="small")
+_, ax = plt.subplots(figsize=(8, 3.4), layout="constrained")
+ax.semilogy(losses, color=plots.BLUE, linewidth=0.8, label="loss")
+rising = np.append(rises, False) | np.append(False, rises)
+ax.semilogy(np.where(rising, losses, np.nan), color=plots.RED, linewidth=2.5, label="where it rises")
+ax.set(title="No noise, no mini-batches: and yet the loss rises, again and again", xlabel="step", ylabel="loss")
+ax.legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# The whole data set at every step: nothing is random here. A gradient step lowers the loss if it is short enough. About a third of these did not, so the steps are too long. The loss falls all the same, to a fortieth of what it was.
+# The whole data set at every step: nothing is random here. A gradient step lowers the loss if it is short enough. About a third of these raised it, so the steps are too long. The loss falls all the same, to about a fiftieth of what it was.
 #
 # **You will be able to**
 #
@@ -247,25 +244,32 @@ operator = derivatives.CurvatureOperator(lambda x: network(weights, x), half_squ
 top = operator.spectrum(steps=30, probes=1, seed=seed).top(2)
 print("spectrum: ", np.round(top.values, 4), " by power iteration:", round(at_start[-1], 4))
 
-# %% tags=["figure"] alt="The error of the estimated sharpness against the number of products, on a logarithmic axis. After the first few products it falls along a straight line, whose slope is the dashed one from the two largest eigenvalues, until float32's rounding stops it near one in ten million."
-# @title Draw: how fast power iteration turns
-_, ax = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
+# %% tags=["figure"] alt="Left, in the plane, a unit vector that starts along the first axis and turns at each product with the matrix, in ever smaller angles, towards the dashed line of the eigenvector at 45 degrees. Right, the error of the network's estimated sharpness against the number of products on a logarithmic axis: it falls by orders of magnitude within some twenty products and ends at float32's rounding, near one in ten million."
+# @title Draw: a vector that turns
+_, (plane, curve) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=[1, 1.6], layout="constrained")
+turning = np.array([1.0, 0.0])
+for count in range(5):
+    plane.annotate("", turning, (0, 0), arrowprops={"arrowstyle": "->", "color": plots.BLUE, "lw": 1.6})
+    if count < 3:
+        plane.annotate(f"$v_{count}$", turning, (5, 1), textcoords="offset points")
+    turning = small.numpy() @ turning
+    turning /= np.linalg.norm(turning)
+plane.plot([0, 0.95], [0, 0.95], "--", color=plots.GREY)
+plane.annotate("top eigenvector", (0.9, 0.92), (-4, 0), textcoords="offset points", ha="right")
+plane.set(title="Each product turns the vector", xlim=(-0.05, 1.2), ylim=(-0.05, 1.05), aspect="equal")
 errors = np.abs(at_start / top.values[0] - 1)
-counts = np.arange(1, 61)
-ax.semilogy(counts, np.maximum(errors, 1e-9), ".-", color=plots.BLUE, label="power iteration")
-ratio = (top.values[1] / top.values[0]) ** 2
-ax.semilogy(counts[4:], errors[4] * ratio ** (counts[4:] - 5.0), "--", color=plots.GREY, label="(λ₂/λ₁)² per product")
-ax.axhline(np.finfo(np.float32).eps, color=plots.RED, linestyle=":", label="float32's rounding")
-ax.set(title="The gap to the second eigenvalue sets the pace", xlabel="products", ylabel="relative error")
-ax.set(ylim=(1e-9, 3))
-ax.legend(fontsize="small")
+curve.semilogy(np.arange(1, 61), np.maximum(errors, 1e-9), ".-", color=plots.BLUE)
+curve.axhline(np.finfo(np.float32).eps, color=plots.RED, linestyle=":", label="float32's rounding")
+curve.set(title="The network's sharpness, from a random vector", xlabel="products", ylabel="relative error")
+curve.legend(fontsize="small")
 plt.show()
 
 # %% tags=["check"]
 # @title Check
 np.testing.assert_allclose(estimates[-1], 3, rtol=1e-4)
 np.testing.assert_allclose((3 - estimates[4]) / (3 - estimates[3]), 1 / 9, rtol=1e-2)
-np.testing.assert_allclose(at_start[-1], top.values[0], rtol=1e-3)
+np.testing.assert_allclose(at_start[39:], top.values[0], rtol=1e-4)
+assert errors[0] > 0.5
 assert tf.norm(by_helper - by_hand) < 1e-5 * tf.norm(by_hand)
 assert 0.4 < at_start[-1] * rate / 2 < 0.7
 assert operator.spectrum(steps=30, probes=1, seed=seed).bottom(1).values[0] > -at_start[-1]  # the top is the largest
@@ -289,14 +293,14 @@ exercises.certain.check(certain)
 # %% [markdown]
 # ## 3. Watch it while training
 #
-# A step moves the weights a little, and the top eigenvector with them. So start each power iteration from the last vector: eight products every ten steps are enough. That costs less than twice the training alone.
+# A step moves the weights a little, and the top eigenvector with them. So start each power iteration from the last vector: thirty products every ten steps are plenty. With eight the sharpness comes out one or two per cent too low, because after some hundred steps the second eigenvalue is close to the first; and per cents will matter.
 
 
 # %%
 @tf.function(jit_compile=True)
 def ten_steps(w, v, rate):
     sharpness = 0.0
-    for _ in tf.range(8):
+    for _ in tf.range(30):
         Hv = product(w, v)
         sharpness = tf.tensordot(v, Hv, 1)
         v = Hv / tf.norm(Hv)
@@ -320,7 +324,7 @@ def watched(w, v, rate, steps):
 
 
 # %% [markdown]
-# **Predict.** The loss will fall to a fortieth. What does the sharpness do in the first 200 steps?
+# **Predict.** The loss will fall to a fiftieth. What does the sharpness do in the first 200 steps?
 
 # %%
 exercises.climbs.guess(...)  # "it falls", "it stays" or "it rises"
@@ -345,16 +349,20 @@ np.testing.assert_allclose(watched_losses[:100], losses[:100], rtol=1e-3)  # the
 # **Predict.** What happens when it arrives there?
 
 # %%
-exercises.limit.guess(...)  # "the loss blows up", "it goes on rising", "it stays there" or "it falls back to where it began"
+exercises.limit.guess(
+    ...
+)  # "the loss blows up", "it goes on rising", "it stays there" or "it falls back to where it began"
 
 # %% tags=["nbval-ignore-output"]
 for begin in range(0, steps, 500):
     tenths = sharpness[begin // 10 : begin // 10 + 50]
     rose = (np.diff(watched_losses[begin : begin + 501]) > 0).sum()
-    print(f"steps {begin:4} to {begin + 500}: sharpness {np.median(tenths):.2f} in the median, loss rose {rose:3} times")
+    print(
+        f"steps {begin:4} to {begin + 500}: sharpness {np.median(tenths):.2f} in the median, loss rose {rose:3} times"
+    )
 
 
-# %% tags=["figure"] alt="Two panels, one above the other, over 2500 steps. Above, the sharpness climbs from about half of the dotted line at 2 over the rate, 5, overshoots it a little after some hundred steps, and then runs along it to the end. Below, the loss on a logarithmic axis: smooth until the sharpness arrives at the line, from there on a band of teeth that still sinks."
+# %% tags=["figure"] alt="Two panels, one above the other, over 2500 steps. Above, the sharpness climbs from about half of the dotted line at 2 over the rate, 5, overshoots it a little after some hundred steps, and then runs along it to the end. Below, the loss on a logarithmic axis: smooth until the sharpness arrives at the line, from there on one bump after another, while it still sinks."
 # @title Draw: the sharpness, and the loss beneath it
 def draw_runs(runs, title):
     """Each run: a name, the rate, the sharpness, the losses, a colour and a line style."""
@@ -363,7 +371,7 @@ def draw_runs(runs, title):
         above.plot(10 * np.arange(len(run_sharpness)), run_sharpness, style, color=colour, label=name)
         above.axhline(2 / run_rate, color=colour, linestyle=":")
         above.annotate(f"2/{run_rate:g}", (0, 2 / run_rate), (2, 3), textcoords="offset points")
-        beneath.semilogy(run_losses, color=colour, linewidth=0.6)
+        beneath.semilogy(run_losses, style, color=colour, linewidth=0.8)
     above.set(title=title, ylabel="sharpness", ylim=(0, None))
     above.legend(loc="lower right", fontsize="small")
     beneath.set(xlabel="step", ylabel="loss")
@@ -387,11 +395,17 @@ assert 100 < arrived < 1000
 assert (np.diff(watched_losses[: arrived - 50]) > 0).sum() == 0  # smooth, up to the limit
 assert (np.diff(watched_losses) > 0).sum() > 0.2 * steps
 weights.assign(passed[-2][0])  # the last one at which the sharpness was measured
-by_lanczos = operator.spectrum(steps=40, probes=1, seed=seed).top(1).values[0]
-np.testing.assert_allclose(sharpness[-1], by_lanczos, rtol=0.03)  # eight products from the last vector are enough
+by_lanczos = operator.spectrum(steps=40, probes=1, seed=seed).top(2).values
+np.testing.assert_allclose(sharpness[-1], by_lanczos[0], rtol=0.01)  # thirty products from the last vector are plenty
+assert by_lanczos[1] / by_lanczos[0] > max(0.9, top.values[1] / top.values[0])  # the second is close to the first
+from_the_last, _ = power_iteration(lambda v: product(passed[-2][0], v), passed[-2][1], 60)
+assert from_the_last[-1] >= sharpness[-1] * (1 - 1e-4)  # fewer products estimate lower
+print(
+    "LOG", seed, by_lanczos, top.values, np.median(late), late.min(), late.max(), (sharpness * rate / 2).max(), arrived
+)
 
 # %% [markdown]
-# None of the textbook's answers. It overshoots by some 15 %, comes back, and then stays at $2/\eta$ to about one per cent, for as long as you care to train. Up to its arrival the loss has not risen at a single step; from there on it rises and falls, and still goes down.
+# None of the textbook's answers. It overshoots by 15 or 20 %, falls back, and then stays at $2/\eta$, or one or two per cent above it, for as long as you care to train. Up to its arrival the loss has not risen at a single step; from there on it rises and falls, and still goes down.
 # This is the **edge of stability**.
 #
 # If it is the rate that sets the height, another rate must set another.
@@ -429,7 +443,7 @@ jump_sharpness, jump_losses, _ = watched(*lower_passed[-1], rate, 800)
 print("loss:     ", " ".join(f"{value:.3f}" for value in jump_losses[:30:3]))
 print("sharpness:", " ".join(f"{value:.2f}" for value in jump_sharpness[:8]), "...", round(jump_sharpness[-1], 2))
 
-# %% tags=["figure"] alt="Two panels over 3300 steps. Above, the sharpness at the rate 0.4 runs along 5; at the rate 0.25, dashed, it climbs later and runs along 8. At step 2500 the dashed run's rate is raised to 0.4, and its sharpness drops at once from 8 to below 5 and soon runs along 5. Below, the losses; at step 2500 the dashed run's loss leaps up a hundredfold and comes back."
+# %% tags=["figure"] alt="Two panels over 3300 steps. Above, the sharpness at the rate 0.4 runs along 5; at the rate 0.25, dashed, it climbs later and runs along 8. At step 2500 the dashed run's rate is raised to 0.4, and its sharpness drops at once from 8 and from there on runs along 5. Below, the losses; at step 2500 the dashed run's loss leaps up a hundredfold and comes back."
 # @title Draw: two rates, and the jump from one to the other
 joined = np.concatenate([lower_sharpness, jump_sharpness]), np.concatenate([lower_losses, jump_losses])
 second_run = ("rate 0.25, at step 2500 raised to 0.4", lower_rate, *joined, plots.ORANGE, "--")
@@ -449,7 +463,7 @@ assert jump_losses[:40].max() > 30 * jump_losses[0]
 assert jump_losses[100:].max() < 0.2 * jump_losses[:40].max()
 
 # %% [markdown]
-# The loss leaps, a hundredfold, within a few steps; the sharpness drops below 5 within some twenty; and training goes on at the new limit. Lewkowycz and others call such a leap a *catapult*. Whatever holds the sharpness at $2/\eta$ works from far above as well.
+# The loss leaps, about a hundredfold, within ten steps. Twenty steps later the sharpness is at the new limit, the loss has come down, and training goes on. Lewkowycz and others call such a leap a *catapult*. Whatever holds the sharpness at $2/\eta$ works from far above as well.
 
 # %% [markdown]
 # ## 4. The forecast of a parabola
@@ -580,7 +594,9 @@ figure, axes = plt.subplot_mosaic(
 )
 plane, curve, beneath = axes["plane"], axes["curvature"], axes["loss"]
 across, upwards = np.meshgrid(np.linspace(-0.32, 0.32, 81), np.linspace(1.7, 2.5, 81))
-plane.contour(across, upwards, (across * upwards) ** 2 / 2, levels=np.geomspace(3e-4, 0.3, 9), colors="0.8", linewidths=0.6)
+plane.contour(
+    across, upwards, (across * upwards) ** 2 / 2, levels=np.geomspace(3e-4, 0.3, 9), colors="0.8", linewidths=0.6
+)
 plane.axhline(5**0.5, color=plots.RED, linestyle=":")
 plane.set(title="in the valley", xlabel="a", ylabel="b", xlim=(-0.32, 0.32), ylim=(1.7, 2.5))
 (trail,) = plane.plot([], [], "-", color=plots.BLUE, linewidth=0.6)
@@ -749,7 +765,8 @@ print(f"{linear_run(1.03 * 2 / closed_form):.2g}")
 # %% tags=["check"]
 # @title Check
 np.testing.assert_allclose(by_scipy["at the start"], at_start[-1], rtol=1e-3)
-np.testing.assert_allclose(by_scipy["at the end"], sharpness[-1], rtol=0.03)
+np.testing.assert_allclose(by_scipy["at the end"], sharpness[-1], rtol=0.01)
+print("LOG7", seed, by_scipy["at the end"] / sharpness[-1] - 1)
 
 
 def linear_gradient(W):
@@ -779,7 +796,7 @@ for excess in (0.9, 1.0, 1.03):
 # ## Recap
 #
 # - On a parabola a step multiplies the distance by $1 - \eta\lambda$. Above $\lambda = 2/\eta$ it diverges, and quickly: 3 % above, by 339 in 100 steps (section 1).
-# - Power iteration finds the sharpness from Hessian–vector products, at a pace set by the second eigenvalue; started from the last vector, eight products are enough (section 2).
+# - Power iteration finds the sharpness from Hessian–vector products, at a pace that the second eigenvalue sets; an estimate that has not settled is too low (section 2).
 # - In training the sharpness climbs until it is $2/\eta$ and stays there. The rate alone sets the height; raise it, and the sharpness drops to the new limit (section 3).
 # - The Taylor polynomial of second order diverges from the very same point. A bounce along the top eigenvector adds $\tfrac{a^2}{2}\nabla\lambda$ to the gradient, a third derivative, and so descends on the sharpness (sections 4 and 5).
 #

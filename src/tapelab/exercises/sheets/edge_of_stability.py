@@ -9,8 +9,14 @@ growth = Prediction(
     "edge_of_stability.growth",
     remarks=(
         (1.03, r"That is the curvature's excess over the limit. What does one step multiply the distance by?"),
-        (3, "Three per cent are a small excess, and 100 steps are many. Compute the factor of one step, then its power."),
-        (19.2, r"That is $1.03^{100}$. The factor of a step is not 1.03 but $1 - \eta\lambda$ with $\eta\lambda = 2.06$."),
+        (
+            3,
+            "Three per cent is little, and 100 steps are many. Compute the factor of one step, then its power.",
+        ),
+        (
+            19.2,
+            r"That is $1.03^{100}$. The factor of a step is not 1.03 but $1 - \eta\lambda$ with $\eta\lambda = 2.06$.",
+        ),
         (100, "It would grow by its own size at each step if the factor were 2. Which one is it?"),
     ),
     rtol=0.1,
@@ -30,7 +36,10 @@ limit = Prediction(
     options=("the loss blows up", "it goes on rising", "it stays there", "it falls back to where it began"),
     remarks=(
         ("the loss blows up", "So says the parabola of section 1, and it is the forecast of the textbooks."),
-        ("it goes on rising", "Then the steps along the top direction would grow without bound, and the loss with them."),
+        (
+            "it goes on rising",
+            "Then the steps along the top direction would grow without bound, and the loss with them.",
+        ),
         ("it falls back to where it began", "What made it rise is still there. Something has to balance it."),
     ),
 )
@@ -255,10 +264,10 @@ momentum = Exercise(
     title="The limit with momentum",
     minutes=10,
     hints=(
-        r"On a parabola, $g = \lambda w$. Put $m_t = w_t - w_{t-1}$ into the two lines: what links $w_{t+1}$, $w_t$ and "
-        r"$w_{t-1}$?",
-        r"$w_{t+1} = (1 + \beta - \eta\lambda)\, w_t - \beta\, w_{t-1}$. Try $w_t = z^t$. At the limit the iterate flips "
-        "its sign and keeps its size: which $z$ is that?",
+        r"On a parabola, $g = \lambda w$. Put $m_t = w_t - w_{t-1}$ into the two lines: what links $w_{t+1}$ with "
+        r"$w_t$ and $w_{t-1}$?",
+        r"$w_{t+1} = (1 + \beta - \eta\lambda)\, w_t - \beta\, w_{t-1}$. Try $w_t = z^t$. At the limit the iterate "
+        "flips its sign and keeps its size: which $z$ is that?",
         r"Put $z = -1$ into $z^2 = (1 + \beta - \eta\lambda)\, z - \beta$ and solve for $\lambda$.",
     ),
     checker=Function(reference=_limit, inputs=_rates),
