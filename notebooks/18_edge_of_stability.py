@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_edge_of_stability.ipynb)
 #
-# **Prerequisites:** [12 Without the matrix](12_without_the_matrix.ipynb) · **Minutes:** 16 to read, 30 for the exercises
+# **Prerequisites:** [12 Without the matrix](12_without_the_matrix.ipynb) · **Minutes:** 17 to read, 30 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -241,8 +241,8 @@ def half_squares(y, outputs):
 
 
 operator = derivatives.CurvatureOperator(lambda x: network(weights, x), half_squares, wrt=weights, data=(x, y))
-top = operator.spectrum(steps=30, probes=1, seed=seed).top(2)
-print("spectrum: ", np.round(top.values, 4), " by power iteration:", round(at_start[-1], 4))
+top = operator.spectrum(steps=30, probes=1, seed=seed).top(4)
+print(f"largest eigenvalue: {top.values[0]:.4f} by spectrum, {at_start[-1]:.4f} by power iteration")
 
 # %% tags=["figure"] alt="Left, in the plane, a unit vector that starts along the first axis and turns at each product with the matrix, in ever smaller angles, towards the dashed line of the eigenvector at 45 degrees. Right, the error of the network's estimated sharpness against the number of products on a logarithmic axis: it falls by orders of magnitude within some twenty products and ends at float32's rounding, near one in ten million."
 # @title Draw: a vector that turns
@@ -268,7 +268,8 @@ plt.show()
 # @title Check
 np.testing.assert_allclose(estimates[-1], 3, rtol=1e-4)
 np.testing.assert_allclose((3 - estimates[4]) / (3 - estimates[3]), 1 / 9, rtol=1e-2)
-np.testing.assert_allclose(at_start[39:], top.values[0], rtol=1e-4)
+np.testing.assert_allclose(at_start[-1], top.values[0], rtol=5e-3)
+assert np.all(np.diff(at_start[5:]) > -1e-5)  # it rises to the eigenvalue
 assert errors[0] > 0.5
 assert tf.norm(by_helper - by_hand) < 1e-5 * tf.norm(by_hand)
 assert 0.4 < at_start[-1] * rate / 2 < 0.7
@@ -293,7 +294,7 @@ exercises.certain.check(certain)
 # %% [markdown]
 # ## 3. Watch it while training
 #
-# A step moves the weights a little, and the top eigenvector with them. So start each power iteration from the last vector: thirty products every ten steps are plenty. With eight the sharpness comes out one or two per cent too low, because after some hundred steps the second eigenvalue is close to the first; and per cents will matter.
+# A step moves the weights a little, and the top eigenvector with them. So start each power iteration from the last vector: thirty products every ten steps are plenty. With eight the sharpness comes out one or two per cent too low, because the second eigenvalue comes close to the first on the way.
 
 
 # %%
@@ -349,9 +350,7 @@ np.testing.assert_allclose(watched_losses[:100], losses[:100], rtol=1e-3)  # the
 # **Predict.** What happens when it arrives there?
 
 # %%
-exercises.limit.guess(
-    ...
-)  # "the loss blows up", "it goes on rising", "it stays there" or "it falls back to where it began"
+exercises.limit.guess(...)  # "the loss blows up", "it goes on rising", "it stays there" or "it falls back"
 
 # %% tags=["nbval-ignore-output"]
 for begin in range(0, steps, 500):
@@ -391,22 +390,44 @@ assert late.min() > 0.9
 assert late.max() < 1.12
 assert 1.05 < (sharpness * rate / 2).max() < 1.35
 arrived = 10 * int(np.argmax(sharpness * rate / 2 > 1))
+print(
+    "LOG",
+    seed,
+    np.median(late),
+    late.min(),
+    late.max(),
+    (sharpness * rate / 2).max(),
+    arrived,
+    losses[-1] / losses[0],
+    rises.sum(),
+    top.values[:2],
+)
 assert 100 < arrived < 1000
 assert (np.diff(watched_losses[: arrived - 50]) > 0).sum() == 0  # smooth, up to the limit
 assert (np.diff(watched_losses) > 0).sum() > 0.2 * steps
-weights.assign(passed[-2][0])  # the last one at which the sharpness was measured
-by_lanczos = operator.spectrum(steps=40, probes=1, seed=seed).top(2).values
-np.testing.assert_allclose(sharpness[-1], by_lanczos[0], rtol=0.01)  # thirty products from the last vector are plenty
-assert by_lanczos[1] / by_lanczos[0] > max(0.9, top.values[1] / top.values[0])  # the second is close to the first
-from_the_last, _ = power_iteration(lambda v: product(passed[-2][0], v), passed[-2][1], 60)
-assert from_the_last[-1] >= sharpness[-1] * (1 - 1e-4)  # fewer products estimate lower
-print(
-    "LOG", seed, by_lanczos, top.values, np.median(late), late.min(), late.max(), (sharpness * rate / 2).max(), arrived
-)
 
 # %% [markdown]
-# None of the textbook's answers. It overshoots by 15 or 20 %, falls back, and then stays at $2/\eta$, or one or two per cent above it, for as long as you care to train. Up to its arrival the loss has not risen at a single step; from there on it rises and falls, and still goes down.
+# The forecast of section 1 was the first answer. It overshoots by 15 or 20 %, falls back, and then stays at $2/\eta$, or one or two per cent above it, for as long as you care to train. Up to its arrival the loss has not risen at a single step; from there on it rises and falls, and still goes down.
 # This is the **edge of stability**.
+#
+# And the largest eigenvalue is not the only one that climbs:
+
+# %% tags=["nbval-ignore-output"]
+weights.assign(passed[-2][0])  # where the sharpness was measured last
+top_at_end = operator.spectrum(steps=40, probes=1, seed=seed).top(4)
+print("four largest eigenvalues at the start:", np.round(top.values, 2))
+print("and at the end:                       ", np.round(top_at_end.values, 2))
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(sharpness[-1], top_at_end.values[0], rtol=0.03)  # thirty products keep up
+print("LOG3", seed, top_at_end.values, sharpness[-1] / top_at_end.values[0])
+assert top_at_end.values[1] / top_at_end.values[0] > max(0.9, top.values[1] / top.values[0])
+from_the_last, _ = power_iteration(lambda v: product(passed[-2][0], v), passed[-2][1], 60)
+assert from_the_last[-1] >= sharpness[-1] * (1 - 1e-4)  # fewer products estimate lower
+
+# %% [markdown]
+# The second has caught up with the first: one after another, the eigenvalues queue at the limit. It is also why the power iteration turns more slowly now than at the start.
 #
 # If it is the rate that sets the height, another rate must set another.
 #
@@ -503,7 +524,7 @@ plt.show()
 assert abs(forecast[10] / actual[10] - 1) < 0.1
 assert forecast[-1] > 100 * forecast[0]
 assert actual.max() < 5 * actual[0]
-assert actual[-1] < actual[0]
+assert np.median(watched_losses[10 * crossing + 200 : 10 * crossing + 400]) < actual[0]  # it goes on falling
 assert forecast[-1] / forecast[-11] > 2  # it goes on growing
 
 # %% [markdown]
@@ -618,6 +639,8 @@ def draw(step):
     line.set_data(np.arange(50, step + 1), heights[50 : step + 1])
 
 
+figure.canvas.draw()
+figure.set_layout_engine("none")  # the places stay as they are; to find them again takes most of a frame's time
 plots.animate(figure, draw, range(56, 400, 7), milliseconds=120).show()
 
 # %% tags=["check"]
@@ -748,14 +771,15 @@ for name, (_, ours) in where.items():
 # And a case with a closed form. For linear regression, $\tfrac12\,\text{mean}\,\lVert Wx - y \rVert^2$, the Hessian is $\tfrac1N X^\top X$, once for each output. Its largest eigenvalue needs no tape. It never changes, and there the textbook is right: gradient descent blows up as soon as the rate is above $2/\lambda$.
 
 # %% tags=["nbval-ignore-output"]
-closed_form = np.linalg.eigvalsh(x64.numpy().T @ x64.numpy() / len(x))[-1]
+second_moments, cross_moments = (x64.numpy().T @ part / len(x) for part in (x64.numpy(), y64.numpy()))
+closed_form = np.linalg.eigvalsh(second_moments)[-1]
 
 
 def linear_run(rate):
-    W = tf.zeros([64, 10], tf.float64)
+    W = np.zeros([64, 10])
     for _ in range(2000):
-        W -= rate * tf.transpose(x64) @ (x64 @ W - y64) / len(x)
-    return float(tf.norm(W))
+        W -= rate * (second_moments @ W - cross_moments)
+    return np.linalg.norm(W)
 
 
 print("sharpness of linear regression:", round(closed_form, 3))
@@ -764,8 +788,10 @@ print(f"{linear_run(1.03 * 2 / closed_form):.2g}")
 
 # %% tags=["check"]
 # @title Check
-np.testing.assert_allclose(by_scipy["at the start"], at_start[-1], rtol=1e-3)
-np.testing.assert_allclose(by_scipy["at the end"], sharpness[-1], rtol=0.01)
+np.testing.assert_allclose(by_scipy["at the start"], at_start[-1], rtol=5e-3)
+np.testing.assert_allclose(by_scipy["at the start"], top.values[0], rtol=1e-3)
+np.testing.assert_allclose(by_scipy["at the end"], sharpness[-1], rtol=0.03)
+np.testing.assert_allclose(by_scipy["at the end"], top_at_end.values[0], rtol=1e-3)
 print("LOG7", seed, by_scipy["at the end"] / sharpness[-1] - 1)
 
 

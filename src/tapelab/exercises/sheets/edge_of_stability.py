@@ -33,14 +33,14 @@ climbs = Prediction(
 
 limit = Prediction(
     "edge_of_stability.limit",
-    options=("the loss blows up", "it goes on rising", "it stays there", "it falls back to where it began"),
+    options=("the loss blows up", "it goes on rising", "it stays there", "it falls back"),
     remarks=(
         ("the loss blows up", "So says the parabola of section 1, and it is the forecast of the textbooks."),
         (
             "it goes on rising",
             "Then the steps along the top direction would grow without bound, and the loss with them.",
         ),
-        ("it falls back to where it began", "What made it rise is still there. Something has to balance it."),
+        ("it falls back", "What made it rise is still there. Something has to balance it."),
     ),
 )
 
