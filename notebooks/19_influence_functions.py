@@ -21,6 +21,9 @@
 # **What would change if one training example had not been there?**
 
 # %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_influence_functions.ipynb)
+#
+# **Prerequisites:** [12 Without the matrix](12_without_the_matrix.ipynb), [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) · **Minutes:** 16 to read, 2 more to go further, 32 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -143,7 +146,7 @@ without = 1 - tf.eye(500, dtype=tf.float64)  # row i: all examples but i
 again = {i: float(test_loss(train(without[i])[0]) - before) for i in shown}
 print(f"the worst image: predicted {predicted[order[0]]:.5f}, trained again {again[order[0]]:.5f}")
 
-# %% tags=["figure"] alt="Eight small images of digits in two rows. Above each stands the label that it was given, and the true one where that differs; below each the predicted change of the test loss and the change after training again, which agree to about a tenth. In the upper row, whose removal lowers the test loss, the given labels are wrong; in the lower row, whose removal raises it, they are right."
+# %% tags=["figure"] alt="Eight small images of digits in two rows. Above each stands the label that it was given, and the true one where that differs; below each the predicted change of the test loss and the change after training again, which differ by a fifth at most. In the upper row, whose removal lowers the test loss, nearly all given labels are wrong; in the lower row, whose removal raises it, they are right."
 # @title Draw: eight images, and what leaving each out would do
 figure, axes = plt.subplots(2, 4, figsize=(8.4, 5.4), layout="constrained")
 for ax, i in zip(axes.flat, shown, strict=True):
@@ -253,12 +256,12 @@ offsets = np.stack([across, up], axis=-1) - v.numpy()
 bowl = np.einsum("...i,ij,...j", offsets, line_hessian.numpy(), offsets)
 plane.contour(across, up, np.sqrt(bowl), levels=np.arange(0.1, 3, 0.2), colors=plots.GREY, linewidths=0.5)
 path = np.array([fit(np.append(np.ones(19), weight)) for weight in (1.0, 0.75, 0.5, 0.25, 0.0)])
-plane.plot(*path.T, "o", color="black", markersize=5, label="minimum for weight 1, ¾, ½, ¼, 0")
+plane.plot(*path.T, "o", color="black", markersize=5, zorder=4, label="minimum for weight 1, ¾, ½, ¼, 0")
 arrow = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.012, "zorder": 3}
 plane.quiver(*v.numpy(), *motion.numpy(), color=plots.BLUE, label="predicted motion $H^{-1}g/N$", **arrow)
 unit = 0.3 * pull / tf.norm(pull)
 plane.quiver(*v.numpy(), *unit.numpy(), color=plots.ORANGE, label="the others' pull, along $g$", **arrow)
-plane.set(title="The pull points across the valley, the minimum moves along it")
+plane.set(title="Pulled across the valley, it moves along it")
 plane.set(xlabel="slope", ylabel="height at 0", aspect="equal")
 plane.legend(loc="lower left", fontsize="small")
 plt.show()
@@ -304,13 +307,14 @@ np.testing.assert_allclose(rows, G, rtol=0, atol=1e-12)
 np.testing.assert_allclose(matrix, H, rtol=0, atol=1e-12)
 one_by_one = tf.linalg.matvec(tf.transpose(tf.linalg.solve(H, tf.transpose(G[:20]))), g_test) / 500
 np.testing.assert_allclose(one_by_one, predicted[:20], rtol=0, atol=1e-12)
-assert np.all(given[order[:2]] != true[order[:2]])
+assert np.sum(given[shown[:4]] != true[shown[:4]]) >= 3
+assert np.all(given[shown[4:]] == true[shown[4:]])
 assert tf.norm(second_order(w, ones, tf.constant(weight_decay, tf.float64))[0]) < 1e-10
 for i in shown:
-    assert abs(predicted[i] - again[i]) < 0.3 * abs(again[i])
+    assert abs(predicted[i] - again[i]) < 0.25 * abs(again[i])
 
 # %% [markdown]
-# Now train again without each of the 500. A model has only 650 weights, so all 500 models fit into one tensor, and their gradients into one pass: they do not interact, and the gradient of the sum of their objectives is each one's own (notebook [13](13_batch_jacobians.ipynb)). Each step is Newton's with the old $H$, which is close enough to converge in some ten steps.
+# Now train again without each of the 500. A model has only 650 weights, so all 500 models fit into one tensor, and their gradients into one pass: they do not interact, and the gradient of the sum of their objectives is each one's own (notebook [13](13_batch_jacobians.ipynb)). Each step is Newton's with the old $H$, which is near enough to converge in some ten steps.
 
 
 # %%
@@ -324,21 +328,16 @@ def gradients_of_many(ws, weights, decay):
 
 def train_without_each(w, H, decay):
     """500 minima, shape (500, 650): row i without example i."""
-    ws, inverse = tf.tile(w[None], [500, 1]), tf.linalg.inv(H)
-    for _ in range(100):
-        g = gradients_of_many(ws, without, tf.constant(decay, tf.float64))
-        if tf.reduce_max(tf.norm(g, axis=1)) < 1e-8:
-            break
+    ws, inverse, decay = tf.tile(w[None], [500, 1]), tf.linalg.inv(H), tf.constant(decay, tf.float64)
+    g = gradients_of_many(ws, without, decay)
+    while tf.reduce_max(tf.norm(g, axis=1)) > 1e-8:
         ws -= g @ inverse
+        g = gradients_of_many(ws, without, decay)
     return ws
 
 
-def test_losses(ws):
-    return np.array([float(test_loss(one)) for one in ws])
-
-
 ws = train_without_each(w, H, weight_decay)
-actual = test_losses(ws) - float(before)
+actual = (test_loss(ws) - before).numpy()
 
 # %% [markdown]
 # Two columns of 500 numbers: predicted from one solve, and measured by 500 trainings.
@@ -354,7 +353,7 @@ steepness = np.polyfit(predicted, actual, 1)[0]
 print(f"correlation: {r:.4f}")
 print(f"slope of actual over predicted: {steepness:.3f}")
 
-# %% tags=["figure"] alt="A scatter of 500 dots, actual change of the test loss against the predicted change, both in thousandths. The dots lie along the diagonal from lower left to upper right; red triangles, images with wrong labels, fill the lower left end. Far from the centre the dots lie a little beyond the diagonal, further from zero."
+# %% tags=["figure"] alt="A scatter of 500 dots, actual change of the test loss against the predicted change, both in thousandths. The dots lie in a narrow band along the diagonal from lower left to upper right; red triangles, images with wrong labels, fill the lower left end. At the upper right end the dots rise a little above the diagonal."
 # @title Draw: predicted and actual
 is_wrong = given != true
 
@@ -391,49 +390,19 @@ for i in shown:
     np.testing.assert_allclose(actual[i], again[i], rtol=0, atol=1e-7)  # trained from nothing, by full Newton
 first_step = -gradients_of_many(tf.tile(w[None], [500, 1]), without, tf.constant(weight_decay, tf.float64))
 np.testing.assert_allclose(first_step, G / 500, rtol=0, atol=1e-10)
+missed = int(tf.argmax(losses(w, x_test, y_test)))  # the test image with the highest loss
+with tf.GradientTape() as tape:
+    tape.watch(w)
+    of_one = losses(w, x_test, y_test)[missed]
+blame = tf.linalg.matvec(G, solve(H, tape.gradient(of_one, w))) / 500
+assert np.corrcoef(blame, losses(ws, x_test, y_test)[:, missed])[0, 1] > 0.97
 
 # %% [markdown]
-# Above 0.99: 500 trainings, and the forecast orders their results almost without error. It also gets their size, to a few per cent.
+# Above 0.99: 500 trainings, and the forecast orders their results almost without error. It also gets their size, nearly. (What is missing at the upper end, section 5 finds.)
 #
 # There is a plain reason. Look at the first step of `train_without_each`. It begins at the full minimum, where the gradient without example $i$ is $-g_i / N$, and moves by $+H^{-1} g_i / N$. That *is* the prediction: **an influence function is the first step of training again.** Here the further steps change little.
 #
-# Another question needs another right-hand side, and nothing else. The test image with the highest loss: which training images are to blame for *it*? Replace $g_T$ by the gradient of this image's loss, and solve again.
-
-# %% tags=["nbval-ignore-output"]
-missed = int(tf.argmax(losses(w, x_test, y_test)))
-with tf.GradientTape() as tape:
-    tape.watch(w)
-    value = losses(w, x_test, y_test)[missed]
-blame = tf.linalg.matvec(G, solve(H, tape.gradient(value, w))).numpy() / 500
-
-blame_actual = np.array([float(losses(one, x_test, y_test)[missed]) for one in ws]) - float(value)
-print(f"correlation with the trainings: {np.corrcoef(blame, blame_actual)[0, 1]:.4f}")
-
-# %% tags=["figure"] alt="Six images of digits. The first is the test image with the highest loss, with its true class and the model's answer. The other five are the training images whose removal would lower its loss most; most of them carry the label that the model answered."
-# @title Draw: the test image with the highest loss, and who is to blame
-answer = int(tf.argmax(tf.linalg.matvec(tf.reshape(w, [65, 10]), x_test[missed], transpose_a=True)))
-culprits = np.argsort(blame)[:5]
-figure, axes = plt.subplots(1, 6, figsize=(10.5, 2.7), layout="constrained")
-axes[0].imshow(x_test[missed, :64].numpy().reshape(8, 8), cmap="gray_r")
-axes[0].set_title(f"test image: a {images.y_test[missed]}\nmodel says {answer}", fontsize="medium")
-axes[0].set_xlabel(f"loss {float(value):.2f}")
-for ax, i in zip(axes[1:], culprits, strict=True):
-    ax.imshow(x[i, :64].numpy().reshape(8, 8), cmap="gray_r")
-    colour = plots.RED if is_wrong[i] else "black"
-    ax.set_title(
-        f"labelled {given[i]}" + (f",\nis a {true[i]}" if is_wrong[i] else ""), fontsize="medium", color=colour
-    )
-    ax.set_xlabel(f"without it {blame[i]:+.2f}")
-for ax in axes:
-    ax.set(xticks=[], yticks=[])
-figure.suptitle("Left out, these five would lower this image's loss most")
-plt.show()
-
-# %% tags=["check"]
-# @title Check
-assert np.corrcoef(blame, blame_actual)[0, 1] > 0.97
-assert answer != images.y_test[missed]
-assert np.all(blame_actual[culprits] < 0)
+# Another question needs another right-hand side, and nothing else. Put the gradient of *one* test image's loss in the place of $g_T$, solve again, and the 500 numbers say which training images are to blame for that image.
 
 # %% [markdown]
 # ### Exercise: All influences from one solve (8 min)
@@ -484,7 +453,7 @@ np.testing.assert_allclose(curvatures[0], weight_decay, rtol=1e-6)
 assert 50 < curvatures[-1] / curvatures[0] < 150
 
 # %% [markdown]
-# About 0.5. This is the valley of section 1 in 650 dimensions. The curvatures span a factor of about a hundred: along the softest directions, held by the weight decay alone, the same pull moves the minimum about a hundred times as far as along the stiffest. The inner product gives all directions the same say.
+# Around a half; the draw decides how much. This is the valley of section 1 in 650 dimensions. The curvatures span a factor of about a hundred: along the softest directions, held by the weight decay alone, the same pull moves the minimum about a hundred times as far as along the stiffest. The inner product gives all directions the same say.
 
 # %% [markdown]
 # ## 4. Which labels are wrong?
@@ -568,7 +537,45 @@ assert abs(accuracy(cleaned["influence"]) - accuracy(w)) < 0.02
 # %% [markdown]
 # ## 5. Where it errs
 #
-# The dots of section 2 do not lie on the diagonal. They lie on a line with slope 1.05 or so: the actual change is larger than predicted. The line through twenty points had the same fault, four fifths of the way. There it can be seen in full.
+# Look at the scatter of section 2 again. At its upper end the actual changes are larger than predicted, at its lower end, among the wrong labels, they are not. The forecast replaced two curves by straight lines, one after the other: the test loss by its tangent, and the motion of the minimum by its derivative.
+#
+# The first is quickly undone: move the weights as predicted, and *evaluate* the test loss there. That takes the motions themselves (500 solves, or one inverse) and a forward pass for each.
+
+
+# %% tags=["nbval-ignore-output"]
+def ratio(forecast, actual):
+    """The factor by which actual changes exceed the forecasts (least squares through the origin)."""
+    return np.sum(forecast * actual) / np.sum(forecast**2)
+
+
+motions = G @ tf.linalg.inv(H) / 500  # a row for each example
+evaluated = (test_loss(w + motions) - before).numpy()
+print("actual / forecast     right labels   wrong labels")
+for name, forecast in {"on the tangent": predicted, "evaluated": evaluated}.items():
+    right_ratio, wrong_ratio = (
+        ratio(forecast[~is_wrong], actual[~is_wrong]),
+        ratio(forecast[is_wrong], actual[is_wrong]),
+    )
+    print(f"{name:20} {right_ratio:12.2f} {wrong_ratio:14.2f}")
+print(f"correlation: {r:.4f} on the tangent, {np.corrcoef(evaluated, actual)[0, 1]:.4f} evaluated")
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(tf.linalg.matvec(motions, g_test), predicted, rtol=0, atol=1e-12)
+assert np.all(evaluated >= predicted - 1e-12)  # the test loss is convex
+assert ratio(predicted[~is_wrong], actual[~is_wrong]) > 1.1
+assert 0.95 < ratio(predicted[is_wrong], actual[is_wrong]) < 1.03
+for group in (is_wrong, ~is_wrong):
+    assert 1.05 < ratio(evaluated[group], actual[group]) < 1.16
+assert np.corrcoef(evaluated, actual)[0, 1] > max(r, 0.998)
+moved_together = float(test_loss(w + tf.reduce_sum(tf.gather(motions, worst), axis=0)) - before)
+assert moved_together > 0.95 * predicted[worst].sum()  # both negative: evaluated, the 25 promise less
+assert abs(together) > 1.05 * abs(moved_together)
+
+# %% [markdown]
+# Now both ends agree: the actual change is about a tenth larger than the forecast. A convex test loss lies above its tangent, so the tangent forecasts too little where the loss rises and too much where it falls. Among the wrong labels this error happened to cancel the other one, and the tangent looked right. So did the 25 together.
+#
+# The other error is the motion, which is too short. The line through twenty points had the same fault, four fifths of the way, and there it can be seen in full.
 #
 # The prediction uses the Hessian *with* the example. Without it the valley is softer: for least squares, $H_{-i} = H - \tilde x_i \tilde x_i^\top / N$, where $\tilde x_i$ is the point's row of features. Solve with that instead, by the formula of Sherman and Morrison, and
 #
@@ -591,83 +598,81 @@ np.testing.assert_allclose(leverage, 0.1857, atol=1e-4)
 # %% [markdown]
 # That was the missing fifth. A squared loss is exactly quadratic, and the corrected prediction is exact.
 #
-# Leverage is what an example holds alone. What does *not* hold the weights together with it is the weight decay. So the decay should decide how well the forecast works.
+# Leverage is what an example holds alone. What holds the weights besides the examples is the weight decay. So the decay should decide how far the motions fall short.
 #
-# **Predict.** With a tenth of the weight decay, the forecasts are: "right", "too small" or "too large"?
+# **Predict.** With a tenth of the weight decay, the forecasts, moved and evaluated, are: a tenth too small "as before", "a third or more too small" or "too large"?
 
 # %%
-exercises.weaker.guess(...)  # "right", "too small" or "too large"
+exercises.weaker.guess(...)  # "as before", "a third or more too small" or "too large"
 
 
 # %% tags=["nbval-ignore-output"]
-def forecast_and_result(decay, start):
-    """Train with this decay; the predicted and the actual changes, and the minimum."""
-    w, H = train(ones, decay, start)
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        value = test_loss(w)
-    s = solve(H, tape.gradient(value, w))
-    predicted = tf.linalg.matvec(example_gradients(w), s).numpy() / 500
-    return predicted, test_losses(train_without_each(w, H, decay)) - float(value), w
+def forecast_and_result(decay):
+    """The changes of the test loss with another decay: forecast (moved, then evaluated) and actual."""
+    here, H = train(ones, decay, w)
+    motions = example_gradients(here) @ tf.linalg.inv(H) / 500
+    forecast, result = test_loss(here + motions), test_loss(train_without_each(here, H, decay))
+    return (forecast - test_loss(here)).numpy(), (result - test_loss(here)).numpy()
 
 
 strong, weak = 10 * weight_decay, weight_decay / 10
-pairs = {strong: forecast_and_result(strong, w)[:2], weight_decay: (predicted, actual)}
-pairs[weak] = forecast_and_result(weak, w)[:2]
-slopes = {decay: np.polyfit(*pair, 1)[0] for decay, pair in pairs.items()}
-agreements = {decay: np.corrcoef(*pair)[0, 1] for decay, pair in pairs.items()}
-for decay in pairs:
-    print(f"weight decay {decay:g}: correlation {agreements[decay]:.4f}, slope {slopes[decay]:.3f}")
+pairs = {strong: forecast_and_result(strong), weight_decay: (evaluated, actual), weak: forecast_and_result(weak)}
+ratios = {decay: ratio(*pair) for decay, pair in pairs.items()}
+for decay, pair in pairs.items():
+    print(f"weight decay {decay:g}: actual / forecast {ratios[decay]:.3f}, correlation {np.corrcoef(*pair)[0, 1]:.4f}")
 
-# %% tags=["figure"] alt="Three scatters of actual against predicted changes, for weight decay 0.1, 0.01 and 0.001. In the first all dots lie on the diagonal; in the second nearly; in the third they spread around it and the outer ones lie well beyond it, further from zero than predicted."
+# %% tags=["figure"] alt="Three scatters of actual against predicted changes, for weight decay 0.1, 0.01 and 0.001. In the first all dots lie on the diagonal; in the second they lie on a line that is a little steeper; in the third the line is much steeper than the diagonal, and the dots spread around it."
 # @title Draw: three strengths of the weight decay
 _, axes = plt.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
 for ax, (decay, (forecast, result)) in zip(axes, pairs.items(), strict=True):
-    draw_scatter(ax, forecast, result, f"weight decay {decay:g}: slope {slopes[decay]:.2f}")
+    draw_scatter(ax, forecast, result, f"weight decay {decay:g}: actual / forecast {ratios[decay]:.2f}")
+    ax.locator_params(nbins=5)
 axes[0].set_ylabel("actual change of the test loss (thousandths)")
 axes[0].legend()
 plt.show()
 
 # %% tags=["check"]
 # @title Check
-exercises.weaker.reveal("too small" if slopes[weak] > 1.05 else "too large" if slopes[weak] < 0.95 else "right")
-assert agreements[strong] > 0.999
-assert agreements[strong] > agreements[weight_decay] > agreements[weak]
-assert 0.9 < agreements[weak] < 0.985
-assert 1.0 < slopes[strong] < slopes[weight_decay] < slopes[weak]
-assert 1.07 < slopes[weak] < 1.35
+short = ratios[weak] - 1
+exercises.weaker.reveal("too large" if short < 0 else "as before" if short < 0.2 else "a third or more too small")
+assert 1.0 < ratios[strong] < 1.04
+assert 1.05 < ratios[weight_decay] < 1.16
+assert 1.33 < ratios[weak] < 1.7
+correlations = [np.corrcoef(*pairs[decay])[0, 1] for decay in (strong, weight_decay, weak)]
+assert correlations[0] > 0.9998
+assert correlations == sorted(correlations, reverse=True)
+assert 0.96 < correlations[2] < 0.997
 
 # %% [markdown]
-# Too small, by ten to twenty-five per cent, and the correlation falls to about 0.95. With strong decay the forecast is nearly perfect. With weak decay each example holds some direction of the 650 almost alone. Remove it, and that direction goes soft: $H$ itself changes, and the first step of training again is no longer most of the way.
+# The actual change is about one and a half times the forecast. With strong decay the forecast is nearly perfect. With weak decay many an example holds some direction of the 650 almost alone. Remove it, and that direction goes soft: $H$ itself changes, and the first step of training again is no longer most of the way.
 #
 # The second assumption is that the training has *arrived*. The whole derivation begins with a zero gradient. Stop gradient descent early instead, for the model and for each of sixty models without one example:
 
 # %% tags=["nbval-ignore-output"]
 some = np.concatenate([order[:10], order[-10:], rng.choice(order[10:-10], 40, replace=False)])
 rows_of_weights = tf.concat([ones[None], tf.gather(without, some)], axis=0)
+decay = tf.constant(weight_decay, tf.float64)
 runs, done, early = tf.zeros([61, 650], tf.float64), 0, {}
 for stop in (10, 30, 100, 300):
     for _ in range(stop - done):
-        runs -= gradients_of_many(runs, rows_of_weights, tf.constant(weight_decay, tf.float64))  # rate 1
-    done = stop
-    w_early = runs[0]
+        runs -= gradients_of_many(runs, rows_of_weights, decay)  # gradient descent, rate 1
+    done, here = stop, runs[0]
     with tf.GradientTape() as tape:
-        tape.watch(w_early)
-        value = test_loss(w_early)
-    _, H_early = second_order(w_early, ones, tf.constant(weight_decay, tf.float64))
-    s_early = solve(H_early, tape.gradient(value, w_early))
-    forecast = tf.linalg.matvec(tf.gather(example_gradients(w_early), some), s_early).numpy() / 500
-    result = test_losses(runs[1:]) - float(value)
-    early[stop] = np.corrcoef(forecast, result)[0, 1], np.polyfit(forecast, result, 1)[0]
-    print(f"stopped after {stop:3} steps: correlation {early[stop][0]:.3f}, slope {early[stop][1]:.2f}")
+        tape.watch(here)
+        value = test_loss(here)
+    s_here = solve(second_order(here, ones, decay)[1], tape.gradient(value, here))
+    forecast = tf.linalg.matvec(tf.gather(example_gradients(here), some), s_here).numpy() / 500
+    result = (test_loss(runs[1:]) - value).numpy()
+    early[stop] = np.corrcoef(forecast, result)[0, 1], ratio(forecast, result)
+    print(f"stopped after {stop:3} steps: correlation {early[stop][0]:.3f}, actual / forecast {early[stop][1]:.2f}")
 
 # %% tags=["check"]
 # @title Check
-early_slopes = [slope for _, slope in early.values()]
-assert early_slopes == sorted(early_slopes)
-assert early_slopes[0] < 0.5
-assert early_slopes[1] < 0.8
-assert 0.9 < early_slopes[2] < 1.0 < early_slopes[3]
+early_ratios = [factor for _, factor in early.values()]
+assert early_ratios == sorted(early_ratios)
+assert early_ratios[0] < 0.5
+assert early_ratios[1] < 0.8
+assert 0.9 < early_ratios[2] < 1.0 < early_ratios[3]
 assert all(correlation > 0.85 for correlation, _ in early.values())
 
 # %% [markdown]
@@ -745,36 +750,39 @@ exercises.products.check(inverse_product)
 # %% [markdown]
 # ## 7. Going further: the second step
 #
-# What is left of the error, once the leverage is put right? For softmax regression the leverage is a matrix, because an example has ten logits. With $J$ the Jacobian of its logits, $A = \operatorname{diag}(p) - p\,p^\top$ and $K = J H^{-1} J^\top / N$, the example's part of the Hessian is $J^\top A J / N$, and Woodbury's formula gives
+# The leverage can be put right for the digits too. It is a matrix here, because an example has ten logits. With $J$ the Jacobian of its logits, $A = \operatorname{diag}(p) - p\,p^\top$ and $K = J H^{-1} J^\top / N$, the example's part of the Hessian is $J^\top A J / N$, and Woodbury's formula gives the motion
 #
-# $$\Delta_i \approx \tfrac1N\, (J s)^\top (I - A K)^{-1} (p - y).$$
+# $$H_{-i}^{-1}\, \frac{g_i}N = \tfrac1N\, H^{-1} J^\top (I - A K)^{-1} (p - y).$$
 #
-# The factor $1/(1 - h)$ has become $(I - AK)^{-1}$, a 10 × 10 system for each example. This is the first step of training again with the Hessian that the smaller data set really has.
+# The factor $1/(1 - h)$ has become $(I - AK)^{-1}$, a 10 × 10 system for each example. This is the first step of training again with the Hessian that the smaller data set really has: a full Newton step.
 
 # %% tags=["nbval-ignore-output"]
 p = tf.nn.softmax(x @ tf.reshape(w, [65, 10]))
 A = tf.linalg.diag(p) - p[:, :, None] * p[:, None, :]
-inverse = tf.reshape(tf.linalg.inv(H), [65, 10, 65, 10])
-half = tf.einsum("na,aibj->nbij", x, inverse)
-K = tf.einsum("nb,nbij->nij", x, half) / 500
-answers = tf.linalg.solve(tf.eye(10, dtype=tf.float64) - A @ K, (p - y)[:, :, None])[:, :, 0]
-corrected = (tf.reduce_sum((x @ tf.reshape(s, [65, 10])) * answers, axis=1) / 500).numpy()
+inverse = tf.linalg.inv(H)
+half = tf.einsum("na,aibj->nibj", x, tf.reshape(inverse, [65, 10, 65, 10]))
+K = tf.einsum("nibj,nb->nij", half, x) / 500
+enlarged = tf.linalg.solve(tf.eye(10, dtype=tf.float64) - A @ K, (p - y)[:, :, None])[:, :, 0]
+newton_motions = tf.reshape(x[:, :, None] * enlarged[:, None, :], [500, 650]) @ inverse / 500
+corrected = (test_loss(w + newton_motions) - before).numpy()
 
-slope_corrected = np.polyfit(corrected, actual, 1)[0]
-print(f"correlation {r:.4f} -> {np.corrcoef(corrected, actual)[0, 1]:.4f}")
-print(f"slope       {steepness:.3f}  -> {slope_corrected:.3f}")
+misses = {}
+for name, forecast in {"on the tangent": predicted, "evaluated": evaluated, "leverage put right": corrected}.items():
+    misses[name] = 1e3 * np.sqrt(np.mean((forecast - actual) ** 2))
+    print(f"{name:20} typical error {misses[name]:.3f} thousandths, actual / forecast {ratio(forecast, actual):.3f}")
 
 # %% tags=["check"]
 # @title Check
-assert abs(slope_corrected - 1) < 0.035
-assert abs(slope_corrected - 1) < abs(steepness - 1)
-assert np.corrcoef(corrected, actual)[0, 1] > r
+assert abs(ratio(corrected, actual) - 1) < 0.06
+assert abs(ratio(corrected[~is_wrong], actual[~is_wrong]) - 1) < 0.03
+assert misses["leverage put right"] < 0.65 * misses["evaluated"]
+assert misses["leverage put right"] < 0.55 * misses["on the tangent"]
 i = int(order[0])
 _, H_without = second_order(w, without[i], tf.constant(weight_decay, tf.float64))
-np.testing.assert_allclose(corrected[i], tf.tensordot(g_test, solve(H_without, G[i]), 1) / 500, rtol=1e-8)
+np.testing.assert_allclose(newton_motions[i], solve(H_without, G[i]) / 500, rtol=1e-6, atol=1e-10)
 
 # %% [markdown]
-# The slope is now 1 to within a few per cent: what the forecast lacked in size was leverage. What remains is that softmax regression is not quadratic, and one Newton step is not all of them.
+# The forecast is now right to a few per cent, and its typical error is half of what it was or less. What remains is that softmax regression is not quadratic: one Newton step is not all of them.
 
 # %% [markdown]
 # ## 8. Check it independently
@@ -821,8 +829,8 @@ for i, change in elsewhere.items():
 #
 # - When example $i$ loses its weight, the minimum moves by about $H^{-1} g_i / N$. It gives way where the loss is soft, which may be nearly at a right angle to $g_i$ (section 1).
 # - One solve, $s = H^{-1} g_T$, and an inner product for each example predict the change of the test loss. Against 500 trainings the correlation is above 0.99 (section 2).
-# - Without the Hessian the correlation is about 0.5. For finding wrong labels the loss does as well as influence; what influence adds is the size and sign of the effect, for one example and for many (sections 3 and 4).
-# - The prediction falls short by the leverage, a little with strong weight decay, a lot with weak; and it promises too much where training stopped early, though the order survives (section 5).
+# - Without the Hessian the correlation is around a half. For finding wrong labels the loss does as well as influence; what influence adds is the size and sign of the effect, for one example and for many (sections 3 and 4).
+# - The predicted motion falls short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promises too much, though the order survives (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -831,6 +839,7 @@ for i, change in elsewhere.items():
 # | a Hessian without the penalty | a singular system, or enormous steps | take the Hessian of what was minimised |
 # | training stopped early | the right order, effects too large | train to the end, or trust the ranking alone |
 # | weak decay | effects too small | correct by the leverage |
+# | agreement by luck | right for one kind of example, wrong for another | undo one approximation at a time |
 # | accuracy as the measure | nothing seems to change | take the loss |
 # | judged by the images that chose | too good | keep fresh images for judging |
 #

@@ -45,9 +45,9 @@ mislabelled = Prediction(
 
 weaker = Prediction(
     "influence_functions.weaker",
-    options=("right", "too small", "too large"),
+    options=("as before", "a third or more too small", "too large"),
     remarks=(
-        ("right", "The weak decay holds the weights less, so a single example holds them more."),
+        ("as before", "The weak decay holds the weights less, so a single example holds them more."),
         ("too large", "Without the example the valley is softer, not stiffer. What does that do to the motion?"),
     ),
 )
@@ -238,8 +238,8 @@ def _(x, y, decay):
 @left_out.right
 def _(x, y, decay):
     r"""$e_i + h_i e_i / (1 - h_i) = e_i / (1 - h_i)$: the error of the full model, enlarged by the leverage. A point
-    that holds the model firmly looks well fitted, and is not. Leave-one-out cross-validation for the price of one training;
-    the sum of the squares is Allen's PRESS (1974)."""
+    that holds the model firmly looks well fitted, and is not. This is leave-one-out cross-validation for the price of
+    one training; the sum of the squares is Allen's PRESS (1974)."""
     count, n = x.shape
     H = tf.transpose(x) @ x / count + decay * tf.eye(n, dtype=x.dtype)
     w = tf.linalg.solve(H, tf.transpose(x) @ y[:, None] / count)[:, 0]
