@@ -21,7 +21,9 @@
 # **What does a gradient through a training loop find?**
 
 # %% [markdown] tags=["badges"]
-# (generated)
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/20_differentiate_the_optimiser.ipynb)
+#
+# **Prerequisites:** [12 Without the matrix](12_without_the_matrix.ipynb), [14 Forward mode](14_forward_mode.ipynb) · **Minutes:** 16 to read, 31 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -307,11 +309,11 @@ assert np.sum(curvatures.numpy() * w**2) < np.sum(curvatures.numpy() * by_chebys
 
 
 # %%
-def placeholder():
-    return ...
+def by_each_rate(f, w, rates):
+    return ...  # shape (T,), as rates
 
 
-exercises.unrolled.check(placeholder)
+exercises.unrolled.check(by_each_rate)
 
 # %% [markdown]
 # ## 2. A rate that tunes itself
@@ -468,11 +470,11 @@ assert 45 < abs(1 - 100 * float(np.max(found))) < 52
 
 
 # %%
-def placeholder():
-    return ...
+def point_by_rate(f, w, rate, steps):
+    return ...  # the derivative of the last point by the rate, shape (n,)
 
 
-exercises.sensitivity.check(placeholder)
+exercises.sensitivity.check(point_by_rate)
 
 # %% [markdown]
 # ## 3. Learn the start
@@ -682,11 +684,11 @@ assert np.abs(joint_mean).max() < 2.5  # nearly flat beside amplitudes up to 5
 
 
 # %%
-def placeholder():
-    return ...
+def meta_gradient(fit, judge, w, rate):
+    return ...  # shape (n,), as w
 
 
-exercises.meta.check(placeholder)
+exercises.meta.check(meta_gradient)
 
 # %% [markdown]
 # ## 4. Check it independently
