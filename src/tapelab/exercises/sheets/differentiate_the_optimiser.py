@@ -33,8 +33,8 @@ before = Prediction(
         ("smaller", "Nothing in its training asked for a small error before the step."),
         (
             "larger by half or more",
-            "Possible, since nothing in its training forbids it. But no single curve is near to all sines, and a bad "
-            "one buys nothing.",
+            "Nothing in its training forbids it. But a start far from all sines would have a longer way to go in its one "
+            "step.",
         ),
     ),
 )
@@ -45,7 +45,7 @@ dropped = Prediction(
     remarks=(
         (
             "less than 1.1 times",
-            "That is the answer after five steps. After the one step that it was trained for, the second derivatives "
+            "So it may be after many steps. After the one step that the starts were trained for, the second derivatives "
             "show.",
         ),
         (
