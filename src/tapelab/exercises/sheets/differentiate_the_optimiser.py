@@ -33,8 +33,8 @@ before = Prediction(
         ("smaller", "Nothing in its training asked for a small error before the step."),
         (
             "larger by half or more",
-            "Nothing in its training forbids it. But a start far from all sines would have a longer way to go in its one "
-            "step.",
+            "Nothing in its training forbids it. But a start far from all sines would have a longer way to go in its "
+            "one step.",
         ),
     ),
 )
@@ -45,8 +45,8 @@ dropped = Prediction(
     remarks=(
         (
             "less than 1.1 times",
-            "So it may be after many steps. After the one step that the starts were trained for, the second derivatives "
-            "show.",
+            "So it may be after many steps. After the one step that the starts were trained for, the second "
+            "derivatives show.",
         ),
         (
             "more than 4 times",
