@@ -643,6 +643,8 @@ plt.show()
 #
 # One step tells them apart. The jointly trained start gets nowhere, even with the best of six inner rates. Without second derivatives the error after one step is larger by half or more. After five steps the lead is gone: which of the two is ahead then depends on the draw, and the first-order version costs less.
 #
+# The formula says why. First order asks: which way does $L_B$ fall at $w'$? It moves the start that way. The factor $I - \alpha H_A$ asks also: how does a change of the start *change the step*? It arranges the start so that one step of rate 0.02 lands right. Given more steps, the later ones repair what the first has missed.
+#
 # And with more time? Train from the joint start for 300 steps of Adam on the ten points of each sine, with the best of three rates.
 
 # %% tags=["nbval-ignore-output"]
@@ -666,8 +668,6 @@ print(f"jointly, then 300 steps of Adam: {patient:.2f}")
 
 # %% [markdown]
 # Compare that with what five steps from a meta-learnt start leave.
-#
-# The formula says why. First order asks: which way does $L_B$ fall at $w'$? It moves the start that way. The factor $I - \alpha H_A$ asks also: how does a change of the start *change the step*? It arranges the start so that one step of rate 0.02 lands right. Given more steps, the later ones repair what the first has missed.
 #
 # Watch it on one new sine, step by step.
 
