@@ -21,7 +21,9 @@
 # **Can a network be fitted to an equation alone, and how much of its error is the optimiser's?**
 
 # %% [markdown] tags=["badges"]
-# badges
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/21_an_equation_and_no_data.ipynb)
+#
+# **Prerequisites:** [11 Hessians and Newton's method](11_hessians_and_newton.ipynb), [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) · **Minutes:** 16 to read, 25 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -282,7 +284,7 @@ exercises.summed.check(may)
 # %% [markdown]
 # ## 2. First-order methods at their best
 #
-# The opening used Adam with a rate of 0.05 that falls to zero. Before anything is blamed, try three other rates, and four times as many steps with the best of them. And there is **L-BFGS**, which [12](12_without_the_matrix.ipynb) recommends where each gradient is that of
+# The opening used Adam with a rate of 0.05 that falls to zero. Before anything is blamed, try larger rates and a smaller one, and four times as many steps with the best of them. And there is **L-BFGS**, which [12](12_without_the_matrix.ipynb) recommends where each gradient is that of
 # the whole data set; those who train such networks often let it finish the work. It gets 600 steps.
 
 
@@ -296,7 +298,7 @@ def loss(w):
 
 
 # %%
-runs = {f"Adam, 1500 steps, rate {rate}": run_adam(laplacian, 1500, rate) for rate in (0.1, 0.05, 0.02, 0.01)}
+runs = {f"Adam, 1500 steps, rate {rate}": run_adam(laplacian, 1500, rate) for rate in (0.2, 0.1, 0.05, 0.02)}
 short = min(runs, key=lambda name: error(runs[name][-1][1]))
 best_rate = float(short.rpartition(" ")[2])
 long = f"Adam, {adam_steps} steps, rate {best_rate}"
