@@ -148,7 +148,7 @@ def maps(panels, marks=None):
         values = np.reshape(values, (41, 41)).T
         limit = np.abs(values).max()
         style = {"extent": (0, 1, 0, 1), "origin": "lower", "cmap": plots.DIVERGING}
-        figure.colorbar(ax.imshow(values, vmin=-limit, vmax=limit, **style), ax=ax, format="%.1g")
+        figure.colorbar(ax.imshow(values, vmin=-limit, vmax=limit, **style), ax=ax, format="%.2g")
         ax.set(title=title, xlabel="x", ylabel="y")
     if marks is not None:
         axes[0].plot(*np.transpose(marks), ".", color="black", markersize=2.5)
@@ -284,7 +284,7 @@ exercises.summed.check(may)
 # %% [markdown]
 # ## 2. First-order methods at their best
 #
-# The opening used Adam with a rate of 0.05 that falls to zero. Before anything is blamed, try larger rates and a smaller one, and four times as many steps with the best of them. And there is **L-BFGS**, which [12](12_without_the_matrix.ipynb) recommends where each gradient is that of
+# The opening used Adam with a rate of 0.05 that falls to zero. Before anything is blamed, try larger rates and a smaller one, and four times as many steps with two of them. And there is **L-BFGS**, which [12](12_without_the_matrix.ipynb) recommends where each gradient is that of
 # the whole data set; those who train such networks often let it finish the work. It gets 600 steps.
 
 
@@ -299,10 +299,15 @@ def loss(w):
 
 # %%
 runs = {f"Adam, 1500 steps, rate {rate}": run_adam(laplacian, 1500, rate) for rate in (0.2, 0.1, 0.05, 0.02)}
-short = min(runs, key=lambda name: error(runs[name][-1][1]))
-best_rate = float(short.rpartition(" ")[2])
-long = f"Adam, {adam_steps} steps, rate {best_rate}"
-runs[long] = run_adam(laplacian, adam_steps, best_rate)
+runs |= {f"Adam, {adam_steps} steps, rate {rate}": run_adam(laplacian, adam_steps, rate) for rate in (0.1, 0.05)}
+
+
+def lowest_error(beginning):
+    """The name of the run that ends with the lowest error."""
+    return min((name for name in runs if name.startswith(beginning)), key=lambda name: error(runs[name][-1][1]))
+
+
+short, long = lowest_error("Adam, 1500 steps"), lowest_error(f"Adam, {adam_steps} steps")
 
 # %%
 w = tf.Variable(start)
@@ -324,13 +329,13 @@ for name, run in runs.items():
     print(f"{name:30} {seconds:5.2f} s of processor time   loss {loss(at):.0e}   error {error(at):.1e}")
 
 # %% [markdown]
-# Four times the steps, and Adam's error falls by a factor of two to seven. L-BFGS gets about as far, to some ten-thousandths. The race seems to be run, and it would be natural to ask for a larger network or for more points.
+# Four times the steps, and Adam's error falls by a small factor. L-BFGS gets about as far, to some ten-thousandths. The race seems to be run, and it would be natural to ask for a larger network or for more points.
 
 # %% tags=["check"]
 # @title Check
 ends = {name: error(run[-1][1]) for name, run in runs.items()}
 assert 1e-4 < ends[short] < 5e-3
-assert 0.1 * ends[short] < ends[long] < ends[short]
+assert 0.08 * ends[short] < ends[long] < ends[short]
 assert 5e-5 < ends[f"L-BFGS, {lbfgs_steps} steps"] < 3e-3
 assert ends[long] > 5e-5
 assert abs(np.log(error(by_adam[-1][1]) / 1e-3)) < np.log(5)
@@ -444,8 +449,8 @@ values = [float(loss(at)) for _, at in runs[best]]
 assert np.all(np.diff(values) < 0)
 
 # %% [markdown]
-# About $10^{-5}$ or below: a hundred times lower, or more, with the same 128 weights and the same 300 points. So the network could do it all along, and the points asked for enough. Nearly all of Adam's error was the *optimiser's*. It is the same when Adam has the longer time: its curve is straight
-# on the logarithmic axes, and a hundredth of the error is far to the right of the picture.
+# About $10^{-5}$ or below: a hundred times lower, or more, with the same 128 weights and the same 300 points. So the network could do it all along, and the points asked for enough. Nearly all of Adam's error was the *optimiser's*, and four times the steps do not change
+# that. Nor does L-BFGS, which practitioners trust more: it ends where Adam does.
 #
 # One step of the library's `optimize.levenberg_marquardt` to compare. It does not damp all weights alike, but relative to the norms of $J$'s columns, with $D$ their diagonal matrix: $(J^\top J + \mu D^2)\,s = -J^\top r$. Then the units of the weights do not matter. It also notes the damping with which its step was taken.
 
@@ -500,7 +505,7 @@ for name, (curvatures, shares) in parts.items():
     print(f"{name:25} largest {curvatures[0]:.0f}, above a millionth of it {np.sum(relative > 1e-6):3}", end="; ")
     print(f"share of the residual below a ten-thousandth: {flat:.3f}")
 
-# %% tags=["figure"] alt="Cumulative share of the squared residuals against the curvature relative to the largest, from one down to a million-millionth on a logarithmic axis. At the start the curve rises to one within the first hundredfold. After Adam it stays at zero over four decades and rises between a ten-thousandth and a hundred-millionth."
+# %% tags=["figure"] alt="Cumulative share of the squared residuals against the curvature relative to the largest, from one down to a million-millionth on a logarithmic axis. At the start the curve rises to one within the first hundredfold. After Adam it stays at zero over four decades and rises between a ten-thousandth and a hundred-millionth. After Levenberg\u2013Marquardt it is still at zero at the right end."
 # @title Draw: where the residual is, before and after Adam
 _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 for (name, (curvatures, shares)), style, colour in zip(
@@ -518,7 +523,8 @@ plt.show()
 at_start, after_long, after_best = ((values / values[0], shares) for values, shares in parts.values())
 counted = [int(np.sum(relative > 1e-6)) for relative, _ in (at_start, after_long, after_best)]
 exercises.curvatures.reveal(int(round(counted[0], -1)))
-assert all(25 < number < 60 for number in counted)
+assert all(25 < number < 60 for number in counted[:2])
+assert counted[2] < 60
 assert at_start[1][at_start[0] > 1e-2].sum() > 0.75
 assert after_long[1][after_long[0] < 1e-4].sum() > 0.97
 assert after_best[1][after_best[0] < 1e-4].sum() > 0.97
@@ -584,8 +590,8 @@ for n, w in ((few, fitted), (count, solved)):
 # @title Draw: the errors with 60 points and with 300
 maps(
     {
-        f"{few} points: u minus the exact solution": network(tf.constant(grid), fitted).numpy() - solution,
-        f"{count} points: u minus the exact solution": network(tf.constant(grid), solved).numpy() - solution,
+        f"{few} points: error of u": network(tf.constant(grid), fitted).numpy() - solution,
+        f"{count} points: error of u": network(tf.constant(grid), solved).numpy() - solution,
     },
     few_points,
 )
@@ -602,7 +608,7 @@ assert error(fitted) > 5 * error(solved)
 assert elsewhere[few] > 10 * elsewhere[count]
 
 # %% [markdown]
-# Hundreds of times larger, and often far more. With more weights than equations the network satisfies all 60 of them and does between them what it likes: overfitting, in a problem without data. The loss says nothing of it. Its own value is as small as that of the good solution, or smaller.
+# A hundred times larger or more, and there is no limit: the loss at the points can go down to rounding. With more weights than equations the network satisfies all 60 of them and does between them what it likes: overfitting, in a problem without data. The loss says nothing of it. Its own value is as small as that of the good solution, or smaller.
 #
 # So judge by the residual at points that the optimiser has not seen, as you judge a classifier by test data. Where a solution is known, or can be had in another way, judge by the *error*: even an honest residual is a second derivative of it, and weighs fast oscillations more than slow ones.
 
