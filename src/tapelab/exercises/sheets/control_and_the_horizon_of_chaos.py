@@ -31,7 +31,7 @@ search = Prediction(
 
 growth = Prediction(
     "control_and_the_horizon_of_chaos.growth",
-    options=("about 10", "about 1000", "more than 100 000"),
+    options=("about 10", "about 1000", "more than a million"),
     remarks=(
         ("about 10", "Nudges that add up would grow so. These multiply: 4000 factors, each a little above 1."),
         ("about 1000", "That is reached after a few seconds, and the next seconds multiply by as much again."),
@@ -90,9 +90,9 @@ adjoint = Exercise(
     hints=(
         "The last force acts on the last state alone: its derivative is the inner product of `B[-1]` and `g`. What "
         "takes the place of `g` for the force before it?",
-        "Carry a vector, the adjoint: the derivative of the loss with respect to the state *after* step $t$. Use it for "
-        "the force of step $t$, and then take it back over step $t$.",
-        "Taking it back is a product with the *transposed* Jacobian: `tf.linalg.matvec(A[t], adjoint, transpose_a=True)`.",
+        "Carry a vector, the adjoint: the derivative of the loss with respect to the state *after* step $t$. Use it "
+        "for the force of step $t$, and then take it back over step $t$.",
+        "Taking it back is a product with the *transposed* Jacobian: `tf.linalg.matvec(A[t], a, transpose_a=True)`.",
     ),
     checker=Function(reference=_adjoint_in_full, inputs=_chains, axes=("step",)),
 )
@@ -105,8 +105,8 @@ def _(A, B, g):
 
 @adjoint.right
 def _(A, B, g):
-    """The adjoint after the last step is the loss's gradient. Each step back multiplies it by the transposed Jacobian of
-    that step. So all derivatives together take one product of a matrix and a vector for each step; a product for each
+    """The adjoint after the last step is the loss's gradient. Each step back multiplies it by that step's transposed
+    Jacobian. So all derivatives together take one product of a matrix and a vector for each step; a product for each
     pair of steps would be the square of that. It is what the tape's backward pass does."""
     adjoint, found = g, []
     for t in reversed(range(len(A))):
@@ -300,8 +300,8 @@ def _(A, dt):
 @exponents.right
 def _(A, dt):
     """Benettin's method (1980). The first vector turns to the direction of the largest stretch, the second to the
-    largest stretch at a right angle to it, and so on. Nothing overflows, and no small number is lost beside a large one,
-    because only logarithms are added up."""
+    largest stretch at a right angle to it, and so on. Nothing overflows, and no small number is lost beside a large
+    one, because only logarithms are added up."""
     q, total = tf.eye(A.shape[1], dtype=A.dtype), tf.zeros(A.shape[1], A.dtype)
     for step in tf.unstack(A):
         q, r = tf.linalg.qr(step @ q)
