@@ -15,9 +15,6 @@
 # ---
 
 # %% [markdown]
-# # Without the matrix
-
-# %% [markdown]
 # # Control and the horizon of chaos
 #
 # A simulation is a long chain of small steps, and a tape differentiates all of them. The chain rule multiplies one Jacobian for each step.
@@ -89,11 +86,12 @@ def trajectory(s):
     return path.stack()
 
 
-# %% tags=["nbval-ignore-output"]
 rng = np.random.default_rng(seed)
 released = np.array([*rng.uniform(2.2, 2.8, size=2), 0.0, 0.0])  # at rest, both rods raised
-
 double = trajectory(tf.constant(released)).numpy()
+print("stored states:", double.shape, double.dtype)
+
+# %% tags=["nbval-ignore-output"]
 single = trajectory(tf.constant(released, tf.float32)).numpy()
 seconds = 0.005 * np.arange(chaos_steps + 1)
 gap = np.linalg.norm(double - single, axis=1)
@@ -212,7 +210,7 @@ exercises.adjoint.check(through_time)
 # **Predict.** The target is a half turn to the right. What will the pole do?
 
 # %%
-exercises.way_up.guess(...)  # "go straight to the right", "go to the left first" or "stay hanging"
+exercises.way_up.guess(...)  # "go straight to the right", "swing to and fro first" or "stay hanging"
 
 # %%
 found_costs = []  # one for each simulation
@@ -241,7 +239,7 @@ swung = tf.function(simulate, jit_compile=True)(tf.constant(found.x)).numpy()
 print(f"cost {found.fun:.0e} after {len(found_costs)} simulations")
 print(f"upright missed by {abs(swung[-1, 1] - np.pi):.0e} rad")
 
-# %% tags=["figure"] alt="A cart on a rail with a pole that hangs down. It moves aside, the pole swings out to one side, then back through the bottom, and up on the other side, where it ends upright above the middle of the rail; a dotted trail shows the way of the pole's end."
+# %% tags=["figure"] alt="A cart on a rail with a pole that hangs down. It moves aside, the pole swings to the right, back to the left, and up on the right, where it ends upright above the middle of the rail; a dotted trail shows the way of the pole's end."
 # @title Draw: the swing-up
 figure, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
 ax.set(xlim=(-1.6, 1.6), ylim=(-0.75, 0.75), aspect="equal", xlabel="place (m)", yticks=[])
@@ -266,16 +264,17 @@ plots.animate(figure, show_step, [*range(0, steps, 3), steps - 1], milliseconds=
 # %% tags=["check"]
 # @title Check
 lowest, highest = swung[:, 1].min(), swung[:, 1].max()
-swings = lowest < -1 and abs(swung[-1, 1] - np.pi) < 1e-3
+left = int(np.argmin(swung[:, 1]))  # as far to the left as it gets
+swings = lowest < -1 and swung[:left, 1].max() > 0.5 and abs(swung[-1, 1] - np.pi) < 1e-3
 direct = "go straight to the right" if highest > 3 else "stay hanging"
-exercises.way_up.reveal("go to the left first" if swings else direct)
+exercises.way_up.reveal("swing to and fro first" if swings else direct)
 assert swings
 assert found.fun < 1e-3
 assert len(found_costs) <= 600
 assert np.max(np.abs(swung[:, 0])) < 1.1
 
 # %% [markdown]
-# To the left first, by more than a radian, and then through the bottom and up on the right. It arrives upright, at rest. The first steps of L-BFGS found that a little swinging helps, and the later ones that more helps more: each of the 120 derivatives says which way its force should go, given all the others.
+# It swings to the right, then to the left by more than a radian, and then up on the right, and arrives upright and at rest. Nobody told it that a detour helps. Each of the 120 derivatives says which way its own force should go, given all the others; step by step, a little swinging becomes more of it.
 #
 # `optimize.lbfgs` minimises over variables, with the same method. It traces the loss into a graph of its own, and a loop that is compiled already would be compiled once more. `tf.py_function` calls it as it is, and `tf.custom_gradient` ([07](07_custom_gradients.ipynb)) hands over the gradient
 # that comes with the value:
@@ -562,10 +561,10 @@ assert disagreement[200] < 1e-3
 # %% [markdown]
 # None. Each of the two is the exact derivative of a run, but of two different runs. Past the horizon, "the gradient" is that of a path which rounding has chosen.
 #
-# Would more digits help? Take float64, and look at the function that the gradient describes: the height of the lower mass after 2 s and after 20 s, as the start of the upper angle varies by a few thousandths of a radian. The dashed line is the tangent, from the product.
+# Would more digits help? Take float64, and look at the function that the gradient describes: the height of the lower mass after 2 s and after 20 s, as the start of the upper angle varies by up to a tenth of a radian. The dashed line is the tangent, from the product.
 
 # %%
-shifts = np.linspace(-0.005, 0.005, 201)
+shifts = np.linspace(-0.1, 0.1, 201)
 varied = released + shifts[:, np.newaxis] * np.array([1.0, 0.0, 0.0, 0.0])
 angles = trajectory(tf.constant(varied)).numpy()[..., :2]
 heights = -np.cos(angles).sum(axis=-1)  # (time, start)
@@ -576,21 +575,21 @@ def slope(t):
     return np.sin(double[t, :2]) @ J[t, :2, 0]
 
 
-# %% tags=["figure"] alt="Two panels, the height of the lower mass against a shift of the starting angle by up to five thousandths of a radian. After 2 s it is a smooth curve with its tangent along it. After 20 s it jumps up and down between the lowest and the highest place from one point to the next, and the tangent is a vertical line."
+# %% tags=["figure"] alt="Two panels, the height of the lower mass against a shift of the starting angle by up to a tenth of a radian. After 2 s it is a smooth curve with its tangent along it. After 20 s it jumps up and down between the lowest and the highest place from one point to the next, and the tangent is a vertical line."
 # @title Draw: what the gradient describes
 _, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained", sharey=True)
 for ax, t, title in zip(
     axes, (400, 4000), ("After 2 s: a slope to follow", "After 20 s: correct, and useless"), strict=True
 ):
-    ax.plot(1000 * shifts, heights[t], ".-", color=plots.BLUE, linewidth=0.7, markersize=3, label="201 simulations")
+    ax.plot(shifts, heights[t], ".-", color=plots.BLUE, linewidth=0.7, markersize=3, label="201 simulations")
     ax.plot(
-        1000 * shifts,
+        shifts,
         heights[t, 100] + slope(t) * shifts,
         "--",
         color=plots.RED,
         label=f"tangent, slope {slope(t):.0e}",
     )
-    ax.set(title=title, xlabel="shift of the start (thousandths of a radian)", ylim=(-2.2, 2.9))
+    ax.set(title=title, xlabel="shift of the start (rad)", ylim=(-2.2, 2.9))
     ax.legend(loc="upper right", fontsize="small")
 axes[0].set_ylabel("height of the lower mass (m)")
 plt.show()
@@ -601,7 +600,7 @@ nearest = (heights[400, 101] - heights[400, 99]) / (shifts[101] - shifts[99])
 np.testing.assert_allclose(slope(400), nearest, rtol=0.02, atol=0.05)
 bends = np.count_nonzero(np.diff(np.sign(np.diff(heights[4000]))))
 assert bends > 60
-assert np.count_nonzero(np.diff(np.sign(np.diff(heights[400])))) <= 2
+assert np.count_nonzero(np.diff(np.sign(np.diff(heights[400])))) <= 4
 assert abs(slope(4000)) > 1e3
 
 # %% [markdown]
@@ -653,7 +652,8 @@ for step in A.numpy():
     basis, upper = np.linalg.qr(step @ basis)
     logs += np.log(np.abs(np.diag(upper)))
 all_four = logs / seconds[-1]
-assert abs(all_four.sum()) < 0.3
+assert abs(all_four.sum()) < 0.2
+assert naive[-1] > all_four[-1] + 0.2  # too large
 
 # %% [markdown]
 # ### Exercise: All exponents (12 min)

@@ -88,18 +88,22 @@ def draw(figure: matplotlib.figure.Figure, *, runs: Runs, time: float, power: fl
         runs.times[1:],
         runs.gap[1:],
         color=plots.BLUE,
-        label=f"float32 to float64: parted {_seconds(horizon(runs.times, runs.gap))}",
+        label=f"distance of float32 and float64: 1 {_seconds(horizon(runs.times, runs.gap))}",
     )
     forecast = horizon(runs.times, growing)
     curves.semilogy(
-        runs.times, growing, "--", color=plots.RED, label=rf"$10^{{{power:g}}}\,\|J\|$: expected {_seconds(forecast)}"
+        runs.times,
+        growing,
+        "--",
+        color=plots.RED,
+        label=rf"$10^{{{power:g}}}$, grown as the product: 1 {_seconds(forecast)}",
     )
     curves.axhline(1, color=plots.GREY, linewidth=0.8)
     curves.axvline(runs.times[index], color="black", linewidth=0.8)
     if np.isfinite(forecast):
         curves.plot(forecast, 1, "v", color=plots.RED, markersize=8)
     curves.set(title="A small difference, forecast and found", xlabel="time (s)", ylabel="difference")
-    curves.set_ylim(1e-17, 1e4)
+    curves.set_ylim(10.0 ** min(power - 1, -9), 1e4)
     curves.legend(loc="lower right", fontsize="small")
     trail = (runs.times > runs.times[index] - _TRAIL) & (np.arange(len(runs.times)) <= index)
     for name, states, colour, style in (
@@ -110,7 +114,7 @@ def draw(figure: matplotlib.figure.Figure, *, runs: Runs, time: float, power: fl
         picture.plot(x[:, 2], y[:, 2], color=colour, linewidth=0.8)
         picture.plot(*masses(states[index, :2]), style, color=colour, linewidth=2.2, markersize=7, label=name)
     picture.set(xlim=(-2.3, 2.3), ylim=(-2.3, 2.6), aspect="equal", xticks=[], yticks=[])
-    picture.set_title(f"{runs.times[index]:.1f} s: the states differ by {runs.gap[index]:.0e}")
+    picture.set_title(f"{runs.times[index]:.1f} s: the states differ by {runs.gap[index]:.1g}")
     picture.legend(loc="upper right", fontsize="small", ncols=2)
 
 

@@ -7,11 +7,11 @@ import tensorflow as tf
 
 way_up = Prediction(
     "control_and_the_horizon_of_chaos.way_up",
-    options=("go straight to the right", "go to the left first", "stay hanging"),
+    options=("go straight to the right", "swing to and fro first", "stay hanging"),
     remarks=(
         (
             "go straight to the right",
-            "That is where the target is. A pole that swings out on the other side first arrives with more speed.",
+            "That is where the target is. A pole that swings to the other side first comes back with more speed.",
         ),
         ("stay hanging", "The gradient at nearly zero forces is small, and it is not zero."),
     ),
