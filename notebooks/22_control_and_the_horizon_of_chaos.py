@@ -99,7 +99,7 @@ for t in (1, 5, 10, 15, 20):
     print(f"after {t:2} s, float32 and float64 differ by {gap[200 * t]:.0e}")
 
 # %% [markdown]
-# Two rods hang from each other, and are let go. The same program runs twice from the same start, in float32 and in float64. At first only the last digits differ. Later the two have nothing in common. No line of the program is
+# Two rods hang from each other, and are let go; each step is one of the classical Runge–Kutta method. The same program runs twice from the same start, in float32 and in float64. At first only the last digits differ. Later the two have nothing in common. No line of the program is
 # at fault. A derivative says in advance, from one of the two runs, when this happens; and the same derivative says how long a gradient through the simulation is of use.
 #
 # **You will be able to**
@@ -114,7 +114,7 @@ for t in (1, 5, 10, 15, 20):
 # ## 1. A gradient through 120 steps
 #
 # First a simulation where all goes well. A cart stands on a rail, and a pole hangs from it. A motor pushes the cart. After 3 s the pole is to stand upright, at rest, with the cart back where it was. The state is $s = (x, q, v, w)$: the cart's place, the pole's angle
-# from hanging, and their speeds. There are 120 steps of 25 ms, and in each of them one force: 120 parameters.
+# from hanging, and their speeds. There are 120 steps of 25 ms, and in each of them one force: 120 parameters. The cost adds up the squared misses of the last state, and small prices for leaving a rail that reaches one metre to each side, and for force.
 
 
 # %%
@@ -172,7 +172,7 @@ print("derivatives from one backward pass:", g.shape[0])
 #
 # $$\frac{\partial L}{\partial u_t} = B_t^\top \, A_{t+1}^\top A_{t+2}^\top \cdots A_{T-1}^\top \, \nabla L(s_T).$$
 #
-# The backward pass multiplies from the right: a vector travels back through time, and each step costs one product. The text calls this vector the *adjoint*. Keep the product of Jacobians in mind: the rest of the page is about it.
+# The backward pass multiplies from the right: a vector travels back through time, and each step costs one product. It is called the *adjoint*. Keep the product of Jacobians in mind: the rest of the page is about it.
 
 # %% tags=["check"]
 # @title Check
@@ -270,7 +270,7 @@ direct = "go straight to the right" if highest > 3 else "stay hanging"
 exercises.way_up.reveal("swing to and fro first" if swings else direct)
 assert swings
 assert found.fun < 1e-3
-assert len(found_costs) <= 600
+assert len(found_costs) <= 650  # a line search that has begun ends
 assert np.max(np.abs(swung[:, 0])) < 1.1
 
 # %% [markdown]
@@ -374,7 +374,7 @@ np.testing.assert_allclose(
 # Back to the double pendulum, whose step is `swing`. Nudge the start by a small $\delta_0$. One step later the nudge is $\delta_1 = A_0\,\delta_0$, with the Jacobian $A_0$ of the first step; then $\delta_2 = A_1 A_0\,\delta_0$, and so on. Take three steps, and the Jacobian of each:
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def jacobian_of(function, s):
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(s)
