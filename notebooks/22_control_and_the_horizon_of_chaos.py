@@ -357,14 +357,14 @@ ratio = searched[-1] / found.fun
 exercises.search.reveal(
     "more than a hundred times" if ratio > 100 else "about ten times" if ratio > 3 else "about the same"
 )
-assert ratio > 100
+assert ratio > 300
 assert simulations * len(found_costs) - 32 < len(searched) <= simulations * len(found_costs) or simulations != 3
 np.testing.assert_allclose(
     costs_of_batch(tf.stack([first_guess, tf.constant(found.x)], axis=1))[1], found.fun, rtol=1e-3
 )
 
 # %% [markdown]
-# Hundreds to tens of thousands of times, depending on the seed. CEM does learn to swing; what it cannot do is fine work in many dimensions. (The count is of simulations. CEM's run 32 at once, which suits hardware that does many things in parallel.)
+# Hundreds of times and more, depending on the seed. CEM does learn to swing; what it cannot do is fine work in many dimensions. (The count is of simulations. CEM's run 32 at once, which suits hardware that does many things in parallel.)
 #
 # The gradient is this good because 3 s are short. How short?
 
@@ -554,10 +554,9 @@ for t in (1, 5, 10, 20):
 
 # %% tags=["check"]
 # @title Check
-exercises.digits.reveal(
-    "none" if disagreement[-1] > 0.3 else "about three" if disagreement[-1] > 1e-5 else "about seven"
-)
-assert disagreement[-1] > 0.3
+end = disagreement[-200:].max()  # the last second
+exercises.digits.reveal("none" if end > 0.3 else "about three" if end > 1e-5 else "about seven")
+assert end > 0.3
 assert disagreement[200] < 1e-3
 
 # %% [markdown]
