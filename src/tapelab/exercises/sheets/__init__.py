@@ -29,6 +29,7 @@ ORDER = (
     "batch_jacobians",
     "forward_mode",
     "what_derivatives_cost",
+    "clinic",
 )
 
 
