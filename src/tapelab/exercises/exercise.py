@@ -107,6 +107,11 @@ class Exercise:
         return (*diagnosed, *self.checker.mistakes)
 
     @property
+    def right_answer(self) -> Any:
+        """A right answer: the function, or what the solution's cell gives to `check`."""
+        return self._right if self._called else self._right()
+
+    @property
     def heading(self) -> str:
         """The line above the exercise in its notebook."""
         return f"### Exercise: {self.title} ({self.minutes} min)"

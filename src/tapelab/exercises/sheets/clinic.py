@@ -316,7 +316,7 @@ inner_step = Exercise(
         "Compute `adapted = w - rate * …` and use it in the last line. Is the gradient of `w` there as well, or only "
         "that of `rate`?",
         "The first line cuts the path to `w` in the same way. Without it `w` is a tensor, and the inner tape has to be "
-        "told to watch it. (`tf.stop_gradient` around the inner gradient is a known shortcut, and not this derivative.)",
+        "told to watch it. (`tf.stop_gradient` around the inner gradient is a known shortcut, not this derivative.)",
     ),
     checker=Repair(
         reference=_after_one_step,
@@ -435,7 +435,7 @@ soft_margin = Exercise(
         diagnosis=_diagnosis(
             "overflow",
             log_of_zero="The logarithm's argument is 1 or more. What is it at its largest?",
-            a_wrong_label="An example on the wrong side is what the loss is for. Its slope should be the largest of all.",
+            a_wrong_label="An example on the wrong side is what the loss is for. Its slope should be the largest.",
         ),
     ),
 )
@@ -1275,8 +1275,8 @@ def _(w, x, y):
 
 @two_shapes.mistake("mean_inside")
 def _(w, x, y):
-    """The table is averaged before the square: positive and negative differences cancel."""
-    return tf.reduce_mean(tf.reduce_mean(tf.matmul(x, w) - y, axis=1) ** 2)
+    """The table is averaged before the square, so each target is compared with the mean of the predictions."""
+    return tf.reduce_mean(tf.reduce_mean(tf.matmul(x, w) - y, axis=0) ** 2)
 
 
 @two_shapes.mistake("divided_by_rows")
@@ -1681,7 +1681,7 @@ angle = Exercise(
     title="Case 15, the angle between two directions",
     minutes=12,
     hints=(
-        "What is the slope of `acos` at 1? And why does a cosine know so little about a small angle: how many digits of "
+        "What is the slope of `acos` at 1? And why does a cosine know so little of a small angle: how many digits of "
         r"$1 - \theta^2/2$ are left for $\theta = 0.001$?",
         "Clamping the cosine below 1 makes the slope finite, and every angle below the clamp's the same, with the "
         "gradient 0. The sine is what small angles are made of.",
@@ -2286,16 +2286,20 @@ def _samples(random, dtype):
 
 
 def _observe_hessian(answer, x):
-    weights = tf.cast(tf.range(1, tf.size(x) + 1), x.dtype)
-    with tf.GradientTape() as outer:
+    weights = tf.reshape(tf.sin(tf.cast(tf.range(1, tf.size(x) + 1), x.dtype)), x.shape)
+    with tf.GradientTape(persistent=True) as outer:
         outer.watch(x)
         with tf.GradientTape() as inner:
             inner.watch(x)
             y = answer(x)
-            target = tf.tensordot(tf.sin(weights), tf.reshape(y, [-1]), 1)
-        first = inner.gradient(target, x)
-    second = None if first is None else outer.jacobian(first, x)
-    return {"the value": y, "the gradient": first, "the Hessian": second}
+        first = inner.gradient(y, x, output_gradients=weights)
+    units = tf.reshape(tf.eye(tf.size(x), dtype=x.dtype), (-1, *x.shape))
+    rows = [] if first is None else [outer.gradient(first, x, output_gradients=unit) for unit in units]
+    return {
+        "the value": y,
+        "the gradient": first,
+        "the Hessian": tf.stack(rows) if rows and all(row is not None for row in rows) else None,
+    }
 
 
 def _normalised(x):
