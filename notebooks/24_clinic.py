@@ -49,6 +49,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
 
+np.set_printoptions(precision=4, suppress=True)
 runtime.start(seed)
 
 # %% tags=["nbval-ignore-output"]
@@ -98,7 +99,7 @@ for name, program in programs.items():
 # %% [markdown]
 # ## 1. No path
 #
-# **Case 1.** "The gradient is still `None`" ([thread](https://github.com/tensorflow/tensorflow/issues/36596)): a loss of one's own, in a custom training loop. The loss comes out right.
+# **Case 1.** A loss of one's own in a custom training loop, and a gradient that stays `None` ([thread](https://github.com/tensorflow/tensorflow/issues/36596)). The loss comes out right.
 
 
 # %%
@@ -145,7 +146,7 @@ def repaired(w, x, y):
 exercises.left_tensorflow.check(cause, repaired)
 
 # %% [markdown]
-# **Case 2.** A segmentation network is to maximise the overlap of its mask with the labels, the Dice coefficient ([thread](https://github.com/tensorlayer/TensorLayer/issues/891): "the argmax seems not a differentiable function"). `explain` will name the operation. It cannot
+# **Case 2.** A segmentation network is to maximise the overlap of its mask with the labels, the Dice coefficient ([thread](https://github.com/tensorlayer/TensorLayer/issues/891)). `explain` will name the operation. It cannot
 # tell you what to compute in its place.
 
 
@@ -162,7 +163,7 @@ labels = tf.constant([1.0, 0.0, 0.0])
 with tf.GradientTape() as tape:
     loss = dice_loss(logits, labels)
 dice_gradient = tape.gradient(loss, logits)
-print(f"loss {loss:.4f}   gradient {dice_gradient}")
+print(f"loss {loss:.3f}   gradient {dice_gradient}")
 
 # %% [markdown]
 # ### Exercise: Case 2, the mask that cannot move (6 min)
@@ -201,7 +202,7 @@ with tf.GradientTape() as tape:
     tape.watch([rate, start])
     loss = after_one_step(rate, start, x, y)
 outer_gradients = tape.gradient(loss, [rate, start])
-print(f"loss after the step {loss:.4f}   gradients {outer_gradients}")
+print(f"loss after the step {loss:.3f}   gradients {outer_gradients}")
 
 # %% [markdown]
 # ### Exercise: Case 3, learning how to learn (8 min)
@@ -248,7 +249,7 @@ for check_one in (exercises.left_tensorflow, exercises.counted_pixels, exercises
 # %% [markdown]
 # ## 2. Not a number
 #
-# **Case 4.** A loss that is "`NaN` precisely when the model was most wrong" ([thread](https://github.com/tracel-ai/burn/issues/5373)): $\ln(1 + e^{z})$ of the margin $z$, averaged. One score is far on the wrong side.
+# **Case 4.** A loss whose gradient is NaN "precisely when the model is most wrong" ([thread](https://github.com/tracel-ai/burn/issues/5373)): $\ln(1 + e^{z})$ of the margin $z$, averaged. One score is far on the wrong side.
 
 
 # %%
@@ -326,7 +327,7 @@ for _ in range(steps):
 _, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
 ax.semilogy(silent_losses, "--", color=plots.RED)
 ax.semilogy(right_losses, "-", color=plots.BLUE)
-ax.text(steps * 0.99, silent_losses[-1] * 1.3, "NaN replaced by 0", color=plots.RED, ha="right")
+ax.text(steps * 0.6, silent_losses[-1] / 2, "NaN replaced by 0", color=plots.RED)
 ax.text(steps * 0.6, right_losses[int(steps * 0.6)] * 3, "NaN kept from arising", color=plots.BLUE)
 ax.set(title="A silenced gradient trains, and never arrives", xlabel="step of training", ylabel="loss")
 plt.show()
@@ -502,7 +503,7 @@ def one_unit_loss(kernel, bias, x, y):
 kernel, bias = tf.constant([[0.5], [-1.0]]), tf.constant([0.0])
 classified = tf.constant([0.0, 1.0, 0.0])
 one_unit_seen = value_and_gradient(one_unit_loss, kernel, bias, x, classified)
-print("loss {:.4f}   gradient {}".format(one_unit_seen[0], one_unit_seen[1][:, 0]))
+print(f"loss {one_unit_seen[0]:.4f}   gradient {one_unit_seen[1][:, 0]}")
 
 # %% [markdown]
 # ### Exercise: Case 9, as sure as can be (4 min)
@@ -585,7 +586,7 @@ def regression_loss(w, x, y):
 true_w = tf.constant([[2.0], [-1.0]])
 exact_y = tf.matmul(x, true_w)[:, 0]
 shapes_seen = value_and_gradient(regression_loss, true_w, x, exact_y)
-print("loss {:.4f}   gradient {}".format(shapes_seen[0], shapes_seen[1][:, 0]))
+print(f"loss {shapes_seen[0]:.2f}   gradient {shapes_seen[1][:, 0]}")
 
 # %% [markdown]
 # ### Exercise: Case 11, a perfect model with a loss (4 min)
@@ -604,7 +605,7 @@ def repaired(w, x, y):
 exercises.two_shapes.check(cause, repaired)
 
 # %% [markdown]
-# **Case 12.** The batch is too large for the memory, so its gradient is accumulated over smaller ones. In October 2024 it was noticed that most libraries did it like this ([thread](https://github.com/meta-pytorch/torchtune/pull/1875)). Rows whose `kept` is 0 are padding.
+# **Case 12.** The batch is too large for the memory, so its gradient is accumulated over smaller ones. In October 2024 it was noticed that many trainers did it like this ([thread](https://github.com/meta-pytorch/torchtune/pull/1875)). Rows whose `kept` is 0 are padding.
 
 
 # %%
@@ -660,10 +661,10 @@ mended(exercises.accumulated)
 #
 # **Case 13.** "`ds_weight` is not changing during training" ([thread](https://github.com/clovaai/stargan-v2-tensorflow/issues/15)): a penalty that is to grow from step to step, in a compiled loss.
 #
-# **Predict.** `w` is $(0, \sqrt 5)$, rounded, so that the loss without a penalty is about 3 and the squares add up to 5. What are the losses for the penalties 0, 1 and 2, rounded? "3, 8, 13", "3, 3, 3" or "an error"
+# **Predict.** At $w = (2, 1)$ the loss without a penalty is 1, and the squares add up to 5. What are the losses for the penalties 0, 1 and 2? "1, 6, 11", "1, 1, 1" or "an error"
 
 # %%
-exercises.frozen_losses.guess(...)  # "3, 8, 13", "3, 3, 3" or "an error"
+exercises.frozen_losses.guess(...)  # "1, 6, 11", "1, 1, 1" or "an error"
 
 
 # %%
@@ -682,8 +683,8 @@ def bowl(w):
     return tf.reduce_sum((w - 1.0) ** 2)
 
 
-frozen_seen = penalised(bowl, tf.constant([0.0, 5.0**0.5]), [0.0, 1.0, 2.0])
-print("losses:", np.round(frozen_seen, 1))
+frozen_seen = penalised(bowl, tf.constant([2.0, 1.0]), [0.0, 1.0, 2.0])
+print("losses:", frozen_seen.numpy())
 
 # %% [markdown]
 # ### Exercise: Case 13, the schedule that nobody follows (6 min)
@@ -783,8 +784,8 @@ exercises.angle.check(cause, repaired)
 # %% tags=["check"]
 # @title Check
 check_losses = ", ".join(f"{check_loss:.0f}" for check_loss in frozen_seen.numpy())
-exercises.frozen_losses.reveal("3, 3, 3" if np.ptp(frozen_seen) == 0 else check_losses)
-np.testing.assert_allclose(frozen_seen, [2.5279] * 3, rtol=1e-3)
+exercises.frozen_losses.reveal(check_losses)
+np.testing.assert_array_equal(frozen_seen, [1.0, 1.0, 1.0])
 np.testing.assert_array_equal(np.isinf(half_seen[0]), [False, True])
 assert not np.isfinite(half_seen[1][1]).any() or not half_seen[1][1].any()
 assert not np.isfinite(angle_seen[1][0]).all()
@@ -820,7 +821,7 @@ for rate in [0.4, 0.2, 0.1, 0.05]:
 print("4 steps,", len(traces), "traces")
 
 # %% tags=["nbval-ignore-output"]
-print(explain_retracing(step))
+print(explain_retracing(step).heading)
 
 # %% [markdown]
 # ### Exercise: Case 16, compiled again, and again (6 min)
@@ -893,6 +894,7 @@ exercises.held_batches.check(cause, repaired)
 # %% tags=["check"]
 # @title Check
 assert len(traces) == 4
+assert [check_cause.code for check_cause in explain_retracing(step).causes] == ["python_value"]
 assert held == 6
 mended(exercises.retraced)
 mended(exercises.held_batches)
@@ -969,17 +971,17 @@ def twice(f, x):
 
 print("second derivative at 0:", twice(sinc, tf.constant(0.0)).numpy())
 
-# %% tags=["figure"] alt="The second derivative of sin(x)/x near 0. The true curve is a shallow bowl with its lowest point, minus one third, at 0. The tape's points follow it on the outside; in the inner third they scatter up and down, and the point at exactly 0 lies at zero."
+# %% tags=["figure"] alt="The second derivative of sin(x)/x near 0. The truth is a level line at minus one third. The tape's points lie on it at the left and right edges; towards the middle they scatter up and down, more and more, and the point at exactly 0 lies at zero."
 # @title Draw: the second derivative near 0
-fine = np.linspace(-0.02, 0.02, 81).astype(np.float32)
+fine = np.linspace(-0.004, 0.004, 81).astype(np.float32)
 curve_of_tape = twice(sinc, tf.constant(fine)).numpy()
 _, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
 ax.plot(fine, -1 / 3 + fine**2 / 10, "-", color=plots.BLUE)
-ax.plot(fine, np.clip(curve_of_tape, -0.8, 0.2), ".", color=plots.RED, markersize=5)
+ax.plot(fine, curve_of_tape, ".", color=plots.RED, markersize=5)
 ax.plot(0.0, curve_of_tape[40], "s", color=plots.RED, markersize=9, fillstyle="none")
-ax.annotate("at 0 exactly: 0", (0.0, 0.0), (10, -3), textcoords="offset points", color=plots.RED)
-ax.text(-0.0195, -0.31, "the truth", color=plots.BLUE)
-ax.set(title="Guarded at 0, and lost around it", xlabel="x", ylabel="second derivative (float32)", ylim=(-0.82, 0.22))
+ax.annotate("at 0: the constant branch", (0.0, 0.0), (-8, 8), textcoords="offset points", color=plots.RED, ha="right")
+ax.text(-0.0039, -0.27, "the truth", color=plots.BLUE)
+ax.set(title="Guarded at 0, and lost around it", xlabel="x", ylabel="second derivative (float32)", ylim=(-1.5, 0.8))
 plt.show()
 
 # %% [markdown]
@@ -1001,8 +1003,8 @@ def repaired(x):
 exercises.sinc.check(cause, repaired)
 
 # %% [markdown]
-# **Case 20.** A normalisation layer. Its output does not change when a constant is added to all its inputs, so neither does any loss behind it, and its Hessian times $(1, 1, 1)$ is zero. There is a
-# [thread](https://github.com/tensorflow/tensorflow/pull/19609) on one line of the source, a pull request titled "Add a note that `stop_gradient` in moments does not change the gradient".
+# **Case 20.** A normalisation layer. Its output does not change when a constant is added to all its inputs, so neither does any loss behind it, and its Hessian times $(1, 1, 1)$ is zero. One line of TensorFlow's
+# source has a [pull request](https://github.com/tensorflow/tensorflow/pull/19609) of its own, which says that it does no harm.
 
 
 # %%
@@ -1023,10 +1025,11 @@ def hessian(f, x, weights):
 
 sample, weights = tf.constant([[1.0, 2.0, 4.0]]), tf.constant([[1.0, -2.0, 0.5]])
 moments_hessian = hessian(normalise, sample, weights)
-print("Hessian\n", np.round(moments_hessian, 3), "\ntimes (1, 1, 1):", np.round(tf.reduce_sum(moments_hessian, axis=1), 3))
+row_sums = tf.reduce_sum(moments_hessian, axis=1)
+print(f"Hessian\n{np.round(moments_hessian, 3)}\ntimes (1, 1, 1): {np.round(row_sums, 3)}")
 
 # %% [markdown]
-# The gradient is right, and the title of the thread is right about it. The Hessian is not. `explain` cannot see it: it looks at one backward pass, and that one is in order. What finds it is a property that must hold, or a difference of gradients. Keras's
+# The gradient is right, and so far the pull request is right. The Hessian is not. `explain` cannot see it: it looks at one backward pass, and that one is in order. What finds it is a property that must hold, or a difference of gradients. Keras's
 # `LayerNormalization` and `BatchNormalization` compute their variance the same way, and so a gradient penalty through them has a term missing.
 #
 # ### Exercise: Case 20, right once, wrong twice (12 min)
@@ -1052,9 +1055,9 @@ assert twice(sinc, tf.constant(0.0)) == 0.0
 check_inner = np.abs(fine) < 0.003
 check_truth = -1 / 3 + fine**2 / 10
 assert np.abs(curve_of_tape - check_truth)[check_inner & (fine != 0)].max() > 0.05
+assert np.abs(curve_of_tape - check_truth)[[0, -1]].max() < 0.1
 np.testing.assert_allclose(twice(exercises.sinc.right_answer[1], tf.constant(fine)), check_truth, atol=1e-4)
-check_sum = tf.reduce_sum(moments_hessian, axis=1)
-assert np.abs(check_sum).max() > 0.02
+assert np.abs(row_sums).max() > 0.02
 check_right = hessian(exercises.moments.right_answer[1], sample, weights)
 np.testing.assert_allclose(tf.reduce_sum(check_right, axis=1), np.zeros(3), atol=1e-5)
 assert np.abs(check_right - moments_hessian).max() > 0.005
@@ -1177,7 +1180,7 @@ for place, (column_of, cause) in enumerate(zip(columns, causes, strict=True)):
     ax.plot(column_of, place, "o", color=plots.BLUE, fillstyle="full" if named else "none", markersize=8)
     ax.text(4.75, place, cause, va="center", fontsize=9)
 ax.set(title="From symptom to cause (filled: explain names it)", xlim=(-0.6, 8.2), ylim=(19.7, -0.7))
-ax.set_xticks([*range(5), 6], [*symptoms, "cause"])
+ax.set_xticks([*range(5), 5.1], [*symptoms, "cause"])
 ax.set_yticks(range(20), range(1, 21))
 ax.set_ylabel("case")
 ax.xaxis.tick_top()
@@ -1199,7 +1202,11 @@ for check_number, check_one in enumerate(exercises_of(exercises), start=1):
         check_code = explain(check_tape, check_result, check_arguments[check_asked[check_number]]).code
         if check_code not in ("exists", "unexplained"):
             check_named.add(check_number)
-assert check_named == cases_named - {10, 16}
+check_p = tf.Variable(1.75)
+with ExplainTape() as check_tape:
+    check_result = (tf.clip_by_value(check_p, 0.0, 1.0) - 0.5) ** 2
+assert explain(check_tape, check_result, check_p).code == "clipped"
+assert check_named | {10, 16} == cases_named  # 16: explain_retracing, in section 6
 
 # %% [markdown]
 # ## Recap

@@ -38,10 +38,10 @@ clamped = Prediction(
 
 frozen_losses = Prediction(
     "clinic.frozen_losses",
-    options=("3, 8, 13", "3, 3, 3", "an error"),
+    options=("1, 6, 11", "1, 1, 1", "an error"),
     remarks=(
         (
-            "3, 8, 13",
+            "1, 6, 11",
             "That is what the Python code says, and what it gives without `tf.function`. When does Python run?",
         ),
         ("an error", "There is none. Python's `penalty` is found at the first call, and what becomes of it then?"),
