@@ -14,8 +14,6 @@
 #     name: python3
 # ---
 
-# %%
-
 # %% [markdown]
 # # Clinic
 #
@@ -448,7 +446,7 @@ padded = tf.matmul(tf.nn.softmax(tf.where(allowed, query_scores, -1e9)), values)
 print("second query:", padded[1].numpy())
 
 # %% [markdown]
-# Four masked scores or two, all equally negative: a softmax gives them equal weights. No NaN any more, and padding looks at what it must not see.
+# Scores that are equal have equal weights, however negative they are. The NaN is gone, and the query attends to what it must not see.
 #
 # ### Exercise: Case 8, nothing to attend to (8 min)
 #
@@ -981,7 +979,9 @@ ax.plot(fine, curve_of_tape, ".", color=plots.RED, markersize=5)
 ax.plot(0.0, curve_of_tape[40], "s", color=plots.RED, markersize=9, fillstyle="none")
 ax.annotate("at 0: the constant branch", (0.0, 0.0), (-8, 8), textcoords="offset points", color=plots.RED, ha="right")
 ax.text(-0.0039, -0.27, "the truth", color=plots.BLUE)
-ax.set(title="Guarded at 0, and lost around it", xlabel="x", ylabel="second derivative (float32)", ylim=(-1.5, 0.8))
+ax.set(title="Guarded at 0, and lost around it", xlabel="x", ylabel="second derivative (float32)", ylim=(-1.1, 0.8))
+outside = int(np.sum((curve_of_tape < -1.1) | (curve_of_tape > 0.8)))
+ax.text(0.0039, -1.03, f"{outside} points lie outside the frame", ha="right", color=plots.GREY)
 plt.show()
 
 # %% [markdown]

@@ -23,7 +23,10 @@ very_negative = Prediction(
     options=("zeros", "NaN", "the mean of all values"),
     remarks=(
         ("zeros", "That is what you would want. A softmax's weights add up to 1, though, whatever its inputs are."),
-        ("NaN", "−1e9 is finite, and a softmax subtracts the largest score first. What is left of four equal scores?"),
+        (
+            "NaN",
+            "−1e9 is finite, and a softmax subtracts the largest score first. What is left of equal scores?",
+        ),
     ),
 )
 
