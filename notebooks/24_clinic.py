@@ -314,7 +314,7 @@ for _ in range(steps):
     trained.assign_sub(0.3 * np.nan_to_num(slope))
 print("the second prediction:", trained.numpy()[1])
 
-# %% tags=["figure"] alt="The loss over the steps of training, on a logarithmic scale. With the NaN replaced by zero it falls a little and then stays level at 0.053 for good. With a gradient that is right it falls on, in a straight line, by many powers of ten."
+# %% tags=["figure"] alt="The loss over the steps of training, on a logarithmic scale. With the NaN replaced by zero it falls a little and then stays level at 0.053 for good. With a gradient that is right it falls on, first steeply and then in a straight line, by nearly four powers of ten."
 # @title Draw: what silencing costs
 repaired_error = exercises.relative_error.right_answer[1]
 at, right_losses = tf.Variable(predicted), []
@@ -329,6 +329,14 @@ ax.text(steps * 0.6, silent_losses[-1] / 2, "NaN replaced by 0", color=plots.RED
 ax.text(steps * 0.6, right_losses[int(steps * 0.6)] * 3, "NaN kept from arising", color=plots.BLUE)
 ax.set(title="A silenced gradient trains, and never arrives", xlabel="step of training", ylabel="loss")
 plt.show()
+
+# %% tags=["check"]
+# @title Check
+exercises.silenced.reveal(float(trained.numpy()[1]))
+assert trained.numpy()[1] == np.float32(0.4)
+np.testing.assert_allclose(silent_losses[-1], 0.4**2 / 3, rtol=1e-3)
+assert right_losses[-1] < 1e-3 * silent_losses[-1] or steps < 60
+np.testing.assert_allclose(value_and_gradient(repaired_error, predicted, target)[1][1], 2 * 0.4 / 3, rtol=1e-5)
 
 # %% [markdown]
 # It has not moved. The element has a gradient of its own, $2 \cdot 0.4 / 3$, through the branch that *was* taken. It was added to the NaN of the other branch, and thrown away with it.
@@ -445,6 +453,11 @@ exercises.very_negative.guess(...)  # "zeros", "NaN" or "the mean of all values"
 padded = tf.matmul(tf.nn.softmax(tf.where(allowed, query_scores, -1e9)), values)
 print("second query:", padded[1].numpy())
 
+# %% tags=["check"]
+# @title Check
+exercises.very_negative.reveal("the mean of all values" if np.allclose(padded[1], [2.0, 3.5]) else "something else")
+np.testing.assert_allclose(padded[1], tf.reduce_mean(values, axis=0))
+
 # %% [markdown]
 # Scores that are equal have equal weights, however negative they are. The NaN is gone, and the query attends to what it must not see.
 #
@@ -466,17 +479,11 @@ exercises.attention.check(cause, repaired)
 
 # %% tags=["check"]
 # @title Check
-exercises.silenced.reveal(float(trained.numpy()[1]))
-exercises.very_negative.reveal("the mean of all values" if np.allclose(padded[1], [2.0, 3.5]) else "something else")
 check_margin = value_and_gradient(soft_margin, scores, sides)
 assert np.isinf(check_margin[0])
 assert np.isnan(check_margin[1][2])
 assert np.isfinite(guarded[0])
 np.testing.assert_array_equal(np.isnan(guarded[1]), [False, True, False])
-assert trained.numpy()[1] == np.float32(0.4)
-np.testing.assert_allclose(silent_losses[-1], 0.4**2 / 3, rtol=1e-3)
-assert right_losses[-1] < 1e-3 * silent_losses[-1] or steps < 60
-np.testing.assert_allclose(value_and_gradient(repaired_error, predicted, target)[1][1], 2 * 0.4 / 3, rtol=1e-5)
 assert np.isfinite(spread_seen[0])
 np.testing.assert_array_equal(np.isnan(spread_seen[1]), [[False, True]] * 4)
 assert np.isnan(masked_seen[0])
@@ -684,6 +691,11 @@ def bowl(w):
 frozen_seen = penalised(bowl, tf.constant([2.0, 1.0]), [0.0, 1.0, 2.0])
 print("losses:", frozen_seen.numpy())
 
+# %% tags=["check"]
+# @title Check
+exercises.frozen_losses.reveal(", ".join(f"{check_loss:.0f}" for check_loss in frozen_seen.numpy()))
+np.testing.assert_array_equal(frozen_seen, [1.0, 1.0, 1.0])
+
 # %% [markdown]
 # ### Exercise: Case 13, the schedule that nobody follows (6 min)
 #
@@ -761,6 +773,11 @@ exercises.clamped.guess(...)  # "0", "0.0001" or "0.014"
 stuck = tf.acos(tf.clip_by_value(tf.reduce_sum(u * v, axis=1), -0.9999, 0.9999))[0]
 print(f"angle: {stuck:.4f} radians, {np.degrees(stuck):.2f} degrees")
 
+# %% tags=["check"]
+# @title Check
+exercises.clamped.reveal("0.014" if 0.0139 < stuck < 0.0143 else f"{stuck:.4f}")
+assert 0.8 < np.degrees(stuck) < 0.82
+
 # %% [markdown]
 # That is the constant error. Below 0.8 degrees every pair has the same angle, and no gradient.
 #
@@ -781,15 +798,10 @@ exercises.angle.check(cause, repaired)
 
 # %% tags=["check"]
 # @title Check
-check_losses = ", ".join(f"{check_loss:.0f}" for check_loss in frozen_seen.numpy())
-exercises.frozen_losses.reveal(check_losses)
-np.testing.assert_array_equal(frozen_seen, [1.0, 1.0, 1.0])
 np.testing.assert_array_equal(np.isinf(half_seen[0]), [False, True])
 assert not np.isfinite(half_seen[1][1]).any() or not half_seen[1][1].any()
 assert not np.isfinite(angle_seen[1][0]).all()
 np.testing.assert_allclose(angle_seen[0], [0.0, np.pi / 2], rtol=1e-5)
-exercises.clamped.reveal("0.014" if 0.0139 < stuck < 0.0143 else f"{stuck:.4f}")
-assert 0.8 < np.degrees(stuck) < 0.82
 for check_name in ("frozen", "half_rms", "angle"):
     mended(getattr(exercises, check_name))
 
@@ -969,6 +981,11 @@ def twice(f, x):
 
 print("second derivative at 0:", twice(sinc, tf.constant(0.0)).numpy())
 
+# %% tags=["check"]
+# @title Check
+exercises.flat_top.reveal(float(twice(sinc, tf.constant(0.0))))
+assert twice(sinc, tf.constant(0.0)) == 0.0
+
 # %% tags=["figure"] alt="The second derivative of sin(x)/x near 0. The truth is a level line at minus one third. The tape's points lie on it at the left and right edges; towards the middle they scatter up and down, more and more, and the point at exactly 0 lies at zero."
 # @title Draw: the second derivative near 0
 fine = np.linspace(-0.004, 0.004, 81).astype(np.float32)
@@ -1049,9 +1066,7 @@ exercises.moments.check(cause, repaired)
 
 # %% tags=["check"]
 # @title Check
-exercises.flat_top.reveal(float(twice(sinc, tf.constant(0.0))))
 assert not flat_curvature.numpy().any()
-assert twice(sinc, tf.constant(0.0)) == 0.0
 check_inner = np.abs(fine) < 0.003
 check_truth = -1 / 3 + fine**2 / 10
 assert np.abs(curve_of_tape - check_truth)[check_inner & (fine != 0)].max() > 0.05

@@ -586,11 +586,18 @@ def test_a_starter_gives_a_repair_its_broken_function():
 
         return cause, repaired
 
+    @one.right
+    def _():
+        """The choice comes before the root."""
+        return "slope", safe_norm
+
     @one.mistake("squared")
     def _(x):
         """That is the square."""
         return tf.reduce_sum(x**2)
 
+    assert one.right_answer == ("slope", safe_norm)
+    assert one.judge(*one.right_answer).verdict == RIGHT
     assert one.judge("slope", norm).code == "unchanged"
     assert one.judge("slope", lambda x: tf.reduce_sum(x**2)).code == "squared"
     assert one.judge(..., norm).verdict == NOT_ATTEMPTED
