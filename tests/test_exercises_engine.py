@@ -1,6 +1,7 @@
 """The engine behind the exercises: differences, checks, hostile answers, what is displayed, progress."""
 
 import contextlib
+import dataclasses
 import json
 import sys
 import threading
@@ -13,6 +14,7 @@ from tapelab.exercises import (
     Function,
     Mistake,
     Prediction,
+    Repair,
     Value,
     compare,
     deadline,
@@ -504,6 +506,102 @@ def test_tensorflows_log_does_not_stand_above_the_feedback(capfd):
 def test_several_answers_are_judged_together():
     assert make(Value([1.0, None])).judge(1.0, None).verdict == RIGHT
     assert make(Value([1.0, None])).judge(1.0, ...).verdict == NOT_ATTEMPTED
+
+
+def norm(x):
+    return tf.sqrt(tf.reduce_sum(x**2))
+
+
+def safe_norm(x):
+    squared = tf.reduce_sum(x**2)
+    return tf.where(squared > 0, tf.sqrt(tf.where(squared > 0, squared, 1.0)), 0.0)
+
+
+def outside(x):
+    return tf.sqrt(tf.reduce_sum(x**2)) + 0.0
+
+
+def norm_and_gradient(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return {"the norm": y, "the gradient": tape.gradient(y, x)}
+
+
+NORM = Repair(
+    reference=safe_norm,
+    inputs=lambda random, dtype: [(tf.zeros(2, dtype),), (tf.constant([3.0, 4.0], dtype),)],
+    observe=norm_and_gradient,
+    mistakes=(Mistake("squared", "That is the square.", lambda x: tf.reduce_sum(x**2)),),
+    diagnosis=Value("slope", mistakes=(Mistake("no value", "The value is 0.", "value"),), options=("slope", "value")),
+    broken=norm,
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "code"),
+    [
+        (("slope", safe_norm), RIGHT, "right"),
+        (("Slope", safe_norm), RIGHT, "right"),
+        ((..., norm), NOT_ATTEMPTED, "not_attempted"),
+        (("value", safe_norm), WRONG, "no value"),
+        (("root", safe_norm), WRONG, "not_an_option"),
+        (("slope", norm), WRONG, "unchanged"),
+        (("slope", outside), WRONG, "as_before"),
+        (("slope", lambda x: tf.reduce_sum(x**2)), WRONG, "squared"),
+        (("slope", lambda x: 2.0 * safe_norm(x)), WRONG, "factor"),
+        (("slope", lambda x: 1 / 0), ERROR, "raised:ZeroDivisionError"),
+        (("slope", 3.0), WRONG, "not_a_function"),
+        (safe_norm, WRONG, "length"),
+        (("slope", safe_norm, 1), WRONG, "length"),
+    ],
+)
+def test_a_repair_is_a_diagnosis_and_then_a_function(answer, verdict, code):
+    result = NORM.judge(answer)
+    assert (result.verdict, result.code) == (verdict, code), result
+
+
+def test_a_repairs_wrong_answers_are_those_of_both_parts():
+    assert [code for code, _ in NORM.tried()] == ["no value", "unchanged", "squared"]
+    for code, answer in NORM.tried():
+        assert NORM.judge(answer).code == code
+
+
+def test_a_function_that_was_copied_and_not_edited_is_unchanged():
+    def repaired(x):
+        return tf.sqrt(tf.reduce_sum(x**2))  # the same code under another name
+
+    assert NORM.judge(("slope", repaired)).code == "unchanged"
+
+
+def test_a_starter_gives_a_repair_its_broken_function():
+    one = Exercise("A norm", 3, ("Where?", "There."), dataclasses.replace(NORM, broken=None, mistakes=()))
+
+    @one.starter()
+    def _():
+        cause = ...
+
+        def repaired(x):
+            return tf.sqrt(tf.reduce_sum(x**2))
+
+        return cause, repaired
+
+    @one.right
+    def _():
+        """The choice comes before the root."""
+        return "slope", safe_norm
+
+    @one.mistake("squared")
+    def _(x):
+        """That is the square."""
+        return tf.reduce_sum(x**2)
+
+    assert one.right_answer == ("slope", safe_norm)
+    assert one.judge(*one.right_answer).verdict == RIGHT
+    assert one.judge("slope", norm).code == "unchanged"
+    assert one.judge("slope", lambda x: tf.reduce_sum(x**2)).code == "squared"
+    assert one.judge(..., norm).verdict == NOT_ATTEMPTED
+    assert [mistake.code for mistake in one.mistakes] == ["no value", "squared"]
 
 
 @pytest.fixture

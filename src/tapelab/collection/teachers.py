@@ -215,7 +215,7 @@ def _answers(sheet, names, asked, right):
             answer = f" **{right[name]}**" if name in right else ""
             found.append(f"- Prediction `{name}`: {asked[name]}{answer}")
         else:
-            pairs = [(_as_given(mistake), mistake.text) for mistake in one.checker.mistakes]
+            pairs = [(_as_given(mistake), mistake.text) for mistake in one.mistakes]
             found.append(f"- Exercise `{name}`, *{one.title}*: {one.explanation}")
         found += [f"  - {answer}: {' '.join(text.split())}" for answer, text in pairs]
     return "\n".join(found)

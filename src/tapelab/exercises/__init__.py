@@ -12,15 +12,15 @@ A notebook's exercises are in the module of `tapelab.exercises.sheets` that has 
     exercises.loses_silently.reveal(dz_dx) # after it: the guess beside the result
 
 How it works, in the order in which to read it. `compare` holds an answer against what was expected and names the
-difference; `checks` judges values, and functions on several inputs; `deadline` stops an answer that does not return;
-`feedback` is what the learner is told; `source` makes a cell's text from a sheet's function; `exercise` and
-`prediction` are what the notebooks use. `session` tells a person from a batch run, `progress` keeps what was solved.
-`WRITING.md` says how an exercise is written.
+difference; `checks` judges values, functions on several inputs, and repairs with their diagnosis; `deadline` stops an
+answer that does not return; `feedback` is what the learner is told; `source` makes a cell's text from a sheet's
+function; `exercise` and `prediction` are what the notebooks use. `session` tells a person from a batch run, `progress`
+keeps what was solved. `WRITING.md` says how an exercise is written.
 """
 
 from tapelab import runtime  # noqa: F401  its import of TensorFlow is the quiet one
-from tapelab.exercises.checks import Function, Mistake, Value
+from tapelab.exercises.checks import Function, Mistake, Repair, Value
 from tapelab.exercises.exercise import Exercise
 from tapelab.exercises.prediction import Prediction
 
-__all__ = ["Exercise", "Function", "Mistake", "Prediction", "Value"]
+__all__ = ["Exercise", "Function", "Mistake", "Prediction", "Repair", "Value"]

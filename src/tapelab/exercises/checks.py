@@ -1,4 +1,4 @@
-"""The two kinds of check: a value, and a function that is tried on several inputs."""
+"""The kinds of check: a value, a function that is tried on several inputs, and a diagnosis with its repair."""
 
 import ast
 import contextlib
@@ -281,6 +281,65 @@ class Function:
         sentence = re.sub(r"(?<!the )\b(target|source)\b(\[\d+\])?", r"the \1", known[0].sentence)
         sentence = re.sub(r"^the ", "The ", sentence)
         return f"A gradient is `None`. {sentence}{line}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Repair(Function):
+    """Check a diagnosis, and then a repaired function as `Function` does. The answer is the pair of both.
+
+    Attributes:
+        diagnosis: the `Value` that the diagnosis is held against; judged first.
+        broken: the function that the learner finds, and edits. `Exercise.starter` sets it.
+    """
+
+    diagnosis: Value = Value("")
+    broken: Callable | None = None
+
+    def tried(self) -> list[tuple[str, Any]]:
+        """Return all wrong answers with the code of the feedback that each must get, as a list of (code, answer)."""
+        right = self.diagnosis.expected
+        repairs = [("unchanged", self.broken), *super().tried()]
+        return [
+            *((code, (wrong, self.reference)) for code, wrong in self.diagnosis.tried()),
+            *((code, (right, function)) for code, function in repairs),
+        ]
+
+    def judge(self, answer: Any) -> Feedback:
+        """Return the `Feedback` for a pair of a diagnosis and a function."""
+        if type(answer) is not tuple or len(answer) != 2:
+            return Feedback(WRONG, "length", "Expected a diagnosis and a function.")
+        cause, function = answer
+        found = self.diagnosis.judge(cause)
+        if found.verdict != RIGHT:
+            return found if found.verdict == NOT_ATTEMPTED else _wrong(found, f"The diagnosis: {found.text}")
+        if _same_code(function, self.broken):
+            text = "The diagnosis is right. The function is still the broken one: edit it, and run the cell again."
+            return Feedback(WRONG, "unchanged", text)
+        found = super().judge(function)
+        if found.verdict in (RIGHT, NOT_ATTEMPTED):
+            return found
+        return dataclasses.replace(found, text=f"The diagnosis is right. The repair: {found.text}")
+
+    def _explain(self, answer, seen, trials, found):
+        told = super()._explain(answer, seen, trials, found)
+        telling = {"none", *(mistake.code for mistake in self.mistakes)}
+        if told.code not in telling and self._same_everywhere(seen, self.broken, trials):
+            text = "On every input it gives what the broken function gives. The change does not reach the cause."
+            return Feedback(WRONG, "as_before", text)
+        return told
+
+
+def _same_code(one, other):
+    """Whether two functions have the same source, but for their names, comments and layout."""
+    if one is other:
+        return True
+    try:
+        trees = [
+            syntax.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(each)))).body[0] for each in (one, other)
+        ]
+        return len({ast.dump(ast.Module(tree.body, [])) for tree in trees}) == 1
+    except (OSError, TypeError, SyntaxError, ValueError, AttributeError):
+        return False  # no source to look at
 
 
 def _first_parameter(function):

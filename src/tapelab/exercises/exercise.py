@@ -23,7 +23,7 @@ class Exercise:
         title: a few words; the notebook's heading is ``### Exercise: title (minutes min)``.
         minutes: how long it takes, from 1 to 20.
         hints: graded, from a nudge to nearly the answer.
-        checker: a `checks.Value` or `checks.Function`.
+        checker: a `checks.Value`, a `checks.Function` or a `checks.Repair`.
         beyond: whether it needs an idea that the text does not spell out.
         seconds: how long an answer may take.
         explanation: why the right answer is right, Markdown: its docstring.
@@ -43,11 +43,13 @@ class Exercise:
 
         Args:
             name: what the learner's function is called. Without a name the function's body is the cell, and what it
-                returns is what is checked.
+                returns is what is checked. Of a `Repair` that is the diagnosis, still `...`, and the broken function.
         """
 
         def keep(function):
             self._starter, self._called = function, name
+            if isinstance(self.checker, checks.Repair):
+                self.checker = dataclasses.replace(self.checker, broken=function()[1])
             return function
 
         return keep
@@ -97,6 +99,17 @@ class Exercise:
     def name(self) -> str:
         """What the exercise is called in its module."""
         return self.identifier.partition(".")[2]
+
+    @property
+    def mistakes(self) -> tuple[checks.Mistake, ...]:
+        """All mistakes that it knows, those of a diagnosis first."""
+        diagnosed = self.checker.diagnosis.mistakes if isinstance(self.checker, checks.Repair) else ()
+        return (*diagnosed, *self.checker.mistakes)
+
+    @property
+    def right_answer(self) -> Any:
+        """A right answer: the function, or what the solution's cell gives to `check`."""
+        return self._right if self._called else self._right()
 
     @property
     def heading(self) -> str:
