@@ -30,6 +30,13 @@ ORDER = (
     "forward_mode",
     "what_derivatives_cost",
     "fit_and_error_bars",
+    "derivative_of_a_solution",
+    "edge_of_stability",
+    "influence_functions",
+    "differentiate_the_optimiser",
+    "an_equation_and_no_data",
+    "control_and_the_horizon_of_chaos",
+    "clinic",
 )
 
 
