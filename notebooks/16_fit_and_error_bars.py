@@ -600,7 +600,7 @@ assert np.all(coarse_fits[:, 1] < coarse_fits[:, 3])  # no fit has swapped the t
 #
 # How can that be? Look at the ellipsoid's shape: with every parameter in units of its standard error, it is some fifty times as long as it is thick. Out along the long axis the cloud bends aside, by a few hundredths of its length. No single width sees that: each is nearly the length of the long axis, seen from one side. But the whole ellipsoid is only two hundredths thick, and so both ends of the cloud leave it sideways. This is the **banana**.
 #
-# The first picture of the two shows a second thing. The lower right of the ellipse is empty. Values there, near its border, count as plausible by the ellipsoid, and no refit ever comes near them.
+# The pictures show a second thing: most of the fits outside lie on *one* side, where the banana bends. No symmetric region can say that.
 #
 # Move the noise. The same random numbers grow, and each fit moves on its own path:
 
@@ -678,7 +678,7 @@ print(f"the fit's own ellipsoid holds them: {100 * np.mean(by_own_ellipsoid < li
 print(f"its own region of low squares:      {100 * np.mean(by_own_squares < limit):.1f} %")
 
 # %% [markdown]
-# Some 84 against some 95 in a hundred. (With $\hat\sigma$ in place of $\sigma$ the exact limit is a little larger, 9.87, from the $F$ distribution. It matters with few data.)
+# Some 84 against some 94 in a hundred. (With $\hat\sigma$ in place of $\sigma$ the exact limit is a little larger, 9.87, from the $F$ distribution. It matters with few data.)
 #
 # When do you need the second region? Run section 4 on your own fit: simulate from the fitted curve, refit, and count. If the ellipsoid holds 95 %, quote $C$. If not, quote the region, or the refits themselves.
 
