@@ -715,7 +715,7 @@ for name, ten in rows.items():
     print(f"nearest of the {name:18} {nearest[name]:.3f}")
 
 # %% [markdown]
-# To this classifier, too, the grey columns are worth far more than the ten real digits, and no less than the class means.
+# To this classifier, too, the grey columns are worth far more than the ten real digits, and about as much as the class means, or a little more.
 
 # %% tags=["check"]
 # @title Check
