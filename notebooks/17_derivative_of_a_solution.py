@@ -286,7 +286,7 @@ assert errors_equation[at] > 0.02 * errors_unrolled[at]
 assert 0.05 * residual < errors_equation[at] < 50 * residual
 
 # %% [markdown]
-# The equation, three to ten times. Unrolling multiplies Jacobians of *all* the $z$ on the way, early ones too, which were far from the solution. The equation takes every Jacobian at the last $z$, the best one known. Its error is about what one more step would still change, and you can always
+# The equation, by a factor of about 3 to 12. Unrolling multiplies Jacobians of *all* the $z$ on the way, early ones too, which were far from the solution. The equation takes every Jacobian at the last $z$, the best one known. Its error is of the order of what one more step would still change, and you can always
 # look at that: print the residual.
 #
 # So give unrolling the same advantage. Search first, without a tape; then record $k$ more steps from the solution. This is unrolling at its best.
@@ -567,7 +567,7 @@ for name, score in rankings.items():
     print(f"{name:36} {parted[name]:.2f}")
 
 # %% [markdown]
-# About 0.7. The mistakes here have a system: of the images stored as 4, many are a 3, and the classifier learns that they are fours. It does not disagree with them. Leave out the solve, and the derivative is hardly better: $u = v$ asks what one step of gradient descent would do, not what training to the end does.
+# About 0.7. The mistakes here have a system: of the images stored as 4, many are a 3, and the classifier learns that they are fours. It does not disagree with them. Leave out the solve, and much of the derivative's advantage is gone: $u = v$ asks what one step of gradient descent would do, not what training to the end does.
 #
 # Now the last line, the honest rival. Train on the 100 trusted images alone, and let *that* classifier judge. It ranks better than the derivative. Where trusted examples suffice to train a model that is any good, begin with it; the derivative is for what no classifier can judge. Which brings up the pixels.
 
@@ -715,7 +715,7 @@ for name, ten in rows.items():
     print(f"nearest of the {name:18} {nearest[name]:.3f}")
 
 # %% [markdown]
-# To this classifier, too, the grey columns are worth far more than the ten real digits, and no less than the class means.
+# To this classifier, too, the grey columns are worth far more than the ten real digits, and about as much as the class means, or a little more.
 
 # %% tags=["check"]
 # @title Check
@@ -857,7 +857,7 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 # ## Recap
 #
 # - A solution's derivative follows from its equation: solve $(I - J)^\top u = v$ once, then one backward pass through one application. The search leaves one tensor behind, for 160 (section 1).
-# - An iteration stopped early has a gradient whose error is about the residual; unrolled from the start it errs several times more. One recorded step points roughly downhill, with an error of about a half (section 2).
+# - An iteration stopped early has a gradient with an error of the order of the residual; unrolled from the start it errs several times more. One recorded step points roughly downhill, with an error of about a half (section 2).
 # - A minimum solves $\nabla_w \ell = 0$: solve $Hu = v$, then differentiate $-u^\top \nabla_w \ell$ by the parameter (section 3).
 # - One solve gives a derivative for each of 300 labels, and nearly all of the 30 most harmful are wrong. The training loss does not see mistakes that have a system; a classifier trained on the trusted images does, and ranks better still (section 4).
 # - Training is a layer. Differentiated by its training data, it learns ten images that teach as well as 1437 (section 5).
@@ -865,7 +865,7 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | $J$ in the place of $J^\top$ | a gradient of the right size, and wrong | `adjoint=True`; a central difference |
-# | the iteration has not converged | an error about as large as the residual | print the residual |
+# | the iteration has not converged | an error of the order of the residual | print the residual |
 # | no `stop_gradient` around the search | every iterate is kept after all | see [07](07_custom_gradients.ipynb) |
 # | a `tf.Variable` read inside a `custom_gradient` | an error about `variables`, and a recorded search | pass tensors |
 # | the derivative of the minimum's *value* | one term, no solve | for the minimiser, solve with $H$ |
