@@ -102,7 +102,7 @@ losses = descend(start, tf.constant(rate), steps).numpy()
 rises = np.diff(losses) > 0
 print(f"loss: {losses[0]:.3f} -> {losses[-1]:.3f}; steps after which it was higher: {rises.sum()} of {steps}")
 
-# %% tags=["figure"] alt="The loss of 2500 steps on a logarithmic axis. For some hundred steps it falls smoothly; then comes a sharp peak, and after it one bump follows another, while the bumps as a whole sink to a fiftieth of the start. Wherever the loss rises the line is drawn thick."
+# %% tags=["figure"] alt="The loss of 2500 steps on a logarithmic axis. For some hundred steps it falls smoothly; then comes a sharp peak, and after it one bump follows another, while the bumps as a whole sink to some fortieth of the start. Wherever the loss rises the line is drawn thick."
 # @title Draw: the loss
 _, ax = plt.subplots(figsize=(8, 3.4), layout="constrained")
 ax.semilogy(losses, color=plots.BLUE, linewidth=0.8, label="loss")
@@ -113,7 +113,7 @@ ax.legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# The whole data set at every step: nothing is random here. A gradient step lowers the loss if it is short enough. About a third of these raised it, so the steps are too long. The loss falls all the same, to about a fiftieth of what it was.
+# The whole data set at every step: nothing is random here. A gradient step lowers the loss if it is short enough. About a third of these raised it, so the steps are too long. The loss falls all the same, to about a fortieth of what it was.
 #
 # **You will be able to**
 #
@@ -125,7 +125,7 @@ plt.show()
 # %% tags=["check"]
 # @title Check
 assert 0.2 * steps < rises.sum() < 0.5 * steps
-assert losses[-1] < 0.05 * losses[0]
+assert 0.01 < losses[-1] / losses[0] < 0.04
 assert np.isfinite(losses).all()
 
 # %% [markdown]
@@ -294,7 +294,7 @@ exercises.certain.check(certain)
 # %% [markdown]
 # ## 3. Watch it while training
 #
-# A step moves the weights a little, and the top eigenvector with them. So start each power iteration from the last vector: thirty products every ten steps are plenty. With eight the sharpness comes out one or two per cent too low, because the second eigenvalue comes close to the first on the way.
+# A step moves the weights a little, and the top eigenvector with them. So start each power iteration from the last vector: thirty products every ten steps are plenty. With only a few the sharpness comes out too low, because the second eigenvalue comes close to the first on the way.
 
 
 # %%
@@ -325,7 +325,7 @@ def watched(w, v, rate, steps):
 
 
 # %% [markdown]
-# **Predict.** The loss will fall to a fiftieth. What does the sharpness do in the first 200 steps?
+# **Predict.** The loss will fall to about a fortieth. What does the sharpness do in the first 200 steps?
 
 # %%
 exercises.climbs.guess(...)  # "it falls", "it stays" or "it rises"
@@ -383,31 +383,19 @@ plt.show()
 # %% tags=["check"]
 # @title Check
 late = sharpness[len(sharpness) // 2 :] * rate / 2
-settled = 0.95 < np.median(late) < 1.06
+settled = 0.99 < np.median(late) < 1.03
 exercises.limit.reveal("it stays there" if settled else "it goes on rising")
 assert settled
 assert late.min() > 0.9
 assert late.max() < 1.12
-assert 1.05 < (sharpness * rate / 2).max() < 1.35
+assert 1.1 < (sharpness * rate / 2).max() < 1.28
 arrived = 10 * int(np.argmax(sharpness * rate / 2 > 1))
-print(
-    "LOG",
-    seed,
-    np.median(late),
-    late.min(),
-    late.max(),
-    (sharpness * rate / 2).max(),
-    arrived,
-    losses[-1] / losses[0],
-    rises.sum(),
-    top.values[:2],
-)
 assert 100 < arrived < 1000
 assert (np.diff(watched_losses[: arrived - 50]) > 0).sum() == 0  # smooth, up to the limit
 assert (np.diff(watched_losses) > 0).sum() > 0.2 * steps
 
 # %% [markdown]
-# The forecast of section 1 was the first answer. It overshoots by 15 or 20 %, falls back, and then stays at $2/\eta$, or one or two per cent above it, for as long as you care to train. Up to its arrival the loss has not risen at a single step; from there on it rises and falls, and still goes down.
+# Section 1 forecast the first answer, and it is the third. The sharpness overshoots by 15 or 20 %, falls back, and then stays at $2/\eta$, in the median one or two per cent above it, for as long as you care to train. Up to its arrival the loss has not risen at a single step; from there on it rises and falls, and still goes down.
 # This is the **edge of stability**.
 #
 # And the largest eigenvalue is not the only one that climbs:
@@ -421,7 +409,6 @@ print("and at the end:                       ", np.round(top_at_end.values, 2))
 # %% tags=["check"]
 # @title Check
 np.testing.assert_allclose(sharpness[-1], top_at_end.values[0], rtol=0.03)  # thirty products keep up
-print("LOG3", seed, top_at_end.values, sharpness[-1] / top_at_end.values[0])
 assert top_at_end.values[1] / top_at_end.values[0] > max(0.9, top.values[1] / top.values[0])
 from_the_last, _ = power_iteration(lambda v: product(passed[-2][0], v), passed[-2][1], 60)
 assert from_the_last[-1] >= sharpness[-1] * (1 - 1e-4)  # fewer products estimate lower
@@ -464,7 +451,7 @@ jump_sharpness, jump_losses, _ = watched(*lower_passed[-1], rate, 800)
 print("loss:     ", " ".join(f"{value:.3f}" for value in jump_losses[:30:3]))
 print("sharpness:", " ".join(f"{value:.2f}" for value in jump_sharpness[:8]), "...", round(jump_sharpness[-1], 2))
 
-# %% tags=["figure"] alt="Two panels over 3300 steps. Above, the sharpness at the rate 0.4 runs along 5; at the rate 0.25, dashed, it climbs later and runs along 8. At step 2500 the dashed run's rate is raised to 0.4, and its sharpness drops at once from 8 and from there on runs along 5. Below, the losses; at step 2500 the dashed run's loss leaps up a hundredfold and comes back."
+# %% tags=["figure"] alt="Two panels over 3300 steps. Above, the sharpness at the rate 0.4 runs along 5; at the rate 0.25, dashed, it climbs later and runs along 8. At step 2500 the dashed run's rate is raised to 0.4, and its sharpness drops at once from 8 and from there on runs along 5. Below, the losses; at step 2500 the dashed run's loss leaps up steeply and comes back."
 # @title Draw: two rates, and the jump from one to the other
 joined = np.concatenate([lower_sharpness, jump_sharpness]), np.concatenate([lower_losses, jump_losses])
 second_run = ("rate 0.25, at step 2500 raised to 0.4", lower_rate, *joined, plots.ORANGE, "--")
@@ -480,11 +467,12 @@ exercises.jump.reveal(
 assert 4.7 < ends_at < 5.4
 assert jump_sharpness[0] > 7.3
 assert jump_sharpness[4:].max() < 5.8  # within forty steps
-assert jump_losses[:40].max() > 30 * jump_losses[0]
+assert jump_losses[:20].max() > 30 * jump_losses[0]
+assert jump_losses[40:80].mean() < 0.3 * jump_losses[:20].max()
 assert jump_losses[100:].max() < 0.2 * jump_losses[:40].max()
 
 # %% [markdown]
-# The loss leaps, about a hundredfold, within ten steps. Twenty steps later the sharpness is at the new limit, the loss has come down, and training goes on. Lewkowycz and others call such a leap a *catapult*. Whatever holds the sharpness at $2/\eta$ works from far above as well.
+# Within twenty steps the loss leaps to more than thirty times its value. After forty the sharpness is at the new limit, the loss is on its way down, and training goes on. Lewkowycz and others call such a leap a *catapult*. Whatever holds the sharpness at $2/\eta$ works from far above as well.
 
 # %% [markdown]
 # ## 4. The forecast of a parabola
@@ -574,10 +562,10 @@ for a in (0.1, 0.2, 0.4):
 for a in (0.1, 0.2, 0.4):
     push = (value_and_gradient(w + a * v)[1] + value_and_gradient(w - a * v)[1]) / 2 - g
     assert tf.tensordot(push, nabla, 1) > 0.995 * tf.norm(push) * tf.norm(nabla)
-    assert abs(float(tf.norm(push) / (a**2 / 2 * tf.norm(nabla))) - 1) < 0.1
+    assert abs(float(tf.norm(push) / (a**2 / 2 * tf.norm(nabla))) - 1) < 0.05
 
 # %% [markdown]
-# The push is the gradient of the sharpness, in direction and in length, to about one part in a hundred.
+# The push is the gradient of the sharpness, in direction and in length, to a few per cent even for the largest bounce.
 #
 # The smallest loss that has all of this has two weights:
 #
@@ -656,7 +644,7 @@ assert np.sum((path[100:399, 1] ** 2 < 5) & (path[101:400, 1] ** 2 >= 5)) >= 3  
 # %% [markdown]
 # Bounce, push, calm, climb. The minimum at $b = 3$ is never reached, as its curvature, 9, is more than the rate bears.
 #
-# Move the rate. Below $2/9 \approx 0.22$ the minimum itself is stable. Between 0.25 and 0.35 the swings about the limit are small; at 0.6 they are relaxed and wide. Then raise the pull. Dashed is what the Taylor polynomial of section 4 would do.
+# Move the rate. Below $2/9 \approx 0.22$ the minimum itself is stable. At 0.3 the swings about the limit are small, at 0.6 they are wide. Then raise the pull. Dashed is what the Taylor polynomial of section 4 would do.
 
 # %% alt="Left, the valley's contours in the plane of a and b, and the path: from the start it moves to the floor, climbs along it, and bounces about the dotted height where b squared is 2 over the rate, well below the minimum. Right, the sharpness climbs to the dotted line at 5 and swings about it; beneath, the loss rises with each bounce and falls again, while the dashed parabola leaves the picture."
 edge.figure().show()
@@ -789,10 +777,9 @@ print(f"{linear_run(1.03 * 2 / closed_form):.2g}")
 # %% tags=["check"]
 # @title Check
 np.testing.assert_allclose(by_scipy["at the start"], at_start[-1], rtol=5e-3)
-np.testing.assert_allclose(by_scipy["at the start"], top.values[0], rtol=1e-3)
+np.testing.assert_allclose(by_scipy["at the start"], top.values[0], rtol=5e-3)
 np.testing.assert_allclose(by_scipy["at the end"], sharpness[-1], rtol=0.03)
-np.testing.assert_allclose(by_scipy["at the end"], top_at_end.values[0], rtol=1e-3)
-print("LOG7", seed, by_scipy["at the end"] / sharpness[-1] - 1)
+np.testing.assert_allclose(by_scipy["at the end"], top_at_end.values[0], rtol=5e-3)
 
 
 def linear_gradient(W):
