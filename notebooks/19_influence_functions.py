@@ -183,7 +183,7 @@ plt.show()
 #
 # That is the **implicit function theorem**: the derivative of a solution, from the equation that it solves. Leaving example $i$ out takes its weight from 1 to 0, a change of $-1$, and to first order the minimum moves by $+H^{-1} g_i / N$.
 #
-# As a picture: each example pulls the weights downhill on its own loss, along $-g_i$. At the minimum all pulls cancel. Take one away, and the others' pull is left over, along $+g_i$. The minimum gives way.
+# As a picture: each example pulls the weights downhill on its own loss, along $-g_i$. At the minimum all pulls, the penalty's included, cancel. Take one away, and the others' pull is left over, along $+g_i$. The minimum gives way.
 #
 # Two weights are enough to see it. Twenty points, a straight line with slope and height by least squares, and the last point is mistyped. All by hand: one Jacobian for the gradients of the examples, two tapes for the Hessian.
 
@@ -291,7 +291,7 @@ np.testing.assert_allclose(motion, tilted, rtol=1e-6)  # the derivative itself i
 #
 # $$\Delta_i \approx g_T^\top\, \frac{H^{-1} g_i}{N} = \frac{(H^{-1} g_T)^\top g_i}{N}.$$
 #
-# The order of the product decides what it costs. From the right, there is a linear system for each example, 500 of them. From the left, since $H$ is symmetric, there is one: $s = H^{-1} g_T$ is solved once, and then each example costs an inner product. It is the idea of reverse mode once more: one output, many inputs, so begin at the output. This number, with its sign turned, is what Koh and Liang (2017) call the **influence** of example $i$.
+# The order of the product decides what it costs. From the right, there is a linear system for each example, 500 of them. From the left, since $H$ is symmetric, there is one: $s = H^{-1} g_T$ is solved once, and then each example costs an inner product. It is the idea of reverse mode once more: one output, many inputs, so begin at the output. Up to its sign and the $1/N$, this number is what Koh and Liang (2017) call the **influence** of example $i$.
 #
 # The opening wrote both ingredients in the open. In your own code they are one line each:
 
@@ -316,7 +316,7 @@ assert min(relative) > 0.5
 assert max(relative) < 1.5
 
 # %% [markdown]
-# Now train again without each of the 500. A model has only 650 weights, so all 500 models fit into one tensor, and their gradients into one pass: they do not interact, and the gradient of the sum of their objectives is each one's own (notebook [13](13_batch_jacobians.ipynb)). Each step is Newton's with the old $H$, which is near enough to converge in some ten steps.
+# Now train again without each of the 500. A model has only 650 weights, so all 500 models fit into one tensor, and their gradients into one pass: they do not interact, and the gradient of the sum of their objectives is each one's own (notebook [13](13_batch_jacobians.ipynb)). Each step is Newton's with the old $H$ (the *chord method*), which is near enough to converge in some ten steps.
 
 
 # %%
@@ -384,6 +384,7 @@ plt.show()
 exercises.agreement.reveal("about 0.5" if r < 0.7 else "about 0.9" if r < 0.97 else "above 0.99")
 assert r > 0.99
 assert 1.0 < steepness < 1.1
+assert np.corrcoef(np.argsort(np.argsort(predicted)), np.argsort(np.argsort(actual)))[0, 1] > 0.98  # the order
 clear = np.abs(actual) > 1e-4
 assert np.mean(np.sign(predicted[clear]) == np.sign(actual[clear])) > 0.98
 left_over = gradients_of_many(ws, without, tf.constant(weight_decay, tf.float64))
@@ -423,7 +424,7 @@ exercises.influences.check(influences)
 # %% [markdown]
 # ## 3. Without the Hessian
 #
-# A Hessian is expensive. Many methods that trace predictions back to training data leave it out, and take the plain inner product $g_T^\top g_i$: does the example's gradient agree with the test gradient? It costs two gradients and no solve.
+# A Hessian is expensive. Many methods that trace predictions back to training data leave it out, and take the plain inner product $g_T^\top g_i$: does the example's gradient agree with the test gradient? It needs no Hessian and no solve.
 #
 # **Predict.** What is the correlation of $g_T^\top g_i$ with the 500 trainings?
 
@@ -460,7 +461,7 @@ assert 50 < curvatures[-1] / curvatures[0] < 150
 # %% [markdown]
 # ## 4. Which labels are wrong?
 #
-# In the first picture the worst images had wrong labels. Take the 25 whose removal should lower the test loss most. By chance, one of them would be mislabelled.
+# In the first picture the worst images had wrong labels. Take the 25 whose removal should lower the test loss most. By chance, about one of them would be mislabelled.
 #
 # **Predict.** Of the 25 images at the harmful end, how many have a wrong label?
 
@@ -575,7 +576,7 @@ assert moved_together > 0.95 * predicted[worst].sum()  # both negative: evaluate
 assert abs(together) > 1.05 * abs(moved_together)
 
 # %% [markdown]
-# Now both ends agree: the actual change is about a tenth larger than the forecast. A convex test loss lies above its tangent, so the tangent forecasts too little where the loss rises and too much where it falls. Among the wrong labels this error happened to cancel the other one, and the tangent looked right. So did the 25 together.
+# Now both ends agree: the actual change is about a tenth larger than the forecast. A convex test loss lies above its tangent, so the tangent forecasts too little where the loss rises and too much where it falls. Among the wrong labels this error happened to cancel the other one, and the tangent looked right. The sum of the 25 had the same luck.
 #
 # The other error is the motion, which is too short. The line through twenty points had the same fault, four fifths of the way, and there it can be seen in full.
 #
@@ -646,7 +647,7 @@ assert correlations == sorted(correlations, reverse=True)
 assert 0.96 < correlations[2] < 0.997
 
 # %% [markdown]
-# The actual change is about one and a half times the forecast. With strong decay the forecast is nearly perfect. With weak decay many an example holds some direction of the 650 almost alone. Remove it, and that direction goes soft: $H$ itself changes, and the first step of training again is no longer most of the way.
+# The actual change is about one and a half times the forecast. With strong decay the forecast is nearly perfect. A weaker decay makes $H$ smaller, $H^{-1}$ larger, and with it every leverage: each example holds a larger share of the soft directions. Remove it, and they go softer. $H$ itself changes, and the first step of training again is no longer most of the way.
 #
 # The second assumption is that the training has *arrived*. The whole derivation begins with a zero gradient. Stop gradient descent early instead, for the model and for each of thirty models without one example:
 
@@ -730,7 +731,7 @@ for count in (1, 3, 5, 10, 20, 40):
 # @title Check
 np.testing.assert_allclose(product(g_test), tf.linalg.matvec(H, g_test), rtol=0, atol=1e-12)
 np.testing.assert_allclose(by_products[0], r_plain, rtol=1e-9)  # a multiple of the test gradient
-assert by_products[2] > 0.9
+assert by_products[2] > 0.85
 assert abs(by_products[9] - r) < 5e-3
 np.testing.assert_allclose(solution, s, rtol=0, atol=2e-3 * float(tf.norm(s)))
 
@@ -739,7 +740,7 @@ np.testing.assert_allclose(solution, s, rtol=0, atol=2e-3 * float(tf.norm(s)))
 #
 # ### Exercise: The same from products (12 min)
 #
-# `losses(w)` and `decay` are those of the exercise above. `v` is a vector of shape $(n,)$. Return $H^{-1} v$, with $H$ the Hessian of the whole objective, from products with $H$; do not form it. Relative to the solution's length, an error of $10^{-4}$ is accepted.
+# `losses(w)` and `decay` are those of the exercise above. `v` is a vector of shape $(n,)$. Return $H^{-1} v$, with $H$ the Hessian of the whole objective, from products with $H$; do not form it. Stop when the residual is below $10^{-5}$ of the length of $v$.
 
 
 # %%
