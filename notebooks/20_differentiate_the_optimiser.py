@@ -623,10 +623,10 @@ exercises.dropped.reveal(told)
 assert 0.9 < ratio < 1.25
 assert 1.2 < lost < 2.2
 assert curves["second order"][1] < 0.4 * best_joint[0]
-assert 0.5 < curves["first order"][5] / curves["second order"][5] < 1.6
+assert 0.5 < curves["first order"][5] / curves["second order"][5] < 0.95 * lost
 assert best_joint[1] > 2 * max(curves["first order"][5], curves["second order"][5])
 
-# %% tags=["figure"] alt="The mean squared error on new sines against the number of gradient steps from 0 to 10, on a logarithmic axis. All three curves begin near 3. The second-order start falls furthest with the first step, the first-order start less, and from about five steps on both lie close together; the jointly trained start falls slowly and stays far above."
+# %% tags=["figure"] alt="The mean squared error on new sines against the number of gradient steps from 0 to 10, on a logarithmic axis. All three curves begin near 3. The second-order start falls furthest with the first step, the first-order start less, and from about five steps on both lie closer together; the jointly trained start falls slowly and stays far above."
 # @title Draw: error against steps
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 looks = {"second order": ("o-", plots.BLUE), "first order": ("s--", plots.GREEN), "jointly": ("^:", plots.ORANGE)}
@@ -641,7 +641,7 @@ plt.show()
 # %% [markdown]
 # Before any step the error is about 3 for all of them. No single curve can do better: the best one is the average of all sines, $-1.62 \cos x$, and its mean squared error is 3.0. The jointly trained network *is* that average. So a good start is not a good model. It is a point from which the *gradient* leads somewhere.
 #
-# One step tells them apart. The jointly trained start gets nowhere, even with the best of six inner rates. Without second derivatives the error after one step is larger by half or more. After five steps the lead is gone: which of the two is ahead then depends on the draw, and the first-order version costs less.
+# One step tells them apart. The jointly trained start gets nowhere, even with the best of six inner rates. Without second derivatives the error after one step is larger by half or more. With more steps that lead shrinks, and in some draws (try another `seed`) the first-order start overtakes. It costs less to train.
 #
 # The formula says why. First order asks: which way does $L_B$ fall at $w'$? It moves the start that way. The factor $I - \alpha H_A$ asks also: how does a change of the start *change the step*? It arranges the start so that one step of rate 0.02 lands right. Given more steps, the later ones repair what the first has missed.
 #
@@ -667,7 +667,7 @@ patient = min(float(fine_tune(starts["jointly"], tf.constant(rate))) for rate in
 print(f"jointly, then 300 steps of Adam: {patient:.2f}")
 
 # %% [markdown]
-# Compare that with what five steps from a meta-learnt start leave.
+# Three hundred patient steps take the joint start about as far, within a factor of two or so, as *one* step takes the second-order start.
 #
 # Watch it on one new sine, step by step.
 
@@ -705,6 +705,8 @@ plots.animate(figure, show_step, range(6), milliseconds=900).show()
 misses = {kind: [float(np.mean((curve - truth) ** 2)) for curve in path] for kind, path in paths.items()}
 for step in (1, 3, 5):
     assert max(misses["second order"][step], misses["first order"][step]) < 0.5 * misses["jointly"][step]
+assert 0.5 < patient / curves["second order"][1] < 2.6
+assert patient > curves["second order"][5]
 average = -2.55 * 2 / np.pi * np.cos(wide[0])  # of 2.55 sin(x - phase), over phases from 0 to pi
 assert np.sqrt(np.mean((paths["jointly"][0] - average) ** 2)) < 0.5
 x = np.linspace(-5, 5, 10001)
@@ -806,7 +808,7 @@ print(f"first order against it:                           {tf.norm(meta_gradient
 # @title Check
 assert 1.0 <= error_left(found).max() / lowest < 1.01
 np.testing.assert_allclose(error_left(1 / chebyshev_nodes).max(), lowest, rtol=1e-9)
-np.testing.assert_allclose(through_the_loop, np.ravel(differences), rtol=0, atol=1e-7)
+np.testing.assert_allclose(through_the_loop, np.ravel(differences), rtol=1e-5, atol=1e-6)
 np.testing.assert_allclose(meta_gradients[True], by_formula, rtol=0, atol=1e-12 * float(size))
 np.testing.assert_allclose(meta_gradients[False], at_moved, rtol=1e-12)
 assert tf.norm(meta_gradients[False] - by_formula) > 1e-3 * size
@@ -820,7 +822,7 @@ gradcheck.check_gradient(
 # - A tape around a training loop, inner gradients and all, gives the derivative of its result by every rate; it keeps every step until it is asked (section 1).
 # - Eight learnt rates are Chebyshev's: their product is small everywhere, and half of the factors exceed $2/\lambda_{\max}$. They leave 0.389 where the best constant rate leaves 0.852 (section 1).
 # - The hypergradient $-\eta\, \nabla L(w')^\top g$ tunes a rate while it trains, if you follow its sign. It looks one step ahead, and greedy rates are no better than constant ones on a quadratic (section 2).
-# - MAML learns a start by a gradient through the step. Second derivatives pay after one step; after five, the first-order version is about as good (section 3).
+# - MAML learns a start by a gradient through the step. Second derivatives pay after one step, and less after five (section 3).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
