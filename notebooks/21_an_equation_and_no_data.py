@@ -449,7 +449,7 @@ values = [float(loss(at)) for _, at in runs[best]]
 assert np.all(np.diff(values) < 0)
 
 # %% [markdown]
-# About $10^{-5}$ or below: some hundred times lower (from forty to two thousand, over ten draws), with the same 128 weights and the same 300 points. So the network could do it all along, and the points asked for enough. Nearly all of Adam's error was the *optimiser's*, and four times the steps do not change
+# About $10^{-5}$ or below: some hundred times lower (from forty to five thousand, over ten draws), with the same 128 weights and the same 300 points. So the network could do it all along, and the points asked for enough. Nearly all of Adam's error was the *optimiser's*, and four times the steps do not change
 # that. Nor does L-BFGS, which practitioners trust more: it ends where Adam does.
 #
 # One step of the library's `optimize.levenberg_marquardt` to compare. It does not damp all weights alike, but relative to the norms of $J$'s columns, with $D$ their diagonal matrix: $(J^\top J + \mu D^2)\,s = -J^\top r$. Then the units of the weights do not matter. It also notes the damping with which its step was taken.
