@@ -554,9 +554,9 @@ for t in (1, 5, 10, 20):
 
 # %% tags=["check"]
 # @title Check
-end = disagreement[-200:].max()  # the last second
-exercises.digits.reveal("none" if end > 0.3 else "about three" if end > 1e-5 else "about seven")
-assert end > 0.3
+last_second = disagreement[-200:].max()
+exercises.digits.reveal("none" if last_second > 0.3 else "about three" if last_second > 1e-5 else "about seven")
+assert last_second > 0.3
 assert disagreement[200] < 1e-3
 
 # %% [markdown]
