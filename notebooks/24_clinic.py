@@ -442,7 +442,7 @@ values_gradient = tape.gradient(attended, values)
 print("result\n", attended.numpy(), "\ngradient of the values\n", values_gradient.numpy())
 
 # %% [markdown]
-# In the thread someone proposes −10⁹ in place of −∞.
+# The second thread mentions a very negative number in place of −∞, and many programs have one: −10⁹, say.
 #
 # **Predict.** With −10⁹, what does the second query get? "zeros", "NaN" or "the mean of all values"
 
@@ -1078,6 +1078,9 @@ np.testing.assert_allclose(tf.reduce_sum(check_right, axis=1), np.zeros(3), atol
 assert np.abs(check_right - moments_hessian).max() > 0.005
 check_layer = tf.keras.layers.LayerNormalization(epsilon=1e-3)
 np.testing.assert_allclose(hessian(check_layer, sample, weights), moments_hessian, atol=1e-4)
+check_batch = tf.keras.layers.BatchNormalization(epsilon=1e-3)
+check_rows = hessian(lambda x: tf.transpose(check_batch(tf.transpose(x), training=True)), sample, weights)
+np.testing.assert_allclose(check_rows, moments_hessian, atol=1e-4)
 for check_name in ("no_curvature", "sinc", "moments"):
     mended(getattr(exercises, check_name))
 

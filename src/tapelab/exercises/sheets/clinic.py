@@ -158,7 +158,9 @@ def _():
 def _(w, x, y):
     """The `None` is gone, and there are zeros in its place: now the training loop believes that it is at a minimum, and
     says nothing. There is still no path from the loss to `w`."""
-    return tf.zeros_like(w)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(np.abs(tf.linalg.matvec(x, w) - y))
+    return tape.gradient(loss, w, unconnected_gradients="zero")
 
 
 @left_tensorflow.mistake("another_loss")
@@ -1520,6 +1522,16 @@ def _(f, w, penalties):
     return tf.stack([f(w) + penalty * tf.reduce_sum(w**2) for penalty in penalties])
 
 
+@frozen.wrong("run_eagerly")
+def _(f, w, penalties):
+    tf.config.run_functions_eagerly(True)
+    loss = tf.function(lambda w: f(w) + penalty * tf.reduce_sum(w**2))
+    losses = []
+    for penalty in penalties:
+        losses.append(loss(w))
+    return tf.stack(losses)
+
+
 @frozen.mistake("the_last_one")
 def _(f, w, penalties):
     """All losses have the last penalty now. Each call was to have its own."""
@@ -1880,6 +1892,15 @@ def _(f, w, rates):
     `tf.function` was for."""
     for rate in rates:
         w = _step(f, w, rate)
+    return w
+
+
+@retraced.wrong("run_eagerly")
+def _(f, w, rates):
+    tf.config.run_functions_eagerly(True)
+    step = tf.function(lambda w, rate: _step(f, w, rate))
+    for rate in rates:
+        w = step(w, rate)
     return w
 
 
