@@ -588,6 +588,7 @@ np.testing.assert_allclose(coarse_fits.std(axis=0) / coarse_errors, 1, atol=0.15
 assert np.all((within.mean(axis=0) > 0.91) & (within.mean(axis=0) < 0.98))
 assert np.mean(own[np.abs(own[:, 0]) > 1.5, 3]) > np.mean(own[np.abs(own[:, 0]) < 0.5, 3]) + 0.7  # U-shaped
 axes = np.linalg.eigvalsh(correlation)
+assert np.mean(own[outside, 3] > 0) > 0.65  # on one side
 thinness = np.sqrt(axes[-1] / axes[0])
 assert 35 < thinness < 65
 far = np.abs(own[:, 0]) > 1.5
@@ -685,6 +686,8 @@ print(f"its own region of low squares:      {100 * np.mean(by_own_squares < limi
 # %% tags=["check"]
 # @title Check
 assert 0.925 < np.mean(by_curve < limit) < 0.975
+change = [np.sum((decays(times, *b) - decays(times, *p.numpy())) ** 2) for b in coarse_fits]
+np.testing.assert_allclose(by_curve, np.array(change) / (coarse**2 * variance), rtol=1e-8)
 assert 0.79 < np.mean(by_own_ellipsoid < limit) < 0.885
 assert 0.92 < np.mean(by_own_squares < limit) < 0.97
 np.testing.assert_allclose(4 * scipy.stats.f.ppf(0.95, 4, 96), 9.87, atol=0.01)

@@ -729,6 +729,19 @@ assert 0.15 < np.linalg.norm(differences) / np.linalg.norm(real - real.mean(axis
 assert nearest["ten learnt images"] > nearest["ten class means"] - 0.01
 assert nearest["ten learnt images"] > nearest["ten real images"] + 0.1
 assert len(accuracies) <= evaluations + 5
+held, refused = tf.Variable(1.0), False
+
+
+@tf.custom_gradient
+def reads_a_variable(x):
+    return x * held, lambda upstream: upstream
+
+
+try:
+    reads_a_variable(tf.constant(1.0))
+except TypeError:
+    refused = True
+assert refused
 
 # %% [markdown]
 # ## 6. Going further: without the matrix

@@ -102,7 +102,7 @@ losses = descend(start, tf.constant(rate), steps).numpy()
 rises = np.diff(losses) > 0
 print(f"loss: {losses[0]:.3f} -> {losses[-1]:.3f}; steps after which it was higher: {rises.sum()} of {steps}")
 
-# %% tags=["figure"] alt="The loss of 2500 steps on a logarithmic axis. For some hundred steps it falls smoothly; then comes a sharp peak, and after it one bump follows another, while the bumps as a whole sink to some fortieth of the start. Wherever the loss rises the line is drawn thick."
+# %% tags=["figure"] alt="The loss of 2500 steps on a logarithmic axis. For some hundred steps it falls smoothly; then comes a sharp peak, and after it one bump follows another, while the bumps as a whole sink to some fiftieth of the start. Wherever the loss rises the line is drawn thick."
 # @title Draw: the loss
 _, ax = plt.subplots(figsize=(8, 3.4), layout="constrained")
 ax.semilogy(losses, color=plots.BLUE, linewidth=0.8, label="loss")
@@ -113,7 +113,7 @@ ax.legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# The whole data set at every step: nothing is random here. A gradient step lowers the loss if it is short enough. About a third of these raised it, so the steps are too long. The loss falls all the same, to about a fortieth of what it was.
+# The whole data set at every step: nothing is random here. A gradient step lowers the loss if it is short enough. About a third of these raised it, so the steps are too long. The loss falls all the same, to about a fiftieth of what it was.
 #
 # **You will be able to**
 #
@@ -325,7 +325,7 @@ def watched(w, v, rate, steps):
 
 
 # %% [markdown]
-# **Predict.** The loss will fall to about a fortieth. What does the sharpness do in the first 200 steps?
+# **Predict.** The loss will fall to about a fiftieth. What does the sharpness do in the first 200 steps?
 
 # %%
 exercises.climbs.guess(...)  # "it falls", "it stays" or "it rises"

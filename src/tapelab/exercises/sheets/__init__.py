@@ -36,6 +36,7 @@ ORDER = (
     "differentiate_the_optimiser",
     "an_equation_and_no_data",
     "control_and_the_horizon_of_chaos",
+    "generative_model_from_a_trace",
     "clinic",
 )
 
