@@ -94,7 +94,7 @@ def _(field, x):
 
 @matching.right
 def _(field, x):
-    r"""The batch Jacobian's diagonal holds $\partial s_i / \partial x_i$ at each point. Both terms belong to a point, so
+    r"""The batch Jacobian's diagonal holds $\partial s_i / \partial x_i$ at each point. Both terms belong to a point, and
     the mean over the points comes last."""
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -105,8 +105,8 @@ def _(field, x):
 
 @matching.mistake("all_entries")
 def _(field, x):
-    """`gradient` of the arrows adds up all their components, so the sum of its result holds every entry of the Jacobian.
-    The trace is the diagonal alone."""
+    """`gradient` of the arrows adds up all their components, so the sum of its result holds every entry of the
+    Jacobian. The trace is the diagonal alone."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         arrows = field(x)
@@ -156,7 +156,7 @@ estimate = Exercise(
     title="One product",
     minutes=6,
     hints=(
-        "`output_gradients=v` multiplies the Jacobian from the left: `gradient` then returns $v^\\top J$ for each point.",
+        r"`output_gradients=v` multiplies the Jacobian from the left: `gradient` then returns $v^\top J$ at each point.",
         "Multiply that by $v$ once more, and add up over the axis of the dimensions, not over the points.",
     ),
     checker=Function(reference=_one_estimate, inputs=_fields_with_signs, rtol=2e-4),
