@@ -203,6 +203,15 @@ collection = {
     "13": ["III. Second order and whole Jacobians", "Batch Jacobians and per-example gradients", ["10"]],
     "14": ["III. Second order and whole Jacobians", "Forward mode", ["10", "11"]],
     "15": ["III. Second order and whole Jacobians", "What derivatives cost", ["14"]],
+    "16": ["IV. What derivatives are for", "Fit and error bars", ["11", "13"]],
+    "17": ["IV. What derivatives are for", "The derivative of a solution", ["07", "12"]],
+    "18": ["IV. What derivatives are for", "The edge of stability", ["12"]],
+    "19": ["IV. What derivatives are for", "Influence functions", ["12", "13"]],
+    "20": ["IV. What derivatives are for", "Differentiate the optimiser", ["12", "14"]],
+    "21": ["IV. What derivatives are for", "An equation and no data", ["11", "13"]],
+    "22": ["IV. What derivatives are for", "Control and the horizon of chaos", ["12", "13"]],
+    "23": ["IV. What derivatives are for", "A generative model from a trace", ["12", "13"]],
+    "24": ["V. Clinic", "Clinic", ["04", "09"]],
 }
 
 
@@ -292,6 +301,25 @@ plt.show()
 # | 13 | [Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 10 | 16 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_batch_jacobians.ipynb) |
 # | 14 | [Forward mode](14_forward_mode.ipynb) | When is forward the better way to go? | 10, 11 | 17 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_forward_mode.ipynb) |
 # | 15 | [What derivatives cost](15_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 14 | 15 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/15_what_derivatives_cost.ipynb) |
+#
+# **IV. What derivatives are for**
+#
+# | | Notebook | What it answers | Needs | Minutes: read + solve | |
+# |---|---|---|---|---|---|
+# | 16 | [Fit and error bars](16_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 11, 13 | 18 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/16_fit_and_error_bars.ipynb) |
+# | 17 | [The derivative of a solution](17_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 07, 12 | 19 + 27 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/17_derivative_of_a_solution.ipynb) |
+# | 18 | [The edge of stability](18_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 12 | 17 + 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_edge_of_stability.ipynb) |
+# | 19 | [Influence functions](19_influence_functions.ipynb) | What would change if one training example had not been there? | 12, 13 | 19 + 32 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_influence_functions.ipynb) |
+# | 20 | [Differentiate the optimiser](20_differentiate_the_optimiser.ipynb) | What does a gradient through a training loop find? | 12, 14 | 17 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/20_differentiate_the_optimiser.ipynb) |
+# | 21 | [An equation and no data](21_an_equation_and_no_data.ipynb) | Can a network be fitted to an equation alone, and how much of its error is the optimiser's? | 11, 13 | 16 + 25 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/21_an_equation_and_no_data.ipynb) |
+# | 22 | [Control and the horizon of chaos](22_control_and_the_horizon_of_chaos.ipynb) | What does a gradient through a simulation buy, and how far ahead does it mean anything? | 12, 13 | 18 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_control_and_the_horizon_of_chaos.ipynb) |
+# | 23 | [A generative model from a trace](23_generative_model_from_a_trace.ipynb) | Can samples alone teach a network the slope of a density that nobody knows? | 12, 13 | 14 + 14 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/23_generative_model_from_a_trace.ipynb) |
+#
+# **V. Clinic**
+#
+# | | Notebook | What it answers | Needs | Minutes: read + solve | |
+# |---|---|---|---|---|---|
+# | 24 | [Clinic](24_clinic.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 04, 09 | 18 + 133 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/24_clinic.ipynb) |
 
 # %% tags=["check"]
 # @title Check

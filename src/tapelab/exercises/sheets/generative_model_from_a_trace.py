@@ -94,8 +94,8 @@ def _(field, x):
 
 @matching.right
 def _(field, x):
-    r"""The batch Jacobian's diagonal holds $\partial s_i / \partial x_i$ at each point. Both terms belong to a point, and
-    the mean over the points comes last."""
+    r"""The diagonal of the batch Jacobian holds $\partial s_i / \partial x_i$ at each point. Both terms belong to a
+    point, and the mean over the points comes last."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         arrows = field(x)
@@ -156,7 +156,7 @@ estimate = Exercise(
     title="One product",
     minutes=6,
     hints=(
-        r"`output_gradients=v` multiplies the Jacobian from the left: `gradient` then returns $v^\top J$ at each point.",
+        r"With `output_gradients=v`, `gradient` multiplies the Jacobian from the left: $v^\top J$ at each point.",
         "Multiply that by $v$ once more, and add up over the axis of the dimensions, not over the points.",
     ),
     checker=Function(reference=_one_estimate, inputs=_fields_with_signs, rtol=2e-4),
