@@ -269,6 +269,8 @@ plt.show()
 # - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
 # - **"I need a Hessian":** 01, [08](08_multiple_tapes.ipynb), [09](09_higher_order_gradients.ipynb), [10](10_jacobians.ipynb), [11](11_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [12](12_without_the_matrix.ipynb).
+# - **"What is it good for?":** [16](16_fit_and_error_bars.ipynb) to [23](23_generative_model_from_a_trace.ipynb), each by itself: error bars, training, control, equations, generated samples.
+# - **"I want to practise":** the [clinic](24_clinic.ipynb), twenty broken programs to mend.
 
 # %% [markdown] tags=["catalogue"]
 # **I. The tape**

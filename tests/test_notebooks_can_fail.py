@@ -156,6 +156,15 @@ TAUGHT_IN = [
     ("jacobian is transposed", "13_batch_jacobians"),
     ("batch_jacobian is transposed", "13_batch_jacobians"),
     ("forward mode is off by a factor", "14_forward_mode"),
+    ("jacobian is off by a factor", "16_fit_and_error_bars"),
+    ("custom gradients are ignored", "17_derivative_of_a_solution"),
+    ("second order is off by a factor", "18_edge_of_stability"),
+    ("jacobian is off by a factor", "19_influence_functions"),
+    ("stop_gradient is the identity", "20_differentiate_the_optimiser"),
+    ("second order is off by a factor", "21_an_equation_and_no_data"),
+    ("jacobian is transposed", "22_control_and_the_horizon_of_chaos"),
+    ("output_gradients are ignored", "23_generative_model_from_a_trace"),
+    ("unwatched sources get zeros", "24_clinic"),
 ]
 
 

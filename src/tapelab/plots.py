@@ -283,6 +283,7 @@ def animate(
     for frame in frames:
         draw(frame)
         figure.canvas.draw()
+        figure.set_layout_engine("none")  # found for the first frame: places stay, and each frame takes less time
         images.append(Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB"))
     if not images:
         raise ValueError("frames is empty; expected at least one frame to draw")
