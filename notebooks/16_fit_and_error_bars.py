@@ -171,7 +171,7 @@ assert promised < 5
 assert 16 < float(tf.reduce_sum(r**2)) < 22
 
 # %% [markdown]
-# Above a billion. The fast decay's rate has become negative, and a decay with a negative rate grows: at $t = 6$ it has exploded. The straight model knew nothing of that. It was straightened at one point, and the step went far beyond the region where straight is right.
+# Far above a billion. The fast decay's rate has become negative, and a decay with a negative rate grows: at $t = 6$ it has exploded. The straight model knew nothing of that. It was straightened at one point, and the step went far beyond the region where straight is right.
 #
 # The cure is to charge for distance. **Levenberg–Marquardt** solves
 #
@@ -297,7 +297,7 @@ for (name, run), (style, colour) in zip(runs.items(), styles, strict=True):
 ax.axhline(1e-6, color=plots.GREY, linewidth=0.8)
 ax.annotate("a millionth", (1, 1e-6), (0, 4), textcoords="offset points")
 ax.set(title="Who knows that it is a sum of squares is there first")
-ax.set(xlabel="steps or evaluations", ylabel="excess over the minimum, relative")
+ax.set(xlabel="steps or evaluations (the start is 1)", ylabel="excess over the minimum, relative")
 ax.legend(fontsize="small")
 plt.show()
 
@@ -327,12 +327,12 @@ np.testing.assert_allclose(scipys.x, p, rtol=1e-6)
 # %% [markdown]
 # ## 3. Error bars from the same Jacobian
 #
-# Repeat the measurement. The noise is another, so the data move by some $\delta$, and the minimum moves with them. To first order the new residuals are $r - \delta$, and the step to the new minimum is Gauss–Newton's: $s = (J^\top J)^{-1} J^\top \delta$. (At the old minimum $J^\top r = 0$; and once more the curvature of the residuals is left out.) So the parameters are a linear function of the noise. If the noise
-# of each point is independent, with variance $\sigma^2$, their covariance matrix is
+# Repeat the measurement. The noise is another, so the data move by some $\delta$, and the minimum moves with them. At the old minimum the residuals are now $r - \delta$, and to first order the way to the new one is Gauss–Newton's step: $s = A\delta$ with $A = (J^\top J)^{-1} J^\top$. (At the old minimum $J^\top r = 0$; and once more the curvature of the residuals is left out.) So the parameters are a linear function of the noise. If the noise
+# of each point is independent, with variance $\sigma^2$, the parameters' covariance matrix is $\sigma^2 A A^\top$. Multiply out, and one $J^\top J$ cancels:
 #
 # $$C = \sigma^2\, (J^\top J)^{-1}, \qquad \sigma^2 \approx \hat\sigma^2 = \frac{\lVert r\rVert^2}{100 - 4}.$$
 #
-# Divide by $100 - 4$: four parameters have been fitted to the noise too, and made the residuals smaller than it. The roots of the diagonal of $C$ are the **standard errors**. (You solve with a matrix, never invert it; but here the inverse *is* the result.)
+# Divide by $100 - 4$: four parameters have been fitted to the noise too, and the residuals are a little smaller than the noise. The roots of the diagonal of $C$ are the **standard errors**. (You solve with a matrix, never invert it; but here the inverse *is* the result.)
 
 # %% tags=["nbval-ignore-output"]
 variance = squares[-1] / (100 - 4)
@@ -369,7 +369,7 @@ assert abs(variance**0.5 / noise - 1) < 0.35
 assert abs(np.sqrt(squares[-1] / 100) / variance**0.5 - np.sqrt(0.96)) < 1e-9
 
 # %% [markdown]
-# A twentieth. Alone, $a_1$ would be known superbly. But if $a_1$ grows a little and $a_2$ shrinks by as much, with both rates shifted, the curve hardly moves. The data cannot tell these combinations apart, and the off-diagonal elements of $C$ say so: the **correlation** of $a_1$ and $a_2$ is $-0.99$.
+# A twentieth. Alone, $a_1$ would be known superbly. But if $a_1$ grows a little and $a_2$ shrinks by as much, with both rates shifted, the curve hardly moves. The data cannot tell these combinations apart, and the off-diagonal elements of $C$ say so: the **correlation** of $a_1$ and $a_2$, their element of $C$ divided by both standard errors, is $-0.99$.
 #
 # Error bars computed from the columns one by one, $\sigma/\lVert J_i\rVert$, are the classic mistake. They are the roots of the *inverse of the diagonal*; you want the *diagonal of the inverse*.
 #
@@ -391,7 +391,7 @@ np.testing.assert_allclose(moved - p, predicted, rtol=0, atol=0.15 * np.abs(pred
 # %% [markdown]
 # ### Exercise: The error bar of another quantity (8 min)
 #
-# A fit gave parameters `p`, shape $(n,)$, and their `covariance`, shape $(n, n)$. You want another quantity, such as the area under the curve, $a_1/k_1 + a_2/k_2$: a function `f` from the parameters to a scalar. Return the standard error of `f(p)`, a scalar of the dtype of `p`.
+# A fit gave parameters `p`, shape $(n,)$, and their `covariance`, shape $(n, n)$. You want another quantity, such as the area under the curve, $a_1/k_1 + a_2/k_2$: a TensorFlow function `f` from the parameters to a scalar. Return the standard error of `f(p)`, a scalar of the dtype of `p`.
 
 
 # %%
@@ -421,7 +421,7 @@ exercises.factors.check(factors)
 # ## 4. A thousand refits
 #
 # $C$ is a claim about measurements that you did not make. Make them: simulate a thousand data sets from the fitted curve with noise $\hat\sigma$, and fit each. That takes a thousand Jacobians in every step. `tape.batch_jacobian` would give them with a hundred backward passes, one for each time.
-# Turned around it takes one. Give *every residual its own copy* of the parameters. Residual $i$ depends on copy $i$ alone, so the gradient of the sum of all residuals holds the row of each: the idea of the first exercise in [13](13_batch_jacobians.ipynb).
+# One is enough. Give *every residual its own copy* of the parameters. Residual $i$ depends on copy $i$ alone, so the gradient of the sum of all residuals holds, at copy $i$, row $i$ of the Jacobian: the idea of the first exercise in [13](13_batch_jacobians.ipynb).
 
 
 # %%
@@ -464,11 +464,11 @@ def simulate(sigma):
 _, fits = simulate(variance**0.5)
 
 # %% [markdown]
-# Two questions to the cloud of refits. Is it as wide as the standard errors say, parameter by parameter? And does it have the right shape? Measure each fit's distance from the centre by $C$ itself,
+# Two questions to the cloud of refits. Is it as wide as the standard errors say, parameter by parameter? And does it have the right shape? Measure each refit $b$'s distance from the centre $p$ by $C$ itself,
 #
 # $$d^2 = (b - p)^\top C^{-1} (b - p) = \lVert J (b - p) \rVert^2 / \hat\sigma^2 .$$
 #
-# If $C$ is right, $d^2$ is a sum of four squared normal numbers, and 95 % of them are below 9.49 ($\chi^2$ with four degrees of freedom). The set $d^2 \le 9.49$ is an **ellipsoid** in four dimensions, the joint 95 % region.
+# If $C$ is right, $d^2$ is a sum of four squared standard normal numbers, and 95 % of them are below 9.49 ($\chi^2$ with four degrees of freedom). The set $d^2 \le 9.49$ is an **ellipsoid** in four dimensions, the joint 95 % region.
 
 # %% tags=["nbval-ignore-output"]
 limit = scipy.stats.chi2.ppf(0.95, 4)
@@ -483,7 +483,7 @@ d2 = squared_distances(fits, C)
 print("widths, measured / predicted:", np.round(fits.std(axis=0) / errors, 2))
 print(f"inside the 95 % ellipsoid: {100 * np.mean(d2 < limit):.1f} % of {refits}")
 
-# %% tags=["figure"] alt="A thousand refits as dots in the plane of the parameters a\u2081 and k\u2082: a long tilted cloud that fills a thin tilted ellipse. A few crosses, the fits outside the ellipsoid, lie around its border."
+# %% tags=["figure"] alt="A thousand refits as dots in the plane of the parameters a\u2081 and k\u2082: a long tilted cloud that fills a thin tilted ellipse. Some fifty crosses, the fits outside the ellipsoid, lie around its border and inside it."
 # @title Draw: the cloud and the ellipse
 
 
@@ -552,7 +552,7 @@ print("within ±1.96 standard errors, in %:", np.round(100 * within.mean(axis=0)
 # %% [markdown]
 # Every single width is right, to a tenth or better. Every single 95 % interval holds about 95 %.
 #
-# **Predict.** And the ellipsoid: how many of the thousand refits lie inside?
+# **Predict.** And the ellipsoid: what share of the thousand refits lies inside?
 
 # %%
 exercises.inside.guess(...)  # "95 %", "85 %" or "50 %"
@@ -574,7 +574,9 @@ own = own_axes(coarse_fits, coarse_C)
 top = 8.0  # fits beyond it are drawn at the edge
 draw_cloud(right, np.minimum(own[:, [0, 3]], top), outside, circle)
 if np.any(own[:, 3] > top):
-    right.annotate(f"{np.sum(own[:, 3] > top)} further up", (-4.7, top), va="center", fontsize="small")
+    right.annotate(
+        f"{np.sum(own[:, 3] > top)} further up, drawn at {top:g}", (-4.7, top), va="center", fontsize="small"
+    )
 right.set(title="The same in the ellipsoid's own axes", aspect="equal")
 right.set(xlabel="along its longest axis", ylabel="along its thinnest axis", xlim=(-5, 5), ylim=(-4.5, top + 0.5))
 plt.show()
@@ -599,9 +601,9 @@ assert np.all(coarse_fits[:, 1] < coarse_fits[:, 3])  # no fit has swapped the t
 # %% [markdown]
 # About 85 %: fifteen in a hundred are outside, three times as many as there should be. All four widths are right, and the *region* is wrong.
 #
-# How can that be? Look at the ellipsoid's shape: with every parameter in units of its standard error, it is some fifty times as long as it is thick. Out along the long axis the cloud bends aside, by a few hundredths of its length. No single width sees that: each is nearly the length of the long axis, seen from one side. But the whole ellipsoid is only two hundredths thick, and so both ends of the cloud leave it sideways. This is the **banana**.
+# How can that be? The picture on the right looks along the ellipsoid's own axes, each stretched until the ellipsoid is a ball. It shows the longest and the thinnest of the four, and in them the cloud is bent. Undo the stretching, and look at the ellipsoid's shape: with every parameter in units of its standard error, it is some fifty times as long as it is thick. Out along the long axis the cloud bends aside, by a few hundredths of the axis's length. No single width sees that: each is nearly the length of the long axis, seen from one side. But the whole ellipsoid is only two hundredths of that length thick, and so both ends of the cloud leave it sideways. This is the **banana**.
 #
-# The pictures show a second thing: most of the fits outside lie on *one* side, where the banana bends. No symmetric region can say that.
+# The pictures show a second thing: most of the fits outside lie on *one* side, the side to which the banana bends. No symmetric region can say that.
 #
 # Move the noise. The same random numbers grow, and each fit moves on its own path:
 
@@ -625,7 +627,7 @@ for level, low, high in ((0.002, 0.94, 0.96), (0.02, 0.87, 0.91), (0.04, 0.78, 0
 #
 # $$\lVert f(b) - f(p) \rVert^2 / \hat\sigma^2 \le 9.49 .$$
 #
-# The opening showed why this should do better. All fits gave one curve; what scattered were the numbers. It is the coordinates that bend, and the curve does not care which coordinates describe it.
+# The opening showed why this should do better. All fits gave one curve; what scattered were the numbers. The parameters are the curve's coordinates. It is the coordinates that bend, and the curve does not care which coordinates describe it.
 
 # %% tags=["nbval-ignore-output"]
 coarse_variance = coarse**2 * variance
@@ -660,7 +662,9 @@ ax.legend(loc="upper left", fontsize="small")
 plt.show()
 
 # %% [markdown]
-# About 95 %. Noise and limit are those of before; only the straightening is gone. (The set of all curves bends a little as well, and no coordinates can cure that. Bates and Watts call it the *intrinsic* curvature, against that of the parameters. Here it is too small to see.)
+# About 95 %. Noise and limit are those of before; only the straightening is gone. (Both outlines are shadows again, on two of four axes; the solid one takes the best amplitudes for each pair of rates. The shares count all four parameters.)
+#
+# (The set of all curves bends a little as well, and no coordinates can cure that. Bates and Watts call it the *intrinsic* curvature, against that of the parameters. Here it is too small to see.)
 #
 # For a measurement $y$ of your own you have no cloud. You have the sum of squares $S(p) = \lVert f(p) - y\rVert^2$, and the region of its low values,
 #
@@ -679,7 +683,7 @@ print(f"the fit's own ellipsoid holds them: {100 * np.mean(by_own_ellipsoid < li
 print(f"its own region of low squares:      {100 * np.mean(by_own_squares < limit):.1f} %")
 
 # %% [markdown]
-# Some 84 against some 94 in a hundred. (With $\hat\sigma$ in place of $\sigma$ the exact limit is a little larger, 9.87, from the $F$ distribution. It matters with few data.)
+# Some 84 against some 95 in a hundred. (With $\hat\sigma$ in place of $\sigma$ the exact limit is a little larger, 9.87, from the $F$ distribution. It matters with few data.)
 #
 # When do you need the second region? Run section 4 on your own fit: simulate from the fitted curve, refit, and count. If the ellipsoid holds 95 %, quote $C$. If not, quote the region, or the refits themselves.
 
@@ -727,15 +731,16 @@ for end, planned_error in planned.items():
 assert min(planned, key=lambda end: planned[end][0]) == 8
 assert min(planned, key=lambda end: planned[end][3]) == 8
 assert 15 < planned[1][0] / planned[8][0] < 30
+assert decays(8, *truth) < 0.01 * decays(0, *truth)
 
 # %% [markdown]
-# Until 8. Stop at 1, before the slow decay has shown itself, and the error of $a_1$ is twenty times as large. Wait until 16, and most points measure nothing but noise.
+# Until 8. Stop at 1, before the slow decay has shown itself, and the error of $a_1$ is twenty times as large. Wait until 16, and half of the points come when less than a hundredth of the start is left.
 #
 # ### Exercise: Where to measure once more (15 min)
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# You have measured at `times`, and may measure once more. `f(p, t)` returns what the model predicts at times `t`, of the shape of `t`; the noise is the same at all times, and `p` has shape $(n,)$. Return the one of `candidates`, shape (m,), that makes the standard error of parameter number `which` smallest.
+# You have measured at `times`, shape $(N,)$, and may measure once more. `f(p, t)` returns what the model predicts at times `t`, of the shape of `t`; the noise is the same at all times, and `p` has shape $(n,)$. Return the one of `candidates`, shape (m,), that makes the standard error of parameter number `which` smallest.
 
 
 # %%
@@ -748,7 +753,7 @@ exercises.best_time.check(best_time)
 # %% [markdown]
 # ## 8. Check it independently
 #
-# The United States' National Institute of Standards and Technology publishes data sets with **certified** parameters and standard deviations, computed with many digits. One of them, MGH17, is two exponentials and a constant, $b_1 + b_2 e^{-b_4 x} + b_3 e^{-b_5 x}$, with 33 points. Your loop has never seen it.
+# The United States' National Institute of Standards and Technology publishes data sets with **certified** parameters and the parameters' standard errors (it calls them standard deviations), computed with many digits. One of them, MGH17, is two exponentials and a constant, $b_1 + b_2 e^{-b_4 x} + b_3 e^{-b_5 x}$, with 33 points. Your loop has never seen it.
 
 # %% tags=["nbval-ignore-output"]
 x_nist = tf.constant(np.arange(0.0, 330.0, 10.0))
@@ -793,7 +798,7 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # %% [markdown]
 # ## Recap
 #
-# - Straighten the residuals, and each step is a linear least-squares problem with $J^\top J$. Undamped it may explode; with $\lambda D$ added, and refused steps, it arrives in about ten steps, where Adam at its best takes a thousand (sections 1 and 2).
+# - Straighten the residuals, and each step is a linear least-squares problem with $J^\top J$. Undamped it may explode; with $\lambda D$ added, and refused steps, it arrives in about ten steps, where Adam at the best of four rates takes more than a thousand (sections 1 and 2).
 # - The same Jacobian gives the covariance $C = \hat\sigma^2 (J^\top J)^{-1}$, with standard errors and correlations. Another quantity with the gradient $g$ has the variance $g^\top C g$ (section 3).
 # - A copy of the parameters for every residual turns all Jacobians of a thousand fits into one backward pass, and the cloud of refits tests $C$ (section 4).
 # - The ellipsoid can be thin. With more noise the cloud bends out of it, every width still right. The change of the curve itself, or the sum of squares, draws a region that bends along (sections 5 and 6).
@@ -803,8 +808,8 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # | an undamped Gauss–Newton step from far away | a sum of squares that explodes | damp, and refuse what is not lower |
 # | $\sigma/\lVert J_i\rVert$ as an error bar | errors that are twenty times too small | the diagonal of the inverse |
 # | $\lVert r\rVert^2/N$ for the noise | errors a little too small, much with few data | divide by $N - n$ |
-# | errors combined without covariances | wrong either way | $g^\top C g$ |
-# | the two decays swap names | a cloud in two pieces | sort by rate |
+# | errors combined without covariances | an error bar too large or too small | $g^\top C g$ |
+# | refits in which the two decays swap names (here none did) | a cloud in two pieces | sort by rate |
 # | widths taken for the region | three times too many outside | simulate, refit, count |
 #
 # **Further reading**

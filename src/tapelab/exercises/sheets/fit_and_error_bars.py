@@ -9,7 +9,7 @@ undamped = Prediction(
     "fit_and_error_bars.undamped",
     options=("about 2", "about 19", "above a million"),
     remarks=(
-        ("about 2", "That is what the straightened model promises, and less. The curve itself is not straight."),
+        ("about 2", "The straightened model promises less still. The curve itself is not straight."),
         ("about 19", "The step is far from short. It goes where the straight model has its minimum."),
     ),
 )
@@ -31,7 +31,7 @@ alone = Prediction(
             "as large",
             "Then the others would tell nothing about this one. Look for what can make up for a change of a₁.",
         ),
-        ("half", "In that direction, and much more. How nearly can the three others imitate a change of a₁?"),
+        ("half", "Smaller, yes, but by much more than that. How nearly can the three others imitate a change of a₁?"),
     ),
 )
 
@@ -272,8 +272,9 @@ best_time = Exercise(
     hints=(
         r"Which covariance will the fit have when one more time is measured? Nothing in $\sigma^2 (J^\top J)^{-1}$ "
         "needs the new value of $y$.",
-        r"A new time adds one row $j$ to $J$, so $J^\top J$ becomes $J^\top J + j j^\top$. `tape.jacobian(f(p, times), "
-        "p)` gives the rows of all times, and that of the candidates theirs.",
+        r"A new time adds one row $j$ to $J$, so $J^\top J$ becomes $J^\top J + j j^\top$. `tape.jacobian` of "
+        "`f(p, times)` gives the rows of all old times, and that of `f(p, candidates)` those of the new ones. (For two "
+        "Jacobians the tape must be persistent.)",
         "For each candidate, invert and look at the diagonal's element `which`. The noise is the same for all, so it "
         "does not matter. Return the time, not its place.",
     ),
