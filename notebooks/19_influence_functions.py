@@ -28,7 +28,7 @@
 # %% tags=["parameters"]
 # @title Parameters
 seed = 0
-weight_decay = 1e-2  # factor of the squared weights, halved
+weight_decay = 1e-2  # half of it times the squared weights is the penalty
 
 # %% tags=["setup"]
 # @title Set-up
@@ -71,13 +71,13 @@ print(f"{len(x)} training images, {np.sum(given != true)} of them with a wrong l
 
 # %%
 def losses(w, x, y):
-    """The cross-entropy of each example. w is flat: 650 weights of softmax regression."""
+    """The cross-entropy of each example. w is flat: the 650 parameters of softmax regression, or rows of 650."""
     logits = x @ tf.reshape(w, [*w.shape[:-1], 65, 10])
     return -tf.reduce_sum(y * tf.nn.log_softmax(logits), axis=-1)
 
 
 def objective(w, weights, decay):
-    """What training minimises: each example's loss times its weight, and a penalty."""
+    """What training minimises: each example's loss times that example's weight, and a penalty on w."""
     return tf.reduce_sum(weights * losses(w, x, y), -1) / 500 + decay / 2 * tf.reduce_sum(w**2, -1)
 
 
@@ -119,7 +119,7 @@ print(f"test loss: {before:.3f}")
 
 
 # %% [markdown]
-# Now the forecast. Three lines give the change of the test loss for *each* of the 500 images, should it be left out. Eight models are then trained again, each without one image: the four without which the test loss should fall most, and the four without which it should rise most.
+# 25 of the labels were changed on purpose, to have some harm to find. Now the forecast. Three lines, those of `G`, `s` and `predicted`, give the change of the test loss for *each* of the 500 images, should it be left out. Eight models are then trained again, each without one image: the four without which the test loss should fall most, and the four without which it should rise most.
 
 
 # %%
@@ -173,19 +173,19 @@ plt.show()
 # %% [markdown]
 # ## 1. A weight on an example
 #
-# Leaving out is all or nothing, and nothing to differentiate. So give each example a **weight** $\theta_i$, and turn it down from 1 to 0:
+# An example is left out or it is not: there is nothing to differentiate. So give each of the $N = 500$ examples a **weight** $\theta_i$ (not to be confused with the model's weights $w$). All are 1; turn that of one example down from 1 to 0:
 #
 # $$\hat w(\theta) = \arg\min_w\; L(w, \theta), \qquad L(w, \theta) = \frac1N \sum_i \theta_i\, \ell_i(w) + \frac\delta2 \lVert w\rVert^2.$$
 #
-# At the minimum the gradient is zero, whatever the weights are: $\nabla L(\hat w(\theta), \theta) = 0$. Differentiate this equation by $\theta_i$. The minimum moves, which changes the gradient by the Hessian times the motion; and the weight changes, which changes it by $g_i / N$, where $g_i = \nabla \ell_i$. Together nothing may change:
+# $\delta$ is the weight decay, and the $\frac1N$ stays as it is. At the minimum the gradient is zero, whatever the weights are: $\nabla L(\hat w(\theta), \theta) = 0$. Differentiate this equation by $\theta_i$. The minimum moves, which changes the gradient by the Hessian $H$ of $L$ times the motion; and the weight changes, which changes it by $g_i / N$, where $g_i = \nabla \ell_i$. Together nothing may change:
 #
 # $$H\, \frac{\mathrm d\hat w}{\mathrm d\theta_i} + \frac1N\, g_i = 0 \qquad\Longrightarrow\qquad \frac{\mathrm d\hat w}{\mathrm d\theta_i} = -\frac1N\, H^{-1} g_i.$$
 #
 # That is the **implicit function theorem**: the derivative of a solution, from the equation that it solves. Leaving example $i$ out takes its weight from 1 to 0, a change of $-1$, and to first order the minimum moves by $+H^{-1} g_i / N$.
 #
-# As a picture: each example pulls the weights downhill on its own loss, along $-g_i$. At the minimum all pulls, the penalty's included, cancel. Take one away, and the others' pull is left over, along $+g_i$. The minimum gives way.
+# As a picture: each example pulls $w$ downhill on its own loss, along $-g_i$. At the minimum all pulls, the penalty's included, cancel. Take one away, and the others' pull is left over, along $+g_i$. The minimum gives way.
 #
-# Two weights are enough to see it. Twenty points, a straight line with slope and height by least squares, and the last point is mistyped. All by hand: one Jacobian for the gradients of the examples, two tapes for the Hessian.
+# Two parameters are enough to see it: the slope and the height of a straight line, fitted to twenty points by least squares, without a penalty. The last point is mistyped. All by hand: one Jacobian for the gradients of the examples, two tapes for the Hessian.
 
 # %% tags=["nbval-ignore-output"]
 t = np.linspace(0, 9.5, 20)
@@ -211,19 +211,19 @@ with tf.GradientTape() as outer:
         inner.watch(v)
         each = squares(v)
         mean = tf.reduce_mean(each)
-    slope = inner.gradient(mean, v)
+    g = inner.gradient(mean, v)
 line_gradients = inner.jacobian(each, v)  # (20, 2)
-line_hessian = outer.jacobian(slope, v)  # (2, 2)
+line_hessian = outer.jacobian(g, v)  # (2, 2)
 
 pull = line_gradients[-1]  # of the others, once the last point is gone
 motion = solve(line_hessian, pull) / 20
 actual_motion = fit(np.append(np.ones(19), 0.0)) - v
-print("gradient of the mean:     ", np.abs(slope).max().round(12))
+print("gradient of the mean:     ", np.abs(g).max().round(12))
 print("predicted motion:", motion.numpy().round(3))
 print("actual motion:   ", actual_motion.numpy().round(3))
 
 # %% [markdown]
-# The motion is not the gradient: a matrix stands between them.
+# Between the pull and the motion stands a matrix.
 #
 # **Predict.** What is the angle between the pull $g_i$ and the predicted motion $H^{-1} g_i$?
 
@@ -260,7 +260,7 @@ plane.plot(*path.T, "o", color="black", markersize=5, zorder=4, label="minimum f
 arrow = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.012, "zorder": 3}
 plane.quiver(*v.numpy(), *motion.numpy(), color=plots.BLUE, label="predicted motion $H^{-1}g/N$", **arrow)
 unit = 0.3 * pull / tf.norm(pull)
-plane.quiver(*v.numpy(), *unit.numpy(), color=plots.ORANGE, label="the others' pull, along $g$", **arrow)
+plane.quiver(*v.numpy(), *unit.numpy(), color=plots.ORANGE, label="the others' pull, along $g$ (not to scale)", **arrow)
 plane.set(title="Pulled across the valley, it moves along it")
 plane.set(xlabel="slope", ylabel="height at 0", aspect="equal")
 plane.legend(loc="lower left", fontsize="small")
@@ -272,15 +272,16 @@ degrees = float(np.degrees(np.arccos(cosine)))
 exercises.angle.reveal(min(("about 0°", "about 40°", "about 80°"), key=lambda text: abs(degrees - int(text[6:-1]))))
 np.testing.assert_allclose(degrees, 77.6, atol=0.05)
 np.testing.assert_allclose(line_hessian, tf.transpose(features) @ features / 20, rtol=1e-12)
-assert np.abs(slope).max() < 1e-10  # it is the minimum
+assert np.abs(g).max() < 1e-10  # it is the minimum
 np.testing.assert_allclose(motion / tf.norm(motion), actual_motion / tf.norm(actual_motion), rtol=1e-8)
 assert 0.75 < tf.norm(motion) / tf.norm(actual_motion) < 0.85
 assert motion[0] > 0 > motion[1]  # steeper, and lower at 0
+assert line_hessian[0, 1] > 0  # so the stiffest direction has a slope and a height of the same sign
 tilted = (fit(np.append(np.ones(19), 1 - 1e-5)) - fit(np.append(np.ones(19), 1 + 1e-5))) / 2e-5
 np.testing.assert_allclose(motion, tilted, rtol=1e-6)  # the derivative itself is exact
 
 # %% [markdown]
-# Nearly a right angle. The loss is a narrow valley: steep across, because the slope and the height together decide where the line is; soft along its floor, where one makes up for the other. The gradient points across. The minimum gives way where it is soft. **$H^{-1}$ turns a pull into a motion.**
+# Nearly a right angle. The loss is a narrow valley: steep across, where slope and height shift the line the same way; soft along its floor, where one makes up for the other. The gradient points across. The minimum gives way where it is soft. **$H^{-1}$ turns a pull into a motion.**
 #
 # The direction of the prediction is exact here, and the length is not: it goes four fifths of the way. The derivative is right (a small change of the weight agrees with it to six digits), but from 1 to 0 is not a small change. Section 5 finds the missing fifth.
 
@@ -293,7 +294,7 @@ np.testing.assert_allclose(motion, tilted, rtol=1e-6)  # the derivative itself i
 #
 # The order of the product decides what it costs. From the right, there is a linear system for each example, 500 of them. From the left, since $H$ is symmetric, there is one: $s = H^{-1} g_T$ is solved once, and then each example costs an inner product. It is the idea of reverse mode once more: one output, many inputs, so begin at the output. Up to its sign and the $1/N$, this number is what Koh and Liang (2017) call the **influence** of example $i$.
 #
-# The opening wrote both ingredients in the open. In your own code they are one line each:
+# The opening computed the gradients $g_i$ and the Hessian with tapes. In your own code they are one line each:
 
 # %%
 rows = derivatives.per_example_gradients(losses)(w, x, y)
@@ -426,7 +427,7 @@ exercises.influences.check(influences)
 #
 # A Hessian is expensive. Many methods that trace predictions back to training data leave it out, and take the plain inner product $g_T^\top g_i$: does the example's gradient agree with the test gradient? It needs no Hessian and no solve.
 #
-# **Predict.** What is the correlation of $g_T^\top g_i$ with the 500 trainings?
+# **Predict.** What is the correlation of $g_T^\top g_i$ with the actual changes, those of the 500 trainings?
 
 # %%
 exercises.without.guess(...)  # "about 0", "about 0.5" or "about 0.95"
@@ -469,7 +470,7 @@ assert 50 < curvatures[-1] / curvatures[0] < 150
 exercises.mislabelled.guess(...)  # "about 5", "about 12" or "about 22"
 
 # %% [markdown]
-# A find like this calls for a rival. The simplest one: a wrong label is a surprise, so take the images with the highest *loss*. Or those with the longest gradient. Neither needs a Hessian or a test set. For each score, remove its 25 worst images, train again, and judge on 937 images that nobody has used so far. (The 360 test images helped to choose; they would flatter the choice.)
+# A score like this calls for rivals. The simplest one: a wrong label is a surprise, so take the images with the highest *loss*. Or those with the longest gradient. Neither needs a Hessian or a test set. The inner product of section 3, a random choice and the true 25 stand beside them. For each, remove its 25 worst images, train again, and judge by the loss on 937 images that nobody has used so far. (The 360 test images helped to choose; they would flatter the choice.)
 
 # %% tags=["nbval-ignore-output"]
 x_fresh, y_fresh = prepared(images.x_train[others], images.y_train[others])
@@ -514,7 +515,7 @@ assert gains["at random"] > 0.5 * gains["influence"]
 # %% [markdown]
 # Around 22 of 25. And the loss finds as many, and the length of the gradient too. So for finding wrong labels, sort by the loss: it is free. (Removing what influence chose helps a little more in some draws, and not in others.)
 #
-# Its own result is another one: it says what the removal *will do*. The loss of an example has no sign and no unit in which to say it. Add up the 25 forecasts, and compare the sum with what the test loss did.
+# What influence adds is something else: it says what the removal *will do*. An example's loss is never negative, so it cannot tell harm from help, nor how much of either. Add up the 25 forecasts, and compare the sum with what the test loss did.
 
 # %% tags=["nbval-ignore-output"]
 worst = np.argsort(predicted)[:25]
@@ -540,7 +541,7 @@ assert abs(accuracy(cleaned["influence"]) - accuracy(w)) < 0.02
 # %% [markdown]
 # ## 5. Where it errs
 #
-# Look at the scatter of section 2 again. At its upper end the actual changes are larger than predicted, at its lower end, among the wrong labels, they are not. The forecast replaced two curves by straight lines, one after the other: the test loss by its tangent, and the motion of the minimum by its derivative.
+# Look at the scatter of section 2 again. At its upper end the actual changes are larger than predicted; at its lower end, among the wrong labels, they are not. The forecast replaced two curves by straight lines, one after the other: the test loss by its tangent, and the motion of the minimum by its derivative.
 #
 # The first is quickly undone: move the weights as predicted, and *evaluate* the test loss there. That takes the motions themselves (500 solves, or one inverse) and a forward pass for each.
 
@@ -580,7 +581,7 @@ assert abs(together) > 1.05 * abs(moved_together)
 #
 # The other error is the motion, which is too short. The line through twenty points had the same fault, four fifths of the way, and there it can be seen in full.
 #
-# The prediction uses the Hessian *with* the example. Without it the valley is softer: for least squares, $H_{-i} = H - \tilde x_i \tilde x_i^\top / N$, where $\tilde x_i$ is the point's row of features. Solve with that instead, by the formula of Sherman and Morrison, and
+# The prediction uses the Hessian *with* the example. Without it the valley is softer: for least squares, $H_{-i} = H - \tilde x_i \tilde x_i^\top / N$, where $\tilde x_i$ is the point's row of features. Solve with that instead. The formula of Sherman and Morrison says $(H - uu^\top)^{-1} u = H^{-1}u \,/\, (1 - u^\top H^{-1} u)$; multiply by $H - uu^\top$ to see it. Here $u$ is $\tilde x_i / \sqrt N$, and $g_i$, the error times $\tilde x_i$, is a multiple of it:
 #
 # $$H_{-i}^{-1} g_i = \frac{H^{-1} g_i}{1 - h_i}, \qquad h_i = \tfrac1N\, \tilde x_i^\top H^{-1} \tilde x_i.$$
 #
@@ -601,9 +602,9 @@ np.testing.assert_allclose(leverage, 0.1857, atol=1e-4)
 # %% [markdown]
 # That was the missing fifth. A squared loss is exactly quadratic, and the corrected prediction is exact.
 #
-# Leverage is what an example holds alone. What holds the weights besides the examples is the weight decay. So the decay should decide how far the motions fall short.
+# Back to the digits. Leverage is an example's own share of what holds the weights. Besides the examples, the weight decay holds them. So the decay should have a say in how far the motions fall short.
 #
-# **Predict.** With a tenth of the weight decay, the forecasts, moved and evaluated, are: a tenth too small "as before", "a third or more too small" or "too large"?
+# **Predict.** So far the forecasts, moved and evaluated, are too small by about a tenth. With a tenth of the weight decay, what are they: "as before", "a third or more too small" or "too large"?
 
 # %%
 exercises.weaker.guess(...)  # "as before", "a third or more too small" or "too large"
@@ -647,9 +648,9 @@ assert correlations == sorted(correlations, reverse=True)
 assert 0.96 < correlations[2] < 0.997
 
 # %% [markdown]
-# The actual change is about one and a half times the forecast. With strong decay the forecast is nearly perfect. A weaker decay makes $H$ smaller, $H^{-1}$ larger, and with it every leverage: each example holds a larger share of the soft directions. Remove it, and they go softer. $H$ itself changes, and the first step of training again is no longer most of the way.
+# With a tenth of the decay, the actual change is about one and a half times the forecast. With strong decay the forecast is nearly perfect. A weaker decay makes $H$ smaller, $H^{-1}$ larger, and with it every leverage: each example holds a larger share of the soft directions. Remove it, and they go softer. $H$ itself changes, and the first step of training again leaves more to the steps after it.
 #
-# The second assumption is that the training has *arrived*. The whole derivation begins with a zero gradient. Stop gradient descent early instead, for the model and for each of thirty models without one example:
+# The forecast also assumes that the training has *arrived*. The whole derivation begins with a zero gradient. Stop gradient descent early instead, for the model and for each of thirty models without one example:
 
 # %% tags=["nbval-ignore-output"]
 some = np.concatenate([order[:5], order[-5:], rng.choice(order[5:-5], 20, replace=False)])
@@ -679,7 +680,7 @@ assert 0.9 < early_ratios[2] < 1.0 < early_ratios[3]
 assert all(correlation > 0.85 for correlation, _ in early.values())
 
 # %% [markdown]
-# After ten steps the forecast is about twice too large: it describes a minimum that the runs have not reached, least of all along the soft directions. But the *order* of the examples survives. That is worth knowing for large models, whose training never arrives: trust the ranking before the size. (And check it. For deep networks even the ranking can fail; the references say when.)
+# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached, least of all along the soft directions. But the *order* of the examples largely survives. That is worth knowing for large models, whose training never arrives: trust the ranking before the size. (And check it. For deep networks even the ranking can fail; the references say when.)
 #
 # ### Exercise: The error on the example left out (12 min)
 #
@@ -699,7 +700,7 @@ exercises.left_out.check(errors_left_out)
 # %% [markdown]
 # ## 6. Going further: without the matrix
 #
-# With a million weights there is no $H$. But $s = H^{-1} g_T$ is one linear system, and notebook [12](12_without_the_matrix.ipynb) solves it by conjugate gradients from products alone. `CurvatureOperator` makes the products, over a data set in batches if need be; the penalty adds a multiple of the vector. How many products does a good forecast need?
+# With a million weights there is no $H$. But $s = H^{-1} g_T$ is one linear system, and notebook [12](12_without_the_matrix.ipynb) solves it by conjugate gradients from products alone. `CurvatureOperator` makes the products: it takes a model, a loss of labels and outputs, the variables and the data, in batches if need be, and `operator @ p` is the Hessian of that loss times `p`. The penalty adds a multiple of the vector. How many products does a good forecast need?
 
 # %% tags=["nbval-ignore-output"]
 variable = tf.Variable(w)
@@ -736,11 +737,11 @@ assert abs(by_products[9] - r) < 5e-3
 np.testing.assert_allclose(solution, s, rtol=0, atol=2e-3 * float(tf.norm(s)))
 
 # %% [markdown]
-# The first product gives a multiple of $g_T$, the inner product of section 3 once more. Three products take most of the way, and ten are as good as the Hessian. Nothing had to be stored but a few vectors of the weights' size.
+# The first product gives a multiple of $g_T$, the inner product of section 3 once more. Three products take most of the way, and ten are as good as the Hessian. The solve stores a few vectors of the weights' size, and no matrix.
 #
 # ### Exercise: The same from products (12 min)
 #
-# `losses(w)` and `decay` are those of the exercise above. `v` is a vector of shape $(n,)$. Return $H^{-1} v$, with $H$ the Hessian of the whole objective, from products with $H$; do not form it. Stop when the residual is below $10^{-5}$ of the length of $v$.
+# `losses(w)` and `decay` are as in the exercise of section 2. `v` is a vector of shape $(n,)$. Return $H^{-1} v$, with $H$ the Hessian of the whole objective, from products with $H$; do not form it. Stop when the residual is below $10^{-5}$ of the length of $v$.
 
 
 # %%
@@ -753,7 +754,7 @@ exercises.products.check(inverse_product)
 # %% [markdown]
 # ## 7. Going further: the second step
 #
-# The leverage can be put right for the digits too. It is a matrix here, because an example has ten logits. With $J$ the Jacobian of its logits, $A = \operatorname{diag}(p) - p\,p^\top$ and $K = J H^{-1} J^\top / N$, the example's part of the Hessian is $J^\top A J / N$, and Woodbury's formula gives the motion
+# The leverage can be put right for the digits too. It is a matrix here, because an example has ten logits. Take one example: $p$ are its probabilities, $y$ its one-hot label, and $J$ is the Jacobian of its logits, so $g_i = J^\top (p - y)$. With $A = \operatorname{diag}(p) - p\,p^\top$ its part of the Hessian is $J^\top A J / N$. Woodbury's formula extends Sherman and Morrison's to such a matrix, and with $K = J H^{-1} J^\top / N$ it gives the motion
 #
 # $$H_{-i}^{-1}\, \frac{g_i}N = \tfrac1N\, H^{-1} J^\top (I - A K)^{-1} (p - y).$$
 #
@@ -785,12 +786,12 @@ _, H_without = second_order(w, without[i], tf.constant(weight_decay, tf.float64)
 np.testing.assert_allclose(newton_motions[i], solve(H_without, G[i]) / 500, rtol=1e-6, atol=1e-10)
 
 # %% [markdown]
-# The forecast is now right to a few per cent, and its typical error is about half of what it was. What remains is that softmax regression is not quadratic: one Newton step is not all of them.
+# The forecast is now right to a few per cent, and its typical error is about half of what it was. What remains is that the loss of softmax regression is not quadratic: one Newton step does not reach the minimum.
 
 # %% [markdown]
 # ## 8. Check it independently
 #
-# Three oracles know nothing of tapes. The gradient and the Hessian of softmax regression have closed forms: $g_i = \tilde x_i \otimes (p_i - y_i)$ and $H = \frac1N \sum_i \tilde x_i \tilde x_i^\top \otimes A_i + \delta I$. The derivative of the minimum can be measured: train with the weight of one example a little above and a little below 1. And scikit-learn trains the same model with its own code; its `C` is $1 / (N\delta)$.
+# Three oracles go other ways. The gradient and the Hessian of softmax regression have closed forms: $g_i = \tilde x_i \otimes (p_i - y_i)$ and $H = \frac1N \sum_i \tilde x_i \tilde x_i^\top \otimes A_i + \delta I$, with $\tilde x_i$ the pixels and the 1, and $A_i$ as in section 7. The derivative of the minimum can be measured: train with the weight of one example a little above and a little below 1. And scikit-learn trains the same model with its own code; its `C` is $1 / (N\delta)$.
 
 # %% tags=["nbval-ignore-output"]
 closed_gradients = np.einsum("na,ni->nai", x, p - y).reshape(500, 650)
@@ -833,14 +834,14 @@ for i, change in elsewhere.items():
 # - When example $i$ loses its weight, the minimum moves by about $H^{-1} g_i / N$. It gives way where the loss is soft, which may be nearly at a right angle to $g_i$ (section 1).
 # - One solve, $s = H^{-1} g_T$, and an inner product for each example predict the change of the test loss. Against 500 trainings the correlation is above 0.99 (section 2).
 # - Without the Hessian the correlation is around a half. For finding wrong labels the loss does as well as influence; what influence adds is the size and sign of the effect, for one example and for many (sections 3 and 4).
-# - The predicted motion falls short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promises too much, though the order survives (section 5).
+# - The predicted motion falls short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promises too much, though the order largely survives (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the sign: leaving out is *minus* more weight | the harmful examples look helpful | move by $+H^{-1} g_i / N$ |
 # | $1/N$ forgotten | changes hundreds of times too large | divide: the objective is a mean |
 # | a Hessian without the penalty | a singular system, or enormous steps | take the Hessian of what was minimised |
-# | training stopped early | the right order, effects too large | train to the end, or trust the ranking alone |
+# | training stopped early | nearly the right order, effects too large | train to the end, or trust the ranking alone |
 # | weak decay | effects too small | correct by the leverage |
 # | agreement by luck | right for one kind of example, wrong for another | undo one approximation at a time |
 # | accuracy as the measure | nothing seems to change | take the loss |

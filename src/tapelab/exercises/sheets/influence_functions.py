@@ -108,7 +108,7 @@ influences = Exercise(
     minutes=8,
     hints=(
         "Three derivatives are needed at `w`: the gradient of each example's loss, the Hessian of what was minimised, "
-        "and the gradient of the test loss. Which of them belongs into the linear system?",
+        "and the gradient of the test loss. Which of the two gradients goes into the one linear system?",
         "`tape.jacobian(losses(w), w)` has the examples' gradients as rows. The Hessian is that of "
         "`tf.reduce_mean(losses(w)) + decay / 2 * tf.reduce_sum(w**2)`.",
         r"Solve $Hs = g_T$ once; the answer is $G s / N$. Leaving out is a change of the weight by $-1$, and $-1$ "
@@ -220,8 +220,8 @@ left_out = Exercise(
         "what does the motion do to the prediction for $x_i$?",
         r"$g_i = x_i e_i$ with the error $e_i = x_i^\top w - y_i$ of the full model. So the new error is $e_i + h_i "
         r"e_i / (1 - h_i)$. Simplify it.",
-        r"All leverages at once: $h_i = x_i^\top H^{-1} x_i / N$ is the sum over each row of `x` times the "
-        r"transposed $H^{-1}$ `x`ᵀ.",
+        r"All leverages at once, $h_i = x_i^\top H^{-1} x_i / N$: solve for the matrix $H^{-1}$ `x`ᵀ, transpose it, "
+        r"multiply it by `x` element by element, sum each row, and divide by $N$.",
     ),
     checker=Function(reference=_errors_left_out, inputs=_regressions),
     beyond=True,
