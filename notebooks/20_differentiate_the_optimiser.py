@@ -47,7 +47,7 @@ import tensorflow as tf
 runtime.start(seed)
 
 # %% [markdown]
-# A quadratic loss $\tfrac12 \lambda w^2$ for each of 200 curvatures $\lambda$ between 1 and 100; all of them start at $w = 1$, the minimum is at 0. You may take eight steps of gradient descent. With one rate for all steps, the best is $2/(1 + 100)$.
+# A quadratic loss $\tfrac12 \lambda w^2$ for each of 200 curvatures $\lambda$ between 1 and 100; all of them start at $w = 1$, the minimum is at 0. You may take eight steps of gradient descent. With one rate for all steps, the best for the worst curvature is $2/(1 + 100)$: it leaves as much at $\lambda = 1$ as at $\lambda = 100$.
 
 
 # %%
@@ -70,7 +70,7 @@ constant = tf.fill([8], tf.constant(2 / 101, tf.float64))
 print(f"largest error left by eight equal rates: {tf.reduce_max(tf.abs(descend(constant))):.3f}")
 
 # %% [markdown]
-# Now let the rates differ, and learn them. An outer tape goes around `descend`, eight inner gradients and all. Adam follows what it says, from eight random rates.
+# Now let the rates differ, and learn them. An outer tape goes around `descend`, eight inner gradients and all. The target is the logarithm of the root mean square of what is left. Adam follows the gradient, from eight random rates.
 
 # %%
 rng = np.random.default_rng(seed)
@@ -104,17 +104,17 @@ def error_left(rates):
 _, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
 ax.plot(smooth, error_left(constant), "--", color=plots.ORANGE, label="one rate for all steps, the best")
 ax.plot(smooth, error_left(learnt), color=plots.BLUE, label="eight learnt rates")
-ax.set(title="Eight steps of gradient descent: the rates matter", xlabel="curvature λ", ylabel="error left of 1")
+ax.set(title="Eight steps of gradient descent: the rates matter", xlabel="curvature λ", ylabel="|w| after eight steps")
 ax.legend()
 plt.show()
 
 # %% [markdown]
-# The same number of steps, the same price for each, and far less is left. Nobody told the rates what to be. Ask for the best *worst case*, and what they find has a name and a date: 1953.
+# The same number of steps, the same price for each, and the worst curvature keeps 0.58 in place of 0.85. Nobody told the rates what to be. Ask for the best *worst case*, and what they find has a name and a date: 1953.
 #
 # **You will be able to**
 #
 # - record a training loop on a tape, and differentiate its result by every rate (section 1),
-# - say what the learnt rates are, and why half of them may exceed the limit $2/\lambda_{\max}$ (section 1),
+# - say what the learnt rates are, and what becomes of the limit $2/\lambda_{\max}$ (section 1),
 # - let a learning rate tune itself, and say what looking one step ahead costs (section 2),
 # - learn a start from which one gradient step fits a new task, with and without second derivatives (section 3).
 
@@ -135,6 +135,8 @@ assert np.argmax(error_left(learnt)) == 0  # at the left end
 #
 # $$w_8 = \prod_{t=1}^{8} (1 - \eta_t \lambda).$$
 #
+# The factor of step $t$ is zero at the curvature $\lambda = 1/\eta_t$. In the figure above, the learnt curve shows all eight zeros.
+#
 # With one rate for ever, $|1 - \eta\lambda| < 1$ has to hold for all $\lambda$: the rate must stay below $2/\lambda_{\max} = 0.02$, or the steps explode. [12](12_without_the_matrix.ipynb) called it the speed limit of gradient descent.
 #
 # **Predict.** How many of the eight learnt rates exceed 0.02?
@@ -152,9 +154,9 @@ assert np.sum(learnt > 0.02) == 4
 assert np.max(learnt) > 0.25  # more than twelve times the limit
 
 # %% [markdown]
-# Half of them, and the largest by far. That step alone multiplies the error at $\lambda = 100$ by about $-30$, and the seven others repair it. A *product* has to be small, not each of its factors. And a product does not care about order: these eight numbers work in any.
+# Half of them, and the largest by far. That step alone multiplies the error at $\lambda = 100$ by about $-30$, and the seven others repair it. A *product* has to be small, not each of its factors. And a product does not care about order: these eight numbers work in any order.
 #
-# The figure's waves start at 0.58 and get lower. That is what was asked for: a small mean *square*. You want the worst curvature to come off well. A maximum is a poor target, as its gradient sees one curvature at a time. A mean of high powers comes close to it and is smooth:
+# In the figure above, what is left starts at 0.58, and the waves get lower. That is what was asked for: a small mean *square*, in which a few curvatures may keep a lot. You want the worst curvature to come off well. A maximum is a poor target, as its gradient sees one curvature at a time. A mean of high powers comes close to it and is smooth:
 #
 # $$\Big(\operatorname{mean}_\lambda |w_8|^p\Big)^{1/p} \to \max_\lambda |w_8| \qquad (p \to \infty).$$
 #
@@ -190,7 +192,7 @@ for _ in range(4):
 print("largest entry of the gradient:", [f"{size:.0e}" for size in sizes_of_g])
 
 # %% [markdown]
-# A second derivative of eight steps of an optimiser, and it converges quadratically. `optimize.newton` does the same with damping and a line search, so that it also works far from the minimum. It calls `raise_power` after each step. That doubles the power $p$, from 2 to 128, as soon as the gradient is small.
+# A second derivative of eight steps of an optimiser, and it converges quadratically, down to rounding. `optimize.newton` does the same with damping and a line search, so that it also works far from the minimum. It calls `raise_power` after each step. This function doubles the power $p$, from 2 up to 128, whenever the gradient is small.
 
 # %% tags=["nbval-ignore-output"]
 power, stages = tf.Variable(2.0, dtype=tf.float64), {}
@@ -233,7 +235,7 @@ _, (left, right) = plt.subplots(1, 2, figsize=(11, 3.9), layout="constrained", w
 left.plot(smooth, error_left(constant), "--", color=plots.ORANGE, label="one rate")
 left.plot(smooth, error_left(stages[128.0]), color=plots.BLUE, linewidth=3, label="learnt, p = 128")
 left.plot(smooth, error_left(1 / chebyshev_nodes), ":", color="black", label="Chebyshev")
-left.set(title="Learnt: waves of one height", xlabel="curvature λ", ylabel="error left of 1")
+left.set(title="Learnt: waves of one height", xlabel="curvature λ", ylabel="|w| after eight steps")
 left.legend(loc="upper center")
 circle = np.linspace(0, np.pi, 200)
 right.plot(50.5 + 49.5 * np.cos(circle), 49.5 * np.sin(circle), color=plots.GREY)
@@ -247,15 +249,15 @@ right.legend(loc="upper center", ncols=2, fontsize="small")
 plt.show()
 
 # %% [markdown]
-# The gradient has found **Chebyshev's rates**. Their reciprocals are the roots of a Chebyshev polynomial, stretched to the interval from $\mu = 1$ to $L = 100$:
+# The gradient has found **Chebyshev's rates**. Their reciprocals are the roots of the Chebyshev polynomial $T_8$, defined by $T_8(\cos\theta) = \cos 8\theta$, stretched from $[-1, 1]$ to the interval from $\lambda_{\min} = 1$ to $\lambda_{\max} = 100$:
 #
-# $$\frac{1}{\eta_t} = \frac{L + \mu}{2} + \frac{L - \mu}{2} \cos \frac{(2t - 1)\,\pi}{16}, \qquad t = 1, \dots, 8.$$
+# $$\frac{1}{\eta_t} = \frac{\lambda_{\max} + \lambda_{\min}}{2} + \frac{\lambda_{\max} - \lambda_{\min}}{2} \cos \frac{(2t - 1)\,\pi}{16}, \qquad t = 1, \dots, 8.$$
 #
-# Of all polynomials of degree 8 that are 1 at $\lambda = 0$ (with no step, nothing changes), this one has the lowest maximum between $\mu$ and $L$: it spends its whole allowance in waves of one height. D. M. Young worked out these rates in 1953, for linear systems. At $p = 128$ the search agrees to 0.7 %, and the rest halves when $p$ doubles.
+# Of all polynomials of degree 8 that are 1 at $\lambda = 0$ (with no step, nothing changes), this one has the lowest maximum (of its absolute value) between $\lambda_{\min}$ and $\lambda_{\max}$: it spends its whole allowance in waves of one height. D. M. Young worked out these rates in 1953, for linear systems. At $p = 128$ the learnt rates agree with these to 0.7 %, twice as closely as at $p = 64$.
 #
 # One trap: do not *start* with eight equal rates. Then all eight derivatives are equal too, the rates move alike, and they never part. The best constant rate is a saddle of this search.
 #
-# Another: "in any order" holds on paper. Here are 64 such rates on a system of 30 unknowns, in two orders.
+# Another: "in any order" holds on paper. Here are 64 such rates, from $T_{64}$, on a quadratic loss of 30 weights with a full Hessian `A`, in two orders. The start is 1 along every eigenvector of `A`.
 
 # %% tags=["nbval-ignore-output"]
 directions = np.linalg.qr(rng.normal(size=(30, 30)))[0]
@@ -270,9 +272,9 @@ for name, rates in {"ascending": many, "shuffled": rng.permutation(many)}.items(
     print(f"64 rates, {name}: largest error left {ends[name]:.0e}")
 
 # %% [markdown]
-# The largest rates, one after the other, multiply rounding errors by more than $10^{20}$, and none is left to repair that. Shuffled, they leave what the formula says.
+# The largest rates, one after the other, multiply rounding errors by more than $10^{20}$, and none is left to repair that. Shuffled, they leave what the product says.
 #
-# An honest word. To solve *one* such system, conjugate gradients ([12](12_without_the_matrix.ipynb)) leaves less, by its own measure, in as many steps. It needs two inner products for each step. Chebyshev's rates are known before the first one, and hold for every loss with curvatures between $\mu$ and $L$.
+# An honest word. For *one* such loss, the method of conjugate gradients ([12](12_without_the_matrix.ipynb)) reaches a lower value in as many steps. It needs two inner products for each step. Chebyshev's rates are known before the first one, and hold for every quadratic loss with curvatures between $\lambda_{\min}$ and $\lambda_{\max}$.
 
 # %% tags=["check"]
 # @title Check
@@ -325,7 +327,7 @@ exercises.unrolled.check(by_each_rate)
 #
 # This is a **hypergradient**: a derivative by a *hyper*parameter, while the training runs. It says: if the new gradient still points the way of the old, the step was too short. If it points back, the step has overshot.
 #
-# The training is a 64-32-10 network on digits, 300 steps with 100 images each. The last three arguments say how the rate's logarithm follows the hypergradient: by its value, or by fixed amounts up and down.
+# The training is a 64-32-10 network on digits, 300 steps with 100 images each; the hypergradient looks at the images of its own step. The last three arguments of `train` say how the rate's logarithm follows the hypergradient: by its value, or by fixed amounts up and down.
 
 # %%
 # One of TensorFlow's graph rewrites is meant for float32 and warns about float64 layers: off.
@@ -434,7 +436,7 @@ plt.show()
 # %% [markdown]
 # Below 0.2, from every beginning. The rate climbs by the same factor each step, until it overshoots at one step in three; then up and down balance. (0.1 on the logarithm is a factor of $e^{0.1} \approx 1.1$; the climb from a millionth takes some 140 steps.)
 #
-# It is no free lunch. The best fixed rate ends lower than every self-tuned run. To know it, you train several times. And there is a reason deeper than the lost steps of the climb: looking one step ahead is *greedy*. Try it on section 1's quadratics, choosing each rate for the lowest loss right after its own step.
+# It is no free lunch. The best fixed rate ends lower than every self-tuned run. To know it, you train several times. Why do the self-tuned runs end higher? The steps lost in the climb are one reason. There is a deeper one: looking one step ahead is *greedy*. Try it on section 1's quadratics, choosing each rate for the lowest loss, summed over all 200 curvatures, right after its own step.
 
 # %%
 w, greedy = np.ones(200), []
@@ -447,7 +449,7 @@ print(f"best constant rate:           {error_left(constant).max():.3f}")
 print(f"learnt through all the steps: {error_left(found).max():.3f}")
 
 # %% [markdown]
-# Greedy rates are no better than one constant rate. No greedy choice would take Chebyshev's step of 0.5, which makes things fifty times worse at once for a gain seven steps later. This is **short-horizon bias**: a derivative through few steps does not know what a later one is good for.
+# Greedy rates are no better than one constant rate. No greedy choice would take Chebyshev's step of 0.5, which makes the error at $\lambda = 100$ about fifty times larger at once, for a gain that comes later. This is **short-horizon bias**: a derivative through few steps does not know what a later one is good for.
 
 # %% tags=["check"]
 # @title Check
@@ -485,15 +487,15 @@ exercises.sensitivity.check(point_by_rate)
 #
 # A training loop has one more input: the point where it begins. Say you will meet many small tasks, each with ten examples and time for *one* gradient step. Here a task is a sine with an amplitude from 0.1 to 5 and a phase of its own, seen at ten points. From which weights $w$ does one step on the ten points fit the whole sine?
 #
-# **Model-agnostic meta-learning** (MAML) asks a tape. Let $L_A$ be a task's loss on ten points, and $L_B$ its loss on ten others. Minimise, over many tasks,
+# **Model-agnostic meta-learning** (MAML) asks a tape. Let $L_A$ be a task's loss on ten points, and $L_B$ its loss on ten others. Minimise, on average over many tasks,
 #
 # $$L_B(w'), \qquad w' = w - \alpha\,\nabla L_A(w).$$
 #
-# The step happens inside the target, so its gradient passes through the step:
+# with $\alpha$ the rate of that one step, 0.02 here. The step happens inside the target, so the target's gradient passes through the step:
 #
 # $$\nabla_w\, L_B(w') = (I - \alpha H_A)\, \nabla L_B(w').$$
 #
-# There is the Hessian of $L_A$, and a tape around a tape multiplies by it. `adapt` takes the step for all tasks at once: the weights have a leading axis of tasks. Take care to *add* the tasks' losses: with their mean, 16 tasks would make every task's step 16 times too short.
+# Here $H_A$ is the Hessian of $L_A$ at the start $w$, and a tape around a tape multiplies by it. `adapt` takes the step for all tasks at once: the weights have a leading axis of tasks. Take care to *add* the tasks' losses: with their mean, 16 tasks would make every task's step 16 times too short.
 
 # %%
 ALPHA = 0.02
@@ -529,9 +531,9 @@ def sines(rng, *shape):
 
 
 # %% [markdown]
-# The `stop_gradient` is the question of this section. It cuts the path through the inner gradient, and with it $H_A$: what remains is $\nabla L_B(w')$, the **first-order** version. It costs no second derivative.
+# The `stop_gradient` in `adapt` is the question of this section. It cuts the path through the inner gradient, and with it $H_A$: what remains is $\nabla L_B(w')$, the **first-order** version. It costs no second derivative.
 #
-# Three starts, then. The third is the baseline that anyone would try first: train one network **jointly** on all sines, all twenty points, without any inner step. All get 2500 rounds of 16 new sines, from the same random weights. The outer optimiser is Adam, written out for XLA.
+# Three starts, then: with second derivatives, first order, and a third. The third is the baseline that anyone would try first: train one network **jointly** on all sines, all twenty points, without any inner step. All get 2500 rounds of 16 new sines, from the same random weights. The outer optimiser is Adam, written out for XLA.
 
 
 # %%
@@ -618,7 +620,7 @@ print(f"jointly, best of {len(joint)} inner rates: {best_joint[0]:.2f} after 1 s
 ratio = curves["second order"][0] / curves["jointly"][0]
 exercises.before.reveal("smaller" if ratio < 0.8 else "about the same" if ratio < 1.5 else "larger by half or more")
 lost = curves["first order"][1] / curves["second order"][1]
-told = "1.3 to 2 times" if 1.3 < lost < 2.2 else "less than 1.1 times" if lost < 1.1 else "more than 4 times"
+told = "less than 1.1 times" if lost < 1.2 else "1.3 to 2 times" if lost < 3 else "more than 4 times"
 exercises.dropped.reveal(told)
 assert 0.9 < ratio < 1.25
 assert 1.2 < lost < 2.2
@@ -632,16 +634,16 @@ _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 looks = {"second order": ("o-", plots.BLUE), "first order": ("s--", plots.GREEN), "jointly": ("^:", plots.ORANGE)}
 for kind, errors in curves.items():
     ax.semilogy(errors, looks[kind][0], color=looks[kind][1], label=f"start trained: {kind}")
-ax.set(title="Second derivatives pay with the first step", xlabel="gradient steps", ylabel="error on new sines")
+ax.set(title="Second derivatives pay off at the first step", xlabel="gradient steps", ylabel="error on new sines")
 ax.set_yticks([0.2, 0.3, 0.5, 1, 2, 3], labels=["0.2", "0.3", "0.5", "1", "2", "3"])
 ax.minorticks_off()
 ax.legend()
 plt.show()
 
 # %% [markdown]
-# Before any step the error is about 3 for all of them. No single curve can do better: the best one is the average of all sines, $-1.62 \cos x$, and its mean squared error is 3.0. The jointly trained network *is* that average. So a good start is not a good model. It is a point from which the *gradient* leads somewhere.
+# Before any step the error is about 3 for all of them. No single curve can do better over all sines: the best one is the average of all sines, $-1.62 \cos x$, and its mean squared error is 3.0. The jointly trained network comes close to that average. So a good start is not a good model. It is a point from which the *gradient* leads somewhere.
 #
-# One step tells them apart. The jointly trained start gets nowhere, even with the best of six inner rates. Without second derivatives the error after one step is larger by half or more. With more steps that lead shrinks, and in some draws (try another `seed`) the first-order start overtakes. It costs less to train.
+# One step tells them apart. The jointly trained start hardly gets anywhere, even with the best of six values of $\alpha$. Without second derivatives the error after one step is larger, in the run above by more than half. With more steps the second-order start's lead shrinks, and in some draws (try another `seed`) the first-order start overtakes. It costs less to train.
 #
 # The formula says why. First order asks: which way does $L_B$ fall at $w'$? It moves the start that way. The factor $I - \alpha H_A$ asks also: how does a change of the start *change the step*? It arranges the start so that one step of rate 0.02 lands right. Given more steps, the later ones repair what the first has missed.
 #
@@ -669,7 +671,7 @@ print(f"jointly, then 300 steps of Adam: {patient:.2f}")
 # %% [markdown]
 # Three hundred patient steps take the joint start about as far, within a factor of two or so, as *one* step takes the second-order start.
 #
-# Watch it on one new sine, step by step.
+# Watch all three starts on one new sine, step by step. The sine is grey, and the dots are the ten points that the steps see.
 
 # %% tags=["figure"] alt="A moving picture in three panels, one for each start, that ends after five gradient steps. In each, a grey sine wave of amplitude 4, ten points on it, and the network's curve. The two meta-learnt starts bend to the sine within one to three steps; the jointly trained one is still far from it after five."
 # @title Draw: a new sine, step by step
@@ -752,8 +754,8 @@ exercises.meta.check(meta_gradient)
 # %% [markdown]
 # ## 4. Check it independently
 #
-# Three oracles that know nothing of tapes around loops. Chebyshev's own formula gives the lowest possible maximum, $1 / T_8\big(\tfrac{101}{99}\big)$, with $T_8(x) = \cosh(8 \operatorname{arcosh} x)$. Central differences of whole runs give the derivative by each rate. And the formula for MAML's gradient, with the Hessian product that
-# `derivatives.hvp` computes, must agree with the tape through the step (in float64).
+# Three oracles that know nothing of tapes around loops. Chebyshev's own formula gives the lowest possible maximum, $1 / T_8\big(\tfrac{101}{99}\big)$, with $T_8(x) = \cosh(8 \operatorname{arcosh} x)$ for $x \ge 1$ ($-\tfrac{101}{99}$ is where the stretching has $\lambda = 0$, and $T_8$ is even). Central differences of whole runs give the derivative by each rate's logarithm. And the formula for MAML's gradient, with the Hessian product that
+# `derivatives.hvp` computes, must agree with the tape through the step (in float64). The first-order version must not.
 
 # %% tags=["nbval-ignore-output"]
 lowest = 1 / np.cosh(8 * np.arccosh(101 / 99))
@@ -822,7 +824,7 @@ gradcheck.check_gradient(
 # - A tape around a training loop, inner gradients and all, gives the derivative of its result by every rate; it keeps every step until it is asked (section 1).
 # - Eight learnt rates are Chebyshev's: their product is small everywhere, and half of the factors exceed $2/\lambda_{\max}$. They leave 0.389 where the best constant rate leaves 0.852 (section 1).
 # - The hypergradient $-\eta\, \nabla L(w')^\top g$ tunes a rate while it trains, if you follow its sign. It looks one step ahead, and greedy rates are no better than constant ones on a quadratic (section 2).
-# - MAML learns a start by a gradient through the step. Second derivatives pay after one step, and less after five (section 3).
+# - MAML learns a start by a gradient through the step. Second derivatives pay off after one step, and less after five (section 3).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -8,7 +8,7 @@ beyond_limit = Prediction(
     "differentiate_the_optimiser.beyond_limit",
     remarks=(
         (0, "So it must be for a rate that is used for ever. These eight are used once each."),
-        (1, "One is far above it, 25 times the limit. It is not alone."),
+        (1, "One is far above it, at more than twelve times the limit. It is not alone."),
         (8, "Then nothing would hold the steep directions: some of the eight must serve curvatures near 100."),
     ),
 )
