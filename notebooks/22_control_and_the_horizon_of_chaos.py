@@ -55,7 +55,7 @@ runtime.start(seed)
 
 # %%
 def double_pendulum(s):
-    """The rates of change of (p, q, a, b): the angles of two rods of 1 m, and their speeds; masses of 1 kg."""
+    """The rates of change of (p, q, a, b): two rods' angles from hanging, and their speeds; rods of 1 m, masses of 1 kg."""
     p, q, a, b = tf.unstack(s, axis=-1)
     g, d = 9.81, p - q
     below = 3 - tf.cos(2 * d)
@@ -79,7 +79,7 @@ def swing(s):
 @tf.function(jit_compile=True)
 def trajectory(s):
     """All states from s on, the first axis being time."""
-    path = tf.TensorArray(s.dtype, chaos_steps + 1).write(0, s)
+    path = tf.TensorArray(s.dtype, chaos_steps + 1).write(0, s)  # a list that a compiled loop can fill
     for i in tf.range(chaos_steps):
         s = swing(s)
         path = path.write(i + 1, s)
@@ -99,8 +99,8 @@ for t in (1, 5, 10, 15, 20):
     print(f"after {t:2} s, float32 and float64 differ by {gap[200 * t]:.0e}")
 
 # %% [markdown]
-# Two rods hang from each other, and are let go; each step is one of the classical Runge–Kutta method. The same program runs twice from the same start, in float32 and in float64. At first only the last digits differ. Later the two have nothing in common. No line of the program is
-# at fault. A derivative says in advance, from one of the two runs, when this happens; and the same derivative says how long a gradient through the simulation is of use.
+# A rod hangs from a fixed point, a second rod hangs from the first, and each has a mass at its end: a **double pendulum**. Both rods are raised and let go. A step is one of the classical Runge–Kutta method, with four evaluations of the rates of change. The same program runs twice from the same start,
+# in float32 and in float64. The printed difference is the length of the difference of the states, angles (rad) and speeds (rad/s) together. At first only the last digits differ. Later the two have nothing in common. No line of the program is at fault. A derivative says in advance, from one of the two runs, when this happens; and the same derivative says how long a gradient through the simulation is of use.
 #
 # **You will be able to**
 #
@@ -114,7 +114,9 @@ for t in (1, 5, 10, 15, 20):
 # ## 1. A gradient through 120 steps
 #
 # First a simulation where all goes well. A cart stands on a rail, and a pole hangs from it. A motor pushes the cart. After 3 s the pole is to stand upright, at rest, with the cart back where it was. The state is $s = (x, q, v, w)$: the cart's place, the pole's angle
-# from hanging, and their speeds. There are 120 steps of 25 ms, and in each of them one force: 120 parameters. The cost adds up the squared misses of the last state, and small prices for leaving a rail that reaches one metre to each side, and for force.
+# from hanging, and their speeds. There are 120 steps of 25 ms, and in each of them one force: 120 parameters.
+# The program takes a number $u_t$ for each step, and makes it a force of $15 \tanh u_t$ newtons. The derivatives are with respect to the $u_t$; for short, the text calls these numbers the forces, and the code `controls`.
+# The cost adds up the squared misses of the last state, and small prices for leaving a rail that reaches one metre to each side, and for force.
 
 
 # %%
@@ -168,11 +170,11 @@ print("derivatives from one backward pass:", g.shape[0])
 # %% [markdown]
 # Two details matter. The loop is a `tf.range` inside a `tf.function`, so the graph holds one step and not 120 copies of it. And the force is bounded by `tanh`: a hard clip has slope zero beyond the limit, and a force that got there would never come back.
 #
-# What did the pass compute? Write one step as $s_{t+1} = \Phi(s_t, u_t)$, its Jacobian with respect to the state as $A_t$ and with respect to the force as $B_t$. If the loss looks at the last state alone, the force at step $t$ acts on it through all steps that follow:
+# What did the pass compute? Write one step as $s_{t+1} = \Phi(s_t, u_t)$, with $T$ steps in all, its Jacobian with respect to the state as $A_t$ and with respect to $u_t$ as $B_t$. If the cost, or loss, $L$ looks at the last state alone, the force at step $t$ acts on it through all steps that follow:
 #
 # $$\frac{\partial L}{\partial u_t} = B_t^\top \, A_{t+1}^\top A_{t+2}^\top \cdots A_{T-1}^\top \, \nabla L(s_T).$$
 #
-# The backward pass multiplies from the right: a vector travels back through time, and each step costs one product. It is called the *adjoint*. Keep the product of Jacobians in mind: the rest of the page is about it.
+# The backward pass multiplies from the right: a vector travels back through time, and each step costs one product. This vector is called the *adjoint*. Keep the product of Jacobians in mind: it comes back in section 3.
 
 # %% tags=["check"]
 # @title Check
@@ -191,7 +193,7 @@ assert np.all(tape.gradient(soft, clipped_at) > 0.1)
 # %% [markdown]
 # ### Exercise: Backwards through time (8 min)
 #
-# Do the backward pass by hand. `A` holds the Jacobian of each step with respect to the state before it, shape (steps, n, n), `B` the derivative of the state after it with respect to its force, shape (steps, n), and `g` is the loss's gradient at the last state, shape (n,).
+# Do the backward pass by hand. `A` holds the Jacobian of each step with respect to the state before it, shape (steps, n, n), `B` the derivative of the state after it with respect to the force in it, shape (steps, n), and `g` is the loss's gradient at the last state, shape (n,).
 # Return the derivative of the loss with respect to each force, in the order of the steps. One product of a matrix and a vector for each step is enough.
 
 
@@ -276,8 +278,8 @@ assert np.max(np.abs(swung[:, 0])) < 1.1
 # %% [markdown]
 # It swings to the right, then to the left by more than a radian, and then up on the right, and arrives upright and at rest. Nobody told it that a detour helps. Each of the 120 derivatives says which way its own force should go, given all the others; step by step, a little swinging becomes more of it.
 #
-# `optimize.lbfgs` minimises over variables, with the same method. It traces the loss into a graph of its own, and a loop that is compiled already would be compiled once more. `tf.py_function` calls it as it is, and `tf.custom_gradient` ([07](07_custom_gradients.ipynb)) hands over the gradient
-# that comes with the value:
+# This package has L-BFGS too: `optimize.lbfgs` minimises over variables. It traces the loss into a graph of its own, and so the compiled `cost_and_gradient` would be compiled once more, as a part of that graph. `tf.py_function` calls the compiled one as it is,
+# and `tf.custom_gradient` ([07](07_custom_gradients.ipynb)) hands over the gradient that comes with the value:
 
 
 # %%
@@ -302,7 +304,7 @@ np.testing.assert_allclose(values[:6], accepted[:6], rtol=1e-4)
 
 # %% [markdown]
 # What would you do without a gradient? The usual answer is the **cross-entropy method** (CEM): draw controls from a normal distribution, keep the best few, fit the distribution to them, and draw again. It runs here at the best of some forty settings that were tried:
-# generations of 32 draws, the best 3 kept, the force drawn as a broken line with 20 corners, so that the search has 20 dimensions and not 120. All of a generation is simulated at once.
+# generations of 32 draws, the best 3 kept, the spread never below 0.05. The $u_t$ are drawn as a broken line with 20 corners, so that the search has 20 dimensions and not 120. All of a generation is simulated at once.
 
 
 # %%
@@ -325,7 +327,7 @@ def cross_entropy(budget):
 costs_of_batch = tf.function(cost, jit_compile=True)
 
 # %% [markdown]
-# **Predict.** CEM may make three times as many simulations as L-BFGS made. How many times as large will its cost be in the end?
+# **Predict.** CEM may make three times as many simulations as L-BFGS made, as a gradient costs a small multiple of a simulation ([15](15_what_derivatives_cost.ipynb)). How many times as large as L-BFGS's will its cost be in the end?
 
 # %%
 exercises.search.guess(...)  # "about the same", "about ten times" or "more than a hundred times"
@@ -337,7 +339,7 @@ searched = cross_entropy(simulations * len(found_costs))
 print(f"CEM, {len(searched)} simulations:     {searched[-1]:.2g}")
 print(f"L-BFGS, {len(found_costs)} with gradients: {found.fun:.2g}")
 
-# %% tags=["figure"] alt="The lowest cost so far against the number of simulations, both axes logarithmic. The search without gradients comes down slowly and ends between a hundredth and a few units; L-BFGS passes below it and falls to less than a ten-thousandth."
+# %% tags=["figure"] alt="The lowest cost so far against the number of simulations, both axes logarithmic. The search without gradients comes down slowly and ends between a hundredth and a few units; L-BFGS ends far below it, at less than a ten-thousandth."
 # @title Draw: cost against simulations
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 ax.loglog(1 + np.arange(len(searched)), searched, "--", color=plots.ORANGE, label="CEM, no gradient")
@@ -425,7 +427,7 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# The **norm** of a product, $\lVert J_t \rVert$ with $J_t = A_{t-1} \cdots A_0$, is its largest singular value: how much the worst small nudge of the start has grown after $t$ steps.
+# The **norm** of a product, $\lVert J_t \rVert$ with $J_t = A_{t-1} \cdots A_0$, is its largest singular value: how much the worst small nudge of the start has grown after $t$ steps (radians and radians per second counted alike).
 #
 # **Predict.** Each step takes 5 ms, and its Jacobian is close to the identity. How large is the norm after 20 s?
 
@@ -450,7 +452,7 @@ assert one_by_one > 100
 assert np.linalg.norm(A[0] - np.eye(4), 2) < 0.2
 
 # %% [markdown]
-# Billions, and more. The norm grows roughly as $e^{\lambda t}$: a nudge that stays small is multiplied by the same factor in every second, on average. $\lambda$ is called the (largest) **Lyapunov exponent**, and a system where it is positive, and whose motion stays bounded, is **chaotic**.
+# Billions, and more. The norm grows roughly as $e^{\lambda t}$, with $t$ in seconds: a nudge that stays small is multiplied by the same factor in every second, on average. $\lambda$ is called the (largest) **Lyapunov exponent**, and a system where it is positive, and whose motion stays bounded, is **chaotic**.
 #
 # One trap lies near. The norm of the product is not the product of the norms. The latter is only a bound, above $10^{100}$ here: it supposes that every step stretches the direction which the step before has stretched most.
 
@@ -458,11 +460,11 @@ assert np.linalg.norm(A[0] - np.eye(4), 2) < 0.2
 # ## 4. The horizon
 #
 # float32 stores a number to about one part in $10^7$: neighbours are $\varepsilon = 1.2 \cdot 10^{-7}$ apart, relative to their size. So the float32 run starts off by about that. If a difference of $\varepsilon$ grows as the norm of the product does, it reaches 1 at the time when
-# $\varepsilon\,\lVert J_t \rVert = 1$, that is at about
+# $\varepsilon\,\lVert J_t \rVert = 1$, that is after about $t^*$ seconds:
 #
-# $$T \approx \frac{\ln(1/\varepsilon)}{\lambda}.$$
+# $$t^* \approx \frac{\ln(1/\varepsilon)}{\lambda}.$$
 #
-# This is a forecast from the float64 run alone. The two runs of the opening tell whether it holds.
+# The formula is rough: $\lambda$ is a mean over the whole run, and the growth is uneven, as the printed norms show. So the code below does not use it, and looks for the first time at which $\varepsilon\,\lVert J_t \rVert$ exceeds 1. This is a forecast from the float64 run alone. The two runs of the opening tell whether it holds.
 
 # %% tags=["nbval-ignore-output"]
 epsilon = np.finfo(np.float32).eps
@@ -472,7 +474,9 @@ print(f"forecast: {expected:.1f} s")
 print(f"parted:   {parted:.1f} s")
 
 # %% [markdown]
-# The product of the Jacobians, taken along one run, says when the two part, to within a third of the time or so. Before that it follows their distance up and down. It tends to be a little late, as each step rounds again and not only the start. Move the time, and see the pendulums before and after; move the difference at the start, and see how little the horizon moves.
+# The product of the Jacobians, taken along one run, says when the two part, to within a third of the time or so. Before that it follows their distance up and down. It tends to be a little late, as each step rounds again and not only the start.
+#
+# The right panel shows both pendulums, hung up in its middle, and by thin lines where the lower masses have come from. Move the time, and see the pendulums before and after; move the difference at the start, and see how little the horizon moves.
 
 # %% alt="Left, on a logarithmic axis against time, the distance between the float32 and the float64 run: it climbs unevenly from a ten-millionth to above one and levels off. A dashed line, a ten-millionth times the norm of the product of Jacobians, climbs along with it. Right, two double pendulums at the time when the distance reaches one, no longer in one place."
 horizon.figure(seconds, growth, double, single).show()
@@ -521,7 +525,7 @@ assert 2 < np.log(np.finfo(np.float64).eps) / np.log(epsilon) < 2.5
 assert -np.log(np.finfo(np.float64).eps) / (np.log(growth[-1]) / seconds[-1]) < 50
 
 # %% [markdown]
-# Three digits more buy $\ln(1000)/\lambda$: some seconds, however many digits there were before. The same goes for float64 against float32. It has a little more than twice the digits, and so a little more than twice the horizon: less than a minute.
+# Three digits more buy about $\ln(1000)/\lambda$: some seconds, however many digits there were before. ($\lambda$ is a mean; where the growth is faster than that, they buy less. And float32 may part as early as a nudge of $10^{-6}$ does, as it rounds in each step: that is the next exercise.) The same goes for float64 against float32. float64 has a little more than twice the digits, and so a little more than twice the horizon: less than a minute.
 
 # %% [markdown]
 # ### Exercise: Each step rounds (8 min)
@@ -539,7 +543,7 @@ exercises.rounding.check(errors)
 # %% [markdown]
 # ## 5. Correct and useless
 #
-# Now the gradient. The state after 20 s has a derivative with respect to the start: the last product. The tape computes it without any approximation, in float32 as well.
+# Now the gradient. The state after 20 s has a derivative with respect to the start: the last product. The tape computes it without any approximation but rounding, in float32 as well.
 #
 # **Predict.** How many digits of the float32 Jacobian over 20 s are those of the float64 one?
 
@@ -560,9 +564,9 @@ assert last_second > 0.3
 assert disagreement[200] < 1e-3
 
 # %% [markdown]
-# None. Each of the two is the exact derivative of a run, but of two different runs. Past the horizon, "the gradient" is that of a path which rounding has chosen.
+# None. Each of the two is, up to rounding, the exact derivative of a run; but these are two different runs. Past the horizon, "the gradient" is that of a path which rounding has chosen.
 #
-# Would more digits help? Take float64, and look at the function that the gradient describes: the height of the lower mass after 2 s and after 20 s, as the start of the upper angle varies by up to a tenth of a radian. The dashed line is the tangent, from the product.
+# Would more digits help? Take float64, and look at the function that the gradient describes: the height of the lower mass, $-\cos p - \cos q$, after 2 s and after 20 s, as the start of the upper angle varies by up to a tenth of a radian. The dashed line is the tangent. Its slope is the chain rule once more: the height's derivative with respect to the two angles, times their entries in the first column of the product.
 
 # %%
 shifts = np.linspace(-0.1, 0.1, 201)
@@ -605,7 +609,7 @@ assert np.count_nonzero(np.diff(np.sign(np.diff(heights[400])))) <= 4
 assert abs(slope(4000)) > 1e3
 
 # %% [markdown]
-# On the left a gradient step does what it promises. On the right the slope is right too, but within a neighbourhood of width $1/\lVert J \rVert$. A step of any practical length leaves it. No learning rate, and no optimiser, repairs that.
+# On the left a gradient step does what it promises. On the right the slope is right too, but within a neighbourhood of a width of about $1/\lVert J \rVert$. A step of any practical length leaves it. No learning rate, and no optimiser, repairs that.
 #
 # And the swing-up? The same product along its 3 s:
 
@@ -620,20 +624,21 @@ print(f"cart and pole, 3 s: the norm is at most {growth_swing.max():.0f}")
 assert growth_swing.max() < 1e4
 
 # %% [markdown]
-# Far inside the horizon, and so the gradient was worth all those simulations. Past it, people shorten the horizon: plan a few seconds, carry out the first of them, plan again (**model predictive control**); or cut the path into short pieces and let the optimiser join them (**multiple shooting**); or
-# add noise and average, which smooths the right-hand picture, without derivatives. Clipping a gradient of size $10^{10}$, as is done for recurrent networks, keeps the step short and does not make its direction mean anything.
+# Far inside the horizon, and so the gradient was worth all those simulations. Past it, people look less far ahead: plan a few seconds, carry out the first of them, plan again (**model predictive control**); or they cut the path into short pieces and let the optimiser join them (**multiple shooting**); or
+# they do without derivatives, add noise and average the values, which smooths the right-hand picture. Clipping a gradient of size $10^{10}$, as is done for recurrent networks, keeps the step short and does not make its direction mean anything.
 
 # %% [markdown]
 # ## 6. Going further: all exponents
 #
-# The norm of a product shows its largest stretch. Other directions shrink. With neither friction nor motor, volume in phase space is kept (*Liouville's theorem*), so over a long time the four exponents add up to nearly zero. The product's singular values should say so:
+# The norm of a product is its largest singular value, and shows its largest stretch. There are three more, and some of these directions shrink. The logarithm of each singular value, per second, gives four exponents, and the product of the singular values is the factor by which a small volume grows.
+# With neither friction nor motor, volume in phase space is kept (*Liouville's theorem*; it counts momenta where the state here has speeds, which matters less and less over a long time). So over a long time the four exponents add up to nearly zero. The product should say so:
 
 # %% tags=["nbval-ignore-output"]
 naive = np.log(np.linalg.svd(J[-1], compute_uv=False)) / seconds[-1]
 print("exponents from the product:", *(f"{value:.2f}" for value in naive), "sum:", f"{naive.sum():.2f}")
 
 # %% [markdown]
-# The small ones are wrong. A singular value below $10^{-16}$ times the largest is lost in the rounding of the large entries. And after some minutes the product overflows altogether.
+# The smallest one is wrong, and the sum with it. A singular value below $10^{-16}$ times the largest is lost in the rounding of the large entries. And after some minutes the product overflows altogether.
 #
 # The cure for the largest exponent is to carry one vector and to make its length 1 in every step, while the logarithms of its lengths are added up:
 
@@ -659,7 +664,7 @@ assert naive[-1] > all_four[-1] + 0.2  # too large
 # %% [markdown]
 # ### Exercise: All exponents (12 min)
 #
-# `A` holds the Jacobians of steps of `dt` seconds, shape (steps, n, n). Carry n vectors, starting with the unit vectors, and make them orthonormal in each step, the first one first. Return the n exponents, per second: the mean rate at which each vector was stretched.
+# `A` holds the Jacobians of steps of `dt` seconds, shape (steps, n, n). Carry n vectors, starting with the unit vectors, and make them orthonormal after each step: take from each one its parts along those before it, and then make its length 1. Return the n exponents, in the vectors' order: the logarithms of the lengths before they were made 1, added up and divided by the whole time.
 
 
 # %%
@@ -673,7 +678,7 @@ exercises.exponents.check(exponents)
 # ## 7. Check it independently
 #
 # Where the double pendulum rests, the Jacobian of its motion is known in closed form. Upright, both rods on top, a nudge grows at the rate $\sqrt{(2 + \sqrt 2)\,g}$ per second; hanging, it oscillates at $\sqrt{(2 \pm \sqrt 2)\,g}$, which textbooks of mechanics derive.
-# So the step's Jacobian at rest has eigenvalues that can be compared. For the moving pendulum, SciPy integrates the same equations, written anew, with another method and adaptive steps; central differences of *its* result, over 2 s, check the product.
+# So the Jacobian of a step of $\Delta t$ at rest has eigenvalues that can be compared: $e^{\mu \Delta t}$ for a growth at the rate $\mu$, and $e^{\pm i \omega \Delta t}$ for an oscillation at $\omega$. For the moving pendulum, SciPy integrates the same equations, written anew, with another method and adaptive steps; central differences of *its* result, over 2 s, check the product.
 
 # %% tags=["nbval-ignore-output"]
 upright = jacobian_of(swing, tf.constant([np.pi, np.pi, 0.0, 0.0], tf.float64))[1].numpy()
@@ -715,7 +720,7 @@ assert difference < 1e-3
 # - With such a gradient L-BFGS finds a swing-up that a search without it, given three times the simulations, misses by a factor of hundreds or more (section 2).
 # - $J_t = A_{t-1} \cdots A_0$ says how a nudge of the start has grown. Its norm grows as $e^{\lambda t}$ in a chaotic system; it is not the product of the norms (section 3).
 # - Two runs that differ by $\varepsilon$ part when $\varepsilon \lVert J_t \rVert = 1$, after about $\ln(1/\varepsilon)/\lambda$. More digits buy a little time (section 4).
-# - Past the horizon a gradient is correct and useless: another precision gives another one, and it holds in too small a neighbourhood. Shorten the horizon (section 5).
+# - Past the horizon a gradient is correct and useless: another precision gives another one, and it holds in too small a neighbourhood. Look less far ahead (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -723,7 +728,7 @@ assert difference < 1e-3
 # | a force that is clipped | a gradient of exactly zero beyond the limit | bound it by `tanh` |
 # | norms multiplied instead of matrices | growth of $10^{100}$ | the norm of the product |
 # | the product in the wrong order | a number that no finite difference confirms | the later step on the left |
-# | a gradient over a long time | a huge, exact number; steps that lead nowhere | look at $\lVert J \rVert$ first; a shorter horizon |
+# | a gradient over a long time | a huge, exact number; steps that lead nowhere | look at $\lVert J \rVert$ first; look less far ahead |
 # | small singular values of a long product | exponents that do not add up to zero | orthonormalise in every step |
 #
 # **Further reading**

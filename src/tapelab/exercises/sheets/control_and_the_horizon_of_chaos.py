@@ -34,7 +34,7 @@ growth = Prediction(
     options=("about 10", "about 1000", "more than a million"),
     remarks=(
         ("about 10", "Nudges that add up would grow so. These multiply: 4000 factors, each a little above 1."),
-        ("about 1000", "That is reached after a few seconds, and the next seconds multiply by as much again."),
+        ("about 1000", "That is reached after a few seconds, and every further second multiplies it."),
     ),
 )
 
