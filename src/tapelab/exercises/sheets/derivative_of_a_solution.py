@@ -22,7 +22,7 @@ one_step = Prediction(
     "derivative_of_a_solution.one_step",
     options=("about 0.1", "about 0.5", "about 0.9", "about 1"),
     remarks=(
-        ("about 0.1", "The first term of the series is the largest one, and the others lean the same way."),
+        ("about 0.1", "The series starts with its longest term. The others are too short to turn the sum far."),
         ("about 0.5", "About a half is the relative *error*. The angle is smaller than that suggests."),
         ("about 1", "One term of a long series is not the sum. The terms that are missing turn it a little."),
     ),
@@ -39,11 +39,11 @@ worst = Prediction(
 
 by_loss = Prediction(
     "derivative_of_a_solution.by_loss",
-    options=("about 0.5", "about 0.7", "about 0.96"),
+    options=("about 0.5", "about 0.7", "about 0.95"),
     remarks=(
         ("about 0.5", "It is better than a coin: more images of each digit keep their label than lose it."),
         (
-            "about 0.96",
+            "about 0.95",
             "If the wrong labels were drawn at random, yes. Here they have a system, and a system can be learnt.",
         ),
     ),
@@ -98,7 +98,8 @@ any_equation = Exercise(
     hints=(
         "One application of `f` at the solution, on a tape, has everything: the Jacobian by `z`, and the way back to "
         "`theta`. The tape is asked twice.",
-        r"Which system does $u$ solve? Mind the transpose: `tf.linalg.solve` has an argument for it.",
+        r"Which system does $u$ solve? Mind the transpose: `tf.linalg.solve` has an argument for it. Its right-hand "
+        "side is a matrix, here of one column, and `tf.eye` needs the `dtype` of `z`.",
         "`upstream` is $v$. With $u$ in its place, the last step is one `tape.gradient` with `output_gradients`.",
     ),
     checker=Function(reference=_by_the_whole_jacobian, inputs=_equations, upstream=3),
@@ -188,7 +189,7 @@ penalty = Exercise(
         r"What are $H$ and the mixed derivative $\partial_\lambda \nabla_w \ell$? Both fit on one line: differentiate "
         r"$\nabla_w \ell = X^\top(Xw - y) + \lambda w$.",
         "`w` is the solution of a linear system with $H$, and so is `u`. The right-hand side of `u` is the gradient "
-        "of the *new* loss.",
+        "of the *new* loss by `w`.",
         r"The last step is $-u^\top \partial_\lambda \nabla_w \ell$, a scalar.",
     ),
     checker=Function(reference=_slope_through_the_solver, inputs=_regressions),
@@ -250,7 +251,8 @@ solves = Exercise(
     title="Count the solves",
     minutes=5,
     hints=(
-        r"$\mathrm dw/\mathrm ds = -H^{-1} M$ has 650 rows and 300 columns. From which side do you multiply?",
+        r"$\mathrm dw/\mathrm ds = -H^{-1} M$ has 650 rows and 300 columns, with $M$ the mixed derivative. From which "
+        "side do you multiply?",
         "From the left comes one vector for each loss; from the right, one for each weight that is changed.",
         "For the whole matrix you may start from either side. Take the shorter one.",
     ),
