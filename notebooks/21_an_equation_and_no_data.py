@@ -30,7 +30,7 @@
 seed = 0
 hidden = 32  # units of the network, which has four weights for each
 count = 300  # points at which the equation is asked for
-few = 60  # and in section 5
+few = 60  # the same in section 5: fewer than the weights
 lm_steps = 60  # of Levenberg–Marquardt
 adam_steps = 6000  # of Adam, in its longer run
 lbfgs_steps = 600
@@ -71,6 +71,7 @@ def network(x, w):
 
 
 def source(x):
+    """The right-hand side of the equation, f, at the points x."""
     return 5 * np.pi**2 * tf.sin(np.pi * x[:, 0]) * tf.sin(2 * np.pi * x[:, 1])
 
 
@@ -159,10 +160,10 @@ maps({"u after 1500 steps of Adam": after_adam, "u minus the exact solution": af
 plt.show()
 
 # %% [markdown]
-# The network on the left was never told a value. At the 300 dots it was asked for one thing, $-\Delta u = f$: the sum of the two second derivatives shall be what the equation says. Outside of teaching one solves such equations because $u$ is *not* known. Here it is known,
-# $u = \sin \pi x \, \sin 2\pi y$, so that you can see the error, on the right: about a tenth of a percent.
+# The network on the left was never told a value. At the 300 dots it was asked for one thing, $-\Delta u = f$: the sum of its two second derivatives, $\Delta u$, shall be what the equation says. Outside of teaching one solves such equations because $u$ is *not* known. Here it is known,
+# $u = \sin \pi x \, \sin 2\pi y$ (which makes $f = 5\pi^2 u$), so that you can see the error, on the right: some tenths of a percent.
 #
-# Is that what 128 weights and 300 points can do? This page changes neither, and makes the error some hundred times smaller.
+# Is that all that 128 weights and 300 points can do? This page changes neither of them. In section 3 you predict where the error ends.
 #
 # **You will be able to**
 #
@@ -178,13 +179,13 @@ plt.show()
 #
 # $$-\Delta u = f, \qquad \Delta u = \frac{\partial^2 u}{\partial x^2} + \frac{\partial^2 u}{\partial y^2}.$$
 #
-# It describes a membrane under a load $f$, or the potential of charges. Put a network $u_w$ in place of $u$. What remains at a point is the **residual**, and its mean square is the loss:
+# It describes a membrane under a load $f$, or the potential of charges. Put a network $u_w$ in place of $u$. What remains at a point $x_n$, a pair of coordinates, is the **residual**, and its mean square is the loss:
 #
 # $$r_n(w) = \Delta u_w(x_n) + f(x_n), \qquad L(w) = \frac1N \sum_n r_n(w)^2.$$
 #
 # That is a **physics-informed neural network**. The boundary needs no loss here: the factor $16\,x(1-x)\,y(1-y)$ makes every such network zero there, whatever its weights are.
 #
-# The derivatives are by $x$, a *data* axis, and then by $w$: three tapes, one in the other. The two inner ones need care. You know from [09](09_higher_order_gradients.ipynb) that a gradient of a gradient is a column sum of the Hessian. Try it on $u = x^2 y^2$ at $(1, 2)$, where
+# The derivatives are by the point's coordinates, the *data*, and then by $w$: three tapes, one in the other. The two inner ones need care. You know from [09](09_higher_order_gradients.ipynb) that a gradient of a gradient is a column sum of the Hessian. Try it on $u = x^2 y^2$ at $(1, 2)$, where
 #
 # $$H = \begin{pmatrix} 2y^2 & 4xy \\ 4xy & 2x^2 \end{pmatrix} = \begin{pmatrix} 8 & 8 \\ 8 & 2 \end{pmatrix}.$$
 #
@@ -221,12 +222,12 @@ for few_rows in (grid[:5], grid[600:605]):  # the batch's rows do not depend on 
 # %% [markdown]
 # 26: all four entries, the mixed derivatives twice among them. That is why `laplacian_by_tapes` splits the point into its coordinates. It differentiates twice by $x$ alone, then twice by $y$ alone, and never meets $\partial^2 u / \partial x \partial y$.
 #
-# A second sum is hidden in it, and that one is harmless. `u` holds the values at all 300 points, and `gradient` differentiates their sum. Row $n$ of the result is still the slope at point $n$, because $u(x_n)$ depends on $x_n$ and on no other point. Batch normalisation would break it, as it did in [13](13_batch_jacobians.ipynb).
+# A second sum is hidden in it, and that one is harmless. `u` holds the values at all 300 points, and `gradient` differentiates their sum. Row $n$ of the result is still the slope at point $n$, because $u(x_n)$ depends on $x_n$ and on no other point. A layer in which the points meet would break it; [13](13_batch_jacobians.ipynb) showed one.
 #
-# You need this operator in every step, so its price counts. `derivatives.laplacian` sends the value, the slopes and the sum of second derivatives through the network together, in one forward pass. Tapes differentiate its result.
+# You need this operator in every step, so its price counts. `derivatives.laplacian` sends the value, the slopes and the sum of second derivatives through the network together, in one forward pass. A tape can differentiate its result by the weights. Below, the first row runs operation by operation; the other two are graphs, so compare those with each other.
 
 # %% tags=["nbval-ignore-output"]
-# By the first argument, at each point. AutoGraph has nothing to rewrite in it, and would take its time.
+# The Laplacian by the first argument, at each point. AutoGraph has nothing to rewrite in it, and would take its time.
 laplacian = tf.function(derivatives.laplacian(network), autograph=False)
 compiled_tapes = tf.function(laplacian_by_tapes)
 
@@ -285,7 +286,7 @@ exercises.summed.check(may)
 # ## 2. First-order methods at their best
 #
 # The opening used Adam with a rate of 0.05 that falls to zero. Before anything is blamed, try larger rates and a smaller one, and four times as many steps with two of them. And there is **L-BFGS**, which [12](12_without_the_matrix.ipynb) recommends where each gradient is that of
-# the whole data set; those who train such networks often let it finish the work. It gets 600 steps.
+# the whole data set; those who train such networks often let it finish the work. It, too, sees nothing but losses and gradients. It gets 600 steps.
 
 
 # %%
@@ -310,7 +311,7 @@ def lowest_error(beginning):
 short, long = lowest_error("Adam, 1500 steps"), lowest_error(f"Adam, {adam_steps} steps")
 
 # %%
-w = tf.Variable(start)
+w = tf.Variable(start)  # w + 0.0 below is its value, a tensor
 rows = []
 
 
@@ -343,13 +344,13 @@ assert abs(np.log(error(by_adam[-1][1]) / 1e-3)) < np.log(5)
 # %% [markdown]
 # ## 3. One Levenberg–Marquardt step
 #
-# The loss is a sum of squares, and [12](12_without_the_matrix.ipynb) used that: with $J$ the Jacobian of the residuals, the Gauss–Newton matrix $J^\top J$ stands in for the Hessian. With 128 weights you can afford the matrix itself, and its damping:
+# The loss is a mean of squares, and [11](11_hessians_and_newton.ipynb) used that: with $J$ the Jacobian of the residuals, the Gauss–Newton matrix $J^\top J$ stands in for the Hessian. With 128 weights you can afford the matrix itself, and damp it (the factor 2 of the loss's derivatives cancels):
 #
 # $$\Big(\tfrac1N J^\top J + \mu I\Big)\, s = -\tfrac1N J^\top r.$$
 #
 # If the step lowers the loss, take it and make $\mu$ ten times smaller; if not, double $\mu$ and solve again. A large $\mu$ gives a short step along the negative gradient, a small one a Gauss–Newton step. That is the **Levenberg–Marquardt method**.
 #
-# It needs $J$, 300 rows of 128. A row for each backward pass would make 300 passes. But a residual depends on the weights and on *its own point*; give each point its own copy of the weights, and one pass returns all rows at once. That is the exercise of [13](13_batch_jacobians.ipynb); it is why `network` accepts weights of shape (n, weights).
+# It needs $J$, 300 rows of 128. A row for each backward pass would make 300 passes. But a residual depends on the weights and on *its own point*; give each point its own copy of the weights, and one pass returns all rows at once. That is the exercise "Each example's gradient, in one pass" of [13](13_batch_jacobians.ipynb); it is why `network` accepts weights of shape (n, weights).
 
 
 # %%
@@ -383,7 +384,7 @@ for mu in (0.01, 1.0, 100.0, 10000.0):
 # **Predict.** Sixty such steps, from the same start, on the same points, with the same network. Adam's 1500 steps end at an error of about $10^{-3}$. Where do these end?
 
 # %%
-exercises.swapped.guess(...)  # "about there", "ten times lower" or "a hundred times lower"
+exercises.swapped.guess(...)  # "about there", "ten times lower" or "a hundred times lower or more"
 
 
 # %%
@@ -435,7 +436,7 @@ plt.show()
 ends = {name: error(run[-1][1]) for name, run in runs.items()}
 times_lower = ends[short] / ends[best]
 exercises.swapped.reveal(
-    "about there" if times_lower < 3 else "ten times lower" if times_lower < 30 else "a hundred times lower"
+    "about there" if times_lower < 3 else "ten times lower" if times_lower < 30 else "a hundred times lower or more"
 )
 assert ends[best] < 1e-4
 assert times_lower > 30
@@ -449,10 +450,10 @@ values = [float(loss(at)) for _, at in runs[best]]
 assert np.all(np.diff(values) < 0)
 
 # %% [markdown]
-# About $10^{-5}$ or below: some hundred times lower (from forty to five thousand, over ten draws), with the same 128 weights and the same 300 points. So the network could do it all along, and the points asked for enough. Nearly all of Adam's error was the *optimiser's*, and four times the steps do not change
+# About $10^{-5}$ or below: a hundred times lower or more (with ten seeds the factor lay between forty and five thousand), with the same 128 weights and the same 300 points. So the network could do it all along, and the points asked for enough. Nearly all of Adam's error was the *optimiser's*, and four times the steps do not change
 # that. Nor does L-BFGS, which practitioners trust more: it ends where Adam does.
 #
-# One step of the library's `optimize.levenberg_marquardt` to compare. It does not damp all weights alike, but relative to the norms of $J$'s columns, with $D$ their diagonal matrix: $(J^\top J + \mu D^2)\,s = -J^\top r$. Then the units of the weights do not matter. It also notes the damping with which its step was taken.
+# Compare one step of the library's `optimize.levenberg_marquardt` with the formula. It does not damp all weights alike, but in proportion to the squared norms of $J$'s columns. With $D$ the diagonal matrix of the norms: $(J^\top J + \mu D^2)\,s = -J^\top r$. Then the units of the weights do not matter. The report notes the damping $\mu$ with which the step was taken.
 
 # %% tags=["nbval-ignore-output"]
 w.assign(start)
@@ -478,9 +479,9 @@ np.testing.assert_allclose(J[[0, 1, -1]], rows_one_by_one, rtol=1e-8, atol=1e-8)
 # %% [markdown]
 # ## 4. What a first-order method leaves behind
 #
-# The Gauss–Newton matrix of the loss, $\tfrac2N J^\top J$, has eigenvalues, its **curvatures**. The singular value decomposition $J = U S V^\top$ gives them, $\tfrac2N \sigma_k^2$, and splits the residuals into one part for each: $(u_k^\top r)^2$.
+# The Gauss–Newton matrix of the loss, $\tfrac2N J^\top J$, has eigenvalues, its **curvatures**. The singular value decomposition $J = U S V^\top$ gives them. $U$ and $V$ have orthonormal columns, and $S$ is diagonal with entries $\sigma_k$, so the curvatures are $\tfrac2N \sigma_k^2$. A step along $v_k$, a column of $V$, changes the residuals by $\sigma_k u_k$, and $(u_k^\top r)^2$ is the part of the squared residuals that lies along $u_k$.
 #
-# **Predict.** The network has 128 weights. How many curvatures are larger than a millionth of the largest: about 120, about 80 or about 40?
+# **Predict.** The network has 128 weights. At the start, how many curvatures are larger than a millionth of the largest: about 120, about 80 or about 40?
 
 # %%
 exercises.curvatures.guess(...)  # a number
@@ -505,7 +506,7 @@ for name, (curvatures, shares) in parts.items():
     print(f"{name:25} largest {curvatures[0]:.0f}, above a millionth of it {np.sum(relative > 1e-6):3}", end="; ")
     print(f"share of the residual below a ten-thousandth: {flat:.3f}")
 
-# %% tags=["figure"] alt="Cumulative share of the squared residuals against the curvature relative to the largest, from one down to a million-millionth on a logarithmic axis. At the start the curve rises to one within the first hundredfold. After Adam it stays at zero over four decades and rises between a ten-thousandth and a hundred-millionth. After Levenberg\u2013Marquardt it is still at zero at the right end."
+# %% tags=["figure"] alt="Cumulative share of the squared residuals against the curvature relative to the largest, from one down to a million-millionth on a logarithmic axis. At the start the curve rises nearly to one within the first hundredfold. After Adam it stays at zero over four decades and rises between a ten-thousandth and a hundred-millionth. After Levenberg\u2013Marquardt it is still at zero at the right end."
 # @title Draw: where the residual is, before and after Adam
 _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 for (name, (curvatures, shares)), style, colour in zip(
@@ -514,7 +515,7 @@ for (name, (curvatures, shares)), style, colour in zip(
     ax.step(curvatures / curvatures[0], np.cumsum(shares), style, color=colour, where="post", linewidth=2, label=name)
 ax.set(xscale="log", xlim=(2, 1e-12), ylim=(-0.03, 1.03))
 ax.set(title="Adam has emptied the steep directions; the rest lies in flat ones")
-ax.set(xlabel="curvature, relative to the largest", ylabel="share of the residuals, so far")
+ax.set(xlabel="curvature, relative to the largest", ylabel="share of the squared residuals, so far")
 ax.legend()
 plt.show()
 
@@ -533,14 +534,14 @@ assert all(abs(shares.sum() - 1) < 0.01 for _, shares in (at_start, after_long))
 # %% [markdown]
 # About forty. The curvatures fall by a factor of ten for every few weights, all the way to rounding. At the start, most of the residual belongs to the steepest handful, within a factor of 100 of the largest: that is what Adam removes in its first steps. What it leaves lies almost entirely in directions that are more than ten thousand times flatter.
 #
-# [12](12_without_the_matrix.ipynb) has the reason. Gradient descent must keep its rate below $2/\lambda_{\max}$, and multiplies a part of curvature $\lambda$ by $1 - \eta\lambda$ in each step. For $\lambda = 10^{-6}\,\lambda_{\max}$ that is at best $1 - 2\cdot 10^{-6}$: half a million steps for a factor of $e$. Adam rescales each weight and has momentum, which helps, but it does not
-# turn the axes; L-BFGS remembers ten directions of the hundred. A Levenberg–Marquardt step multiplies the same part, as far as the residuals are linear, by
+# [12](12_without_the_matrix.ipynb) has the reason. Gradient descent must keep its rate $\eta$ below $2/\lambda_{\max}$, and multiplies a part of curvature $\lambda$ by $1 - \eta\lambda$ in each step. For $\lambda = 10^{-6}\,\lambda_{\max}$ that is at best $1 - 2\cdot 10^{-6}$: half a million steps for a factor of $e$. Adam rescales each weight and has momentum, which helps, but it does not
+# turn the axes: it cannot stretch a direction that mixes weights. L-BFGS remembers ten steps, and there are 128 directions. A Levenberg–Marquardt step multiplies the same part, as far as the residuals are linear, by
 #
 # $$\frac{\mu}{\sigma_k^2 / N + \mu}.$$
 #
 # Every direction above the damping is cleared in a few steps, however flat it is. And the damping falls as long as that goes well.
 #
-# Second derivatives in the *residual* make it worse than for other losses: a feature that oscillates twice as fast counts four times as much in $\Delta u$, sixteen times in the loss. So the loss of an equation is a long, curved valley, and this page's lesson is made for it. For a classifier on mini-batches it is not: there is no $J$ to afford, and the noise of the batch
+# Second derivatives in the *residual* make it worse than for other losses: a feature that oscillates twice as fast counts four times as much in $\Delta u$, sixteen times in the loss. So the loss of an equation is a long, curved valley, and this page's lesson is meant for such a loss. It is not meant for a classifier on mini-batches: there $J$ is too large to afford, and the noise of the batch
 # hides the flat directions anyway.
 
 # %% [markdown]
@@ -548,7 +549,7 @@ assert all(abs(shares.sum() - 1) < 0.01 for _, shares in (at_start, after_long))
 #
 # A good optimiser has a danger of its own. Take away points: the equation is asked for at 60 of the 300, and there are 128 weights.
 #
-# **Predict.** The same sixty steps bring the loss at the 60 points to about a millionth or below. How large is the mean squared residual *between* the points?
+# **Predict.** Sixty steps of Levenberg–Marquardt bring the loss at the 60 points to a millionth or far below. How large is the mean squared residual *between* the points?
 
 # %%
 exercises.fewer.guess(...)  # "as small", "ten times larger" or "a hundred times larger or more"
@@ -586,7 +587,7 @@ elsewhere = {few: float(loss_at(between, fitted)), count: float(loss_at(between,
 for n, w in ((few, fitted), (count, solved)):
     print(f"{n:3} points: loss {losses[n]:.0e}, at 2000 other points {elsewhere[n]:.0e}, error {error(w):.0e}")
 
-# %% tags=["figure"] alt="Two square maps of the error of u with black dots where the equation was asked for. Left, with 60 points: large patches of both signs in gaps between dots. Right, with 300 points: a scale that is many times finer."
+# %% tags=["figure"] alt="Two square maps of the error of u with black dots where the equation was asked for. Left, with 60 points: a large patch in a gap between dots. Right, with 300 points: a scale that is many times finer."
 # @title Draw: the errors with 60 points and with 300
 maps(
     {
@@ -617,7 +618,7 @@ assert elsewhere[few] > 10 * elsewhere[count]
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# With few points and many weights, $J^\top J$ is the larger matrix of the two: a network of a million weights has a $J^\top J$ that nobody stores, and 500 points have a $J J^\top$ of 500 × 500. `J` has shape (N, P), `r` shape (N,), and `mu` is a positive scalar. Return the step $s$ that solves
+# With few points and many weights, $J^\top J$ is the larger matrix of the two: a network of a million weights has a $J^\top J$ that nobody stores, and 500 points have a $J J^\top$ of 500 × 500. `J`, `r` and `mu` are tensors: `J` has shape (N, P), `r` shape (N,), and `mu` is a positive scalar. Return the step $s$ that solves
 #
 # $$(J^\top J + \mu I)\, s = -J^\top r,$$
 #
@@ -634,7 +635,7 @@ exercises.dual.check(step_from_residuals)
 # %% [markdown]
 # ## 6. Check it independently
 #
-# Finite differences know nothing of networks or tapes. On a grid of width $h$ the five-point formula replaces $\Delta$ by a matrix, whose eigenvectors are sines: a sine transform solves the whole system. Its relative error for this $u$ has a closed form to leading order, $\tfrac{17}{60}\pi^2 h^2$.
+# Finite differences know nothing of networks or tapes. On a grid of width $h$ the five-point formula (the sum of the four neighbours, minus four times the point itself, over $h^2$) replaces $\Delta$ by a matrix. Its eigenvectors are sines: a sine transform solves the whole system. In one dimension the eigenvalue of $\sin k\pi x$ is $\tfrac{2}{h^2}(1 - \cos k\pi h) \approx k^2\pi^2 - \tfrac{1}{12}k^4\pi^4h^2$ in place of $k^2\pi^2$. For this $u$, with $k = 1$ and $k = 2$, the relative error is to leading order $\tfrac{1 + 16}{12 \cdot 5}\,\pi^2 h^2 = \tfrac{17}{60}\pi^2 h^2$.
 
 # %% tags=["nbval-ignore-output"]
 cells = 128
@@ -672,7 +673,7 @@ np.testing.assert_allclose(laplacian(points, solved), by_differences, rtol=0, at
 
 # %% [markdown]
 # Two methods that share nothing agree to the error of the coarser one. And be fair to it: finite differences took milliseconds. On a square, for a linear equation, nobody needs a network. Networks are tried where a grid is the difficulty: in many dimensions, in awkward shapes, or where the equation itself has unknown coefficients and measurements have to
-# determine them. There too, a part of what is reported as the network's error is the optimiser's.
+# determine them. There too, a part of what is reported as the network's error may be the optimiser's.
 
 # %% [markdown]
 # ## Recap
@@ -686,8 +687,8 @@ np.testing.assert_allclose(laplacian(points, solved), by_differences, rtol=0, at
 # |---|---|---|
 # | a gradient of a gradient taken for a Laplacian | mixed derivatives in it: 26 for 10 | one coordinate at a time |
 # | points that depend on each other | wrong second derivatives, without a warning | no batch normalisation inside $u$ |
-# | ReLU in the network | a Laplacian that lacks the network's own curvature | `tanh`, or another smooth activation |
-# | a plateau of Adam taken for the network's limit | larger networks, and the same error | try a second-order method first |
+# | ReLU in the network | a Laplacian without the network's own curvature: ReLU's second derivative is zero | `tanh`, or another smooth activation |
+# | a plateau of Adam taken for the network's limit | an error that falls slowly with more steps | try a second-order method first |
 # | fewer points than weights | a tiny loss and a large error | more points; the residual at other points |
 # | a residual reported as an error | numbers of another kind | compare $u$ with a solution found in another way |
 #

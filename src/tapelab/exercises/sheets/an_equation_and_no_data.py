@@ -16,11 +16,11 @@ columns = Prediction(
 
 swapped = Prediction(
     "an_equation_and_no_data.swapped",
-    options=("about there", "ten times lower", "a hundred times lower"),
+    options=("about there", "ten times lower", "a hundred times lower or more"),
     remarks=(
         (
             "about there",
-            "It is the same network on the same points. So was it the network that held Adam up, or the points?",
+            "It is the same network on the same points. Was it the network or the points that held Adam up, then?",
         ),
         ("ten times lower", "Look at how the curve still falls where it leaves Adam's level."),
     ),
@@ -259,7 +259,7 @@ dual = Exercise(
     hints=(
         r"Every such step is a combination of the rows of $J$: $s = -J^\top y$ for some $y$ of shape (N,). Why?",
         r"Put $s = -J^\top y$ into the equation, and take $J^\top$ out to the left on both sides. What must $y$ solve?",
-        r"$(J J^\top + \mu I)\, y = r$: a system of $N$ unknowns. `tf.linalg.matvec(J, y, transpose_a=True)` returns.",
+        r"$(J J^\top + \mu I)\, y = r$, in $N$ unknowns. `tf.linalg.matvec(J, y, transpose_a=True)` is $J^\top y$.",
     ),
     checker=Function(reference=_dual, inputs=_wide),
 )
