@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/16_fit_and_error_bars.ipynb)
 #
-# **Prerequisites:** [11 Hessians and Newton's method](11_hessians_and_newton.ipynb), [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) · **Minutes:** 17 to read, 1 more to go further, 28 for the exercises
+# **Prerequisites:** [11 Hessians and Newton's method](11_hessians_and_newton.ipynb), [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) · **Minutes:** 18 to read, 1 more to go further, 28 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/20_differentiate_the_optimiser.ipynb)
 #
-# **Prerequisites:** [12 Without the matrix](12_without_the_matrix.ipynb), [14 Forward mode](14_forward_mode.ipynb) · **Minutes:** 17 to read, 31 for the exercises
+# **Prerequisites:** [12 Without the matrix](12_without_the_matrix.ipynb), [14 Forward mode](14_forward_mode.ipynb) · **Minutes:** 18 to read, 31 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_control_and_the_horizon_of_chaos.ipynb)
 #
-# **Prerequisites:** [12 Without the matrix](12_without_the_matrix.ipynb), [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) · **Minutes:** 17 to read, 1 more to go further, 28 for the exercises
+# **Prerequisites:** [12 Without the matrix](12_without_the_matrix.ipynb), [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) · **Minutes:** 19 to read, 1 more to go further, 28 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
