@@ -119,7 +119,7 @@ plt.show()
 #
 # - derive the limit $2/\eta$, and say what a parabola does beyond it (section 1),
 # - find the sharpness of a network by power iteration, from Hessian–vector products (section 2),
-# - predict the height at which the sharpness of a training run settles, from the rate alone (section 3),
+# - follow the sharpness of a training run, and predict what another rate does to it (section 3),
 # - show where the parabola's forecast fails, and measure the third derivative that makes it fail (sections 4 and 5).
 
 # %% tags=["check"]
@@ -214,7 +214,7 @@ estimates, v = power_iteration(lambda v: tf.linalg.matvec(small, v), tf.constant
 print("estimates:", np.round(estimates, 4), " vector:", np.round(v.numpy(), 3))
 
 # %% [markdown]
-# The error falls by $(\lambda_2/\lambda_1)^2 = \tfrac19$ with each product. Now the network at its start, from a random vector:
+# Each product shrinks the tangent of the angle to the eigenvector by $\lambda_2/\lambda_1 = \tfrac13$. A small angle enters the Rayleigh quotient with its square, so the error soon falls to a ninth with each product. Now the network at its start, from a random vector:
 
 # %% tags=["nbval-ignore-output"]
 random_start = tf.constant(rng.normal(size=len(start)), tf.float32)
@@ -395,7 +395,7 @@ assert (np.diff(watched_losses[: arrived - 50]) > 0).sum() == 0  # smooth, up to
 assert (np.diff(watched_losses) > 0).sum() > 0.2 * steps
 
 # %% [markdown]
-# Section 1 forecast the first answer, and it is the third. The sharpness overshoots by 15 or 20 %, falls back, and then stays at $2/\eta$, in the median one or two per cent above it, for as long as you care to train. Up to its arrival the loss has not risen at a single step; from there on it rises and falls, and still goes down.
+# Section 1 forecast the first answer, and it is the third. The sharpness overshoots by 15 or 20 %, falls back, and then stays at $2/\eta$, in the median one or two per cent above it, to the end of the run. Up to its arrival the loss has not risen at a single step; from there on it rises and falls, and still goes down.
 # This is the **edge of stability**.
 #
 # And the largest eigenvalue is not the only one that climbs:
@@ -516,16 +516,16 @@ assert np.median(watched_losses[10 * crossing + 200 : 10 * crossing + 400]) < ac
 assert forecast[-1] / forecast[-11] > 2  # it goes on growing
 
 # %% [markdown]
-# At first the two are the same. Then the forecast explodes, as section 1 said it must: it grows at every step by the same factor. The network has the same loss, the same gradient and the same Hessian at $w_0$. What saves it is in none of the three. It must be in the third derivative, or beyond.
+# At first the two are the same. Then the forecast explodes, as section 1 said it must: it grows at every step by the same factor. (Meanwhile the network's sharpness climbs on beyond the 5 %; the parabola's cannot.) The network has the same loss, the same gradient and the same Hessian at $w_0$. What saves it is in none of the three. It must be in the third derivative, or beyond.
 
 # %% [markdown]
 # ## 5. The third derivative pushes back
 #
 # Let the iterate bounce by $\pm a$ along the top eigenvector $v$, and expand the gradient one order further than usual:
 #
-# $$g(w \pm a v) = g \;\pm\; a\,\lambda v \;+\; \tfrac{a^2}{2}\, \nabla\lambda \;+\; \dots \qquad \text{with}\quad \nabla \lambda = \nabla\,(v^\top H v).$$
+# $$g(w \pm a v) = g \;\pm\; a\,\lambda v \;+\; \tfrac{a^2}{2}\, \nabla\lambda \;+\; \dots \qquad \text{with}\quad \nabla \lambda = \nabla\,(v^\top H v), \quad v \text{ held fixed}.$$
 #
-# The term with $\lambda$ changes its sign from step to step: the bounce. The last term does not. Whichever side the iterate is on, it adds the same gradient, that of the *sharpness*. So **a bounce performs gradient descent on the sharpness**, with a force that grows with
+# That is the gradient of the sharpness: $v$ moves with the weights, but to first order its turning does not change $v^\top H v$, as $v$ is an eigenvector. The term with $\lambda$ changes its sign from step to step: the bounce. The last term does not. Whichever side the iterate is on, it adds the same gradient, that of the *sharpness*. So **a bounce performs gradient descent on the sharpness**, with a force that grows with
 # its square. Damian, Nichani and Lee call this *self-stabilisation*:
 #
 # 1. The sharpness rises above $2/\eta$, and the bounce grows.
@@ -725,7 +725,7 @@ for curvature, stable in ((0.99 * heavy_limit, True), (1.01 * heavy_limit, False
 # %% [markdown]
 # ## 7. Check it independently
 #
-# Everything here hangs on one number, so get it without a second derivative. SciPy's `eigsh` (ARPACK) finds the largest eigenvalue of whatever multiplies; let that be a central difference of two gradients in float64. It shares no line with the products of section 2, and not their precision.
+# Everything here hangs on one number, so get it without a second derivative. SciPy's `eigsh` (ARPACK) finds the largest eigenvalue of whatever multiplies; let that be a central difference of two gradients in float64. It shares the network with the products of section 2, and neither a second tape nor their precision.
 
 # %% tags=["nbval-ignore-output"]
 x64, y64 = tf.cast(x, tf.float64), tf.cast(y, tf.float64)

@@ -46,7 +46,7 @@ share = Prediction(
     "generative_model_from_a_trace.share",
     remarks=(
         (0.2, "That is the long run. Think of the arrows between two clusters: which way do they point?"),
-        (1.0, "Some do get across: the kicks add up to a distance of about three in 500 steps without a slope."),
+        (1.0, "Some do get across: without a slope the kicks of 500 steps add up to about three along each axis."),
     ),
     rtol=0.15,
 )
@@ -94,8 +94,8 @@ def _(field, x):
 
 @matching.right
 def _(field, x):
-    r"""The diagonal of the batch Jacobian holds $\partial s_i / \partial x_i$ at each point. Both terms belong to a
-    point, and the mean over the points comes last."""
+    r"""The batch Jacobian's diagonal holds $\partial s_i / \partial x_i$ at each point. Both terms belong to a point,
+    and the mean over the points comes last."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         arrows = field(x)
@@ -156,7 +156,7 @@ estimate = Exercise(
     title="One product",
     minutes=6,
     hints=(
-        r"With `output_gradients=v`, `gradient` multiplies the Jacobian from the left: $v^\top J$ at each point.",
+        r"`output_gradients=v` multiplies the Jacobian from the left: `gradient` returns $v^\top J$ at each point.",
         "Multiply that by $v$ once more, and add up over the axis of the dimensions, not over the points.",
     ),
     checker=Function(reference=_one_estimate, inputs=_fields_with_signs, rtol=2e-4),
