@@ -532,7 +532,7 @@ assert after_best[1][after_best[0] < 1e-4].sum() > 0.97
 assert all(abs(shares.sum() - 1) < 0.01 for _, shares in (at_start, after_long))
 
 # %% [markdown]
-# About forty. The curvatures fall by a factor of ten for every few weights, all the way to rounding. At the start, most of the residual belongs to the steepest handful, within a factor of 100 of the largest: that is what Adam removes in its first steps. What it leaves lies almost entirely in directions that are more than ten thousand times flatter.
+# About forty. The curvatures fall by a factor of ten for every few weights, all the way to rounding. At the start, most of the residual belongs to the steepest handful, within a factor of 100 of the largest: that is what Adam removes in its first steps. What it leaves lies almost entirely in directions that are more than ten thousand times flatter. So does what Levenberg–Marquardt leaves, and that is far less (section 3). In the drawn run nearly all of it lies beyond the figure's right edge.
 #
 # [12](12_without_the_matrix.ipynb) has the reason. Gradient descent must keep its rate $\eta$ below $2/\lambda_{\max}$, and multiplies a part of curvature $\lambda$ by $1 - \eta\lambda$ in each step. For $\lambda = 10^{-6}\,\lambda_{\max}$ that is at best $1 - 2\cdot 10^{-6}$: half a million steps for a factor of $e$. Adam rescales each weight and has momentum, which helps, but it does not
 # turn the axes: it cannot stretch a direction that mixes weights. L-BFGS remembers ten steps, and there are 128 directions. A Levenberg–Marquardt step multiplies the same part, as far as the residuals are linear, by

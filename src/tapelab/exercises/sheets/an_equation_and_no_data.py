@@ -52,7 +52,7 @@ fewer = Prediction(
 
 def _spring(u, t, f):
     """The second derivative as the diagonal of the slopes' Jacobian."""
-    with tf.GradientTape() as outer:
+    with tf.GradientTape(persistent=True) as outer:
         outer.watch(t)
         with tf.GradientTape() as inner:
             inner.watch(t)
