@@ -512,7 +512,7 @@ print(f"loss {one_unit_seen[0]:.4f}   gradient {one_unit_seen[1][:, 0]}")
 # %% [markdown]
 # ### Exercise: Case 9, as sure as can be (4 min)
 #
-# Give the unit an output that is a probability and depends on the input of its own example.
+# Give the unit the output of logistic regression: a probability that depends on the input of its own example. The squared error stays.
 
 # %%
 cause = ...  # "a minimum", "saturation" or "softmax of one number"
@@ -663,7 +663,7 @@ mended(exercises.accumulated)
 # %% [markdown]
 # ## 5. Going further: values that look right
 #
-# **Case 13.** "`ds_weight` is not changing during training" ([thread](https://github.com/clovaai/stargan-v2-tensorflow/issues/15)): a penalty that is to grow from step to step, in a compiled loss.
+# **Case 13.** "`ds_weight` is not changing during training" ([thread](https://github.com/clovaai/stargan-v2-tensorflow/issues/15)): a penalty that is to grow from step to step, in a compiled loss. The function under `@tf.function` has the argument `w`, and reads `penalty`, a Python number, from the loop around it; its code stands below the guess.
 #
 # **Predict.** At $w = (2, 1)$ the loss without a penalty is 1, and the squares add up to 5. What are the losses for the penalties 0, 1 and 2? "1, 6, 11", "1, 1, 1" or "an error"
 
@@ -718,7 +718,7 @@ def repaired(f, w, penalties):
 exercises.frozen.check(cause, repaired)
 
 # %% [markdown]
-# **Case 14.** float16 ([thread](https://github.com/tensorflow/tensorflow/issues/56890)): the root mean square of two rows. Neither 300 nor 354 is a large number.
+# **Case 14.** float16 ([thread](https://github.com/tensorflow/tensorflow/issues/56890)): the root mean square of two rows. Neither 300 nor 400 is a large number, nor is their root mean square, 354.
 
 
 # %%
@@ -1019,7 +1019,7 @@ def repaired(x):
 exercises.sinc.check(cause, repaired)
 
 # %% [markdown]
-# **Case 20.** A normalisation layer. Its output does not change when a constant is added to all its inputs, so neither does any loss behind it, and its Hessian times $(1, 1, 1)$ is zero. One line of TensorFlow's
+# **Case 20.** A normalisation layer. Its output does not change when a constant is added to all its inputs, so neither does any loss behind it, and the loss's Hessian times $(1, 1, 1)$ is zero. The loss here is a weighted sum of the outputs. One line of TensorFlow's
 # source has a [pull request](https://github.com/tensorflow/tensorflow/pull/19609) of its own, which says that it does no harm.
 
 

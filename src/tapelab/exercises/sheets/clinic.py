@@ -288,6 +288,15 @@ def _(logits, labels):
     return _dice(logits[:, 1], labels)
 
 
+@counted_pixels.mistake("half_soft")
+def _(logits, labels):
+    """The probability stands in the overlap, and the hard mask still in the sum below it: the value mixes two masks,
+    and half of the gradient is missing."""
+    hard = tf.one_hot(tf.argmax(logits, axis=1), 2, dtype=logits.dtype)[:, 1]
+    overlap = tf.reduce_sum(tf.nn.softmax(logits)[:, 1] * labels)
+    return 1.0 - 2.0 * overlap / (tf.reduce_sum(hard) + tf.reduce_sum(labels))
+
+
 @counted_pixels.mistake("other_class")
 def _(logits, labels):
     """This is the probability of class 0. The mask was that of class 1."""
@@ -390,7 +399,8 @@ def _(rate, w, x, y):
 @inner_step.mistake("first_order")
 def _(rate, w, x, y):
     """The values are right, and so is the gradient of `rate`. That of `w` lacks a part: the step itself changes with
-    `w`, and a `stop_gradient` hides that. As a shortcut it has a name, first-order MAML; it is another gradient."""
+    `w`, and here it counts as a constant: a `stop_gradient` does that, and so does a gradient taken at a variable. As a
+    shortcut it has a name, first-order MAML; it is another gradient."""
     return _loss_at(w - rate * tf.stop_gradient(_inner_gradient(w, x, y)), x, y)
 
 
@@ -495,7 +505,8 @@ def _(scores, sides):
 
 @soft_margin.mistake("log1p")
 def _(scores, sides):
-    """`log1p` is exact for a small argument. This one is too large: the exponential has overflowed before."""
+    """There is still an infinity. The exponential has overflowed before `log1p`, or an ε, can do anything about it; and
+    with the logarithm of a sigmoid, the sigmoid has become 0 before its logarithm is taken."""
     return tf.reduce_mean(tf.math.log1p(tf.exp(-sides * scores)))
 
 
@@ -632,6 +643,7 @@ def _columns(random, dtype):
         (tf.constant([[1.0, 3.0], [2.0, 3.0], [4.0, 3.0], [5.0, 3.0]], dtype),),
         (tf.constant(mixed, dtype),),
         (tf.constant(mixed * 0.03125, dtype),),
+        (tf.constant(mixed * 2.0**-22, dtype),),  # quiet
     ]
 
 
@@ -1018,8 +1030,8 @@ one_unit = Exercise(
             "softmax of one number",
             saturation="A saturated unit has a slope that is small, and other weights would wake it. Try weights of 0: "
             "here the slope is 0 for all of them.",
-            a_minimum="At a minimum the loss could not be lower. Here half of the examples are wrong, with full "
-            "confidence.",
+            a_minimum="At a minimum the loss could not be lower. Here two of three examples are wrong, with "
+            "full confidence.",
         ),
     ),
 )
@@ -1058,6 +1070,13 @@ def _(kernel, bias, x, y):
     """Now the gradient moves, and the loss may even fall. The softmax runs over the examples: they share one
     probability, and what is said of one depends on who else is in the batch."""
     return _squared(tf.nn.softmax(tf.matmul(x, kernel) + bias, axis=0)[:, 0], y)
+
+
+@one_unit.mistake("two_shapes")
+def _(kernel, bias, x, y):
+    """The output is right. But `p` has kept its second axis, and every output is now compared with every label: print
+    the shape of `p - y`. That is case 11."""
+    return _squared(tf.sigmoid(tf.matmul(x, kernel) + bias), y)
 
 
 @one_unit.mistake("no_activation")
@@ -1196,6 +1215,13 @@ def _(start, target, steps):
     return _clip(_descended(start, target, steps, _clip))
 
 
+@beyond_the_clip.mistake("clipped_twice")
+def _(start, target, steps):
+    """Inside after every step. But the loss still sees a clip, and an entry that starts outside has no gradient in its
+    first step: it is put on the border, wherever it was heading."""
+    return _descended(start, target, steps, _clip, _clip)
+
+
 @beyond_the_clip.mistake("leaky")
 def _(start, target, steps):
     """The slope outside is small in place of 0: the parameter comes back some day, and it is outside until then."""
@@ -1327,7 +1353,7 @@ accumulated = Exercise(
         diagnosis=_diagnosis(
             "a mean of means",
             several_tapes="Gradients are linear: those of two tapes add up to the gradient of the sum. Of which sum?",
-            rounding="Rounding leaves about seven digits right. Here the second differs.",
+            rounding="Rounding leaves about seven digits right. Here the first differs.",
         ),
     ),
 )
@@ -1499,7 +1525,8 @@ def _():
 def _():
     """The first call traces `loss`: Python runs its body once, and a Python number that it meets becomes a constant of
     the graph. Later calls run the graph, and Python's `penalty` is not looked at again. A tensor that comes in as an
-    argument is an input of the graph."""
+    argument is an input of the graph. (A Python number that comes in as an argument gives the right losses as well, and
+    a new trace for each number: case 16.)"""
     cause = "frozen when traced"
 
     def repaired(f, w, penalties):
@@ -1932,7 +1959,7 @@ def _(f, w, rates):
 
 
 class _Layer:
-    """A loss with one intermediate result, which counts how many of these are held at once."""
+    """A loss with one intermediate result, which counts how many of its rows are held at once."""
 
     def __init__(self):
         self.results, self.most = [], 0
@@ -1940,15 +1967,17 @@ class _Layer:
     def __call__(self, w, x):
         hidden = tf.tanh(x * w)
         self.results.append(weakref.ref(hidden))
-        self.most = max(self.most, sum(result() is not None for result in self.results))
+        held = [result() for result in self.results]
+        self.most = max(self.most, sum(len(one) for one in held if one is not None))
         return tf.reduce_sum(hidden**2)
 
 
 def _observe_memory(answer, w, batches):
     layer = _Layer()
     gradient = answer(layer, w, batches)
-    held = "one or two" if layer.most <= 2 else f"{layer.most} of {len(batches)}"
-    return {"the gradient": gradient, "the batches in memory at once": held}
+    rows = [len(x) for x in batches]
+    held = "one or two batches" if layer.most <= 2 * max(rows) else f"{layer.most} of {sum(rows)} rows"
+    return {"the gradient": gradient, "what is in memory at once": held}
 
 
 def _many_batches(random, dtype):
@@ -2047,6 +2076,14 @@ def _(f, w, batches):
     for x in batches:
         f(w, x)
     return tf.zeros_like(w)
+
+
+@held_batches.wrong("as_before")
+def _(f, w, batches):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        loss = f(w, tf.concat(batches, axis=0))
+    return tape.gradient(loss, w)
 
 
 @held_batches.wrong("as_before")
@@ -2183,6 +2220,7 @@ def _near_zero(random, dtype):
     return [
         (tf.constant([0.0, 1.0], dtype),),
         (tf.constant([1e-4, -1e-3, 0.0, 0.02, 3.0], dtype),),
+        (tf.constant([0.09, -0.6], dtype),),
         (tf.constant(random.uniform(-4.0, 4.0, size=6), dtype),),
     ]
 
