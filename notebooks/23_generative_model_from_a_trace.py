@@ -63,6 +63,7 @@ shapes = [(2, 48), (48,), (48, 48), (48,), (48, 2), (2,)]
 sizes = [int(np.prod(shape)) for shape in shapes]
 start = [rng.normal(size=s) / s[0] ** 0.5 if len(s) == 2 else np.zeros(s) for s in shapes]
 start = tf.constant(np.concatenate([part.ravel() for part in start]), tf.float32)
+print(len(data), "points,", len(start), "weights")
 
 
 def score(w, x):
@@ -168,8 +169,8 @@ plots.animate(figure, draw, [*range(0, 40, 2), *range(40, 500, 23)], millisecond
 
 # %% tags=["check"]
 # @title Check
-apart = np.linalg.norm(samples.numpy()[:, None] - centres, axis=-1)
-assert np.mean(apart.min(axis=1) < 3 * width) > 0.93
+from_centres = np.linalg.norm(samples.numpy()[:, None] - centres, axis=-1)
+assert np.mean(from_centres.min(axis=1) < 3 * width) > 0.93
 from_anywhere = np.linalg.norm(anywhere.numpy()[:, None] - centres, axis=-1)
 assert np.mean(from_anywhere.min(axis=1) < 3 * width) < 0.5  # they did not begin there
 
@@ -509,6 +510,7 @@ exercises.share.guess(...)  # a number between 0 and 1
 # %% tags=["nbval-ignore-output"]
 in_one = tf.constant(np.float32(centres[0] + width * rng.normal(size=(walkers, 2))))
 from_one, _ = settle(learnt, in_one, kicks(walkers))
+apart = np.linalg.norm(samples.numpy()[:, None] - centres, axis=-1)
 cluster = np.linalg.norm(from_one.numpy()[:, None] - centres, axis=-1).argmin(axis=1)
 print("from noise, share of each cluster:", np.bincount(apart.argmin(axis=1), minlength=5) / walkers)
 print("from one cluster:                 ", np.bincount(cluster, minlength=5) / walkers)

@@ -30,12 +30,11 @@ curvatures = Prediction(
     "an_equation_and_no_data.curvatures",
     remarks=(
         (
-            120,
-            "There are more points than weights, so the matrix may have full rank. But how small is an eigenvalue "
-            "that is not zero?",
+            128,
+            "There are more points than weights, and none is exactly zero. But most are far smaller than a millionth "
+            "of the largest.",
         ),
-        (128, "None is exactly zero. Most are far smaller than a millionth of the largest."),
-        (80, "The eigenvalues fall faster: by a factor of ten for every few weights."),
+        (75, "The eigenvalues fall faster: by a factor of ten for every few weights."),
     ),
     rtol=0.3,  # about forty
 )

@@ -187,7 +187,7 @@ def _(losses, test_loss, decay, w):
     return _influences(lambda w: losses(w) + decay / 2 * tf.reduce_sum(w**2), test_loss, 0.0, w)
 
 
-@influences.wrong("shape")
+@influences.wrong("summed")
 def _(losses, test_loss, decay, w):
     return tf.reduce_sum(_influences(losses, test_loss, decay, w))
 
