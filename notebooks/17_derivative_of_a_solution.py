@@ -392,6 +392,8 @@ np.testing.assert_allclose(closed_form, [-2 / 3, -1 / 3, 1], rtol=1e-6)
 # %% [markdown]
 # ### Exercise: How strong should a penalty be? (12 min)
 #
+# *This one needs an idea that the text does not spell out.*
+#
 # Ridge regression finds the $w$ that minimises $\tfrac12 \lVert Xw - y \rVert^2 + \tfrac{\lambda}{2} \lVert w \rVert^2$. New data judge it: $\tfrac12 \lVert X_{\text{new}} w - y_{\text{new}} \rVert^2$. Return the derivative of this new loss by the penalty $\lambda$ (`decay`, a scalar): should it be stronger or weaker?
 # `x` and `new_x` are matrices with a row for each example, `y` and `new_y` vectors. Do it with the table, two linear solves and no tape.
 

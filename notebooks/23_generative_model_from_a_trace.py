@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/23_generative_model_from_a_trace.ipynb)
 #
-# **Prerequisites:** [12 Without the matrix](12_without_the_matrix.ipynb), [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) · **Minutes:** 14 to read, 14 for the exercises
+# **Prerequisites:** [12 Without the matrix](12_without_the_matrix.ipynb), [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) · **Minutes:** 14 to read, 21 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -407,6 +407,18 @@ def one_estimate(field, x, v):
 
 
 exercises.estimate.check(one_estimate)
+
+# %% [markdown]
+# ### Exercise: Signs or bells (7 min)
+#
+# *This one needs an idea that the text does not spell out.*
+#
+# Probes of standard normal numbers have the right mean, too: $\mathrm E\, v_i v_j$ is 1 for $i = j$ and 0 otherwise. Take the matrix of this section, with $-8$ and $-6$ on its diagonal and 3 beside it. What is the variance of $v^\top J v$ with random signs, and what with standard normal numbers?
+
+# %%
+variances = {"signs": ..., "normal": ...}
+
+exercises.bells.check(variances)
 
 # %% [markdown]
 # ## 4. Is one probe enough?

@@ -1050,6 +1050,8 @@ print(f"Hessian\n{np.round(moments_hessian, 3)}\ntimes (1, 1, 1): {np.round(row_
 #
 # ### Exercise: Case 20, right once, wrong twice (12 min)
 #
+# *This one needs an idea that the text does not spell out.*
+#
 # Return the normalised rows, with the right first and second derivatives, also for numbers around 1000 in float32.
 
 # %%

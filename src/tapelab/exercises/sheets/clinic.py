@@ -2373,6 +2373,7 @@ def _normalised(x):
 moments = Exercise(
     title="Case 20, right once, wrong twice",
     minutes=12,
+    beyond=True,
     hints=(
         "The values are right, the gradient is right, and differences of the gradient say that its derivative is not. "
         "Which line computes something that you cannot see?",

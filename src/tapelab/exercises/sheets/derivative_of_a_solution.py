@@ -185,6 +185,7 @@ def _regressions(random, dtype):
 penalty = Exercise(
     title="How strong should a penalty be?",
     minutes=12,
+    beyond=True,
     hints=(
         r"What are $H$ and the mixed derivative $\partial_\lambda \nabla_w \ell$? Both fit on one line: differentiate "
         r"$\nabla_w \ell = X^\top(Xw - y) + \lambda w$.",

@@ -1,6 +1,6 @@
 """Exercises and predictions of the notebook "A generative model from a trace"."""
 
-from tapelab.exercises import Exercise, Function, Prediction
+from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
 
 import tensorflow as tf
 
@@ -207,3 +207,49 @@ def _(field, x, v):
 @estimate.wrong("sign")
 def _(field, x, v):
     return -_one_estimate(field, x, v)
+
+
+bells = Exercise(
+    title="Signs or bells",
+    minutes=7,
+    beyond=True,
+    hints=(
+        "With signs the estimate takes two values with equal probability. How far is each from their mean?",
+        "With normal numbers the diagonal scatters as well: the square of a standard normal number has the variance 2.",
+        r"The summands $J_{ii} v_i^2$ and $2 J_{12} v_1 v_2$ are uncorrelated. Add up their variances: "
+        r"$2 J_{11}^2 + 2 J_{22}^2 + 4 J_{12}^2$, and only the last of them with signs.",
+    ),
+    checker=Value(
+        {"signs": 36, "normal": 236},
+        mistakes=(
+            Mistake("deviation", "This is the distance from the mean. The variance is its square.", {"signs": 6}),
+            Mistake(
+                "one_entry", "Both entries beside the diagonal count: they always have the same sign.", {"signs": 9}
+            ),
+            Mistake(
+                "same", "With normal numbers the squares on the diagonal are no longer 1: they scatter.", {"normal": 36}
+            ),
+            Mistake(
+                "diagonal_alone", "The entry beside the diagonal scatters with normal numbers, too.", {"normal": 200}
+            ),
+        ),
+        wrong=(("keys", {"signs": 36}),),
+    ),
+)
+
+
+@bells.starter()
+def _():
+    variances = {"signs": ..., "normal": ...}
+
+    return variances
+
+
+@bells.right
+def _():
+    r"""With signs only the entries beside the diagonal scatter: $-14 \pm 6$, the variance is 36. With normal numbers
+    the diagonal does, too, with the variance $2 J_{ii}^2$ for each entry: $2 \cdot 64 + 2 \cdot 36 + 4 \cdot 9 = 236$.
+    Signs are the better probes wherever the diagonal is large."""
+    variances = {"signs": 36, "normal": 236}
+
+    return variances
