@@ -14,7 +14,7 @@ GPU ?=
 AUTHOR ?=
 
 here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-targets := run test test-versions lab sync site seeds mutants audit bench lock clean help
+targets := run test test-versions test-browser lab sync site seeds mutants audit bench lock clean help
 
 .DEFAULT_GOAL := help
 .PHONY: $(targets)
@@ -47,6 +47,9 @@ test: .venv/state  ## lint, unit tests, and the notebooks' own tests (ARGS=whole
 
 test-versions: .venv/state  ## unit tests on TensorFlow 2.19, 2.20 and 2.21, each in its own environment
 	@bash ci/test_versions.sh $(ARGS)
+
+test-browser: .venv/state  ## the site and JupyterLab in a real browser (needs Chromium; ARGS=--every: all notebooks)
+	@bash ci/test_browser.sh $(ARGS)
 
 lab: .venv/state  ## open JupyterLab on your copies of the notebooks, in tapelab-work/ (loopback only, with a token)
 	@$(python) -m tapelab lab $(if $(AUTHOR),--author) $(ARGS)

@@ -120,6 +120,7 @@ def test_a_terminal_that_is_closed_ends_the_batch_with_a_report(begin, records, 
 
     def own_the_terminal():
         os.setsid()
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
         os.close(os.open(os.ttyname(theirs), os.O_RDWR))  # the first terminal that a session opens is its own
 
     process = begin("--no-fork", stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=own_the_terminal)

@@ -168,6 +168,7 @@ def test_help_names_every_target():
         "run",
         "test",
         "test-versions",
+        "test-browser",
         "lab",
         "sync",
         "site",

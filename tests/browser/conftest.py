@@ -125,22 +125,22 @@ class Lab:
             [number, source],
         )
 
+    @staticmethod
+    def text_of(cell):
+        """What a cell's outputs say, as text or Markdown."""
+        found = []
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            found.append(output.get("text") or data.get("text/markdown") or data.get("text/plain", ""))
+        return "\n".join("".join(text) for text in found)
+
     def run(self, number):
         """Run a cell, and return the text of its outputs."""
         self.select(number)
         self.command("notebook:run-cell")
         time.sleep(1)
         self.rest()
-        return text_of(self.cells()[number])
-
-
-def text_of(cell):
-    """What a cell's outputs say, as text or Markdown."""
-    found = []
-    for output in cell["outputs"]:
-        data = output.get("data", {})
-        found.append(output.get("text") or data.get("text/markdown") or data.get("text/plain", ""))
-    return "\n".join("".join(text) for text in found)
+        return self.text_of(self.cells()[number])
 
 
 @pytest.fixture(scope="session")

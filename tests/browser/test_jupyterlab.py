@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import text_of
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
@@ -28,7 +27,7 @@ def test_a_notebook_runs_from_top_to_bottom(lab, notebook):
         allowed = "raises-exception" in cell["tags"]
         assert allowed or all(output["output_type"] != "error" for output in cell["outputs"]), cell["source"]
         if "check" in cell["tags"]:
-            assert re.search(r"✓ \d+ checks?$", text_of(cell)), cell["source"]
+            assert re.search(r"✓ \d+ checks?$", opened.text_of(cell)), cell["source"]
     shown = opened.page.evaluate(
         "panel => [...document.querySelectorAll(panel + ' .jp-OutputArea img')]"
         ".map(one => [one.alt, one.naturalWidth])",
@@ -109,7 +108,7 @@ def test_by_keyboard_alone(lab):
     opened.page.keyboard.press("Control+Enter")
     opened.rest()
     assert "1" in opened.cells()[number]["source"]
-    assert "No guess yet" not in text_of(opened.cells()[number])
+    assert "No guess yet" not in opened.text_of(opened.cells()[number])
 
 
 @pytest.mark.parametrize(
