@@ -89,8 +89,8 @@ class Lab:
             time.sleep(0.5)
 
     def command(self, name, **arguments):
-        """One of JupyterLab's commands, as its menus and keys call them."""
-        self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments])
+        """Begin one of JupyterLab's commands, as menus and keys do; it may ask something, so nothing waits for it."""
+        self.page.evaluate("([name, args]) => { window.jupyterapp.commands.execute(name, args); }", [name, arguments])
 
     def run_all(self):
         self.command("notebook:run-all-cells")
