@@ -117,12 +117,9 @@ def test_by_keyboard_alone(lab):
     ids=["dark", "zoom of 200 %"],
 )
 def test_text_fits_and_is_legible(lab, theme, options):
-    settings = {
-        "@jupyterlab/apputils-extension:themes": {"theme": theme},
-        "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
-    }
-    opened = lab(settings, **options)
+    opened = lab({"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}}, **options)
     opened.open("11_hessians_and_newton")
+    opened.command("apputils:change-theme", theme=theme)
     opened.page.wait_for_selector(f"body[data-jp-theme-light='{str('Light' in theme).lower()}']")
     wide, contrast = opened.page.evaluate(
         """panel => {
