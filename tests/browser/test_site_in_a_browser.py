@@ -34,7 +34,7 @@ def test_axe_finds_nothing_serious(site, context, scheme):
     kinds = ["index", "gradient_is_none", "api/optimize", "notebooks/04_when_the_gradient_is_wrong", "search"]
     for name in all_pages(place) if scheme == "light" else kinds:
         page.goto(f"{address}/{name}.html")
-        page.wait_for_load_state("networkidle")
+        page.wait_for_load_state("load")
         if problems := serious(page):
             found[name] = problems
     assert not found
