@@ -20,20 +20,23 @@ from tapelab import session
 
 def watch() -> None:
     """Give the figures of this session's notebook their alternative texts. Outside a Jupyter server, nothing."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is None or not session.attended():
-        return
-    if texts := _texts(os.environ.get("JPY_SESSION_NAME", "")):
+    shell, texts = _shell_and_texts()
+    if texts:
         formatter = shell.display_formatter.ipython_display_formatter
         formatter.for_type_by_name("matplotlib.figure", "Figure", functools.partial(_show, shell.kernel, texts))
 
 
 def of_this_cell() -> str | None:
     """Return the alternative text of the cell that runs, or None where no person watches or it has none."""
+    shell, texts = _shell_and_texts()
+    return _text(shell.kernel, texts) if texts else None
+
+
+def _shell_and_texts():
+    """IPython's shell, and the texts of the notebook that a person has open (none where nobody has one open)."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if not hasattr(shell, "kernel") or not session.attended():
-        return None
-    return _text(shell.kernel, _texts(os.environ.get("JPY_SESSION_NAME", "")))
+    attended = shell is not None and session.attended()
+    return shell, _texts(os.environ.get("JPY_SESSION_NAME", "")) if attended else {}
 
 
 def _text(kernel, texts):

@@ -93,7 +93,7 @@ def write_for_colab(catalogue: Catalogue, folder: Path) -> None:
         CopyError: if there is something in the folder, or it cannot be written.
         ParameterError: if an original is missing or is no notebook.
     """
-    home = _home(catalogue)
+    home = home_url(catalogue)
     addresses = {f"{notebook.name}.ipynb": colab_url(catalogue, notebook) for notebook in catalogue.notebooks}
     copies = {}
     for notebook in catalogue.notebooks:
@@ -115,7 +115,8 @@ def write_for_colab(catalogue: Catalogue, folder: Path) -> None:
         raise CopyError(f"cannot write to {folder}: {error.strerror}") from error
 
 
-def _home(catalogue):
+def home_url(catalogue: Catalogue) -> str:
+    """The collection's address, to which a path in the checkout is added."""
     return f"https://github.com/{catalogue.repository}/blob/{catalogue.ref}"
 
 
@@ -131,7 +132,7 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
     """
     if folder.resolve() == catalogue.folder.resolve():
         raise CopyError(f"{folder} holds the notebooks themselves; expected another folder, for copies")
-    home = _home(catalogue)
+    home = home_url(catalogue)
     originals = {n.name: for_learners(read_notebook(catalogue.ipynb(n)), home) for n in catalogue.notebooks}
     try:
         folder.mkdir(parents=True, exist_ok=True)

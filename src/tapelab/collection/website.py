@@ -8,6 +8,7 @@ import importlib
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
     """
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(catalogue.folder.resolve().parent / PAGES, target)
-    home = f"https://github.com/{catalogue.repository}/blob/{catalogue.ref}"
+    home = copies.home_url(catalogue)
     for page in target.glob("*.md"):
         text = re.sub(r"\]\(\.\./(notebooks/\w+\.ipynb)", r"](\1", page.read_text(encoding="utf-8"))
         for key, listed in _LISTS.items():
@@ -98,9 +99,8 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
         (target / folder).mkdir()
     for notebook in catalogue.notebooks:
         nb = read_notebook(catalogue.ipynb(notebook))
-        nbformat.write(_page(catalogue, notebook, nb), target / "notebooks" / f"{notebook.name}.ipynb")
-        copy = copies.for_learners(read_notebook(catalogue.ipynb(notebook)), home)
-        nbformat.write(copy, target / COPIES / f"{notebook.name}.ipynb")
+        nbformat.write(_page(catalogue, notebook, deepcopy(nb)), target / "notebooks" / f"{notebook.name}.ipynb")
+        nbformat.write(copies.for_learners(nb, home), target / COPIES / f"{notebook.name}.ipynb")
     for name, title in _API.items():
         (target / "api" / f"{name}.md").write_text(_api_page(name, title), encoding="utf-8")
     index = target / "index.md"
@@ -127,7 +127,7 @@ def _api_page(name: str, title: str) -> str:
 
 def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """A notebook as a page of the site. The argument is changed."""
-    home = f"https://github.com/{catalogue.repository}/blob/{catalogue.ref}"
+    home = copies.home_url(catalogue)
     for cell in nb.cells:
         if "badges" in cell.metadata.get("tags", []):
             cell.source = _buttons(catalogue, notebook) + cell.source.split("\n\n", 1)[1]
@@ -144,11 +144,8 @@ def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -
 
 
 def _buttons(catalogue: Catalogue, notebook: Notebook) -> str:
-    colab = (
-        f"https://colab.research.google.com/github/{catalogue.repository}/blob/"
-        f"{copies.colab_branch(catalogue)}/notebooks/{notebook.name}.ipynb"
-    )
+    colab, copy = copies.colab_url(catalogue, notebook), f"../{COPIES}/{notebook.name}.ipynb"
     return (
-        f"[Open in Colab]({colab}) · {{download}}`Download the notebook <../{COPIES}/{notebook.name}.ipynb>`\n\n"
+        f"[Open in Colab]({colab}) · {{download}}`Download the notebook <{copy}>`\n\n"
         "Here you see the results. To answer the predictions and the exercises, run the notebook.\n\n"
     )
