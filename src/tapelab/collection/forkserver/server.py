@@ -35,9 +35,9 @@ from tapelab.collection import guard
 # imported (TF_ENABLE_ONEDNN_OPTS, KERAS_BACKEND, PYTHONHASHSEED, TMPDIR, ...), too late for a child to change.
 MAY_DIFFER = {
     *("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTER_PATH", "PYDEVD_DISABLE_FILE_VALIDATION"),  # Jupyter's own
-    *("OLDPWD", "PWD", "SHLVL", "_"),  # a shell's
+    *("COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "_"),  # a shell's, or readline's
 }
-MAY_DIFFER_PREFIX = "TAPELAB_"
+MAY_DIFFER_PREFIX = ("PYTEST_", "TAPELAB_")  # pytest says with them which test is under way
 
 # In the order in which OpenBLAS looks at them.
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")

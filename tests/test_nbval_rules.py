@@ -1,0 +1,42 @@
+"""The plugin for nbval: kernels are forked, and start in the plain way where that cannot be."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+CI = Path(__file__).parents[1] / "ci"
+# `wave`, which nothing else imports, shows whether the kernel was forked.
+SOURCE = "import sys; print('wave' in sys.modules)"
+SETTINGS = "from tapelab.collection.forkserver import servers\nservers.KERNELS = {!r}\n"
+LIGHT, THREAD = ("wave", "ipykernel.kernelapp"), ("a_thread",)
+
+
+@pytest.mark.parametrize(
+    ("modules", "options"),
+    [(LIGHT, []), (LIGHT, ["-n", "1", "--dist", "loadscope"]), (THREAD, ["-n", "1"])],
+    ids=["forked", "forked by a worker of xdist", "plain"],
+)
+def test_kernels_are_forked_where_that_can_be(modules, options, tmp_path):
+    (tmp_path / "settings.py").write_text(SETTINGS.format(modules))
+    (tmp_path / "a_thread.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=[600]).start()"
+    )
+    stored = nbformat.v4.new_output("stream", text=f"{modules == LIGHT}\n")
+    cells = [nbformat.v4.new_code_cell(SOURCE, outputs=[stored], execution_count=1) for _ in range(2)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "a.ipynb")
+    path = os.pathsep.join([str(CI), str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    plugins = ["-p", "settings", "-p", "nbval_rules", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins, "--nbval", "--nbval-current-env", *options, "a.ipynb"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert ("Kernels start in the plain way: the imports started 1 threads." in done.stdout) == (modules == THREAD)
