@@ -200,7 +200,7 @@ def relative(found, wanted):
     return np.abs(found - wanted).max() / np.abs(wanted).max()
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", BY_FACTORS)
 def test_the_same_as_by_a_pass_for_each_weight(name, monkeypatch):
     f, sources, x, way = BY_FACTORS[name]
@@ -216,7 +216,7 @@ def test_the_same_as_by_a_pass_for_each_weight(name, monkeypatch):
     assert relative(found, wanted) < 1e-12
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", BY_ROWS)
 def test_what_is_not_proved_goes_by_rows(name):
     f, sources, x, reason = BY_ROWS[name]

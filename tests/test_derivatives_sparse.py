@@ -357,6 +357,7 @@ def random_function(seed):
     return f
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_functions(seed):
     f = random_function(seed)

@@ -167,6 +167,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_a_held_derivative_agrees_with_a_plain_tape_after_each_change(world, name):
     make, call, by_tape = TRANSFORMS[name]
@@ -258,6 +259,7 @@ def epsilon(model):
     model.layers[1].epsilon = 0.5
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("change", [flag, policy, activation, epsilon])
 @pytest.mark.parametrize("direct", [True, False], ids=["the model", "a function"])
 def test_a_changed_layer_is_noticed(network, change, direct):

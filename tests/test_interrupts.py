@@ -167,6 +167,7 @@ LONG = {
 }
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("number", "fork"), [(signal.SIGINT, "--fork"), (signal.SIGTERM, "--no-fork")])
 def test_an_interrupt_ends_every_kernel_and_what_was_executed_is_kept(
     begin, tmp_path, make_collection, records, printed, wait_for, number, fork

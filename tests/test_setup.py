@@ -214,6 +214,7 @@ def test_the_check_of_the_workflows_sees_a_hole(tmp_path):
     assert "template-injection" in found.stdout
 
 
+@pytest.mark.thorough
 def test_the_gpu_pipeline_stops_where_there_is_no_gpu():
     from tapelab.runtime import tf
 

@@ -8,6 +8,7 @@ left to do at home, and the answers: a prediction's question and its result as t
 exercise's explanation, and the wrong answers that the sheet knows.
 """
 
+import functools
 import importlib
 import re
 from collections.abc import Sequence
@@ -51,10 +52,20 @@ class Step:
     solves: tuple[str, ...]
 
 
+@functools.cache
+def _read(text):
+    return jupytext.reads(text, fmt="py:percent")
+
+
+def _twin(catalogue, notebook):
+    """A notebook's py:percent twin, as a notebook to look at. Each is parsed once, for as long as it is what it was."""
+    return _read(catalogue.text(notebook).read_text(encoding="utf-8"))
+
+
 def sections(catalogue: Catalogue, notebook: Notebook) -> dict[int, Section]:
     """The numbered sections of a notebook; what stands before the first is number 0."""
     number, found = 0, {0: ["Opening", [], []]}
-    for cell in jupytext.read(catalogue.text(notebook)).cells:
+    for cell in _twin(catalogue, notebook).cells:
         if cell.cell_type == "markdown" and (heading := _SECTION.search(cell.source)):
             number = int(heading[1])
             found[number] = [heading[2], [], []]
@@ -67,7 +78,7 @@ def sections(catalogue: Catalogue, notebook: Notebook) -> dict[int, Section]:
 def questions(catalogue: Catalogue, notebook: Notebook) -> dict[str, str]:
     """From a prediction's name to what the notebook asks, Markdown: the paragraph that begins with "Predict."."""
     asked, found = "", {}
-    for cell in jupytext.read(catalogue.text(notebook)).cells:
+    for cell in _twin(catalogue, notebook).cells:
         if paragraph := _QUESTION.search(cell.source):
             asked = re.sub(r"\]\((?=\d\d_)", "](../notebooks/", " ".join(paragraph[1].split()))
         for name, use in _USED.findall(cell.source):
@@ -178,7 +189,7 @@ def _at_home(inside, sheet, solved):
 
 def _row(catalogue, notebook, here, home):
     needs = ", ".join(catalogue.by_name(name).number for name in notebook.prerequisites) or "none"
-    needed = times.of(jupytext.read(catalogue.text(notebook)))
+    needed = times.of(_twin(catalogue, notebook))
     minutes = [needed.core, needed.further, *(sum(one.minutes for one in part) for part in (here, home))]
     anchor = re.sub(r"[^\w -]", "", f"{notebook.number} {notebook.title}".lower()).replace(" ", "-")
     return f"| {notebook.number} | [{notebook.title}](#{anchor}) | {needs} | {' | '.join(map(str, minutes))} |"
@@ -186,7 +197,7 @@ def _row(catalogue, notebook, here, home):
 
 def _together(catalogue, numbers):
     """The minutes of several notebooks: to read their core, and to solve their exercises."""
-    needed = [times.of(jupytext.read(catalogue.text(n))) for n in catalogue.select(numbers)]
+    needed = [times.of(_twin(catalogue, n)) for n in catalogue.select(numbers)]
     return f"{sum(n.core for n in needed)} + {sum(n.exercises for n in needed)}"
 
 
