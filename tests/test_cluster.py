@@ -99,6 +99,7 @@ def test_a_cluster_gives_what_this_machine_gives(dask, tmp_path, make_collection
     assert "2 of 4 runs are unchanged" in told
 
 
+@pytest.mark.thorough
 def test_a_killed_worker_costs_its_own_run_at_most(dask, tmp_path, make_collection, run_batch, records, printed):
     once = KILLS_ONCE.format(tmp_path / "killed") + KILLS
     cells = {
