@@ -134,27 +134,21 @@ def test_certified_values_of_nist(name, start):
 
 @pytest.mark.parametrize(
     ("name", "scaling"),
-    # The parameters of the others differ by a factor of up to a million, which the identity does not know.
-    [
-        ("Misra1a", "columns"),
-        ("BoxBOD", "columns"),
-        ("BoxBOD", "identity"),
-        ("MGH09", "identity"),
-        ("Thurber", "columns"),
-    ],
+    # Misra1a's parameters differ by a factor of half a million, which the identity does not know.
+    [("Misra1a", "columns"), ("BoxBOD", "columns"), ("BoxBOD", "identity")],
 )
 def test_certified_values_by_the_callers_jacobian_and_by_either_scaling(name, scaling):
     problem = NIST[name]
     x, y = (tf.constant(values, tf.float64) for values in (problem.x, problem.y))
     b, calls = tf.Variable(problem.starts[1], dtype=tf.float64), []
 
-    def by_a_tape(y):
+    def by_hand(y):
+        """The derivatives of b0 (1 - exp(-b1 x)), both data sets' model."""
         calls.append(y)
-        with tf.GradientTape(persistent=True) as tape:
-            predicted = problem.model(x, b)
-        return tape.jacobian(predicted, b, experimental_use_pfor=False)
+        falling = np.exp(-b[1] * x)
+        return np.stack([1 - falling, b[0] * x * falling], axis=1)
 
-    options = {"scaling": scaling, "jacobian": by_a_tape, "iterations": 1000}
+    options = {"scaling": scaling, "jacobian": by_hand, "iterations": 1000}
     report = levenberg_marquardt(lambda y: problem.model(x, b) - y, y, wrt=b, **options)
     assert report.converged, report.reason
     assert report.plan is None
