@@ -627,8 +627,6 @@ def draw(step):
     line.set_data(np.arange(50, step + 1), heights[50 : step + 1])
 
 
-figure.canvas.draw()
-figure.set_layout_engine("none")  # the places stay as they are; to find them again takes most of a frame's time
 plots.animate(figure, draw, range(56, 400, 7), milliseconds=120).show()
 
 # %% tags=["check"]

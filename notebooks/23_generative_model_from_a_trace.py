@@ -151,8 +151,6 @@ def draw(step):
     cloud.set_data(*places[step].numpy().T)
 
 
-figure.canvas.draw()
-figure.set_layout_engine("none")
 plots.animate(figure, draw, [*range(0, 40, 2), *range(40, 500, 23)], milliseconds=90).show()
 
 # %% [markdown]

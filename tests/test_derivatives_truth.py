@@ -13,7 +13,7 @@ from tapelab.derivatives import (
     value_and_gradient,
     vjp,
 )
-from tapelab.optimize import newton, newton_cg
+from tapelab.optimize import Objective, lbfgs, levenberg_marquardt, newton, newton_cg
 from tapelab.runtime import tf
 
 import numpy as np
@@ -184,16 +184,19 @@ def test_a_held_derivative_agrees_with_a_plain_tape_after_each_change(world, nam
         before = wanted
 
 
+@pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("method", [newton, newton_cg])
-def test_an_optimiser_minimises_the_function_as_it_is_now(world, method):
+def test_an_optimiser_minimises_the_function_as_it_is_now(world, method, held):
     z = tf.Variable(np.zeros(3))
 
     def loss():
         return tf.reduce_sum((z * world.settings.doubled * FACTOR * world.items[0] - world.array) ** 2)
 
+    objective = Objective(loss, wrt=z)
     for change in ("nothing", "global", "attribute", "property", "item", "array", "another thread"):
         CHANGES[change](world)
-        report = method(loss, wrt=z, tolerance=1e-9, damping=0.0)
+        what, wrt = (objective, None) if held else (loss, z)
+        report = method(what, wrt=wrt, tolerance=1e-9, damping=0.0)
         assert report.converged
         np.testing.assert_allclose(z * world.settings.doubled * FACTOR * world.items[0], world.array, err_msg=change)
         assert report.value == pytest.approx(float(loss()))
@@ -208,12 +211,32 @@ def test_newton_sees_a_target_that_was_bound_anew():
     def loss():
         return tf.reduce_sum((w - TARGET) ** 2)
 
+    objective = Objective(loss, wrt=[w])
     try:
         for target in ([1.0, 2.0], [5.0, 7.0]):
             rebind("TARGET", tf.constant(target))
-            report = newton(loss, wrt=[w])
+            for what, wrt in ((loss, [w]), (objective, None)):
+                w.assign([0.0, 0.0])
+                report = newton(what, wrt=wrt)
+                np.testing.assert_allclose(w, target, atol=1e-4)
+                assert report.converged
+    finally:
+        rebind("TARGET", tf.constant([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("method", [levenberg_marquardt, lbfgs])
+def test_the_other_optimisers_with_an_objective_see_a_target_that_was_bound_anew(method):
+    w = tf.Variable([0.0, 0.0])
+
+    def f():
+        return w - TARGET if method is levenberg_marquardt else tf.reduce_sum((w - TARGET) ** 2)
+
+    objective = Objective(f, wrt=w)
+    try:
+        for target in ([1.0, 2.0], [5.0, 7.0]):
+            rebind("TARGET", tf.constant(target))
+            assert method(objective).converged
             np.testing.assert_allclose(w, target, atol=1e-4)
-            assert report.converged
     finally:
         rebind("TARGET", tf.constant([1.0, 2.0]))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
-from tapelab.derivatives import MemoryLimitError, NotFiniteError
+from tapelab.derivatives import FallbackWarning, MemoryLimitError, NotFiniteError
 from tapelab.optimize import lbfgs, least_squares, levenberg_marquardt, quasi_newton
 from tapelab.progress import progress_bar
 from tapelab.runtime import tf
@@ -130,6 +130,81 @@ def test_certified_values_of_nist(name, start):
     assert 2 * report.value == pytest.approx(problem.sum_of_squares, rel=1e-9)
     np.testing.assert_array_equal(b, report.parameters)
     assert report.degrees_of_freedom == len(problem.y) - b.shape[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "scaling"),
+    # Misra1a's parameters differ by a factor of half a million, which the identity does not know.
+    [("Misra1a", "columns"), ("BoxBOD", "columns"), ("BoxBOD", "identity")],
+)
+def test_certified_values_by_the_callers_jacobian_and_by_either_scaling(name, scaling):
+    problem = NIST[name]
+    x, y = (tf.constant(values, tf.float64) for values in (problem.x, problem.y))
+    b, calls = tf.Variable(problem.starts[1], dtype=tf.float64), []
+
+    def by_hand(y):
+        """The derivatives of b0 (1 - exp(-b1 x)), both data sets' model."""
+        calls.append(y)
+        falling = np.exp(-b[1] * x)
+        return np.stack([1 - falling, b[0] * x * falling], axis=1)
+
+    options = {"scaling": scaling, "jacobian": by_hand, "iterations": 1000}
+    report = levenberg_marquardt(lambda y: problem.model(x, b) - y, y, wrt=b, **options)
+    assert report.converged, report.reason
+    assert report.plan is None
+    assert len(calls) == len(report.iterations) + 1
+    np.testing.assert_allclose(report.parameters, problem.parameters, rtol=1e-6)
+    np.testing.assert_allclose(report.standard_errors, problem.standard_errors, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scaling", ["columns", "identity"])
+def test_the_first_step_is_that_of_the_formula(scaling):
+    y, b = DESIGN @ LINE + NOISE, tf.Variable(np.zeros(3))
+    design = DESIGN * [1.0, 1.0, 100.0]
+    report = levenberg_marquardt(
+        lambda: tf.linalg.matvec(design, b) - y, wrt=b, iterations=1, damping=0.5, scaling=scaling
+    )
+    squares = np.sum(design**2, axis=0)
+    d = np.diag(squares) if scaling == "columns" else squares.max() * np.eye(3)
+    np.testing.assert_allclose(b, np.linalg.solve(design.T @ design + 0.5 * d, design.T @ y), rtol=1e-9)
+    assert report.iterations[0].damping == 0.5
+
+
+def test_the_identity_finds_a_minimum_too():
+    x = tf.Variable([-1.2, 1.0], dtype=tf.float64)
+    assert levenberg_marquardt(rosenbrock_residuals(x), wrt=x, scaling="identity").converged
+    np.testing.assert_allclose(x, [1, 1], rtol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_jacobian_that_is_wrong_is_refused(dtype):
+    parameters = {"b": tf.Variable([0.5, 2.0], dtype=dtype), "a": tf.Variable(1.0, dtype=dtype)}
+    x = tf.cast(X, dtype)
+    units = np.array([1.0, 1e6, 1e-6])  # of the parameters, in the order of pack
+
+    def residuals():
+        return units[0] * parameters["a"] + units[1] * parameters["b"][0] * x + units[2] * parameters["b"][1] * x**2 - 1
+
+    right = DESIGN * units
+    levenberg_marquardt(residuals, wrt=parameters, jacobian=lambda: right, iterations=1)
+    for wrong in (right[:, ::-1], -right, right * [1, 1, 1.01], right * [1, 0.99, 1], right[::-1]):
+        with pytest.raises(ValueError, match=r"does not agree with the residuals: along a random vector, residual \d"):
+            levenberg_marquardt(residuals, wrt=parameters, jacobian=lambda wrong=wrong: wrong)
+    for wrong, told in (
+        (right.T, r"shape \(3, 9\); expected one matrix of shape \(9, 3\): a row for each residual"),
+        (right[:, 0], r"shape \(9,\)"),
+        (None, r"shape \(\)"),
+        ([right[:, :2], right[:, 2]], "returned a list, which is no matrix"),
+        ("matrix", "returned a str, which is no matrix"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            levenberg_marquardt(residuals, wrt=parameters, jacobian=lambda wrong=wrong: wrong)
+    with pytest.raises(NotFiniteError):
+        levenberg_marquardt(residuals, wrt=parameters, jacobian=lambda: right * np.nan)
+    with pytest.raises(TypeError, match="jacobian is a ndarray; expected a function"):
+        levenberg_marquardt(residuals, wrt=parameters, jacobian=right)
+    with pytest.raises(ValueError, match="scaling is 'rows'; expected one of 'columns', 'identity'"):
+        levenberg_marquardt(residuals, wrt=parameters, scaling="rows")
 
 
 def test_scipy_finds_the_same():
@@ -301,6 +376,43 @@ def test_lbfgs_finds_the_minimum_and_reports_each_step():
     assert values[0] == pytest.approx(24.2)
     assert all(one.slope < 0 for one in seen)
     assert report.gradient_norm <= 1e-5
+
+
+@tf.function(jit_compile=True)
+def unrolled(w, kept):
+    """A loop that XLA compiles: six steps, of which each is kept."""
+    states, x = tf.TensorArray(tf.float64, 6), tf.constant(0.1, tf.float64)
+    for step in tf.range(6):
+        x = tf.sin(x) + w[step] * x
+        states = states.write(step, x)
+    return tf.reduce_sum((states.stack() - kept) ** 2)
+
+
+def test_lbfgs_minimises_through_a_loop_that_xla_compiles():
+    """TensorFlow's tape does not get at what such a loop keeps; compiled as a whole, it does."""
+    w, kept = tf.Variable(np.full(6, 0.3)), np.linspace(0.2, 0.7, 6)
+    report = lbfgs(lambda: unrolled(tf.identity(w), kept), wrt=w, tolerance=1e-8)
+    assert report.converged
+    assert report.plan.compiled == "xla"
+    before = np.concatenate([[0.1], kept[:-1]])
+    np.testing.assert_allclose(w, (kept - np.sin(before)) / before, atol=1e-5)
+    with pytest.raises(RuntimeError, match=r"with jit_compile=True that has a loop.*Leave"):
+        lbfgs(lambda: unrolled(tf.identity(w), kept), wrt=w, compile="eager")
+
+
+def test_lbfgs_falls_back_and_says_so():
+    w = tf.Variable(np.full(3, 0.3))
+
+    def outside_of_a_graph():
+        return tf.reduce_sum((w - 1) ** 2) * (1.0 if w.numpy().sum() < 99 else 2.0)
+
+    with pytest.warns(FallbackWarning, match="computed a slower way"):
+        report = lbfgs(outside_of_a_graph, wrt=w)
+    assert report.converged
+    assert report.plan.compiled == "eager"
+    assert "cannot be traced" in report.plan.given_up[0]
+    with pytest.raises(RuntimeError, match='cannot be computed with compile="graph"'):
+        lbfgs(outside_of_a_graph, wrt=w, compile="graph")
 
 
 def test_lbfgs_stops():

@@ -5,7 +5,16 @@ from itertools import pairwise
 
 from tapelab import data, progress
 from tapelab.derivatives import MemoryLimitError, NotFiniteError, hessian, value_and_gradient
-from tapelab.optimize import conjugate_gradient_direction, newton, newton_cg, newton_direction, newtons
+from tapelab.optimize import (
+    Objective,
+    conjugate_gradient_direction,
+    lbfgs,
+    levenberg_marquardt,
+    newton,
+    newton_cg,
+    newton_direction,
+    newtons,
+)
 from tapelab.runtime import start, tf
 
 import numpy as np
@@ -166,6 +175,77 @@ def test_a_bar_shows_the_progress_where_a_person_watches(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # it is not installed
     run()
     assert len(bars) == 2
+
+
+METHODS = (newton, newton_cg, lbfgs, levenberg_marquardt)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_held_objective_is_compiled_once(method):
+    calls, w, squares = [], [tf.Variable(np.zeros(2))], method is levenberg_marquardt
+
+    def f(target):
+        calls.append(tf.executing_eagerly())
+        return w[0] - target if squares else tf.reduce_sum((w[0] - target) ** 2)
+
+    objective = Objective(f, wrt=w)
+    w.append("what the list holds later is not differentiated")
+    traces = []
+    for target in ([1.0, 2.0], [3.0, -1.0], [0.5, 0.0]):
+        report = method(objective, tf.constant(target, tf.float64))
+        np.testing.assert_allclose(w[0], target, atol=1e-6)
+        assert report.converged
+        traces.append(calls.count(False))
+    assert traces[0] > 0
+    assert traces == [traces[0]] * 3
+    w.pop()
+    method(f, tf.constant([1.0, 2.0], tf.float64), wrt=w)  # held by nobody, and traced anew
+    assert calls.count(False) > traces[0]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_how_it_was_compiled_is_told(method):
+    w = tf.Variable(np.zeros(2))
+
+    def f():
+        return w - 1 if method is levenberg_marquardt else tf.reduce_sum((w - 1) ** 2)
+
+    report = method(f, wrt=w, compile="eager")
+    assert report.converged
+    assert report.plan.compiled == "eager"
+    w.assign([3.0, 3.0])
+    assert method(Objective(f, wrt=w, compile="graph"), iterations=1).plan.compiled == "graph"
+    with pytest.raises(ValueError, match="compile is 'fast'"):
+        method(f, wrt=w, compile="fast")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_an_objective_was_made_with_is_not_given_again(method):
+    w = tf.Variable(np.zeros(2))
+    objective = Objective(lambda: tf.reduce_sum(w**2), wrt=w)
+    for option in ({"wrt": w}, {"compile": "graph"}):
+        with pytest.raises(
+            TypeError, match=rf"{next(iter(option))} is given with <Objective <lambda>>, which was made"
+        ):
+            method(objective, **option)
+    with pytest.raises(TypeError, match="wrt is None; expected the variables"):
+        method(objective.f)
+    if method in (newton, levenberg_marquardt):
+        with pytest.raises(TypeError, match="memory_limit is given"):
+            method(objective, memory_limit=10**6)
+    with pytest.raises(TypeError, match="takes a function"):
+        method(3.0, wrt=w)
+
+
+@pytest.mark.parametrize("method", [newton, levenberg_marquardt])
+def test_an_objectives_memory_limit(method):
+    w = tf.Variable(np.zeros(20))
+
+    def f():
+        return w - 1 if method is levenberg_marquardt else tf.reduce_sum((w - 1) ** 2)
+
+    with pytest.raises(MemoryLimitError):
+        method(Objective(f, wrt=w, memory_limit=1000))
 
 
 class Bar:

@@ -1,6 +1,7 @@
 """Generated text, the text-to-notebook step, alternative text, whole files."""
 
 import base64
+import dataclasses
 import os
 import re
 import signal
@@ -9,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from tapelab.collection import catalogue, sync
+from tapelab.collection import catalogue, sync, teachers
 from tapelab.exercises.sheets import recording_control
 
 import jupytext
@@ -201,6 +202,30 @@ def test_a_failing_notebook_is_reported_and_left_as_it_was(small, second):
     assert name == "01_second"
     assert "AssertionError" in message
     assert (small.ipynb(second).read_bytes(), small.text(second).read_bytes()) == before
+
+
+def test_a_page_that_fails_before_it_has_outputs_is_told_by_its_own_error(small, second, recording, tmp_path):
+    """The teachers' page, which tells the outputs, comes after it, and fails for want of them."""
+    plan = "### 00\n| 50 | Opening | Look. |\n"
+    (tmp_path / "site").mkdir()
+    (tmp_path / teachers.PAGE).write_text(plan)
+    small.text(recording).write_text("# %%\nassert 1 == 2\n")
+    alone = dataclasses.replace(small, notebooks=(recording,))
+    failures = dict(sync.refresh_all(alone, [recording]))
+    assert "AssertionError" in failures["00_recording_control"]
+    assert "00_recording_control.ipynb was never made" in failures[teachers.PAGE]
+    assert (tmp_path / teachers.PAGE).read_text() == plan
+
+
+@pytest.mark.parametrize("path", ["README.md", teachers.PAGE])
+def test_a_page_around_the_notebooks_that_cannot_be_made_does_not_hide_their_errors(small, second, tmp_path, path):
+    """Here one is missing, and one asks for a sheet of exercises that there is not."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / teachers.PAGE).write_text("### 00\n| 50 | Opening | Look. |\n")
+    (tmp_path / "README.md").unlink()
+    small.text(second).write_text(SOURCE + "\nexercises.no_such.check(1)\n")
+    failures = dict(sync.refresh_all(small, [second], execute=False))
+    assert list(failures) == ["01_second", "README.md", teachers.PAGE]
 
 
 def test_what_is_written_while_the_cells_run_is_not_overwritten(small, second):

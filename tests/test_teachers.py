@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 
 from tapelab.collection import catalogue, teachers
@@ -110,6 +111,15 @@ def test_a_notebook_without_a_plan_is_refused():
     without = re.sub(r"^### 01 .*", "", TEXT, flags=re.MULTILINE | re.DOTALL)
     with pytest.raises(ValueError, match="01: there is no plan"):
         teachers.page(FEW, without)
+
+
+def test_a_notebook_that_was_never_run_is_refused(tmp_path):
+    for notebook in FEW.notebooks:
+        shutil.copy(REAL.text(notebook), tmp_path)
+    shutil.copy(REAL.ipynb(FEW.notebooks[0]), tmp_path)
+    name = FEW.notebooks[1].name
+    with pytest.raises(ValueError, match=f"^{teachers.PAGE}: 01: it has no results to tell; {name}.ipynb was never"):
+        teachers.page(dataclasses.replace(FEW, folder=tmp_path), TEXT)
 
 
 def test_titles_are_filled_in():

@@ -274,10 +274,11 @@ def refresh(catalogue: Catalogue, notebook: Notebook, *, execute: bool = True) -
     write_whole(nb_path, (nbformat.writes(nb) + "\n").encode())
 
 
-def _refresh_or_say_why(catalogue, notebook, execute):
+def _why_not(act, *args, **options):
+    """Do something. Returns why that failed, to report it with its name while the others go on; None if it did not."""
     try:
-        refresh(catalogue, notebook, execute=execute)
-    except Exception as error:  # reported with the notebook's name; the other notebooks go on
+        act(*args, **options)
+    except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -308,21 +309,22 @@ def refresh_all(
         ) as pool,
     ):
         bar = progress.add_task("notebooks", total=len(notebooks))
-        waiting = {pool.submit(_refresh_or_say_why, catalogue, n, execute): n for n in notebooks}
+        waiting = {pool.submit(_why_not, refresh, catalogue, n, execute=execute): n for n in notebooks}
         for future in as_completed(waiting):
             if message := future.result():
                 failures.append((waiting[future].name, message))
             progress.advance(bar)
-    root = catalogue.folder.resolve().parent
-    try:
-        write_whole(root / "README.md", readme(catalogue, (root / "README.md").read_text(encoding="utf-8")).encode())
-        write_whole(catalogue.folder / COVER, cover(catalogue)[0])
-    except ValueError as error:
-        failures.append(("README.md", str(error)))
-    page = root / teachers.PAGE
-    try:
-        if page.exists():  # a collection may have none
-            write_whole(page, teachers.page(catalogue, page.read_text(encoding="utf-8")).encode())
-    except ValueError as error:
-        failures.append((teachers.PAGE, str(error)))
+    for name, write in {"README.md": _write_readme, teachers.PAGE: _write_teachers_page}.items():
+        if message := _why_not(write, catalogue, catalogue.folder.resolve().parent / name):
+            failures.append((name, message))
     return failures
+
+
+def _write_readme(catalogue, path):
+    write_whole(path, readme(catalogue, path.read_text(encoding="utf-8")).encode())
+    write_whole(catalogue.folder / COVER, cover(catalogue)[0])
+
+
+def _write_teachers_page(catalogue, path):
+    if path.exists():  # a collection may have none
+        write_whole(path, teachers.page(catalogue, path.read_text(encoding="utf-8")).encode())

@@ -1,8 +1,8 @@
 """The page for teachers, `site/for_teachers.md`: what follows from the notebooks and their sheets is generated into it.
 
 The plans of the lessons are written by hand, as tables. A row is ``| minutes | where | what to do |``; where it is, is
-``Opening``, ``Close``, or a section's number and title, of which the title is filled in here. ``Vote:`` and ``Solve:``
-in a row name predictions and exercises of that section. A row ``| … | 00, 01 | minutes |`` is a path through several
+``Opening``, or a section's number and title, of which the title is filled in here. ``Vote:`` and ``Solve:`` in a row
+name predictions and exercises of that section. A row ``| … | 00, 01 | minutes |`` is a path through several
 notebooks; its minutes are filled in. Between marker lines stand a table of all notebooks, and below each plan what is
 left to do at home, and the answers: a prediction's question and its result as the notebook's outputs have it, an
 exercise's explanation, and the wrong answers that the sheet knows.
@@ -25,7 +25,7 @@ MINUTES = 50  # of a lesson
 _LONGEST = 60  # characters of a wrong answer that is shown as it is given
 
 _LESSON = re.compile(r"^### (\d\d)(?: .*)?$", re.MULTILINE)
-_STEP = re.compile(r"^\| (\d+) \| (?:(Opening|Close)|(\d+)\. [^|]*) \| (.*) \|$", re.MULTILINE)
+_STEP = re.compile(r"^\| (\d+) \| (?:(Opening)|(\d+)\. [^|]*) \| (.*) \|$", re.MULTILINE)
 _PATH = re.compile(r"^(\| [^|\n]+ \| (\d\d(?:, \d\d)*) \|)[^|\n]*\|$", re.MULTILINE)
 _NAMED = {kind: re.compile(rf"\b{kind}: (`\w+`(?:, `\w+`)*)") for kind in ("Vote", "Solve")}
 _USED = re.compile(r"^exercises\.(\w+)\.(guess|check)\(", re.MULTILINE)
@@ -44,10 +44,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Step:
-    """A row of a lesson's plan; the opening is section 0, and the close has none."""
+    """A row of a lesson's plan; the opening is section 0."""
 
     minutes: int
-    section: int | None
+    section: int
     votes: tuple[str, ...]
     solves: tuple[str, ...]
 
@@ -105,7 +105,7 @@ def lessons(text: str) -> dict[str, list[Step]]:
     for number, part in _parts(text).items():
         found[number] = []
         for minutes, place, section, what in _STEP.findall(part):
-            where = int(section) if section else 0 if place == "Opening" else None
+            where = 0 if place else int(section)
             found[number].append(Step(int(minutes), where, _named("Vote", what), _named("Solve", what)))
     return found
 
@@ -114,14 +114,16 @@ def page(catalogue: Catalogue, text: str) -> str:
     """The page with its generated parts made anew.
 
     Raises:
-        ValueError: if it lacks marker lines or a notebook's plan, or if a plan names what its notebook does not have,
-            gives an exercise less than its minutes, or does not add up to a lesson.
+        ValueError: if it lacks marker lines or a notebook's plan, if a plan names what its notebook does not have,
+            gives an exercise less than its minutes, or does not add up to a lesson, or if a notebook was never run.
     """
     plans, blocks, rows, problems = lessons(text), {}, [], []
     for notebook in catalogue.notebooks:
         inside, plan = sections(catalogue, notebook), plans.get(notebook.number, [])
         sheet = importlib.import_module(f"tapelab.exercises.sheets.{notebook.name.partition('_')[2]}")
         problems += [f"{notebook.number}: {problem}" for problem in _problems(plan, inside, sheet)]
+        if not catalogue.ipynb(notebook).exists():
+            problems.append(f"{notebook.number}: it has no results to tell; {notebook.name}.ipynb was never made")
         if not problems:
             solved = [name for step in plan for name in step.solves]
             here, home = _at_home(inside, sheet, solved)
@@ -157,7 +159,7 @@ def _problems(plan, inside, sheet):
     if (total := sum(step.minutes for step in plan)) != MINUTES:
         yield f"the plan takes {total} minutes; a lesson has {MINUTES}"
     for step in plan:
-        there = inside.get(step.section) if step.section is not None else Section("Close", (), ())
+        there = inside.get(step.section)
         if there is None:
             yield f"the notebook has no section {step.section}"
             continue

@@ -122,6 +122,8 @@ class Problem:
         connected: bool for each output and source: whether the output depends on the source.
         traceable: whether the function can be traced into a graph.
         operations: the set of the names of the operations that it consists of, empty if it cannot be traced.
+        compiled_loops: whether there is a loop in it and XLA compiles a part of it: what a loop there keeps for the way
+            back does not leave XLA, so that a derivative has to be compiled as a whole.
         gap: why TensorFlow's second derivatives of it would lack a part, or None.
         custom_gradients: whether a gradient in it was given with `tf.custom_gradient` or an override.
         remarks: a list of strings for the `Plan`: what was given up.
@@ -172,6 +174,7 @@ class Problem:
         self.data_dtypes = [tensor.dtype for tensor in tensors[self.data_start :]]
         self.traceable = True
         self.operations = set()
+        self.compiled_loops = False
         self.gap = None
         self.custom_gradients = False
         self.remarks = []
@@ -283,6 +286,8 @@ class Problem:
         definition = graph.as_graph_def()
         nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
         self.operations = {node.op for node in nodes}
+        by_xla = any(function.attr["_XlaMustCompile"].b for function in definition.library.function)
+        self.compiled_loops = by_xla and bool(self.operations & LOOPS)
         self.custom_gradients = any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes)
         starts = placeholders(graph, self.data_start, self._sources.variables)
         self.gap = gap(graph, starts) if _WITH_GAPS & self.operations else None
@@ -309,6 +314,17 @@ class Problem:
         """Add to the notes what is not among them."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def explained(self, error: Exception) -> Exception:
+        """Return what to raise when no way works: an error that says what to do, where TensorFlow's does not."""
+        if not (self.compiled_loops and isinstance(error, tf.errors.UnimplementedError)):
+            return error
+        told = RuntimeError(
+            f"{self.name}: the function calls one with jit_compile=True that has a loop, and TensorFlow does not find "
+            'the way back through it. Leave jit_compile=True out there; compile="auto" compiles all of the derivative'
+        )
+        told.__cause__ = error
+        return told
 
     def require_connected(self) -> None:
         """Raise UnconnectedSourceError if there is a source that no output depends on."""

@@ -249,7 +249,7 @@ class Transform:
             self._recipe.verify(problem, tensors, outputs)
             return Entry(problem, plan, run, graph=graph), outputs
         if self._compile in ("auto", "eager"):
-            raise first_error
+            raise problem.explained(first_error)
         raise RuntimeError(
             f'{self.__name__} cannot be computed with compile="{self._compile}": {_first_line(first_error)}. '
             'Use compile="auto", which finds a way that works'

@@ -6,17 +6,19 @@
     report = levenberg_marquardt(residuals, x, y, wrt=variables)    sums of squares, with parameters' covariances
 
 Each changes the variables in place, returns a `Report`, and leaves the best point in the variables, after an interrupt
-too.
+too. An `Objective` in place of the function keeps what was compiled for the next call.
 """
 
 from tapelab.optimize.least_squares import LeastSquaresReport, levenberg_marquardt
 from tapelab.optimize.newtons import conjugate_gradient_direction, newton, newton_cg, newton_direction
+from tapelab.optimize.objective import Objective
 from tapelab.optimize.quasi_newton import lbfgs
 from tapelab.optimize.report import Iteration, Report
 
 __all__ = [
     "Iteration",
     "LeastSquaresReport",
+    "Objective",
     "Report",
     "conjugate_gradient_direction",
     "lbfgs",

@@ -1,19 +1,20 @@
 """The Levenberg-Marquardt method for sums of squares, with the covariance of the parameters that it finds.
 
 A step p solves (JᵀJ + λD²) p = -Jᵀr, J the Jacobian of the residuals r: the Gauss-Newton matrix in place of the
-Hessian, damped relative to D, the norms of J's columns, so that the parameters' units do not matter (Marquardt, "An
-algorithm for least-squares estimation of nonlinear parameters", 1963; Moré, "The Levenberg-Marquardt algorithm:
-implementation and theory", 1978). λ follows the ratio of the actual to the predicted decrease (Madsen, Nielsen and
-Tingleff, "Methods for non-linear least squares problems", 2004, section 3.2). The steps come from the singular values
-of J D⁻¹: JᵀJ, whose condition number is the square of J's, is never built.
+Hessian, damped relative to D. D is diagonal with the norms of J's columns, so that the parameters' units do not matter
+(Marquardt, "An algorithm for least-squares estimation of nonlinear parameters", 1963; Moré, "The Levenberg-Marquardt
+algorithm: implementation and theory", 1978), or a multiple of the identity (Levenberg, "A method for the solution of
+certain non-linear problems in least squares", 1944). λ follows the ratio of the actual to the predicted decrease
+(Madsen, Nielsen and Tingleff, "Methods for non-linear least squares problems", 2004, section 3.2). The steps come from
+the singular values of J D⁻¹: JᵀJ, whose condition number is the square of J's, is never built.
 """
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapelab.derivatives import NotFiniteError, jacobian, pack
+from tapelab.derivatives import NotFiniteError, pack, unpack
+from tapelab.optimize.objective import Objective, objective_of
 from tapelab.optimize.report import Iteration, Report, assign, require_finite_start
 from tapelab.progress import progress_bar
 from tapelab.runtime import tf
@@ -22,6 +23,7 @@ import numpy as np
 
 _DECREASE = 1e-4  # the part of the predicted decrease that a step has to deliver
 _LARGEST = 1e20  # of the damping; the columns of J D⁻¹ have norms up to 1
+_SCALINGS = ("columns", "identity")
 
 
 @dataclass
@@ -81,15 +83,18 @@ class LeastSquaresReport(Report):
 
 
 def levenberg_marquardt(
-    residuals: Callable,
+    residuals: Callable | Objective,
     *args: Any,
-    wrt: Any,
+    wrt: Any = None,
     iterations: int = 100,
     gradient_tolerance: float = 1e-10,
     step_tolerance: float = 1e-10,
     cost_tolerance: float = 1e-15,
     damping: float = 1e-3,
+    scaling: str = "columns",
+    jacobian: Callable | None = None,
     memory_limit: int | None = None,
+    compile: str = "auto",
     callback: Callable[[Iteration], Any] | None = None,
 ) -> LeastSquaresReport:
     """Minimise half the sum of the squares of residuals, and estimate the parameters' covariance.
@@ -100,20 +105,29 @@ def levenberg_marquardt(
 
     Args:
         residuals: takes ``args``, reads the variables, returns the residuals: prediction less observation over its
-            uncertainty, tensors of one dtype, nested if need be.
+            uncertainty, tensors of one dtype, nested if need be. Or an `Objective`, which keeps what it compiled.
         args: passed to residuals.
-        wrt: the variables to change, nested, all of one dtype. float64 is advised.
+        wrt: the variables to change, nested, all of one dtype. float64 is advised. Not with an objective, which has its
+            own.
         iterations: how many steps at most.
         gradient_tolerance: for the largest cosine, see above.
         step_tolerance: for the step's length relative to the parameters', both scaled by the columns' norms.
         cost_tolerance: for the decreases, relative to the sum of squares.
         damping: λ of the first step, positive.
+        scaling: what λ multiplies. "columns": each parameter's squared norm of its column, so that units do not matter.
+            "identity": the same for all, the largest of these; for parameters of one kind, such as a network's weights,
+            where a parameter of small influence is not to move far. Both take the largest norms met so far.
+        jacobian: takes ``args``, reads the variables, returns the Jacobian as one matrix of shape (residuals, n), rows
+            and columns in the order of `pack`: one that is cheaper than automatic differentiation. At the start it is
+            compared with a Jacobian-vector product along a random vector.
         memory_limit: bytes, for the Jacobian of shape (residuals, n); as for `jacobian`. Its decomposition takes some
-            four times as much.
+            four times as much. Not with an objective.
+        compile: "auto", "xla", "graph" or "eager", as for `jacobian`. Not with an objective.
         callback: called with each `Iteration` when it is done, while the variables hold the best point. An exception
             that it raises ends the minimisation. The residuals are evaluated once more after it.
 
-    Everything is traced anew in every call of this function: what residuals reads from outside is what it is now.
+    A function is traced anew in every call of this one, an objective where something has changed: what residuals reads
+    from outside is what it is now.
 
     Returns:
         A `LeastSquaresReport`. The variables hold the best point found, after an interrupt too; a step that does not
@@ -123,7 +137,8 @@ def levenberg_marquardt(
     Raises:
         MemoryLimitError: if the Jacobian would not fit; `lbfgs` and `newton_cg` need none.
         NotFiniteError: if a residual or its gradient is NaN or infinite where the variables are now.
-        ValueError, TypeError: as `jacobian`; for a negative tolerance, or a damping that is not positive.
+        ValueError, TypeError: as `jacobian`; for a negative tolerance, a damping that is not positive, an unknown
+            scaling, or a ``jacobian`` that returns another shape or does not agree with the residuals.
     """
     tolerances = {"gradient": gradient_tolerance, "step": step_tolerance, "cost": cost_tolerance}
     for name, tolerance in tolerances.items():
@@ -132,23 +147,27 @@ def levenberg_marquardt(
     if not 0 < damping < _LARGEST:
         raise ValueError(f"damping is {damping!r}; expected a positive number below {_LARGEST:g}, such as 1e-3")
 
-    @functools.wraps(residuals)
-    def packed(*args):
-        return pack(residuals(*args))
-
-    rows = jacobian(packed, wrt=wrt, memory_limit=memory_limit)
+    if scaling not in _SCALINGS:
+        raise ValueError(f"scaling is {scaling!r}; expected one of {', '.join(map(repr, _SCALINGS))}")
+    if jacobian is not None and not callable(jacobian):
+        raise TypeError(f"jacobian is a {type(jacobian).__name__}; expected a function that returns the matrix")
+    objective = objective_of(residuals, wrt, compile, memory_limit)
+    wrt = objective.wrt
     start = pack(wrt)
     kind = start.dtype.as_numpy_dtype
 
     def evaluate(point):
         assign(wrt, point.astype(kind))
-        found = packed(*args)
+        found = pack(objective.f(*args))
         return found.numpy().astype(np.float64), found.dtype
 
     def linearize(point):
         r, _ = evaluate(point)
-        blocks = [np.reshape(block, (r.size, -1)) for block in tf.nest.flatten(rows(*args))]
-        matrix = np.concatenate(blocks, axis=1).astype(np.float64)
+        if jacobian is None:
+            blocks = [np.reshape(block, (r.size, -1)) for block in tf.nest.flatten(objective.jacobian(*args))]
+            matrix = np.concatenate(blocks, axis=1).astype(np.float64)
+        else:
+            matrix = _as_matrix(jacobian(*args), (r.size, point.size))
         return r, matrix, matrix.T @ r
 
     point = start.numpy().astype(np.float64)
@@ -158,6 +177,10 @@ def levenberg_marquardt(
     r, matrix, gradient = linearize(point)
     report = LeastSquaresReport(r @ r / 2, float(np.max(np.abs(gradient))), reason=f"all {iterations} iterations used")
     require_finite_start(report)
+    if jacobian is None:
+        report.plan = objective.jacobian.plan(*args)
+    else:
+        _compare(matrix, objective, args, rounding)
     scale = np.zeros(point.size)
 
     def noise():
@@ -174,7 +197,8 @@ def levenberg_marquardt(
             for _ in range(iterations):
                 if orthogonal():
                     break
-                scale = np.maximum(scale, np.linalg.norm(matrix, axis=0))
+                norms = np.linalg.norm(matrix, axis=0)
+                scale = np.maximum(scale, norms if scaling == "columns" else norms.max())
                 steps = _Steps(matrix, r, np.where(scale > 0, scale, 1))
                 small = max(tolerances["cost"] * report.value, noise() * np.linalg.norm(r))
                 first, accepted, raise_by = True, None, 2.0
@@ -219,6 +243,38 @@ def levenberg_marquardt(
     report.parameters, report.residuals = point, r.size
     _decompose(report, matrix, rounding)
     return report
+
+
+def _as_matrix(found, shape):
+    """The caller's Jacobian in float64."""
+    expected = f"expected one matrix of shape {shape}: a row for each residual, a column for each element of wrt"
+    try:
+        matrix = np.asarray(found, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"jacobian returned a {type(found).__name__}, which is no matrix; {expected}") from error
+    if matrix.shape != shape:
+        raise ValueError(f"jacobian returned shape {matrix.shape}; {expected}, in the order of pack")
+    return matrix
+
+
+def _compare(matrix, objective, args, rounding):
+    """Raise ValueError if the caller's Jacobian does not agree with a product of the residuals' own."""
+    norms = np.linalg.norm(matrix, axis=0)
+    # Each column counts alike, whatever its parameter's unit.
+    vector = np.random.default_rng(0).normal(size=norms.size) / np.where(norms > 0, norms, 1)
+    tangents = unpack(tf.constant(vector, pack(objective.wrt).dtype), objective.wrt)
+    _, product = objective.jvp(tangents, *args)
+    difference = np.abs(matrix @ vector - product.numpy())
+    terms = np.abs(matrix) @ np.abs(vector)
+    # Half the digits, of the row's terms. A row of cancelled terms in the residuals has its noise from their size.
+    far = difference - rounding**0.5 * terms - rounding**0.75 * terms.max()
+    if not np.max(far) <= 0:
+        row = int(np.argmax(np.where(np.isnan(far), np.inf, far)))
+        raise ValueError(
+            f"jacobian does not agree with the residuals: along a random vector, residual {row} (in the order of pack) "
+            f"changes by {product.numpy()[row]:.6g}, and its row times the vector is {(matrix @ vector)[row]:.6g}. "
+            "Compare it with tapelab.derivatives.jacobian; if only the order differs, see tapelab.derivatives.pack"
+        )
 
 
 class _Steps:

@@ -10,7 +10,8 @@ S. Wright, *Numerical Optimization*, 2nd ed.: section 3.1 (line search), 3.4 (mo
 from collections.abc import Callable
 from typing import Any
 
-from tapelab.derivatives import hessian, hvp, pack, value_and_gradient
+from tapelab.derivatives import pack
+from tapelab.optimize.objective import Objective, objective_of
 from tapelab.optimize.report import Iteration, Report, assign, require_finite_start, require_not_negative
 from tapelab.process import quiet_stderr
 from tapelab.progress import progress_bar
@@ -103,13 +104,14 @@ def conjugate_gradient_direction(
 
 
 def newton(
-    f: Callable,
+    f: Callable | Objective,
     *args: Any,
-    wrt: Any,
+    wrt: Any = None,
     iterations: int = 20,
     tolerance: float = 1e-5,
     damping: float = 1e-3,
     memory_limit: int | None = None,
+    compile: str = "auto",
     callback: Callable[[Iteration], Any] | None = None,
 ) -> Report:
     """Minimise a loss by Newton's method, factorising the damped Hessian over all variables.
@@ -118,17 +120,20 @@ def newton(
     Hessian is not positive definite.
 
     Args:
-        f: takes ``args``, reads the variables, returns a scalar.
+        f: takes ``args``, reads the variables, returns a scalar; or an `Objective`, which keeps what it compiled.
         args: passed to f.
-        wrt: the variables to change, nested, all of one dtype.
+        wrt: the variables to change, nested, all of one dtype. Not with an objective, which has its own.
         iterations: how many steps at most.
         tolerance: stop where no element of the gradient is larger in magnitude.
         damping: the initial one, not negative.
-        memory_limit: bytes, for the Hessian; as for `hessian`.
+        memory_limit: bytes, for the Hessian; as for `hessian`. Not with an objective.
+        compile: "auto", "xla", "graph" or "eager", as for `hessian`. "graph" starts sooner, and may be slower later.
+            Not with an objective.
         callback: called with each `Iteration` when it is done, while the variables hold the best point. An exception
             that it raises ends the minimisation. The loss is evaluated once more after it.
 
-    Everything is traced anew in every call of this function: what f reads from outside is what it is now.
+    A function is traced anew in every call of this one, an objective where something has changed: what f reads from
+    outside is what it is now.
 
     Returns:
         A `Report`. The variables hold the best point found, after an interrupt too; a step that does not descend is
@@ -139,30 +144,34 @@ def newton(
         NotFiniteError: if the loss or its gradient is NaN or infinite where the variables are now.
         ValueError, TypeError: as `value_and_gradient` and `hessian`.
     """
-    matrix = hessian(f, wrt=wrt, packed=True, memory_limit=memory_limit)
+    objective = objective_of(f, wrt, compile, memory_limit)
 
     def direction(gradient, damping):
-        found, used, negative = newton_direction(gradient, matrix(*args), damping)
+        found, used, negative = newton_direction(gradient, objective.hessian(*args), damping)
         return found, used, 0, negative
 
-    return _minimise(f, args, wrt, direction, iterations, tolerance, damping, callback)
+    def plan(gradient):
+        return objective.hessian.plan(*args)
+
+    return _minimise(objective, args, direction, plan, iterations, tolerance, damping, callback)
 
 
 def newton_cg(
-    f: Callable,
+    f: Callable | Objective,
     *args: Any,
-    wrt: Any,
+    wrt: Any = None,
     iterations: int = 20,
     tolerance: float = 1e-5,
     damping: float = 0.0,
     products: int | None = None,
+    compile: str = "auto",
     callback: Callable[[Iteration], Any] | None = None,
 ) -> Report:
     """Minimise a loss by Newton's method with conjugate gradients: Hessian-vector products, and never a Hessian.
 
     Args:
         products: the largest number of Hessian-vector products for one step; by default the number of elements.
-        f, args, wrt, iterations, tolerance, damping, callback: as for `newton`.
+        f, args, wrt, iterations, tolerance, damping, compile, callback: as for `newton`.
 
     Returns:
         A `Report`, as `newton`.
@@ -170,24 +179,27 @@ def newton_cg(
     Raises:
         NotFiniteError, ValueError, TypeError: as `newton`.
     """
-    product = hvp(f, wrt=wrt, packed=True)
+    objective = objective_of(f, wrt, compile)
 
     def direction(gradient, damping):
         found, count, negative = conjugate_gradient_direction(
-            gradient, lambda vector: product(vector, *args), damping, limit=products
+            gradient, lambda vector: objective.hvp(vector, *args), damping, limit=products
         )
         return found, damping, count, negative
 
-    return _minimise(f, args, wrt, direction, iterations, tolerance, damping, callback)
+    def plan(gradient):
+        return objective.hvp.plan(gradient, *args)
+
+    return _minimise(objective, args, direction, plan, iterations, tolerance, damping, callback)
 
 
-def _minimise(f, args, wrt, direction, iterations, tolerance, damping, callback):
+def _minimise(objective, args, direction, plan, iterations, tolerance, damping, callback):
     require_not_negative("damping", damping)
-    evaluate = value_and_gradient(f, wrt=wrt)
+    wrt = objective.wrt
 
     def at(point):
         assign(wrt, point)
-        value, gradient = evaluate(*args)
+        value, gradient = objective.value_and_gradient(*args)
         return float(value), pack(gradient)
 
     point = pack(wrt)
@@ -200,6 +212,7 @@ def _minimise(f, args, wrt, direction, iterations, tolerance, damping, callback)
                 if report.gradient_norm <= tolerance:
                     break
                 step_direction, used, products, negative = direction(gradient, damping)
+                report.plan = report.plan or plan(gradient)
                 slope = float(tf.tensordot(gradient, step_direction, 1))
                 step, found = _line_search(at, point, step_direction, value, slope)
                 done = Iteration(value, report.gradient_norm, used, products, negative, slope, step)

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from tapelab.derivatives import pack, value_and_gradient
+from tapelab.derivatives import pack
 from tapelab.derivatives.checks import require_positive
+from tapelab.optimize.objective import Objective, objective_of
 from tapelab.optimize.report import Iteration, Report, assign, require_finite_start, require_not_negative
 from tapelab.progress import progress_bar
 
@@ -12,12 +13,13 @@ import numpy as np
 
 
 def lbfgs(
-    f: Callable,
+    f: Callable | Objective,
     *args: Any,
-    wrt: Any,
+    wrt: Any = None,
     iterations: int = 100,
     tolerance: float = 1e-5,
     history: int = 10,
+    compile: str = "auto",
     callback: Callable[[Iteration], Any] | None = None,
 ) -> Report:
     """Minimise a loss by the limited-memory BFGS method of SciPy (`scipy.optimize.minimize`, L-BFGS-B, no bounds).
@@ -28,16 +30,19 @@ def lbfgs(
 
     Args:
         f: takes ``args``, reads the variables, returns a scalar, the same at every call: a loss of one batch or of all
-            data, not of random ones.
+            data, not of random ones. Or an `Objective`, which keeps what it compiled.
         args: passed to f.
-        wrt: the variables to change, nested, all of one dtype.
+        wrt: the variables to change, nested, all of one dtype. Not with an objective, which has its own.
         iterations: how many steps at most.
         tolerance: stop where no element of the gradient is larger in magnitude.
         history: how many steps the estimate remembers.
+        compile: "auto", "xla", "graph" or "eager", as for `value_and_gradient`: "auto" takes the fastest way that
+            works, and the report's plan says which, and why not a faster one. Not with an objective.
         callback: called with each `Iteration` when it is done, while the variables hold its point. An exception that it
             raises ends the minimisation. It may not change what the loss reads.
 
-    Everything is traced anew in every call of this function: what f reads from outside is what it is now.
+    A function is traced anew in every call of this one, an objective where something has changed: what f reads from
+    outside is what it is now.
 
     Returns:
         A `Report`; in its iterations the whole step is the direction, so that ``step`` is 1. The variables hold the
@@ -52,7 +57,8 @@ def lbfgs(
 
     require_not_negative("tolerance", tolerance)
     require_positive(iterations=iterations, history=history)
-    evaluate = value_and_gradient(f, wrt=wrt)
+    objective = objective_of(f, wrt, compile)
+    evaluate, wrt = objective.value_and_gradient, objective.wrt
     kind = pack(wrt).dtype.as_numpy_dtype
     seen = []  # what was evaluated last: a point, its value and gradient
 
@@ -66,6 +72,7 @@ def lbfgs(
     value, gradient = at(best)
     report = Report(value, float(np.max(np.abs(gradient))), reason=f"all {iterations} iterations used")
     require_finite_start(report)
+    report.plan = evaluate.plan(*args)
 
     def iterated(point):
         nonlocal best, value, gradient

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapelab.derivatives import NotFiniteError, unpack
+from tapelab.derivatives import NotFiniteError, Plan, unpack
 from tapelab.runtime import tf
 
 import numpy as np
@@ -42,6 +42,9 @@ class Report:
         converged: whether the gradient's norm is at or below the tolerance.
         reason: why it stopped, in words.
         iterations: a list of each `Iteration`.
+        plan: how the Hessian (`newton`), its products (`newton_cg`), the gradient (`lbfgs`) or the Jacobian
+            (`levenberg_marquardt`) was computed the first time, and which faster ways were given up; None where none
+            was, or the Jacobian was the caller's.
     """
 
     value: float
@@ -49,6 +52,7 @@ class Report:
     converged: bool = False
     reason: str = ""
     iterations: list[Iteration] = field(default_factory=list)
+    plan: Plan | None = field(default=None, repr=False)
 
     def __str__(self):
         lines = ["  loss          gradient   damping    products  curvature  step"]

@@ -1,0 +1,73 @@
+"""What a minimisation lowers, with the derivatives that it takes of it, so that they can be held."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tapelab.derivatives import hessian, hvp, jacobian, jvp, pack, value_and_gradient
+from tapelab.runtime import tf
+
+
+class Objective:
+    """A function and its variables, with the derivatives of it that were compiled.
+
+    Pass one in place of a function, and the minimisations that follow compile nothing again:
+
+        objective = Objective(loss, wrt=model.trainable_variables)
+        for x, y in batches:
+            newton(objective, x, y, iterations=2)
+
+    Keep the objective to keep what it compiled. It is traced anew when what f reads from outside has changed, but does
+    not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+
+    Args:
+        f: returns a scalar; for `levenberg_marquardt` the residuals. Reads the variables.
+        wrt: the variables to change, nested, all of one dtype.
+        compile: "auto", "xla", "graph" or "eager", for all derivatives. "graph" starts sooner, and may be slower later.
+        memory_limit: bytes, for the Hessian or the Jacobian, as for `hessian` and `jacobian`.
+
+    Attributes:
+        f, wrt: as given.
+        value_and_gradient, hessian, hvp, jacobian, jvp: the transforms, of which each is compiled when a minimisation
+            first calls it. ``jacobian`` and ``jvp`` are those of the result as one vector; so are the rows of
+            ``hessian``, and the vectors of ``hvp``, of the variables (see `pack`).
+
+    Raises:
+        TypeError: if f is not callable, or ``wrt`` holds anything but variables.
+        ValueError: if there is no variable, one is listed twice, or for an unknown ``compile``.
+    """
+
+    def __init__(self, f: Callable, *, wrt: Any, compile: str = "auto", memory_limit: int | None = None) -> None:
+        if wrt is None:
+            raise TypeError("wrt is None; expected the variables to change, such as wrt=model.trainable_variables")
+        # A list that is changed later is not what the transforms differentiate with respect to.
+        self.f, self.wrt = f, tf.nest.map_structure(lambda variable: variable, wrt)
+        options = {"wrt": wrt, "compile": compile}
+        self.value_and_gradient = value_and_gradient(f, **options)
+        self.hessian = hessian(f, packed=True, memory_limit=memory_limit, **options)
+        self.hvp = hvp(f, packed=True, **options)
+
+        @functools.wraps(f, updated=())
+        def packed(*args):
+            return pack(f(*args))
+
+        self.jacobian = jacobian(packed, memory_limit=memory_limit, **options)
+        self.jvp = jvp(packed, **options)
+
+    def __repr__(self) -> str:
+        return f"<Objective {getattr(self.f, '__name__', type(self.f).__name__)}>"
+
+
+def objective_of(f: Callable | Objective, wrt: Any, compile: str, memory_limit: int | None = None) -> Objective:
+    """Return the objective that a minimisation was given, or one of its function and variables.
+
+    Raises:
+        TypeError: if an objective came with what it was made with, or a function without variables.
+    """
+    if not isinstance(f, Objective):
+        return Objective(f, wrt=wrt, compile=compile, memory_limit=memory_limit)
+    given = {"wrt": wrt is not None, "compile": compile != "auto", "memory_limit": memory_limit is not None}
+    for name, is_given in given.items():
+        if is_given:
+            raise TypeError(f"{name} is given with {f!r}, which was made with its own: Objective(f, wrt=…, {name}=…)")
+    return f
