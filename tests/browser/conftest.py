@@ -185,11 +185,15 @@ def lab(server, context):
     address, token, _ = server
     changed = set()
 
-    def put(plugin, values):
-        body = json.dumps({"raw": json.dumps(values)}).encode()
+    def ask(method, path, content=None):
+        body = None if content is None else json.dumps(content).encode()
         headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
-        asked = urllib.request.Request(f"{address}/lab/api/settings/{plugin}", body, headers, method="PUT")
-        urllib.request.urlopen(asked, timeout=60).close()
+        asked = urllib.request.Request(f"{address}/{path}", body, headers, method=method)
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return json.loads(answer.read() or "null")
+
+    def put(plugin, values):
+        ask("PUT", f"lab/api/settings/{plugin}", {"raw": json.dumps(values)})
 
     def new(settings=None, **options):
         for plugin, values in (settings or {}).items():
@@ -200,3 +204,5 @@ def lab(server, context):
     yield new
     for plugin in changed:
         put(plugin, {})
+    for session in ask("GET", "api/sessions"):  # a kernel keeps some 700 MB
+        ask("DELETE", f"api/sessions/{session['id']}")

@@ -1,13 +1,17 @@
 """The site as a person meets it: on a desktop and a phone, in the dark, by keyboard, with a screen reader's eyes."""
 
+import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 pytestmark = pytest.mark.xdist_group("site")
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+ROOT = Path(__file__).parents[2]
+PYTHON = os.environ.get("TAPELAB_PYTHON", str(ROOT / ".venv" / "bin" / "python"))
 
 # Another scheme changes colours alone, and those a page of each kind shows.
 KINDS = ("index", "gradient_is_none", "api/optimize", "notebooks/04_when_the_gradient_is_wrong", "search")
@@ -20,6 +24,7 @@ FACTS = r"""async () => {
         const copy = one.cloneNode(true);
         copy.querySelectorAll('code, pre, mjx-container, .math').forEach(node => node.remove());
         return /\$[^$]+\$/.test(copy.textContent); });
+    raw.push(...[...document.querySelectorAll('article .math')].filter(one => !one.querySelector('mjx-container')));
     return {
         formulas: document.querySelectorAll('mjx-container').length,
         broken: [...document.querySelectorAll('mjx-merror')].map(one => one.textContent),
@@ -27,7 +32,9 @@ FACTS = r"""async () => {
         images: document.images.length,
         lost: [...document.images].filter(one => !one.naturalWidth).map(one => one.src.slice(0, 160)) }; }"""
 
-TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+# On a phone the theme lets the text's column scroll in itself, where the page does not.
+TOO_WIDE = """Math.max(...[document.documentElement, ...document.querySelectorAll('.content')].map(
+    one => one.scrollWidth - one.clientWidth))"""
 
 # Code is thousands of words in a few colours, and axe looks at each for its contrast. One word of each kind, colour and
 # ground says the same in a third of the time; the others become plain text of their block.
@@ -90,13 +97,42 @@ def seen(site, looker):
     return {name: visit(looker, f"{address}/{name}.html", dark=name in KINDS) for name in names}
 
 
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """The page about a batch of two small notebooks, one of which fails; its address."""
+    home = tmp_path_factory.mktemp("batch")
+    cells = {
+        "00_draws": ["seed = 0", "import matplotlib.pyplot as plt\nplt.plot([0, seed])\nplt.show()"],
+        "01_fails": ["seed = 0", f"rows = [{', '.join(map(str, range(100)))}]\nrows[100]"],
+    }
+    entries = (f'[[notebook]]\nname = "{name}"\ntitle = "T"\nsummary = ""\n' for name in cells)
+    (home / "collection.toml").write_text('repository = "o/r"\nref = "main"\n[references]\n' + "\n".join(entries))
+    for name, sources in cells.items():
+        nb = {
+            "nbformat": 4,
+            "nbformat_minor": 5,
+            "metadata": {"kernelspec": {"name": "python3", "display_name": "P", "language": "python"}},
+        }
+        code = {"cell_type": "code", "execution_count": None, "outputs": []}
+        nb["cells"] = [
+            {**code, "id": f"c{number}", "source": source, "metadata": {} if number else {"tags": ["parameters"]}}
+            for number, source in enumerate(sources)
+        ]
+        (home / f"{name}.ipynb").write_text(json.dumps(nb))
+    output = home / "executed"
+    command = [PYTHON, "-m", "tapelab", "run", "--notebooks", home, "--output", output, "--sweep", "seed=0,1"]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr  # one of them fails
+    return (output / "report.html").as_uri()
+
+
 def pages_with(seen, wrong):
     """The pages of which `wrong` says something, and what it says."""
     return {name: said for name, facts in seen.items() if (said := wrong(facts))}
 
 
 def test_every_page_was_visited(seen):
-    assert {path.stem for path in NOTEBOOKS.glob("*.ipynb")} == {
+    assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} == {
         Path(name).name for name in seen if "notebooks/" in name
     }
     assert set(KINDS) <= set(seen)
@@ -130,7 +166,7 @@ def test_formulas_are_set(seen):
     assert pages_with(seen, lambda facts: facts["broken"] + facts["raw"]) == {}
 
 
-BAD = r"""<p class="math">\(\frac{1\)</p><p>between $x$ dollars</p><img src="http://elsewhere.invalid/a.png">
+BAD = r"""<p class="math">\(\frac{1}\)</p><p class="math">\(\frac{2\)</p><p>between $x$ dollars</p><img src="http://elsewhere.invalid/a.png">
 <table><tr><td><div style="width: 2000px">wide</div></td></tr></table><p style="color: #ccc">pale</p>
 <pre>code <span style="color: #777">good</span> <span style="color: #ddd">pale code</span></pre>"""
 
@@ -138,7 +174,7 @@ BAD = r"""<p class="math">\(\frac{1\)</p><p>between $x$ dollars</p><img src="htt
 def test_a_bad_page_would_be_noticed(site, looker):
     """What the tests above look for, put into a page, is found there."""
     address, place = site
-    page = (place / "notebooks" / "11_hessians_and_newton.html").read_text()
+    page = (place / "notebooks" / "00_start_here.html").read_text()
     bad = place / "notebooks" / "a_bad_page.html"
     bad.write_text(page.replace("<article", f"<article>{BAD}</article><article", 1))
     try:
@@ -146,7 +182,7 @@ def test_a_bad_page_would_be_noticed(site, looker):
     finally:
         bad.unlink()
     assert facts["broken"]
-    assert facts["raw"] == ["between $x$ dollars"]
+    assert facts["raw"] == ["between $x$ dollars", r"\(\frac{2\)"]
     assert facts["lost"] == ["http://elsewhere.invalid/a.png"]
     assert "http://elsewhere.invalid/a.png" in facts["asked"]
     assert facts["desktop"] > 500
@@ -154,6 +190,17 @@ def test_a_bad_page_would_be_noticed(site, looker):
     rules = {rule: places for rule, _, places in facts["light"]}
     assert rules.keys() >= {"image-alt", "color-contrast"}
     assert any("pale code" in place for place in rules["color-contrast"])
+
+
+def test_the_report_of_a_batch_is_as_good(report, looker):
+    facts = visit(looker, report, dark=True)
+    assert facts["images"] == 2
+    assert facts["lost"] == []
+    assert [url for url in facts["asked"] if not url.startswith((report, "data:"))] == []
+    assert facts["light"] == []
+    assert facts["dark"] == []
+    assert facts["desktop"] <= 1
+    assert facts["phone"] <= 1
 
 
 def test_it_works_from_a_folder_opened_offline(site, context):
