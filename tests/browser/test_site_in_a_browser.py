@@ -168,7 +168,7 @@ def test_formulas_are_set(seen):
 
 BAD = r"""<p class="math">\(\frac{1}\)</p><p class="math">\(\frac{2\)</p><p>between $x$ dollars</p><img src="http://elsewhere.invalid/a.png">
 <table><tr><td><div style="width: 2000px">wide</div></td></tr></table><p style="color: #ccc">pale</p>
-<pre>code <span style="color: #777">good</span> <span style="color: #ddd">pale code</span></pre>"""
+<pre>code <span style="color: #333">good</span> <span style="color: #ddd">pale code</span></pre>"""
 
 
 def test_a_bad_page_would_be_noticed(site, looker):
