@@ -123,8 +123,10 @@ def test_in_the_dark_text_is_legible_and_figures_have_a_white_ground(lab):
         if source == SLIDER:
             opened.run(number)
         opened.select(number)
-        found = Axe().run(opened.page, opened.PANEL, {"runOnly": ["color-contrast"]}).response["violations"]
-        assert [(node["html"][:160], node["any"][0]["message"]) for one in found for node in one["nodes"]] == []
+        found = Axe().run(opened.page, opened.PANEL, {"runOnly": ["color-contrast"]}).response
+        assert sum(len(one["nodes"]) for one in found["passes"]) > 10
+        pale = [(node["html"][:160], node["any"][0]["message"]) for one in found["violations"] for node in one["nodes"]]
+        assert pale == []
     grounds = opened.page.evaluate(
         """panel => [...document.querySelectorAll(panel + ' .jp-OutputArea img')].map(one => {
             const drawn = document.createElement('canvas').getContext('2d');
