@@ -95,6 +95,7 @@ def test_a_slider_moves_its_figure_by_keyboard(lab, zoom):
         device_scale_factor=zoom,
     )
     opened.open("06_stop_gradient")
+    opened.finish("application:toggle-left-area")  # the list of files is put away: at 200 % it takes half the window
     opened.run(opened.place("# @title Set-up"))
     opened.run(opened.place(SLIDER))
     handle = opened.page.locator(f"{opened.PANEL} [role=slider], {opened.PANEL} .noUi-handle").first
