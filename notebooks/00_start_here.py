@@ -251,6 +251,11 @@ for n, (_, title, needs) in collection.items():
             start, end, bend = (column - half, above), (column - half, row), 0.25
         marked = dark and need in route
         look = {"color": plots.BLUE, "lw": 2.2} if marked else {"color": plots.GREY, "lw": 1.0}
+        if column > other + 1:  # around the boxes between, in the gap next to the row where it starts
+            gap = above + (0.5 if row >= above else -0.5)
+            corners = [start, (other + 0.5, gap), (column - 0.5, gap)]
+            ax.plot(*zip(*corners, strict=True), **look, zorder=1)
+            start = corners[-1]
         look |= {"arrowstyle": "->", "connectionstyle": f"arc3,rad={bend}", "shrinkA": 0, "shrinkB": 0}
         ax.annotate("", end, start, arrowprops=look, zorder=1)  # behind the boxes
 for column, part in enumerate(columns):

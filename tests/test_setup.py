@@ -196,6 +196,7 @@ def test_the_workflow_only_calls_the_pipelines_and_pins_its_actions():
         "bash ci/gpu.sh",
         'bash ci/release.sh "$GITHUB_REF_NAME"',
         "make site",
+        "make test-browser",
         "bash ci/versions.sh ${{ matrix.versions }}",
     }
     actions = [step["uses"] for step in steps if "uses" in step]

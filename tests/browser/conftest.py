@@ -5,10 +5,10 @@ import http.server
 import json
 import os
 import re
-import shutil
 import subprocess
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("TAPELAB_PYTHON", str(ROOT / ".venv" / "bin" / "python"))
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")  # which one, ci/test_browser.sh finds out
 SECONDS = int(os.environ.get("TAPELAB_SECONDS", "600"))  # for a notebook to run, on a slow machine
 
 
@@ -25,10 +26,9 @@ def pytest_addoption(parser):
 
 @pytest.fixture(scope="session")
 def browser():
-    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    assert program, "no Chromium: install it (on Debian, apt-get install chromium), or name one in CHROMIUM"
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        options = ["--no-sandbox", "--disable-gpu"]
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
         yield started
         started.close()
 
@@ -75,8 +75,12 @@ class Lab:
 
     def open(self, name):
         self.page.goto(f"{self.address}/lab/tree/{name}.ipynb?token={self.token}&reset")
-        self.page.wait_for_selector(f"{self.PANEL} .jp-Cell")
-        self.rest()
+        self.page.wait_for_function(
+            """() => { const panel = window.jupyterapp?.shell.currentWidget;
+                return panel?.sessionContext?.isReady && panel.content.widgets.length > 1
+                    && panel.sessionContext.session?.kernel?.status === 'idle'; }""",
+            timeout=1000 * SECONDS,
+        )
 
     def rest(self):
         """Wait until the kernel has had nothing to do for two seconds."""
@@ -88,14 +92,21 @@ class Lab:
             quiet = quiet + 1 if idle else 0
             time.sleep(0.5)
 
-    def command(self, name, **arguments):
+    def command(self, name):
         """Begin one of JupyterLab's commands, as menus and keys do; it may ask something, so nothing waits for it."""
-        self.page.evaluate("([name, args]) => { window.jupyterapp.commands.execute(name, args); }", [name, arguments])
+        self.page.evaluate("name => { window.jupyterapp.commands.execute(name); }", name)
+
+    def finish(self, name):
+        """Have a command done that asks nothing."""
+        self.page.evaluate(
+            """name => { window.done = false;
+                window.jupyterapp.commands.execute(name).finally(() => { window.done = true; }); }""",
+            name,
+        )
+        self.page.wait_for_function("window.done", timeout=1000 * SECONDS)
 
     def run_all(self):
-        self.command("notebook:run-all-cells")
-        time.sleep(1)
-        self.rest()
+        self.finish("notebook:run-all-cells")
 
     def cells(self):
         """Each cell's source, whether it is hidden, and its outputs' text; the page need not have drawn it."""
@@ -137,9 +148,7 @@ class Lab:
     def run(self, number):
         """Run a cell, and return the text of its outputs."""
         self.select(number)
-        self.command("notebook:run-cell")
-        time.sleep(1)
-        self.rest()
+        self.finish("notebook:run-cell")
         return self.text_of(self.cells()[number])
 
 
@@ -173,20 +182,27 @@ def server(tmp_path_factory):
 @pytest.fixture
 def lab(server, context):
     """A function that opens a page with JupyterLab; takes what `context` takes, and the settings of plugins."""
+    address, token, _ = server
+    changed = set()
+
+    def ask(method, path, content=None):
+        body = None if content is None else json.dumps(content).encode()
+        headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
+        asked = urllib.request.Request(f"{address}/{path}", body, headers, method=method)
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return json.loads(answer.read() or "null")
+
+    def put(plugin, values):
+        ask("PUT", f"lab/api/settings/{plugin}", {"raw": json.dumps(values)})
 
     def new(settings=None, **options):
-        address, token, _ = server
-        page = context(**options)
-        page.goto(f"{address}/lab?token={token}&reset")
-        page.wait_for_selector("#jp-main-dock-panel")
-        quiet = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}
-        for plugin, values in {**quiet, **(settings or {})}.items():
-            page.evaluate(
-                """async ([plugin, raw]) => { const token = (document.cookie.match(/_xsrf=([^;]*)/) || [])[1] || '';
-                    await fetch('/lab/api/settings/' + plugin, {method: 'PUT', body: JSON.stringify({raw}),
-                        headers: {'Content-Type': 'application/json', 'X-XSRFToken': token}}); }""",
-                [plugin, json.dumps(values)],
-            )
-        return Lab(page, address, token)
+        for plugin, values in (settings or {}).items():
+            changed.add(plugin)
+            put(plugin, values)
+        return Lab(context(**options), address, token)
 
-    return new
+    yield new
+    for plugin in changed:
+        put(plugin, {})
+    for session in ask("GET", "api/sessions"):  # a kernel keeps some 700 MB
+        ask("DELETE", f"api/sessions/{session['id']}")

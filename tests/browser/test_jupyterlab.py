@@ -4,6 +4,10 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+pytestmark = pytest.mark.xdist_group("lab")
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 SOME = ("00_", "04_", "13_")
@@ -26,14 +30,12 @@ def test_a_notebook_runs_from_top_to_bottom(lab, notebook):
         assert allowed or all(output["output_type"] != "error" for output in cell["outputs"]), cell["source"]
         if "check" in cell["tags"]:
             assert re.search(r"✓ \d+ checks?$", opened.text_of(cell)), cell["source"]
-    shown = opened.page.evaluate(
-        "panel => [...document.querySelectorAll(panel + ' .jp-OutputArea img')]"
-        ".map(one => [one.alt, one.naturalWidth])",
-        opened.PANEL,
+    opened.page.wait_for_function(
+        """([panel, alts]) => { const shown = [...document.querySelectorAll(panel + ' .jp-OutputArea img')];
+            return shown.every(one => one.naturalWidth > 50)
+                && alts.every(alt => shown.some(one => one.alt === alt)); }""",
+        arg=[opened.PANEL, [cell["alt"] for cell in cells if cell["alt"]]],
     )
-    alts = [cell["alt"] for cell in cells if cell["alt"]]
-    assert {alt for alt, _ in shown} >= set(alts)
-    assert all(width > 50 for _, width in shown)
 
 
 def test_a_link_opens_the_next_notebook(lab):
@@ -75,17 +77,66 @@ def test_an_exercise_is_answered_wrongly_hinted_then_rightly_and_remembered(lab,
     assert f"recording_control.{name}" in json.loads(server[2].read_text())["solved"]
 
 
-def test_a_slider_moves_its_figure_by_keyboard(lab):
-    opened = lab()
+SLIDER = "paths.figure().show()"
+WIDE = """panel => [...document.querySelectorAll(panel + ' .jp-MarkdownOutput')]
+    .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent.slice(0, 80))"""
+SEEN = """one => { const box = one.getBoundingClientRect(), middle = [box.x + box.width / 2, box.y + box.height / 2];
+    const there = document.elementFromPoint(...middle);
+    return one.contains(there) || Boolean(there?.contains(one)); }"""
+
+
+@pytest.mark.parametrize("zoom", [1, 2])
+def test_a_slider_moves_its_figure_by_keyboard(lab, zoom):
+    """At 200 %, too, where text wraps and what answers a question or moves a figure is within reach."""
+    opened = lab(
+        {"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}},
+        width=1300 // zoom,
+        height=1000 // zoom,
+        device_scale_factor=zoom,
+    )
     opened.open("06_stop_gradient")
-    opened.run_all()
+    opened.finish("application:toggle-left-area")  # the list of files is put away: at 200 % it takes half the window
+    opened.run(opened.place("# @title Set-up"))
+    opened.run(opened.place(SLIDER))
     handle = opened.page.locator(f"{opened.PANEL} [role=slider], {opened.PANEL} .noUi-handle").first
     handle.scroll_into_view_if_needed()
+    assert handle.evaluate(SEEN)
     picture = "panel => [...document.querySelectorAll(panel + ' .jp-OutputArea img')].map(one => one.src).join()"
     before = opened.page.evaluate(picture, opened.PANEL)
     handle.focus()
     opened.page.keyboard.press("ArrowRight")
     opened.page.wait_for_function(f"([panel, before]) => ({picture})(panel) !== before", arg=[opened.PANEL, before])
+    assert opened.page.evaluate(WIDE, opened.PANEL) == []
+    for asks in (r"^exercises\.\w+\.guess\(", r"^exercises\.\w+\.check\("):
+        number = next(n for n, one in enumerate(opened.cells()) if re.search(asks, one["source"], re.MULTILINE))
+        opened.select(number)
+        cell = opened.page.locator(f"{opened.PANEL} .jp-Cell.jp-mod-active .cm-content")
+        assert cell.evaluate(SEEN)
+
+
+def test_in_the_dark_text_is_legible_and_figures_have_a_white_ground(lab):
+    opened = lab({"@jupyterlab/apputils-extension:themes": {"theme": "JupyterLab Dark"}})
+    opened.open("06_stop_gradient")
+    assert opened.page.locator("body").get_attribute("data-jp-theme-light") == "false"
+    opened.run(opened.place("# @title Set-up"))
+    for source in ("## 1.", SLIDER, ".check("):
+        number = opened.place(source)
+        if source == SLIDER:
+            opened.run(number)
+        opened.select(number)
+        found = Axe().run(opened.page, opened.PANEL, {"runOnly": ["color-contrast"]}).response
+        assert sum(len(one["nodes"]) for one in found["passes"]) > 10
+        pale = [(node["html"][:160], node["any"][0]["message"]) for one in found["violations"] for node in one["nodes"]]
+        assert pale == []
+    grounds = opened.page.evaluate(
+        """panel => [...document.querySelectorAll(panel + ' .jp-OutputArea img')].map(one => {
+            const drawn = document.createElement('canvas').getContext('2d');
+            drawn.drawImage(one, 0, 0);
+            return [...drawn.getImageData(1, 1, 1, 1).data]; })""",
+        opened.PANEL,
+    )
+    assert grounds
+    assert all(min(ground) >= 240 for ground in grounds), grounds
 
 
 def test_by_keyboard_alone(lab):
