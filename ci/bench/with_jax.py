@@ -1,15 +1,18 @@
 """The work in JAX, jitted."""
 
+from importlib import metadata
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+from folx import forward_laplacian
 from jax.experimental.jet import jet
 from jax.flatten_util import ravel_pytree
-from works import batch, direction, weights
+from works import LAPLACIAN_CHUNK, batch, direction, weights
 
 
 def version():
-    return f"JAX {jax.__version__}"
+    return f"JAX {jax.__version__}, folx {metadata.version('folx')}"
 
 
 def wait(result):
@@ -42,6 +45,7 @@ def cross_entropy(parameters, x, y):
 
 
 def _arrays(work):
+    jax.config.update("jax_enable_x64", work.dtype == "float64")
     return [jnp.asarray(weight) for weight in weights(work)], *[jnp.asarray(part) for part in batch(work)]
 
 
@@ -95,7 +99,7 @@ def _forward_over_reverse(f):
     def laplacian(x):
         gradient = jax.grad(f)
         second = jax.vmap(lambda unit: jnp.vdot(jax.jvp(gradient, (x,), (unit,))[1], unit))
-        return jnp.sum(second(jnp.eye(x.shape[0])))
+        return jnp.sum(second(jnp.eye(x.shape[0], dtype=x.dtype)))
 
     return laplacian
 
@@ -105,12 +109,18 @@ def _by_jets(f):
 
     def laplacian(x):
         second = jax.vmap(lambda unit: jet(f, (x,), ([unit, jnp.zeros_like(x)],))[1][1])
-        return jnp.sum(second(jnp.eye(x.shape[0])))
+        return jnp.sum(second(jnp.eye(x.shape[0], dtype=x.dtype)))
 
     return laplacian
 
 
-LAPLACIANS = {"jax": _forward_over_reverse, "jax jet": _by_jets}
+def _by_folx(f):
+    """The same by folx, which takes values, Jacobians and Laplacians through f together."""
+    forward = forward_laplacian(f)
+    return lambda x: forward(x).laplacian
+
+
+LAPLACIANS = {"jax": _forward_over_reverse, "jax jet": _by_jets, "folx": _by_folx}
 
 
 def _number(parameters):
@@ -119,8 +129,10 @@ def _number(parameters):
 
 def run_laplacian(work):
     parameters, x, _ = _arrays(work)
-    each = {name: jax.jit(jax.vmap(make(_number(parameters)))) for name, make in LAPLACIANS.items()}
-    return {name: lambda run=run: run(x) for name, run in each.items()}
+    each = {name: make(_number(parameters)) for name, make in LAPLACIANS.items()}
+    compiled = {name: jax.jit(jax.vmap(one)) for name, one in each.items()}
+    compiled["jax chunks"] = jax.jit(lambda x: jax.lax.map(each["jax"], x, batch_size=LAPLACIAN_CHUNK))
+    return {name: lambda run=run: run(x) for name, run in compiled.items()}
 
 
 def run_residual(work):
@@ -133,13 +145,41 @@ def run_residual(work):
     return {name: lambda run=run: run(parameters) for name, run in each.items()}
 
 
+def _fourth_along(f, x, direction):
+    """The fourth derivative along a straight line."""
+    zero = jnp.zeros_like(x)
+    return jet(f, (x,), ([direction, zero, zero, zero],))[1][3]
+
+
+def _biharmonic_by_jets(f):
+    """Δ² from fourth derivatives along the D axes and the D (D - 1) diagonals of their planes.
+
+    Those along e_i + e_j and e_i - e_j sum to 2 (∂_i⁴ + 6 ∂_i² ∂_j² + ∂_j⁴) f, which leaves 1 - (D - 1) / 3 of ∂_i⁴ f.
+    """
+
+    def biharmonic(x):
+        units = np.eye(x.shape[0])
+        diagonals = [units[i] + sign * units[j] for i in range(len(units)) for j in range(i) for sign in (1, -1)]
+        directions = jnp.asarray([*units, *diagonals], x.dtype)
+        scales = np.repeat([1 - (len(units) - 1) / 3, 1 / 6], [len(units), len(diagonals)])
+        fourth = jax.vmap(lambda direction: _fourth_along(f, x, direction))(directions)
+        return jnp.dot(jnp.asarray(scales, x.dtype), fourth)
+
+    return biharmonic
+
+
 def run_biharmonic(work):
     parameters, x, _ = _arrays(work)
-    ours = jax.jit(jax.vmap(_forward_over_reverse(_forward_over_reverse(_number(parameters)))))
-    return {"jax": lambda: ours(x)}
+    makers = {
+        "jax": lambda f: _forward_over_reverse(_forward_over_reverse(f)),
+        "jax jet": _biharmonic_by_jets,
+        "folx": lambda f: _by_folx(_by_folx(f)),
+    }
+    each = {name: jax.jit(jax.vmap(make(_number(parameters)))) for name, make in makers.items()}
+    return {name: lambda run=run: run(x) for name, run in each.items()}
 
 
 def run_tiny(work):
-    x = jnp.asarray([0.5, 1.5])
+    x = jnp.asarray([0.5, 1.5], "float32")
     ours = jax.jit(jax.value_and_grad(lambda x: jnp.sum(jnp.sin(x))))
     return {"jax": lambda: ours(x)[1]}

@@ -13,7 +13,7 @@ from tapelab.derivatives import (
 from tapelab.runtime import tf
 
 import numpy as np
-from works import batch, direction, weights
+from works import LAPLACIAN_CHUNK, batch, direction, weights
 
 
 def version():
@@ -25,6 +25,21 @@ def wait(result):
     last = tf.nest.flatten(result)[-1]
     if "GPU" in last.device:
         tf.reshape(last, [-1])[:1].numpy()
+
+
+def allocator(resident):
+    """Say what becomes of memory that is freed, by freeing 64 MiB: what was measured depends on it.
+
+    Args:
+        resident: returns this process's resident memory in bytes.
+    """
+    tf.zeros([2, 2])
+    kept = tf.fill([16 * 2**20], 1.0)
+    with_it = resident()
+    del kept
+    if with_it - resident() > 32 * 2**20:
+        return "TensorFlow's allocator gave freed memory back to the system"
+    return "TensorFlow's allocator was a pool, which keeps freed memory (oneDNN's)"
 
 
 def to_numpy(result):
@@ -194,7 +209,8 @@ def run_laplacian(work):
         return network(parameters, x)
 
     ours, guide = laplacian(f), tf.function(lambda x: _nested(f, x))
-    return {"guide": lambda: guide(x), "tapelab": lambda: ours(x)}
+    chunks = laplacian(f, batch_chunk_size=LAPLACIAN_CHUNK)
+    return {"guide": lambda: guide(x), "tapelab": lambda: ours(x), "tapelab chunks": lambda: chunks(x)}
 
 
 def run_residual(work):

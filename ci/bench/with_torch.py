@@ -1,12 +1,20 @@
 """The work in PyTorch: `torch.func`, as it is and compiled."""
 
+import functools
+import importlib
+from importlib import metadata
+
 import torch
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from works import batch, direction, weights
 
 
 def version():
-    return f"PyTorch {torch.__version__}"
+    try:
+        jet = f"torch-jet {metadata.version('jet-for-pytorch')}"
+    except metadata.PackageNotFoundError:
+        jet = "torch-jet not installed"
+    return f"PyTorch {torch.__version__}, {jet}"
 
 
 def wait(result):
@@ -103,20 +111,54 @@ def _laplacian(parameters):
     return lambda x: torch.trace(trace(x))
 
 
+def _by_coordinate(parameters, x):
+    """The Laplacian of a batch as training by residuals usually has it: the gradient, then each coordinate's own."""
+    x = x.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(network(parameters, x).sum(), x, create_graph=True)
+    second = [torch.autograd.grad(gradient[:, i].sum(), x, create_graph=True)[0][:, i] for i in range(x.shape[1])]
+    return torch.stack(second).sum(0)
+
+
+def _jets(operator, parameters, x):
+    """An operator of torch-jet, by collapsed Taylor mode, as its own benchmarks call it; as it is and compiled."""
+
+    @functools.cache
+    def made():
+        try:
+            jet = importlib.import_module("jet")
+        except ImportError:
+            raise RuntimeError("torch-jet is not installed: it needs Python 3.12") from None
+        one = getattr(jet, operator)(lambda x: network(parameters, x[None])[0, 0], (x[0],))
+        graph, _ = jet.capture_graph(one, (x[0],))
+        jet.common_subexpression_elimination(graph.graph)
+        graph.recompile()
+        return vmap(graph)
+
+    compiled = functools.cache(lambda: torch.compile(made()))
+    return {"torch-jet": lambda: made()(x), "torch-jet compiled": lambda: compiled()(x)}
+
+
 def run_laplacian(work):
     parameters, x, _ = _tensors(work)
-    return _both(vmap(_laplacian(parameters)), x)
+    each = _both(vmap(_laplacian(parameters)), x)
+    return each | {"torch autograd": lambda: _by_coordinate(parameters, x)} | _jets("laplacian", parameters, x)
 
 
 def run_residual(work):
     parameters, x, _ = _tensors(work)
-    return _both(grad(lambda parameters: (vmap(_laplacian(parameters))(x) ** 2).mean()), parameters)
+    leaves = [parameter.clone().requires_grad_() for parameter in parameters]
+
+    def usual():
+        return torch.autograd.grad((_by_coordinate(leaves, x) ** 2).mean(), leaves, materialize_grads=True)
+
+    each = _both(grad(lambda parameters: (vmap(_laplacian(parameters))(x) ** 2).mean()), parameters)
+    return each | {"torch autograd": usual}
 
 
 def run_biharmonic(work):
     parameters, x, _ = _tensors(work)
     trace = hessian(_laplacian(parameters))
-    return _both(vmap(lambda x: torch.trace(trace(x))), x)
+    return _both(vmap(lambda x: torch.trace(trace(x))), x) | _jets("bilaplacian", parameters, x)
 
 
 def run_tiny(work):

@@ -14,12 +14,14 @@ class Work:
         kind: which function of a framework's module does it.
         sizes: of the network's layers, or of the images and channels.
         batch: how many examples.
+        dtype: of data, weights and results.
     """
 
     name: str
     kind: str
     sizes: tuple
     batch: int
+    dtype: str = "float32"
 
 
 WORKS = [
@@ -40,6 +42,7 @@ WORKS = [
     Work("per-example, CNN, batch 256", "per_example_cnn", (16, 8, 16, 10), 256),
     Work("Laplacian, D = 2", "laplacian", (2, 64, 64, 64, 64, 1), 512),
     Work("Laplacian, D = 50", "laplacian", (50, 256, 256, 128, 1), 256),
+    Work("Laplacian, D = 50, float64", "laplacian", (50, 256, 256, 128, 1), 256, "float64"),
     Work("residual's gradient, D = 5", "residual", (5, 128, 128, 128, 1), 512),
     Work("residual's gradient, D = 50", "residual", (50, 256, 256, 128, 1), 128),
     Work("biharmonic, D = 5", "biharmonic", (5, 256, 256, 128, 1), 128),
@@ -47,11 +50,31 @@ WORKS = [
 ]
 # Minutes a call, or memory beyond this machine's: the plain recipe is left out.
 TOO_SLOW_FOR_THE_GUIDE = {"hessian, n = 4042", "per-example, MLP, batch 256", "per-example, CNN, batch 256"}
-MEMORY = Work("hessian, n = 8138, memory", "hessian", (32, 72, 72, 6), 64)
+# Not timed: each recipe's peak memory in a process of its own. The framework and the recipe.
+MEMORY = [
+    Work("hessian, n = 8138, memory", "hessian", (32, 72, 72, 6), 64),
+    Work("Laplacian, D = 50, batch 2048, memory", "laplacian", (50, 256, 256, 128, 1), 2048),
+]
+MEASURED_FOR_MEMORY = {
+    "hessian": (
+        ("with_tensorflow", "tapelab"),
+        ("with_tensorflow", "tapelab chunks"),
+        ("with_jax", "jax"),
+        ("with_torch", "torch"),
+    ),
+    "laplacian": (
+        ("with_tensorflow", "tapelab"),
+        ("with_tensorflow", "tapelab chunks"),
+        ("with_jax", "jax"),
+        ("with_jax", "jax chunks"),
+        ("with_jax", "folx"),
+    ),
+}
+LAPLACIAN_CHUNK = 64
 
 
 def weights(work):
-    """Return the weights, float32: matrices and biases by turns; for a CNN two kernels, a matrix and a bias."""
+    """Return the weights: matrices and biases by turns; for a CNN two kernels, a matrix and a bias."""
     generator = np.random.default_rng(1)
     if work.kind == "per_example_cnn":
         side, first, second, classes = work.sizes
@@ -60,22 +83,28 @@ def weights(work):
         pairs = zip(work.sizes, work.sizes[1:], strict=False)
         shapes = [shape for pair in pairs for shape in (pair, pair[1:])]
     return [
-        (generator.standard_normal(shape) / np.sqrt(np.prod(shape[:-1]) or 1)).astype(np.float32) for shape in shapes
+        (generator.standard_normal(shape) / np.sqrt(np.prod(shape[:-1]) or 1)).astype(work.dtype) for shape in shapes
     ]
 
 
 def batch(work):
-    """Return the inputs, and the targets of the loss: float32 for the MLP, classes for the CNN."""
+    """Return the inputs, and the targets of the loss: numbers for the MLP, classes for the CNN."""
     generator = np.random.default_rng(2)
     if work.kind == "per_example_cnn":
         side, classes = work.sizes[0], work.sizes[-1]
         x = generator.standard_normal((work.batch, side, side, 1))
-        return x.astype(np.float32), generator.integers(0, classes, work.batch).astype(np.int32)
-    x = generator.standard_normal((work.batch, work.sizes[0])).astype(np.float32)
-    return x, generator.standard_normal((work.batch, work.sizes[-1])).astype(np.float32)
+        return x.astype(work.dtype), generator.integers(0, classes, work.batch).astype(np.int32)
+    x = generator.standard_normal((work.batch, work.sizes[0])).astype(work.dtype)
+    return x, generator.standard_normal((work.batch, work.sizes[-1])).astype(work.dtype)
 
 
 def direction(work):
     """Return a vector for each weight, for Hessian-vector products."""
     generator = np.random.default_rng(3)
-    return [generator.standard_normal(weight.shape).astype(np.float32) for weight in weights(work)]
+    return [generator.standard_normal(weight.shape).astype(work.dtype) for weight in weights(work)]
+
+
+def result_bytes(work):
+    """Return the size of a result whose memory is measured: a Hessian, or one number for each example."""
+    numbers = sum(weight.size for weight in weights(work)) ** 2 if work.kind == "hessian" else work.batch
+    return numbers * np.dtype(work.dtype).itemsize
