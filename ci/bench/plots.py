@@ -22,7 +22,7 @@ FURTHER = [("h", "#332288"), ("p", "#117733"), ("d", "#999933"), ("8", "#661100"
 def marks(results):
     """Return a marker and a colour for each recipe of others, different ones for different recipes."""
     names = dict.fromkeys(name for result in results for name in result["seconds"])
-    others = [name for name in names if not name.startswith("tapelab") and name not in MARKS and name != "memory write"]
+    others = [name for name in names if not name.startswith("tapelab") and name not in MARKS and name != "one pass"]
     own = {name: mark for name, mark in MARKS.items() if name in names}
     return own | dict(zip(others, itertools.cycle(FURTHER), strict=False))
 

@@ -44,7 +44,7 @@ def prepare(framework, work):
 def first(framework, run, path):
     """Call a recipe, which compiles it, and store its result."""
     result = run()
-    if result is not None:  # the memory-write floor has none
+    if result is not None:  # the floor has none
         framework.wait(result)
         np.savez(path, *framework.to_numpy(result))
 

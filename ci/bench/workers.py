@@ -1,4 +1,4 @@
-"""The frameworks' processes, as run.py sees them: one that dies or takes too long is started again, without what did it."""
+"""The frameworks' processes as run.py sees them: one that dies or takes too long is started anew, without the cause."""
 
 import contextlib
 import json
@@ -21,7 +21,8 @@ class Gone(Failure):
 
 
 def environment():
-    return {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{HERE}", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    path = [str(ROOT / "src"), str(HERE), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in path if part), "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 class Worker:
