@@ -128,7 +128,8 @@ def _jets(operator, parameters, x):
             jet = importlib.import_module("jet")
         except ImportError:
             raise RuntimeError("torch-jet is not installed: it needs Python 3.12") from None
-        one = getattr(jet, operator)(lambda x: network(parameters, x[None])[0, 0], (x[0],))
+        # A sum of one element: torch-jet has no rule for taking an element.
+        one = getattr(jet, operator)(lambda x: network(parameters, x[None]).sum(), (x[0],))
         graph, _ = jet.capture_graph(one, (x[0],))
         jet.common_subexpression_elimination(graph.graph)
         graph.recompile()
