@@ -2,13 +2,15 @@
 
 from importlib import metadata
 
+import asdex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import sparse_functions
 from folx import forward_laplacian
 from jax.experimental.jet import jet
 from jax.flatten_util import ravel_pytree
-from works import LAPLACIAN_CHUNK, batch, direction, weights
+from works import LAPLACIAN_CHUNK, MAX_NORM, batch, cut, direction, labels, weights
 
 
 def version():
@@ -183,3 +185,63 @@ def run_tiny(work):
     x = jnp.asarray([0.5, 1.5], "float32")
     ours = jax.jit(jax.value_and_grad(lambda x: jnp.sum(jnp.sin(x))))
     return {"jax": lambda: ours(x)[1]}
+
+
+def _losses(logits, y):
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1)[:, 0]
+
+
+def _over_data(work, product):
+    """A product with the mean's matrix of each batch, jitted, and the mean of these."""
+    parameters, x, _ = _arrays(work)
+    vector = [jnp.asarray(part) for part in direction(work)]
+    batches = cut(x, jnp.asarray(labels(work)))
+    each = jax.jit(lambda p, v, x, y: ravel_pytree(product(p, v, x, y))[0] / len(batches))
+    return {"jax": lambda: sum(each(parameters, vector, *part) for part in batches)}
+
+
+def run_ggn_product(work):
+    def product(p, v, x, y):
+        logits, pushed, pull = *jax.jvp(lambda p: network(p, x), (p,), (v,)), jax.vjp(lambda p: network(p, x), p)[1]
+        curved = jax.jvp(jax.grad(lambda z: jnp.mean(_losses(z, y))), (logits,), (pushed,))[1]
+        return pull(curved)[0]
+
+    return _over_data(work, product)
+
+
+def run_hessian_product(work):
+    def product(p, v, x, y):
+        return jax.jvp(jax.grad(lambda p: jnp.mean(_losses(network(p, x), y))), (p,), (v,))[1]
+
+    return _over_data(work, product)
+
+
+def run_clipped(work, model=network):
+    parameters, x, _ = _arrays(work)
+    y = jnp.asarray(labels(work))
+
+    def clipped(p, x, y):
+        gradient = jax.grad(lambda p: _losses(model(p, x[None]), y[None])[0])(p)
+        norm = jnp.sqrt(sum(jnp.sum(part**2) for part in gradient))
+        return [part * jnp.minimum(1, MAX_NORM / norm) for part in gradient]
+
+    ours = jax.jit(lambda p, x, y: [part.sum(0) for part in jax.vmap(clipped, (None, 0, 0))(p, x, y)])
+    return {"jax": lambda: ours(parameters, x, y)}
+
+
+def run_clipped_cnn(work):
+    return run_clipped(work, convolutional)
+
+
+def _sparse(work, function, sparse):
+    x = _arrays(work)[1][0]
+    ours = jax.jit(sparse(sparse_functions.in_framework(function, jnp), x))
+    return {"asdex": lambda: ours(x).data}
+
+
+def run_sparse_jacobian(work):
+    return _sparse(work, sparse_functions.band, asdex.jacobian)
+
+
+def run_sparse_hessian(work):
+    return _sparse(work, sparse_functions.chain, asdex.hessian)

@@ -1,19 +1,25 @@
 """The work in TensorFlow: the plain recipes of its guide, and tapelab."""
 
 from tapelab.derivatives import (
+    CurvatureOperator,
     batch_jacobian,
     biharmonic,
+    clipped_gradient,
     hessian,
     hvp,
     jacobian,
     laplacian,
+    pack,
     per_example_gradients,
+    sparse_hessian,
+    sparse_jacobian,
     value_and_gradient,
 )
 from tapelab.runtime import tf
 
 import numpy as np
-from works import LAPLACIAN_CHUNK, batch, direction, weights
+import sparse_functions
+from works import DATA_BATCH, LAPLACIAN_CHUNK, MAX_NORM, STEPS, batch, cut, direction, labels, weights
 
 
 def version():
@@ -251,3 +257,73 @@ def run_tiny(work):
 
     ours = value_and_gradient(f)
     return {"guide": guide, "tapelab": lambda: ours(x)[1]}
+
+
+def _losses(y, logits):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
+
+
+def _curvature(work, kind):
+    """Return a loss's curvature matrix, and its gradient, a function: over all of the data."""
+    variables, x, y = _variables(work), _tensors(work)[0], tf.constant(labels(work))
+    matrix = CurvatureOperator(
+        lambda x: network(variables, x),
+        lambda y, logits: tf.reduce_mean(_losses(y, logits)),
+        wrt=variables,
+        data=(x, y),
+        batch_size=DATA_BATCH,
+        kind=kind,
+    )
+    each = value_and_gradient(lambda x, y: tf.reduce_mean(_losses(y, network(variables, x))), wrt=variables)
+    batches = cut(x, y)
+
+    def gradient():
+        parts = zip(*[each(*part)[1] for part in batches], strict=True)
+        wait([tf.add_n(part) / len(batches) for part in parts])
+
+    return matrix, gradient
+
+
+def _product(work, kind):
+    matrix, gradient = _curvature(work, kind)
+    vector = pack([tf.constant(part) for part in direction(work)])
+    return {"tapelab": lambda: matrix @ vector, "gradient": gradient}
+
+
+def run_ggn_product(work):
+    return _product(work, "ggn")
+
+
+def run_hessian_product(work):
+    return _product(work, "hessian")
+
+
+def run_spectrum(work):
+    matrix, _ = _curvature(work, "hessian")
+    return {"tapelab": lambda: tf.constant(matrix.spectrum(STEPS, probes=1, seed=0).top(5).values)}
+
+
+def run_clipped(work, model=network):
+    variables, x, y = _variables(work), _tensors(work)[0], tf.constant(labels(work))
+    ours = clipped_gradient(lambda x, y: _losses(y, model(variables, x)), wrt=variables, max_norm=MAX_NORM)
+    mean = value_and_gradient(lambda x, y: tf.reduce_mean(_losses(y, model(variables, x))), wrt=variables)
+    return {"tapelab": lambda: ours(x, y)[0], "gradient": lambda: wait(mean(x, y))}
+
+
+def run_clipped_cnn(work):
+    return run_clipped(work, convolutional)
+
+
+def _sparse(work, function, sparse, dense):
+    f, x = sparse_functions.in_framework(function, tf), _tensors(work)[0][0]
+    sparse, dense = sparse(f), dense(f)
+    places = sparse(x).indices
+    return {"tapelab": lambda: sparse(x).values, "tapelab dense": lambda: tf.gather_nd(dense(x), places)}
+
+
+def run_sparse_jacobian(work):
+    return _sparse(work, sparse_functions.band, sparse_jacobian, jacobian)
+
+
+def run_sparse_hessian(work):
+    return _sparse(work, sparse_functions.chain, sparse_hessian, hessian)

@@ -29,6 +29,7 @@ WORKS = [
     Work("hessian, n = 518", "hessian", (8, 16, 16, 6), 64),
     Work("hessian, n = 1996", "hessian", (16, 32, 32, 12), 64),
     Work("hessian, n = 4042", "hessian", (24, 48, 48, 10), 64),
+    Work("hessian, n = 1996, batch 512", "hessian", (16, 32, 32, 12), 512),
     Work("gradient, 784-256-256-10", "gradient", (784, 256, 256, 10), 128),
     Work("hvp, 784-256-256-10", "hvp", (784, 256, 256, 10), 128),
     Work("jacobian, tall", "jacobian", (8, 256, 2048), 1),
@@ -47,9 +48,23 @@ WORKS = [
     Work("residual's gradient, D = 50", "residual", (50, 256, 256, 128, 1), 128),
     Work("biharmonic, D = 5", "biharmonic", (5, 256, 256, 128, 1), 128),
     Work("tiny function", "tiny", (2,), 1),
+    Work("GGN product, n = 301066", "ggn_product", (64, 512, 512, 10), 1024),
+    Work("Hessian product, n = 301066", "hessian_product", (64, 512, 512, 10), 1024),
+    Work("clipped gradients, MLP, batch 256", "clipped", (784, 256, 256, 10), 256),
+    Work("clipped gradients, CNN, batch 64", "clipped_cnn", (28, 16, 32, 10), 64),
+    Work("sparse Jacobian, band, n = 2000", "sparse_jacobian", (2000,), 1),
+    Work("sparse Hessian, chain, n = 2000", "sparse_hessian", (2000,), 1),
 ]
+DATA_BATCH = 256  # a product with a curvature matrix goes through its data in batches
+STEPS = 40  # of Lanczos's method
+MAX_NORM = 1.0  # to which examples' gradients are clipped
 # Minutes a call, or memory beyond this machine's: the plain recipe is left out.
-TOO_SLOW_FOR_THE_GUIDE = {"hessian, n = 4042", "per-example, MLP, batch 256", "per-example, CNN, batch 256"}
+TOO_SLOW_FOR_THE_GUIDE = {
+    "hessian, n = 4042",
+    "hessian, n = 1996, batch 512",
+    "per-example, MLP, batch 256",
+    "per-example, CNN, batch 256",
+}
 # Not timed: each recipe's peak memory in a process of its own. The framework and the recipe.
 MEMORY = [
     Work("hessian, n = 8138, memory", "hessian", (32, 72, 72, 6), 64),
@@ -76,7 +91,7 @@ LAPLACIAN_CHUNK = 64
 def weights(work):
     """Return the weights: matrices and biases by turns; for a CNN two kernels, a matrix and a bias."""
     generator = np.random.default_rng(1)
-    if work.kind == "per_example_cnn":
+    if work.kind.endswith("_cnn"):
         side, first, second, classes = work.sizes
         shapes = [(3, 3, 1, first), (3, 3, first, second), ((side // 4) ** 2 * second, classes), (classes,)]
     else:
@@ -90,7 +105,7 @@ def weights(work):
 def batch(work):
     """Return the inputs, and the targets of the loss: numbers for the MLP, classes for the CNN."""
     generator = np.random.default_rng(2)
-    if work.kind == "per_example_cnn":
+    if work.kind.endswith("_cnn"):
         side, classes = work.sizes[0], work.sizes[-1]
         x = generator.standard_normal((work.batch, side, side, 1))
         return x.astype(work.dtype), generator.integers(0, classes, work.batch).astype(np.int32)
@@ -108,3 +123,15 @@ def result_bytes(work):
     """Return the size of a result whose memory is measured: a Hessian, or one number for each example."""
     numbers = sum(weight.size for weight in weights(work)) ** 2 if work.kind == "hessian" else work.batch
     return numbers * np.dtype(work.dtype).itemsize
+
+
+def labels(work):
+    """Return the class of each example, int32, for a loss of classes."""
+    targets = batch(work)[1]
+    return targets if targets.ndim == 1 else targets.argmax(1).astype(np.int32)
+
+
+def cut(*arrays):
+    """Return the batches of a data set: tuples of as many parts as there are arrays."""
+    starts = range(0, len(arrays[0]), DATA_BATCH)
+    return [tuple(array[start : start + DATA_BATCH] for array in arrays) for start in starts]
