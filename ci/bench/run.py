@@ -222,7 +222,7 @@ def main():
     began, before, others = time.monotonic(), machine(), busy.watch()
     for why in busy.reasons(others, None):
         print(f"The machine is busy: {why}. Going on; the figures will go to results-busy.json.", flush=True)
-    agreement = battery() if not os.environ.get("BO_SKIP") else ""
+    agreement = battery()
     frameworks = [Framework(name, options.limit) for name in FRAMEWORKS]
     versions = [framework.version for framework in frameworks]
     results, memories = [], []
