@@ -269,6 +269,16 @@ def test_times_are_medians_of_rounds(run, works, bench, monkeypatch):
     assert found["least"] == {"tapelab": 0.5e-3, "jax": 0.5e-3}
 
 
+def test_differences_are_relative_to_the_largest_element(run):
+    wanted = {"a": np.array([2.0, -4.0]), "zero": np.zeros((1, 2))}
+    assert run.difference(wanted, wanted) == 0
+    assert run.difference(wanted, {"a": np.array([2.0, -4.004]), "zero": np.zeros(2)}) == pytest.approx(1e-3)
+    assert run.difference(wanted, {"a": wanted["a"], "zero": np.array([0, 0.004])}) == pytest.approx(1e-3)
+    assert np.isnan(run.difference(wanted, {"a": np.array([2.0, np.nan]), "zero": np.zeros(2)}))
+    assert run.difference(wanted, {"a": wanted["a"]}) == np.inf
+    assert run.difference(wanted, {"a": wanted["a"], "zero": np.zeros(3)}) == np.inf
+
+
 def test_a_result_that_agrees_with_none_is_not_timed(run, bench, tmp_path):
     work = bench["works"].WORKS[-1]
     np.savez(tmp_path / "tapelab.npz", np.ones(2))

@@ -41,14 +41,18 @@ TOLERANCE = {"float32": 2e-4, "float64": 1e-10}  # relative to a result's larges
 
 
 def difference(reference, other):
-    """Return the largest difference, relative to the largest element; infinite where numbers or sizes do not fit."""
+    """Return the largest difference of a result's tensors, relative to each one's largest element.
+
+    A tensor that is zero is compared relative to the whole result's largest element. Infinite where numbers or sizes
+    of tensors do not fit.
+    """
     if sorted(reference) != sorted(other) or any(reference[key].size != other[key].size for key in reference):
         return np.inf
-    worst = 0.0
+    largest, errors = max(np.abs(wanted).max() for wanted in reference.values()), []
     for key, wanted in reference.items():
-        error = np.abs(other[key].reshape(wanted.shape) - wanted).max() / np.abs(wanted).max()
-        worst = error if not error <= worst else worst  # a NaN is the worst
-    return worst
+        error = np.abs(other[key].reshape(wanted.shape) - wanted).max()
+        errors.append(error / (np.abs(wanted).max() or largest or 1))
+    return np.max(errors)  # NaN if one of them is
 
 
 def compare(folder, work):
