@@ -1,5 +1,6 @@
 """Whether others use the cores: the share of the machine's processor time that went to processes other than ours."""
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -18,14 +19,27 @@ def machine_ticks(text):
 
 
 def process_ticks(text):
-    """Return the ticks that a process and the children that it waited for took, from the text of /proc/PID/stat."""
-    return sum(int(field) for field in text.rpartition(")")[2].split()[11:15])  # the name before may have spaces
+    """Return a process's parent, and the ticks that it and the children that it waited for took: /proc/PID/stat."""
+    fields = text.rpartition(")")[2].split()  # the name before may have spaces
+    return int(fields[1]), sum(int(field) for field in fields[11:15])
 
 
-def snapshot(ours):
-    """Return the ticks of the machine in use, all of its ticks, and those of our processes, given by their ids."""
-    used, total = machine_ticks(Path("/proc/stat").read_text())
-    return used, total, sum(process_ticks(Path(f"/proc/{pid}/stat").read_text()) for pid in ours)
+def family_ticks(processes, root):
+    """Return the ticks of a process and of all that descend from it, given {id: (parent, ticks)}."""
+    family, ticks = {root}, 0
+    while family:
+        ticks += sum(processes[pid][1] for pid in family if pid in processes)
+        family = {pid for pid, (parent, _) in processes.items() if parent in family}
+    return ticks
+
+
+def snapshot():
+    """Return the ticks of the machine in use, all of its ticks, and those of this process and its descendants."""
+    processes = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            processes[int(path.parent.name)] = process_ticks(path.read_text(errors="replace"))
+    return *machine_ticks(Path("/proc/stat").read_text()), family_ticks(processes, os.getpid())
 
 
 def others(before, after):
@@ -36,9 +50,9 @@ def others(before, after):
 
 def watch(seconds=1.0):
     """Return the share of the cores' time that others have in the next seconds, in which this process sleeps."""
-    before = snapshot([os.getpid()])
+    before = snapshot()
     time.sleep(seconds)
-    return others(before, snapshot([os.getpid()]))
+    return others(before, snapshot())
 
 
 def reasons(before, during, limit=LIMIT):

@@ -71,10 +71,10 @@ def compare(folder, work):
     return wrong
 
 
-def rounds_of(turns, pids, rounds, seconds, failures):
+def rounds_of(turns, rounds, seconds, failures):
     """Return each recipe's least and median time of every round, and the share of the cores' time that others had."""
     times = {name: [] for _, name in turns}
-    before = busy.snapshot(pids)
+    before = busy.snapshot()
     for _ in range(rounds):
         for framework, name in list(turns):
             try:
@@ -84,9 +84,7 @@ def rounds_of(turns, pids, rounds, seconds, failures):
                 lost = [turn for turn in turns if turn[0] is framework and (gone or turn[1] == name)]
                 failures |= {lost_name: str(failure) for _, lost_name in lost}
                 turns = [turn for turn in turns if turn not in lost]
-    kept = {name: times[name] for _, name in turns}
-    died = any(pid not in {framework.pid for framework, _ in turns} for pid in pids[1:])
-    return kept, None if died else busy.others(before, busy.snapshot(pids))
+    return {name: times[name] for _, name in turns}, busy.others(before, busy.snapshot())
 
 
 def bench(frameworks, index, rounds, seconds):
@@ -107,8 +105,7 @@ def bench(frameworks, index, rounds, seconds):
         turns, disagree = [], {"tapelab": str(failure)}
     prepared = time.monotonic() - began
     turns = [turn for turn in turns if turn[1] not in disagree]
-    pids = [os.getpid(), *{framework.pid for framework, _ in turns}]
-    times, share = rounds_of(turns, pids, rounds, seconds, failures)
+    times, share = rounds_of(turns, rounds, seconds, failures)
     return {
         "work": work.name,
         "seconds": {name: statistics.median(turn["median"] for turn in found) for name, found in times.items()},
@@ -243,7 +240,7 @@ def main():
     for framework in frameworks:
         framework.close()
 
-    shares = [result["others"] for result in results if result["others"] is not None]
+    shares = [result["others"] for result in results if result["seconds"]]
     during = statistics.mean(shares) if shares else None
     report = {
         "machine": before | {"others": others, "others while timed": during},

@@ -38,7 +38,6 @@ class Worker:
             text=True,
             env=environment(),
         )
-        self.pid = self._process.pid
         self.version = self._answer(None)["version"]
 
     def _answer(self, limit):
@@ -75,7 +74,6 @@ class Framework:
 
     Attributes:
         version: its name and version, or why there is none.
-        pid: of its process; None if there is none.
     """
 
     def __init__(self, name, limit):
@@ -88,10 +86,6 @@ class Framework:
             self.version = self._worker.version
         except Gone as gone:
             self._worker, self.version = None, f"{self.name} not measured: {gone}"
-
-    @property
-    def pid(self):
-        return self._worker and self._worker.pid
 
     def prepare(self, index, folder):
         """Call each recipe of a work once. Return the names of those that are ready, and why the others are not."""
