@@ -129,16 +129,32 @@ def battery():
 
 
 def memory(work):
-    """Return each recipe's net peak memory for a large work, in bytes, and the failures. New processes."""
-    peaks, failures = {}, {}
+    """Return each recipe's net peak memory for a large work, in bytes, its time, and the failures. New processes."""
+    peaks, seconds, failures = {}, {}, {}
     for framework, name in works.MEASURED_FOR_MEMORY[work.kind]:
         try:
             worker = Worker(framework)
-            peaks[name] = worker.ask(memory=works.MEMORY.index(work), recipe=name)["bytes"]
+            answer = worker.ask(memory=works.MEMORY.index(work), recipe=name)
+            peaks[name], seconds[name] = answer["bytes"], answer["seconds"]
             worker.close()
         except Failure as failure:
             failures[name] = str(failure)
-    return {"work": work.name, "bytes": peaks, "result bytes": works.result_bytes(work), "failures": failures}
+    return {
+        "work": work.name,
+        "bytes": peaks,
+        "result bytes": works.result_bytes(work),
+        "first seconds": seconds,
+        "failures": failures,
+    }
+
+
+def colours():
+    """Count the colours of sparse patterns, in a process of its own. Returns nothing where that fails."""
+    run = subprocess.run([sys.executable, HERE / "colours.py"], env=environment(), text=True, capture_output=True)
+    if run.returncode:
+        print(f"Colours were not counted: {(run.stderr.strip().splitlines() or ['no message'])[-1]}", flush=True)
+        return {}
+    return json.loads(run.stdout)
 
 
 def allocator():
@@ -202,6 +218,8 @@ def show(report):
         peaks = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in measured["bytes"].items())
         failed = [f"{name}: {why}" for name, why in measured["failures"].items()]
         print(f"{measured['work']}: {'; '.join([peaks, *failed])}")
+    for pattern, count in report["colours"].items():
+        print(f"colours, {pattern}: tapelab {count['tapelab']}, asdex {count['asdex']}")
     print(f"\n{goals.plain(report)}")
     for why in report["busy"]:
         print(f"\nThe machine was busy: {why}. The figures are not worth keeping; results.json stays as it was.")
@@ -226,7 +244,7 @@ def main():
     agreement = battery()
     frameworks = [Framework(name, options.limit) for name in FRAMEWORKS]
     versions = [framework.version for framework in frameworks]
-    results, memories = [], []
+    results, memories, counts = [], [], {}
     try:
         for index, work in enumerate(works.WORKS):
             if options.only in work.name:
@@ -235,6 +253,8 @@ def main():
         for work in works.MEMORY:
             if options.only in work.name:
                 memories.append(memory(work))
+        if options.only in "colours":
+            counts = colours()
     except KeyboardInterrupt:
         print("\nInterrupted. What was measured until now:")
     for framework in frameworks:
@@ -252,6 +272,7 @@ def main():
         "battery": agreement,
         "results": results,
         "memory": memories,
+        "colours": counts,
     }
     report["goals"] = [
         {"work": goal.work, "figure": goal.figure, "goal": goal.limit, "measured": figure, "verdict": verdict}

@@ -287,7 +287,7 @@ def _curvature(work, kind):
 def _product(work, kind):
     matrix, gradient = _curvature(work, kind)
     vector = pack([tf.constant(part) for part in direction(work)])
-    return {"tapelab": lambda: matrix @ vector, "gradient": gradient}
+    return {"tapelab": lambda: matrix @ vector, "tapelab gradient": gradient}
 
 
 def run_ggn_product(work):
@@ -307,7 +307,7 @@ def run_clipped(work, model=network):
     variables, x, y = _variables(work), _tensors(work)[0], tf.constant(labels(work))
     ours = clipped_gradient(lambda x, y: _losses(y, model(variables, x)), wrt=variables, max_norm=MAX_NORM)
     mean = value_and_gradient(lambda x, y: tf.reduce_mean(_losses(y, model(variables, x))), wrt=variables)
-    return {"tapelab": lambda: ours(x, y)[0], "gradient": lambda: wait(mean(x, y))}
+    return {"tapelab": lambda: ours(x, y)[0], "tapelab gradient": lambda: wait(mean(x, y))}
 
 
 def run_clipped_cnn(work):

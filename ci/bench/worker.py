@@ -3,7 +3,7 @@
 {"prepare": work's index}                    -> {"recipes": names}
 {"first": recipe, "folder": for its result}  -> {}
 {"time": recipe, "seconds": about how long}  -> {"least": seconds of one call, "median": the same}
-{"memory": work's index, "recipe": recipe}   -> {"bytes": net peak of a first call}
+{"memory": work's index, "recipe": recipe}   -> {"bytes": net peak of a first call, "seconds": that it took}
 {"allocator": true}                          -> {"allocator": what it does with memory that was freed}
 
 A command that fails is answered with {"failure": why}.
@@ -41,11 +41,18 @@ def prepare(framework, work):
     return recipes
 
 
+def called(framework, run):
+    """Return the result of a recipe once it is computed."""
+    result = run()
+    if result is not None:  # a floor and a gradient that others are held against have none
+        framework.wait(result)
+    return result
+
+
 def first(framework, run, path):
     """Call a recipe, which compiles it, and store its result."""
-    result = run()
-    if result is not None:  # the floor has none
-        framework.wait(result)
+    result = called(framework, run)
+    if result is not None:
         np.savez(path, *framework.to_numpy(result))
 
 
@@ -54,9 +61,7 @@ def measure(framework, run, seconds):
     times, end = [], time.perf_counter() + seconds
     while True:
         start = time.perf_counter()
-        result = run()
-        if result is not None:
-            framework.wait(result)
+        called(framework, run)
         now = time.perf_counter()
         times.append(now - start)
         if now > end:
@@ -68,7 +73,7 @@ def peak(framework, work, name):
     # Compiling something small first loads the compiler. The large call is its process's first: what a call has freed,
     # the process may keep, and would not have to ask for again.
     small = dataclasses.replace(work, sizes=tuple(min(size, 8) for size in work.sizes), batch=min(work.batch, 128))
-    framework.wait(make(framework, small)[name]())
+    called(framework, make(framework, small)[name])
     run = make(framework, work)[name]
     seen, done = [resident()], threading.Event()
 
@@ -78,12 +83,14 @@ def peak(framework, work, name):
 
     watcher = threading.Thread(target=watch)
     watcher.start()
+    start = time.perf_counter()
     try:
-        framework.wait(run())
+        called(framework, run)
+        took = time.perf_counter() - start
     finally:
         done.set()
         watcher.join()
-    return max(seen) - seen[0]
+    return {"bytes": max(seen) - seen[0], "seconds": took}
 
 
 def answer(framework, recipes, command):
@@ -97,7 +104,7 @@ def answer(framework, recipes, command):
     if "time" in command:
         return measure(framework, recipes[command["time"]], command["seconds"])
     if "memory" in command:
-        return {"bytes": peak(framework, works.MEMORY[command["memory"]], command["recipe"])}
+        return peak(framework, works.MEMORY[command["memory"]], command["recipe"])
     return {"allocator": framework.allocator(resident)}
 
 

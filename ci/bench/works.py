@@ -69,6 +69,8 @@ TOO_SLOW_FOR_THE_GUIDE = {
 MEMORY = [
     Work("hessian, n = 8138, memory", "hessian", (32, 72, 72, 6), 64),
     Work("Laplacian, D = 50, batch 2048, memory", "laplacian", (50, 256, 256, 128, 1), 2048),
+    Work("spectrum, n = 1000567, 40 steps", "spectrum", (64, 963, 963, 10), 1024),
+    Work("clipped gradients, MLP, batch 1024, memory", "clipped", (784, 256, 256, 10), 1024),
 ]
 MEASURED_FOR_MEMORY = {
     "hessian": (
@@ -84,6 +86,8 @@ MEASURED_FOR_MEMORY = {
         ("with_jax", "jax chunks"),
         ("with_jax", "folx"),
     ),
+    "spectrum": (("with_tensorflow", "tapelab"),),
+    "clipped": (("with_tensorflow", "tapelab"), ("with_tensorflow", "tapelab gradient"), ("with_torch", "opacus")),
 }
 LAPLACIAN_CHUNK = 64
 
@@ -120,8 +124,9 @@ def direction(work):
 
 
 def result_bytes(work):
-    """Return the size of a result whose memory is measured: a Hessian, or one number for each example."""
-    numbers = sum(weight.size for weight in weights(work)) ** 2 if work.kind == "hessian" else work.batch
+    """Return the size of a result whose memory is measured: a Hessian, a number for each example or each weight."""
+    n = sum(weight.size for weight in weights(work))
+    numbers = {"hessian": n**2, "laplacian": work.batch}.get(work.kind, n)
     return numbers * np.dtype(work.dtype).itemsize
 
 
