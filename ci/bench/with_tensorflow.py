@@ -1,19 +1,25 @@
 """The work in TensorFlow: the plain recipes of its guide, and tapelab."""
 
 from tapelab.derivatives import (
+    CurvatureOperator,
     batch_jacobian,
     biharmonic,
+    clipped_gradient,
     hessian,
     hvp,
     jacobian,
     laplacian,
+    pack,
     per_example_gradients,
+    sparse_hessian,
+    sparse_jacobian,
     value_and_gradient,
 )
 from tapelab.runtime import tf
 
 import numpy as np
-from works import batch, direction, weights
+import sparse_functions
+from works import DATA_BATCH, LAPLACIAN_CHUNK, MAX_NORM, STEPS, batch, cut, direction, labels, weights
 
 
 def version():
@@ -25,6 +31,21 @@ def wait(result):
     last = tf.nest.flatten(result)[-1]
     if "GPU" in last.device:
         tf.reshape(last, [-1])[:1].numpy()
+
+
+def allocator(resident):
+    """Say what becomes of memory that is freed, by freeing 64 MiB: what was measured depends on it.
+
+    Args:
+        resident: returns this process's resident memory in bytes.
+    """
+    tf.zeros([2, 2])
+    kept = tf.fill([16 * 2**20], 1.0)
+    with_it = resident()
+    del kept
+    if with_it - resident() > 32 * 2**20:
+        return "TensorFlow's allocator gave freed memory back to the system"
+    return "TensorFlow's allocator was a pool, which keeps freed memory (oneDNN's)"
 
 
 def to_numpy(result):
@@ -161,14 +182,15 @@ def run_per_example(work, loss=squared):
         return tape.jacobian(losses, variables)
 
     ours = per_example_gradients(mean, wrt=variables)
-    value = tf.reshape(x, [-1])[0]
-    write = tf.function(lambda value: [tf.fill([work.batch, *variable.shape], value) for variable in variables])
+    results = [tf.fill([work.batch, *variable.shape], 0.5) for variable in variables]
+    negatives = tf.function(lambda results: [tf.negative(result) for result in results])
 
     def floor():
-        # Numbers of the results' shapes, in the memory that TensorFlow gives results, whichever allocator that is.
-        wait(write(value))
+        # What any operation on the results costs, with both cores and in whichever memory TensorFlow gives results:
+        # writing alone would stay in the caches where memory comes from a pool.
+        wait(negatives(results))
 
-    return {"guide": guide, "tapelab": lambda: ours(x, y), "memory write": floor}
+    return {"guide": guide, "tapelab": lambda: ours(x, y), "one pass": floor}
 
 
 def run_per_example_cnn(work):
@@ -194,7 +216,8 @@ def run_laplacian(work):
         return network(parameters, x)
 
     ours, guide = laplacian(f), tf.function(lambda x: _nested(f, x))
-    return {"guide": lambda: guide(x), "tapelab": lambda: ours(x)}
+    chunks = laplacian(f, batch_chunk_size=LAPLACIAN_CHUNK)
+    return {"guide": lambda: guide(x), "tapelab": lambda: ours(x), "tapelab chunks": lambda: chunks(x)}
 
 
 def run_residual(work):
@@ -234,3 +257,73 @@ def run_tiny(work):
 
     ours = value_and_gradient(f)
     return {"guide": guide, "tapelab": lambda: ours(x)[1]}
+
+
+def _losses(y, logits):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
+
+
+def _curvature(work, kind):
+    """Return a loss's curvature matrix, and its gradient, a function: over all of the data."""
+    variables, x, y = _variables(work), _tensors(work)[0], tf.constant(labels(work))
+    matrix = CurvatureOperator(
+        lambda x: network(variables, x),
+        lambda y, logits: tf.reduce_mean(_losses(y, logits)),
+        wrt=variables,
+        data=(x, y),
+        batch_size=DATA_BATCH,
+        kind=kind,
+    )
+    each = value_and_gradient(lambda x, y: tf.reduce_mean(_losses(y, network(variables, x))), wrt=variables)
+    batches = cut(x, y)
+
+    def gradient():
+        parts = zip(*[each(*part)[1] for part in batches], strict=True)
+        wait([tf.add_n(part) / len(batches) for part in parts])
+
+    return matrix, gradient
+
+
+def _product(work, kind):
+    matrix, gradient = _curvature(work, kind)
+    vector = pack([tf.constant(part) for part in direction(work)])
+    return {"tapelab": lambda: matrix @ vector, "tapelab gradient": gradient}
+
+
+def run_ggn_product(work):
+    return _product(work, "ggn")
+
+
+def run_hessian_product(work):
+    return _product(work, "hessian")
+
+
+def run_spectrum(work):
+    matrix, _ = _curvature(work, "hessian")
+    return {"tapelab": lambda: tf.constant(matrix.spectrum(STEPS, probes=1, seed=0).top(5).values)}
+
+
+def run_clipped(work, model=network):
+    variables, x, y = _variables(work), _tensors(work)[0], tf.constant(labels(work))
+    ours = clipped_gradient(lambda x, y: _losses(y, model(variables, x)), wrt=variables, max_norm=MAX_NORM)
+    mean = value_and_gradient(lambda x, y: tf.reduce_mean(_losses(y, model(variables, x))), wrt=variables)
+    return {"tapelab": lambda: ours(x, y)[0], "tapelab gradient": lambda: wait(mean(x, y))}
+
+
+def run_clipped_cnn(work):
+    return run_clipped(work, convolutional)
+
+
+def _sparse(work, function, sparse, dense):
+    f, x = sparse_functions.in_framework(function, tf), _tensors(work)[0][0]
+    sparse, dense = sparse(f), dense(f)
+    places = sparse(x).indices
+    return {"tapelab": lambda: sparse(x).values, "tapelab dense": lambda: tf.gather_nd(dense(x), places)}
+
+
+def run_sparse_jacobian(work):
+    return _sparse(work, sparse_functions.band, sparse_jacobian, jacobian)
+
+
+def run_sparse_hessian(work):
+    return _sparse(work, sparse_functions.chain, sparse_hessian, hessian)

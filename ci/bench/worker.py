@@ -1,13 +1,19 @@
 """One framework in one process: reads commands from stdin, a JSON object a line, and answers each with one.
 
-{"prepare": work's index, "folder": where results go}   -> {"recipes": {name: null or why not}}
-{"time": recipe, "seconds": about how long}             -> {"seconds": of one call, the least of several}
-{"memory": recipe}                                      -> {"bytes": net peak of a first call}
+{"prepare": work's index}                    -> {"recipes": names}
+{"first": recipe, "folder": for its result}  -> {}
+{"time": recipe, "seconds": about how long}  -> {"least": seconds of one call, "median": the same}
+{"memory": work's index, "recipe": recipe}   -> {"bytes": net peak of a first call, "seconds": that it took}
+{"allocator": true}                          -> {"allocator": what it does with memory that was freed}
+
+A command that fails is answered with {"failure": why}.
 """
 
+import dataclasses
 import importlib
 import json
 import os
+import statistics
 import sys
 import threading
 import time
@@ -24,45 +30,50 @@ def resident():
 
 
 def make(framework, work):
-    return getattr(framework, f"run_{work.kind}")(work)
+    """Return the work's recipes in this framework, by name: none where it has none."""
+    return getattr(framework, f"run_{work.kind}", lambda work: {})(work)
 
 
-def prepare(framework, work, folder):
-    recipes, answers = {}, {}
-    for name, run in make(framework, work).items():
-        if name == "guide" and work.name in works.TOO_SLOW_FOR_THE_GUIDE:
-            continue
-        try:
-            result = run()
-            if result is not None:
-                framework.wait(result)
-        except Exception as error:  # a recipe that this machine cannot run is left out, and said to be
-            answers[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
-            continue
-        recipes[name] = run
-        answers[name] = None
-        if result is not None:
-            np.savez(Path(folder) / f"{name}.npz", *framework.to_numpy(result))
-    return recipes, answers
+def prepare(framework, work):
+    recipes = make(framework, work)
+    if work.name in works.TOO_SLOW_FOR_THE_GUIDE:
+        recipes.pop("guide", None)
+    return recipes
+
+
+def called(framework, run):
+    """Return the result of a recipe once it is computed."""
+    result = run()
+    if result is not None:  # a floor and a gradient that others are held against have none
+        framework.wait(result)
+    return result
+
+
+def first(framework, run, path):
+    """Call a recipe, which compiles it, and store its result."""
+    result = called(framework, run)
+    if result is not None:
+        np.savez(path, *framework.to_numpy(result))
 
 
 def measure(framework, run, seconds):
-    best, end = float("inf"), time.perf_counter() + seconds
+    """Time calls for so long; the first of several, which meets other recipes' data in the caches, does not count."""
+    times, end = [], time.perf_counter() + seconds
     while True:
         start = time.perf_counter()
-        result = run()
-        if result is not None:  # the memory-write floor has none
-            framework.wait(result)
+        called(framework, run)
         now = time.perf_counter()
-        best = min(best, now - start)
+        times.append(now - start)
         if now > end:
-            return best
+            counted = times[1:] or times
+            return {"least": min(counted), "median": statistics.median(counted)}
 
 
 def peak(framework, work, name):
     # Compiling something small first loads the compiler. The large call is its process's first: what a call has freed,
     # the process may keep, and would not have to ask for again.
-    framework.wait(make(framework, works.WORKS[0])[name]())
+    small = dataclasses.replace(work, sizes=tuple(min(size, 8) for size in work.sizes), batch=min(work.batch, 128))
+    called(framework, make(framework, small)[name])
     run = make(framework, work)[name]
     seen, done = [resident()], threading.Event()
 
@@ -72,10 +83,29 @@ def peak(framework, work, name):
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    framework.wait(run())
-    done.set()
-    watcher.join()
-    return max(seen) - seen[0]
+    start = time.perf_counter()
+    try:
+        called(framework, run)
+        took = time.perf_counter() - start
+    finally:
+        done.set()
+        watcher.join()
+    return {"bytes": max(seen) - seen[0], "seconds": took}
+
+
+def answer(framework, recipes, command):
+    if "prepare" in command:
+        recipes.clear()
+        recipes |= prepare(framework, works.WORKS[command["prepare"]])
+        return {"recipes": list(recipes)}
+    if "first" in command:
+        first(framework, recipes[command["first"]], Path(command["folder"]) / f"{command['first']}.npz")
+        return {}
+    if "time" in command:
+        return measure(framework, recipes[command["time"]], command["seconds"])
+    if "memory" in command:
+        return peak(framework, works.MEMORY[command["memory"]], command["recipe"])
+    return {"allocator": framework.allocator(resident)}
 
 
 def main():
@@ -85,15 +115,12 @@ def main():
     recipes = {}
     print(json.dumps({"version": framework.version()}), file=answers, flush=True)
     for line in sys.stdin:
-        command = json.loads(line)
-        if "prepare" in command:
-            recipes, failures = prepare(framework, works.WORKS[command["prepare"]], command["folder"])
-            answer = {"recipes": failures}
-        elif "time" in command:
-            answer = {"seconds": measure(framework, recipes[command["time"]], command["seconds"])}
-        else:
-            answer = {"bytes": peak(framework, works.MEMORY, command["memory"])}
-        print(json.dumps(answer), file=answers, flush=True)
+        try:
+            said = answer(framework, recipes, json.loads(line))
+        except Exception as error:  # a recipe that this machine cannot run is left out, and said to be
+            lines = str(error).strip().splitlines() or ["no message"]
+            said = {"failure": f"{type(error).__name__}: {lines[0][:200]}"}
+        print(json.dumps(said), file=answers, flush=True)
 
 
 main()

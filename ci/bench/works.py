@@ -14,12 +14,14 @@ class Work:
         kind: which function of a framework's module does it.
         sizes: of the network's layers, or of the images and channels.
         batch: how many examples.
+        dtype: of data, weights and results.
     """
 
     name: str
     kind: str
     sizes: tuple
     batch: int
+    dtype: str = "float32"
 
 
 WORKS = [
@@ -27,6 +29,7 @@ WORKS = [
     Work("hessian, n = 518", "hessian", (8, 16, 16, 6), 64),
     Work("hessian, n = 1996", "hessian", (16, 32, 32, 12), 64),
     Work("hessian, n = 4042", "hessian", (24, 48, 48, 10), 64),
+    Work("hessian, n = 1996, batch 512", "hessian", (16, 32, 32, 12), 512),
     Work("gradient, 784-256-256-10", "gradient", (784, 256, 256, 10), 128),
     Work("hvp, 784-256-256-10", "hvp", (784, 256, 256, 10), 128),
     Work("jacobian, tall", "jacobian", (8, 256, 2048), 1),
@@ -40,42 +43,100 @@ WORKS = [
     Work("per-example, CNN, batch 256", "per_example_cnn", (16, 8, 16, 10), 256),
     Work("Laplacian, D = 2", "laplacian", (2, 64, 64, 64, 64, 1), 512),
     Work("Laplacian, D = 50", "laplacian", (50, 256, 256, 128, 1), 256),
+    Work("Laplacian, D = 50, float64", "laplacian", (50, 256, 256, 128, 1), 256, "float64"),
     Work("residual's gradient, D = 5", "residual", (5, 128, 128, 128, 1), 512),
     Work("residual's gradient, D = 50", "residual", (50, 256, 256, 128, 1), 128),
     Work("biharmonic, D = 5", "biharmonic", (5, 256, 256, 128, 1), 128),
     Work("tiny function", "tiny", (2,), 1),
+    Work("GGN product, n = 301066", "ggn_product", (64, 512, 512, 10), 1024),
+    Work("Hessian product, n = 301066", "hessian_product", (64, 512, 512, 10), 1024),
+    Work("clipped gradients, MLP, batch 256", "clipped", (784, 256, 256, 10), 256),
+    Work("clipped gradients, CNN, batch 64", "clipped_cnn", (28, 16, 32, 10), 64),
+    Work("sparse Jacobian, band, n = 2000", "sparse_jacobian", (2000,), 1),
+    Work("sparse Hessian, chain, n = 2000", "sparse_hessian", (2000,), 1),
 ]
+DATA_BATCH = 256  # a product with a curvature matrix goes through its data in batches
+STEPS = 40  # of Lanczos's method
+MAX_NORM = 1.0  # to which examples' gradients are clipped
 # Minutes a call, or memory beyond this machine's: the plain recipe is left out.
-TOO_SLOW_FOR_THE_GUIDE = {"hessian, n = 4042", "per-example, MLP, batch 256", "per-example, CNN, batch 256"}
-MEMORY = Work("hessian, n = 8138, memory", "hessian", (32, 72, 72, 6), 64)
+TOO_SLOW_FOR_THE_GUIDE = {
+    "hessian, n = 4042",
+    "hessian, n = 1996, batch 512",
+    "per-example, MLP, batch 256",
+    "per-example, CNN, batch 256",
+}
+# Not timed: each recipe's peak memory in a process of its own. The framework and the recipe.
+MEMORY = [
+    Work("hessian, n = 8138, memory", "hessian", (32, 72, 72, 6), 64),
+    Work("Laplacian, D = 50, batch 2048, memory", "laplacian", (50, 256, 256, 128, 1), 2048),
+    Work("spectrum, n = 1000567, 40 steps", "spectrum", (64, 963, 963, 10), 1024),
+    Work("clipped gradients, MLP, batch 1024, memory", "clipped", (784, 256, 256, 10), 1024),
+]
+MEASURED_FOR_MEMORY = {
+    "hessian": (
+        ("with_tensorflow", "tapelab"),
+        ("with_tensorflow", "tapelab chunks"),
+        ("with_jax", "jax"),
+        ("with_torch", "torch"),
+    ),
+    "laplacian": (
+        ("with_tensorflow", "tapelab"),
+        ("with_tensorflow", "tapelab chunks"),
+        ("with_jax", "jax"),
+        ("with_jax", "jax chunks"),
+        ("with_jax", "folx"),
+    ),
+    "spectrum": (("with_tensorflow", "tapelab"),),
+    "clipped": (("with_tensorflow", "tapelab"), ("with_tensorflow", "tapelab gradient"), ("with_torch", "opacus")),
+}
+LAPLACIAN_CHUNK = 64
 
 
 def weights(work):
-    """Return the weights, float32: matrices and biases by turns; for a CNN two kernels, a matrix and a bias."""
+    """Return the weights: matrices and biases by turns; for a CNN two kernels, a matrix and a bias."""
     generator = np.random.default_rng(1)
-    if work.kind == "per_example_cnn":
+    if work.kind.endswith("_cnn"):
         side, first, second, classes = work.sizes
         shapes = [(3, 3, 1, first), (3, 3, first, second), ((side // 4) ** 2 * second, classes), (classes,)]
     else:
         pairs = zip(work.sizes, work.sizes[1:], strict=False)
         shapes = [shape for pair in pairs for shape in (pair, pair[1:])]
     return [
-        (generator.standard_normal(shape) / np.sqrt(np.prod(shape[:-1]) or 1)).astype(np.float32) for shape in shapes
+        (generator.standard_normal(shape) / np.sqrt(np.prod(shape[:-1]) or 1)).astype(work.dtype) for shape in shapes
     ]
 
 
 def batch(work):
-    """Return the inputs, and the targets of the loss: float32 for the MLP, classes for the CNN."""
+    """Return the inputs, and the targets of the loss: numbers for the MLP, classes for the CNN."""
     generator = np.random.default_rng(2)
-    if work.kind == "per_example_cnn":
+    if work.kind.endswith("_cnn"):
         side, classes = work.sizes[0], work.sizes[-1]
         x = generator.standard_normal((work.batch, side, side, 1))
-        return x.astype(np.float32), generator.integers(0, classes, work.batch).astype(np.int32)
-    x = generator.standard_normal((work.batch, work.sizes[0])).astype(np.float32)
-    return x, generator.standard_normal((work.batch, work.sizes[-1])).astype(np.float32)
+        return x.astype(work.dtype), generator.integers(0, classes, work.batch).astype(np.int32)
+    x = generator.standard_normal((work.batch, work.sizes[0])).astype(work.dtype)
+    return x, generator.standard_normal((work.batch, work.sizes[-1])).astype(work.dtype)
 
 
 def direction(work):
     """Return a vector for each weight, for Hessian-vector products."""
     generator = np.random.default_rng(3)
-    return [generator.standard_normal(weight.shape).astype(np.float32) for weight in weights(work)]
+    return [generator.standard_normal(weight.shape).astype(work.dtype) for weight in weights(work)]
+
+
+def result_bytes(work):
+    """Return the size of a result whose memory is measured: a Hessian, a number for each example or each weight."""
+    n = sum(weight.size for weight in weights(work))
+    numbers = {"hessian": n**2, "laplacian": work.batch}.get(work.kind, n)
+    return numbers * np.dtype(work.dtype).itemsize
+
+
+def labels(work):
+    """Return the class of each example, int32, for a loss of classes."""
+    targets = batch(work)[1]
+    return targets if targets.ndim == 1 else targets.argmax(1).astype(np.int32)
+
+
+def cut(*arrays):
+    """Return the batches of a data set: tuples of as many parts as there are arrays."""
+    starts = range(0, len(arrays[0]), DATA_BATCH)
+    return [tuple(array[start : start + DATA_BATCH] for array in arrays) for start in starts]
