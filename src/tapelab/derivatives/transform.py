@@ -19,8 +19,8 @@ from tapelab.derivatives.checks import dense_tensor, require_alike, require_fini
 from tapelab.derivatives.errors import FallbackWarning
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
-from tapelab.derivatives.private import direct_call
-from tapelab.derivatives.problem import Problem, Sources
+from tapelab.derivatives.private import derivatives_wanted, direct_call
+from tapelab.derivatives.problem import LOOPS, Problem, Sources
 from tapelab.derivatives.recipe import Recipe
 from tapelab.derivatives.structures import flatten, names, statics
 from tapelab.runtime import tf
@@ -36,6 +36,10 @@ _CURED = (
     "tf.nn.moments: the mean in the variance is differentiated too; TensorFlow stops its gradient, and gets second "
     "derivatives wrong"
 )
+
+
+class _NotForATapeError(RuntimeError):
+    """What a tape records cannot be computed this way. Another way can, and nobody has to change anything."""
 
 
 class Recent(OrderedDict):
@@ -63,6 +67,7 @@ class Entry(NamedTuple):
     Attributes:
         outside: what the function read from outside its arguments.
         graph: returns the graph whose tensors the program holds, if it holds any; None if it can run anywhere.
+        loops: whether a loop is in its graph, or in one that was given up: then tapes around it decide what is built.
     """
 
     problem: Problem
@@ -70,6 +75,7 @@ class Entry(NamedTuple):
     run: Callable
     outside: Outside | None = None
     graph: Callable | None = None
+    loops: bool = False
 
     def current(self) -> bool:
         """Whether a call still computes what the function does now."""
@@ -107,6 +113,9 @@ class Transform:
     def __repr__(self):
         return f"<{self.__name__}>"
 
+    # In a tf.function that is converted by AutoGraph, this code is not: it would take seconds. `Problem` sees to what
+    # the function itself needs of AutoGraph.
+    @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, outputs, tensors = self._entry(args, kwargs)
         if outputs is None:
@@ -118,6 +127,7 @@ class Transform:
             require_finite(self._recipe.numbers(result), self.__name__)
         return result
 
+    @tf.autograph.experimental.do_not_convert
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the `Plan` of a call with these arguments. New ones are compiled for and computed with once.
 
@@ -142,13 +152,17 @@ class Transform:
         vector = flatten(vector, leaves, numbers=True)
         tensors = [leaf if isinstance(leaf, tf.Tensor) else dense_tensor(leaf, self.__name__) for leaf in leaves]
         key = (taken, rest, vector, tf.executing_eagerly(), *[(tensor.dtype, tensor.shape) for tensor in tensors])
+        under_tapes = key
         entry, outputs = self._entries.recall(key), None
+        if (entry is None or entry.loops) and (order := derivatives_wanted(tensors)):
+            under_tapes = (*key, order)
+            entry = self._entries.recall(under_tapes)
         if entry is not None and not entry.current():
             self._entries.clear()  # the others have read the same
             entry = None
         if entry is None:
             entry, outputs = self._build(taken, rest, vector, tensors)
-            self._entries.keep(key, entry)
+            self._entries.keep(under_tapes if entry.loops else key, entry)
         return entry, outputs, tensors
 
     def _build(self, taken, rest, vector, tensors):
@@ -219,16 +233,19 @@ class Transform:
 
     def _first_that_works(self, problem, plan, tensors):
         ways = self._ways(problem, plan)
-        first_error = None
+        first_error, barred = None, False
         given_up = [*problem.remarks] if problem.traceable else [f"any graph: {_UNTRACEABLE}"]
         for way, xla in ways:
             compiled = "xla" if xla else "eager" if way.eager else "graph"
             try:
-                run, outputs, graph = self._try(way, xla, tensors)
+                entry, outputs = self._try(problem, way, xla, tensors)
             except (MemoryError, tf.errors.ResourceExhaustedError):
                 raise
             except Exception as error:  # TensorFlow has no one type for "this operation cannot do that"
-                first_error = first_error or (None if way.shortcut else error)
+                barred = barred or isinstance(error, _NotForATapeError)
+                # A plain graph instead of XLA, where a tape is open, is nothing to be warned of.
+                expected = way.shortcut or (isinstance(error, _NotForATapeError) and xla and self._compile == "auto")
+                first_error = first_error or (None if expected else error)
                 given_up.append(f"{describe_way(way.label, compiled)}: {_first_line(error)}")
                 continue
             if way.shortcut and not self._recipe.accepts(problem, outputs):
@@ -247,7 +264,7 @@ class Transform:
             )
             self._warn_of_moments(problem)
             self._recipe.verify(problem, tensors, outputs)
-            return Entry(problem, plan, run, graph=graph), outputs
+            return entry._replace(plan=plan, loops=entry.loops or barred), outputs
         if self._compile in ("auto", "eager"):
             raise first_error
         raise RuntimeError(
@@ -255,22 +272,36 @@ class Transform:
             'Use compile="auto", which finds a way that works'
         ) from first_error
 
-    def _try(self, way, xla, tensors):
-        """Compile a way and run it. Returns what runs it, its outputs, and the one graph that it can run in, if any."""
+    def _try(self, problem, way, xla, tensors):
+        """Compile a way and run it. Returns the `Entry`, but for its plan, and the outputs."""
         if way.eager:
-            return way.compute, way.compute(tensors), None
-        if xla:
-            _count_program()
-            self._programs += 1
+            return Entry(problem, None, way.compute), way.compute(tensors)
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+        recorded = derivatives_wanted(tensors)
 
         with _quiet(xla):
             compiled = tf.function(lambda *tensors: way.compute(tensors), autograph=False, jit_compile=xla)
             concrete = compiled.get_concrete_function(*specs)
+            loops = problem.operations | {operation.type for operation in concrete.graph.get_operations()}
+            loops = not LOOPS.isdisjoint(loops)
+            if xla and loops and recorded:
+                raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")
+            if xla:
+                _count_program()
+                self._programs += 1
             run = direct_call(concrete)
+            try:
+                outputs = run(tensors)
+            except Exception as error:
+                if recorded and loops:
+                    raise _NotForATapeError(
+                        "it has a loop, which TensorFlow cannot differentiate as often as the open tapes may ask for "
+                        f"({_first_line(error)})"
+                    ) from error
+                raise
             # A tensor of a graph that the function read, in a closure, has a value there and nowhere else.
             bound = any(map(tf.is_symbolic_tensor, concrete.captured_inputs))
-            return run, run(tensors), weakref.ref(_graph()) if bound else None
+            return Entry(problem, None, run, graph=weakref.ref(_graph()) if bound else None, loops=loops), outputs
 
     def _warn_of_moments(self, problem):
         if problem.cure.left and "moments" not in self._warned:
