@@ -77,18 +77,15 @@ def test_a_tf_function_does_not_convert_the_library(make, log, monkeypatch):
 
 
 @pytest.mark.parametrize("autograph", [True, False])
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_the_users_function_is_converted_where_it_needs_it(autograph, sign):
-    gradient, curvature = value_and_gradient(branching), hessian(branching)
+def test_the_users_function_is_converted_where_it_needs_it(autograph):
+    gradient = value_and_gradient(branching)
 
     @tf.function(autograph=autograph)
     def step(x):
-        return gradient(x)[1], curvature(x)
+        return gradient(x)[1]
 
-    x = sign * X
-    first, second = step(x)
-    np.testing.assert_allclose(first, 3 * x**2 if sign > 0 else 2 * x)
-    np.testing.assert_allclose(second, np.diag(6 * x if sign > 0 else [2.0] * 3), atol=1e-15)
+    np.testing.assert_allclose(step(X), 3 * X**2)
+    np.testing.assert_allclose(step(-X), -2 * X)
 
 
 def test_a_branch_in_a_function_that_the_function_calls_is_converted():

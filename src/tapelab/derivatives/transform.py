@@ -374,6 +374,8 @@ def _name(f):
 
 
 def _first_line(error):
+    if isinstance(error, _NotForATapeError):
+        return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     # AutoGraph's messages start with "in user code:" and end with what happened.
     line = lines[-1] if lines[0].endswith(":") else lines[0]
