@@ -9,13 +9,13 @@ import contextlib
 import dataclasses
 import warnings
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from tapelab import process
 from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_strategy
+from tapelab.derivatives.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.errors import FallbackWarning
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
@@ -28,7 +28,6 @@ from tapelab.runtime import tf
 _COMPILE = ("auto", "xla", "graph", "eager")
 _UNCONNECTED = ("error", "zero")
 _UNTRACEABLE = "the function cannot be traced into a graph"
-_KEPT = 64  # signatures of one transform
 # TensorFlow keeps what XLA compiled until the process ends, some 0.3 MB for the smallest function.
 _PROGRAMS, _ALL_PROGRAMS = 64, 1000  # of one transform, of all
 _ATTEMPTS = 3
@@ -40,46 +39,6 @@ _CURED = (
 
 class _NotForATapeError(RuntimeError):
     """What a tape records cannot be computed this way. Another way can, and nobody has to change anything."""
-
-
-class Recent(OrderedDict):
-    """A cache of the entries that were used last: each keeps a compiled program, and what that has captured, alive."""
-
-    def recall(self, key: Hashable) -> "Entry | None":
-        """Return an entry, which is then the last to go; None if there is none."""
-        try:
-            self.move_to_end(key)
-        except KeyError:
-            return None
-        return self[key]
-
-    def keep(self, key: Hashable, entry: "Entry") -> "Entry":
-        """Add an entry; beyond the limit, the one that was not used for longest goes."""
-        self[key] = entry
-        if len(self) > _KEPT:
-            self.popitem(last=False)
-        return entry
-
-
-class Entry(NamedTuple):
-    """What was built for one signature of arguments.
-
-    Attributes:
-        outside: what the function read from outside its arguments.
-        graph: returns the graph whose tensors the program holds, if it holds any; None if it can run anywhere.
-        loops: whether a loop is in its graph, or in one that was given up: then tapes around it decide what is built.
-    """
-
-    problem: Problem
-    plan: Plan
-    run: Callable
-    outside: Outside | None = None
-    graph: Callable | None = None
-    loops: bool = False
-
-    def current(self) -> bool:
-        """Whether a call still computes what the function does now."""
-        return (self.graph is None or self.graph() is _graph()) and self.outside.unchanged()
 
 
 class Transform:
@@ -301,7 +260,9 @@ class Transform:
                 raise
             # A tensor of a graph that the function read, in a closure, has a value there and nowhere else.
             bound = any(map(tf.is_symbolic_tensor, concrete.captured_inputs))
-            return Entry(problem, None, run, graph=weakref.ref(_graph()) if bound else None, loops=loops), outputs
+            return Entry(
+                problem, None, run, graph=weakref.ref(graph_being_built()) if bound else None, loops=loops
+            ), outputs
 
     def _warn_of_moments(self, problem):
         if problem.cure.left and "moments" not in self._warned:
@@ -362,11 +323,6 @@ _programs = 0
 def _count_program():
     global _programs
     _programs += 1
-
-
-def _graph():
-    """The graph that is being built."""
-    return tf.compat.v1.get_default_graph()
 
 
 def _name(f):
