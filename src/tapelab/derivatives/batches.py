@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from tapelab.derivatives.checks import require_positive
 from tapelab.derivatives.errors import CoupledExamplesError
 from tapelab.derivatives.structures import flatten, names, unflatten
 from tapelab.runtime import tf
@@ -37,10 +38,7 @@ class Batches:
     """
 
     def __init__(self, data: Any, batch_size: int | None):
-        if batch_size is not None and (
-            isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1
-        ):
-            raise ValueError(f"batch_size is {batch_size!r}; expected a positive number of examples, or None for all")
+        require_positive(batch_size=1 if batch_size is None else batch_size)
         if isinstance(data, tf.data.Dataset):
             if batch_size is not None:
                 raise ValueError("batch_size is for arrays; a Dataset has its own batches: use data.batch(batch_size)")

@@ -12,10 +12,7 @@ from tapelab.runtime import tf
 
 def check_chunks(chunk_size: int | None, memory_limit: float | None) -> None:
     """Raise ValueError unless these are None or positive."""
-    if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1):
-        raise ValueError(
-            f"chunk_size is {chunk_size!r}; expected a positive number of rows, or None for as many as fit"
-        )
+    require_positive(chunk_size=1 if chunk_size is None else chunk_size)
     if memory_limit is not None:
         checked_limit(memory_limit)
 

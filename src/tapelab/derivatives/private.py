@@ -16,12 +16,33 @@ def with_autograph(f: Callable) -> Callable:
 
     `tf.function(f)` is no substitute: a call of it hides which outputs are unconnected. Without
     ``tf.__internal__.autograph`` the function itself is returned, and one that branches on a tensor runs eagerly.
+
+    It is converted whatever the caller's own code is: around it, a transform has switched AutoGraph off.
     """
     try:
         autograph = tf.__internal__.autograph
-        return autograph.tf_convert(f, autograph.control_status_ctx())
-    except AttributeError:
+        current = autograph.control_status_ctx()
+        enabled = type(current)(type(current.status).ENABLED)
+        return autograph.tf_convert(f, enabled)
+    except (AttributeError, TypeError):
         return f
+
+
+def derivatives_wanted(tensors: Sequence[tf.Tensor]) -> int:
+    """Return how far the open tapes may differentiate what is computed from tensors: 0, 1, or 2 for higher orders.
+
+    With a tape open it is at least 1: the tape may watch what the function reads besides the tensors. Without
+    ``could_possibly_record`` and ``PossibleTapeGradientTypes`` it is 0, and what a tape cannot record fails.
+    """
+    try:
+        from tensorflow.python.eager import record
+        from tensorflow.python.ops import gradients_util
+
+        if not record.could_possibly_record():
+            return 0
+        return max(1, int(gradients_util.PossibleTapeGradientTypes(list(tensors))))
+    except (ImportError, AttributeError):
+        return 0
 
 
 def direct_call(concrete: tf.types.experimental.ConcreteFunction) -> Callable[[Sequence[tf.Tensor]], Any]:

@@ -9,18 +9,18 @@ import contextlib
 import dataclasses
 import warnings
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from tapelab import process
 from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_strategy
+from tapelab.derivatives.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.errors import FallbackWarning
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
-from tapelab.derivatives.private import direct_call
-from tapelab.derivatives.problem import Problem, Sources
+from tapelab.derivatives.private import derivatives_wanted, direct_call
+from tapelab.derivatives.problem import LOOPS, Problem, Sources
 from tapelab.derivatives.recipe import Recipe
 from tapelab.derivatives.structures import flatten, names, statics
 from tapelab.runtime import tf
@@ -28,7 +28,6 @@ from tapelab.runtime import tf
 _COMPILE = ("auto", "xla", "graph", "eager")
 _UNCONNECTED = ("error", "zero")
 _UNTRACEABLE = "the function cannot be traced into a graph"
-_KEPT = 64  # signatures of one transform
 # TensorFlow keeps what XLA compiled until the process ends, some 0.3 MB for the smallest function.
 _PROGRAMS, _ALL_PROGRAMS = 64, 1000  # of one transform, of all
 _ATTEMPTS = 3
@@ -38,42 +37,8 @@ _CURED = (
 )
 
 
-class Recent(OrderedDict):
-    """A cache of the entries that were used last: each keeps a compiled program, and what that has captured, alive."""
-
-    def recall(self, key: Hashable) -> "Entry | None":
-        """Return an entry, which is then the last to go; None if there is none."""
-        try:
-            self.move_to_end(key)
-        except KeyError:
-            return None
-        return self[key]
-
-    def keep(self, key: Hashable, entry: "Entry") -> "Entry":
-        """Add an entry; beyond the limit, the one that was not used for longest goes."""
-        self[key] = entry
-        if len(self) > _KEPT:
-            self.popitem(last=False)
-        return entry
-
-
-class Entry(NamedTuple):
-    """What was built for one signature of arguments.
-
-    Attributes:
-        outside: what the function read from outside its arguments.
-        graph: returns the graph whose tensors the program holds, if it holds any; None if it can run anywhere.
-    """
-
-    problem: Problem
-    plan: Plan
-    run: Callable
-    outside: Outside | None = None
-    graph: Callable | None = None
-
-    def current(self) -> bool:
-        """Whether a call still computes what the function does now."""
-        return (self.graph is None or self.graph() is _graph()) and self.outside.unchanged()
+class _NotForATapeError(RuntimeError):
+    """What a tape records cannot be computed this way. Another way can, and nobody has to change anything."""
 
 
 class Transform:
@@ -107,6 +72,9 @@ class Transform:
     def __repr__(self):
         return f"<{self.__name__}>"
 
+    # In a tf.function that is converted by AutoGraph, this code is not: it would take seconds. `Problem` sees to what
+    # the function itself needs of AutoGraph.
+    @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, outputs, tensors = self._entry(args, kwargs)
         if outputs is None:
@@ -118,6 +86,7 @@ class Transform:
             require_finite(self._recipe.numbers(result), self.__name__)
         return result
 
+    @tf.autograph.experimental.do_not_convert
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the `Plan` of a call with these arguments. New ones are compiled for and computed with once.
 
@@ -142,13 +111,17 @@ class Transform:
         vector = flatten(vector, leaves, numbers=True)
         tensors = [leaf if isinstance(leaf, tf.Tensor) else dense_tensor(leaf, self.__name__) for leaf in leaves]
         key = (taken, rest, vector, tf.executing_eagerly(), *[(tensor.dtype, tensor.shape) for tensor in tensors])
+        under_tapes = key
         entry, outputs = self._entries.recall(key), None
+        if (entry is None or entry.loops) and (order := derivatives_wanted(tensors)):
+            under_tapes = (*key, order)
+            entry = self._entries.recall(under_tapes)
         if entry is not None and not entry.current():
             self._entries.clear()  # the others have read the same
             entry = None
         if entry is None:
             entry, outputs = self._build(taken, rest, vector, tensors)
-            self._entries.keep(key, entry)
+            self._entries.keep(under_tapes if entry.loops else key, entry)
         return entry, outputs, tensors
 
     def _build(self, taken, rest, vector, tensors):
@@ -219,16 +192,19 @@ class Transform:
 
     def _first_that_works(self, problem, plan, tensors):
         ways = self._ways(problem, plan)
-        first_error = None
+        first_error, barred = None, False
         given_up = [*problem.remarks] if problem.traceable else [f"any graph: {_UNTRACEABLE}"]
         for way, xla in ways:
             compiled = "xla" if xla else "eager" if way.eager else "graph"
             try:
-                run, outputs, graph = self._try(way, xla, tensors)
+                entry, outputs = self._try(problem, way, xla, tensors)
             except (MemoryError, tf.errors.ResourceExhaustedError):
                 raise
             except Exception as error:  # TensorFlow has no one type for "this operation cannot do that"
-                first_error = first_error or (None if way.shortcut else error)
+                barred = barred or isinstance(error, _NotForATapeError)
+                # A plain graph instead of XLA, where a tape is open, is nothing to be warned of.
+                expected = way.shortcut or (isinstance(error, _NotForATapeError) and xla and self._compile == "auto")
+                first_error = first_error or (None if expected else error)
                 given_up.append(f"{describe_way(way.label, compiled)}: {_first_line(error)}")
                 continue
             if way.shortcut and not self._recipe.accepts(problem, outputs):
@@ -247,7 +223,7 @@ class Transform:
             )
             self._warn_of_moments(problem)
             self._recipe.verify(problem, tensors, outputs)
-            return Entry(problem, plan, run, graph=graph), outputs
+            return entry._replace(plan=plan, loops=entry.loops or barred), outputs
         if self._compile in ("auto", "eager"):
             raise problem.explained(first_error)
         raise RuntimeError(
@@ -255,22 +231,38 @@ class Transform:
             'Use compile="auto", which finds a way that works'
         ) from first_error
 
-    def _try(self, way, xla, tensors):
-        """Compile a way and run it. Returns what runs it, its outputs, and the one graph that it can run in, if any."""
+    def _try(self, problem, way, xla, tensors):
+        """Compile a way and run it. Returns the `Entry`, but for its plan, and the outputs."""
         if way.eager:
-            return way.compute, way.compute(tensors), None
-        if xla:
-            _count_program()
-            self._programs += 1
+            return Entry(problem, None, way.compute), way.compute(tensors)
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+        recorded = derivatives_wanted(tensors)
 
         with _quiet(xla):
             compiled = tf.function(lambda *tensors: way.compute(tensors), autograph=False, jit_compile=xla)
             concrete = compiled.get_concrete_function(*specs)
+            loops = problem.operations | {operation.type for operation in concrete.graph.get_operations()}
+            loops = not LOOPS.isdisjoint(loops)
+            if xla and loops and recorded:
+                raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")
+            if xla:
+                _count_program()
+                self._programs += 1
             run = direct_call(concrete)
+            try:
+                outputs = run(tensors)
+            except Exception as error:
+                if recorded and loops:
+                    raise _NotForATapeError(
+                        "it has a loop, which TensorFlow cannot differentiate as often as the open tapes may ask for "
+                        f"({_first_line(error)})"
+                    ) from error
+                raise
             # A tensor of a graph that the function read, in a closure, has a value there and nowhere else.
             bound = any(map(tf.is_symbolic_tensor, concrete.captured_inputs))
-            return run, run(tensors), weakref.ref(_graph()) if bound else None
+            return Entry(
+                problem, None, run, graph=weakref.ref(graph_being_built()) if bound else None, loops=loops
+            ), outputs
 
     def _warn_of_moments(self, problem):
         if problem.cure.left and "moments" not in self._warned:
@@ -333,16 +325,13 @@ def _count_program():
     _programs += 1
 
 
-def _graph():
-    """The graph that is being built."""
-    return tf.compat.v1.get_default_graph()
-
-
 def _name(f):
     return getattr(f, "__name__", None) or getattr(f, "name", None) or type(f).__name__
 
 
 def _first_line(error):
+    if isinstance(error, _NotForATapeError):
+        return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     # AutoGraph's messages start with "in user code:" and end with what happened.
     line = lines[-1] if lines[0].endswith(":") else lines[0]

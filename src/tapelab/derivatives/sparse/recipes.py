@@ -76,8 +76,6 @@ class _Sparse(Recipe):
         """Return one product, and whether its elements are the matrix's rows (else its columns)."""
         raise NotImplementedError
 
-    # AutoGraph, where a tf.function that is converted calls this, would take minutes over these loops.
-    @tf.autograph.experimental.do_not_convert
     def plan(self, problem):
         self.require(problem)
         limit = current_limit(self.memory_limit)
@@ -155,7 +153,6 @@ class _Sparse(Recipe):
         vector = tf.equal(tf.constant(problem.layout.colouring.colours, tf.int32), tf.cast(index, tf.int32))
         return [tf.cast(part, dtype) for part, dtype in zip(split(vector, shapes), dtypes, strict=True)]
 
-    @tf.autograph.experimental.do_not_convert
     def verify(self, problem, tensors, outputs):
         """Compare with one product; with random factors, what is missing in the matrix does not cancel."""
         if not self.check_pattern or not problem.repeatable or not problem.traceable:

@@ -1,0 +1,199 @@
+"""What is around a call: a tf.function that AutoGraph converts, and open tapes."""
+
+import contextlib
+import logging
+import warnings
+
+from tapelab.derivatives import FallbackWarning, batch_jacobian, hessian, hvp, jacobian, private, value_and_gradient
+from tapelab.gradcheck import numerical_jacobian
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+
+X = tf.constant([0.4, -0.3, 0.6], tf.float64)
+W = tf.constant([[0.4, -0.1, 0.2], [0.0, 0.3, -0.5], [0.6, 0.2, 0.1]], tf.float64)
+
+
+def layer(x):
+    return tf.tanh(tf.linalg.matvec(W, x)) ** 3
+
+
+def smooth(x):
+    return tf.reduce_sum(layer(x))
+
+
+def branching(x):
+    if tf.reduce_sum(x) > 0:  # a graph has this from AutoGraph alone
+        return tf.reduce_sum(x**3)
+    return tf.reduce_sum(x**2)
+
+
+def looping(x):
+    return tf.map_fn(lambda row: tf.tanh(row) ** 2, x)
+
+
+@contextlib.contextmanager
+def open_tapes(count, *watched):
+    """Tapes that watch tensors; yields the outermost."""
+    with contextlib.ExitStack() as stack:
+        tapes = [stack.enter_context(tf.GradientTape()) for _ in range(count)]
+        for tape in tapes:
+            tape.watch(watched)
+        yield tapes[0]
+
+
+@pytest.fixture
+def log():
+    """What TensorFlow's logger says."""
+    said = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    tf.get_logger().addHandler(handler)
+    yield said
+    tf.get_logger().removeHandler(handler)
+
+
+@pytest.mark.parametrize("make", [value_and_gradient, hessian])
+def test_a_tf_function_does_not_convert_the_library(make, log, monkeypatch):
+    transform = make(smooth)
+    recipe = type(transform._recipe)
+    unconverted = recipe.plan
+
+    def plan(self, problem):
+        context = tf.__internal__.autograph.control_status_ctx()
+        assert context.status.name == "DISABLED"
+        return unconverted(self, problem)
+
+    monkeypatch.setattr(recipe, "plan", plan)
+
+    @tf.function
+    def step(x):
+        return transform(x), transform.plan(x).mode
+
+    found, _ = step(X)
+    tf.nest.map_structure(lambda one, other: np.testing.assert_allclose(one, other), found, transform(X))
+    assert not [line for line in log if "AutoGraph" in line]
+
+
+@pytest.mark.parametrize("autograph", [True, False])
+def test_the_users_function_is_converted_where_it_needs_it(autograph):
+    gradient = value_and_gradient(branching)
+
+    @tf.function(autograph=autograph)
+    def step(x):
+        return gradient(x)[1]
+
+    np.testing.assert_allclose(step(X), 3 * X**2)
+    np.testing.assert_allclose(step(-X), -2 * X)
+
+
+def test_a_branch_in_a_function_that_the_function_calls_is_converted():
+    def outer(x):
+        return 2.0 * branching(x)
+
+    @tf.function
+    def step(x):
+        return value_and_gradient(outer)(x)[1]
+
+    np.testing.assert_allclose(step(X), 6 * X**2)
+
+
+# A chunk below the number of rows makes a loop, which XLA cannot let a tape record.
+CHUNKED = {
+    "hessian": (hessian, smooth),
+    "jacobian": (jacobian, layer),
+    "batch_jacobian": (batch_jacobian, lambda x: layer(x) * x),
+}
+
+
+@pytest.fixture(scope="module")
+def chunked():
+    """Transforms with a loop over chunks, each of which was called once without a tape."""
+    held = {name: make(f, chunk_size=2) for name, (make, f) in CHUNKED.items()}
+    for name, transform in held.items():
+        transform(point(name))
+    return held
+
+
+def point(name):
+    return tf.stack([X, 2 * X]) if name == "batch_jacobian" else X
+
+
+@pytest.mark.parametrize("name", CHUNKED)
+@pytest.mark.parametrize("first", ["without a tape", "under a tape"])
+def test_a_loop_under_xla_goes_another_way_where_a_tape_is_open(name, first, chunked):
+    make, f = CHUNKED[name]
+    transform = chunked[name] if first == "without a tape" else make(f, chunk_size=2)
+    x = point(name)
+    wanted = numerical_jacobian(lambda x: np.sum(transform(tf.constant(x))), x.numpy())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        with open_tapes(1, x) as tape:
+            total = tf.reduce_sum(transform(x))
+            plan = transform.plan(x)
+    np.testing.assert_allclose(tape.gradient(total, x), wanted, atol=1e-8)
+    assert plan.compiled == "graph"
+    assert "compiled by XLA: it has a loop, and what a loop leaves for an open tape cannot leave XLA" in str(plan)
+    assert transform.plan(x).compiled == "xla"  # as ever, without the tape
+
+
+def test_a_tape_that_watches_what_the_function_reads_counts():
+    weights = tf.Variable(W)
+    rows = hessian(lambda x: tf.reduce_sum(tf.tanh(tf.linalg.matvec(weights, x)) ** 3), chunk_size=2)
+    rows(X)
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(rows(X))
+
+    def of(value):
+        weights.assign(value)
+        return np.sum(rows(X))
+
+    found = tape.gradient(total, weights)
+    np.testing.assert_allclose(found, np.squeeze(numerical_jacobian(of, W.numpy())), atol=1e-8)
+
+
+def test_without_a_loop_one_program_serves_with_and_without_tapes():
+    product = hvp(smooth)
+    product(X, X)
+    with open_tapes(2, X):
+        product(X, X)
+    assert len(product._entries) == 1
+    with open_tapes(1, X):
+        fresh = hvp(smooth)
+        fresh(X, X)
+    fresh(X, X)
+    assert len(fresh._entries) == 1
+
+
+def test_xla_that_was_asked_for_is_refused_with_the_reason():
+    with open_tapes(1, X), pytest.raises(RuntimeError, match=r'compile="xla": it has a loop.*compile="auto"'):
+        hessian(smooth, chunk_size=2, compile="xla")(X)
+
+
+def test_a_loop_within_nested_tapes():
+    """TensorFlow has no second derivative of the loop that `tf.map_fn` makes of a Jacobian's rows."""
+    rows = jacobian(looping, mode="reverse")
+    rows(X)  # in a graph, which is no way for the tapes below
+    with open_tapes(2, X) as tape:
+        with pytest.warns(FallbackWarning, match="it has a loop, which TensorFlow cannot differentiate as often"):
+            total = tf.reduce_sum(rows(X))
+        plan = rows.plan(X)
+    t = np.tanh(X)
+    slope = 1 - t**2
+    np.testing.assert_allclose(tape.gradient(total, X), 2 * slope * (slope - 2 * t**2), atol=1e-12)
+    assert plan.compiled == "eager"
+    assert rows.plan(X).compiled == "graph"
+
+
+def test_without_the_private_symbols_no_tape_is_seen(monkeypatch):
+    from tensorflow.python.eager import record
+
+    with open_tapes(1, X):
+        assert private.derivatives_wanted([X]) == 1
+        with open_tapes(1, X):
+            assert private.derivatives_wanted([X]) == 2
+    assert private.derivatives_wanted([X]) == 0
+    monkeypatch.delattr(record, "could_possibly_record")
+    with open_tapes(1, X):
+        assert private.derivatives_wanted([X]) == 0
