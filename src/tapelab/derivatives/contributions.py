@@ -7,6 +7,8 @@ from typing import NamedTuple
 from tapelab.derivatives.uses import BUILT, FILTER, LOOKUP, SUM, SWAPPED, Use, form_of
 from tapelab.runtime import tf
 
+_FEW = 32  # elements of a filter: below, a convolution with one filter for each gathers them faster than copying does
+
 
 class Factors(NamedTuple):
     """Gradients Σ_t left_tᵀ right_t.
@@ -126,5 +128,10 @@ def patches(use: Use, images: tf.Tensor) -> tf.Tensor:
     if padding == "EXPLICIT":
         pairs = use.op.get_attr("explicit_paddings")
         images, padding = tf.pad(images, [pairs[:2], pairs[2:4], pairs[4:6], pairs[6:]]), "VALID"
+    count = math.prod(use.shape[:3])
+    if count <= _FEW:
+        one_hot = tf.reshape(tf.eye(count, dtype=images.dtype), [*use.shape[:3], count])
+        strides, dilations = use.op.get_attr("strides"), use.op.get_attr("dilations")
+        return tf.nn.conv2d(images, one_hot, strides[1:3], padding, dilations=dilations[1:3])
     sizes = [1, *use.shape[:2], 1]
     return tf.image.extract_patches(images, sizes, use.op.get_attr("strides"), use.op.get_attr("dilations"), padding)

@@ -112,15 +112,16 @@ def _compare(problem, own, batch, size):
         one.shape[0] == batch and other.shape[0] == size for one, other in zip(whole.outputs, part.outputs, strict=True)
     ):
         raise Unproven("its results have the examples elsewhere")
-    if any(_Twins(known, batch, size).sized(whole, part, [False] * len(whole.inputs))):
+    if any(Twins(known, batch, size).sized(whole, part, [False] * len(whole.inputs))):
         raise Unproven("its results depend on how many examples there are")
 
 
-class _Twins:
+class Twins:
     """Two graphs of one function, for all examples and for a chunk.
 
     Args:
-        known: the axis of the examples in each tensor of the first graph, None where it depends on none.
+        known: the axis of the examples in each tensor of the first graph, `Tensor.ref` → axis; None where it depends
+            on none.
         batch, size: how many examples they have.
     """
 

@@ -70,18 +70,20 @@ class Uses:
         by_variable: for each variable, the list of its uses.
         missing: for each variable with a use that has no rule, its index and why: the operation and its line.
         coupled: why the losses are not proved to keep the examples apart; None if they are.
+        batch, examples: how many examples there are, and the states of the graph's tensors.
     """
 
     def __init__(self, batch: int, data: Sequence[tf.Tensor], variables: Sequence[tf.Variable], losses: tf.Tensor):
         self.by_variable: list[list[Use]] = [[] for _ in variables]
         self.missing: dict[int, str] = {}
-        self._examples = Examples(batch, data)
+        self.batch = batch
+        self.examples = Examples(batch, data)
         graph = losses.graph
         handles = {id(variable.handle): index for index, variable in enumerate(variables)}
         self._owner = {inside.ref(): handles[id(outer)] for outer, inside in captures(graph) if id(outer) in handles}
         for op in graph.get_operations():
             owners = [self._owner.get(tensor.ref()) for tensor in op.inputs]
-            self._examples.follow(op)
+            self.examples.follow(op)
             if any(owner is not None for owner in owners):
                 self._note(op, owners, variables)
         for index, uses in enumerate(self.by_variable):
@@ -90,8 +92,8 @@ class Uses:
             elif form_of(uses, batch) is None:
                 found = " and ".join(place(use.op) for use in uses)
                 self.missing.setdefault(index, f"it is used in different ways, {found}")
-        self.coupled = self._examples.lost.get(losses.ref())
-        if self._examples.state(losses) == FIXED:
+        self.coupled = self.examples.lost.get(losses.ref())
+        if self.examples.state(losses) == FIXED:
             self.coupled = "the losses do not depend on the arguments"
 
     def _note(self, op, owners, variables):
@@ -112,7 +114,7 @@ class Uses:
 
     def _use(self, op, position, shape):
         """Return the `Use`, None if there is no rule for it."""
-        output, examples = op.outputs[0], self._examples
+        output, examples = op.outputs[0], self.examples
         if examples.state(output) != APART or not examples.in_blocks(output) or not shape.is_fully_defined():
             return None  # it is not known which part of the output is whose
         return use_of(op, position, tuple(shape))
