@@ -19,7 +19,7 @@ from tapelab.derivatives.independence import Unproven
 from tapelab.derivatives.memory import counted
 from tapelab.derivatives.problem import Problem
 from tapelab.derivatives.rows_apart import APART
-from tapelab.derivatives.uses import BUILT, FILTER, PRODUCT, SUM, Uses, form_of
+from tapelab.derivatives.uses import BUILT, DEPTHWISE, FILTER, PRODUCT, SUM, TRANSPOSED, Uses, form_of, positions_of
 from tapelab.runtime import tf
 
 _FEWEST = 128  # examples: smaller chunks cost more time than their memory is worth
@@ -90,8 +90,8 @@ def chunk_within(problem: Problem, uses: Uses) -> int:
         kept += size * (outputs + problem.source_sizes[index])
         extra += size * 2 * outputs  # the cotangents, and those times the examples' factors
         for use in own:
-            if use.kind == FILTER:  # patches
-                extra += size * math.prod(use.output.shape[:-1]) * math.prod(use.shape[:-1])
+            if use.kind in (DEPTHWISE, FILTER, TRANSPOSED):  # patches
+                extra += size * positions_of(use) * math.prod(use.shape[:3])
             elif use.kind == PRODUCT:  # squares
                 extra += size * math.prod(use.met.shape)
         if form_of(own, uses.batch) == BUILT and own[0].kind != SUM:

@@ -90,8 +90,8 @@ def clipped_gradient(
     The gradient g of an example becomes g min(1, max_norm / |g|), the norm over all variables together: what
     differentially private training adds noise to (Abadi et al., "Deep learning with differential privacy", 2016).
     Examples are independent, so the sum needs no second backward pass: it is made of the same activations and of the
-    same cotangents, times each example's factor. Large batches are summed chunk by chunk, which a smaller ``chunk_size``
-    makes to take less memory and more time.
+    same cotangents, times each example's factor. Large batches are summed chunk by chunk; a smaller ``chunk_size``
+    takes less memory and more time.
 
     Args:
         max_norm: the largest norm, positive.

@@ -19,7 +19,15 @@ import numpy as np
 
 _CHOICES = 8
 # Which inputs decide what is in the result; the others decide its shape, which is compared.
-_DECIDING = {"BroadcastTo": [0], "Fill": [1], "Reshape": [0], "Slice": [0, 1], "StridedSlice": [0, 1, 3], "Tile": [0]}
+_DECIDING = {
+    "BroadcastTo": [0],
+    "Conv2DBackpropInput": [1, 2],
+    "Fill": [1],
+    "Reshape": [0],
+    "Slice": [0, 1],
+    "StridedSlice": [0, 1, 3],
+    "Tile": [0],
+}
 # What may meet a tensor of equal elements as if it were a number.
 _LIKE_A_NUMBER = {*ELEMENTWISE, "ConcatV2", "Pack"}
 # Names of functions, which are compared by their bodies, and what follows from an operation's inputs.
