@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import re
 import warnings
 
 from tapelab.derivatives import (
@@ -282,8 +281,9 @@ def test_other_layers_in_chunks():
     ("f", "reason"),
     [
         (lambda x: tf.reduce_sum(x @ W1, 1) ** 2 / x.shape[0], "how many examples there are is a number in it"),
-        (lambda x: tf.reduce_sum(x @ W1, 1) ** 2 * np.arange(1.0, 6), "RuntimeError|ValueError|row for each example"),
-        (lambda x: tf.reduce_sum(x @ W1, 1) ** (2 if x.shape[0] == 5 else 3), "other operations|another one"),
+        (lambda x: tf.reduce_sum(x @ W1, 1) * tf.constant(np.arange(1.0, 6)), "for 2 examples it raises"),
+        (lambda x: tf.reduce_sum(x @ W1, 1) * tf.range(x.shape[0] + 0.0, dtype=x.dtype), "a row for each example"),
+        (lambda x: (tf.tanh if x.shape[0] == 5 else tf.sin)(tf.reduce_sum(x @ W1, 1)), "other operations"),
         (lambda x: tf.reduce_sum(x @ W1, 1) ** 2 / tf.cast(tf.shape(x)[0], x.dtype), "how many examples there are"),
     ],
 )
@@ -294,7 +294,7 @@ def test_a_function_that_counts_its_examples_is_not_taken_in_chunks(f, reason):
     plan = compute.plan(X)
     assert (plan.way, plan.chunk) == (ONE_PASS, 5)
     assert plan.given_up[0].startswith("2 examples at a time: ")
-    assert re.search(reason, plan.given_up[0]), plan.given_up
+    assert reason in plan.given_up[0]
 
 
 def test_large_batches_are_taken_in_chunks_by_default():

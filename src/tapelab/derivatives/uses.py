@@ -149,7 +149,7 @@ def form_of(uses: Sequence[Use], batch: int) -> str | None:
 
 
 def positions_of(use: Use) -> int:
-    """How many rows t a use has over all examples: of its output, or of its input where the patches are the output's."""
+    """How many rows t a use has over all examples: its output's, or its input's where the output has the patches."""
     return math.prod((use.met if use.kind == TRANSPOSED else use.output).shape[:-1])
 
 
