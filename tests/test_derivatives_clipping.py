@@ -202,6 +202,117 @@ def test_a_filter_that_is_used_twice():
         check(losses, [kernel], images)
 
 
+@pytest.mark.parametrize(("padding", "stride"), [("SAME", 2), ("VALID", 1), ([[0, 0], [1, 0], [0, 2], [0, 0]], 2)])
+@pytest.mark.parametrize("copies", [1, 2])
+def test_depthwise_convolutions(padding, stride, copies):
+    kernel, bias = variable(3, 2, 2, copies), variable(2 * copies)
+
+    def losses(x):
+        hidden = tf.tanh(tf.nn.depthwise_conv2d(x, kernel, [1, stride, stride, 1], padding) + bias)
+        return tf.reduce_sum(hidden[:, ::2] ** 2, axis=[1, 2, 3])
+
+    check(losses, [kernel, bias], IMAGES)
+
+
+@pytest.mark.parametrize(("padding", "size"), [("SAME", (14, 11)), ("VALID", (15, 12))])
+@pytest.mark.parametrize("channels", [3, 60])  # built, or by Gram matrices
+def test_transposed_convolutions(padding, size, channels):
+    kernel, bias = variable(3, 2, channels, 2), variable(channels)
+
+    def losses(x):
+        hidden = tf.nn.conv2d_transpose(x, kernel, [x.shape[0], *size, channels], 2, padding)
+        return tf.reduce_sum(tf.tanh(hidden + bias) ** 2, axis=[1, 2, 3])
+
+    check(losses, [kernel, bias], IMAGES)
+
+
+def test_keras_convolutions_and_attention():
+    tf.keras.utils.set_random_seed(0)
+    layers, double = tf.keras.layers, {"dtype": "float64"}
+    x = inputs = tf.keras.Input((8, 6), **double)
+    x = layers.DepthwiseConv1D(3, 2, "same", depth_multiplier=2, activation="relu", **double)(x)
+    x = layers.Conv1DTranspose(4, 3, 2, activation="tanh", **double)(x)
+    x = layers.UpSampling1D(2, **double)(layers.SeparableConv1D(4, 2, **double)(x))
+    x = layers.MultiHeadAttention(2, 3, **double)(x, x)
+    x = layers.GroupQueryAttention(4, 4, 2, **double)(x, x)
+    model = tf.keras.Model(inputs, layers.Dense(3, **double)(layers.Flatten(**double)(x)))
+    for value in model.trainable_variables:
+        value.assign_add(0.3 * tf.random.normal(value.shape, dtype=tf.float64))
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none", dtype="float64")
+    # The keys' bias shifts all scores of a query alike: its gradient is 0, and what is found is rounding error.
+    variables = [value.value for value in model.trainable_variables if not value.path.endswith("key/bias")]
+    check(lambda x, y: loss(y, model(x)), variables, GENERATOR.standard_normal((5, 8, 6)), LABELS, tolerance=1e-9)
+
+
+# Chunks.
+
+
+def in_chunks(f, variables, *data, count, **options):
+    """Compare with the loop; a chunk has this many examples."""
+    return check(f, variables, *data, way=f"{ONE_PASS} for each {count} examples", chunk_size=count, **options)
+
+
+def test_a_batch_in_chunks():
+    held = in_chunks(cross_entropy, [W1, B1, W2, B2], X, LABELS, count=2)  # the last example is alone
+    assert held.plan(X, LABELS).chunk == 2
+    assert held.plan(X, LABELS).passes == 5
+    in_chunks(cross_entropy, [W1, B2], X[:4], LABELS[:4], count=2)
+    check(cross_entropy, [W1, B2], X, LABELS, chunk_size=7)  # one chunk
+    compiled = clipped_gradient(cross_entropy, wrt=[W1], max_norm=1.0, chunk_size=2, compile="xla")
+    sums, norms = clipped_gradient(cross_entropy, wrt=[W1], max_norm=1.0)(X, LABELS)
+    found = compiled(X, LABELS)
+    np.testing.assert_allclose(found[0][0], sums[0], atol=1e-13)
+    np.testing.assert_allclose(found[1], norms, rtol=1e-13)
+
+
+def test_other_layers_in_chunks():
+    kernel, up, table = variable(3, 2, 2, 2), variable(2, 2, 3, 4), variable(6, 3)
+
+    def losses(x, n):
+        hidden = tf.nn.depthwise_conv2d(x, kernel, [1, 1, 1, 1], "SAME")
+        hidden = tf.nn.conv2d_transpose(tf.tanh(hidden), up, [tf.shape(x)[0], 14, 12, 3], 2)
+        rows = tf.reshape(tf.gather(table, n), [-1, 3]) * 2
+        return tf.reduce_sum(hidden, [1, 2, 3]) ** 2 + tf.reduce_sum(tf.reshape(tf.tanh(rows), [-1, 12]), 1)
+
+    in_chunks(losses, [kernel, up, table], IMAGES, GENERATOR.integers(0, 6, (5, 4)), count=2)
+
+
+@pytest.mark.parametrize(
+    ("f", "reason"),
+    [
+        (lambda x: tf.reduce_sum(x @ W1, 1) ** 2 / x.shape[0], "how many examples there are is a number in it"),
+        (lambda x: tf.reduce_sum(x @ W1, 1) * tf.constant(np.arange(1.0, 6)), "for 2 examples it raises"),
+        (lambda x: tf.reduce_sum(x @ W1, 1) * tf.range(x.shape[0] + 0.0, dtype=x.dtype), "a row for each example"),
+        (lambda x: (tf.tanh if x.shape[0] == 5 else tf.sin)(tf.reduce_sum(x @ W1, 1)), "other operations"),
+        (lambda x: tf.reduce_sum(x @ W1, 1) ** 2 / tf.cast(tf.shape(x)[0], x.dtype), "how many examples there are"),
+    ],
+)
+def test_a_function_that_counts_its_examples_is_not_taken_in_chunks(f, reason):
+    compute = clipped_gradient(f, wrt=[W1], max_norm=1.0, chunk_size=2)
+    whole = clipped_gradient(f, wrt=[W1], max_norm=1.0)
+    np.testing.assert_allclose(compute(X)[1], whole(X)[1], rtol=1e-13)
+    plan = compute.plan(X)
+    assert (plan.way, plan.chunk) == (ONE_PASS, 5)
+    assert plan.given_up[0].startswith("2 examples at a time: ")
+    assert reason in plan.given_up[0]
+
+
+def test_large_batches_are_taken_in_chunks_by_default():
+    kernel = variable(3, 3, 2, 8)
+    images = GENERATOR.standard_normal((512, 6, 5, 2))
+
+    def losses(x):
+        return tf.reduce_sum(tf.nn.conv2d(x, kernel, 1, "VALID") ** 2, [1, 2, 3])
+
+    compute = clipped_gradient(losses, wrt=[kernel], max_norm=5.0)
+    sums, norms = compute(images)
+    whole, together = clipped_gradient(losses, wrt=[kernel], max_norm=5.0, chunk_size=512)(images)
+    assert compute.plan(images).chunk == 128
+    np.testing.assert_allclose(norms, together, rtol=1e-12)
+    np.testing.assert_allclose(sums[0], whole[0], rtol=1e-9)
+    assert clipped_gradient(losses, wrt=[kernel], max_norm=5.0).plan(images[:100]).chunk == 100
+
+
 # Tables, and normalisation.
 
 
@@ -337,6 +448,11 @@ def test_what_is_not_proved_goes_example_by_example(f, operation):
         lambda x: tf.reduce_sum(tf.nn.softmax(tf.transpose(x @ W1)), 0),
         lambda x: tf.concat([tf.reduce_sum(x[1:] @ W1, 1), tf.reduce_sum(x[:1] @ W1, 1)], 0),
         lambda x: tf.reduce_sum(tf.cumsum(x @ W1, 0), 1),
+        lambda x: tf.reduce_sum(tf.reshape(tf.tile(x @ W1, [2, 1]), [-1, 14]), 1),
+        # a transposed convolution whose filter is made of the examples
+        lambda x: tf.nn.conv2d_transpose(
+            tf.ones([x.shape[0], 1, 1, 2], x.dtype), tf.reshape(x @ W1[:, :2], [-1, 1, 1, 2]), [x.shape[0], 1, 1, 1], 1
+        )[:, 0, 0, 0],
     ],
 )
 def test_coupled_examples_are_refused(f):

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives.batch_chunks import chunk_within, over_chunks, require_same_in_chunks, sizes_of, survey
 from tapelab.derivatives.checks import check_chunks
 from tapelab.derivatives.contributions import Built, contribution
 from tapelab.derivatives.errors import CoupledExamplesError, FallbackWarning
 from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.independence import Unproven
 from tapelab.derivatives.memory import counted, rows_at_once
 from tapelab.derivatives.per_example import require_batch
 from tapelab.derivatives.plan import Plan
@@ -41,13 +43,18 @@ def per_example_norms(
     do all of them if the proof fails, or if f then draws random numbers. Where examples are evaluated one by one, their
     losses are compared with those of the whole batch.
 
+    A pass holds the cotangents of all layers and the patches of convolutions, some times what a gradient does. So a
+    batch of more than 128 examples is taken in chunks, each with a backward pass of its own, where the graph proves
+    that a chunk's losses are those in the batch: `Transform.plan` has how many examples at once.
+
     Args:
         f: takes tensors whose first axis is the batch; returns the examples' losses, shape (batch,), not their mean.
         wrt: variables, nested; the norm is over all of them together.
         check_independence: whether to compare losses where examples go one by one; False inside a `tf.function`, which
             has no values to compare.
-        chunk_size: how many examples that go one by one to compute at once; by default as many as fit the memory limit.
-        memory_limit: bytes; by default the one of `set_memory_limit`.
+        chunk_size: how many examples to compute at once. By default so many that one backward pass takes about the
+            memory of the batch's gradient, at least 128; of those that go one by one, as many as fit the memory limit.
+        memory_limit: bytes, for what goes one by one; by default the one of `set_memory_limit`.
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
     Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
@@ -83,7 +90,8 @@ def clipped_gradient(
     The gradient g of an example becomes g min(1, max_norm / |g|), the norm over all variables together: what
     differentially private training adds noise to (Abadi et al., "Deep learning with differential privacy", 2016).
     Examples are independent, so the sum needs no second backward pass: it is made of the same activations and of the
-    same cotangents, times each example's factor.
+    same cotangents, times each example's factor. Large batches are summed chunk by chunk; a smaller ``chunk_size``
+    takes less memory and more time.
 
     Args:
         max_norm: the largest norm, positive.
@@ -150,7 +158,11 @@ class _Norms(Recipe):
             )
         if not batch[0]:
             return _Surveyed("reverse", 0, 0)
-        reasons, coupled = _survey(problem)
+        found, failure = None, "the function cannot be traced into a graph"
+        if problem.traceable:
+            found = survey(problem, batch[0])
+            failure = found.uses.coupled
+        reasons, coupled = found.uses.missing if found else {}, failure
         everything = dict.fromkeys(range(len(problem.source_names)))
         if coupled is not None:
             why = [f"examples are not proved independent, because of {coupled}"]
@@ -169,7 +181,7 @@ class _Norms(Recipe):
             missing = everything if reasons and not problem.repeatable else reasons
         problem.remarks += [f"one backward pass for all: {reason}" for reason in why]
         self._warn(problem.name, why)
-        chunk, needed = self._chunk(problem, missing) if missing else (batch[0], None)
+        chunk, needed = self._chunk(problem, missing) if missing else (self._part(problem, found), None)
         return _Surveyed("reverse", batch[0], chunk, needed, missing=tuple(sorted(missing)), proved=coupled is None)
 
     def _warn(self, name, why):
@@ -195,6 +207,18 @@ class _Norms(Recipe):
             limit=self.memory_limit,
         )
 
+    def _part(self, problem, found):
+        """How many examples at once where none goes one by one."""
+        batch = found.uses.batch
+        chunk = min(self.chunk_size or chunk_within(problem, found.uses), batch)
+        try:
+            if chunk < batch:
+                require_same_in_chunks(problem, found, sizes_of(batch, chunk))
+        except Unproven as reason:
+            problem.remarks.append(f"{counted(chunk, 'example')} at a time: {reason}")
+            return batch
+        return chunk
+
     def ways(self, problem, plan):
         count = len(problem.source_names)
         if not plan.passes:
@@ -207,14 +231,18 @@ class _Norms(Recipe):
             label = "one backward pass"
             if plan.missing:
                 label += f", and {len(plan.missing)} of {counted(count, 'source')} example by example"
-            hows = (VECTORIZED, LOOP) if plan.missing else (VECTORIZED,)
-            for how in hows:
-                name = f"{label}, {how}" if plan.missing else label
-                ways.append(Way(name, partial(self._compute, problem, plan, plan.missing, how), chunk=plan.chunk))
+                for how in (VECTORIZED, LOOP):
+                    compute = partial(self._compute, problem, plan.missing, how)
+                    ways.append(Way(f"{label}, {how}", compute, chunk=plan.chunk))
+            else:
+                if plan.chunk < plan.passes:
+                    name = f"{label} for each {counted(plan.chunk, 'example')}"
+                    ways.append(Way(name, partial(self._by_chunks, problem, plan.chunk), chunk=plan.chunk))
+                ways.append(Way(label, partial(self._compute, problem, (), VECTORIZED), chunk=plan.passes))
         everything = tuple(range(count))
         rows = row_ways(
             "reverse mode, examples",
-            lambda how, tensors: self._compute(problem, plan, everything, how, tensors),
+            lambda how, tensors: self._compute(problem, everything, how, tensors),
             plan.chunk,
         )
         return [*ways, *(rows if problem.repeatable else rows[1:])]
@@ -223,8 +251,12 @@ class _Norms(Recipe):
         sums = [tf.zeros(spec.shape, spec.dtype) for spec in problem.source_specs] if self.max_norm else []
         return [tf.zeros([0], _dtype(problem)), *sums]
 
-    def _compute(self, problem, plan, missing, how, tensors):
-        dtype, batch = _dtype(problem), plan.passes
+    def _by_chunks(self, problem, chunk, tensors):
+        run = partial(self._compute, problem, (), VECTORIZED)
+        return over_chunks(run, tensors, chunk, problem.source_specs if self.max_norm else [], _dtype(problem))
+
+    def _compute(self, problem, missing, how, tensors):
+        dtype, batch = _dtype(problem), tensors[0].shape[0]
         tape, sources, (losses,) = recorded(problem, tensors)
         parts = [None] * len(sources)
         if len(missing) < len(sources):
@@ -291,23 +323,6 @@ class _Clipped(_Norms):
     def __init__(self, check_independence, chunk_size, memory_limit, compile, max_norm):
         super().__init__(check_independence, chunk_size, memory_limit, compile)
         self.max_norm = float(max_norm)
-
-
-def _survey(problem):
-    """Trace the function. Returns what `Uses` misses, and why examples are not proved independent, None if they are."""
-    if not problem.traceable:
-        return {}, "the function cannot be traced into a graph"
-    found = []
-
-    def trace(*tensors):
-        (losses,) = problem.evaluate(tensors)
-        uses = Uses(tensors[0].shape[0], tensors, problem.sources(tensors), losses)
-        found.append((uses.missing, uses.coupled))
-        return []
-
-    specs = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
-    tf.function(trace, autograph=False).get_concrete_function(*specs)
-    return found[-1]
 
 
 def _dtype(problem):

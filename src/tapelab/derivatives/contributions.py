@@ -4,8 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tapelab.derivatives.uses import BUILT, FILTER, LOOKUP, SUM, SWAPPED, Use, form_of
+from tapelab.derivatives.uses import BUILT, DEPTHWISE, FILTER, LOOKUP, SUM, SWAPPED, TRANSPOSED, Use, form_of
 from tapelab.runtime import tf
+
+_FEW = 32  # elements of a filter: below, a convolution with one filter for each gathers them faster than copying does
 
 
 class Factors(NamedTuple):
@@ -100,12 +102,21 @@ def contribution(
 
 def _factors(use, cotangents, batch):
     met = tf.cast(use.met, cotangents.dtype)
-    met = patches(use, met) if use.kind == FILTER else met
+    if use.kind == TRANSPOSED:
+        met, cotangents = patches(use, cotangents), met
+    elif use.kind == FILTER:
+        met = patches(use, met)
     pair = [tf.reshape(part, [batch, -1, part.shape[-1]]) for part in (met, cotangents)]
     return pair[::-1] if use.kind == SWAPPED else pair
 
 
 def _built(use, cotangents, batch):
+    if use.kind == DEPTHWISE:
+        *taps, channels, copies = use.shape
+        seen = patches(use, tf.cast(use.met, cotangents.dtype))
+        seen = tf.reshape(seen, [batch, -1, math.prod(taps), channels])
+        cotangents = tf.reshape(cotangents, [batch, -1, channels, copies])
+        return tf.reshape(tf.einsum("btkc,btcm->bkcm", seen, cotangents), [batch, -1])
     if use.kind != SUM:
         left, right = _factors(use, cotangents, batch)
         return tf.reshape(tf.matmul(left, right, transpose_a=True), [batch, -1])
@@ -126,5 +137,10 @@ def patches(use: Use, images: tf.Tensor) -> tf.Tensor:
     if padding == "EXPLICIT":
         pairs = use.op.get_attr("explicit_paddings")
         images, padding = tf.pad(images, [pairs[:2], pairs[2:4], pairs[4:6], pairs[6:]]), "VALID"
+    count = math.prod(use.shape[:3])
+    if count <= _FEW:
+        one_hot = tf.reshape(tf.eye(count, dtype=images.dtype), [*use.shape[:3], count])
+        strides, dilations = use.op.get_attr("strides"), use.op.get_attr("dilations")
+        return tf.nn.conv2d(images, one_hot, strides[1:3], padding, dilations=dilations[1:3])
     sizes = [1, *use.shape[:2], 1]
     return tf.image.extract_patches(images, sizes, use.op.get_attr("strides"), use.op.get_attr("dilations"), padding)

@@ -19,7 +19,15 @@ import numpy as np
 
 _CHOICES = 8
 # Which inputs decide what is in the result; the others decide its shape, which is compared.
-_DECIDING = {"BroadcastTo": [0], "Fill": [1], "Reshape": [0], "Slice": [0, 1], "StridedSlice": [0, 1, 3], "Tile": [0]}
+_DECIDING = {
+    "BroadcastTo": [0],
+    "Conv2DBackpropInput": [1, 2],
+    "Fill": [1],
+    "Reshape": [0],
+    "Slice": [0, 1],
+    "StridedSlice": [0, 1, 3],
+    "Tile": [0],
+}
 # What may meet a tensor of equal elements as if it were a number.
 _LIKE_A_NUMBER = {*ELEMENTWISE, "ConcatV2", "Pack"}
 # Names of functions, which are compared by their bodies, and what follows from an operation's inputs.
@@ -112,15 +120,16 @@ def _compare(problem, own, batch, size):
         one.shape[0] == batch and other.shape[0] == size for one, other in zip(whole.outputs, part.outputs, strict=True)
     ):
         raise Unproven("its results have the examples elsewhere")
-    if any(_Twins(known, batch, size).sized(whole, part, [False] * len(whole.inputs))):
+    if any(Twins(known, batch, size).sized(whole, part, [False] * len(whole.inputs))):
         raise Unproven("its results depend on how many examples there are")
 
 
-class _Twins:
+class Twins:
     """Two graphs of one function, for all examples and for a chunk.
 
     Args:
-        known: the axis of the examples in each tensor of the first graph, None where it depends on none.
+        known: the axis of the examples in each tensor of the first graph, `Tensor.ref` → axis; None where it depends
+            on none.
         batch, size: how many examples they have.
     """
 

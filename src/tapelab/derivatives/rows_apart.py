@@ -34,6 +34,7 @@ _MOVING = {"Reshape", "ExpandDims", "Squeeze"}  # the elements stay in their ord
 _REDUCING = {"All", "Any", "ArgMax", "ArgMin", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"}
 _ALONG_THE_LAST = {"LogSoftmax", "Softmax", "SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"}
 _SPATIAL = {"AvgPool", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "MaxPool"}  # examples first in every format
+_TRANSPOSED = {"Conv2DBackpropInput", "Conv3DBackpropInputV2"}  # likewise
 
 
 class Examples:
@@ -235,6 +236,10 @@ def _spatial(op, apart):
     return apart == [True, *[False] * (len(apart) - 1)]
 
 
+def _tiled(op, apart):
+    return apart == [True, False] and op.outputs[0].shape[0] == op.inputs[0].shape[0]
+
+
 def _inference(op, apart):
     return not op.get_attr("is_training") and _spatial(op, apart)
 
@@ -257,9 +262,11 @@ _RULES = {
     "Split": _split,
     "SplitV": _split,
     "StridedSlice": _strided_slice,
+    "Tile": _tiled,
     "Transpose": _transposed,
     "Unpack": _unpacked,
     **dict.fromkeys(_REDUCING, _not_the_first(1)),
     **dict.fromkeys(_ALONG_THE_LAST, _along_the_last),
     **dict.fromkeys(_SPATIAL, _spatial),
+    **dict.fromkeys(_TRANSPOSED, lambda op, apart: apart == [False, False, True]),
 }

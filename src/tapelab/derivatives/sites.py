@@ -17,9 +17,10 @@ from typing import NamedTuple
 from tapelab.derivatives.private import captures
 from tapelab.derivatives.rows_apart import APART, FIXED, LOST, VALUELESS, Examples
 from tapelab.derivatives.taylor_mode.reissue import has_custom_gradient, place
-from tapelab.derivatives.uses import HARMLESS, LOOKUP, SUM, SWAPPED, Use, use_of
+from tapelab.derivatives.uses import FILTER, HARMLESS, PRODUCT, SUM, SWAPPED, Use, use_of
 from tapelab.runtime import tf
 
+_KINDS = {FILTER, PRODUCT, SUM, SWAPPED}
 _READING = {"ExpandDims", "Identity", "ReadVariableOp", "Reshape", "Squeeze"}
 _MOVING = {"ExpandDims", "Identity", "Reshape", "Squeeze"}
 _ADDING = {"Add", "AddN", "AddV2", "BiasAdd"}
@@ -66,7 +67,7 @@ def find_uses(loss: tf.Tensor, sources: Sequence[tf.Tensor | tf.Variable]) -> tu
             continue
         shape = op.inputs[position].shape if op.inputs[position].dtype != tf.resource else sources[index].shape
         use = use_of(op, position, tuple(shape)) if alone and shape.is_fully_defined() else None
-        if use is None or use.kind == LOOKUP or use.output.dtype != sources[index].dtype:
+        if use is None or use.kind not in _KINDS or use.output.dtype != sources[index].dtype:
             for each in {owners[position] for position in mine}:
                 missing.setdefault(each, place(op))
         else:

@@ -7,6 +7,8 @@ has anyway: what the variable met (activations a) and the cotangents d of what c
     a W, one row for each example       aᵀd, of rank one                |a|² |d|²
     a W, rows t = 1 … T                 Σ_t a_tᵀd_t                     Σ_ts (a_t·a_s) (d_t·d_s), or built where smaller
     a convolution                       the same; a_t are its patches   the same
+    a transposed convolution            the same; d_t are patches       the same
+    a depthwise convolution             Σ_t a_t d_t for each channel    built
     x + w, x - w, x w                   d summed over broadcast axes    built: it is no larger than d
     rows of a table, by number          d_t added to row n_t            Σ_ts [n_t = n_s] (d_t·d_s)
 
@@ -34,7 +36,8 @@ _READING = {
     "Squeeze",
 }  # the same elements, in their order
 HARMLESS = {*VALUELESS, "VariableShape"}
-PRODUCT, SWAPPED, FILTER, SUM, LOOKUP = "product", "swapped", "filter", "sum", "lookup"
+PRODUCT, SWAPPED, SUM, LOOKUP = "product", "swapped", "sum", "lookup"
+FILTER, TRANSPOSED, DEPTHWISE = "filter", "transposed filter", "depthwise filter"
 FACTORS, BUILT, ROWS = "factors", "built", "rows"
 
 
@@ -42,7 +45,8 @@ class Use(NamedTuple):
     """One use of a variable.
 
     Attributes:
-        kind: PRODUCT (a W), SWAPPED (a Wᵀ), FILTER (a convolution), SUM (elementwise), LOOKUP (rows of a table).
+        kind: PRODUCT (a W), SWAPPED (a Wᵀ), SUM (elementwise), LOOKUP (rows of a table); FILTER, TRANSPOSED or
+            DEPTHWISE (a convolution).
         op: the operation, and at which of its inputs the variable is: `position`.
         output: its result, whose cotangents are needed.
         met: the tensor that the variable met.
@@ -70,18 +74,20 @@ class Uses:
         by_variable: for each variable, the list of its uses.
         missing: for each variable with a use that has no rule, its index and why: the operation and its line.
         coupled: why the losses are not proved to keep the examples apart; None if they are.
+        batch, examples: how many examples there are, and the states of the graph's tensors.
     """
 
     def __init__(self, batch: int, data: Sequence[tf.Tensor], variables: Sequence[tf.Variable], losses: tf.Tensor):
         self.by_variable: list[list[Use]] = [[] for _ in variables]
         self.missing: dict[int, str] = {}
-        self._examples = Examples(batch, data)
+        self.batch = batch
+        self.examples = Examples(batch, data)
         graph = losses.graph
         handles = {id(variable.handle): index for index, variable in enumerate(variables)}
         self._owner = {inside.ref(): handles[id(outer)] for outer, inside in captures(graph) if id(outer) in handles}
         for op in graph.get_operations():
             owners = [self._owner.get(tensor.ref()) for tensor in op.inputs]
-            self._examples.follow(op)
+            self.examples.follow(op)
             if any(owner is not None for owner in owners):
                 self._note(op, owners, variables)
         for index, uses in enumerate(self.by_variable):
@@ -90,8 +96,8 @@ class Uses:
             elif form_of(uses, batch) is None:
                 found = " and ".join(place(use.op) for use in uses)
                 self.missing.setdefault(index, f"it is used in different ways, {found}")
-        self.coupled = self._examples.lost.get(losses.ref())
-        if self._examples.state(losses) == FIXED:
+        self.coupled = self.examples.lost.get(losses.ref())
+        if self.examples.state(losses) == FIXED:
             self.coupled = "the losses do not depend on the arguments"
 
     def _note(self, op, owners, variables):
@@ -112,7 +118,7 @@ class Uses:
 
     def _use(self, op, position, shape):
         """Return the `Use`, None if there is no rule for it."""
-        output, examples = op.outputs[0], self._examples
+        output, examples = op.outputs[0], self.examples
         if examples.state(output) != APART or not examples.in_blocks(output) or not shape.is_fully_defined():
             return None  # it is not known which part of the output is whose
         return use_of(op, position, tuple(shape))
@@ -128,18 +134,23 @@ def form_of(uses: Sequence[Use], batch: int) -> str | None:
     """Say how a variable's gradients for the examples are held: FACTORS, BUILT or ROWS; None if its uses do not fit."""
     if all(use.kind == LOOKUP for use in uses):
         return ROWS
-    matrices = [use for use in uses if use.kind in (PRODUCT, SWAPPED, FILTER)]
+    matrices = [use for use in uses if use.kind in (PRODUCT, SWAPPED, FILTER, TRANSPOSED)]
     if not matrices:
-        return BUILT if all(use.kind == SUM for use in uses) else None
+        return BUILT if all(use.kind in (SUM, DEPTHWISE) for use in uses) else None
     if len({_matrix(use) for use in matrices}) > 1:
         return None
     rows, columns = _matrix(matrices[0])
-    count = sum(math.prod(use.output.shape[:-1]) // batch for use in matrices)
+    count = sum(positions_of(use) // batch for use in matrices)
     # Building them takes no more memory than the activations and cotangents do.
     small = count * (rows + columns) >= rows * columns and count > 1
     if len(matrices) == len(uses):
         return BUILT if small else FACTORS
     return BUILT if small and all(use.kind != LOOKUP for use in uses) else None
+
+
+def positions_of(use: Use) -> int:
+    """How many rows t a use has over all examples: its output's, or its input's where the output has the patches."""
+    return math.prod((use.met if use.kind == TRANSPOSED else use.output).shape[:-1])
 
 
 def _matrix(use):
@@ -170,6 +181,20 @@ def _convolution(op, position, shape):
     return Use(FILTER, op, position, op.outputs[0], images, shape)
 
 
+def _transposed(op, position, shape):
+    """A transposed convolution computes what a convolution's gradient by its images is."""
+    upstream = op.inputs[2]
+    if position != 1 or op.get_attr("data_format") != b"NHWC" or op.outputs[0].shape[-1] != shape[2]:
+        return None
+    return Use(TRANSPOSED, op, position, op.outputs[0], upstream, shape)
+
+
+def _depthwise(op, position, shape):
+    if position != 1 or op.get_attr("data_format") != b"NHWC":
+        return None
+    return Use(DEPTHWISE, op, position, op.outputs[0], op.inputs[0], shape)
+
+
 def _lookup(op, position, shape):
     return Use(LOOKUP, op, position, op.outputs[0], op.inputs[1], shape) if position == 0 else None
 
@@ -177,6 +202,8 @@ def _lookup(op, position, shape):
 _RULES = {
     "BatchMatMulV2": _product,
     "Conv2D": _convolution,
+    "Conv2DBackpropInput": _transposed,
+    "DepthwiseConv2dNative": _depthwise,
     "GatherV2": _lookup,
     "MatMul": _product,
     "ResourceGather": _lookup,
