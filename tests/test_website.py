@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 CATALOGUE = catalogue.load(ROOT / "notebooks")
+pytestmark = pytest.mark.thorough  # all of them: the site takes long to build
 # What a browser fetches by itself, as opposed to what a reader clicks on.
 FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "srcset", "video": "src"}
 
