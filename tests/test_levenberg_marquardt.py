@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tapelab.derivatives import FallbackWarning, MemoryLimitError, NotFiniteError
-from tapelab.optimize import lbfgs, least_squares, levenberg_marquardt, quasi_newton
+from tapelab.optimize import Objective, lbfgs, least_squares, levenberg_marquardt, quasi_newton
 from tapelab.progress import progress_bar
 from tapelab.runtime import tf
 
@@ -185,11 +185,11 @@ def test_a_jacobian_that_is_wrong_is_refused(dtype):
     def residuals():
         return units[0] * parameters["a"] + units[1] * parameters["b"][0] * x + units[2] * parameters["b"][1] * x**2 - 1
 
-    right = DESIGN * units
-    levenberg_marquardt(residuals, wrt=parameters, jacobian=lambda: right, iterations=1)
+    right, objective = DESIGN * units, Objective(residuals, wrt=parameters)
+    levenberg_marquardt(objective, jacobian=lambda: right, iterations=1)
     for wrong in (right[:, ::-1], -right, right * [1, 1, 1.01], right * [1, 0.99, 1], right[::-1]):
         with pytest.raises(ValueError, match=r"does not agree with the residuals: along a random vector, residual \d"):
-            levenberg_marquardt(residuals, wrt=parameters, jacobian=lambda wrong=wrong: wrong)
+            levenberg_marquardt(objective, jacobian=lambda wrong=wrong: wrong)
     for wrong, told in (
         (right.T, r"shape \(3, 9\); expected one matrix of shape \(9, 3\): a row for each residual"),
         (right[:, 0], r"shape \(9,\)"),
@@ -198,13 +198,13 @@ def test_a_jacobian_that_is_wrong_is_refused(dtype):
         ("matrix", "returned a str, which is no matrix"),
     ):
         with pytest.raises(ValueError, match=told):
-            levenberg_marquardt(residuals, wrt=parameters, jacobian=lambda wrong=wrong: wrong)
+            levenberg_marquardt(objective, jacobian=lambda wrong=wrong: wrong)
     with pytest.raises(NotFiniteError):
-        levenberg_marquardt(residuals, wrt=parameters, jacobian=lambda: right * np.nan)
+        levenberg_marquardt(objective, jacobian=lambda: right * np.nan)
     with pytest.raises(TypeError, match="jacobian is a ndarray; expected a function"):
-        levenberg_marquardt(residuals, wrt=parameters, jacobian=right)
+        levenberg_marquardt(objective, jacobian=right)
     with pytest.raises(ValueError, match="scaling is 'rows'; expected one of 'columns', 'identity'"):
-        levenberg_marquardt(residuals, wrt=parameters, scaling="rows")
+        levenberg_marquardt(objective, scaling="rows")
 
 
 def test_scipy_finds_the_same():
