@@ -7,10 +7,11 @@ there; the code is our own.
 import ast
 import dataclasses
 import linecache
+import re
 import textwrap
 
 from tapelab import runtime
-from tapelab.explain import REMARKS, VALUES, ExplainTape, explain
+from tapelab.explain import REMARKS, VALUES, ExplainTape, explain, values
 from tapelab.explain.values import SYMPTOMS, alike, study
 
 import numpy as np
@@ -1144,3 +1145,23 @@ def test_fix_of_a_steep_operation_within_a_call_is_no_division():
         assert explanation.code == "steep", str(explanation)
         assert word in explanation.fix
         assert ("tf.maximum" in explanation.fix) == (target is quotient)
+
+
+def test_contributions_that_cancel_are_named_with_their_sizes():
+    x = tf.constant([1.0, 2.0], tf.float64)
+    with ExplainTape() as tape:
+        tape.watch(x)
+        first = tf.reduce_sum(1000.0 * x)
+        second = tf.reduce_sum((1000.0 - 2.0**-30) * x)
+        y = first - second
+    explanation = explain(tape, y, x)
+    assert (explanation.code, explanation.healthy) == ("cancelling", True)
+    assert re.search(r"1e\+03 by Mul \(.*, line \d+\), -1e\+03 by Mul .*; 9.31e-10 is left", explanation.sentence)
+
+
+def test_rounding_that_cancellation_leaves_is_not_taken_for_a_contradiction():
+    """The replay adds up in another order than the tape, and is left with another rounding error."""
+    part = tf.constant([1e3], tf.float32)
+    found, expected = tf.constant([6e-5]), tf.constant([-3e-5])
+    assert values._agree(found, expected, [(None, part), (None, -part)])
+    assert not values._agree(found, expected, [(None, part / 1e3)])

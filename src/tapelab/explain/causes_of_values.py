@@ -521,6 +521,22 @@ _mechanism(
     """,
 )
 _mechanism(
+    "cancelling",
+    "contributions cancel",
+    "Contributions of opposite signs nearly cancel: {made}; {total} is left.",
+    """The gradient is a sum over all ways to the target. Where its terms are far larger than the sum, the target is
+    almost stationary, or two terms of it say the same with opposite signs. What is left may be rounding: compare it
+    with the terms times 1e-7 in float32, 1e-16 in float64.""",
+    """
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape:
+        y = 5.0 * x - 4.9999995 * x
+    """,
+    """
+    # nothing, if the target is at a minimum; otherwise write the difference so that the large terms are not formed
+    """,
+)
+_mechanism(
     "exploding",
     "exploding",
     "{op} enlarges the gradient {count} times, by a factor of {factor} each: {total} together.",

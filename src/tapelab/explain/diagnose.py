@@ -237,7 +237,7 @@ def _status(finding, value, zeros, reference, name, scale):
         # What the study calls tiny or huge it judged by itself.
         is_small, is_large = is_small or finding.symptom == "tiny", is_large or finding.symptom == "huge"
     if is_small or is_large:
-        if finding.symptom not in ("tiny", "huge") or not story["code"]:
+        if finding.symptom not in ("tiny", "huge") or not story["code"] or finding.healthy:
             story.update(_story_of_size(finding, is_large, name))
         compared = f"Its elements are {size / scale:.1e} on average, those nearest the loss {reference / scale:.1e}."
         story["sentence"] = f"{story['sentence']} {compared}".strip()

@@ -11,9 +11,12 @@ from tapelab.explain.measure import array, rms
 from tapelab.explain.stories import Story
 from tapelab.explain.trace import Node
 
+import numpy as np
+
 HUGE, SMALL = 1e5, 1e-6  # of the largest element; arbitrary, so that a large or small gradient alone is no alarm
 _REPEATED = 3  # as many equal steps are growth or decay
 _STEEP = 1e3  # the factor of one step that counts as steep, and 1 / it as flat
+_NAMED = 3  # contributions
 _SCALING = frozenset({"Mean", "Sum", "Cast", "Identity"})  # as large or small as the learner wanted
 
 
@@ -88,7 +91,10 @@ def story(evidence: Evidence, largest: float) -> Story:
         A `Story`; its `is_alarm` is False where no step stands out.
     """
     grows = largest > 1
-    steps = [step for step in flow(evidence) if not math.isnan(step.factor)]
+    steps = flow(evidence)
+    if not grows and (found := _cancelling(evidence, steps)):
+        return found
+    steps = [step for step in steps if not math.isnan(step.factor)]
     groups = collections.defaultdict(list)
     for step in steps:
         groups[step.line, step.node.op].append(step)
@@ -109,6 +115,36 @@ def story(evidence: Evidence, largest: float) -> Story:
     if len(chosen) >= _REPEATED and (max(total, together) > 30 if grows else min(total, together) < 1 / 30):
         return Story("exploding" if grows else "vanishing", node, node.inputs[0], values=values)
     return _single(evidence, node, grows, values)
+
+
+def _cancelling(evidence, steps):
+    """The `Story` of contributions of opposite signs that leave next to nothing; None where none meet on the way."""
+    for key in (evidence.source, *[key for step in reversed(steps) for key in step.node.outputs]):
+        parts = [(node, array(part)) for node, part in evidence.replay.parts.get(key, ()) if node is not None]
+        shapes = {part.shape for _, part in parts}
+        if len(parts) < 2 or len(shapes) > 1 or any(np.iscomplexobj(part) or not part.size for _, part in parts):
+            continue
+        total = array(evidence.replay.cotangent(key))
+        at = np.argmax(np.max([np.abs(part) for _, part in parts], axis=0))
+        terms = [(float(part.flat[at]), _use(evidence, node)) for node, part in parts]
+        terms.sort(key=lambda term: -abs(term[0]))
+        if rms(total) >= max(rms(part) for _, part in parts) / _STEEP:
+            continue
+        named = [f"{term:.3g} by {_place(node)}" for term, node in terms[:_NAMED]]
+        more = f" and {len(terms) - _NAMED} more" if len(terms) > _NAMED else ""
+        values = {"made": ", ".join(named) + more, "total": float(total.flat[at])}
+        return Story("cancelling", terms[0][1], key, values=values, is_alarm=False)
+    return None
+
+
+def _use(evidence, node):
+    """The node, or of a variable's read the first that uses what was read."""
+    users = evidence.trace.users.get(node.outputs[0], ()) if node.op == "ReadVariableOp" else ()
+    return users[0] if users else node
+
+
+def _place(node):
+    return f"{node.name} ({node.line.place})" if node.line else node.name
 
 
 def _logs(steps):

@@ -35,6 +35,7 @@ from tapelab.explain.wording import blamed, sentence_of
 
 import numpy as np
 import tensorflow as tf
+from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 SYMPTOMS = {
     "none": "there is no gradient",
@@ -206,24 +207,30 @@ class _Replays:
         key = keys_of(source)[0]
         for inline in (True, False):
             replay, measures = self.of(inline)
-            if _agree(replay.cotangent(key), gradient):
+            if _agree(replay.cotangent(key), gradient, replay.parts.get(key, ())):
                 return Evidence(replay, key, measures)
             if not any(event.call for event in self._log.events):
                 return None
         return None
 
 
-def _agree(found, gradient):
-    """Whether the replay's result is the tape's. A zero without a path is what a tf.function gives for None."""
+def _agree(found, gradient, parts):
+    """Whether the replay's result is the tape's. A zero without a path is what a tf.function gives for None.
+
+    Where contributions cancel, what is left may be their rounding, and another one each time.
+    """
     if found is None or gradient is None:
         return found is None and (gradient is None or not array(gradient).any())
+    eps = float(finfo(gradient.dtype.real_dtype.as_numpy_dtype).eps)
     found, expected = array(found), array(gradient)
     if found.shape != expected.shape:
         return False
     finite = np.abs(expected[np.isfinite(expected)])
     scale = float(finite.max(initial=0.0))
+    terms = [np.abs(array(part)).max(initial=0.0) for _, part in parts]
+    rounding = 30 * eps * max([term for term in terms if np.isfinite(term)], default=0.0)
     with np.errstate(invalid="ignore"):
-        return np.allclose(found, expected, rtol=1e-3, atol=1e-4 * scale, equal_nan=True)
+        return np.allclose(found, expected, rtol=1e-3, atol=max(1e-4 * scale, rounding), equal_nan=True)
 
 
 def _finding(replays, source, gradient, target_name, source_name):
