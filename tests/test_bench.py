@@ -294,6 +294,8 @@ def test_what_is_wrong_or_fails_is_not_timed_and_does_not_end_the_run(run, works
     assert found["failures"]["refuses"] == "NotImplementedError: no such kernel"
     assert "died" in found["failures"]["dies"]
     assert found["failures"]["hangs"] == "not ready after 5 s"
+    again = run.bench([broken], works.index("tiny function"), rounds=1, seconds=0.01)["failures"]
+    assert again["hangs"] == "not ready after 5 s, at another size"
     assert all(0 < found["least"][name] <= found["seconds"][name] for name in found["seconds"])
     assert 0 <= found["others"] <= 1
     found = run.bench([broken], works.index("gradient, 784-256-256-10"), rounds=1, seconds=0.01)
