@@ -188,7 +188,7 @@ GOALS = [
     Goal("clipped gradients, MLP, batch 256", "Opacus / tapelab", 1.5, _over("opacus"), least=True),
     Goal("clipped gradients, CNN, batch 64", "Opacus / tapelab", 1.2, _over("opacus"), least=True),
     Goal(
-        "clipped gradients, MLP, batch 1024, memory",
+        "clipped gradients, 784-1024-1024-10, memory",
         "net peak / its gradient's",
         1.2,
         _memory_over("tapelab", GRADIENT),

@@ -10,7 +10,7 @@ Where others use the cores, before the start or while recipes are timed, the fig
 results-busy.json, and results.json stays as it was. Prints the goals, the figures, and whether they are met; writes
 build/bench/results.json and ratios.png. Ctrl-C keeps what was measured. The exit status is 1 if results disagreed.
 
-    run.py [--rounds 5] [--seconds 0.3] [--limit 150] [--only TEXT]
+    run.py [--rounds 5] [--seconds 0.3] [--limit 90] [--only TEXT]
     run.py --page          put the table of the last results.json into the site's page, and why goals are missed into
                            the bench's; nothing is timed
 """
@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import busy
@@ -95,15 +96,23 @@ def bench(frameworks, index, rounds, seconds):
         stale.unlink()
     began = time.monotonic()
     turns, failures, disagree = [], {}, {}
-    for framework in frameworks:
-        ready, failed = framework.prepare(index, folder)
+    pool = ThreadPoolExecutor()  # compiling takes most of the time, and frameworks can do it side by side
+    try:
+        prepared = list(pool.map(lambda framework: framework.prepare(index, folder), frameworks))
+    except KeyboardInterrupt:
+        for framework in frameworks:
+            framework.close()
+        raise
+    finally:
+        pool.shutdown()
+    for framework, (ready, failed) in zip(frameworks, prepared, strict=True):
         turns += [(framework, name) for name in ready]
         failures |= failed
     try:
         disagree = compare(folder, work)
     except Failure as failure:
         turns, disagree = [], {"tapelab": str(failure)}
-    prepared = time.monotonic() - began
+    prepared_in = time.monotonic() - began
     turns = [turn for turn in turns if turn[1] not in disagree]
     times, share = rounds_of(turns, rounds, seconds, failures)
     return {
@@ -113,7 +122,7 @@ def bench(frameworks, index, rounds, seconds):
         "failures": failures | disagree,
         "disagree": sorted(disagree),
         "others": share,
-        "prepared in": prepared,
+        "prepared in": prepared_in,
         "took": time.monotonic() - began,
     }
 
@@ -229,7 +238,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="for one recipe's turn in a round")
-    parser.add_argument("--limit", type=float, default=150, help="seconds that a recipe's first call may take")
+    parser.add_argument("--limit", type=float, default=90, help="seconds that a recipe's first call may take")
     parser.add_argument("--only", default="", help="only the works whose name contains this")
     parser.add_argument("--page", action="store_true", help="put the last results into the pages, and time nothing")
     options = parser.parse_args()

@@ -220,7 +220,8 @@ class _Layers(torch.nn.Module):
 
     def forward(self, x):
         if self.convolutions:
-            x = x.permute(0, 3, 1, 2)
+            # Opacus 1.6 assumes that channels come first in memory too; where they do not, its norms are wrong.
+            x = x.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
             for layer in self.convolutions:
                 x = torch.nn.functional.avg_pool2d(torch.relu(layer(x)), 2)
             x = x.permute(0, 2, 3, 1).reshape(len(x), -1)

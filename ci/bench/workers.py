@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import works
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
@@ -44,8 +46,7 @@ class Worker:
         with selectors.DefaultSelector() as selector:  # an answer is one line, read whole: none waits in a buffer
             selector.register(self._process.stdout, selectors.EVENT_READ)
             if not selector.select(limit):
-                self._process.kill()
-                self.close()
+                self.kill()
                 raise Gone(f"not ready after {limit:g} s")
         line = self._process.stdout.readline()
         if not line:
@@ -63,6 +64,10 @@ class Worker:
             raise Failure(answer["failure"])
         return answer
 
+    def kill(self):
+        self._process.kill()
+        self.close()
+
     def close(self):
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -78,9 +83,13 @@ class Framework:
 
     def __init__(self, name, limit):
         self.name, self._limit = name, limit
+        self._closed, self._slow = False, {}
         self._start()
 
     def _start(self):
+        if self._closed:
+            self._worker = None
+            return
         try:
             self._worker = Worker(self.name)
             self.version = self._worker.version
@@ -88,8 +97,12 @@ class Framework:
             self._worker, self.version = None, f"{self.name} not measured: {gone}"
 
     def prepare(self, index, folder):
-        """Call each recipe of a work once. Return the names of those that are ready, and why the others are not."""
-        failures = {}
+        """Call each recipe of a work once. Return the names of those that are ready, and why the others are not.
+
+        What took too long for one size is not tried for another: compiling takes about as long for each.
+        """
+        kind = works.WORKS[index].kind
+        failures = {name: f"{why}, at another size" for (of, name), why in self._slow.items() if of == kind}
         while self._worker:
             try:
                 return self._first_calls(index, folder, failures), failures
@@ -118,6 +131,7 @@ class Framework:
             except Failure as failure:
                 failures[name] = str(failure)
                 if isinstance(failure, Gone):
+                    self._slow[works.WORKS[index].kind, name] = str(failure)
                     raise
         return ready
 
@@ -130,5 +144,7 @@ class Framework:
             raise
 
     def close(self):
+        """End the process, also while another thread waits for it."""
+        self._closed = True
         if self._worker:
-            self._worker.close()
+            self._worker.kill()

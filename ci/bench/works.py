@@ -70,7 +70,7 @@ MEMORY = [
     Work("hessian, n = 8138, memory", "hessian", (32, 72, 72, 6), 64),
     Work("Laplacian, D = 50, batch 2048, memory", "laplacian", (50, 256, 256, 128, 1), 2048),
     Work("spectrum, n = 1000567, 40 steps", "spectrum", (64, 963, 963, 10), 1024),
-    Work("clipped gradients, MLP, batch 1024, memory", "clipped", (784, 256, 256, 10), 1024),
+    Work("clipped gradients, 784-1024-1024-10, memory", "clipped", (784, 1024, 1024, 10), 1024),
 ]
 MEASURED_FOR_MEMORY = {
     "hessian": (
