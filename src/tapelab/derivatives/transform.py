@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from tapelab import process
 from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_strategy
 from tapelab.derivatives.errors import FallbackWarning
+from tapelab.derivatives.kernels import WrongKernelError, require_right
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
 from tapelab.derivatives.private import direct_call
@@ -28,10 +29,9 @@ from tapelab.runtime import tf
 _COMPILE = ("auto", "xla", "graph", "eager")
 _UNCONNECTED = ("error", "zero")
 _UNTRACEABLE = "the function cannot be traced into a graph"
-_KEPT = 64  # signatures of one transform
+_KEPT, _ATTEMPTS = 64, 3  # signatures of one transform; builds of one
 # TensorFlow keeps what XLA compiled until the process ends, some 0.3 MB for the smallest function.
 _PROGRAMS, _ALL_PROGRAMS = 64, 1000  # of one transform, of all
-_ATTEMPTS = 3
 _CURED = (
     "tf.nn.moments: the mean in the variance is differentiated too; TensorFlow stops its gradient, and gets second "
     "derivatives wrong"
@@ -228,7 +228,8 @@ class Transform:
             except (MemoryError, tf.errors.ResourceExhaustedError):
                 raise
             except Exception as error:  # TensorFlow has no one type for "this operation cannot do that"
-                first_error = first_error or (None if way.shortcut else error)
+                silent = way.shortcut or (xla and self._compile == "auto" and isinstance(error, WrongKernelError))
+                first_error = first_error or (None if silent else error)
                 given_up.append(f"{describe_way(way.label, compiled)}: {_first_line(error)}")
                 continue
             if way.shortcut and not self._recipe.accepts(problem, outputs):
@@ -263,10 +264,10 @@ class Transform:
             _count_program()
             self._programs += 1
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
-
         with _quiet(xla):
             compiled = tf.function(lambda *tensors: way.compute(tensors), autograph=False, jit_compile=xla)
             concrete = compiled.get_concrete_function(*specs)
+            require_right(concrete.graph, xla)
             run = direct_call(concrete)
             # A tensor of a graph that the function read, in a closure, has a value there and nowhere else.
             bound = any(map(tf.is_symbolic_tensor, concrete.captured_inputs))
