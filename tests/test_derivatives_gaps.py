@@ -143,12 +143,11 @@ def test_what_has_no_second_derivative_is_refused(name, wrap):
         hvp(lambda x, y: loss(y) * tf.reduce_sum(x**2), compile="graph")(X, X, X)
 
 
-def test_a_sum_of_sparse_tensors_counts_as_zero_in_tensorflow():
+def test_a_sum_of_sparse_tensors_has_another_hessian_in_tensorflow():
     def loss(x):
         return tf.reduce_sum(added(x) ** 2) + tf.reduce_sum(x**2)
 
-    np.testing.assert_allclose(tensorflow_hessian(loss), 2 * np.eye(3), atol=1e-12)
-    assert np.abs(true_hessian(loss).reshape(3, 3) - 2 * np.eye(3)).max() > 0.1
+    assert np.abs(tensorflow_hessian(loss) - true_hessian(loss).reshape(3, 3)).max() > 0.1
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])

@@ -83,6 +83,19 @@ def test_forward_mode_through_max_pooling_of_stride_one(f):
         jvp(f, compile="graph")(V32, X32)
 
 
+def test_two_numbers_that_xla_takes_for_equal():
+    x, v = np.float32([1.0, 1.0001]), np.float32([3.0, 4.0])
+
+    def largest(x):
+        return tf.nn.max_pool2d(tf.reshape(x, [1, 1, 2, 1]), [1, 2], 1, "VALID")
+
+    derivative = jvp(largest)
+    assert np.ravel(derivative(v, x)[1]) == [4]
+    assert derivative.plan(v, x).compiled == "graph"
+    with pytest.raises(RuntimeError, match="compares 16 bits"):
+        jvp(largest, compile="xla")(v, x)
+
+
 def test_second_derivatives_through_max_pooling_of_stride_one():
     """Of y², y the maxima of the sines: 2 (y'y' + y y''), by each element alone."""
     values = np.pad(np.sin(X32).reshape(3, 2), [(0, 1)] * 2, constant_values=-np.inf)

@@ -1,10 +1,11 @@
 """Kernels of TensorFlow that compute something else than their operation: found in a graph before it runs.
 
-Three were found by comparing derivatives with central differences (ci/derivative_audit/RESULTS.md), in TensorFlow 2.19
+Four were found by comparing derivatives with central differences (ci/derivative_audit/RESULTS.md), in TensorFlow 2.19
 to 2.21. Each is right elsewhere, so the derivative is computed there:
 
 - XLA's kernels for the gradients of the reciprocal, of sqrt and of rsqrt lack the conjugate of complex numbers.
 - XLA's kernel for the gradient of a bilinear resize gives float32 numbers that are read as float64.
+- XLA's kernels for the second derivatives of max pooling look for the maximum in the first 16 bits of float32 numbers.
 - `MaxPoolGradGrad` and `MaxPool3DGradGrad` set their result to zero, and may have been given the memory of an input for
   it (`forward_input_or_allocate_output`). That happens in a graph, where the two have one shape: at strides of 1.
 """
@@ -41,6 +42,8 @@ def _under_xla(nodes: Iterable) -> str | None:
             return f"XLA computes {node.op} of complex numbers without the conjugate"
         if node.op == "ResizeBilinearGrad" and node.attr["T"].type == tf.float64.as_datatype_enum:
             return "XLA computes ResizeBilinearGrad of float64 images wrongly"
+        if node.op in _POOLS:
+            return f"XLA's {node.op} compares 16 bits of a number, and may take another one for the maximum"
     return None
 
 
