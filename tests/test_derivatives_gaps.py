@@ -174,3 +174,16 @@ def test_a_partition_is_differentiated():
     )
     v = np.array([[1.0, -2.0, 0.5]])
     np.testing.assert_allclose(hvp(loss, compile="graph")(v, X), [wanted @ v[0]], rtol=1e-9, atol=1e-12)
+
+
+def test_shapes_are_stitched_as_they_may():
+    """The gradient of a reduction stitches the shape of its input, where it is not known, from repeated indices."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float64)])
+    def products(x):
+        return tf.reduce_sum(tf.reduce_prod(x, axis=1)[:, None] * x**2)
+
+    a, b, c = X[0]
+    row = [6 * a * b * c, c * (3 * a**2 + 3 * b**2 + c**2), b * (3 * a**2 + b**2 + 3 * c**2)]
+    found = hvp(lambda x: products(x), compile="graph")(np.array([[1.0, 0.0, 0.0]]), X)
+    np.testing.assert_allclose(found, [row], rtol=1e-9)

@@ -83,7 +83,7 @@ def gap(graph: tf.Graph, sources: Iterable[tf.Tensor]) -> str | None:
             return _LABELS
         if op.type in OPERATIONS and any(depends):
             nodes = [tensor.op.node_def for tensor in op.inputs]
-            if why := _lacking(op.type, depends.__getitem__, nodes):
+            if why := _lacking(op.node_def, depends.__getitem__, nodes):
                 return why
         if any(depends):
             reached.update(tensor.ref() for tensor in op.outputs)
@@ -96,17 +96,19 @@ def gap(graph: tf.Graph, sources: Iterable[tf.Tensor]) -> str | None:
             if node.op == "SoftmaxCrossEntropyWithLogits" and arguments[0] & arguments[1]:
                 return _LABELS
             made_by = [nodes.get(name.split(":")[0]) for name in node.input if not name.startswith("^")]
-            if why := _lacking(node.op, lambda i, found=arguments: bool(found[i]), made_by):
+            if why := _lacking(node, lambda i, found=arguments: bool(found[i]), made_by):
                 return why
     return None
 
 
-def _lacking(kind: str, depends: Callable[[int], bool], made_by: Sequence) -> str | None:
+def _lacking(node: tf.compat.v1.NodeDef, depends: Callable[[int], bool], made_by: Sequence) -> str | None:
     """Why an operation lacks a derivative by inputs that depend on the sources; `made_by`: the nodes they come from."""
-    if kind in _INPUTS:
-        inputs, why = _INPUTS[kind]
+    if "T" in node.attr and tf.as_dtype(node.attr["T"].type).is_integer:
+        return None  # gradients stitch and pad shapes
+    if node.op in _INPUTS:
+        inputs, why = _INPUTS[node.op]
         return why if any(map(depends, inputs)) else None
-    if kind in _STITCHES:
+    if node.op in _STITCHES:
         half = len(made_by) // 2
         if any(depends(i) for i in range(half, len(made_by))) and not _each_once(made_by[:half]):
             return _STITCH
