@@ -738,6 +738,7 @@ plt.show()
 # The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. The wrong one is symmetric, so a check of symmetry does not find it.
 # `GroupNormalization`, and in training `BatchNormalization`, call `moments` too. A note in TensorFlow's source, from
 # [2018](https://github.com/tensorflow/tensorflow/pull/19609), says that the stop does not change the gradient. It is right about the first one.
+# `moments` is not alone: [a table](../ci/derivative_audit/RESULTS.md) lists which derivatives of TensorFlow and Keras are wrong, and by how much.
 #
 # The cure is to write the variance out. The values are those of the layer, and nothing stops the mean. (Or take a normalisation that subtracts no mean,
 # such as `RMSNormalization`. Where the Keras layer has to stay, see section 9.)

@@ -145,6 +145,48 @@ def test_differences_know_their_own_error(modules):
     assert modules.differences.along(lambda t: np.nan)[1] == np.inf
 
 
+def test_rounding_is_not_taken_for_agreement(modules):
+    """In float32 neighbours may agree by chance: the estimate knows how much rounding there is."""
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        value, error = modules.differences.along(lambda t: np.sin(t) + 1e-6 * generator.uniform(-1, 1), noise=1e-6)
+        assert abs(value - 1) <= 3 * error
+        assert error < 1e-3  # from the large steps
+
+
+def test_modes_that_are_measured_one_after_another_are_joined(modules, tmp_path):
+    lines = [
+        {"names": ["a"]},
+        {"name": "a", "modes": ["graph", "XLA"], "right to": 1e-9, "found": {"XLA: reverse": ["wrong", 0.5, ""]}},
+        {"name": "a", "modes": ["graph"], "found": {"graph: forward": ["None", 1.0, ""]}},
+    ]
+    path = tmp_path / "9.9.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    record = modules.page.read(path)["cases"]["a"]
+    assert record["modes"] == ["graph", "XLA"]
+    assert record["found"] == {"XLA: reverse": ["wrong", 0.5, ""], "graph: forward": ["None", 1.0, ""]}
+    aborts = {"name": "a", "aborts": "the process ends with -6"}
+    path.write_text("\n".join(map(json.dumps, [*lines, aborts])))
+    assert modules.page.read(path)["cases"]["a"] == aborts
+
+
+def test_what_is_packed_is_unpacked(modules):
+    found = {
+        "graph: reverse": ["wrong", 0.5, "x: y, z"], "XLA: reverse": ["wrong", 0.5, "x: y, z"],
+        "graph: forward over reverse": ["wrong", 0.5, "x: y, z"], "XLA: forward": ["raises", 0.0, ""],
+    }  # fmt: skip
+    record = {"modes": ["graph", "XLA"], "precision": "float32", "right to": 1e-3, "found": found}
+    packed = modules.page.packed(record)
+    assert len(packed["found"]) == 3
+    assert modules.page.unpacked(packed) == record
+    measured = [
+        {"head": {"versions": {"tensorflow": f"9.{i}.0"}, "operations": []}, "cases": {"a": record}} for i in (8, 9)
+    ]
+    results = modules.page.merged(measured)
+    assert list(results["cases"]["a"]) == ["9.8 9.9"]
+    assert modules.page.by_version(results, "a") == {"9.8": record, "9.9": record}
+
+
 def test_a_reference_that_is_not_known_accuses_nobody(modules):
     judge = modules.verdicts.judge
     assert judge(0.5, 1.0, 0.01, 1e-12, 1e-5).verdict == "wrong"
@@ -246,7 +288,7 @@ def test_nothing_is_called_wrong_that_was_not_confirmed_by_hand(modules, results
     rows = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
     assert "tf.nn.moments" in rows
     assert all(page.note(name, "wrong") for name in rows)
-    found = {"modes": ["graph"], "found": {"graph: reverse": ["wrong", 0.5, ""]}}
+    found = {"modes": "graph", "found": {"graph: reverse": ["wrong", 0.5, ""]}}
     planted = {"versions": {"9.9": {}}, "unreached": [], "cases": {"no.such_case": {"9.9": found}}}
     apart = page.render(planted).partition("not confirmed by hand")[2]
     assert "`no.such_case`" in apart.partition("\n## ")[0]

@@ -99,6 +99,11 @@ case("tf.nn.isotonic_regression", lambda x: tf.nn.isotonic_regression(x)[0], "re
 case("tf.nn.local_response_normalization", lambda x: tf.nn.local_response_normalization(tf.cast(x, tf.float32)),
      "real 1 3 3 4")  # fmt: skip
 case("tf.nn.max_pool1d", lambda x: tf.nn.max_pool1d(x, 2, 1, "SAME"), "real 1 5 2")
+case(
+    "tf.nn.max_pool2d of stride 1", lambda x: tf.nn.max_pool2d(tf.sin(x), 2, 1, "SAME"), "real 1 4 4 2", how="of a sine"
+)
+case("tf.nn.max_pool3d of stride 2", lambda x: tf.nn.max_pool3d(tf.cast(x, tf.float32), 2, 2, "VALID"),
+     "real 1 4 4 4 2")  # fmt: skip
 case("tf.nn.max_pool3d", lambda x: tf.nn.max_pool3d(tf.cast(x, tf.float32), 2, 1, "SAME"), "real 1 3 3 3 2")
 case("tf.nn.moments variance", lambda x: tf.nn.moments(x, [1])[1], "real", how="of the variance alone")
 case("tf.nn.weighted_moments variance", lambda x, w: tf.nn.weighted_moments(x, [1], w)[1], "real", "positive")

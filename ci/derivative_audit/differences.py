@@ -14,12 +14,15 @@ import numpy as np
 FIRST, LEVELS, ENOUGH = 0.05, 10, 1e-10  # the largest step, how many at most, and the relative error at which they end
 
 
-def ridders(difference: Callable[[float], np.ndarray], first: float = FIRST) -> tuple[np.ndarray, float]:
+def ridders(
+    difference: Callable[[float], np.ndarray], first: float = FIRST, noise: Callable[[float], float] = lambda h: 0.0
+) -> tuple[np.ndarray, float]:
     """Extrapolate a difference quotient to the step 0.
 
     Args:
         difference: of the step h > 0; gives an array of any one shape, with an error that is a series in h².
         first: the largest step; each further one is half of the one before.
+        noise: how much rounding there is in the quotient of a step: neighbours may agree by chance, which float32 does.
 
     Returns:
         The limit, and an estimate of its error in the 2-norm: infinite where no quotient was finite.
@@ -27,10 +30,11 @@ def ridders(difference: Callable[[float], np.ndarray], first: float = FIRST) -> 
     best, error = np.asarray(difference(first), np.float64) * np.nan, np.inf
     above: list[np.ndarray] = []
     for level in range(LEVELS):
-        row = [np.asarray(difference(first / 2**level), np.float64)]
+        step = first / 2**level
+        row = [np.asarray(difference(step), np.float64)]
         for order, neighbour in enumerate(above, start=1):
             row.append(row[-1] + (row[-1] - neighbour) / (4.0**order - 1))
-            estimate = max(np.linalg.norm(row[-1] - row[-2]), np.linalg.norm(row[-1] - neighbour))
+            estimate = max(np.linalg.norm(row[-1] - row[-2]), np.linalg.norm(row[-1] - neighbour), noise(step))
             if estimate < error:
                 best, error = row[-1], float(estimate)
         above = row
@@ -39,11 +43,13 @@ def ridders(difference: Callable[[float], np.ndarray], first: float = FIRST) -> 
     return best, error
 
 
-def along(f: Callable[[float], np.ndarray], first: float = FIRST) -> tuple[np.ndarray, float]:
-    """The derivative of f at 0, for a function of one number, and the estimate of its error."""
-    return ridders(lambda h: (np.asarray(f(h)) - np.asarray(f(-h))) / (2 * h), first)
+def along(f: Callable[[float], np.ndarray], first: float = FIRST, noise: float = 0.0) -> tuple[np.ndarray, float]:
+    """The derivative of f at 0, for a function of one number with so much rounding, and the estimate of its error."""
+    return ridders(lambda h: (np.asarray(f(h)) - np.asarray(f(-h))) / (2 * h), first, lambda h: noise / h)
 
 
-def mixed(f: Callable[[float, float], float], first: float = FIRST) -> tuple[np.ndarray, float]:
+def mixed(f: Callable[[float, float], float], first: float = FIRST, noise: float = 0.0) -> tuple[np.ndarray, float]:
     """The mixed second derivative of f at (0, 0), from values of f alone, and the estimate of its error."""
-    return ridders(lambda h: (f(h, h) - f(h, -h) - f(-h, h) + f(-h, -h)) / (4 * h * h), first)
+    return ridders(
+        lambda h: (f(h, h) - f(h, -h) - f(-h, h) + f(-h, -h)) / (4 * h * h), first, lambda h: noise / (h * h)
+    )

@@ -166,11 +166,11 @@ def compiled(f: Callable) -> Callable:
     return tf.function(f, autograph=False, jit_compile=True)
 
 
-def _points(case: Case, value: Callable, gradient: Callable | None, tolerance: float) -> Iterator[Point]:
+def _points(case: Case, value: Callable, gradient: Callable | None, precision: str) -> Iterator[Point]:
     """Points whose slope along a line is known well enough to judge by."""
-    kept = 0
+    kept, tolerance = 0, TOLERANCE[precision]
     for seed in range(TRIES):
-        point = reference(value, gradient, case.draw(seed), seed)
+        point = reference(value, gradient, case.draw(seed), seed, precision)
         if np.isfinite(point.slope) and point.slope_error <= 0.1 * tolerance * abs(point.slope) + point.floor():
             kept += 1
             yield point
@@ -200,7 +200,7 @@ def measure(case: Case, modes: Sequence[str] = MODES) -> Record:
     if value(xs) != value(xs):  # also where it is not a number
         record.nothing = "its value changes from call to call, or is not a number"
         return record
-    points = list(_points(case, value, differentiated and gradient, TOLERANCE[record.precision]))
+    points = list(_points(case, value, differentiated and gradient, record.precision))
     record.points = len(points)
     if not points:
         record.nothing = "no point at which central differences converge"

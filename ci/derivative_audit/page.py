@@ -46,15 +46,31 @@ oneDNN, whose kernels TensorFlow takes on some processors, was left as TensorFlo
 
 
 def read(path: Path) -> dict:
-    """The records of a file of `make audit`: later ones replace earlier ones, and its last head counts."""
+    """The records of a file of `make audit`: later ones count in the modes that they measured, and its last head."""
     head, cases = {}, {}
     for line in path.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         if "names" in record:
             head = record
         else:
-            cases[record["name"]] = record
+            cases[record["name"]] = joined(cases.get(record["name"]), record)
     return {"head": head, "cases": {name: cases[name] for name in head["names"] if name in cases}}
+
+
+def joined(before: dict | None, record: dict) -> dict:
+    """A case's record, with what was measured before in other modes."""
+    others = [mode for mode in (before or {}).get("modes", ()) if mode not in record.get("modes", MODES)]
+    if not others:
+        return record
+    kept = {key: found for key, found in before.get("found", {}).items() if key.split(": ")[0] in others}
+    return {
+        **before,
+        **record,
+        "modes": [mode for mode in MODES if mode in (*others, *record["modes"])],
+        "right to": max(before.get("right to", 0.0), record.get("right to", 0.0)),
+        "found": {**kept, **record.get("found", {})},
+        "operations": sorted({*before.get("operations", ()), *record.get("operations", ())}),
+    }
 
 
 def words(ways: Iterable[str], modes: Iterable[str], measured: Sequence[str]) -> str:
@@ -140,21 +156,50 @@ def merged(measured: Sequence[dict]) -> dict:
             reached |= set(record.get("operations", ()))
             kept = {key: record[key] for key in keep if record.get(key)}
             result["cases"].setdefault(name, {})[short] = kept
-    # What is the same in all versions is written once.
-    for each in result["cases"].values():
-        if len(each) == len(measured) > 1 and all(one == next(iter(each.values())) for one in each.values()):
-            same = next(iter(each.values()))
-            each.clear()
-            each["all"] = same
+    # What is the same in several versions is written once.
+    for name, each in result["cases"].items():
+        versions = defaultdict(list)
+        for version, record in each.items():
+            versions[json.dumps(packed(record), ensure_ascii=False)].append(version)
+        result["cases"][name] = {" ".join(listed): json.loads(record) for record, listed in versions.items()}
     result["unreached"] = sorted(operations - reached)
     del result["reached"], result["operations"]
     return result
 
 
+def packed(record: dict) -> dict:
+    """A record in fewer words: float64 and rounding go without saying, and what is the same is said once."""
+    kept = {key: value for key, value in record.items() if (key, value) != ("precision", "float64") and key != "found"}
+    if kept.get("right to", 0.0) <= 1e-9:
+        kept.pop("right to", None)
+    if "modes" in kept:
+        kept["modes"] = " ".join(kept["modes"])
+    ways = defaultdict(lambda: defaultdict(list))
+    for key, said in record.get("found", {}).items():
+        mode, way = key.split(": ")
+        ways[json.dumps(said, ensure_ascii=False)][way].append(mode)
+    found = {}
+    for said, modes in ways.items():
+        for listed in dict.fromkeys(map(tuple, modes.values())):
+            those = [way for way in modes if tuple(modes[way]) == listed]
+            found[f"{' '.join(listed)}: {', '.join(those)}"] = json.loads(said)
+    return {**kept, "found": found} if found else kept
+
+
+def unpacked(record: dict) -> dict:
+    """The record of which `packed` gave this."""
+    found = {}
+    for key, said in record.get("found", {}).items():
+        modes, ways = key.split(": ")
+        found |= {f"{mode}: {way}": said for mode in modes.split() for way in ways.split(", ")}
+    modes = {"modes": record["modes"].split()} if "modes" in record else {}
+    return {**record, **modes, "found": found}
+
+
 def by_version(results: dict, name: str) -> dict[str, dict]:
     """A case's records by version."""
-    each = results["cases"][name]
-    return dict.fromkeys(results["versions"], each["all"]) if "all" in each else each
+    each = {version: record for key, record in results["cases"][name].items() for version in key.split()}
+    return {version: unpacked(each[version]) for version in results["versions"] if version in each}
 
 
 def render(results: dict) -> str:

@@ -63,8 +63,11 @@ def joined(tensors: Sequence[Any], like: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.zeros(x.size) if t is None else np.ravel(t) for t, x in zip(tensors, like, strict=True)])
 
 
-def reference(value: Callable, gradient: Callable | None, inputs: list[np.ndarray], seed: int) -> Point:
+def reference(
+    value: Callable, gradient: Callable | None, inputs: list[np.ndarray], seed: int, precision: str = "float64"
+) -> Point:
     """The derivatives at a point along random directions, by differences of values and of the gradient, if any."""
+    rounding = float(np.finfo(precision).eps)
     generator = np.random.default_rng(seed)
     # No element is small or large: no element's error goes unseen, and a step says how far each one moves.
     vs, us = (
@@ -75,15 +78,18 @@ def reference(value: Callable, gradient: Callable | None, inputs: list[np.ndarra
     def moved(s, t=0.0):
         return [x + s * v + t * u for x, v, u in zip(inputs, vs, us, strict=True)]
 
-    slope, slope_error = differences.along(lambda s: value(moved(s)))
+    middle = value(moved(0.0))
+    noise = rounding * abs(middle)
+    slope, slope_error = differences.along(lambda s: value(moved(s)), noise=noise)
 
     def curvature():
-        return differences.mixed(lambda s, t: value(moved(s, t)))
+        return differences.mixed(lambda s, t: value(moved(s, t)), noise=noise)
 
-    point = Point(inputs, vs, us, value(moved(0.0)), float(slope), slope_error, curvature)
+    point = Point(inputs, vs, us, middle, float(slope), slope_error, curvature)
     if gradient is not None:
         point.gradient = gradient(moved(0.0))
-        point.product, point.product_error = differences.along(lambda s: gradient(moved(s)))
+        noise = rounding * float(np.linalg.norm(point.gradient))
+        point.product, point.product_error = differences.along(lambda s: gradient(moved(s)), noise=noise)
     return point
 
 

@@ -17,6 +17,7 @@ from tapelab import process
 from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_strategy
 from tapelab.derivatives.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.errors import FallbackWarning
+from tapelab.derivatives.kernels import WrongKernelError, require_right
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
 from tapelab.derivatives.private import derivatives_wanted, direct_call
@@ -28,9 +29,9 @@ from tapelab.runtime import tf
 _COMPILE = ("auto", "xla", "graph", "eager")
 _UNCONNECTED = ("error", "zero")
 _UNTRACEABLE = "the function cannot be traced into a graph"
+_ATTEMPTS = 3  # builds of one program
 # TensorFlow keeps what XLA compiled until the process ends, some 0.3 MB for the smallest function.
 _PROGRAMS, _ALL_PROGRAMS = 64, 1000  # of one transform, of all
-_ATTEMPTS = 3
 _CURED = (
     "tf.nn.moments: the mean in the variance is differentiated too; TensorFlow stops its gradient, and gets second "
     "derivatives wrong"
@@ -202,9 +203,9 @@ class Transform:
                 raise
             except Exception as error:  # TensorFlow has no one type for "this operation cannot do that"
                 barred = barred or isinstance(error, _NotForATapeError)
-                # A plain graph instead of XLA, where a tape is open, is nothing to be warned of.
-                expected = way.shortcut or (isinstance(error, _NotForATapeError) and xla and self._compile == "auto")
-                first_error = first_error or (None if expected else error)
+                # A plain graph where XLA's kernel is wrong, or a tape is open, is nothing to be warned of.
+                known = xla and self._compile == "auto" and isinstance(error, (_NotForATapeError, WrongKernelError))
+                first_error = first_error or (None if way.shortcut or known else error)
                 given_up.append(f"{describe_way(way.label, compiled)}: {_first_line(error)}")
                 continue
             if way.shortcut and not self._recipe.accepts(problem, outputs):
@@ -245,6 +246,7 @@ class Transform:
             loops = not LOOPS.isdisjoint(loops)
             if xla and loops and recorded:
                 raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")
+            require_right(concrete.graph, xla)
             if xla:
                 _count_program()
                 self._programs += 1

@@ -1,0 +1,118 @@
+"""Kernels that compute something else than their operation are not used, or the derivative is refused."""
+
+import warnings
+
+from tapelab.derivatives import FallbackWarning, hessian, hvp, jvp, value_and_gradient
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+
+Z = np.array([0.3, -1.1, 0.8, 0.7, 0.4, -0.9])  # three real parts, three imaginary ones
+COMPLEX = {
+    "reciprocal": (tf.math.reciprocal, lambda z: -(z**-2)),
+    "sqrt": (tf.sqrt, lambda z: 0.5 / np.sqrt(z)),
+    "rsqrt": (tf.math.rsqrt, lambda z: -0.5 / np.sqrt(z) ** 3),
+}
+
+
+def of_complex(f):
+    return lambda x: tf.math.real(tf.reduce_sum((1 + 2j) * f(tf.complex(x[:3], x[3:]))))
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_gradients_through_complex_numbers(name):
+    f, slope = COMPLEX[name]
+    along = (1 + 2j) * slope(Z[:3] + 1j * Z[3:])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # what is compiled instead is as good: nothing to warn of
+        derivative = value_and_gradient(of_complex(f))
+        np.testing.assert_allclose(derivative(Z)[1], np.concatenate([along.real, -along.imag]), rtol=1e-12)
+    assert "without the conjugate" in " ".join(derivative.plan(Z).given_up)
+    with pytest.raises(RuntimeError, match=r'without the conjugate.*Use compile="auto"'):
+        value_and_gradient(of_complex(f), compile="xla")(Z)
+
+
+def test_second_derivatives_of_a_complex_logarithm():
+    """Its gradient is a reciprocal, and right under XLA; the gradient of that is not."""
+    second = (1 + 2j) * -((Z[:3] + 1j * Z[3:]) ** -2.0)
+    re, im = np.diag(second.real), np.diag(second.imag)
+    found = hessian(of_complex(tf.math.log))(Z)
+    np.testing.assert_allclose(found, np.block([[re, -im], [-im, -re]]), rtol=1e-11, atol=1e-12)
+
+
+def resized(x):
+    return tf.reduce_sum(tf.cast(tf.image.resize(tf.reshape(x, [1, 3, 2, 1]), (4, 4)), tf.float64) ** 2)
+
+
+def test_the_gradient_of_a_resized_float64_image():
+    derivative = value_and_gradient(resized)
+    # Of a quadratic function central differences are exact with any step: a large one, as the values are float32.
+    slopes = [(resized(tf.constant(Z + e)) - resized(tf.constant(Z - e))) / 2 for e in np.eye(6)]
+    np.testing.assert_allclose(derivative(Z)[1], slopes, rtol=1e-4, atol=1e-4)
+    assert derivative.plan(Z).compiled == "graph"
+    with pytest.raises(RuntimeError, match="ResizeBilinearGrad of float64"):
+        value_and_gradient(resized, compile="xla")(Z)
+
+
+def pooled(x):
+    return tf.nn.max_pool2d(tf.reshape(tf.sin(x), [1, 3, 2, 1]), 2, 1, "SAME")
+
+
+def pooled_in_three_dimensions(x):
+    return tf.nn.max_pool3d(tf.reshape(tf.sin(x), [1, 3, 2, 1, 1]), 2, 1, "SAME")
+
+
+def maxima(x, v):
+    """The tangents of the maxima over windows of two by two."""
+    values = np.pad(np.sin(x).reshape(3, 2), [(0, 1)] * 2, constant_values=-np.inf)
+    tangents = np.pad((np.cos(x) * v).reshape(3, 2), [(0, 1)] * 2)
+    windows = [(slice(i, i + 2), slice(j, j + 2)) for i in range(3) for j in range(2)]
+    return np.array([tangents[w].ravel()[values[w].argmax()] for w in windows])
+
+
+X32, V32 = Z.astype(np.float32), np.arange(1, 7, dtype=np.float32)
+
+
+@pytest.mark.parametrize("f", [pooled, pooled_in_three_dimensions])
+def test_forward_mode_through_max_pooling_of_stride_one(f):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        np.testing.assert_allclose(np.ravel(jvp(f)(V32, X32)[1]), maxima(X32, V32), rtol=1e-5)
+    with pytest.raises(RuntimeError, match="GradGrad is zero where strides are 1"):
+        jvp(f, compile="graph")(V32, X32)
+
+
+def test_two_numbers_that_xla_takes_for_equal():
+    x, v = np.float32([1.0, 1.0001]), np.float32([3.0, 4.0])
+
+    def largest(x):
+        return tf.nn.max_pool2d(tf.reshape(x, [1, 1, 2, 1]), [1, 2], 1, "VALID")
+
+    derivative = jvp(largest)
+    assert np.ravel(derivative(v, x)[1]) == [4]
+    assert derivative.plan(v, x).compiled == "graph"
+    with pytest.raises(RuntimeError, match="compares 16 bits"):
+        jvp(largest, compile="xla")(v, x)
+
+
+def test_second_derivatives_through_max_pooling_of_stride_one():
+    """Of y², y the maxima of the sines: 2 (y'y' + y y''), by each element alone."""
+    values = np.pad(np.sin(X32).reshape(3, 2), [(0, 1)] * 2, constant_values=-np.inf)
+    times = np.zeros(6)  # how often an element is the largest of a window
+    for i in range(3):
+        for j in range(2):
+            row, column = np.unravel_index(values[i : i + 2, j : j + 2].argmax(), (2, 2))
+            times[2 * (i + row) + j + column] += 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        found = hvp(lambda x: tf.reduce_sum(pooled(x) ** 2))(V32, X32)
+    np.testing.assert_allclose(found, 2 * times * np.cos(2 * X32) * V32, rtol=1e-4, atol=1e-5)
+
+
+def test_max_pooling_of_other_strides_stays_in_a_graph():
+    def f(x):
+        return tf.nn.max_pool3d(tf.reshape(tf.sin(x), [1, 3, 2, 1, 1]), (3, 2, 1), (3, 2, 1), "SAME")
+
+    found = np.ravel(jvp(f, compile="graph")(V32, X32)[1])
+    np.testing.assert_allclose(found, (np.cos(X32) * V32)[np.argmax(np.sin(X32))], rtol=1e-5)
