@@ -119,6 +119,11 @@ def test_in_the_dark_figures_have_a_white_ground(lab):
     assert opened.page.locator("body").get_attribute("data-jp-theme-light") == "false"
     opened.run(opened.place("# @title Set-up"))
     opened.run(opened.place(SLIDER))
+    opened.page.wait_for_function(
+        """panel => { const shown = [...document.querySelectorAll(panel + ' .jp-OutputArea img')];
+            return shown.length && shown.every(one => one.complete && one.naturalWidth > 50); }""",
+        arg=opened.PANEL,
+    )
     grounds = opened.page.evaluate(
         """panel => [...document.querySelectorAll(panel + ' .jp-OutputArea img')].map(one => {
             const drawn = document.createElement('canvas').getContext('2d');
