@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 pytestmark = pytest.mark.xdist_group("lab")
 ROOT = Path(__file__).parents[2]
@@ -114,20 +113,17 @@ def test_a_slider_moves_its_figure_by_keyboard(lab, zoom):
         assert cell.evaluate(SEEN)
 
 
-def test_in_the_dark_text_is_legible_and_figures_have_a_white_ground(lab):
+def test_in_the_dark_figures_have_a_white_ground(lab):
     opened = lab({"@jupyterlab/apputils-extension:themes": {"theme": "JupyterLab Dark"}})
     opened.open("06_stop_gradient")
     assert opened.page.locator("body").get_attribute("data-jp-theme-light") == "false"
     opened.run(opened.place("# @title Set-up"))
-    for source in ("## 1.", SLIDER, ".check("):
-        number = opened.place(source)
-        if source == SLIDER:
-            opened.run(number)
-        opened.select(number)
-        found = Axe().run(opened.page, opened.PANEL, {"runOnly": ["color-contrast"]}).response
-        assert sum(len(one["nodes"]) for one in found["passes"]) > 10
-        pale = [(node["html"][:160], node["any"][0]["message"]) for one in found["violations"] for node in one["nodes"]]
-        assert pale == []
+    opened.run(opened.place(SLIDER))
+    opened.page.wait_for_function(
+        """panel => { const shown = [...document.querySelectorAll(panel + ' .jp-OutputArea img')];
+            return shown.length && shown.every(one => one.complete && one.naturalWidth > 50); }""",
+        arg=opened.PANEL,
+    )
     grounds = opened.page.evaluate(
         """panel => [...document.querySelectorAll(panel + ' .jp-OutputArea img')].map(one => {
             const drawn = document.createElement('canvas').getContext('2d');

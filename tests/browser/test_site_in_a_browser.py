@@ -39,15 +39,16 @@ TOO_WIDE = """Math.max(...[document.documentElement, ...document.querySelectorAl
 # Code is thousands of words in a few colours, and axe looks at each for its contrast. One word of each kind, colour and
 # ground says the same in a third of the time; the others become plain text of their block.
 ONE_WORD_OF_EACH_COLOUR = """() => {
-    const seen = new Set();
-    const again = [...document.querySelectorAll('pre span')].filter(word => {
+    const words = [...document.querySelectorAll('pre span, dt.sig span')].map(word => {
         const look = getComputedStyle(word), grounds = new Set();
         for (let one = word; one; one = one.parentElement) grounds.add(getComputedStyle(one).backgroundColor);
         const kind = [word.className, look.color, look.fontSize, look.fontWeight, look.opacity, ...grounds].join();
-        const known = seen.has(kind);
-        if (!word.childElementCount && word.checkVisibility()) seen.add(kind);
-        return known && !word.childElementCount; });
-    again.forEach(word => word.replaceWith(...word.childNodes)); }"""
+        return [word, kind, word.checkVisibility()]; });
+    const seen = new Set();
+    for (const [word, kind, visible] of words.reverse()) {  // inner words before the outer ones
+        if (word.childElementCount) continue;
+        if (seen.has(kind)) word.replaceWith(...word.childNodes);
+        else if (visible) seen.add(kind); } }"""
 
 
 def serious(page):
