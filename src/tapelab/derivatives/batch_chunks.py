@@ -22,7 +22,7 @@ from tapelab.derivatives.rows_apart import APART
 from tapelab.derivatives.uses import BUILT, DEPTHWISE, FILTER, PRODUCT, SUM, TRANSPOSED, Uses, form_of, positions_of
 from tapelab.runtime import tf
 
-_FEWEST = 128  # examples: smaller chunks cost more time than their memory is worth
+_FEWEST = 256  # examples: smaller chunks cost more time than their memory is worth
 _ROOM = 1.5  # a gradient takes more than the layers' results: what comes after them, and cotangents of one layer
 
 

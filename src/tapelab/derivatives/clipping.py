@@ -44,7 +44,7 @@ def per_example_norms(
     losses are compared with those of the whole batch.
 
     A pass holds the cotangents of all layers and the patches of convolutions, some times what a gradient does. So a
-    batch of more than 128 examples is taken in chunks, each with a backward pass of its own, where the graph proves
+    batch of more than 256 examples is taken in chunks, each with a backward pass of its own, where the graph proves
     that a chunk's losses are those in the batch: `Transform.plan` has how many examples at once.
 
     Args:
@@ -53,7 +53,7 @@ def per_example_norms(
         check_independence: whether to compare losses where examples go one by one; False inside a `tf.function`, which
             has no values to compare.
         chunk_size: how many examples to compute at once. By default so many that one backward pass takes about the
-            memory of the batch's gradient, at least 128; of those that go one by one, as many as fit the memory limit.
+            memory of the batch's gradient, at least 256; of those that go one by one, as many as fit the memory limit.
         memory_limit: bytes, for what goes one by one; by default the one of `set_memory_limit`.
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
