@@ -1022,6 +1022,20 @@ def test_a_second_derivative_through_moments_is_silently_wrong_and_says_so():
     assert explain(tape, y, x).remarks == ()
 
 
+def test_a_gradient_that_tensorflow_gets_wrong_says_so():
+    x = tf.Variable([1.0, 2.0, 4.0])
+    with ExplainTape(persistent=True) as tape:
+        twice = tf.dynamic_stitch([[0, 1], [1]], [x[:2], x[2:]])
+        once = tf.dynamic_stitch([[0, 1], [2]], [x[:2], x[2:]])
+    assert tape.gradient(twice, x).numpy().tolist() == [1.0, 1.0, 1.0]  # the overwritten one counts, and does not
+    assert explain(tape, twice, x).remarks == ("wrong_in_tensorflow",)
+    assert explain(tape, once, x).remarks == ()
+    images = tf.Variable(tf.reshape(tf.range(16.0), [1, 4, 4, 1]))
+    with ExplainTape() as tape:
+        turned = tf.keras.layers.RandomRotation(0.1, seed=1)(images, training=True)
+    assert explain(tape, turned, images).remarks == ("wrong_in_tensorflow",)
+
+
 def test_stopped_path_is_noted_where_the_learner_stopped_it_on_the_way_to_the_target():
     x = tf.Variable([1.0, 2.0])
     with ExplainTape(persistent=True) as tape:

@@ -632,6 +632,16 @@ _remark(
     "variance = tf.reduce_mean((x - tf.reduce_mean(x)) ** 2)  # in place of tf.nn.moments(x, axes=[0])[1]",
 )
 _remark(
+    "wrong_in_tensorflow",
+    "wrong in TensorFlow",
+    """On the way is an operation whose gradient in TensorFlow is not its derivative, and nothing warns of it:
+    ImageProjectiveTransform, which Keras's RandomRotation, RandomZoom and RandomTranslation use, and tf.dynamic_stitch
+    where an index stands twice (the last value wins, and the gradient goes to all). Comparing with central differences
+    found them.""",
+    "y = tf.dynamic_stitch([[0, 1], [1]], [x[:2], x[2:]])",
+    "y = tf.tensor_scatter_nd_update(x[:2], [[1]], x[2:])  # each index once; keep random image layers out of the tape",
+)
+_remark(
     "partly_stopped",
     "one path of several stopped",
     """A tf.stop_gradient cuts one of the paths from the source to the target. The gradient counts the other paths only.

@@ -104,7 +104,20 @@ def remarks(evidence: Evidence) -> tuple[str, ...]:
         node.event.place.in_backward or "gradient_tape" in node.scope.split("/") for node in evidence.replay.passed
     )
     twice = is_second and any(map(_takes_moments(evidence), evidence.trace.nodes))
-    return (*(("moments_twice",) if twice else ()), *(("partly_stopped",) if _is_partly_stopped(evidence) else ()))
+    found = {
+        "moments_twice": twice,
+        "wrong_in_tensorflow": any(_is_wrong_in_tensorflow(evidence, node) for node in evidence.replay.passed),
+        "partly_stopped": _is_partly_stopped(evidence),
+    }
+    return tuple(key for key, holds in found.items() if holds)
+
+
+def _is_wrong_in_tensorflow(evidence, node):
+    """Whether TensorFlow's gradient of an operation is not its derivative, as ci/derivative_audit/RESULTS.md has it."""
+    if node.op not in ("DynamicStitch", "ParallelDynamicStitch"):
+        return node.op in ("ImageProjectiveTransformV2", "ImageProjectiveTransformV3")
+    indices = [evidence.array(key).ravel() for key in node.inputs[: len(node.inputs) // 2]]
+    return len(np.unique(np.concatenate(indices))) < sum(map(len, indices))
 
 
 def _is_partly_stopped(evidence):
