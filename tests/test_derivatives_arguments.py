@@ -13,6 +13,7 @@ from tapelab.derivatives import (
     MemoryLimitError,
     NotFiniteError,
     UnconnectedSourceError,
+    entries,
     hessian,
     hvp,
     jacobian,
@@ -476,7 +477,7 @@ class Tag:
 
 
 def test_what_was_not_used_for_longest_is_compiled_anew(monkeypatch):
-    monkeypatch.setattr(transform_module, "_KEPT", 3)
+    monkeypatch.setattr(entries, "_KEPT", 3)
     traces = []
 
     def f(x, tag):

@@ -132,7 +132,7 @@ def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -
         if "badges" in cell.metadata.get("tags", []):
             cell.source = _buttons(catalogue, notebook) + cell.source.split("\n\n", 1)[1]
         elif cell.cell_type == "markdown":
-            cell.source = cell.source.replace("](../site/", "](../").replace("](../README", f"]({home}/README")
+            cell.source = re.sub(r"\]\(\.\./(?!site/)", f"]({home}/", cell.source).replace("](../site/", "](../")
             cell.source = _BADGE.sub("[Open in Colab]", cell.source)
         elif set(cell.metadata.get("tags", [])) & times.FOLDED:
             title = _TITLE.match(cell.source)

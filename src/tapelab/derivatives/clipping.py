@@ -10,7 +10,7 @@ from typing import Any
 from tapelab.derivatives.batch_chunks import chunk_within, over_chunks, require_same_in_chunks, sizes_of, survey
 from tapelab.derivatives.checks import check_chunks
 from tapelab.derivatives.contributions import Built, contribution
-from tapelab.derivatives.errors import CoupledExamplesError, FallbackWarning
+from tapelab.derivatives.errors import CALLER, CoupledExamplesError, FallbackWarning
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.independence import Unproven
 from tapelab.derivatives.memory import counted, rows_at_once
@@ -190,7 +190,7 @@ class _Norms(Recipe):
         if news and self.compile != "eager":
             more = f" (and {len(news) - 1} more: see its plan)" if len(news) > 1 else ""
             message = f"{name} is computed a slower way (example by example), because: {news[0]}{more}"
-            warnings.warn(message, FallbackWarning, stacklevel=6)
+            warnings.warn(message, FallbackWarning, stacklevel=CALLER)
 
     def _chunk(self, problem, chosen):
         """How many examples at once, and how many bytes that takes."""

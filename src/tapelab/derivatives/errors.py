@@ -23,3 +23,7 @@ class SparsityError(RuntimeError):
 
 class FallbackWarning(RuntimeWarning):
     """The fast way to compute a derivative does not handle the function; a slower one was taken."""
+
+
+# How many calls lie between a warning and the line that asked for the derivative; one of them keeps AutoGraph out.
+CALLER = 7

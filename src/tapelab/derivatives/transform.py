@@ -16,7 +16,7 @@ from typing import Any
 from tapelab import process
 from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_strategy
 from tapelab.derivatives.entries import Entry, Recent, graph_being_built
-from tapelab.derivatives.errors import FallbackWarning
+from tapelab.derivatives.errors import CALLER, FallbackWarning
 from tapelab.derivatives.kernels import WrongKernelError, require_right
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
@@ -273,7 +273,7 @@ class Transform:
                 f"{self.__name__} is right, but a derivative of it would not be: {', '.join(problem.cure.left)} "
                 "computes a variance by tf.nn.moments in a graph that was traced before",
                 FallbackWarning,
-                stacklevel=6,
+                stacklevel=CALLER,
             )
 
     def _warn(self, label, compiled, error):
@@ -284,7 +284,7 @@ class Transform:
         warnings.warn(
             f"{self.__name__} is computed a slower way ({describe_way(label, compiled)}), because: {reason}",
             FallbackWarning,
-            stacklevel=6,
+            stacklevel=CALLER,
         )
 
 

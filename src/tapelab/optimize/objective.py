@@ -11,7 +11,7 @@ from tapelab.runtime import tf
 class Objective:
     """A function and its variables, with the derivatives of it that were compiled.
 
-    Pass one in place of a function, and the minimisations that follow compile nothing again:
+    Pass one in place of a function, and the minimisations that follow compile nothing again::
 
         objective = Objective(loss, wrt=model.trainable_variables)
         for x, y in batches:
