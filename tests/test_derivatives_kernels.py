@@ -2,7 +2,7 @@
 
 import warnings
 
-from tapelab.derivatives import FallbackWarning, hessian, hvp, jvp, value_and_gradient
+from tapelab.derivatives import FallbackWarning, hessian, hvp, jacobian, jvp, value_and_gradient
 from tapelab.runtime import tf
 
 import numpy as np
@@ -116,3 +116,24 @@ def test_max_pooling_of_other_strides_stays_in_a_graph():
 
     found = np.ravel(jvp(f, compile="graph")(V32, X32)[1])
     np.testing.assert_allclose(found, (np.cos(X32) * V32)[np.argmax(np.sin(X32))], rtol=1e-5)
+
+
+def test_numbers_drawn_from_a_seed_are_the_functions_own():
+    def f(x):
+        return tf.reduce_sum(x * tf.random.stateless_normal([3], seed=[1, 2], dtype=tf.float64))
+
+    drawn = tf.random.stateless_normal([3], seed=[1, 2], dtype=tf.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, gradient = value_and_gradient(f)(np.ones(3))
+    np.testing.assert_array_equal(gradient, drawn)
+    with pytest.raises(RuntimeError, match="draws other numbers"):
+        value_and_gradient(f, compile="xla")(np.ones(3))
+
+
+@pytest.mark.parametrize("f", [tf.math.reduce_euclidean_norm, tf.math.cumulative_logsumexp])
+def test_forward_mode_where_the_gradient_divides_by_the_cotangent(f):
+    x = np.array([0.3, -1.1, 0.7])
+    rows = jacobian(f, mode="reverse", compile="graph")(x)
+    np.testing.assert_allclose(jacobian(f, mode="forward", compile="graph")(x), rows, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(jvp(f, compile="graph")(x, x)[1], tf.tensordot(rows, x, 1), rtol=1e-12)

@@ -4,6 +4,7 @@
     make ARGS="2.19 2.20 2.21" audit            these versions, each in its environment under build/versions/
     make ARGS="--only moments" audit            the cases whose names contain this
     make ARGS=--resume audit                    what has not been measured yet
+    make ARGS="--modes tapelab" audit           what tapelab.derivatives gives for the same cases
     make ARGS=--page audit                      no measuring: write the page from what was measured
 
 What is measured lies in build/derivative_audit/, one line for a case, and stays when the audit is interrupted. Each
@@ -107,7 +108,9 @@ def run(version: str | None, options: argparse.Namespace, progress: Callable[[st
     """Measure the names of one version that are asked for, and append what was found to its file."""
     python = environment(version) if version else sys.executable
     known = catalogue(python)
-    path = MEASURED / f"{'.'.join(known['versions']['tensorflow'].split('.')[:2])}.jsonl"
+    modes = options.modes.split(",")
+    version = ".".join(known["versions"]["tensorflow"].split(".")[:2])
+    path = MEASURED / (page.OURS if modes == ["tapelab"] else f"{version}.jsonl")
     names = [name for name in known["names"] if not options.only or any(part in name for part in options.only)]
     if options.resume and path.exists():
         done = page.read(path)["cases"]
@@ -124,7 +127,7 @@ def run(version: str | None, options: argparse.Namespace, progress: Callable[[st
 
         def work(share):
             settings = {"python": python, "timeout": options.timeout, "stop": stop}
-            for record in measure(share, options.modes.split(","), **settings):
+            for record in measure(share, modes, **settings):
                 with lock:
                     print(json.dumps(record, ensure_ascii=False), file=file, flush=True)
                     progress(record["name"], next(count), len(names))
@@ -146,7 +149,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("versions", nargs="*", help="of TensorFlow, such as 2.20")
     parser.add_argument("--only", action="append", default=[], help="a part of the names")
-    parser.add_argument("--modes", default=",".join(page.MODES), help="graph, eager, XLA; with commas")
+    parser.add_argument("--modes", default=",".join(page.MODES), help="graph, eager, XLA, with commas; or tapelab")
     parser.add_argument("--resume", action="store_true", help="keep what was measured")
     parser.add_argument("--page", action="store_true", help="write the page")
     parser.add_argument("--workers", type=int, default=1, help="processes at a time")
@@ -162,7 +165,9 @@ def main() -> int:
             print(file=sys.stderr)
             print(page.summary(page.read(path)))
         return 0
-    page.write([page.read(path) for path in sorted(MEASURED.glob("*.jsonl"))], HERE)
+    page.write(
+        [page.read(path) for path in sorted(MEASURED.glob("[0-9]*.jsonl"))], page.read(MEASURED / page.OURS), HERE
+    )
     return 0
 
 

@@ -1,4 +1,7 @@
-"""One case measured: first and second derivatives, four ways in three modes, beside central differences."""
+"""One case measured: first and second derivatives, four ways in three modes, beside central differences.
+
+A fourth mode, "tapelab", has what `tapelab.derivatives` gives in place of TensorFlow's tapes and accumulators.
+"""
 
 import functools
 import re
@@ -11,9 +14,11 @@ import tensorflow as tf
 from cases import Case
 from verdicts import TOLERANCE, Found, Point, check_first, check_second, joined, reference
 
-MODES = ("graph", "eager", "XLA")
+MODES, OURS = ("graph", "eager", "XLA"), "tapelab"
 VALUE = "value"
 REVERSE, FORWARD, TWICE, OVER = WAYS = ("reverse", "forward", "reverse over reverse", "forward over reverse")
+OUR_WAYS = ("value_and_gradient", "jvp", "jacobian by rows", "jacobian by columns", "hvp", "hessian")
+SECOND = (TWICE, OVER, "hvp", "hessian")
 POINTS, TRIES = 3, 6  # points that count, and how many are tried until so many have a reference to trust
 Tensors = list[tf.Tensor]
 
@@ -94,6 +99,56 @@ def ways(loss: Callable) -> dict[str, Callable[[Tensors, Tensors], Any]]:
     return dict(zip(WAYS, (reverse, forward, twice, over), strict=True))
 
 
+def our_ways(loss: Loss, count: int) -> dict[str, Callable[[Tensors, Tensors], Any]]:
+    """The same from `tapelab.derivatives`, each as a user would call it, with what it compiles by itself."""
+    from tapelab import derivatives
+
+    sources = {"argnums": tuple(range(count))}
+    gradient, hessian = (make(loss, **sources) for make in (derivatives.value_and_gradient, derivatives.hessian))
+    jvp, hvp = (make(loss, **sources) for make in (derivatives.jvp, derivatives.hvp))
+
+    def outputs(*xs):
+        return tf.concat(flat(loss.call(*xs)), 0)
+
+    def by(mode):
+        jacobian = derivatives.jacobian(outputs, mode=mode, **sources)
+
+        def pulled(xs, vs):
+            y, (a, b) = outputs(*xs), np.concatenate(loss.weights, 1)
+            return [tf.tensordot(a + b * y, matrix, 1) for matrix in jacobian(*xs)]
+
+        return pulled
+
+    def contracted(xs, vs):
+        rows = hessian(*xs)
+        return [sum(tf.tensordot(block, v, v.ndim) for block, v in zip(row, vs, strict=True)) for row in rows]
+
+    return dict(
+        zip(
+            OUR_WAYS,
+            (
+                lambda xs, vs: gradient(*xs)[1],
+                lambda xs, vs: [jvp(tuple(vs), *xs)[1]],
+                by("reverse"),
+                by("forward"),
+                lambda xs, vs: hvp(tuple(vs), *xs),
+                contracted,
+            ),
+            strict=True,
+        )
+    )
+
+
+def our_gradient(loss: Loss, xs: list[np.ndarray]) -> Callable | None:
+    """tapelab's gradient, or None where it is refused."""
+    gradient = our_ways(loss, len(xs))["value_and_gradient"]
+    try:
+        gradient(tensors(xs), tensors(xs))
+    except Exception:  # recorded where this way is measured
+        return None
+    return gradient
+
+
 def _message(error: BaseException) -> str:
     """One line that is the same wherever the case runs: no addresses, no names of nodes."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -129,6 +184,7 @@ class Graphs:
     """
 
     def __init__(self, loss: Callable):
+        self.loss = loss
         self.eager = {VALUE: lambda xs, vs: loss(*xs)} | ways(loss)
         self.traced = {name: tf.function(f, autograph=False) for name, f in self.eager.items()}
 
@@ -145,6 +201,8 @@ class Graphs:
     def results(self, mode: str, points: Sequence[Point]) -> dict[str, Any]:
         """What each name gives at each point: a list, or the exception."""
         functions = {"eager": self.eager, "graph": self.traced}.get(mode)
+        if mode == OURS:
+            functions = {VALUE: self.eager[VALUE], **our_ways(self.loss, len(points[0].xs))}
         if mode == "XLA":
             functions = {name: compiled(f) for name, f in self.traced.items()}
             try:  # all at once compiles in a fraction of the time
@@ -187,7 +245,8 @@ def measure(case: Case, modes: Sequence[str] = MODES) -> Record:
         record.nothing = "its result holds no real number"
         return record
     graphs = Graphs(loss)
-    evaluated, differentiated = graphs.working(VALUE, xs), graphs.working(REVERSE, xs)
+    evaluated = graphs.working(VALUE, xs)
+    differentiated = our_gradient(loss, xs) if OURS in modes else graphs.working(REVERSE, xs)
     if evaluated is graphs.traced[VALUE]:
         _inspect(record, evaluated.get_concrete_function(tensors(xs), tensors(xs)).graph.as_graph_def())
 
@@ -238,14 +297,16 @@ def _judge_mode(record, mode, graphs, points, value):
 def _judge(record, way, results, points, value):
     tolerance = TOLERANCE[record.precision]
     worst = Found("right")
-    first = next((record.found[mode, REVERSE] for mode in ("graph", "eager") if (mode, REVERSE) in record.found), None)
+    firsts = (("graph", REVERSE), ("eager", REVERSE), (OURS, OUR_WAYS[0]))
+    first = next((record.found[key] for key in firsts if key in record.found), None)
     for result, point in zip(results, points, strict=True):
         result = [None if t is None else np.asarray(t) for t in result]
-        if way in (TWICE, OVER):
+        if way in SECOND:
             trusted = first is not None and first.verdict == "right"
             worst = worst.worse(check_second(result, point, tolerance, trusted))
         else:
-            partial = functools.partial(_slope_along, value, point) if way == REVERSE else None
+            along = way in (FORWARD, "jvp")
+            partial = None if along else functools.partial(_slope_along, value, point)
             worst = worst.worse(check_first(result, point, tolerance, partial))
     return worst
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 MODES = ("graph", "eager", "XLA")
+OURS = "tapelab.jsonl"  # what tapelab.derivatives gives
 FIRST, SECOND = {"reverse", "forward"}, {"reverse over reverse", "forward over reverse"}
 # Worst first, with the page's headings.
 HEADINGS = {

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapelab.derivatives.checks import require_scalar
+from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.problem import Problem
 from tapelab.derivatives.recipe import OnePass
 from tapelab.derivatives.transform import Transform, transform
@@ -139,7 +140,9 @@ def linearized(
     """
     with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as outer:
         tape, sources, outputs = recording = recorded(problem, tensors, persistent=persistent)
-        cotangents = [tf.zeros_like(output) for output in outputs[:end]]
+        # Any would do, but where TensorFlow's gradient divides by the cotangent (EuclideanNorm) or takes its logarithm
+        # (CumulativeLogsumexp), in both of which it is linear all the same.
+        cotangents = [tf.ones_like(output) for output in outputs[:end]]
         outer.watch(cotangents)
         products = tape.gradient(outputs[:end], sources, output_gradients=cotangents)
         products = [None if product is None else tf.convert_to_tensor(product) for product in products]
@@ -183,6 +186,9 @@ class _JVP(OnePass):
     label = "one forward pass"
     mode = "forward"
     vector = "tangents"
+
+    def check(self, problem):
+        problem.require_right(Needs.TANGENTS)
 
     def compute(self, problem, tensors):
         (_, _, outputs), push = linearized(problem, tensors)

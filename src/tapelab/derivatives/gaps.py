@@ -1,18 +1,145 @@
-"""Operations of which TensorFlow's second derivatives lack a part without a word: found in a graph, to be refused.
+"""Operations whose derivatives TensorFlow gets wrong, or lacks, without a word: found in a graph, to be refused.
 
-`SoftmaxCrossEntropyWithLogits` keeps softmax - labels for its gradient, and the gradient of that ignores the labels:
-where labels and logits depend on the same numbers, as in the entropy of a softmax, the mixed second derivative is lost.
-Other operations have no derivative by some of their inputs, a gradient that is registered as not differentiable, or one
-that is not the derivative. All were found by comparing TensorFlow with central differences
-(ci/derivative_audit/RESULTS.md, with the reason of each).
+Where an operation is registered as not differentiable, or its gradient has None for an input, that part of a sum counts
+as zero. Some gradients are not the derivative. Of others the first derivative is right, and what is made from them is
+not: products with tangents differentiate the gradient by its cotangent, second derivatives by the inputs as well.
+Most were found by comparing derivatives with central differences (ci/derivative_audit/RESULTS.md, with the reason of
+each), the rest among what TensorFlow's registry calls not differentiable.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
 
+from tapelab.derivatives.private import function_body
+from tapelab.derivatives.taylor_mode.reissue import CALLS
 from tapelab.runtime import tf
 
 import numpy as np
 
+
+class Needs(IntEnum):
+    """What a derivative takes: those above need what those below do."""
+
+    GRADIENT = 1  # products of cotangents with the Jacobian
+    TANGENTS = 2  # products of the Jacobian with tangents
+    SECOND = 3  # second derivatives
+
+
+_NONE = "of which TensorFlow has no derivative"
+_WARP = (
+    "it transforms images by ImageProjectiveTransform (as layers such as RandomRotation do), whose gradient in "
+    "TensorFlow is not its derivative. Keep it out of what you differentiate, or interpolate by tf.gather"
+)
+_BATCH_STATISTICS = (
+    "it uses the mean or variance that FusedBatchNorm takes or gives, by which TensorFlow has no derivative. Compute "
+    "them by tf.reduce_mean"
+)
+_DIAGONAL = f"it pads a diagonal with a value that depends on the sources, {_NONE}. Pad with 0, and add the value"
+_QUANTISED = "it rounds by tf.quantization.fake_quant_…, {0}. Round by x + tf.stop_gradient(tf.round(x) - x) instead"
+_CONJUGATE = "it computes {} of complex numbers, whose gradient in TensorFlow lacks a conjugate. {}"
+_REAL_RESULT = (
+    "it computes {} of complex numbers, whose gradient in TensorFlow is wrong. Compute it from tf.math.real and "
+    "tf.math.imag"
+)
+_LOGARITHM = "Take tf.math.log, and a product"
+# By operation: the inputs that must not depend on the sources, and why.
+_INPUTS: dict[Needs, dict[str, tuple[Sequence[int], str]]] = {
+    Needs.GRADIENT: {
+        "Betainc": (
+            (0, 1),
+            "it computes tf.math.betainc(a, b, x) with an a or b that depends on the sources, by which TensorFlow has "
+            "no derivative. Keep a and b fixed",
+        ),
+        "BlockLSTMV2": (
+            range(9),
+            "it computes the raw operation BlockLSTMV2, whose gradient in TensorFlow takes the gates in another order. "
+            "Use keras.layers.LSTM",
+        ),
+        "DrawBoundingBoxes": (
+            (0, 1),
+            f"it draws boxes into images, {_NONE}. Keep tf.image.draw_bounding_boxes out of what you differentiate",
+        ),
+        "DrawBoundingBoxesV2": (
+            (0, 1),
+            f"it draws boxes into images, {_NONE}. Keep tf.image.draw_bounding_boxes out of what you differentiate",
+        ),
+        "ExtractGlimpse": ((0, 2), f"it takes glimpses of images, {_NONE}. Cut them out by slices"),
+        "HSVToRGB": ((0,), f"it computes tf.image.hsv_to_rgb, {_NONE}. Write the conversion out"),
+        "ImageProjectiveTransformV2": ((0, 1), _WARP),
+        "ImageProjectiveTransformV3": ((0, 1), _WARP),
+        "LinSpace": (
+            (0, 1),
+            f"it computes the raw operation LinSpace, {_NONE}. Use tf.linspace, or start + (stop - start) * steps",
+        ),
+        "MatrixDiagPartV2": ((2,), _DIAGONAL),
+        "MatrixDiagPartV3": ((2,), _DIAGONAL),
+        "MatrixDiagV2": ((4,), _DIAGONAL),
+        "MatrixDiagV3": ((4,), _DIAGONAL),
+        "OneHot": (
+            (2, 3),
+            "it computes tf.one_hot with values that depend on the sources, by which TensorFlow has no derivative. "
+            "Write off + (on - off) * tf.one_hot(…)",
+        ),
+        "PadV2": (
+            (2,),
+            "it pads with a value that depends on the sources, by which TensorFlow has no derivative. Pad with 0 and "
+            "add the value times a padding of ones",
+        ),
+        "ParameterizedTruncatedNormal": (
+            (1, 2, 3, 4),
+            "it draws truncated normal numbers with parameters that depend on the sources, by which TensorFlow has no "
+            "derivative. Draw with fixed ones, then scale and shift",
+        ),
+        "RaggedRange": ((0, 1, 2), f"it computes tf.ragged.range of real numbers, {_NONE}. Write start + delta * n"),
+        "RandomShuffle": (
+            (0,),
+            f"it shuffles by tf.random.shuffle, {_NONE}. Shuffle the indices, and take tf.gather",
+        ),
+        "Range": ((0, 1, 2), f"it computes tf.range of real numbers, {_NONE}. Write start + delta * tf.range(n)"),
+        "SparseConcat": ((), f"it computes tf.sparse.concat, {_NONE}. Concatenate dense tensors"),
+        "Zeta": (
+            (0,),
+            "it computes tf.math.zeta(x, q) with an x that depends on the sources, by which TensorFlow has no "
+            "derivative. Keep x fixed",
+        ),
+    },
+    Needs.TANGENTS: {
+        "FakeQuantWithMinMaxArgs": ((0,), _QUANTISED.format("of whose gradient TensorFlow has no derivative")),
+        "FakeQuantWithMinMaxVars": ((0, 1, 2), _QUANTISED.format("of whose gradient TensorFlow has no derivative")),
+        "FakeQuantWithMinMaxVarsPerChannel": (
+            (0, 1, 2),
+            _QUANTISED.format("of whose gradient TensorFlow has no derivative"),
+        ),
+        "ResizeBilinear": (
+            (0,),
+            "it resizes images by bilinear interpolation, of whose gradient TensorFlow's derivative counts as zero. "
+            "Write the resizing as a product with a constant matrix on each side, or use another method of "
+            'tf.image.resize, such as "lanczos3"',
+        ),
+        "SparseAdd": (
+            (1, 4),
+            "it computes tf.sparse.add of two sparse tensors, of whose gradient TensorFlow's derivative counts as "
+            "zero. Add dense tensors, as tf.sparse.to_dense gives them",
+        ),
+    },
+    Needs.SECOND: {},
+}
+# The same, where the numbers are complex: then all inputs.
+_COMPLEX: dict[Needs, dict[str, str]] = {
+    Needs.GRADIENT: {
+        "Cumprod": _CONJUGATE.format("tf.math.cumprod", "Multiply one number after the other"),
+        "EuclideanNorm": _REAL_RESULT.format("tf.math.reduce_euclidean_norm"),
+        "MatrixSquareRoot": _CONJUGATE.format("tf.linalg.sqrtm", "Use an eigendecomposition"),
+        "SquaredDifference": _REAL_RESULT.format("tf.math.squared_difference"),
+        "Xdivy": _CONJUGATE.format("tf.math.xdivy", "Divide, by / or tf.math.divide_no_nan"),
+        "Xlog1py": _CONJUGATE.format("tf.math.xlog1py", _LOGARITHM),
+        "Xlogy": _CONJUGATE.format("tf.math.xlogy", _LOGARITHM),
+    },
+    Needs.TANGENTS: {},
+    Needs.SECOND: {
+        "Prod": _CONJUGATE.format("tf.math.reduce_prod", "Multiply one number after the other"),
+    },
+}
 _LABELS = (
     "it computes tf.nn.softmax_cross_entropy_with_logits of labels that depend on what the logits depend on, of which "
     "TensorFlow's second derivative lacks a part. Write -tf.reduce_sum(labels * tf.nn.log_softmax(logits), -1) instead"
@@ -22,123 +149,129 @@ _STITCH = (
     "the last value wins, and TensorFlow's gradient goes to all of them. Use tf.tensor_scatter_nd_update, and each "
     "index once"
 )
-_WARP = (
-    "it transforms images by ImageProjectiveTransform (as layers such as RandomRotation do), whose gradient in "
-    "TensorFlow is not its derivative. Keep it out of what you differentiate, or interpolate by tf.gather"
+_BISECTION = (
+    "it computes tf.linalg.eigh_tridiagonal, whose eigenvalues come from a bisection that TensorFlow differentiates as "
+    "it is written, which is not their derivative. Use tf.linalg.eigvalsh of the dense matrix"
 )
-# By operation: the inputs that must not depend on the sources, and why.
-_INPUTS: dict[str, tuple[tuple[int, ...], str]] = {
-    "ResizeBilinear": (
-        (0,),
-        "it resizes images by bilinear interpolation, of which TensorFlow's second derivative counts as zero. Write "
-        "the resizing as a product with a constant matrix on each side, or use another method of tf.image.resize, such "
-        'as "lanczos3"',
-    ),
-    "SparseAdd": (
-        (1, 4),
-        "it computes tf.sparse.add of two sparse tensors, of which TensorFlow's second derivative counts as zero. Add "
-        "dense tensors, as tf.sparse.to_dense gives them",
-    ),
-    "ImageProjectiveTransformV2": ((0, 1), _WARP),
-    "ImageProjectiveTransformV3": ((0, 1), _WARP),
-    "HSVToRGB": (
-        (0,),
-        "it computes tf.image.hsv_to_rgb, of which TensorFlow has no derivative. Write the conversion out",
-    ),
-    "Betainc": (
-        (0, 1),
-        "it computes tf.math.betainc(a, b, x) with an a or b that depends on the sources, by which TensorFlow has no "
-        "derivative. Keep a and b fixed",
-    ),
-    "Zeta": (
-        (0,),
-        "it computes tf.math.zeta(x, q) with an x that depends on the sources, by which TensorFlow has no derivative. "
-        "Keep x fixed",
-    ),
-    "PadV2": (
-        (2,),
-        "it pads with a value that depends on the sources, by which TensorFlow has no derivative. Pad with 0 and add "
-        "the value times a padding of ones",
-    ),
-    "OneHot": (
-        (2, 3),
-        "it computes tf.one_hot with values that depend on the sources, by which TensorFlow has no derivative. Write "
-        "off + (on - off) * tf.one_hot(…)",
-    ),
-}
-_STITCHES = {"DynamicStitch", "ParallelDynamicStitch"}
-OPERATIONS = {"SoftmaxCrossEntropyWithLogits", *_STITCHES, *_INPUTS}
+_STITCHES = ("DynamicStitch", "ParallelDynamicStitch")
+_BATCH_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+_LOOPS, _BRANCHES = ("While", "StatelessWhile"), ("If", "StatelessIf", "Case", "StatelessCase")
+# Through these nothing is differentiated, and that is what they are for.
+_ENDS = {"OnesLike", "StopGradient", "ZerosLike"}
 
 
-def gap(graph: tf.Graph, sources: Iterable[tf.Tensor]) -> str | None:
-    """Say why second derivatives by these tensors of a graph would be wrong in TensorFlow, or None if nothing is known.
+def gaps(graph: tf.Graph, sources: Iterable[tf.Tensor], outputs: Iterable[tf.Tensor]) -> dict[Needs, str]:
+    """Say why derivatives of a graph's outputs by these tensors would be wrong in TensorFlow, as far as is known.
 
-    In a function that the graph calls, the sources are not followed: there an input counts as depending on them if it
-    is computed from an argument, and labels if they are computed from one from which the logits are computed too.
+    Returns:
+        A reason for each kind of derivative that an operation between them makes wrong: the first that is met.
     """
-    reached = {tensor.ref() for tensor in sources}
+    found: dict[Needs, str] = {}
+    _follow(graph, {tensor.ref() for tensor in sources}, _behind(outputs), found)
+    return found
+
+
+def _behind(outputs: Iterable[tf.Tensor]) -> set[tf.Operation]:
+    """The operations from which tensors are computed."""
+    seen, left = set(), [tensor.op for tensor in outputs]
+    while left:
+        op = left.pop()
+        if op not in seen:
+            seen.add(op)
+            left += [tensor.op for tensor in op.inputs]
+    return seen
+
+
+def _follow(graph: tf.Graph, reached: set, within: set[tf.Operation], found: dict[Needs, str]) -> None:
+    """Add to `reached`, references of tensors, what is computed from them, and to `found` what is wrong there."""
     for op in graph.get_operations():
         depends = [tensor.ref() in reached for tensor in op.inputs]
-        if op.type == "SoftmaxCrossEntropyWithLogits" and all(depends):
-            return _LABELS
-        if op.type in OPERATIONS and any(depends):
-            nodes = [tensor.op.node_def for tensor in op.inputs]
-            if why := _lacking(op.node_def, depends.__getitem__, nodes):
-                return why
-        if any(depends):
-            reached.update(tensor.ref() for tensor in op.outputs)
-    for function in graph.as_graph_def().library.function:
-        nodes = {node.name: node for node in function.node_def}
-        for node in nodes.values():
-            if node.op not in OPERATIONS:
-                continue
-            arguments = [_arguments(nodes, name) for name in node.input if not name.startswith("^")]
-            if node.op == "SoftmaxCrossEntropyWithLogits" and arguments[0] & arguments[1]:
-                return _LABELS
-            made_by = [nodes.get(name.split(":")[0]) for name in node.input if not name.startswith("^")]
-            if why := _lacking(node, lambda i, found=arguments: bool(found[i]), made_by):
-                return why
-    return None
+        if op not in within or op.type in _ENDS or not any(depends):
+            continue
+        for needs, why in _lacking(op, depends, within):
+            found.setdefault(needs, why)
+        for tensor, moves in zip(op.outputs, _through(op, depends, found), strict=True):
+            if moves and not (tensor.dtype.is_integer or tensor.dtype.is_bool):
+                reached.add(tensor.ref())
 
 
-def _lacking(node: tf.compat.v1.NodeDef, depends: Callable[[int], bool], made_by: Sequence) -> str | None:
-    """Why an operation lacks a derivative by inputs that depend on the sources; `made_by`: the nodes they come from."""
-    if "T" in node.attr and tf.as_dtype(node.attr["T"].type).is_integer:
-        return None  # gradients stitch and pad shapes
-    if node.op in _INPUTS:
-        inputs, why = _INPUTS[node.op]
-        return why if any(map(depends, inputs)) else None
-    if node.op in _STITCHES:
-        half = len(made_by) // 2
-        if any(depends(i) for i in range(half, len(made_by))) and not _each_once(made_by[:half]):
-            return _STITCH
-    return None
+def _through(op: tf.Operation, depends: list[bool], found: dict[Needs, str]) -> list[bool]:
+    """Which outputs of an operation depend on the sources; looks into the functions that it calls."""
+    if op.type in CALLS:
+        return _inside(op, [op.get_attr("f").name], depends, found)[: len(op.outputs)]
+    if op.type in _BRANCHES:
+        names = ("then_branch", "else_branch") if "If" in op.type else ("branches",)
+        branches = [attribute for name in names for attribute in np.ravel(op.get_attr(name))]
+        return _inside(op, [branch.name for branch in branches], depends[1:], found)
+    if op.type in _LOOPS:
+        # What depends on the sources after a turn does so before the next one.
+        before = None
+        while depends != before:
+            before, after = depends, _inside(op, [op.get_attr("body").name], depends, found)
+            depends = [was or now for was, now in zip(before, after, strict=True)]
+        return depends
+    return [True] * len(op.outputs)
 
 
-def _each_once(indices: Sequence) -> bool:
+def _inside(op: tf.Operation, names: list[str], depends: list[bool], found: dict[Needs, str]) -> list[bool]:
+    """Which outputs of functions depend on the sources, if these inputs do: of one of them at least."""
+    outputs = []
+    for name in names:
+        try:
+            body = function_body(op.graph, name)
+        except LookupError:  # what cannot be looked into counts as right
+            return [any(depends)] * len(op.outputs)
+        reached = {tensor.ref() for tensor, moves in zip(body.inputs, depends, strict=True) if moves}
+        _follow(body, reached, _behind(body.outputs), found)
+        outputs.append([tensor.ref() in reached for tensor in body.outputs])
+    return [any(each) for each in zip(*outputs, strict=True)]
+
+
+def _lacking(op: tf.Operation, depends: list[bool], within: set[tf.Operation]) -> Iterator[tuple[Needs, str]]:
+    """What is wrong with an operation some of whose inputs depend on the sources."""
+
+    def any_of(inputs: Iterable[int]) -> bool:
+        return any(depends[i] for i in inputs if i < len(depends))
+
+    for needs in Needs:
+        if op.type in _INPUTS[needs]:
+            inputs, why = _INPUTS[needs][op.type]
+            if any_of(inputs or range(len(depends))):
+                yield needs, why
+        if op.type in _COMPLEX[needs] and op.inputs[0].dtype.is_complex:
+            yield needs, _COMPLEX[needs][op.type]
+    if op.type == "SoftmaxCrossEntropyWithLogits" and all(depends):
+        yield Needs.SECOND, _LABELS
+    elif op.type in _STITCHES and op.outputs[0].dtype.is_floating:
+        half = len(op.inputs) // 2
+        if any(depends[half:]) and not _each_once([tensor.op for tensor in op.inputs[:half]]):
+            yield Needs.GRADIENT, _STITCH
+    elif op.type in _BATCH_NORMS:
+        used = any(consumer in within for tensor in op.outputs[1:3] for consumer in tensor.consumers())
+        if used if op.get_attr("is_training") else any_of((3, 4)):
+            yield Needs.GRADIENT, _BATCH_STATISTICS
+    elif op.type in _LOOPS and _is_bisection(op):
+        yield Needs.GRADIENT, _BISECTION
+
+
+def _is_bisection(op: tf.Operation) -> bool:
+    """Whether a loop is one of tf.linalg.eigh_tridiagonal, which is no operation of its own: by names.
+
+    The scope has its name, unless the caller gave another, and the stack has it, unless the graph was loaded.
+    """
+    scopes, frames = op.name.split("/"), op.traceback or []
+    return any(name.startswith("eigh_tridiagonal") for name in [*scopes, *(frame.name for frame in frames)])
+
+
+def _each_once(indices: Sequence[tf.Operation]) -> bool:
     """Whether no index stands twice: seen in constants, and true of the parts of one partition."""
-    kinds = {node.op if node is not None else "" for node in indices}
+    kinds = {op.type for op in indices}
     if kinds == {"DynamicPartition"}:
-        return len({node.name for node in indices}) == 1  # the gradient of tf.dynamic_partition
+        return len(set(indices)) == 1  # the gradient of tf.dynamic_partition
     if kinds != {"Const"}:
         return False
-    values = np.concatenate([tf.make_ndarray(node.attr["value"].tensor).ravel() for node in indices])
+    values = np.concatenate([tf.make_ndarray(op.get_attr("value")).ravel() for op in indices])
     return len(np.unique(values)) == len(values)
-
-
-def _arguments(nodes: dict, name: str) -> set[str]:
-    """The arguments of a function from which a value of this name is computed."""
-    found, seen, rest = set(), set(), [name]
-    while rest:
-        name = rest.pop().lstrip("^").split(":")[0]
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in nodes:
-            rest += nodes[name].input
-        else:
-            found.add(name)
-    return found
 
 
 def placeholders(graph: tf.Graph, count: int, variables: Sequence[tf.Variable] | None) -> list[tf.Tensor]:

@@ -10,6 +10,7 @@ from tapelab.derivatives.errors import MemoryLimitError
 from tapelab.derivatives.factoring import Factoring, survey
 from tapelab.derivatives.factors import factored_blocks
 from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.jacobians import offsets_of, reverse_rows
 from tapelab.derivatives.memory import counted, rows_at_once
 from tapelab.derivatives.packing import require_one_dtype, split
@@ -122,8 +123,7 @@ def require_second_order(problem: Problem) -> None:
             f"{problem.name}: the function calls tf.py_function, whose gradient TensorFlow does not differentiate: the "
             "second derivative would be zero. Call the Python function directly, without tf.py_function"
         )
-    if problem.gap:
-        raise ValueError(f"{problem.name}: the second derivative would be wrong, since {problem.gap}")
+    problem.require_right(Needs.SECOND)
     if problem.cure.left:
         raise ValueError(
             f"{problem.name}: {', '.join(problem.cure.left)} computes a variance by tf.nn.moments (a normalisation "

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.hessians import require_second_order
 from tapelab.derivatives.operator_recipe import GENERIC, SMALL, TAYLOR, Operator, note_if_zero, propagated
 from tapelab.derivatives.plan import Plan
@@ -90,6 +91,7 @@ class Taylor(Recipe):
         return description, problem.source_shapes * count, problem.source_dtypes * count, "sources"
 
     def plan(self, problem: Problem) -> Plan:
+        problem.require_right(Needs.TANGENTS)
         if self.order > 1:
             require_second_order(problem)
         return Plan("Taylor")

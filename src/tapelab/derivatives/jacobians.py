@@ -7,6 +7,7 @@ from typing import Any
 
 from tapelab.derivatives.checks import check_chunks
 from tapelab.derivatives.first_order import Recording, dense_gradient, linearized, recorded
+from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.memory import rows_at_once
 from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.problem import LOOPS, Problem
@@ -147,7 +148,9 @@ class JacobianRecipe(Recipe):
         columns, rows = per_example(problem.source_sizes, batch), per_example(problem.output_sizes, batch)
         mode = self.mode
         if mode == "auto":
-            mode = "forward" if sum(columns) < sum(rows) else "reverse"
+            mode = "forward" if sum(columns) < sum(rows) and Needs.TANGENTS not in problem.gaps else "reverse"
+        if mode == "forward":
+            problem.require_right(Needs.TANGENTS)
         pairs = zip(columns, problem.source_dtypes, strict=True)
         result = batch * sum(rows) * sum(size * dtype.size for size, dtype in pairs)
         passes = sum(columns) if mode == "forward" else max(rows)

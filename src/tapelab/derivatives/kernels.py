@@ -1,10 +1,11 @@
 """Kernels of TensorFlow that compute something else than their operation: found in a graph before it runs.
 
-Four were found by comparing derivatives with central differences (ci/derivative_audit/RESULTS.md), in TensorFlow 2.19
+Most were found by comparing derivatives with central differences (ci/derivative_audit/RESULTS.md), in TensorFlow 2.19
 to 2.21. Each is right elsewhere, so the derivative is computed there:
 
 - XLA's kernels for the gradients of the reciprocal, of sqrt and of rsqrt lack the conjugate of complex numbers.
 - XLA's kernel for the gradient of a bilinear resize gives float32 numbers that are read as float64.
+- XLA draws other random numbers from a seed where the algorithm is left to it, as it is by default.
 - XLA's kernels for the second derivatives of max pooling look for the maximum in the first 16 bits of float32 numbers.
 - `MaxPoolGradGrad` and `MaxPool3DGradGrad` set their result to zero, and may have been given the memory of an input for
   it (`forward_input_or_allocate_output`). That happens in a graph, where the two have one shape: at strides of 1.
@@ -15,6 +16,7 @@ from collections.abc import Iterable
 from tapelab.runtime import tf
 
 _CONJUGATED = {"InvGrad", "ReciprocalGrad", "RsqrtGrad", "SqrtGrad"}
+_SEEDED = ("StatelessMultinomial", "StatelessParameterized", "StatelessRandom", "StatelessTruncated")
 _POOLS = {"MaxPoolGradGrad", "MaxPoolGradGradV2", "MaxPool3DGradGrad"}
 _COMPLEX = {tf.complex64.as_datatype_enum, tf.complex128.as_datatype_enum}
 
@@ -38,6 +40,8 @@ def require_right(graph: tf.Graph, xla: bool) -> None:
 
 def _under_xla(nodes: Iterable) -> str | None:
     for node in nodes:
+        if node.op.startswith(_SEEDED):
+            return f"from the same seed, XLA's {node.op} draws other numbers"
         if node.op in _CONJUGATED and node.attr["T"].type in _COMPLEX:
             return f"XLA computes {node.op} of complex numbers without the conjugate"
         if node.op == "ResizeBilinearGrad" and node.attr["T"].type == tf.float64.as_datatype_enum:

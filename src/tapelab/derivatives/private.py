@@ -191,5 +191,5 @@ def function_body(graph: tf.Graph, name: str) -> tf.Graph:
         from tensorflow.python.framework import function_def_to_graph
 
         return function_def_to_graph.function_def_to_graph(context.get_function_def(name))
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, RuntimeError) as error:  # the last where it calls another by its bare name
         raise LookupError(f"the body of the function {name} is not found") from error

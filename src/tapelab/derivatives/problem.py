@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tapelab.derivatives.errors import UnconnectedSourceError
-from tapelab.derivatives.gaps import OPERATIONS as _WITH_GAPS
-from tapelab.derivatives.gaps import gap, placeholders
+from tapelab.derivatives.gaps import Needs, gaps, placeholders
 from tapelab.derivatives.moments import Cure
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.structures import flatten, names, unflatten
@@ -175,7 +174,7 @@ class Problem:
         self.traceable = True
         self.operations = set()
         self.compiled_loops = False
-        self.gap = None
+        self.gaps: dict[Needs, str] = {}
         self.custom_gradients = False
         self.remarks = []
         self.notes = []
@@ -273,8 +272,10 @@ class Problem:
     def _trace(self, specs):
         """Observe the function in a graph. Returns the exception if that is not possible, otherwise None."""
 
+        ends = []
+
         def trace(*tensors):
-            self._observe(tensors)
+            ends[:] = self._observe(tensors)
             return []
 
         try:
@@ -290,7 +291,7 @@ class Problem:
         self.compiled_loops = by_xla and bool(self.operations & LOOPS)
         self.custom_gradients = any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes)
         starts = placeholders(graph, self.data_start, self._sources.variables)
-        self.gap = gap(graph, starts) if _WITH_GAPS & self.operations else None
+        self.gaps = gaps(graph, starts, ends)
         if any(None in shape for shape in self.output_shapes):  # but it is known what it consists of
             return ValueError(f"{self.name}: the shapes of what the function returns are not known in a graph")
         return None
@@ -309,6 +310,14 @@ class Problem:
             else [False] * len(sources)
             for output in outputs
         ]
+        return outputs
+
+    def require_right(self, needs: Needs) -> None:
+        """Raise ValueError if TensorFlow's derivative would be wrong without a word, as far as is known."""
+        for kind in Needs:
+            if kind <= needs and (why := self.gaps.get(kind)):
+                what = "the second derivative" if needs == Needs.SECOND else "the derivative"
+                raise ValueError(f"{self.name}: {what} would be wrong, since {why}")
 
     def note(self, text: str) -> None:
         """Add to the notes what is not among them."""

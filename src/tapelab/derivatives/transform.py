@@ -17,6 +17,7 @@ from tapelab import process
 from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_strategy
 from tapelab.derivatives.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.errors import CALLER, FallbackWarning
+from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.kernels import WrongKernelError, require_right
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
@@ -159,6 +160,7 @@ class Transform:
         data, own = tensors[: len(tensors) - size], tensors[len(tensors) - size :]
         problem = Problem(self.__name__, self._differentiated, self._sources, taken, rest, data, vector_size=size)
         problem.probe(data)
+        problem.require_right(Needs.GRADIENT)
         if self._unconnected == "error":
             problem.require_connected()
         if self._recipe.vector:

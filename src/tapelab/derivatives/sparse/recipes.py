@@ -7,6 +7,7 @@ from typing import Any
 from tapelab.derivatives.checks import check_chunks, require_scalar
 from tapelab.derivatives.errors import MemoryLimitError, SparsityError
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
+from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.hessians import gradient_under, require_second_order
 from tapelab.derivatives.jacobians import forward_rows
 from tapelab.derivatives.memory import counted, current_limit, rows_at_once
@@ -313,6 +314,8 @@ class SparseHessian(_Sparse):
 
 def _without_forward_mode(problem):
     """Why TensorFlow has no Jacobian-vector product of a function; None if it has. It differentiates gradients."""
+    if Needs.TANGENTS in problem.gaps:
+        return problem.gaps[Needs.TANGENTS]
     own = [] if problem.data_start == 0 else problem.source_specs
     data = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
 
