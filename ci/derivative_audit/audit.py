@@ -165,9 +165,9 @@ def main() -> int:
             print(file=sys.stderr)
             print(page.summary(page.read(path)))
         return 0
-    page.write(
-        [page.read(path) for path in sorted(MEASURED.glob("[0-9]*.jsonl"))], page.read(MEASURED / page.OURS), HERE
-    )
+    measured = [page.read(path) for path in sorted(MEASURED.glob("[0-9]*.jsonl"))]
+    own = MEASURED / page.OURS
+    page.write(measured, page.read(own) if own.exists() else None, HERE)
     return 0
 
 

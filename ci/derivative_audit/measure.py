@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from cases import Case
+from ours import WAYS as OUR_WAYS
 from verdicts import TOLERANCE, Found, Point, check_first, check_second, joined, reference
 
 MODES, OURS = ("graph", "eager", "XLA"), "tapelab"
 VALUE = "value"
 REVERSE, FORWARD, TWICE, OVER = WAYS = ("reverse", "forward", "reverse over reverse", "forward over reverse")
-OUR_WAYS = ("value_and_gradient", "jvp", "jacobian by rows", "jacobian by columns", "hvp", "hessian")
 SECOND = (TWICE, OVER, "hvp", "hessian")
 POINTS, TRIES = 3, 6  # points that count, and how many are tried until so many have a reference to trust
 Tensors = list[tf.Tensor]

@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import ours
+
 MODES = ("graph", "eager", "XLA")
 OURS = "tapelab.jsonl"  # what tapelab.derivatives gives
 FIRST, SECOND = {"reverse", "forward"}, {"reverse over reverse", "forward over reverse"}
@@ -218,6 +220,8 @@ def render(results: dict) -> str:
             lines += ["", f"## {heading}", ""]
             grouped = verdict in ("raises", "unclear")
             lines += (_by_message if grouped else _table)(results, names, verdict, *([] if grouped else [versions]))
+    if "tapelab" in results:
+        lines += ours.section(results["tapelab"], lambda name: (note(name, "wrong") or {}).get("why", ""), percent)
     lines += ["", "## Not measured", ""]
     reasons = defaultdict(list)
     for name in results["cases"]:
@@ -305,9 +309,11 @@ def _by_message(results, names, verdict):
     return lines
 
 
-def write(measured: Sequence[dict], folder: Path) -> None:
-    """Write results.json and RESULTS.md."""
+def write(measured: Sequence[dict], own: dict | None, folder: Path) -> None:
+    """Write results.json and RESULTS.md, from TensorFlow's derivatives by version, and tapelab's if measured."""
     results = merged(measured)
+    if own is not None:
+        results["tapelab"] = ours.kept(own)
     cases = ",\n".join(f"{json.dumps(n)}: {json.dumps(c, ensure_ascii=False)}" for n, c in results["cases"].items())
     rest = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in results.items() if k != "cases")
     (folder / "results.json").write_text(f'{{{rest},\n"cases": {{\n{cases}\n}}}}\n', encoding="utf-8")
