@@ -331,6 +331,18 @@ def test_what_depends_on_the_sources_is_followed_into_functions(wrap):
         np.testing.assert_allclose(gradient, 2 * X)
 
 
+def test_of_a_functions_results_only_those_count_that_depend_on_the_sources():
+    both = tf.function(lambda x, y: (2 * x, 3 * y))
+
+    def loss(x, which):
+        return tf.reduce_sum(x**2) + tf.reduce_sum(tf.one_hot(0, 3, on_value=both(x, tf.constant(X))[which][0, 0]))
+
+    _, gradient = value_and_gradient(lambda x: loss(x, 1), compile="graph")(X)
+    np.testing.assert_allclose(gradient, 2 * X)
+    with pytest.raises(ValueError, match=r"it computes tf\.one_hot"):
+        value_and_gradient(lambda x: loss(x, 0), compile="graph")(X)
+
+
 def test_what_is_stopped_may_be_anything():
     stopped = beside(lambda x: tf.image.hsv_to_rgb(tf.sigmoid(tf.stop_gradient(x))))
     _, gradient = value_and_gradient(stopped, compile="graph")(X)
