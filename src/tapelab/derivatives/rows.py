@@ -8,7 +8,7 @@ EAGER       a Python loop, outside any graph. Knows everything.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from tapelab.derivatives.private import filter_gradients_by_products
+from tapelab.derivatives.private import vectorized
 from tapelab.derivatives.recipe import Way
 from tapelab.runtime import tf
 
@@ -41,14 +41,14 @@ def map_rows(
     if how == LOOP:
         return _loop(row, specs, tf.range(count))
     if chunk is None or chunk >= count:
-        return _vectorized(row, tf.range(count))
+        return vectorized(row, tf.range(count))
     whole = count // chunk
     batches = [tf.TensorSpec([chunk, *spec.shape], spec.dtype) for spec in specs]
-    stacked = _loop(lambda start: _vectorized(row, start + tf.range(chunk)), batches, chunk * tf.range(whole))
+    stacked = _loop(lambda start: vectorized(row, start + tf.range(chunk)), batches, chunk * tf.range(whole))
     stacked = [tf.reshape(part, [whole * chunk, *spec.shape]) for part, spec in zip(stacked, specs, strict=True)]
     if whole * chunk == count:
         return stacked
-    rest = _vectorized(row, tf.range(whole * chunk, count))
+    rest = vectorized(row, tf.range(whole * chunk, count))
     return [tf.concat(pair, axis=0) for pair in zip(stacked, rest, strict=True)]
 
 
@@ -58,12 +58,6 @@ def row_ways(label: str, compute: Callable[[str, Sequence[tf.Tensor]], list[tf.T
         Way(f"{label}, {how}", partial(compute, how), eager=how == EAGER, chunk=chunk if how == VECTORIZED else 1)
         for how in (VECTORIZED, LOOP, EAGER)
     ]
-
-
-def _vectorized(row, indices):
-    with filter_gradients_by_products():
-        # Its own fallback is a loop that the caller is not told of.
-        return tf.vectorized_map(row, indices, fallback_to_while_loop=False)
 
 
 def _loop(row, specs, indices):

@@ -6,6 +6,7 @@ Each has ``__call__(x, y)`` and ``total(x, y, weights)``, the weighted sum over 
 import string
 from collections.abc import Callable
 
+from tapelab.derivatives.private import vectorized
 from tapelab.derivatives.taylor_mode.values import Channel, NoRule, Val, Weights, padded, times, total, weighted
 from tapelab.runtime import tf
 
@@ -106,7 +107,7 @@ class Lanewise(Bilinear):
         if x.shape[0] == y.shape[0] == 1:
             return run(x[0], y[0])[None]
         if y.shape[0] == 1:
-            return tf.vectorized_map(lambda u: run(u, y[0]), x, fallback_to_while_loop=False)
+            return vectorized(lambda u: run(u, y[0]), x)
         if x.shape[0] == 1:
-            return tf.vectorized_map(lambda u: run(x[0], u), y, fallback_to_while_loop=False)
-        return tf.vectorized_map(lambda pair: run(*pair), (x, y), fallback_to_while_loop=False)
+            return vectorized(lambda u: run(x[0], u), y)
+        return vectorized(lambda pair: run(*pair), (x, y))

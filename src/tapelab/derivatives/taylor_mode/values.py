@@ -7,6 +7,7 @@ the first product of a network is made once rather than for each example. A chan
 
 from collections.abc import Callable, Sequence
 
+from tapelab.derivatives.private import vectorized
 from tapelab.runtime import tf
 
 import numpy as np
@@ -109,4 +110,4 @@ def over_lanes(run: Callable, channels: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Apply a function of one lane of each channel to every lane. It takes and returns lists."""
     if channels[0].shape[0] == 1:
         return [result[None] for result in run([c[0] for c in channels])]
-    return tf.vectorized_map(run, list(channels), fallback_to_while_loop=False)
+    return vectorized(run, list(channels))
