@@ -26,8 +26,8 @@ Each is compiled once for each structure, shapes and dtypes of the arguments, an
 it is called more than once. It looks at every call whether what the function reads from outside is still the same, as
 far as that can be seen (`tapelab.derivatives.outside`), and is traced anew if not. Second derivatives through
 normalisation layers are right, where TensorFlow's own are not (`tapelab.derivatives.moments`). Kernels that are known
-to be wrong are not used (`tapelab.derivatives.kernels`), and second derivatives that would lack a part are refused
-(`tapelab.derivatives.gaps`).
+to be wrong are not used (`tapelab.derivatives.kernels`), and what TensorFlow differentiates wrongly, or leaves out
+without a word, is refused where a graph shows it (`tapelab.derivatives.gaps`).
 
 Sources are the first argument, those that ``argnums`` names, or the variables of ``wrt``; they may be nested, and the
 result has their structure.
