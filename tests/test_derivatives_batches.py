@@ -1,6 +1,5 @@
 """Batch Jacobians, their check for independence, and per-example gradients."""
 
-
 from tapelab.derivatives import (
     CoupledExamplesError,
     MemoryLimitError,

@@ -393,3 +393,19 @@ def test_shapes_are_stitched_as_they_may():
     row = [6 * a * b * c, c * (3 * a**2 + 3 * b**2 + c**2), b * (3 * a**2 + b**2 + 3 * c**2)]
     found = hvp(lambda x: products(x), compile="graph")(np.array([[1.0, 0.0, 0.0]]), X)
     np.testing.assert_allclose(found, [row], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("derivative", "operation"),
+    [
+        (lambda: hessian(lambda x: tf.reduce_sum(tf.nn.softsign(x)))(X), "SoftsignGrad"),
+        (lambda: hvp(lambda x: tf.reduce_sum(tf.nn.softsign(x)))(X, X), "SoftsignGrad"),
+        (lambda: value_and_gradient(lambda x: tf.linalg.lu(tf.eye(3, dtype=x.dtype) * x)[0][0, 0])(X), "Lu"),
+    ],
+    ids=["hessian", "hvp", "gradient"],
+)
+def test_an_operation_without_a_gradient_is_named(derivative, operation):
+    with pytest.raises(
+        LookupError, match=rf"TensorFlow has no derivative of the operation {operation}, .* other operat"
+    ):
+        derivative()

@@ -1,6 +1,7 @@
 """One function with one signature of arguments: what to differentiate, by what, and what is known of it."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from tapelab.derivatives.structures import flatten, names, unflatten
 from tapelab.derivatives.taylor_mode.reissue import CALLS
 from tapelab.runtime import tf
 
+# What TensorFlow says of an operation without a gradient.
+_NO_GRADIENT = re.compile(r"gradient registry has no entry for: (\w+)")
 # What XLA does not handle in reverse mode, and takes seconds to find out.
 LOOPS = {"While", "StatelessWhile"}
 # Operations that start so draw from a generator's state or an iterator, change a variable, or call Python.
@@ -254,7 +257,10 @@ class Problem:
                 self._f = original
                 if not tf.executing_eagerly():
                     raise failure
-                self._observe(tensors)
+                try:
+                    self._observe(tensors)
+                except LookupError as error:
+                    raise self.explained(error) from error
                 seen = {name: getattr(self, name) for name in _OBSERVED}
                 # A function that created its variables in that call can be traced now.
                 self.traceable = not self._trace(specs)
@@ -326,6 +332,13 @@ class Problem:
 
     def explained(self, error: Exception) -> Exception:
         """Return what to raise when no way works: an error that says what to do, where TensorFlow's does not."""
+        if missing := _NO_GRADIENT.search(str(error)):
+            told = LookupError(
+                f"{self.name}: TensorFlow has no derivative of the operation {missing[1]}, which this one needs. Write "
+                "the function with other operations, or give its gradient by tf.custom_gradient"
+            )
+            told.__cause__ = error
+            return told
         if not (self.compiled_loops and isinstance(error, tf.errors.UnimplementedError)):
             return error
         told = RuntimeError(
