@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 HERE = Path(__file__).parents[1] / "ci" / "derivative_audit"
+REFUSAL = "the derivative would be wrong, since it computes tf.one_hot"
 FIRST, SECOND = ("reverse", "forward"), ("reverse over reverse", "forward over reverse")
 
 
@@ -29,10 +30,11 @@ def modules():
         import differences
         import measure
         import names
+        import ours
         import page
         import verdicts
 
-        listed = (audit, cases, differences, measure, names, page, verdicts)
+        listed = (audit, cases, differences, measure, names, ours, page, verdicts)
         yield argparse.Namespace(**{module.__name__: module for module in listed})
 
 
@@ -313,3 +315,50 @@ def test_a_row_says_what_in_which_mode_and_by_how_much(modules):
     assert modules.page.cell({"modes": ["graph"], "found": {}}, "wrong") == "right (graph)"  # no more than was measured
     assert modules.page.cell({"modes": list(modules.page.MODES), "found": {}}, "wrong") == "right"
     assert modules.page.cell(None, "wrong") == "not measured"
+
+
+def test_of_the_same_cases_tapelab_s_derivatives_are_right_or_refused(modules, results):
+    """But for two whose documentation says what they are: labels that do not sum to 1, a kernel that is overwritten."""
+    own = results["tapelab"]["cases"]
+    wrong = {
+        name
+        for name, found in own.items()
+        if any(modules.ours.verdict(each) in ("wrong", "None", "another value", "unclear") for each in found.values())
+    }
+    known = {"keras.layers.SpectralNormalization in training", "tf.nn.softmax_cross_entropy_with_logits unnormalised"}
+    assert wrong <= known
+    assert len(own) > 900
+    assert set(modules.ours.WAYS) >= {way for found in own.values() for way in found}
+
+
+def test_what_is_refused_is_told_from_other_errors(modules):
+    refused = ["raises", 0.0, "ValueError: hvp(Loss): the second derivative would be wrong, since it resizes"]
+    measured = {
+        "head": {"versions": {"tensorflow": "9.9.0", "keras": "3.0"}},
+        "cases": {
+            "a": {"modes": ["tapelab"], "found": {}},
+            "b": {"modes": ["tapelab"], "found": {"tapelab: hvp": refused, "tapelab: jvp": ["wrong", 0.5, ""]}},
+            "c": {"left out": "no numbers"},
+            "d": {"aborts": "the process ends with -6"},
+        },
+    }
+    kept = modules.ours.kept(measured)
+    assert list(kept["cases"]) == ["a", "b", "d"]
+    lines = modules.ours.section(kept, lambda name: f"why {name}", modules.page.percent)
+    rows = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in lines if line[:1] == "|"}
+    assert rows["right"] == ["2", "1", "2", "2", "1", "2"]  # in the order of the ways
+    assert rows["refused, since TensorFlow's would be wrong"] == ["0", "0", "0", "0", "1", "0"]
+    assert rows["another error"] == ["1"] * 6
+    assert "Wrong by 50 %: `b`, jvp: why b." in lines
+
+
+def test_what_tapelab_gives_is_measured(found, modules):
+    ways = {("tapelab", way) for way in modules.ours.WAYS}
+    refused = found(lambda x: tf.one_hot(0, 4, on_value=x[0, 0], off_value=x[0, 1]) + x, modes=["tapelab"])
+    assert set(refused) == ways
+    assert all(REFUSAL in each.says for each in refused.values())
+    right = found(tf.sin, modes=["tapelab"])
+    assert set(right) == ways
+    assert {each.verdict for each in right.values()} == {"right"}
+    wrong = found(planted(tf.sin, lambda x, dy: 1.1 * dy * tf.cos(x)), modes=["tapelab"])
+    assert {each.verdict for each in wrong.values()} == {"wrong"}
