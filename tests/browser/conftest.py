@@ -58,7 +58,7 @@ def _serious(page, within=None):
 
     Args:
         page: Playwright's.
-        within: a selector; there has to be text whose contrast is looked at, or the whole page.
+        within: a selector, or the whole page. There has to be text in it whose contrast is looked at.
     """
     found = Axe().run(page, context={"include": [[within]]} if within else None).response
     looked_at = [one["id"] for one in found["violations"] + found["passes"]]
@@ -181,9 +181,14 @@ class Lab:
 
     def serious_in_outputs(self):
         """axe's serious findings in what the cells put out; the rest of the page is JupyterLab's own."""
-        # JupyterLab's body has no height and cuts what is outside of it. axe takes that for all of the page.
+        # JupyterLab's body has no height and cuts what is outside of it, and what is scrolled away upwards has a
+        # negative place. axe takes either for something that nobody can see.
         self.page.add_style_tag(content="body { height: 100vh }")
-        return _serious(self.page, f"{self.PANEL} .jp-OutputArea-output")
+        self.page.evaluate(
+            "panel => { document.querySelector(`${panel} .jp-WindowedPanel-outer`).scrollTop = 0; }", self.PANEL
+        )
+        # A traceback's colours are JupyterLab's, too.
+        return _serious(self.page, f"{self.PANEL} .jp-OutputArea-output:not([data-mime-type$=error])")
 
     def run(self, number):
         """Run a cell, and return the text of its outputs."""
