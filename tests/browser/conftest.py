@@ -181,12 +181,13 @@ class Lab:
 
     def serious_in_outputs(self):
         """axe's serious findings in what the cells put out; the rest of the page is JupyterLab's own."""
-        # JupyterLab's body has no height and cuts what is outside of it, and what is scrolled away upwards has a
-        # negative place. axe takes either for something that nobody can see.
+        # axe takes for invisible what is scrolled away, and all that is in a body without a height, as JupyterLab's is.
         self.page.add_style_tag(content="body { height: 100vh }")
-        self.page.evaluate(
-            "panel => { document.querySelector(`${panel} .jp-WindowedPanel-outer`).scrollTop = 0; }", self.PANEL
-        )
+        box = f"document.querySelector('{self.PANEL} .jp-WindowedPanel-outer')"
+        height = 1000 + self.page.evaluate(f"{box}.querySelector('.jp-WindowedPanel-viewport').offsetHeight")
+        self.page.set_viewport_size({"width": self.page.viewport_size["width"], "height": height})
+        self.page.wait_for_function(f"{box}.clientHeight > {height} - 500")
+        self.page.evaluate(f"{box}.scrollTop = 0")
         # A traceback's colours are JupyterLab's, too.
         return _serious(self.page, f"{self.PANEL} .jp-OutputArea-output:not([data-mime-type$=error])")
 
