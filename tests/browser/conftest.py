@@ -188,8 +188,8 @@ class Lab:
         self.page.set_viewport_size({"width": self.page.viewport_size["width"], "height": height})
         self.page.wait_for_function(f"{box}.clientHeight > {height} - 500")
         self.page.evaluate(f"{box}.scrollTop = 0")
-        # A traceback's colours are JupyterLab's, too.
-        return _serious(self.page, f"{self.PANEL} .jp-OutputArea-output:not([data-mime-type$=error])")
+        # The colours of tracebacks and of standard error are JupyterLab's, too.
+        return _serious(self.page, f"{self.PANEL} .jp-OutputArea-output:not([data-mime-type$=stderr])")
 
     def run(self, number):
         """Run a cell, and return the text of its outputs."""

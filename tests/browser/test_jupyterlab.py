@@ -136,7 +136,8 @@ def test_in_the_dark_figures_have_a_white_ground(lab):
     opened = lab({"@jupyterlab/apputils-extension:themes": {"theme": "JupyterLab Dark"}})
     opened.open("06_stop_gradient")
     assert opened.page.locator("body").get_attribute("data-jp-theme-light") == "false"
-    opened.run(opened.place("# @title Set-up"))
+    for title in ("Parameters", "Set-up"):
+        opened.run(opened.place(f"# @title {title}"))
     opened.run(opened.place(SLIDER))
     opened.page.wait_for_function(
         """panel => { const shown = [...document.querySelectorAll(panel + ' .jp-OutputArea img')];
