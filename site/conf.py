@@ -54,7 +54,14 @@ def _escape(app, what, name, obj, options, lines):
     """A docstring's stars and bars are products and norms, and no markup, but in code."""
     if what == "module":  # what is indented in a module's docstring is code
         lines[:] = re.sub(r"(?m)(^(?!::)\S.*\n\n)(?=    )", r"\1::\n\n", "\n".join(lines)).split("\n")
-    lines[:] = [re.sub(r"(`[^`]*`|\\.)|([*|])", lambda found: found[1] or f"\\{found[2]}", line) for line in lines]
+    code = None  # how far the line is indented that announces a block of code
+    for number, line in enumerate(lines):
+        indented = len(line) - len(line.lstrip())
+        if line and code is not None and indented <= code:
+            code = None
+        if code is None:
+            lines[number] = re.sub(r"(`[^`]*`|\\.)|([*|])", lambda found: found[1] or f"\\{found[2]}", line)
+            code = indented if line.endswith("::") else None
 
 
 def setup(app):

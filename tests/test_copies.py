@@ -311,3 +311,12 @@ def test_the_branch_is_one_commit_made_anew(tmp_path):
     log = subprocess.run(["git", "-C", remote, "log", "--format=%s", "colab-main"], capture_output=True, text=True)
     assert log.stdout.startswith("Notebooks without outputs, of ")
     assert log.stdout.count("\n") == 1
+    listed = subprocess.run(
+        ["git", "-C", remote, "ls-tree", "-r", "--name-only", "colab-main"], capture_output=True, text=True
+    )
+    real = catalogue.load(ROOT / "notebooks")
+    branch = f"{real.repository}/blob/colab-main/"
+    linked = colab_links((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert {path for path in listed.stdout.split() if path.startswith("notebooks/")} == {
+        link.removeprefix(branch) for link in linked
+    }

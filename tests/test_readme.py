@@ -42,6 +42,17 @@ def test_links_to_files_lead_to_files():
             assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
+def test_a_notebooks_number_or_name_links_to_that_notebook():
+    """A renamed notebook takes its links with it, and a link to the wrong one leads somewhere, too."""
+    seen = 0
+    for path in PAGES:
+        for text, number in re.findall(r"\[([^\]]*)\]\((?:\.\./)?notebooks/(\d\d)_", path.read_text(encoding="utf-8")):
+            named = {"clinic": ["24"]}.get(text.lower(), re.findall(r"^(?:Notebook )?(\d\d)\b", text, re.IGNORECASE))
+            assert not named or named == [number], f"{path.name}: [{text}] leads to {number}"
+            seen += len(named)
+    assert seen > 20
+
+
 def test_the_shapes_in_its_comments_are_right(fresh):
     (code,) = {code for _, code, _ in BLOCKS if "hessian(" in code}
     assert "shape (102, 102)" in code

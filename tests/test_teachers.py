@@ -76,8 +76,8 @@ def test_a_path_has_what_its_notebooks_need():
 
 
 def test_links_lead_somewhere():
-    headings = re.findall(r"^### (\d\d) \[(.*)\]\((.*)\)$", TEXT, re.MULTILINE)
-    anchors = {re.sub(r"[^\w -]", "", f"{number} {title}".lower()).replace(" ", "-") for number, title, _ in headings}
+    headings = re.findall(r"^##+ (.*)$", re.sub(r"\[(.*?)\]\(.*?\)", r"\1", TEXT), re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", TEXT)):
         if target.startswith("#"):
             assert target[1:] in anchors

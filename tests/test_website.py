@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 from tapelab import explain
-from tapelab.collection import catalogue, website
+from tapelab.collection import catalogue, copies, website
 
 import nbformat
 import pytest
@@ -116,7 +116,22 @@ def test_exercises_are_questions_and_their_notebook_can_be_saved_without_outputs
         assert "No guess yet" not in text
         (saved,) = site.glob(f"_downloads/*/{notebook.name}.ipynb")
         assert not any(cell.get("outputs") for cell in nbformat.read(saved, as_version=4).cells)
-        assert f"colab.research.google.com/github/{CATALOGUE.repository}/blob/colab-" in text
+
+
+def test_what_opens_in_colab_is_on_the_branch_that_is_published(pages, tmp_path):
+    copies.write_for_colab(CATALOGUE, tmp_path)
+    start = f"https://colab.research.google.com/github/{CATALOGUE.repository}/blob/{copies.colab_branch(CATALOGUE)}/"
+    published = {start + path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("notebooks/*")}
+    linked = {name: {link for link in page.links if "//colab." in link} for name, page in pages.items()}
+    assert set().union(*linked.values()) == published
+    for notebook in CATALOGUE.notebooks:
+        assert f"{start}notebooks/{notebook.name}.ipynb" in linked[f"notebooks/{notebook.name}.html"]
+
+
+def test_code_in_a_docstring_is_shown_as_it_is(site):
+    text = re.sub(r"<[^>]+>", "", (site / "api" / "derivatives.html").read_text("utf-8"))
+    assert "shape (*f(x), *x)\n" in text  # in a block of code
+    assert "\\*" not in text
 
 
 def test_every_cause_is_listed(pages):

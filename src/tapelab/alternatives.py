@@ -14,6 +14,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from tapelab import session
 
@@ -30,6 +31,19 @@ def of_this_cell() -> str | None:
     """Return the alternative text of the cell that runs, or None where no person watches or it has none."""
     shell, texts = _shell_and_texts()
     return _text(shell.kernel, texts) if texts else None
+
+
+def show(figure: Any, text: str | None) -> None:
+    """Show a Matplotlib figure as HTML, an image with an alternative text; without a text, as an image."""
+    from IPython.display import publish_display_data
+
+    file = io.BytesIO()
+    figure.savefig(file, format="png", bbox_inches="tight")  # as Matplotlib's inline backend draws it
+    picture = base64.b64encode(file.getvalue()).decode()
+    shown = {"image/png": picture}
+    if text is not None:
+        shown = {"text/html": f'<img alt="{html.escape(text)}" src="data:image/png;base64,{picture}">'}
+    publish_display_data({"text/plain": repr(figure), **shown})
 
 
 def _shell_and_texts():
@@ -53,13 +67,4 @@ def _texts(path):
 
 
 def _show(kernel, texts, figure):
-    from IPython.display import publish_display_data
-
-    text = _text(kernel, texts)
-    file = io.BytesIO()
-    figure.savefig(file, format="png", bbox_inches="tight")  # as Matplotlib's inline backend draws it
-    picture = base64.b64encode(file.getvalue()).decode()
-    shown = {"image/png": picture}
-    if text is not None:
-        shown = {"text/html": f'<img alt="{html.escape(text)}" src="data:image/png;base64,{picture}">'}
-    publish_display_data({"text/plain": repr(figure), **shown})
+    show(figure, _text(kernel, texts))

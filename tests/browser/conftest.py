@@ -12,12 +12,16 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("TAPELAB_PYTHON", str(ROOT / ".venv" / "bin" / "python"))
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")  # which one, ci/test_browser.sh finds out
 SECONDS = int(os.environ.get("TAPELAB_SECONDS", "600"))  # for a notebook to run, on a slow machine
+
+
+THEMES = "@jupyterlab/apputils-extension:themes"
 
 
 def pytest_addoption(parser):
@@ -47,6 +51,29 @@ def context(browser):
     yield new
     for one in opened:
         one.close()
+
+
+def _serious(page, within=None):
+    """axe's serious and critical findings: rule, what is wrong, and the first places.
+
+    Args:
+        page: Playwright's.
+        within: a selector, or the whole page. There has to be text in it whose contrast is looked at.
+    """
+    found = Axe().run(page, context={"include": [[within]]} if within else None).response
+    looked_at = [one["id"] for one in found["violations"] + found["passes"]]
+    assert "color-contrast" in looked_at, looked_at
+    return [
+        (one["id"], one["help"], [node["html"][:160] for node in one["nodes"][:3]])
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.fixture(scope="session")
+def serious():
+    """The function that lists axe's serious findings in a page."""
+    return _serious
 
 
 class _Silent(http.server.SimpleHTTPRequestHandler):
@@ -145,6 +172,25 @@ class Lab:
             found.append(output.get("text") or data.get("text/markdown") or data.get("text/plain", ""))
         return "\n".join("".join(text) for text in found)
 
+    def darken(self):
+        """Change to JupyterLab's dark theme; the next page has the light one again."""
+        self.page.evaluate(
+            "() => { window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'}); }"
+        )
+        self.page.wait_for_selector("body[data-jp-theme-light=false]")
+
+    def serious_in_outputs(self):
+        """axe's serious findings in what the cells put out; the rest of the page is JupyterLab's own."""
+        # axe takes for invisible what is scrolled away, and all that is in a body without a height, as JupyterLab's is.
+        self.page.add_style_tag(content="body { height: 100vh }")
+        box = f"document.querySelector('{self.PANEL} .jp-WindowedPanel-outer')"
+        height = 1000 + self.page.evaluate(f"{box}.querySelector('.jp-WindowedPanel-viewport').offsetHeight")
+        self.page.set_viewport_size({"width": self.page.viewport_size["width"], "height": height})
+        self.page.wait_for_function(f"{box}.clientHeight > {height} - 500")
+        self.page.evaluate(f"{box}.scrollTop = 0")
+        # The colours of tracebacks and of standard error are JupyterLab's, too.
+        return _serious(self.page, f"{self.PANEL} .jp-OutputArea-output:not([data-mime-type$=stderr])")
+
     def run(self, number):
         """Run a cell, and return the text of its outputs."""
         self.select(number)
@@ -183,7 +229,7 @@ def server(tmp_path_factory):
 def lab(server, context):
     """A function that opens a page with JupyterLab; takes what `context` takes, and the settings of plugins."""
     address, token, _ = server
-    changed = set()
+    changed = {THEMES}
 
     def ask(method, path, content=None):
         body = None if content is None else json.dumps(content).encode()

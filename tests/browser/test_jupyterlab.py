@@ -35,6 +35,9 @@ def test_a_notebook_runs_from_top_to_bottom(lab, notebook):
                 && alts.every(alt => shown.some(one => one.alt === alt)); }""",
         arg=[opened.PANEL, [cell["alt"] for cell in cells if cell["alt"]]],
     )
+    assert opened.serious_in_outputs() == []
+    opened.darken()
+    assert opened.serious_in_outputs() == []
 
 
 def test_a_link_opens_the_next_notebook(lab):
@@ -76,7 +79,7 @@ def test_an_exercise_is_answered_wrongly_hinted_then_rightly_and_remembered(lab,
     assert f"recording_control.{name}" in json.loads(server[2].read_text())["solved"]
 
 
-SLIDER = "paths.figure().show()"
+SLIDER, NAME = "paths.figure().show()", "x"
 WIDE = """panel => [...document.querySelectorAll(panel + ' .jp-MarkdownOutput')]
     .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent.slice(0, 80))"""
 SEEN = """one => { const box = one.getBoundingClientRect(), middle = [box.x + box.width / 2, box.y + box.height / 2];
@@ -97,14 +100,22 @@ def test_a_slider_moves_its_figure_by_keyboard(lab, zoom):
     opened.finish("application:toggle-left-area")  # the list of files is put away: at 200 % it takes half the window
     opened.run(opened.place("# @title Set-up"))
     opened.run(opened.place(SLIDER))
-    handle = opened.page.locator(f"{opened.PANEL} [role=slider], {opened.PANEL} .noUi-handle").first
+    shown = opened.page.locator(opened.PANEL)
+    handle = shown.get_by_role("slider", name=NAME, exact=True)
     handle.scroll_into_view_if_needed()
     assert handle.evaluate(SEEN)
     picture = "panel => [...document.querySelectorAll(panel + ' .jp-OutputArea img')].map(one => one.src).join()"
     before = opened.page.evaluate(picture, opened.PANEL)
     handle.focus()
     opened.page.keyboard.press("ArrowRight")
-    opened.page.wait_for_function(f"([panel, before]) => ({picture})(panel) !== before", arg=[opened.PANEL, before])
+    changed = f"([panel, before]) => ({picture})(panel) !== before"
+    opened.page.wait_for_function(changed, arg=[opened.PANEL, before])
+    assert shown.get_by_role("textbox", name=NAME, exact=True).inner_text() == "1.50"
+    assert shown.get_by_role("img", name="The same figure for x 1.5, cut g. As it starts: Left: a graph").is_visible()
+    buttons = shown.get_by_role("group", name="cut", exact=True)
+    buttons.get_by_role("button", name="all three", pressed=False).press("Enter")
+    buttons.get_by_role("button", name="all three", pressed=True).wait_for()
+    assert buttons.get_by_role("button", pressed=True).count() == 1
     assert opened.page.evaluate(WIDE, opened.PANEL) == []
     for asks in (r"^exercises\.\w+\.guess\(", r"^exercises\.\w+\.check\("):
         number = next(n for n, one in enumerate(opened.cells()) if re.search(asks, one["source"], re.MULTILINE))
@@ -113,11 +124,20 @@ def test_a_slider_moves_its_figure_by_keyboard(lab, zoom):
         assert cell.evaluate(SEEN)
 
 
+BAD = """from IPython.display import HTML, display
+import ipywidgets
+
+png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+display(HTML('<p style="color: #333">Pale.</p>'), ipywidgets.IntSlider(description="without a name"))
+display({"image/png": png}, metadata={"image/png": {"width": 60}}, raw=True)"""
+
+
 def test_in_the_dark_figures_have_a_white_ground(lab):
     opened = lab({"@jupyterlab/apputils-extension:themes": {"theme": "JupyterLab Dark"}})
     opened.open("06_stop_gradient")
     assert opened.page.locator("body").get_attribute("data-jp-theme-light") == "false"
-    opened.run(opened.place("# @title Set-up"))
+    for title in ("Parameters", "Set-up"):
+        opened.run(opened.place(f"# @title {title}"))
     opened.run(opened.place(SLIDER))
     opened.page.wait_for_function(
         """panel => { const shown = [...document.querySelectorAll(panel + ' .jp-OutputArea img')];
@@ -133,6 +153,13 @@ def test_in_the_dark_figures_have_a_white_ground(lab):
     )
     assert grounds
     assert all(min(ground) >= 240 for ground in grounds), grounds
+    assert opened.serious_in_outputs() == []
+    number = opened.place(SLIDER)
+    opened.write(number, BAD)  # what the tests look for is found
+    opened.run(number)
+    opened.page.locator(f"{opened.PANEL} [role=slider]").wait_for()
+    found = {rule for rule, _, _ in opened.serious_in_outputs()}
+    assert found == {"color-contrast", "image-alt", "aria-input-field-name"}
 
 
 def test_by_keyboard_alone(lab):

@@ -1,5 +1,6 @@
 """The site as a person meets it: on a desktop and a phone, in the dark, by keyboard, with a screen reader's eyes."""
 
+import functools
 import json
 import os
 import re
@@ -7,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 pytestmark = pytest.mark.xdist_group("site")
 ROOT = Path(__file__).parents[2]
@@ -51,17 +51,7 @@ ONE_WORD_OF_EACH_COLOUR = """() => {
         else if (visible) seen.add(kind); } }"""
 
 
-def serious(page):
-    """axe's serious and critical findings: rule, what is wrong, and the first places."""
-    found = Axe().run(page).response["violations"]
-    return [
-        (one["id"], one["help"], [node["html"][:160] for node in one["nodes"][:3]])
-        for one in found
-        if one["impact"] in ("serious", "critical")
-    ]
-
-
-def visit(context, address, dark=False):
+def visit(context, serious, address, dark=False):
     """All that the tests ask of a page, from one visit: a dict."""
     page = context.new_page()
     asked = []
@@ -83,19 +73,19 @@ def visit(context, address, dark=False):
 
 
 @pytest.fixture(scope="module")
-def looker(browser):
-    """What opens pages for `visit`."""
+def look(browser, serious):
+    """`visit`, but for the page's address."""
     with browser.new_context(viewport={"width": 1300, "height": 1000}, color_scheme="light") as context:
         context.set_default_timeout(120_000)
-        yield context
+        yield functools.partial(visit, context, serious)
 
 
 @pytest.fixture(scope="module")
-def seen(site, looker):
+def seen(site, look):
     """The facts of every page of the site, each visited once: a dict from its name."""
     address, place = site
     names = sorted(str(path.relative_to(place).with_suffix("")) for path in place.rglob("*.html"))
-    return {name: visit(looker, f"{address}/{name}.html", dark=name in KINDS) for name in names}
+    return {name: look(f"{address}/{name}.html", dark=name in KINDS) for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -172,14 +162,14 @@ BAD = r"""<p class="math">\(\frac{1}\)</p><p class="math">\(\frac{2\)</p><p>betw
 <pre>code <span style="color: #333">good</span> <span style="color: #ddd">pale code</span></pre>"""
 
 
-def test_a_bad_page_would_be_noticed(site, looker):
+def test_a_bad_page_would_be_noticed(site, look):
     """What the tests above look for, put into a page, is found there."""
     address, place = site
     page = (place / "notebooks" / "00_start_here.html").read_text()
     bad = place / "notebooks" / "a_bad_page.html"
     bad.write_text(page.replace("<article", f"<article>{BAD}</article><article", 1))
     try:
-        facts = visit(looker, f"{address}/notebooks/{bad.name}")
+        facts = look(f"{address}/notebooks/{bad.name}")
     finally:
         bad.unlink()
     assert facts["broken"]
@@ -193,8 +183,8 @@ def test_a_bad_page_would_be_noticed(site, looker):
     assert any("pale code" in place for place in rules["color-contrast"])
 
 
-def test_the_report_of_a_batch_is_as_good(report, looker):
-    facts = visit(looker, report, dark=True)
+def test_the_report_of_a_batch_is_as_good(report, look):
+    facts = look(report, dark=True)
     assert facts["images"] == 2
     assert facts["lost"] == []
     assert [url for url in facts["asked"] if not url.startswith((report, "data:"))] == []

@@ -58,7 +58,7 @@ def _table(catalogue: Catalogue) -> str:
     """All notebooks with their questions and minutes, by parts."""
     found = []
     for part, notebooks in groupby(catalogue.notebooks, key=lambda notebook: notebook.part):
-        rows = [f"**{part}**\n\n| | Notebook | What it answers | Minutes: read + solve |\n|---|---|---|---|"]
+        rows = [f"## {part}\n\n| | Notebook | What it answers | Minutes: read + solve |\n|---|---|---|---|"]
         for n in notebooks:
             needed = times.of(read_notebook(catalogue.ipynb(n)))
             minutes = f"{needed.reading} + {needed.exercises}"

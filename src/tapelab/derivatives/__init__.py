@@ -1,26 +1,26 @@
 """Derivatives of TensorFlow functions, as functions: gradients, Jacobians, Hessians and their products with vectors.
 
-    gradient = value_and_gradient(f)            value, gradient = gradient(x)
-    pushed = jvp(f)                             value, product  = pushed(tangents, x)
-    pulled = vjp(f)                             value, product  = pulled(cotangents, x)
-    rows = jacobian(f)                          rows(x)                 shape (*f(x), *x)
-    blocks = batch_jacobian(f)                  blocks(x)               shape (batch, outs, ins)
-    product = hvp(loss, wrt=variables)          product(tangents, x, y)
-    matrix = hessian(loss, wrt=variables, packed=True)    matrix(x, y)  shape (n, n)
-    each = per_example_gradients(loss, wrt=variables)     each(x, y)    shape (batch, *variable)
-    heat = laplacian(u)                         heat(x)                 like u(x), of each example
-    plate = biharmonic(u)                       plate(x)                like u(x)
-    curve = taylor(f, 3)                        value, derivatives = curve([v], x)
-    operator = second_order(u, directions=…, drift=…)       operator(x)     like u(x)
-    norms = per_example_norms(losses, wrt=variables)      norms(x, y)   shape (batch,)
-    clipped = clipped_gradient(losses, wrt=variables, max_norm=1.0)       total, norms = clipped(x, y)
-    product = ggn_vector_product(model, loss, wrt=variables)              product(tangents, x, y)
-    product = fisher_vector_product(model, "categorical", wrt=variables)  product(tangents, x)
-    matrix = CurvatureOperator(model, loss, wrt=variables, data=dataset, kind="ggn")      matrix @ vector
-    matrix.trace(), matrix.diagonal(), matrix.spectrum().density(grid, width)             over the data set
+    value_and_gradient(f)(x)                                          value, gradient
+    jvp(f)(tangents, x)                                               value, product
+    vjp(f)(cotangents, x)                                             value, product
+    jacobian(f)(x)                                                    shape (*f(x), *x)
+    batch_jacobian(f)(x)                                              shape (batch, outs, ins)
+    hvp(loss, wrt=w)(tangents, x, y)                                  like w
+    hessian(loss, wrt=w, packed=True)(x, y)                           shape (n, n)
+    per_example_gradients(loss, wrt=w)(x, y)                          shape (batch, *variable)
+    per_example_norms(losses, wrt=w)(x, y)                            shape (batch,)
+    clipped_gradient(losses, wrt=w, max_norm=1.0)(x, y)               total, norms
+    ggn_vector_product(model, loss, wrt=w)(tangents, x, y)            like w
+    fisher_vector_product(model, "categorical", wrt=w)(tangents, x)   like w
+    CurvatureOperator(model, loss, wrt=w, data=data) @ vector         over the data set; .trace() and more
 
-    entries = sparse_jacobian(f)                entries(x)              tf.SparseTensor (elements of f(x), of x)
-    entries = sparse_hessian(loss, format="csr")          entries(x)    SciPy matrix (n, n)
+    laplacian(u)(x)                                                   like u(x), of each example
+    biharmonic(u)(x)                                                  like u(x)
+    second_order(u, directions=…, weights=…, drift=…)(x)              like u(x)
+    taylor(f, 3)([v], x)                                              value, derivatives along a curve
+
+    sparse_jacobian(f)(x)                                             tf.SparseTensor
+    sparse_hessian(loss, format="csr")(x)                             SciPy matrix (n, n)
 
 Each is compiled once for each structure, shapes and dtypes of the arguments, and keeps what it compiled: hold it, where
 it is called more than once. It looks at every call whether what the function reads from outside is still the same, as
@@ -35,8 +35,9 @@ result has their structure.
 What is returned has a method that tells how a call with these arguments is computed, and compiles it if it is new: the
 mode, how it is compiled, chunks, the memory predicted, and the faster ways that were given up and why (a `Plan`).
 
-    matrix.plan(x, y).compiled                  "xla", "graph" or "eager"
-    print(matrix.plan(x, y))                    all of it, in words
+    matrix = hessian(loss, wrt=w)
+    matrix.plan(x, y).compiled                                        "xla", "graph" or "eager"
+    print(matrix.plan(x, y))                                          all of it, in words
 """
 
 from tapelab.derivatives.batch_jacobians import batch_jacobian

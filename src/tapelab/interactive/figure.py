@@ -5,7 +5,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tapelab import session
+from tapelab import alternatives, session
+from tapelab.interactive import names
 
 import matplotlib.figure
 import matplotlib.pyplot as plt
@@ -111,17 +112,30 @@ class Figure:
 
         controls = {name: control.widget(ipywidgets) for name, control in self.controls.items()}
         output = ipywidgets.Output()
+        text = alternatives.of_this_cell()  # a control that is moved later is no cell's
 
         def redraw(_change=None):
-            figure = self.still(**{name: control.value for name, control in controls.items()})
+            values = {name: control.value for name, control in controls.items()}
+            figure = self.still(**values)
             with output:
                 output.clear_output(wait=True)
-                display(figure)
+                if text is None:
+                    display(figure)
+                else:
+                    alternatives.show(figure, text if values == self.start() else self._moved(values, text))
 
         for control in controls.values():
             control.observe(redraw, names="value")
         redraw()
-        return controls, ipywidgets.VBox([*controls.values(), output])
+        box = ipywidgets.VBox([*controls.values(), output, names.script(ipywidgets)])
+        box.add_class(names.CLASS)
+        return controls, box
+
+    def _moved(self, values, text):
+        """An alternative text, where `text` says how the figure looks as it starts."""
+        told = {name: value if isinstance(value, str) else f"{value:g}" for name, value in values.items()}
+        now = ", ".join(f"{control.label} {told[name]}" for name, control in self.controls.items())
+        return f"The same figure for {now}. As it starts: {text}"
 
     def show(self) -> None:
         """Show the figure with its controls, or once as it starts where nobody can move them."""
