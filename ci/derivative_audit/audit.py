@@ -3,7 +3,7 @@
     make audit                                  the installed TensorFlow; prints what is not right
     make ARGS="2.19 2.20 2.21" audit            these versions, each in its environment under build/versions/
     make ARGS="--only moments" audit            the cases whose names contain this
-    make ARGS=--resume audit                    what has not been measured yet
+    make ARGS=--resume audit                    what has not been measured yet, in these modes
     make ARGS="--modes tapelab" audit           what tapelab.derivatives gives for the same cases
     make ARGS=--page audit                      no measuring: write the page from what was measured
 
@@ -114,7 +114,7 @@ def run(version: str | None, options: argparse.Namespace, progress: Callable[[st
     names = [name for name in known["names"] if not options.only or any(part in name for part in options.only)]
     if options.resume and path.exists():
         done = page.read(path)["cases"]
-        names = [name for name in names if name not in done]
+        names = [name for name in names if name not in done or not page.is_measured(done[name], modes)]
     elif not options.only:
         path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)

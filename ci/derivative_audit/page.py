@@ -76,6 +76,15 @@ def joined(before: dict | None, record: dict) -> dict:
     }
 
 
+def is_measured(record: dict, modes: Iterable[str]) -> bool:
+    """Whether a case has been measured in these modes, or why not is known."""
+    return (
+        not record.keys().isdisjoint(("left out", "aborts"))
+        or bool(record.get("nothing"))
+        or (set(modes) <= set(record.get("modes", ())))
+    )
+
+
 def words(ways: Iterable[str], modes: Iterable[str], measured: Sequence[str]) -> str:
     """Which derivatives, in which modes: "second order, under XLA"."""
     ways, modes = set(ways), set(modes)
