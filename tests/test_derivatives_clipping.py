@@ -1,6 +1,8 @@
 """Norms of per-example gradients and clipped sums, against a loop over the examples."""
 
 import contextlib
+import functools
+import itertools
 import math
 import warnings
 
@@ -319,14 +321,20 @@ def test_a_pass_that_holds_little_more_than_a_gradient_takes_the_whole_batch():
 def test_variables_have_their_turns_from_the_last_layer_on():
     """Side by side, what their norms and sums need would be held at the same time: as much again as the cotangents."""
     nodes = [node for function in deep(3, 8)[1].as_graph_def().library.function for node in function.node_def]
-    held = {node.name: {name[1:] for name in node.input if name.startswith("^")} for node in nodes}
+    inputs = {node.name: [name.removeprefix("^").split(":")[0] for name in node.input] for node in nodes}
+
+    @functools.cache
+    def after(name):
+        """The names of all nodes that one waits for."""
+        return set().union(*[{other, *after(other)} for other in inputs.get(name, ())])
+
     own = [node for node in nodes if not node.name.startswith("gradient_tape")]
-    products = [node.name for node in own if node.op == "MatMul" and node.attr["transpose_a"].b]
-    assert len(products) == 3
-    waiting = [held[name] for name in products]
-    assert [len(names) for names in waiting] == [0, 1, 1]
-    squares = [node.name for node in own if node.op in ("Pow", "Square")]
-    assert sum(bool(held[name]) for name in squares) == len(squares) - 2  # the first turn's do not wait
+    for turns in (
+        [node.name for node in own if node.op in ("Pow", "Square")][::2],
+        [node.name for node in own if node.op == "MatMul" and node.attr["transpose_a"].b],
+    ):
+        assert len(turns) == 3
+        assert all(one in after(other) for one, other in itertools.pairwise(turns))
 
 
 def test_large_batches_are_taken_in_chunks_by_default():

@@ -249,8 +249,16 @@ def test_a_packed_matrix_is_put_together_from_strips(monkeypatch):
     operations = [op for body in functions for op in body.get_operations()]
     sizes = [(out.shape.num_elements() or 0, op) for op in operations for out in op.outputs if out.shape.rank]
     strips = [op for size, op in sizes if op.type == "ConcatV2" and op.outputs[0].shape[1:] == (97,) and size < 97**2]
-    assert [op.outputs[0].shape[0] for op in strips] == [14, 14, 7, 12, 12, 12, 12, 14, 2]
+    assert [op.outputs[0].shape[0] for op in strips] == [14, 14, 7, 12, 12, 12, 12, 14]
     assert {op.type for size, op in sizes if size > 97 * 14} <= {"ConcatV2", "Identity", "Placeholder"}
+    for before, strip in itertools.pairwise(strips):
+        waits, left = set(), [strip]
+        while left:
+            op = left.pop()
+            more = {*op.control_inputs, *[tensor.op for tensor in op.inputs]} - waits
+            waits |= more
+            left += more
+        assert before in waits
 
 
 @pytest.mark.thorough
