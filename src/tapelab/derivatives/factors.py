@@ -31,9 +31,10 @@ from tapelab.runtime import tf
 
 Blocks = dict[tuple[int, int], tf.Tensor]
 
-# A packed matrix is computed in strips of rows, of which each has this many elements or this share of the matrix.
+# A packed matrix is computed in strips of rows, of which each has this many elements or this share of the matrix. Of
+# thinner ones the graph has so many operations that preparing it takes more memory than they save.
 _STRIP = 2**22
-_SHARE = 16
+_SHARE = 10
 
 
 def factored_blocks(
