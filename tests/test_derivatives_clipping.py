@@ -1,6 +1,8 @@
 """Norms of per-example gradients and clipped sums, against a loop over the examples."""
 
 import contextlib
+import functools
+import itertools
 import math
 import warnings
 
@@ -295,6 +297,44 @@ def test_a_function_that_counts_its_examples_is_not_taken_in_chunks(f, reason):
     assert (plan.way, plan.chunk) == (ONE_PASS, 5)
     assert plan.given_up[0].startswith("2 examples at a time: ")
     assert reason in plan.given_up[0]
+
+
+def deep(layers, batch=512):
+    """A dense network, its plan and its graph, for as many examples as are taken in chunks."""
+    weights = [variable(64, 64) for _ in range(layers)]
+    x = tf.constant(GENERATOR.standard_normal((batch, 64)))
+
+    def losses(x):
+        for weight in weights:
+            x = tf.tanh(x @ weight)
+        return tf.reduce_sum(x, 1)
+
+    compute = clipped_gradient(losses, wrt=weights, max_norm=1.0)
+    return compute.plan(x), tf.function(compute, autograph=False).get_concrete_function(x).graph
+
+
+def test_a_pass_that_holds_little_more_than_a_gradient_takes_the_whole_batch():
+    assert deep(2)[0].chunk == 512
+    assert deep(8)[0].chunk == 256
+
+
+def test_variables_have_their_turns_from_the_last_layer_on():
+    """Side by side, what their norms and sums need would be held at the same time: as much again as the cotangents."""
+    nodes = [node for function in deep(3, 8)[1].as_graph_def().library.function for node in function.node_def]
+    inputs = {node.name: [name.removeprefix("^").split(":")[0] for name in node.input] for node in nodes}
+
+    @functools.cache
+    def after(name):
+        """The names of all nodes that one waits for."""
+        return set().union(*[{other, *after(other)} for other in inputs.get(name, ())])
+
+    own = [node for node in nodes if not node.name.startswith("gradient_tape")]
+    for turns in (
+        [node.name for node in own if node.op in ("Pow", "Square")][::2],
+        [node.name for node in own if node.op == "MatMul" and node.attr["transpose_a"].b],
+    ):
+        assert len(turns) == 3
+        assert all(one in after(other) for one, other in itertools.pairwise(turns))
 
 
 def test_large_batches_are_taken_in_chunks_by_default():

@@ -9,8 +9,10 @@ from tapelab.derivatives import (
     NotFiniteError,
     UnconnectedSourceError,
     factoring,
+    factors,
     hessian,
     hessians,
+    private,
 )
 from tapelab.optimize import newton
 from tapelab.runtime import tf
@@ -233,6 +235,30 @@ def test_rows_are_what_they_were(name, monkeypatch):
     f, sources, x, _ = BY_ROWS[name]
     found = hessian(f, wrt=sources, compile="graph", packed=True)(x).numpy()
     assert relative(found, by_rows(f, x, wrt=sources, monkeypatch=monkeypatch)) < 1e-12
+
+
+def test_a_packed_matrix_is_put_together_from_strips(monkeypatch):
+    """Beside the matrix, no tensor is larger than a strip, and each strip waits for the one before it."""
+    f = with_activation(tf.tanh)
+    wanted = by_rows(f, X, wrt=NET, monkeypatch=monkeypatch)
+    monkeypatch.setattr(factors, "_STRIP", 97 * 14)  # two inputs of the first layer, with its 7 units
+    matrix = hessian(f, wrt=NET, compile="graph", packed=True)
+    assert relative(matrix(X).numpy(), wanted) < 1e-12
+    graph = tf.function(matrix, autograph=False).get_concrete_function(X).graph
+    functions = [private.function_body(graph, name.signature.name) for name in graph.as_graph_def().library.function]
+    operations = [op for body in functions for op in body.get_operations()]
+    sizes = [(out.shape.num_elements() or 0, op) for op in operations for out in op.outputs if out.shape.rank]
+    strips = [op for size, op in sizes if op.type == "ConcatV2" and op.outputs[0].shape[1:] == (97,) and size < 97**2]
+    assert [op.outputs[0].shape[0] for op in strips] == [14, 14, 7, 12, 12, 12, 12, 14]
+    assert {op.type for size, op in sizes if size > 97 * 14} <= {"ConcatV2", "Identity", "Placeholder"}
+    for before, strip in itertools.pairwise(strips):
+        waits, left = set(), [strip]
+        while left:
+            op = left.pop()
+            more = {*op.control_inputs, *[tensor.op for tensor in op.inputs]} - waits
+            waits |= more
+            left += more
+        assert before in waits
 
 
 @pytest.mark.thorough

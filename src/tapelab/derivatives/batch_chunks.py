@@ -23,6 +23,7 @@ from tapelab.derivatives.uses import BUILT, DEPTHWISE, FILTER, PRODUCT, SUM, TRA
 from tapelab.runtime import tf
 
 _FEWEST = 256  # examples: smaller chunks cost more time than their memory is worth
+_MORE = 1.3  # a pass over the whole batch may take this times a gradient: chunks hold the sums over examples twice
 _ROOM = 1.5  # a gradient takes more than the layers' results: what comes after them, and cotangents of one layer
 
 
@@ -80,8 +81,36 @@ def require_same_in_chunks(problem: Problem, whole: Survey, sizes: Sequence[int]
             raise Unproven("its losses depend on how many examples there are")
 
 
+def fits_whole(problem: Problem, uses: Uses) -> bool:
+    """Whether one pass over the whole batch takes about the memory that one gradient of it takes.
+
+    A gradient holds the layers' results, and the cotangents on both sides of one of them. A pass holds the results and
+    all cotangents, and what the norm of one variable's gradients needs. Later the gradients take the place of both.
+    """
+    results, largest, turn = 0, 0, 0
+    for index, own in enumerate(uses.by_variable):
+        size, form = problem.source_dtypes[index].size, form_of(own, uses.batch)
+        for use in own:
+            if use.kind != PRODUCT or form == BUILT:
+                if use.kind == SUM and use.op.type != "Mul":
+                    continue  # adds in place; its examples' gradients are no larger than the cotangents
+                return False
+            output, met = math.prod(use.output.shape), math.prod(use.met.shape)
+            positions = positions_of(use) // uses.batch
+            results += size * output
+            largest = max(largest, size * output)
+            # Squares of one factor; of several positions, both factors and their Gram matrices in double precision.
+            turn = max(
+                turn, size * max(met, output), 8 * (output + met + 3 * uses.batch * positions**2) * (positions > 1)
+            )
+    sums = sum(size * dtype.size for size, dtype in zip(problem.source_sizes, problem.source_dtypes, strict=True))
+    return max(2 * results + turn, sums) <= _MORE * max(results + 2 * largest, sums)
+
+
 def chunk_within(problem: Problem, uses: Uses) -> int:
     """Return how many examples at once take about the memory that one gradient of the whole batch takes."""
+    if fits_whole(problem, uses):
+        return uses.batch
     kept = extra = 0
     for index, own in enumerate(uses.by_variable):
         size = problem.source_dtypes[index].size

@@ -9,7 +9,7 @@ from typing import Any
 
 from tapelab.derivatives.batch_chunks import chunk_within, over_chunks, require_same_in_chunks, sizes_of, survey
 from tapelab.derivatives.checks import check_chunks
-from tapelab.derivatives.contributions import Built, contribution
+from tapelab.derivatives.contributions import Built, contribution, in_turn
 from tapelab.derivatives.errors import CALLER, CoupledExamplesError, FallbackWarning
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.independence import Unproven
@@ -43,9 +43,10 @@ def per_example_norms(
     do all of them if the proof fails, or if f then draws random numbers. Where examples are evaluated one by one, their
     losses are compared with those of the whole batch.
 
-    A pass holds the cotangents of all layers and the patches of convolutions, some times what a gradient does. So a
-    batch of more than 256 examples is taken in chunks, each with a backward pass of its own, where the graph proves
-    that a chunk's losses are those in the batch: `Transform.plan` has how many examples at once.
+    A pass holds the cotangents of all layers and the patches of convolutions, some times what a gradient does where
+    layers are many or convolutions. Then a batch of more than 256 examples is taken in chunks, each with a backward
+    pass of its own, where the graph proves that a chunk's losses are those in the batch: `Transform.plan` has how many
+    examples at once.
 
     Args:
         f: takes tensors whose first axis is the batch; returns the examples' losses, shape (batch,), not their mean.
@@ -258,7 +259,7 @@ class _Norms(Recipe):
     def _compute(self, problem, missing, how, tensors):
         dtype, batch = _dtype(problem), tensors[0].shape[0]
         tape, sources, (losses,) = recorded(problem, tensors)
-        parts = [None] * len(sources)
+        parts, order = [None] * len(sources), range(len(sources))
         if len(missing) < len(sources):
             uses = Uses(batch, tensors, sources, losses)
             if uses.coupled is not None or not uses.missing.keys() <= set(missing):
@@ -268,20 +269,25 @@ class _Norms(Recipe):
             for index, own in enumerate(uses.by_variable):
                 if index not in missing:
                     parts[index] = contribution(own, [next(cotangents) for _ in own], batch, dtype)
+            order = uses.last_first
         compared = []
         if missing:
             single, rows = self._rows(problem, missing, [sources[index] for index in missing], how, tensors)
             compared = [losses, single]
             for index, row in zip(missing, rows, strict=True):
                 parts[index] = Built(tf.cast(tf.reshape(row, [batch, -1]), dtype))
-        norms = tf.sqrt(tf.add_n([part.squares() for part in parts]))
+        # One after the other, from the last layer on, as a backward pass goes: what a variable's share needs is free
+        # again before the next one's. Side by side they would hold as much again as the cotangents.
+        norms = tf.sqrt(tf.add_n(in_turn([part.squares for part in parts], order)))
         if self.max_norm is None:
             return [norms, *compared]
         # Below the smallest number that has an inverse, nothing is clipped.
         factors = tf.minimum(tf.cast(1, dtype), self.max_norm / tf.maximum(norms, dtype.as_numpy_dtype(1e-37)))
         sums = [
-            tf.cast(tf.reshape(part.weighted(factors), spec.shape), spec.dtype)
-            for part, spec in zip(parts, problem.source_specs, strict=True)
+            tf.cast(tf.reshape(found, spec.shape), spec.dtype)
+            for found, spec in zip(
+                in_turn([partial(part.weighted, factors) for part in parts], order), problem.source_specs, strict=True
+            )
         ]
         return [norms, *sums, *compared]
 

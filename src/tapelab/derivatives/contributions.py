@@ -1,7 +1,7 @@
 """The gradients of one variable for all examples, in the smallest form that gives norms and weighted sums."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.uses import BUILT, DEPTHWISE, FILTER, LOOKUP, SUM, SWAPPED, TRANSPOSED, Use, form_of
@@ -74,6 +74,19 @@ class Rows(NamedTuple):
     def weighted(self, weights: tf.Tensor) -> tf.Tensor:
         flat = tf.reshape(self.cotangents * weights[:, tf.newaxis, tf.newaxis], [-1, self.cotangents.shape[2]])
         return tf.reshape(tf.math.unsorted_segment_sum(flat, tf.reshape(self.numbers, [-1]), self.count), [-1])
+
+
+def in_turn(compute: Sequence[Callable[[], tf.Tensor]], order: Sequence[int]) -> list[tf.Tensor]:
+    """Call functions in an order, each of which starts in a graph when the one before it has its result.
+
+    Returns:
+        The list of their results, in the order of the functions.
+    """
+    found: dict[int, tf.Tensor] = {}
+    for index in order:
+        with tf.control_dependencies([*found.values()][-1:]):
+            found[index] = compute[index]()
+    return [found[index] for index in range(len(compute))]
 
 
 def contribution(

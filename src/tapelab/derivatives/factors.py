@@ -14,6 +14,8 @@ The second term is there because what a layer meets moves too. A bias is the wei
 A layer that is used at T positions has T times its units; the sums then run over pairs of positions.
 """
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,11 +25,16 @@ from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians import reverse_rows
 from tapelab.derivatives.problem import Problem
 from tapelab.derivatives.rows import map_rows
-from tapelab.derivatives.sites import Site, Sites, find_uses, is_offset, is_plain, units_of
+from tapelab.derivatives.sites import Site, Sites, find_uses, inputs_of, is_offset, is_plain, units_of
 from tapelab.derivatives.uses import FILTER, SUM, SWAPPED
 from tapelab.runtime import tf
 
 Blocks = dict[tuple[int, int], tf.Tensor]
+
+# A packed matrix is computed in strips of rows, of which each has this many elements or this share of the matrix.
+# Found by measuring: thinner ones took more memory on a first call, and more time.
+_STRIP = 2**22
+_SHARE = 10
 
 
 def factored_blocks(
@@ -36,8 +43,8 @@ def factored_blocks(
     """Compute the blocks on and above the diagonal: for the indices of two sources a matrix of their sizes.
 
     Args:
-        joined: whether the sources of one layer may have blocks in common, where they follow each other: then those are
-            named by the first of them, which saves cutting what is put together again.
+        joined: whether all sources may have one block, the whole matrix, where the sources of each layer follow each
+            other: it is named (0, 0). That saves cutting what is put together again, and holding it twice.
         chunk, how: as for `map_rows`.
     """
     names, sizes = range(len(problem.source_names)), problem.source_sizes
@@ -66,17 +73,18 @@ def factored_blocks(
         found = reverse_rows(outer, gradient, [sources[other] for other in others], specs, how, chunk)
         for other, part in zip(others, found, strict=True):
             _add(blocks, index, other, tf.reshape(part, [sizes[index], sizes[other]]))
-    joined = joined and not missing and _can_join(sites.sites)
-    for number, site in enumerate(sites.sites):
-        _add_rows_of(site, sites, number, joined, outer, deltas, behind, how, chunk, blocks)
+    pairs = [_pairs_of(site, sites, n, outer, deltas, behind, how, chunk) for n, site in enumerate(sites.sites)]
+    if joined and not missing and _can_join(sites.sites):
+        return {(0, 0): _matrix(pairs, batch, sum(sizes))}
+    for pair in itertools.chain(*pairs):
+        (_plain_blocks if is_plain(pair.rows) and is_plain(pair.columns) else _general_blocks)(pair, batch, blocks)
     return blocks
 
 
 def _can_join(sites):
-    """Whether every site is plain, and its sources follow each other and enter nowhere else."""
-    order = [[index for index, _ in site.uses] for site in sites]
-    following = all(own == list(range(own[0], own[0] + len(own))) for own in order)
-    return following and sum(map(len, order)) == len(set().union(*order)) and all(map(is_plain, sites))
+    """Whether every site is plain, and the sources enter one after the other, each once."""
+    order = [index for site in sites for index, _ in site.uses]
+    return order == list(range(len(order))) and all(map(is_plain, sites))
 
 
 def _flat(gradient, like):
@@ -88,8 +96,8 @@ def _moves(use, sites):
     return not is_offset(use) and sites.varies(use.met)
 
 
-def _add_rows_of(site, sites, number, joined, tape, deltas, behind, how, chunk, blocks):
-    """Add the blocks of what enters at a site, by what enters there and at later sites."""
+def _pairs_of(site, sites, number, tape, deltas, behind, how, chunk):
+    """Return the `_Pair` of a site with itself and with each later site."""
     batch, later = sites.batch, sites.sites[number:]
     reached = {r: g for r, g in behind.items() if any(sites.reaches(site, u.met) for u in _meeting(later, r))}
     wanted = [*[other.output for other in later], *reached.values()]
@@ -101,10 +109,10 @@ def _add_rows_of(site, sites, number, joined, tape, deltas, behind, how, chunk, 
     found = map_rows(unit, [tf.TensorSpec(t.shape, t.dtype) for t in wanted], site.size, how, chunk)
     found = [tf.reshape(part, [site.size, batch, -1]) for part in found]
     jacobians = dict(zip(reached, found[len(later) :], strict=True))
-    for other, second, delta in zip(later, found, deltas[number:], strict=False):
-        delta = tf.reshape(delta, [batch, -1])
-        pair = _Pair(site, other, second, delta, jacobians if other is not site else {}, joined)
-        (_plain_blocks if is_plain(site) and is_plain(other) else _general_blocks)(pair, batch, blocks)
+    return [
+        _Pair(site, other, second, tf.reshape(delta, [batch, -1]), jacobians if other is not site else {})
+        for other, second, delta in zip(later, found, deltas[number:], strict=False)
+    ]
 
 
 def _meeting(sites, reference):
@@ -118,7 +126,6 @@ class _Pair(NamedTuple):
         second: A, shape (units of the first, batch, units of the second).
         delta: δ of the second, shape (batch, units).
         jacobians: for a tensor that the second meets, its G, shape (units of the first, batch, elements).
-        joined: whether the sources of a site have one block.
     """
 
     rows: Site
@@ -126,7 +133,6 @@ class _Pair(NamedTuple):
     second: tf.Tensor
     delta: tf.Tensor
     jacobians: dict
-    joined: bool
 
 
 def _add(blocks, i, j, block):
@@ -150,11 +156,33 @@ def _spread(pair, i, j, block, blocks):
 # Plain sites: z = a W + b, one row for each example.
 
 
-def _plain_blocks(pair, batch, blocks):
-    rows, columns = (
-        [_inputs(use, batch, pair.second.dtype) for _, use in site.uses] for site in (pair.rows, pair.columns)
-    )
+def _matrix(pairs, batch, n):
+    """Put the whole matrix together from strips of rows, each with the mirror image of what is above the diagonal.
+
+    A strip is begun when the one before it is complete: beside the strips and the matrix, little exists at a time.
+    """
+    strips = []
+    for own in pairs:
+        above, site = len(strips), own[0].rows
+        most = max(_STRIP, n * n // _SHARE) // (n * site.size)
+        for first in range(0, inputs_of(site), max(most, 1)):
+            start = sum(strip.shape[0] for strip in strips)
+            with tf.control_dependencies(strips[-1:]):
+                parts = [_plain_product(pair, batch, slice(first, first + max(most, 1))) for pair in own]
+                parts = [tf.reshape(part, [part.shape[0] * site.size, -1]) for part in parts]
+                if above:
+                    stop = start + parts[0].shape[0]
+                    parts.insert(0, tf.transpose(tf.concat([strip[:, start:stop] for strip in strips[:above]], 0)))
+                strips.append(tf.concat(parts, 1))
+    return tf.concat(strips, 0)
+
+
+def _plain_product(pair, batch, span=slice(None)):
+    """Return a pair's rows of these inputs, shape (inputs of the first, its units, inputs of the second, units)."""
+    dtype = pair.second.dtype
+    rows, columns = ([_inputs(use, batch, dtype) for _, use in site.uses] for site in (pair.rows, pair.columns))
     left, right = (tf.transpose(tf.concat(parts, 1)) for parts in (rows, columns))  # (i, batch), (k, batch)
+    left = left[span]
     # A product for each i and j, so that the result lies as it is wanted: (i, j, k, l).
     block = tf.matmul(left[:, tf.newaxis, tf.newaxis] * right, pair.second)
     moved = [pair.jacobians.get(use.met.ref()) if use.kind != SUM else None for _, use in pair.columns.uses]
@@ -166,18 +194,24 @@ def _plain_blocks(pair, batch, blocks):
         ]
         moved = tf.concat(parts, 2)
         block += tf.matmul(moved, left[:, tf.newaxis, :, tf.newaxis] * pair.delta, transpose_a=True)
-    if pair.joined:
-        block = tf.reshape(block, [left.shape[0] * pair.rows.size, -1])
-        _add(blocks, pair.rows.uses[0][0], pair.columns.uses[0][0], block)
-        return
-    start = 0
-    for (i, _), own in zip(pair.rows.uses, rows, strict=True):
-        strip, begin = block[start : start + own.shape[1]], 0
-        start += own.shape[1]
-        for (j, _), other in zip(pair.columns.uses, columns, strict=True):
-            part = strip[:, :, begin : begin + other.shape[1]]
-            begin += other.shape[1]
-            _spread(pair, i, j, tf.reshape(part, [own.shape[1] * pair.rows.size, -1]), blocks)
+    return block
+
+
+def _plain_blocks(pair, batch, blocks):
+    block, start = _plain_product(pair, batch), 0
+    for i, row in pair.rows.uses:
+        end = start + _width(row)
+        strip, begin = block[start:end], 0
+        for j, column in pair.columns.uses:
+            part = strip[:, :, begin : begin + _width(column)]
+            begin += _width(column)
+            _spread(pair, i, j, tf.reshape(part, [(end - start) * pair.rows.size, -1]), blocks)
+        start = end
+
+
+def _width(use):
+    """How many inputs a plain use's source has for each unit."""
+    return 1 if use.kind == SUM else math.prod(use.shape[:-1])
 
 
 def _inputs(use, batch, dtype):

@@ -85,7 +85,8 @@ class Uses:
         graph = losses.graph
         handles = {id(variable.handle): index for index, variable in enumerate(variables)}
         self._owner = {inside.ref(): handles[id(outer)] for outer, inside in captures(graph) if id(outer) in handles}
-        for op in graph.get_operations():
+        self._operations = graph.get_operations()
+        for op in self._operations:
             owners = [self._owner.get(tensor.ref()) for tensor in op.inputs]
             self.examples.follow(op)
             if any(owner is not None for owner in owners):
@@ -99,6 +100,13 @@ class Uses:
         self.coupled = self.examples.lost.get(losses.ref())
         if self.examples.state(losses) == FIXED:
             self.coupled = "the losses do not depend on the arguments"
+
+    @property
+    def last_first(self) -> list[int]:
+        """The indices of all variables, by their last use in the graph, which a backward pass meets first."""
+        place = {op.name: number for number, op in enumerate(self._operations)}
+        last = [max([place[use.op.name] for use in own], default=-1) for own in self.by_variable]
+        return sorted(range(len(last)), key=last.__getitem__, reverse=True)
 
     def _note(self, op, owners, variables):
         mine = [index for index, owner in enumerate(owners) if owner is not None]
