@@ -127,6 +127,7 @@ def test_the_time_limit_ends_a_run(tmp_path, make_collection, run_batch, records
     assert statuses == ["completed", "completed", "failed", "pending"]
 
 
+@pytest.mark.thorough(keep=1)
 def test_resumption_repeats_what_failed_and_nothing_else(faulty, make_collection, run_batch, records):
     folder, _, _ = faulty
     before = {path.name: path.stat().st_mtime_ns for path in (folder / "out").glob("*good.ipynb")}
@@ -472,6 +473,7 @@ def test_jobs_start_with_the_longest(tmp_path, make_collection, run_batch, monke
     assert "[1/2] ran 01_b" in second
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("url", ["memory://results", "file://{}/a place"])
 def test_results_go_where_a_url_says(tmp_path, small, run_batch, url):
     url = url.format(tmp_path)

@@ -170,6 +170,7 @@ def test_an_interrupt_ends_the_runs_on_the_workers(dask, long_batch, tmp_path, r
     assert any("on" in printed(tmp_path / "out" / name) for name in kept)
 
 
+@pytest.mark.thorough
 def test_the_runs_of_a_command_that_is_killed_end_on_the_workers_too(dask, long_batch):
     under_way = dask.runs()
     assert len(under_way) >= 4
@@ -179,6 +180,7 @@ def test_the_runs_of_a_command_that_is_killed_end_on_the_workers_too(dask, long_
     assert alive == []
 
 
+@pytest.mark.thorough
 def test_kernels_fork_on_the_workers_until_there_is_nothing_to_do(dask, tmp_path, make_collection, run_batch, printed):
     source = "import sys; print('wave' in sys.modules)"
     collection = make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0", source]})
@@ -219,6 +221,7 @@ def test_a_worker_ends_its_fork_servers_when_it_rests_and_starts_them_anew(monke
     share.teardown(worker)
 
 
+@pytest.mark.thorough
 def test_a_scheduler_that_dies_is_one_sentence_and_what_was_done_is_kept(
     tmp_path, make_collection, command_line, records, printed
 ):

@@ -84,7 +84,7 @@ def packed(f, args):
     return of_vector, np.concatenate([leaf.ravel() for leaf in tf.nest.flatten(args[0])])
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=2)
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")  # the CNN's Hessian, row by row
 def test_gradient_and_hessian(case):
     f, args = case

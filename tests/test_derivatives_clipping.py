@@ -457,10 +457,48 @@ def test_a_variable_with_a_row_for_each_example_is_refused():
             per_example_norms(f, wrt=[source])(X)
 
 
+def with_activation(activation):
+    return lambda x: tf.reduce_sum(tf.matmul(activation(tf.matmul(x, W1)), W2) ** 2, 1)
+
+
+@tf.custom_gradient
+def straight_through(z):
+    return tf.sign(z), lambda dy: dy
+
+
+@tf.custom_gradient
+def clipping(z):
+    return tf.sin(z), lambda dy: tf.clip_by_value(dy * tf.cos(z), -0.5, 0.5)
+
+
+@tf.custom_gradient
+def divided_by_the_mean(z):
+    mean = tf.reduce_mean(z**2)
+    return tf.sin(z), lambda dy: dy / mean
+
+
+@tf.custom_gradient
+def from_the_last(z):
+    return tf.sin(z), lambda dy: tf.reverse(dy, [0]) * tf.cos(z)
+
+
+@tf.custom_gradient
+def within(z):
+    return tf.sin(z), lambda dy: dy * clipping(z)
+
+
+@pytest.mark.parametrize("activation", [tf.nn.silu, straight_through, clipping])
+def test_custom_gradients_that_keep_the_examples_apart(activation):
+    check(with_activation(activation), [W1, W2], X)
+    check(with_activation(activation), [W1, W2], X, way=f"{ONE_PASS} for each 2 examples", chunk_size=2)
+
+
 @pytest.mark.parametrize(
     ("f", "operation"),
     [
-        (lambda x: tf.reduce_sum(tf.matmul(tf.nn.silu(tf.matmul(x, W1)), W2), 1), "a custom gradient"),
+        (with_activation(divided_by_the_mean), "a custom gradient"),
+        (with_activation(from_the_last), "a custom gradient"),
+        (with_activation(within), "a custom gradient"),
         (lambda x: tf.reduce_sum(tf.cumsum(tf.matmul(x, W1), 1) ** 2, 1), "Cumsum"),
     ],
 )
@@ -564,7 +602,7 @@ def test_errors():
         with pytest.raises(ValueError, match=r"max_norm is .*expected a positive number"):
             clipped_gradient(tf.reduce_sum, wrt=[W1], max_norm=bad)
     with pytest.raises(RuntimeError, match="check_independence=False"), pytest.warns(FallbackWarning):
-        tf.function(lambda x: per_example_norms(lambda x: tf.nn.silu(x @ W1)[:, 0], wrt=[W1])(x))(tf.constant(X))
+        tf.function(lambda x: per_example_norms(lambda x: tf.cumsum(x @ W1, 1)[:, 0], wrt=[W1])(x))(tf.constant(X))
 
 
 def test_no_example():

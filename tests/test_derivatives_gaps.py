@@ -205,6 +205,7 @@ def beside(f):
     return lambda x: tf.reduce_sum(tf.cast(f(x), tf.float64) ** 2) + tf.reduce_sum(x**2)
 
 
+@pytest.mark.thorough(keep=30)
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
 @pytest.mark.parametrize("name", LACKING)
 def test_what_has_no_derivative_is_refused(name, wrap):

@@ -69,6 +69,7 @@ def test_every_elementwise_operation_agrees_with_central_differences():
         np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize(
     "kind",
     ["activations", "attention", "batch norm", "convolution", "dropout, off", "max pooling", "residual"],
@@ -259,6 +260,7 @@ def test_without_the_proof_the_memory_limit_takes_chunks_of_directions():
     assert "how many examples there are is a number in it, for RealDiv at" in str(held.plan(X))
 
 
+@pytest.mark.thorough
 def test_what_goes_with_the_examples():
     rows, matrix = GENERATOR.normal(size=(5, 3)), GENERATOR.normal(size=(5, 5))
     x = GENERATOR.normal(size=(5, 5))

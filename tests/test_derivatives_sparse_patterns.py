@@ -129,6 +129,7 @@ def check(f, shape, exact):
         assert not transform.plan(x).dense
 
 
+@pytest.mark.thorough(keep=20)
 @pytest.mark.parametrize("name", EXACT)
 def test_patterns_are_exact(name):
     shape, f = EXACT[name]

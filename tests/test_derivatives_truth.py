@@ -167,7 +167,7 @@ TRANSFORMS = {
 }
 
 
-@pytest.mark.thorough(keep=4)
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_a_held_derivative_agrees_with_a_plain_tape_after_each_change(world, name):
     make, call, by_tape = TRANSFORMS[name]
@@ -184,6 +184,7 @@ def test_a_held_derivative_agrees_with_a_plain_tape_after_each_change(world, nam
         before = wanted
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("method", [newton, newton_cg])
 def test_an_optimiser_minimises_the_function_as_it_is_now(world, method, held):

@@ -120,6 +120,7 @@ def point(name):
     return tf.stack([X, 2 * X]) if name == "batch_jacobian" else X
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", CHUNKED)
 @pytest.mark.parametrize("first", ["without a tape", "under a tape"])
 def test_a_loop_under_xla_goes_another_way_where_a_tape_is_open(name, first, chunked):
@@ -174,6 +175,7 @@ def test_xla_that_was_asked_for_is_refused_with_the_reason():
         hessian(smooth, chunk_size=2, compile="xla")(X)
 
 
+@pytest.mark.thorough
 def test_a_loop_within_nested_tapes():
     """TensorFlow has no second derivative of the loop that `tf.map_fn` makes of a Jacobian's rows."""
     rows = jacobian(looping, mode="reverse")

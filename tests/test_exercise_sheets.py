@@ -139,7 +139,7 @@ def test_the_solution_is_right(one, judge):
 
 
 @by_identifier(EXERCISES)
-@pytest.mark.thorough(keep=40)
+@pytest.mark.thorough(keep=25)
 def test_every_wrong_answer_gets_its_feedback(one, judge):
     for code, answer in economical(one).tried():
         result = judge(one, answer)

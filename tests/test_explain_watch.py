@@ -152,6 +152,7 @@ class Failing(tf.keras.callbacks.Callback):
             raise self.error
 
 
+@pytest.mark.thorough
 def test_the_model_is_put_back_also_after_an_error_and_an_interrupt():
     model = normalised()
     model.fit(X, Y, batch_size=16, verbose=0)

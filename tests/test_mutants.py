@@ -69,6 +69,7 @@ def starter(light_kernels):
         yield starter
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     ("check", "noticed"),
     [

@@ -32,6 +32,7 @@ def starter(request, light_kernels):
             yield made
 
 
+@pytest.mark.thorough(keep=1)
 def test_a_kernel_waits_for_a_slow_reader(starter, tmp_path, monkeypatch, wait_for):
     monkeypatch.setenv("JUPYTER_PATH", starter.environment.get("JUPYTER_PATH", ""))
     monkeypatch.setattr(kernel.Kernel, "folder", tmp_path, raising=False)

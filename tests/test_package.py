@@ -70,6 +70,7 @@ def in_package(installed, folder, *arguments):
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.thorough
 def test_an_index_takes_both(built):
     done = subprocess.run(
         [sys.executable, "-m", "twine", "check", "--strict", *built.iterdir()], capture_output=True, check=False

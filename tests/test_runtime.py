@@ -59,6 +59,7 @@ fail()
 """
 
 
+@pytest.mark.thorough
 def test_a_quiet_log_holds_back_tensorflows_lines_alone():
     # In a process of its own: TensorFlow stops logging what it has logged often.
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "0"}  # so that it logs at all

@@ -3,9 +3,9 @@
     make audit                                  the installed TensorFlow; prints what is not right
     make ARGS="2.19 2.20 2.21" audit            these versions, each in its environment under build/versions/
     make ARGS="--only moments" audit            the cases whose names contain this
-    make ARGS=--resume audit                    what has not been measured yet, in these modes
+    make ARGS=--resume audit                    what neither results.json nor build/ has yet, in these modes
     make ARGS="--modes tapelab" audit           what tapelab.derivatives gives for the same cases
-    make ARGS=--page audit                      no measuring: write the page from what was measured
+    make ARGS=--page audit                      no measuring: write the page, with what was measured since the last time
 
 What is measured lies in build/derivative_audit/, one line for a case, and stays when the audit is interrupted. Each
 worker process has many cases; one that dies, or takes too long for a case, loses that case alone.
@@ -112,8 +112,9 @@ def run(version: str | None, options: argparse.Namespace, progress: Callable[[st
     version = ".".join(known["versions"]["tensorflow"].split(".")[:2])
     path = MEASURED / (page.OURS if modes == ["tapelab"] else f"{version}.jsonl")
     names = [name for name in known["names"] if not options.only or any(part in name for part in options.only)]
-    if options.resume and path.exists():
-        done = page.read(path)["cases"]
+    if options.resume:
+        before = page.committed(page.load(HERE), version) if path.name != page.OURS else None
+        done = page.read(path, before)["cases"] if before or path.exists() else {}
         names = [name for name in names if name not in done or not page.is_measured(done[name], modes)]
     elif not options.only:
         path.unlink(missing_ok=True)
@@ -165,8 +166,10 @@ def main() -> int:
             print(file=sys.stderr)
             print(page.summary(page.read(path)))
         return 0
-    measured = [page.read(path) for path in sorted(MEASURED.glob("[0-9]*.jsonl"))]
-    own = MEASURED / page.OURS
+    before, own = page.load(HERE), MEASURED / page.OURS
+    versions = {path.stem for path in MEASURED.glob("[0-9]*.jsonl")} | set(before.get("versions", ()))
+    versions = sorted(versions, key=lambda version: tuple(map(int, version.split("."))))
+    measured = [page.read(MEASURED / f"{version}.jsonl", page.committed(before, version)) for version in versions]
     page.write(measured, page.read(own) if own.exists() else None, HERE)
     return 0
 

@@ -48,16 +48,23 @@ oneDNN, whose kernels TensorFlow takes on some processors, was left as TensorFlo
 """
 
 
-def read(path: Path) -> dict:
-    """The records of a file of `make audit`: later ones count in the modes that they measured, and its last head."""
-    head, cases = {}, {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+def read(path: Path, known: dict | None = None) -> dict:
+    """The records of a file of `make audit`: later ones count in the modes that they measured, and its last head.
+
+    Args:
+        path: the file. There need be none where something is known.
+        known: what was measured of this version before the file was begun, as `committed` gives it.
+    """
+    head, cases = (known["head"], dict(known["cases"])) if known else ({}, {})
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() or not known else []
+    for line in lines:
         record = json.loads(line)
         if "names" in record:
             head = record
         else:
             cases[record["name"]] = joined(cases.get(record["name"]), record)
-    return {"head": head, "cases": {name: cases[name] for name in head["names"] if name in cases}}
+    kept = {name: cases[name] for name in head["names"] if name in cases}
+    return {"head": head, "cases": kept, "reached": known["reached"] if known else []}
 
 
 def joined(before: dict | None, record: dict) -> dict:
@@ -157,9 +164,10 @@ def note(name: str, verdict: str) -> dict | None:
 def merged(measured: Sequence[dict]) -> dict:
     """What several versions gave, as results.json has it: by case, then by version, without what is right."""
     keep = ("how", "nothing", "precision", "modes", "right to", "found", "left out", "aborts")
-    result: dict = {"versions": {}, "reached": [], "operations": [], "cases": {}}
+    result: dict = {"versions": {}, "operations": {}, "cases": {}}
     reached, operations = set(), set()
     for one in measured:
+        reached |= set(one.get("reached", ()))
         versions = one["head"]["versions"]
         short = ".".join(versions["tensorflow"].split(".")[:2])
         result["versions"][short] = versions
@@ -174,9 +182,19 @@ def merged(measured: Sequence[dict]) -> dict:
         for version, record in each.items():
             versions[json.dumps(packed(record), ensure_ascii=False)].append(version)
         result["cases"][name] = {" ".join(listed): json.loads(record) for record, listed in versions.items()}
-    result["unreached"] = sorted(operations - reached)
-    del result["reached"], result["operations"]
+    result["operations"] = {"reached": sorted(operations & reached), "unreached": sorted(operations - reached)}
     return result
+
+
+def committed(results: dict, version: str) -> dict | None:
+    """What results.json holds of a version, in the shape in which `read` gives it, or None."""
+    if version not in results.get("versions", {}):
+        return None
+    cases = {name: by_version(results, name).get(version) for name in results["cases"]}
+    cases = {name: {"name": name, **record} for name, record in cases.items() if record}
+    reached, unreached = results["operations"]["reached"], results["operations"]["unreached"]
+    head = {"names": list(cases), "versions": results["versions"][version], "operations": reached + unreached}
+    return {"head": head, "cases": cases, "reached": reached}
 
 
 def packed(record: dict) -> dict:
@@ -239,8 +257,9 @@ def render(results: dict) -> str:
                 reasons[re.sub(r"\((\w+Error).*", r"(\1)", reason)].append(name)
     for reason, names in sorted(reasons.items()):
         lines.append(f"- {reason}: {', '.join(f'`{name}`' for name in dict.fromkeys(names))}.")
+    unreached = ", ".join(f"`{name}`" for name in results["operations"]["unreached"])
     lines += ["", "Operations with a registered gradient that no case reached (queues, other devices, old forms):",
-              ", ".join(f"`{name}`" for name in results["unreached"]) + ".", "", "## Right", ""]  # fmt: skip
+              f"{unreached}.", "", "## Right", ""]  # fmt: skip
     right = [n for n in results["cases"] if all(_is_right(r) for r in by_version(results, n).values())]
     lines += ["<details><summary>In every way, mode and version that was measured</summary>", ""]
     lines += [", ".join(f"`{name}`" for name in right) + ".", "", "</details>"]
@@ -318,11 +337,24 @@ def _by_message(results, names, verdict):
     return lines
 
 
+def load(folder: Path) -> dict:
+    """The results that are committed, or {}."""
+    path = folder / "results.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
 def write(measured: Sequence[dict], own: dict | None, folder: Path) -> None:
-    """Write results.json and RESULTS.md, from TensorFlow's derivatives by version, and tapelab's if measured."""
+    """Write results.json and RESULTS.md, from TensorFlow's derivatives by version.
+
+    Args:
+        measured: of each version, as `read` gives it.
+        own: what was measured of tapelab's derivatives; without it, what is committed stays.
+        folder: where the two files are.
+    """
+    tapelab = ours.kept(own) if own else load(folder).get("tapelab")
     results = merged(measured)
-    if own is not None:
-        results["tapelab"] = ours.kept(own)
+    if tapelab:
+        results["tapelab"] = tapelab
     cases = ",\n".join(f"{json.dumps(n)}: {json.dumps(c, ensure_ascii=False)}" for n, c in results["cases"].items())
     rest = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in results.items() if k != "cases")
     (folder / "results.json").write_text(f'{{{rest},\n"cases": {{\n{cases}\n}}}}\n', encoding="utf-8")

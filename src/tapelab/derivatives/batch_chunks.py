@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.examples_apart import Twins
+from tapelab.derivatives.first_order import recorded
 from tapelab.derivatives.independence import Unproven
 from tapelab.derivatives.memory import counted
 from tapelab.derivatives.problem import Problem
@@ -44,8 +45,8 @@ def survey(problem: Problem, size: int) -> Survey:
     found = []
 
     def trace(*tensors):
-        (losses,) = problem.evaluate(tensors)
-        found.append(Uses(size, tensors, problem.sources(tensors), losses))
+        tape, sources, (losses,) = recorded(problem, tensors, persistent=True)
+        found.append(Uses(size, tensors, sources, losses, tape))
         return losses
 
     pairs = zip(problem.data_shapes, problem.data_dtypes, strict=True)

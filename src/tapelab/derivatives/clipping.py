@@ -258,10 +258,10 @@ class _Norms(Recipe):
 
     def _compute(self, problem, missing, how, tensors):
         dtype, batch = _dtype(problem), tensors[0].shape[0]
-        tape, sources, (losses,) = recorded(problem, tensors)
+        tape, sources, (losses,) = recorded(problem, tensors, persistent=True)
         parts, order = [None] * len(sources), range(len(sources))
         if len(missing) < len(sources):
-            uses = Uses(batch, tensors, sources, losses)
+            uses = Uses(batch, tensors, sources, losses, tape)
             if uses.coupled is not None or not uses.missing.keys() <= set(missing):
                 raise RuntimeError("the function's graph is another one than a moment ago")
             flat = [use for index, own in enumerate(uses.by_variable) if index not in missing for use in own]

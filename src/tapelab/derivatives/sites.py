@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tapelab.derivatives.custom_gradients import ADDING, LINEAR, QUOTIENTS, backward_keeps, outputs_that_vary
 from tapelab.derivatives.private import captures
 from tapelab.derivatives.rows_apart import APART, FIXED, LOST, VALUELESS, Examples
 from tapelab.derivatives.taylor_mode.reissue import has_custom_gradient, place
@@ -23,9 +24,6 @@ from tapelab.runtime import tf
 _KINDS = {FILTER, PRODUCT, SUM, SWAPPED}
 _READING = {"ExpandDims", "Identity", "ReadVariableOp", "Reshape", "Squeeze"}
 _MOVING = {"ExpandDims", "Identity", "Reshape", "Squeeze"}
-_ADDING = {"Add", "AddN", "AddV2", "BiasAdd"}
-_LINEAR = {"Cast", "ExpandDims", "Identity", "Mean", "Neg", "Reshape", "Squeeze", "Sum"}  # in their first input
-_QUOTIENTS = {"Div", "DivNoNan", "RealDiv"}
 
 
 class Site(NamedTuple):
@@ -162,9 +160,10 @@ class Sites:
             self._lose(op, f"{place(op)}, of a sum over examples")
         elif lost is None and has_custom_gradient(op) and examples.keeps(op):
             self.custom = True
-            for output in op.outputs:
+            varies = [self.varies(tensor) for tensor in op.inputs]
+            for output in outputs_that_vary(op, varies):
                 examples.begin(output)
-            if not self._backward_keeps(op, varying):
+            if not backward_keeps(op, varies, self._tape, examples, summed=self._summed, linear=True):
                 self._lose(op, f"the custom gradient of {place(op)}")
         else:
             examples.follow(op)
@@ -179,13 +178,13 @@ class Sites:
         fixed = [not self.varies(tensor) for tensor in op.inputs]
         if not any(summed):
             return self._sums_rows(op)
-        if op.type in _LINEAR:
+        if op.type in LINEAR:
             return summed[0] and all(fixed[1:]) and op.outputs[0].dtype.is_floating
-        if op.type in _ADDING or op.type == "Sub":
+        if op.type in ADDING or op.type == "Sub":
             return all(one or other for one, other in zip(summed, fixed, strict=True))
         if op.type == "Mul":
             return sum(summed) == 1 and sum(fixed) == 1
-        return op.type in _QUOTIENTS and summed[0] and fixed[1]
+        return op.type in QUOTIENTS and summed[0] and fixed[1]
 
     def _sums_rows(self, op):
         """Whether an operation sums over examples what each of them has alone."""
@@ -199,34 +198,6 @@ class Sites:
             return False
         axes = {int(axis) % max(first.shape.rank, 1) for axis in axes.reshape(-1)}
         return len(axes) == first.shape.rank or (0 in axes and self._examples.in_blocks(first))
-
-    def _backward_keeps(self, op, varying):
-        """Whether the backward pass of a custom gradient keeps the examples apart, and is linear in its cotangents."""
-        examples, graph = self._examples, op.graph
-        outputs = [output for output in op.outputs if output.dtype.is_floating]
-        before = len(graph.get_operations())
-        cotangents = [tf.ones_like(output) for output in outputs]
-        linear = {cotangent.ref() for cotangent in cotangents}
-        nonlinear = set()
-        given = {cotangent.op.name for cotangent in cotangents}
-        for cotangent in cotangents:
-            examples.begin(cotangent)
-        gradients = self._tape.gradient(outputs, varying, output_gradients=cotangents)
-        for new in graph.get_operations()[before:]:
-            if new.name in given:
-                continue
-            if has_custom_gradient(new) and any(map(self.varies, new.inputs)):
-                return False
-            if new.type not in ("StopGradient", *VALUELESS):
-                examples.follow(new)
-            own = {output.ref() for output in new.outputs}
-            if any(tensor.ref() in nonlinear for tensor in new.inputs):
-                nonlinear |= own
-            elif any(tensor.ref() in linear for tensor in new.inputs) and new.type not in VALUELESS:
-                stays = _is_linear(new, [tensor.ref() in linear for tensor in new.inputs])
-                (linear if stays else nonlinear).update(own)
-        found = [gradient for gradient in gradients if gradient is not None]
-        return all(isinstance(g, tf.Tensor) and g.ref() in linear and examples.state(g) != LOST for g in found)
 
     def _why_not(self, loss):
         if loss.ref() in self._summed or (self.batch == 1 and self._examples.state(loss) == APART):
@@ -249,29 +220,18 @@ class Sites:
     def _end(self, tensor, position):
         """Follow a tensor to where it has been added to all that it is only added to: derivatives are the same."""
         while True:
-            consumers = [op for op in tensor.consumers() if op.name in position]  # not those of `_backward_keeps`
+            consumers = [op for op in tensor.consumers() if op.name in position]  # not those of a custom gradient
             if len(consumers) != 1 or sum(part.ref() == tensor.ref() for part in consumers[0].inputs) != 1:
                 return tensor
             (op,) = consumers
             first, result = op.inputs[0].ref() == tensor.ref(), op.outputs[0] if op.outputs else None
             moved = op.type in _MOVING and first
-            added = op.type in _ADDING or (op.type == "Sub" and first)
+            added = op.type in ADDING or (op.type == "Sub" and first)
             if has_custom_gradient(op) or not (moved or (added and result.shape == tensor.shape)):
                 return tensor
             if self._examples.state(result) != APART or not self._examples.in_blocks(result):
                 return tensor
             tensor = result
-
-
-def _is_linear(op, linear):
-    """Whether an operation's result is linear in the inputs that are."""
-    if op.type in _LINEAR:
-        return linear[0] and not any(linear[1:]) and op.outputs[0].dtype.is_floating
-    if op.type in _ADDING or op.type == "Sub":
-        return all(linear)
-    if op.type in ("BatchMatMulV2", "MatMul", "Mul"):
-        return sum(linear) == 1
-    return op.type in _QUOTIENTS and linear == [True, False]
 
 
 def is_offset(use: Use) -> bool:

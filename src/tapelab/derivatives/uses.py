@@ -22,9 +22,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tapelab.derivatives.custom_gradients import backward_keeps, outputs_that_vary
 from tapelab.derivatives.private import captures
-from tapelab.derivatives.rows_apart import APART, FIXED, VALUELESS, Examples
-from tapelab.derivatives.taylor_mode.reissue import place
+from tapelab.derivatives.rows_apart import APART, FIXED, LOST, VALUELESS, Examples
+from tapelab.derivatives.taylor_mode.reissue import has_custom_gradient, place
 from tapelab.runtime import tf
 
 _READING = {
@@ -69,6 +70,7 @@ class Uses:
         data: tensors whose first axis is the batch.
         variables: those to follow.
         losses: the function's result, shape (batch,).
+        tape: persistent, has recorded the function; needed where there are custom gradients.
 
     Attributes:
         by_variable: for each variable, the list of its uses.
@@ -77,7 +79,14 @@ class Uses:
         batch, examples: how many examples there are, and the states of the graph's tensors.
     """
 
-    def __init__(self, batch: int, data: Sequence[tf.Tensor], variables: Sequence[tf.Variable], losses: tf.Tensor):
+    def __init__(
+        self,
+        batch: int,
+        data: Sequence[tf.Tensor],
+        variables: Sequence[tf.Variable],
+        losses: tf.Tensor,
+        tape: tf.GradientTape,
+    ):
         self.by_variable: list[list[Use]] = [[] for _ in variables]
         self.missing: dict[int, str] = {}
         self.batch = batch
@@ -88,7 +97,7 @@ class Uses:
         self._operations = graph.get_operations()
         for op in self._operations:
             owners = [self._owner.get(tensor.ref()) for tensor in op.inputs]
-            self.examples.follow(op)
+            self._follow(op, tape)
             if any(owner is not None for owner in owners):
                 self._note(op, owners, variables)
         for index, uses in enumerate(self.by_variable):
@@ -107,6 +116,18 @@ class Uses:
         place = {op.name: number for number, op in enumerate(self._operations)}
         last = [max([place[use.op.name] for use in own], default=-1) for own in self.by_variable]
         return sorted(range(len(last)), key=last.__getitem__, reverse=True)
+
+    def _follow(self, op, tape):
+        """Note the state of an operation's outputs. Of a custom gradient, the backward pass is looked at as well."""
+        examples = self.examples
+        states = [examples.state(tensor) for tensor in op.inputs]
+        varies = [state == APART for state in states]
+        known = has_custom_gradient(op) and any(varies) and LOST not in states and examples.keeps(op)
+        if known and backward_keeps(op, varies, tape, examples):
+            for output in outputs_that_vary(op, varies):
+                examples.begin(output)
+            return
+        examples.follow(op)
 
     def _note(self, op, owners, variables):
         mine = [index for index, owner in enumerate(owners) if owner is not None]
