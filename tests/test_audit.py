@@ -170,6 +170,9 @@ def test_modes_that_are_measured_one_after_another_are_joined(modules, tmp_path)
     is_measured = modules.page.is_measured
     assert is_measured(record, ["XLA"])
     assert not is_measured(record, ["graph", "eager"])
+    nothing = {"name": "a", "nothing": "no point at which central differences converge", "modes": [], "found": {}}
+    assert modules.page.joined(record, nothing) == record
+    assert modules.page.joined(None, nothing) == nothing
     aborts = {"name": "a", "aborts": "the process ends with -6"}
     assert is_measured(aborts, ["eager"])
     path.write_text("\n".join(map(json.dumps, [*lines, aborts])))

@@ -68,7 +68,9 @@ def read(path: Path, known: dict | None = None) -> dict:
 
 
 def joined(before: dict | None, record: dict) -> dict:
-    """A case's record, with what was measured before in other modes."""
+    """A case's record, with what was measured before in other modes. What could not be measured takes nothing away."""
+    if before and record.get("nothing"):
+        return before
     others = [mode for mode in (before or {}).get("modes", ()) if mode not in record.get("modes", MODES)]
     if not others:
         return record
