@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_hessians_and_newton.ipynb)
 #
-# **Prerequisites:** [10 Jacobians](10_jacobians.ipynb) · **Minutes:** 18 to read, 4 more to go further, 32 for the exercises
+# **Prerequisites:** [10 Jacobians](10_jacobians.ipynb) · **Minutes:** 18 to read, 6 more to go further, 32 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -326,7 +326,8 @@ print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
 # With $H$ itself the step is long and changes out of all proportion: it is made of rounding errors. (Or the solver notices, refuses, and the row says `nan`: which of the two you see depends on your
 # processor.) The second row has the cure, **damping**: add a small multiple $\varepsilon$ of the identity. Every eigenvalue grows by $\varepsilon$, and none is zero now.
 #
-# The damped step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. It therefore does not move in a flat direction. And it is a good step: the last line shows the loss before and after it.
+# The damped step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. It does not move along the zero eigenvectors. Near the start the outputs $y$ are linear in the kernel, so that
+# $g = \tfrac{2}{42} J^\top y$ and $H = \tfrac{2}{42} J^\top J$: where the curvature is zero, the slope is zero too. And it is a good step: the last line shows the loss before and after it.
 #
 # **Solve, never invert.** Formulas write the step as $-H^{-1}g$. Inverting takes $N^3$ multiplications where solving takes $N^3/3$, and it loses digits. To see how many, damp very little, and put each
 # step back into the equation.
@@ -354,6 +355,9 @@ raw_change = np.linalg.norm(solve(H, -nudged) - solve(H, -g)) / np.linalg.norm(s
 damped_change = np.linalg.norm(solve(damped, -nudged) - solve(damped, -g)) / np.linalg.norm(solve(damped, -g))
 assert not raw_change < 0.01  # NaN where the solver refuses
 assert damped_change < 1e-8
+flat_directions = np.linalg.eigh(H)[1][:, :zeros]
+assert np.linalg.norm(flat_directions.T @ damped_step.numpy()) < 1e-8 * np.linalg.norm(damped_step)
+np.testing.assert_allclose(H, 2 / 42 * tf.matmul(J, J, transpose_a=True), rtol=0, atol=1e-12)
 assert after < 0.5 * before
 assert distances[0] > 1 > 1e-7 > distances[1]
 np.testing.assert_allclose(quadratic, np.kron(2 / 42 * x.numpy().T @ x.numpy(), np.eye(6)), rtol=1e-10, atol=1e-12)
@@ -446,7 +450,7 @@ def line_search(loss, w, step, value, slope):
 cured = {}
 for name, (f, _) in cases.items():
     at, value, slope, curvature, _ = one_dimensional[name]
-    damping = max(0.0, floor - 2 * curvature)  # turns -c into c, and leaves what is positive
+    damping = max(0.0, floor - 2 * curvature)  # turns -c into c + floor, leaves c above floor / 2 as it is
     step = -slope / (curvature + damping)
     t = line_search(f, at, step, value, slope * step)
     cured[name] = t, float(f(at + t * step))
@@ -628,7 +632,7 @@ assert 20_000 < count < 22_000
 # ## 5. The whole model in one Hessian
 #
 # A model has several variables, and its Hessian a **block** for every pair of them: the gradient with respect to one, differentiated with respect to the other. The model here is 5 → 8 → 6, `tanh` and then
-# linear, with targets, and a penalty on the squared weights, which keeps the minimum from being flat.
+# linear, with targets, and a penalty on the squares of all 102 parameters, which keeps the minimum from being flat.
 
 # %%
 model = tf.keras.Sequential([dense(8, activation="tanh"), dense(6)])
@@ -720,8 +724,9 @@ stripes = tf.reshape(model_H[48:96, 48:96], [8, 6, 8, 6]).numpy().transpose(0, 2
 assert np.abs(stripes[:, :, other_output]).max() < 1e-14 < 1e-3 < np.abs(stripes).max()
 
 # %% [markdown]
-# With that, section 4's method runs on the whole model. Watch its last steps. Near a minimum with positive curvature the error of the quadratic model is of third order, so each step about *squares* the distance that is
-# left: 0.01, 0.0001, 0.00000001. This is **quadratic convergence**. Gradient descent multiplies the distance by a constant.
+# With that, section 4's method runs on the whole model. Watch its last steps. Near a minimum with positive curvature the error of the quadratic model is of third order, so each step leaves a
+# distance in proportion to the *square* of the one before: 0.01, 0.0001, 0.00000001, where the factor is 1. This is **quadratic convergence**. Gradient descent multiplies the distance by a constant. What is printed is the norm of the
+# gradient, which near the minimum is about proportional to the distance: watch how its exponents grow.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -769,7 +774,7 @@ assert np.all(np.diff(history[:, 0]) < 1e-12)
 # %% [markdown]
 # ## 6. What N² means
 #
-# The Hessian of $N$ parameters has $N^2$ entries. To build it takes $N$ backward passes; to solve with it, a factorisation. Cholesky's is the cheapest, with about $N^3/6$ multiplications and as many additions.
+# The Hessian of $N$ parameters has $N^2$ entries. To build it as in section 5 takes $N$ backward passes; to solve with it, a factorisation. Cholesky's is the cheapest, with about $N^3/6$ multiplications and as many additions.
 #
 # **Predict.** The gradient of a small network, a million parameters in float32, takes 4 MB. How much does its Hessian take?
 
@@ -884,11 +889,12 @@ exercises.whole.check(whole_hessian)
 # %% [markdown]
 # ## 9. Going further: 14 directions instead of 102
 #
-# Section 5 took 102 backward passes, one for each parameter, and most of them repeat each other. A weight $w_{ij}$ of kernel 1 acts through one number only, the pre-activation $z_j = \sum_i x_i w_{ij} + b_j$ of its unit.
-# Nudge any of the five weights into that unit, or its bias, and the same unit moves. What differs is how far: by $x_i$, and for the bias by 1.
+# Section 5 took 102 backward passes, one for each parameter. Many of them share their work. In each example a weight $w_{ij}$ of kernel 1 acts through one number, the **pre-activation** $z_j = \sum_i x_i w_{ij} + b_j$ of its unit. Change
+# any of the five weights into that unit, or its bias, and the same $z_j$ moves. What differs is the rate: $x_i$ for a weight, 1 for the bias.
 #
-# So nudge the units: 8 hidden ones and 6 outputs, 14 directions, in all examples at once, since no example meets another. Let $\delta$ be the derivatives of one example's loss by its 14 nudges, and $A$ their own derivatives, a
-# 14 × 14 matrix for each example. One `batch_jacobian`, of 14 backward passes, gives them all ([13 Batch Jacobians](13_batch_jacobians.ipynb) explains it).
+# So move the units. A **nudge** is a small number added to a unit's pre-activation. There are 8 hidden units and 6 outputs: 14 nudges in each example. Let $\ell$ be one example's loss, without the penalty. Let $\delta$ hold the 14
+# derivatives of $\ell$ by the nudges, and let the 14 × 14 matrix $A$ be the Hessian of $\ell$ by the nudges. No example's loss depends on another's nudges, so one `batch_jacobian`, of 14 backward passes, gives $A$ for every example
+# ([13 Batch Jacobians](13_batch_jacobians.ipynb) explains it). `put(start)` brings back the parameters for which section 5 built its Hessian.
 
 # %%
 put(start)
@@ -913,36 +919,48 @@ h, delta, A = by_units(tf.zeros([7, 14], tf.float64))
 print("delta:", delta.shape, " A:", A.shape)
 
 # %% [markdown]
-# Now put the inputs back in. One example's gradient by a kernel is an outer product: what the layer was fed, times $\delta$. For kernel 1 that is $x_i \delta_j$. A second nudge, through weight $w_{kl}$ of the same
-# kernel, changes $\delta_j$ by $A_{jl}\,x_k$, so that
+# Now put the inputs back in. One example's gradient by a kernel is an outer product: what the layer was fed, times $\delta$. For kernel 1 that is $x_i \delta_j$. A change of another of its weights, $w_{kl}$, moves unit $l$ at the rate
+# $x_k$, and with it $\delta_j$ at the rate $x_k A_{jl}$. So within kernel 1
 #
-# $$\frac{\partial^2 \ell}{\partial w_{ij}\,\partial w_{kl}} = x_i\,x_k\,A_{jl}.$$
+# $$\frac{\partial^2 \ell}{\partial w_{ij}\,\partial w_{kl}} = x_i\,x_k\,A_{jl},$$
 #
-# Between the layers there is a second term. Kernel 2 is fed $h$, and a nudge of hidden unit $j$ moves $h_j$ as well, at the rate $1 - h_j^2$. With $v_{kl}$ for the weights of kernel 2,
-#
-# $$\frac{\partial^2 \ell}{\partial w_{ij}\,\partial v_{kl}} = x_i\,h_k\,A_{jl} + x_i\,(1 - h_j^2)\,[j = k]\;\delta_l,$$
-#
-# where $l$ counts output units, and $[j = k]$ is 1 for $j = k$ and 0 otherwise. To forget that term is the classical mistake. A column of ones beside $x$ and $h$ makes the biases weights like all others.
+# where $i, k$ count inputs and $j, l$ hidden units. Within kernel 2 it is the same with $h$, what that layer is fed, in the place of $x$: none of its own weights moves $h$.
 
-# %% tags=["nbval-ignore-output"]
+# %% [markdown]
+# **Between the layers** there is a second term. The gradient by a weight $u_{kl}$ of kernel 2 is a product, $h_k\,\delta_l$, where $k$ counts hidden units and $l$ outputs. A weight $w_{ij}$ of kernel 1 changes both factors: $\delta_l$ at the
+# rate $x_i A_{jl}$; and $h_j$, but no other $h_k$, at the rate $x_i (1 - h_j^2)$, by the derivative of tanh. The product rule gives
+#
+# $$\frac{\partial^2 \ell}{\partial w_{ij}\,\partial u_{kl}} = x_i\,h_k\,A_{jl} + x_i\,(1 - h_j^2)\,[j = k]\;\delta_l,$$
+#
+# where $[j = k]$ is 1 for $j = k$ and 0 otherwise. Leave the second term out, and the matrix looks plausible: it is symmetric, and wrong.
+
+# %% [markdown]
+# Each bias is a weight whose input is 1: put a column of ones beside $x$ and beside $h$. It comes last, so that each bias follows its kernel, as in section 5. The ones do not move, and add nothing to the second term.
+
+# %%
 ones = tf.ones([7, 1], tf.float64)
 fed_1, fed_2 = tf.concat([x, ones], axis=1), tf.concat([h, ones], axis=1)  # (7, 6) and (7, 9)
 
 
-def block(fed_left, second, fed_right):
+def layer_block(fed_left, curvature, fed_right):
     """The mean over the examples of fed_i fed_k A_jl: rows (i, j), columns (k, l)."""
-    found = tf.einsum("bi,bjl,bk->ijkl", fed_left, second, fed_right) / 7
-    return tf.reshape(found, [fed_left.shape[1] * second.shape[1], -1])
+    found = tf.einsum("bi,bjl,bk->ijkl", fed_left, curvature, fed_right) / 7
+    return tf.reshape(found, [fed_left.shape[1] * curvature.shape[1], -1])
 
 
-same_1, same_2 = block(fed_1, A[:, :8, :8], fed_1), block(fed_2, A[:, 8:, 8:], fed_2)
-between = block(fed_1, A[:, :8, 8:], fed_2)
+same_1, same_2 = layer_block(fed_1, A[:, :8, :8], fed_1), layer_block(fed_2, A[:, 8:, 8:], fed_2)
+between = layer_block(fed_1, A[:, :8, 8:], fed_2)
 moved = tf.einsum("bi,bj,jk,bl->ijkl", fed_1, 1 - h**2, tf.eye(8, 9, dtype=tf.float64), delta[:, 8:]) / 7
+print("blocks:", same_1.shape, between.shape, same_2.shape)
+
+# %% [markdown]
+# The loss of section 5 is the mean of $\ell$ over the 7 examples, plus $0.02\,p^2$ for each of the 102 parameters $p$. The blocks are averages already; the penalty adds $0.04\,I$.
 
 
+# %% tags=["nbval-ignore-output"]
 def whole(across):
     rows = [tf.concat([same_1, across], axis=1), tf.concat([tf.transpose(across), same_2], axis=1)]
-    return tf.concat(rows, axis=0) + 0.04 * tf.eye(n, dtype=tf.float64)  # the penalty's part
+    return tf.concat(rows, axis=0) + 0.04 * tf.eye(n, dtype=tf.float64)  # of the penalty
 
 
 complete, forgotten = whole(between + tf.reshape(moved, between.shape)), whole(between)
@@ -966,9 +984,10 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# The missing term is where kernel 1 and bias 1 meet kernel 2, and only for weights of one hidden unit: into it, and out of it. The blocks on the diagonal are right without it, so a check of those alone would notice nothing.
+# The error is where kernel 1 and bias 1 meet kernel 2, and only for pairs at the same hidden unit: one parameter into it, one weight out of it. The blocks on the diagonal are right, so a check of those alone would notice nothing.
 #
-# The saving grows with the layers' inputs. A network 16 → 32 → 32 → 12 has 1,996 parameters and 76 units.
+# A layer with $m$ inputs has $m + 1$ parameters for each unit, and needs one pass instead. A network 16 → 32 → 32 → 12 has 1,996 parameters and 76 units: 76 passes. The matrix still has $N^2$ entries. And with three layers a nudge moves
+# what *every* later layer is fed, so that each pair of layers has a second term, $x_i\,\delta_l\;\partial h_k / \partial z_j$.
 
 # %% tags=["check"]
 # @title Check
@@ -1052,7 +1071,6 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # - A raw step climbs where the curvature is negative or the model is trusted too far. Damping cures the direction, a line search the length (section 3).
 # - On a contour, gradient descent creeps, raw Newton and Gauss–Newton jump, and with damping and a line search both follow the valley. Gauss–Newton, $J^\top J$, needs first derivatives only (section 4).
 # - All variables go into one Hessian if you flatten the gradient first. It has $N^2$ entries: 4 MB for a thousand parameters, 4 TB for a million, and a factorisation takes $N^3/6$ multiplications (sections 5 and 6).
-# - A parameter acts through its unit alone, so a model's Hessian follows from one direction for each unit, if you remember that a layer's input moves as well (section 9).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -1062,6 +1080,7 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # | `inv(H) @ g` | lost digits, three times the work | `solve` |
 # | two variables that do not interact | a block that is `None`, an error in `concat` | `unconnected_gradients="zero"` |
 # | eager `jacobian` in a loop | far slower than its arithmetic | put it into a `tf.function` |
+# | a Hessian put together layer by layer | right on the diagonal, wrong between layers | add the term of the input that moves |
 # | the Hessian of a large model | no memory | Hessian–vector products |
 #
 # **Further reading**
