@@ -120,6 +120,7 @@ def test_constants_and_whole_numbers_are_nothing_to_differentiate(modules):
         assert said in modules.measure.measure(modules.cases.Case("c", call, ("positive",)), ["graph"]).nothing
 
 
+@pytest.mark.thorough
 def test_the_known_finding_on_this_tensorflow(modules, found):
     """The Hessian of a variance lacks a term; what measures it knows nothing of tapes."""
     results = found(lambda x: tf.nn.moments(x, [1])[1], "real", modes=("graph", "eager", "XLA"))
@@ -396,6 +397,7 @@ def test_what_is_refused_is_told_from_other_errors(modules):
     assert "Wrong by 50 %: `b`, jvp: why b." in lines
 
 
+@pytest.mark.thorough
 def test_what_tapelab_gives_is_measured(found, modules):
     ways = {("tapelab", way) for way in modules.ours.WAYS}
     refused = found(lambda x: tf.one_hot(0, 4, on_value=x[0, 0], off_value=x[0, 1]) + x, modes=["tapelab"])

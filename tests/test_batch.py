@@ -399,6 +399,7 @@ def test_a_report_without_its_record_is_refused(tmp_path):
 KILLS_ITS_SERVER = "import psutil; psutil.Process().parent().parent().kill()"
 
 
+@pytest.mark.thorough
 def test_when_the_fork_server_for_kernels_dies_the_run_says_so_and_the_rest_goes_on(
     tmp_path, make_collection, run_batch, records, printed, kernels
 ):

@@ -290,6 +290,7 @@ def test_a_busy_report_is_not_put_into_the_pages(run, works, goals):
     assert "| hessian, n = 102 |" in run.SITE.read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 def test_what_is_wrong_or_fails_is_not_timed_and_does_not_end_the_run(run, works, broken):
     found = run.bench([broken], works.index("tiny function"), rounds=3, seconds=0.01)
     assert sorted(found["seconds"]) == ["last", "rounded", "tapelab"]

@@ -154,6 +154,7 @@ def long_batch(dask, tmp_path, make_collection, command_line):
     return process
 
 
+@pytest.mark.thorough
 def test_an_interrupt_ends_the_runs_on_the_workers(dask, long_batch, tmp_path, records, printed):
     under_way = dask.runs()
     assert len(under_way) >= 4

@@ -303,6 +303,7 @@ def test_a_folder_for_colab_is_a_new_one(small, tmp_path):
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
 
 
+@pytest.mark.thorough
 def test_the_branch_is_one_commit_made_anew(tmp_path):
     remote = tmp_path / "remote.git"
     subprocess.run(["git", "init", "--quiet", "--bare", remote], check=True)

@@ -237,7 +237,7 @@ def test_what_is_not_proved_goes_by_rows(name):
     assert plan.way == "symmetric blocks, rows, vectorised"
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["a root of the mean", "a straight-through gradient, disordered"])
 def test_rows_are_what_they_were(name, monkeypatch):
     f, sources, x, _ = BY_ROWS[name]

@@ -178,6 +178,7 @@ def test_an_operation_without_a_rule_is_named_and_differentiated_alone():
     close(projected(found), functions.by_tapes(f, x))
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 def test_nested_tapes_give_the_same():
     x = X[:2, :3]

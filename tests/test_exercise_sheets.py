@@ -132,6 +132,7 @@ def test_the_starter_is_not_attempted(one):
     assert one.judge(answer_in(one, one.starter_code)).verdict == NOT_ATTEMPTED
 
 
+@pytest.mark.thorough(keep=45)
 @by_identifier(EXERCISES)
 def test_the_solution_is_right(one, judge):
     result = judge(one, solution_of(one))

@@ -786,6 +786,7 @@ def test_the_start_page_shows_which_exercises_are_solved(learner, monkeypatch):
     assert "Solved: 1 of" in shown[-1]
 
 
+@pytest.mark.thorough
 def test_importing_the_sheets_runs_no_operation(fresh):
     """A sheet is imported before the notebook sets its seed and its device up."""
     program = (

@@ -69,7 +69,7 @@ def starter(light_kernels):
         yield starter
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     ("check", "noticed"),
     [

@@ -15,7 +15,7 @@ SETTINGS = "from tapelab.collection.forkserver import servers\nservers.KERNELS =
 LIGHT, THREAD = ("wave", "ipykernel.kernelapp"), ("a_thread",)
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     ("modules", "options"),
     [(LIGHT, []), (LIGHT, ["-n", "1", "--dist", "loadscope"]), (THREAD, ["-n", "1"])],

@@ -176,7 +176,7 @@ def starter():
         yield starter
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("breakage", "name"), TAUGHT_IN, ids=lambda value: value.replace(" ", "-"))
 def test_the_notebook_that_teaches_it_notices(breakage, name, starter, monkeypatch):
     monkeypatch.setenv("JUPYTER_PATH", starter.environment.get("JUPYTER_PATH", ""))

@@ -314,7 +314,7 @@ def test_hessian_of_a_keras_model_on_the_digits(digits):
     np.testing.assert_allclose(matrix[:, 88], (columns[0] - columns[1]) / 0.02, atol=1e-4)
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("method", "iterations"), [(newton, 20), (newton_cg, 25)])
 def test_newton_trains_a_classifier(digits, method, iterations):
     loss, model, x, y = digits

@@ -69,6 +69,7 @@ def test_a_kernel_waits_for_a_slow_reader(starter, tmp_path, monkeypatch, wait_f
     assert asyncio.run(lines()) == [str(i) for i in range(MESSAGES)]
 
 
+@pytest.mark.thorough
 def test_a_kernel_that_may_drop_messages_fails_a_run_with_many(
     tmp_path, make_collection, run_batch, records, monkeypatch
 ):

@@ -79,6 +79,7 @@ def test_an_index_takes_both(built):
     assert len(list(built.iterdir())) == 2
 
 
+@pytest.mark.thorough
 def test_the_notebooks_travel_without_their_outputs(built, installed):
     found = sorted((installed / "tapelab" / "notebooks").glob("*.ipynb"))
     assert [path.stem for path in found] == NAMES
@@ -106,6 +107,7 @@ def test_a_checkout_comes_before_what_the_package_has(installed, tmp_path):
     assert NAMES[0][:8] in in_package(installed, installed, "list").stdout
 
 
+@pytest.mark.thorough
 def test_the_first_answer_needs_tensorflow_and_numpy_alone(installed, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     done = subprocess.run(

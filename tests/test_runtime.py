@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 
+@pytest.mark.thorough
 def test_importing_and_starting_writes_nothing():
     code = "from tapelab import runtime; import tensorflow as tf; runtime.start(0); x = tf.ones(3) + 1; "
     if runtime.tf.__version__ >= "2.21":  # before, XLA logs its first compilation whatever it is told

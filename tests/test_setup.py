@@ -31,6 +31,7 @@ def test_the_lock_is_what_pyproject_compiles_to():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 def test_the_check_of_the_lock_sees_a_changed_requirement(tmp_path):
     copy = copy_of_build_files(tmp_path / "copy")
     (copy / ".venv").symlink_to(ROOT / ".venv")

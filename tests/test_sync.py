@@ -217,7 +217,7 @@ def test_a_page_that_fails_before_it_has_outputs_is_told_by_its_own_error(small,
     assert (tmp_path / teachers.PAGE).read_text() == plan
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", ["README.md", teachers.PAGE])
 def test_a_page_around_the_notebooks_that_cannot_be_made_does_not_hide_their_errors(small, second, tmp_path, path):
     """Here one is missing, and one asks for a sheet of exercises that there is not."""
