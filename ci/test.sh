@@ -24,8 +24,8 @@ if [ "${1:-}" != notebooks ]; then
     part lint $python -m ruff check .
     part format $python -m ruff format --check .
     part workflows .venv/bin/zizmor --offline --quiet .github/workflows
-    # The slow tests are whole notebooks; the longest first keeps the last worker short.
-    part "unit tests" $python -m pytest -p no:nbval $quick -n "$workers" --dist worksteal tests
+    # One worker more than cores: many tests wait for processes. Work is stolen, so that none ends long after the others.
+    part "unit tests" $python -m pytest -p no:nbval $quick -n "${WORKERS:-$((workers + 1))}" --dist worksteal tests
 fi
 part notebooks env PYTHONPATH=ci $python -m pytest -p nbval_rules "${NBVAL:---nbval}" --nbval-current-env \
     -n "$workers" --dist loadscope notebooks
