@@ -231,7 +231,7 @@ def test_the_page_says_why_goals_are_missed(goals, works):
     assert "- batch Jacobian, batch 256; batch Jacobian, batch 1024: " in text
     assert "Eigen" in text
     *_, last = text.splitlines()
-    assert "hvp, 784-256-256-10 (tapelab / its gradient)" in last
+    assert "hessian, n = 102 (guide's eager recipe / tapelab)" in last
     assert last.endswith(f": {goals.UNKNOWN}.")
     best = report(works, tapelab=1e-6)
     best["memory"][0]["bytes"]["tapelab chunks"] = 2.0 * 2**21
