@@ -903,7 +903,7 @@ kernel_1, bias_1, kernel_2, bias_2 = variables
 
 @tf.function
 def by_units(nudge):
-    """What kernel 2 is fed, and the derivatives of each example's loss by its nudges, of first and second order."""
+    """What kernel 2 is fed, and first and second derivatives by the nudges."""
     with tf.GradientTape() as outer:
         outer.watch(nudge)
         with tf.GradientTape() as inner:
