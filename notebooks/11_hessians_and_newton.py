@@ -684,16 +684,21 @@ print("whole Hessian:", model_H.shape)
 # @title Draw
 edges = np.cumsum([0, *sizes])
 names = ["kernel 1", "bias 1", "kernel 2", "bias 2"]
+
+
+def draw_blocks(matrix, title, limit):
+    """A matrix over all 102 parameters, with a line around each block."""
+    ax = plots.matrix(matrix, title=title, xlabel="source", ylabel="target", limit=limit)
+    for edge in edges[1:-1]:
+        ax.axhline(edge - 0.5, color="black", linewidth=0.8)
+        ax.axvline(edge - 0.5, color="black", linewidth=0.8)
+    ax.set_xticks((edges[:-1] + edges[1:] - 1) / 2, labels=names, rotation=30)
+    ax.set_yticks((edges[:-1] + edges[1:] - 1) / 2, labels=names)
+    ax.set_aspect("equal")
+
+
 limit = float(np.quantile(np.abs(model_H), 0.99))  # the few largest entries would leave the rest pale
-ax = plots.matrix(
-    model_H, title="The Hessian of all 102 parameters, block by block", xlabel="source", ylabel="target", limit=limit
-)
-for edge in edges[1:-1]:
-    ax.axhline(edge - 0.5, color="black", linewidth=0.8)
-    ax.axvline(edge - 0.5, color="black", linewidth=0.8)
-ax.set_xticks((edges[:-1] + edges[1:] - 1) / 2, labels=names, rotation=30)
-ax.set_yticks((edges[:-1] + edges[1:] - 1) / 2, labels=names)
-ax.set_aspect("equal")
+draw_blocks(model_H, "The Hessian of all 102 parameters, block by block", limit)
 plt.show()
 
 # %% [markdown]
@@ -971,16 +976,7 @@ print(f"difference without the second term:   {np.abs(forgotten - model_H).max()
 # %% tags=["figure"] alt="A 102 by 102 matrix that is zero but for two blocks, each the other's mirror image: kernel 1 and bias 1 with kernel 2. There, short stripes mark each hidden unit's own weights on both sides."
 # @title Draw
 difference = model_H - forgotten
-limit = float(np.abs(difference).max())
-ax = plots.matrix(
-    difference, title="What is missing without the second term", xlabel="source", ylabel="target", limit=limit
-)
-for edge in edges[1:-1]:
-    ax.axhline(edge - 0.5, color="black", linewidth=0.8)
-    ax.axvline(edge - 0.5, color="black", linewidth=0.8)
-ax.set_xticks((edges[:-1] + edges[1:] - 1) / 2, labels=names, rotation=30)
-ax.set_yticks((edges[:-1] + edges[1:] - 1) / 2, labels=names)
-ax.set_aspect("equal")
+draw_blocks(difference, "What is missing without the second term", float(np.abs(difference).max()))
 plt.show()
 
 # %% [markdown]

@@ -114,7 +114,6 @@ def test_a_run_that_loses_a_process_is_named_and_leaves_none(run_to_the_end, wai
     wait_for(lambda: all(gone(pid) for pid in pids), 30)
 
 
-@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("names", [("01_busy",), ("00_quick", "01_busy")], ids=["one plain", "several forked"])
 def test_a_command_that_is_killed_leaves_no_process_and_no_folder(
     tmp_path, make_collection, command_line, wait_for, names

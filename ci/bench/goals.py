@@ -119,9 +119,9 @@ MATMUL = (
     "1.23 times, and for the product with the derivative of tanh 1.43 times"
 )
 LANES = (
-    "its two largest products take most of the time, and are no faster or slower than the peers': for (12800, 256) by "
-    "(256, 256) a graph with oneDNN's kernels takes 0.75 of JAX's time, for (12800, 256) by (256, 128) as long; an AMD "
-    "EPYC gave 2.03 to JAX and 1.06 to folx"
+    "its two largest products take some 9 of 14 ms, and are not slower than JAX's: for (12800, 256) by (256, 256) a "
+    "graph with oneDNN's kernels takes 0.75 of JAX's time, for (12800, 256) by (256, 128) as long. What the rest "
+    "spends has not been looked into; an AMD EPYC gave 2.03 to JAX and 1.06 to folx"
 )
 SMALL_PRODUCTS = (
     "PyTorch multiplies (1280, 128) by (128, 128) in a third of the time that XLA in TensorFlow 2.21 takes, and (2560, "

@@ -148,9 +148,10 @@ class Sites:
         examples = self._examples
         if op.type == "StopGradient" or op.type in VALUELESS:
             return  # no derivative goes through
-        varying = [tensor for tensor in op.inputs if self.varies(tensor)]
-        if not varying:
+        varies = [self.varies(tensor) for tensor in op.inputs]
+        if not any(varies):
             return
+        varying = [tensor for tensor, one in zip(op.inputs, varies, strict=True) if one]
         upstream = frozenset().union(*[self._upstream.get(tensor.ref(), frozenset()) for tensor in op.inputs])
         self._upstream.update((output.ref(), upstream) for output in op.outputs)
         lost = next((examples.lost[t.ref()] for t in varying if examples.state(t) == LOST), None)
@@ -160,7 +161,6 @@ class Sites:
             self._lose(op, f"{place(op)}, of a sum over examples")
         elif lost is None and has_custom_gradient(op) and examples.keeps(op):
             self.custom = True
-            varies = [self.varies(tensor) for tensor in op.inputs]
             for output in outputs_that_vary(op, varies):
                 examples.begin(output)
             if not backward_keeps(op, varies, self._tape, examples, summed=self._summed, linear=True):
