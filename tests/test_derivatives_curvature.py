@@ -495,3 +495,12 @@ def test_a_bar_counts_the_products_and_an_interrupt_harms_nothing(operators, mon
             call()
     assert not any(bar.open for bar in bars)
     np.testing.assert_allclose(A @ V, matrix @ V.numpy(), atol=ATOL)
+
+
+@pytest.mark.parametrize(("convolution", "compiled"), [(False, "xla"), (True, "graph")])
+def test_gauss_newton_products_take_xla_but_for_convolutions(convolution, compiled):
+    kernel = tf.Variable(tf.ones((3, 3, 1, 8)) if convolution else tf.ones((16, 64)))
+    x = tf.ones((16, 16, 16, 1)) if convolution else tf.ones((256, 16))
+    model = (lambda x: tf.nn.conv2d(x, kernel, 1, "SAME")) if convolution else (lambda x: tf.tanh(x @ kernel))
+    product = ggn_vector_product(model, lambda outputs: tf.reduce_mean(outputs**2), wrt=kernel)
+    assert product.plan(tf.ones(kernel.shape), x).compiled == compiled

@@ -131,6 +131,12 @@ def test_examples_through_an_operation_that_is_not_followed_are_compared():
     close(projected(found), by_tapes(lambda x: tf.tanh(x) ** 2, X))
 
 
+@pytest.mark.parametrize(("batch", "compiled"), [(4096, "xla"), (40_000, "graph")])
+def test_xla_up_to_channels_of_eight_mebibytes(batch, compiled):
+    matrix = tf.ones((2, 64))
+    assert laplacian(lambda x: tf.tanh(x @ matrix)).plan(tf.ones((batch, 2))).compiled == compiled
+
+
 @pytest.mark.filterwarnings("error::tapelab.derivatives.FallbackWarning")
 def test_a_training_step_of_a_residual():
     f = functions.keras(LAYERS.Dense(4, "tanh", dtype="float64"), LAYERS.Dense(1, dtype="float64"), shape=(6,))
