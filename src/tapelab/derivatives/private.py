@@ -80,7 +80,8 @@ def gradient_registry() -> Any:
 def classes_with_backward_functions() -> tuple[type, type] | None:
     """Return the classes that keep a concrete function's backward functions, for tapes and for graphs.
 
-    None without ``_call_flat``, ``_delayed_rewrite_functions`` and what `twins` sets of their attributes.
+    None without ``_call_flat``, ``_delayed_rewrite_functions`` or what else of theirs `tapelab.derivatives.cures` uses.
+    Then functions that were traced before keep TensorFlow's gradients.
     """
     concrete = tf.function(lambda x: x).get_concrete_function(tf.TensorSpec([], tf.float32))
     delayed = getattr(concrete, "_delayed_rewrite_functions", None)
@@ -90,6 +91,21 @@ def classes_with_backward_functions() -> tuple[type, type] | None:
     if kind is None or not all(hasattr(concrete, name) for name in needed):
         return None
     return (kind, type(delayed)) if all(hasattr(delayed, name) for name in rewriting) else None
+
+
+@functools.cache
+def forward_mode_cache() -> tuple[ModuleType, Any] | None:
+    """Return the module whose ``call_function`` traces an accumulator's products with tangents, and their cache.
+
+    None without ``tracing_compilation`` and ``_jvp_function_cache``. Then accumulators keep TensorFlow's gradients.
+    """
+    try:
+        from tensorflow.python.eager import forwardprop
+        from tensorflow.python.eager.polymorphic_function import tracing_compilation
+
+        return (tracing_compilation, forwardprop._jvp_function_cache) if tracing_compilation.call_function else None
+    except (ImportError, AttributeError):
+        return None
 
 
 def direct_call(concrete: tf.types.experimental.ConcreteFunction) -> Callable[[Sequence[tf.Tensor]], Any]:

@@ -15,7 +15,8 @@ from typing import Any
 
 from tapelab import process
 from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_strategy
-from tapelab.derivatives.cures.cure import recorded
+from tapelab.derivatives.cures.cure import cured_calls
+from tapelab.derivatives.cures.gradients import in_a_block
 from tapelab.derivatives.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.errors import CALLER, FallbackWarning
 from tapelab.derivatives.gaps import Needs
@@ -80,6 +81,8 @@ class Transform:
             outputs = self._run(entry, tensors)
             if entry.plan.compiled == "eager":
                 entry.outside.accept_own_changes()
+        if entry.plan.compiled == "eager":
+            self._warn_of_open_tapes(entry.problem)
         result = self._recipe.result(entry.problem, outputs)
         if self._check_finite:
             require_finite(self._recipe.numbers(result), self.__name__)
@@ -99,7 +102,7 @@ class Transform:
             with entry.problem.cure.applied():
                 return entry.run(tensors)
         if recording() or not tf.executing_eagerly():
-            with recorded():
+            with cured_calls():
                 return entry.run(tensors)
         return entry.run(tensors)
 
@@ -261,7 +264,8 @@ class Transform:
                 self._programs += 1
             run = direct_call(concrete)
             try:
-                outputs = run(tensors)
+                with cured_calls():
+                    outputs = run(tensors)
             except Exception as error:
                 if recorded and loops:
                     raise _NotForATapeError(
@@ -280,6 +284,19 @@ class Transform:
             self._warned.add(why)
             warnings.warn(
                 f"{self.__name__} is right, but a derivative of it would not be: {why}",
+                FallbackWarning,
+                stacklevel=CALLER,
+            )
+
+    def _warn_of_open_tapes(self, problem):
+        """What a tape records of the single operations, it differentiates by TensorFlow's gradients."""
+        seen = (recording() or not tf.executing_eagerly()) and not in_a_block()
+        if seen and problem.cure.operations and "tapes" not in self._warned:
+            self._warned.add("tapes")
+            warnings.warn(
+                f"{self.__name__} is right, but what an open tape makes of it is not, where TensorFlow's gradients of "
+                f"{', '.join(sorted(problem.cure.operations))} are wrong: it is not compiled, so that the tape records "
+                "single operations. Compile it, or take the second derivative by a function of tapelab.derivatives",
                 FallbackWarning,
                 stacklevel=CALLER,
             )

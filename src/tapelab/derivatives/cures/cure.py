@@ -25,18 +25,19 @@ class Cure:
     Attributes:
         left: for each `Replacement`, the names of the functions that have its original in a graph that cannot be
             traced anew.
+        operations: the types whose gradients were looked up, and are ours.
     """
 
     def __init__(self):
         self.left: dict[Replacement, list[str]] = {}
         self._functions: list[Callable] = []  # of ours, those that were called
-        self._operations: set[str] = set()  # whose gradients were looked up
+        self.operations: set[str] = set()
         self._copies: dict[int, tuple[Any, Any]] = {}
 
     @property
     def notes(self) -> list[str]:
         """What was cured, each in a sentence."""
-        used = [*self._functions, *(GRADIENTS[kind] for kind in sorted(self._operations))]
+        used = [*self._functions, *(GRADIENTS[kind] for kind in sorted(self.operations))]
         return list(dict.fromkeys((own.__doc__ or own.__name__).splitlines()[0] for own in used))
 
     def why_left(self, needs: Needs) -> str | None:
@@ -64,7 +65,7 @@ class Cure:
                     stack.enter_context(process.replaced(owner, replacement.name, own))
             for kind, call in ((function, self._call), (concrete, self._call_concrete)):
                 stack.enter_context(process.replaced(kind, "__call__", call))
-            stack.enter_context(gradients.replaced(GRADIENTS, self._operations))
+            stack.enter_context(gradients.replaced(GRADIENTS, self.operations))
             token = _applied.set(self)
             try:
                 yield
@@ -109,9 +110,9 @@ class Cure:
                 names.append(name)
 
 
-def recorded() -> contextlib.AbstractContextManager:
-    """Have what a tape of the caller's records in this block differentiated with our gradients of operations."""
-    return gradients.replaced(GRADIENTS, set())
+def cured_calls() -> contextlib.AbstractContextManager:
+    """Have calls of our graphs that are made in this block differentiated with our gradients of operations."""
+    return gradients.replaced(GRADIENTS, set(), kept=True)
 
 
 def _originals(concrete: tf.types.experimental.ConcreteFunction) -> list[Replacement]:

@@ -2,8 +2,8 @@
 
 TensorFlow looks a gradient up by the type of an operation, when a tape or a graph is differentiated. A function that
 `tf.function` traced keeps the backward functions that were built from what was found, so it has a *twin* here: the same
-graph, with backward functions that are built and used within such blocks only. What TensorFlow builds later, from a
-call that was recorded within a block, is built in such a block, too.
+graph, with backward functions that are built and used within such blocks only. What TensorFlow makes later of a call
+that a tape recorded within a block is made in such a block, too.
 """
 
 import contextlib
@@ -12,12 +12,30 @@ import copy
 import functools
 import weakref
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from tapelab import process
 from tapelab.derivatives import private
 
-_twins = weakref.WeakKeyDictionary()  # what keeps backward functions → its twin, and the operations that it met
-_met = contextvars.ContextVar("the types of the operations whose cure was looked up", default=None)
+_twins = weakref.WeakKeyDictionary()  # what keeps backward functions → its twin
+_forward_mode = {}  # "cache": of the products with tangents that an accumulator traced within a block
+
+
+class _Block(NamedTuple):
+    """What holds while a block runs.
+
+    Attributes:
+        gradients: by the type of the operation.
+        met: the types of the operations whose gradient was looked up.
+        kept: whether a call that goes into a graph keeps our gradients, wherever that graph is differentiated.
+    """
+
+    gradients: dict[str, Callable]
+    met: set[str]
+    kept: bool
+
+
+_block = contextvars.ContextVar("the innermost block of this context")
 
 
 def plain(kind: str) -> Callable:
@@ -26,100 +44,144 @@ def plain(kind: str) -> Callable:
     return process.original(type(registry), "lookup")(registry, kind)
 
 
+def in_a_block() -> bool:
+    """Whether gradients are replaced here."""
+    return _block.get(None) is not None
+
+
 @contextlib.contextmanager
-def replaced(gradients: dict[str, Callable], met: set[str]) -> Iterator[None]:
+def replaced(gradients: dict[str, Callable], met: set[str], *, kept: bool = False) -> Iterator[None]:
     """Have this thread find these gradients in place of TensorFlow's while the block runs.
 
     Args:
         gradients: by the type of the operation.
         met: the types that were looked up are added to it.
+        kept: whether a call that goes into a graph keeps our gradients, wherever that graph is differentiated: for the
+            graphs of derivatives. The graph of a function of the caller's has TensorFlow's outside such blocks.
     """
-    registry, classes = private.gradient_registry(), private.classes_with_backward_functions()
-    if registry is None:
+    if not (places := _places()):
         yield
         return
-
-    def lookup(where, kind):
-        kind = getattr(kind, "decode", lambda: kind)()
-        if where is registry and kind in gradients:
-            _met.get().add(kind)
-            return gradients[kind]
-        return process.original(type(registry), "lookup")(where, kind)
-
-    def carrying(function):
-        """The same function, in a block of its own."""
-
-        @functools.wraps(function)
-        def within(*args, **kwargs):
-            with replaced(gradients, set()):
-                return function(*args, **kwargs)
-
-        return within
-
-    def call_flat(concrete, *args, **kwargs):
-        return _through(
-            _twin_of_function(concrete, carrying), process.original(classes[0], "_call_flat"), *args, **kwargs
-        )
-
-    def forward_backward(delayed, *args, **kwargs):
-        if vars(delayed).get("is_twin"):
-            return process.original(classes[1], "forward_backward")(delayed, *args, **kwargs)
-        return _through(_twin_of_rewriting(delayed, carrying), classes[1].forward_backward, *args, **kwargs)
-
     with contextlib.ExitStack() as stack:
-        stack.enter_context(process.replaced(type(registry), "lookup", lookup))
-        if classes is not None:
-            stack.enter_context(process.replaced(classes[0], "_call_flat", call_flat))
-            stack.enter_context(process.replaced(classes[1], "forward_backward", forward_backward))
-        token = _met.set(met)
+        for place in places:
+            stack.enter_context(process.replaced(*place))
+        token = _block.set(_Block(gradients, met, kept))
         try:
             yield
         finally:
-            _met.reset(token)
+            _block.reset(token)
 
 
-def _through(twin, call, *args, **kwargs):
-    """Call a function with a twin; what was met when its backward functions were built counts as met again."""
-    outer, own = _met.get(), vars(twin)["met"]
-    token = _met.set(own)
+@functools.cache
+def _places():
+    """What is replaced in TensorFlow: triples of its owner, its name and ours."""
+    registry, functions = private.gradient_registry(), private.classes_with_backward_functions()
+    if registry is None:
+        return []
+    places = [(type(registry), "lookup", _lookup)]
+    if functions is not None:
+        places += [(functions[0], "_call_flat", _call_flat), (functions[1], "forward_backward", _forward_backward)]
+    if (forward_mode := private.forward_mode_cache()) is not None:
+        places.append((forward_mode[0], "call_function", _call_function))
+    return places
+
+
+def _lookup(registry, kind):
+    ours, met, _ = _block.get()
+    kind = getattr(kind, "decode", lambda: kind)()
+    if registry is private.gradient_registry() and kind in ours:
+        met.add(kind)
+        return ours[kind]
+    return process.original(type(registry), "lookup")(registry, kind)
+
+
+def _call_flat(concrete, *args, **kwargs):
+    call = process.original(private.classes_with_backward_functions()[0], "_call_flat")
+    return _with_own_record(_twin_of_function(concrete), call, *args, **kwargs)
+
+
+def _forward_backward(rewriting, *args, **kwargs):
+    call = process.original(private.classes_with_backward_functions()[1], "forward_backward")
+    if "met" in vars(rewriting):
+        return call(rewriting, *args, **kwargs)
+    return _with_own_record(_twin_of_rewriting(rewriting), call, *args, **kwargs)
+
+
+def _call_function(args=None, kwargs=None, tracing_options=None):
+    module, cache = private.forward_mode_cache()
+    if getattr(tracing_options, "function_cache", None) is cache:
+        tracing_options = copy.copy(tracing_options)
+        tracing_options.function_cache = _forward_mode.setdefault("cache", type(cache)())
+    return process.original(module, "call_function")(args, kwargs, tracing_options)
+
+
+def _with_own_record(twin, call, *args, **kwargs):
+    """Call with a twin. What was met when its backward functions were built counts as met again."""
+    block = _block.get()
+    token = _block.set(block._replace(met=twin.met))
     try:
         return call(twin, *args, **kwargs)
     finally:
-        _met.reset(token)
-        outer |= own
+        _block.reset(token)
+        block.met.update(twin.met)
 
 
-def _twin_of_function(concrete, carrying):
-    if (twin := _twins.get(concrete)) is None:
-        twin = copy.copy(concrete)
-        twin.met = set()
-        twin._first_order_tape_functions, twin._higher_order_tape_functions = {}, {}
-        twin._delayed_rewrite_functions = _twin_of_rewriting(concrete._delayed_rewrite_functions, carrying)
-        select = twin._select_forward_and_backward_functions
+def _twin_of_function(concrete):
+    if (twin := _twins.get(concrete)) is not None:
+        return twin
+    twin = copy.copy(concrete)
+    twin.met = set()
+    twin._first_order_tape_functions, twin._higher_order_tape_functions = {}, {}
+    rewriting = concrete._delayed_rewrite_functions
+    twin._delayed_rewrite_functions = own = _twin_of_rewriting(rewriting)
 
-        def select_carrying(*args):
-            call = select(*args)
-            functions = call._functions
-            if hasattr(functions, "_wrap_backward_function") and "wrapped" not in vars(functions):
-                wrap, functions.wrapped = functions._wrap_backward_function, True
+    def get_gradient_function():
+        chosen = own if _block.get().kept else rewriting
+        return chosen._rewrite_forward_and_call_backward
 
-                def wrap_carrying(*args):
-                    backward, outputs = wrap(*args)
-                    return carrying(backward), outputs
+    select = twin._select_forward_and_backward_functions
 
-                functions._wrap_backward_function = wrap_carrying
-            return call
+    def select_forward_and_backward_functions(*args):
+        call = select(*args)
+        _keep_in_backward_functions(call._functions)
+        return call
 
-        twin._select_forward_and_backward_functions = select_carrying
-        twin = _twins.setdefault(concrete, twin)
-    return twin
+    twin._get_gradient_function = get_gradient_function
+    twin._select_forward_and_backward_functions = select_forward_and_backward_functions
+    return _twins.setdefault(concrete, twin)
 
 
-def _twin_of_rewriting(delayed, carrying):
-    if (twin := _twins.get(delayed)) is None:
-        twin = copy.copy(delayed)
-        twin.met, twin.is_twin = set(), True
-        twin._cached_function_pairs = {}
-        twin._rewrite_forward_and_call_backward = carrying(twin._rewrite_forward_and_call_backward)
-        twin = _twins.setdefault(delayed, twin)
-    return twin
+def _twin_of_rewriting(rewriting):
+    """The twin of what has the backward functions of the calls in graphs."""
+    if (twin := _twins.get(rewriting)) is not None:
+        return twin
+    twin = copy.copy(rewriting)
+    twin.met = set()
+    twin._cached_function_pairs = {}
+    twin._rewrite_forward_and_call_backward = _in_a_block(twin._rewrite_forward_and_call_backward)
+    return _twins.setdefault(rewriting, twin)
+
+
+def _keep_in_backward_functions(functions):
+    """Have the backward functions that a tape records call what they call in a block."""
+    if not hasattr(functions, "_wrap_backward_function") or "_wrap_backward_function" in vars(functions):
+        return
+    wrap = functions._wrap_backward_function
+
+    def wrap_backward_function(*args):
+        backward, outputs = wrap(*args)
+        return _in_a_block(backward), outputs
+
+    functions._wrap_backward_function = wrap_backward_function
+
+
+def _in_a_block(function):
+    """The same function, in a block like this one whenever it is called."""
+    block = _block.get()
+
+    @functools.wraps(function)
+    def within(*args, **kwargs):
+        with replaced(block.gradients, set(), kept=block.kept):
+            return function(*args, **kwargs)
+
+    return within
