@@ -6,7 +6,8 @@ GRADIENTS: a dictionary from the type of an operation to a function as `tf.Regis
 the operation and the cotangents of its outputs, and returns the cotangents of its inputs, None where there is none. It
 is used in place of the one in TensorFlow's registry: eagerly, in graphs, in functions that were traced before and in
 loaded ones. `gradients.plain` gives TensorFlow's; `broadcasting.sum_to` undoes broadcasting. Eagerly ``op.inputs`` and
-``op.outputs`` lack what TensorFlow's own gradient does not read: test every cure eagerly. Compose the result of
+``op.outputs`` lack what TensorFlow's own gradient does not read: test every cure eagerly. Where a gradient of
+ours is meant for some operations of a type only, its attribute ``applies`` is a function of the same arguments. Compose the result of
 operations that have right derivatives themselves, by a cure of their own if need be, and that `tf.vectorized_map`
 converts.
 
@@ -18,9 +19,12 @@ The first line of the docstring of each of these functions says what is cured, f
 "tf.math.xlogy: ours is …; TensorFlow's is …".
 """
 
-from tapelab.derivatives.cures import logarithms, moments
+from tapelab.derivatives.cures import complex, logarithms, moments, products, scattered
 
 FAMILIES = [
+    complex,
     logarithms,
     moments,
+    products,
+    scattered,
 ]

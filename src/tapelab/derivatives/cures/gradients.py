@@ -26,7 +26,7 @@ class _Block(NamedTuple):
 
     Attributes:
         gradients: by the type of the operation.
-        met: the types of the operations whose gradient was looked up.
+        met: the types of the operations that were differentiated by our gradient.
         kept: whether a call that goes into a graph keeps our gradients, wherever that graph is differentiated.
     """
 
@@ -55,7 +55,7 @@ def replaced(gradients: dict[str, Callable], met: set[str], *, kept: bool = Fals
 
     Args:
         gradients: by the type of the operation.
-        met: the types that were looked up are added to it.
+        met: the types of the operations that are differentiated by our gradient are added to it.
         kept: whether a call that goes into a graph keeps our gradients, wherever that graph is differentiated: for the
             graphs of derivatives. The graph of a function of the caller's has TensorFlow's outside such blocks.
     """
@@ -87,12 +87,19 @@ def _places():
 
 
 def _lookup(registry, kind):
-    ours, met, _ = _block.get()
     kind = getattr(kind, "decode", lambda: kind)()
-    if registry is private.gradient_registry() and kind in ours:
-        met.add(kind)
-        return ours[kind]
+    if registry is private.gradient_registry() and kind in _block.get().gradients:
+        return functools.partial(_differentiate, kind)
     return process.original(type(registry), "lookup")(registry, kind)
+
+
+def _differentiate(kind, op, *upstreams):
+    block = _block.get()
+    ours = block.gradients[kind]
+    if not getattr(ours, "applies", lambda *_: True)(op, *upstreams):
+        return plain(kind)(op, *upstreams)
+    block.met.add(kind)
+    return ours(op, *upstreams)
 
 
 def _call_flat(concrete, *args, **kwargs):
