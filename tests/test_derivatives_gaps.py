@@ -127,7 +127,7 @@ def warped(x):
 
 
 def stitched(x, again=1):
-    return tf.dynamic_stitch([[0, 1], [again, 2]], [tf.sin(x[0, :2]), tf.cos(x[0, 1:])])
+    return tf.raw_ops.ParallelDynamicStitch(indices=[[0, 1], [again, 2]], data=[tf.sin(x[0, :2]), tf.cos(x[0, 1:])])
 
 
 def statistics(x):
@@ -141,14 +141,6 @@ def normalised_by(x):
     return tf.raw_ops.FusedBatchNormV3(
         x=np.ones([1, 1, 3, 1], np.float32), scale=[1.0], offset=[0.0], mean=mean, variance=[1.0], is_training=False
     )[0]
-
-
-def complex_of(f):
-    def g(x):
-        z = f(tf.complex(x, 0.5 * tf.sin(x)), tf.complex(1 + x**2, x))
-        return tf.math.real(z) + 2 * tf.math.imag(z)
-
-    return g
 
 
 def boxes(x):
@@ -190,13 +182,6 @@ LACKING = {
     "the batch's statistics": lambda x: statistics(tf.cast(x, tf.float32)),
     "a mean to normalise by": normalised_by,
     "gates of an LSTM": lstm,
-    "cumprod of complex numbers": complex_of(lambda a, b: tf.math.cumprod(a, axis=1)),
-    "norm of complex numbers": complex_of(lambda a, b: tf.math.reduce_euclidean_norm(a)),
-    "square root of a complex matrix": complex_of(lambda a, b: tf.linalg.sqrtm(a * tf.eye(3, dtype=a.dtype) + 3)),
-    "difference of complex numbers": complex_of(tf.math.squared_difference),
-    "xdivy of complex numbers": complex_of(tf.math.xdivy),
-    "xlogy of complex numbers": complex_of(tf.math.xlogy),
-    "xlog1py of complex numbers": complex_of(tf.math.xlog1py),
 }
 
 
@@ -292,16 +277,6 @@ def test_what_is_right_once_has_a_gradient_and_no_product_with_tangents(name, wr
     ):
         with pytest.raises(ValueError, match="derivative would be wrong, since it"):
             derivative()
-
-
-def test_a_product_of_complex_numbers_is_right_once():
-    f = complex_of(lambda a, b: tf.reduce_prod(a))
-    _, gradient = value_and_gradient(f)(X)
-    np.testing.assert_allclose(gradient, numerical_jacobian(f, X).reshape(X.shape), rtol=1e-6)
-    _, along = jvp(f)(X, X)
-    np.testing.assert_allclose(along, tf.reduce_sum(gradient * X), rtol=1e-9)
-    with pytest.raises(ValueError, match=r"second derivative would be wrong, since it computes tf\.math\.reduce_prod"):
-        hvp(f)(X, X)
 
 
 def turned(f):

@@ -36,12 +36,6 @@ _BATCH_STATISTICS = (
 )
 _DIAGONAL = f"it pads a diagonal with a value that depends on the sources, {_NONE}. Pad with 0, and add the value"
 _QUANTISED = "it rounds by tf.quantization.fake_quant_…, {0}. Round by x + tf.stop_gradient(tf.round(x) - x) instead"
-_CONJUGATE = "it computes {} of complex numbers, whose gradient in TensorFlow lacks a conjugate. {}"
-_REAL_RESULT = (
-    "it computes {} of complex numbers, whose gradient in TensorFlow is wrong. Compute it from tf.math.real and "
-    "tf.math.imag"
-)
-_LOGARITHM = "Take tf.math.log, and a product"
 # By operation: the inputs that must not depend on the sources, and why.
 _INPUTS: dict[Needs, dict[str, tuple[Sequence[int], str]]] = {
     Needs.GRADIENT: {
@@ -124,36 +118,19 @@ _INPUTS: dict[Needs, dict[str, tuple[Sequence[int], str]]] = {
     },
     Needs.SECOND: {},
 }
-# The same, where the numbers are complex: then all inputs.
-_COMPLEX: dict[Needs, dict[str, str]] = {
-    Needs.GRADIENT: {
-        "Cumprod": _CONJUGATE.format("tf.math.cumprod", "Multiply one number after the other"),
-        "EuclideanNorm": _REAL_RESULT.format("tf.math.reduce_euclidean_norm"),
-        "MatrixSquareRoot": _CONJUGATE.format("tf.linalg.sqrtm", "Use an eigendecomposition"),
-        "SquaredDifference": _REAL_RESULT.format("tf.math.squared_difference"),
-        "Xdivy": _CONJUGATE.format("tf.math.xdivy", "Divide, by / or tf.math.divide_no_nan"),
-        "Xlog1py": _CONJUGATE.format("tf.math.xlog1py", _LOGARITHM),
-        "Xlogy": _CONJUGATE.format("tf.math.xlogy", _LOGARITHM),
-    },
-    Needs.TANGENTS: {},
-    Needs.SECOND: {
-        "Prod": _CONJUGATE.format("tf.math.reduce_prod", "Multiply one number after the other"),
-    },
-}
 _LABELS = (
     "it computes tf.nn.softmax_cross_entropy_with_logits of labels that depend on what the logits depend on, of which "
     "TensorFlow's second derivative lacks a part. Write -tf.reduce_sum(labels * tf.nn.log_softmax(logits), -1) instead"
 )
 _STITCH = (
-    "it computes tf.dynamic_stitch with indices of which one stands twice, or that are not known while it is traced: "
-    "the last value wins, and TensorFlow's gradient goes to all of them. Use tf.tensor_scatter_nd_update, and each "
-    "index once"
+    "it computes the raw operation ParallelDynamicStitch with indices of which one stands twice, or that are not known "
+    "while it is traced: any of the values may win, and TensorFlow's gradient goes to all of them. Use "
+    "tf.dynamic_stitch, or each index once"
 )
 _BISECTION = (
     "it computes tf.linalg.eigh_tridiagonal, whose eigenvalues come from a bisection that TensorFlow differentiates as "
     "it is written, which is not their derivative. Use tf.linalg.eigvalsh of the dense matrix"
 )
-_STITCHES = ("DynamicStitch", "ParallelDynamicStitch")
 _BATCH_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 _LOOPS, _BRANCHES = ("While", "StatelessWhile"), ("If", "StatelessIf", "Case", "StatelessCase")
 # Through these nothing is differentiated, and that is what they are for.
@@ -238,11 +215,9 @@ def _lacking(op: tf.Operation, depends: list[bool], within: set[tf.Operation]) -
             inputs, why = _INPUTS[needs][op.type]
             if any_of(inputs or range(len(depends))):
                 yield needs, why
-        if op.type in _COMPLEX[needs] and op.inputs[0].dtype.is_complex:
-            yield needs, _COMPLEX[needs][op.type]
     if op.type == "SoftmaxCrossEntropyWithLogits" and all(depends):
         yield Needs.SECOND, _LABELS
-    elif op.type in _STITCHES and op.outputs[0].dtype.is_floating:
+    elif op.type == "ParallelDynamicStitch" and op.outputs[0].dtype.is_floating:
         half = len(op.inputs) // 2
         if any(depends[half:]) and not _each_once([tensor.op for tensor in op.inputs[:half]]):
             yield Needs.GRADIENT, _STITCH

@@ -65,7 +65,7 @@ def _could_record():
 def gradient_registry() -> Any:
     """Return the registry in which TensorFlow looks up gradients by ``lookup``, by the type of an operation.
 
-    Without ``gradient_registry`` it is None, and the cures of single operations are not used.
+    Without ``gradient_registry`` it is None, and operations whose gradients we replace are refused.
     """
     try:
         from tensorflow.python.framework import ops
@@ -81,7 +81,7 @@ def classes_with_backward_functions() -> tuple[type, type] | None:
     """Return the classes that keep a concrete function's backward functions, for tapes and for graphs.
 
     None without ``_call_flat``, ``_delayed_rewrite_functions`` or what else of theirs `tapelab.derivatives.cures` uses.
-    Then functions that were traced before keep TensorFlow's gradients.
+    Then operations whose gradients we replace are refused.
     """
     concrete = tf.function(lambda x: x).get_concrete_function(tf.TensorSpec([], tf.float32))
     delayed = getattr(concrete, "_delayed_rewrite_functions", None)
@@ -97,7 +97,8 @@ def classes_with_backward_functions() -> tuple[type, type] | None:
 def forward_mode_cache() -> tuple[ModuleType, Any] | None:
     """Return the module whose ``call_function`` traces an accumulator's products with tangents, and their cache.
 
-    None without ``tracing_compilation`` and ``_jvp_function_cache``. Then accumulators keep TensorFlow's gradients.
+    None without ``tracing_compilation`` and ``_jvp_function_cache``. Then operations whose gradients we replace are
+    refused.
     """
     try:
         from tensorflow.python.eager import forwardprop

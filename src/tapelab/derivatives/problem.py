@@ -324,7 +324,10 @@ class Problem:
 
     def require_right(self, needs: Needs) -> None:
         """Raise ValueError if TensorFlow's derivative would be wrong without a word, as far as is known."""
-        reasons = [*[why for kind, why in sorted(self.gaps.items()) if kind <= needs], self.cure.why_left(needs)]
+        reasons = [
+            *[why for kind, why in sorted(self.gaps.items()) if kind <= needs],
+            self.cure.why_not(needs, self.operations),
+        ]
         for why in filter(None, reasons):
             what = "the second derivative" if needs == Needs.SECOND else "the derivative"
             raise ValueError(f"{self.name}: {what} would be wrong, since {why}")

@@ -280,7 +280,7 @@ class Transform:
             ), outputs
 
     def _warn_of_the_next_derivative(self, problem):
-        if (why := problem.cure.why_left(Needs.SECOND)) and why not in self._warned:
+        if (why := problem.cure.why_not(Needs.SECOND, ())) and why not in self._warned:
             self._warned.add(why)
             warnings.warn(
                 f"{self.__name__} is right, but a derivative of it would not be: {why}",

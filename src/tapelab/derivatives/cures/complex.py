@@ -26,11 +26,14 @@ def _determinant(op, upstream):
 @_of_complex
 def _log_determinant(op, by_sign, by_logarithm):
     """tf.linalg.slogdet of complex matrices: TensorFlow's gradient leaves out the phase, and takes a complex weight."""
-    # The logarithm changes by Re t, and the phase by i · phase · Im t, where t is the trace of inv(A) dA.
-    phase = op.outputs[0]
-    turned = tf.math.real(tf.math.conj(by_sign) * phase * 1j)
-    weight = tf.complex(tf.math.real(by_logarithm), turned)
-    return weight[..., None, None] * tf.linalg.inv(op.inputs[0], adjoint=True)
+    # The logarithm changes by Re t, and the phase by i · phase · Im t, where t is the trace of inv(A) dA. What is not
+    # used has None for its cotangent, and TensorFlow's gradient does not read the phase, which a tape then drops.
+    matrix, unused = op.inputs[0], tf.zeros_like(op.outputs[1])
+    weight = tf.math.real(unused if by_logarithm is None else by_logarithm)
+    turned = tf.zeros_like(weight)
+    if by_sign is not None:
+        turned = tf.math.real(tf.math.conj(by_sign) * tf.linalg.slogdet(matrix)[0] * 1j)
+    return tf.complex(weight, turned)[..., None, None] * tf.linalg.inv(matrix, adjoint=True)
 
 
 @_of_complex
@@ -67,7 +70,7 @@ def _euclidean_norm(op, upstream):
 
 def _real(tensor):
     """The real part, in the same dtype."""
-    return tf.cast(tf.math.real(tensor), tensor.dtype)
+    return tf.complex(tf.math.real(tensor), tf.zeros_like(tf.math.real(tensor))) if tensor.dtype.is_complex else tensor
 
 
 GRADIENTS = {

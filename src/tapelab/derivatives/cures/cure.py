@@ -3,7 +3,7 @@
 import contextlib
 import contextvars
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tapelab import process
@@ -40,8 +40,13 @@ class Cure:
         used = [*self._functions, *(GRADIENTS[kind] for kind in sorted(self.operations))]
         return list(dict.fromkeys((own.__doc__ or own.__name__).splitlines()[0] for own in used))
 
-    def why_left(self, needs: Needs) -> str | None:
-        """Say why this kind of derivative would be wrong, if it would."""
+    def why_not(self, needs: Needs, operations: Iterable[str]) -> str | None:
+        """Say why this kind of derivative would be wrong, if it would, of a function of these operations."""
+        if not gradients.complete() and (lacking := sorted(GRADIENTS.keys() & operations)):
+            return (
+                f"it computes {', '.join(lacking)}, of which TensorFlow's gradients are wrong at some points, and this "
+                "release does not let them be replaced. Use other operations"
+            )
         for replacement, names in self.left.items():
             if replacement.needs <= needs:
                 return (

@@ -44,6 +44,11 @@ def plain(kind: str) -> Callable:
     return process.original(type(registry), "lookup")(registry, kind)
 
 
+def complete() -> bool:
+    """Whether all that TensorFlow differentiates within a block is differentiated by our gradients."""
+    return len(_places()) == 4
+
+
 def in_a_block() -> bool:
     """Whether gradients are replaced here."""
     return _block.get(None) is not None
