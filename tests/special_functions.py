@@ -68,8 +68,8 @@ def products_along_axes(x):
 
 
 def scattered_where_data_says(x):
-    zeros = tf.cast(0 * x[:3, None], tf.int32)
-    return weighted(tf.tensor_scatter_nd_update(x, zeros + [[0], [0], [2]], x[1:4]) ** 2)
+    indices = tf.cast(0 * x[:3, None], tf.int32) + tf.constant([[0], [0], [2]])
+    return weighted(tf.tensor_scatter_nd_update(x, indices, x[1:4]) ** 2)
 
 
 PRODUCTS = {
@@ -83,7 +83,9 @@ PRODUCTS = {
     "cumprod, exclusive and reversed": Case(cumulative(True, True), THREE_ZEROS),
     "cumprod along axes": Case(cumulated_along_axes, THREE_ZEROS),
     "segment_prod": Case(lambda x: weighted(tf.math.segment_prod(x, [0, 0, 2, 2, 2, 3])), THREE_ZEROS),
-    "segment_prod of rows": Case(lambda x: weighted(tf.math.segment_prod(tf.reshape(x, [3, 2]), [0, 0, 2])), THREE_ZEROS),
+    "segment_prod of rows": Case(
+        lambda x: weighted(tf.math.segment_prod(tf.reshape(x, [3, 2]), [0, 0, 2])), THREE_ZEROS
+    ),
     "unsorted_segment_prod": Case(
         lambda x: weighted(tf.math.unsorted_segment_prod(x, [3, 0, 3, -1, 0, 0], 5)), THREE_ZEROS
     ),
@@ -114,6 +116,12 @@ LOGARITHMS = {
         lambda x: tf.reduce_sum(tf.math.reduce_euclidean_norm(tf.reshape(x, [2, 3]), 1) ** 2 * [0.0, 1.0]), THREE_ZEROS
     ),
 }  # fmt: skip
+POWERS = {
+    "power 1": Case(lambda x: weighted(x ** tf.constant(1.0, x.dtype)), [0.0, 1.0, -2.0]),
+    "power 2": Case(lambda x: weighted(x**2), [0.0, 1.0, -2.0]),
+    "powers 0 to 3": Case(lambda x: weighted(x[:, None] ** tf.range(4.0, dtype=x.dtype)), [0.0, 1.0, -2.0]),
+    "powers of a source": Case(halves(lambda x, y: weighted(x**y)), [2.0, 0.5, 0.0, 1.0]),
+}
 COMPLEX_NUMBERS = {
     "complex product": Case(of_complex(tf.reduce_prod), COMPLEX_ZEROS),
     "complex cumprod": Case(of_complex(lambda z: tf.math.cumprod(z, reverse=True)), COMPLEX_ZEROS),
@@ -126,6 +134,7 @@ COMPLEX_NUMBERS = {
     "complex xdivy": Case(of_complex(halves(tf.math.xdivy)), SLOPES),
     "complex multiply_no_nan": Case(of_complex(halves(tf.math.multiply_no_nan)), COMPLEX_ZEROS),
     "complex divide_no_nan": Case(of_complex(halves(tf.math.divide_no_nan)), SLOPES),
+    "complex powers": Case(of_complex(lambda z: z[:, None] ** tf.constant([0, 1, 2], z.dtype)), COMPLEX_ZEROS),
     "complex determinant": Case(of_complex(lambda z: tf.linalg.det(matrix(z))), COMPLEX),
     "complex sign of a determinant": Case(of_complex(lambda z: tf.linalg.slogdet(matrix(z))[0]), COMPLEX),
     "complex logarithm of a determinant": Case(of_complex(lambda z: tf.linalg.slogdet(matrix(z))[1]), COMPLEX),

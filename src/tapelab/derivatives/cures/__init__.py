@@ -19,12 +19,13 @@ The first line of the docstring of each of these functions says what is cured, f
 "tf.math.xlogy: ours is …; TensorFlow's is …".
 """
 
-from tapelab.derivatives.cures import complex, logarithms, moments, products, scattered
+from tapelab.derivatives.cures import complex, logarithms, moments, powers, products, scattered
 
 FAMILIES = [
     complex,
     logarithms,
     moments,
+    powers,
     products,
     scattered,
 ]
