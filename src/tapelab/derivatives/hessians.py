@@ -124,12 +124,6 @@ def require_second_order(problem: Problem) -> None:
             "second derivative would be zero. Call the Python function directly, without tf.py_function"
         )
     problem.require_right(Needs.SECOND)
-    if problem.cure.left:
-        raise ValueError(
-            f"{problem.name}: {', '.join(problem.cure.left)} computes a variance by tf.nn.moments (a normalisation "
-            "layer), of which TensorFlow's second derivatives are wrong, in a graph that was traced before and cannot "
-            "be traced anew. Call the Python function or layer that it was made from, not a loaded or concrete one"
-        )
 
 
 class _HVP(OnePass):

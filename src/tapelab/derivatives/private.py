@@ -46,17 +46,78 @@ def derivatives_wanted(tensors: Sequence[tf.Tensor]) -> int:
         return 0
 
 
+def recording() -> bool:
+    """Return whether a tape or accumulator is open that could record a call; True without ``could_possibly_record``."""
+    try:
+        return _could_record()()
+    except (ImportError, AttributeError):
+        return True
+
+
+@functools.cache
+def _could_record():
+    from tensorflow.python.eager import record
+
+    return record.could_possibly_record
+
+
+@functools.cache
+def gradient_registry() -> Any:
+    """Return the registry in which TensorFlow looks up gradients by ``lookup``, by the type of an operation.
+
+    Without ``gradient_registry`` it is None, and the cures of single operations are not used.
+    """
+    try:
+        from tensorflow.python.framework import ops
+
+        ops.gradient_registry.lookup("Mul")
+        return ops.gradient_registry
+    except (ImportError, AttributeError, LookupError):
+        return None
+
+
+@functools.cache
+def classes_with_backward_functions() -> tuple[type, type] | None:
+    """Return the classes that keep a concrete function's backward functions, for tapes and for graphs.
+
+    None without ``_call_flat``, ``_delayed_rewrite_functions`` or what else of theirs `tapelab.derivatives.cures` uses.
+    Then functions that were traced before keep TensorFlow's gradients.
+    """
+    concrete = tf.function(lambda x: x).get_concrete_function(tf.TensorSpec([], tf.float32))
+    delayed = getattr(concrete, "_delayed_rewrite_functions", None)
+    kind = next((kind for kind in type(concrete).__mro__ if "_call_flat" in vars(kind)), None)
+    needed = ("_first_order_tape_functions", "_higher_order_tape_functions", "_select_forward_and_backward_functions")
+    rewriting = ("_cached_function_pairs", "_rewrite_forward_and_call_backward", "forward_backward")
+    if kind is None or not all(hasattr(concrete, name) for name in needed):
+        return None
+    return (kind, type(delayed)) if all(hasattr(delayed, name) for name in rewriting) else None
+
+
+@functools.cache
+def forward_mode_cache() -> tuple[ModuleType, Any] | None:
+    """Return the module whose ``call_function`` traces an accumulator's products with tangents, and their cache.
+
+    None without ``tracing_compilation`` and ``_jvp_function_cache``. Then accumulators keep TensorFlow's gradients.
+    """
+    try:
+        from tensorflow.python.eager import forwardprop
+        from tensorflow.python.eager.polymorphic_function import tracing_compilation
+
+        return (tracing_compilation, forwardprop._jvp_function_cache) if tracing_compilation.call_function else None
+    except (ImportError, AttributeError):
+        return None
+
+
 def direct_call(concrete: tf.types.experimental.ConcreteFunction) -> Callable[[Sequence[tf.Tensor]], Any]:
     """Return a function that calls a concrete function with a list of tensors, in the order of its inputs.
 
     ``ConcreteFunction._call_flat`` skips binding the arguments to a signature, which is about half of what calling a
     small function costs. Without it the public call is used.
     """
-    call_flat = getattr(concrete, "_call_flat", None)
-    if call_flat is None:
+    if not hasattr(concrete, "_call_flat"):
         return lambda tensors: concrete(*tensors)
     captured = concrete.captured_inputs
-    return lambda tensors: call_flat(tensors, captured)
+    return lambda tensors: concrete._call_flat(tensors, captured)  # looked up each time: it may be replaced
 
 
 def captures(graph: tf.Graph) -> list[tuple[tf.Tensor, tf.Tensor]]:

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tapelab.derivatives.cures.cure import Cure
 from tapelab.derivatives.errors import UnconnectedSourceError
 from tapelab.derivatives.gaps import Needs, gaps, placeholders
-from tapelab.derivatives.moments import Cure
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.structures import flatten, names, unflatten
 from tapelab.derivatives.taylor_mode.reissue import CALLS
@@ -130,7 +130,7 @@ class Problem:
         custom_gradients: whether a gradient in it was given with `tf.custom_gradient` or an override.
         remarks: a list of strings for the `Plan`: what was given up.
         notes: a list of strings for the `Plan`: what differs from plain TensorFlow.
-        cure: a `Cure`, what was met of `tf.nn.moments`.
+        cure: a `Cure`, what was met of TensorFlow's wrong derivatives.
         layout: for a sparse matrix, where its entries are and how they are found; set by its recipe.
         largest: bytes of the largest tensor on the way to the result and back, as far as that is known.
     """
@@ -303,6 +303,10 @@ class Problem:
         return None
 
     def _observe(self, tensors):
+        with self.cure.applied():
+            return self._observe_cured(tensors)
+
+    def _observe_cured(self, tensors):
         sources = self.sources(tensors)
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(sources)
@@ -320,10 +324,10 @@ class Problem:
 
     def require_right(self, needs: Needs) -> None:
         """Raise ValueError if TensorFlow's derivative would be wrong without a word, as far as is known."""
-        for kind in Needs:
-            if kind <= needs and (why := self.gaps.get(kind)):
-                what = "the second derivative" if needs == Needs.SECOND else "the derivative"
-                raise ValueError(f"{self.name}: {what} would be wrong, since {why}")
+        reasons = [*[why for kind, why in sorted(self.gaps.items()) if kind <= needs], self.cure.why_left(needs)]
+        for why in filter(None, reasons):
+            what = "the second derivative" if needs == Needs.SECOND else "the derivative"
+            raise ValueError(f"{self.name}: {what} would be wrong, since {why}")
 
     def note(self, text: str) -> None:
         """Add to the notes what is not among them."""

@@ -15,13 +15,15 @@ from typing import Any
 
 from tapelab import process
 from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_strategy
+from tapelab.derivatives.cures.cure import cured_calls
+from tapelab.derivatives.cures.gradients import in_a_block
 from tapelab.derivatives.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.errors import CALLER, FallbackWarning
 from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.kernels import WrongKernelError, require_right
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
-from tapelab.derivatives.private import derivatives_wanted, direct_call
+from tapelab.derivatives.private import derivatives_wanted, direct_call, recording
 from tapelab.derivatives.problem import LOOPS, Problem, Sources
 from tapelab.derivatives.recipe import Recipe
 from tapelab.derivatives.structures import flatten, names, statics
@@ -33,10 +35,6 @@ _UNTRACEABLE = "the function cannot be traced into a graph"
 _ATTEMPTS = 3  # builds of one program
 # TensorFlow keeps what XLA compiled until the process ends, some 0.3 MB for the smallest function.
 _PROGRAMS, _ALL_PROGRAMS = 64, 1000  # of one transform, of all
-_CURED = (
-    "tf.nn.moments: the mean in the variance is differentiated too; TensorFlow stops its gradient, and gets second "
-    "derivatives wrong"
-)
 
 
 class _NotForATapeError(RuntimeError):
@@ -80,9 +78,11 @@ class Transform:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, outputs, tensors = self._entry(args, kwargs)
         if outputs is None:
-            outputs = entry.run(tensors)
+            outputs = self._run(entry, tensors)
             if entry.plan.compiled == "eager":
                 entry.outside.accept_own_changes()
+        if entry.plan.compiled == "eager":
+            self._warn_of_open_tapes(entry.problem)
         result = self._recipe.result(entry.problem, outputs)
         if self._check_finite:
             require_finite(self._recipe.numbers(result), self.__name__)
@@ -96,6 +96,15 @@ class Transform:
             What the call itself raises when it is prepared; nothing about the values.
         """
         return self._entry(args, kwargs)[0].plan
+
+    def _run(self, entry, tensors):
+        if entry.plan.compiled == "eager":
+            with entry.problem.cure.applied():
+                return entry.run(tensors)
+        if recording() or not tf.executing_eagerly():
+            with cured_calls():
+                return entry.run(tensors)
+        return entry.run(tensors)
 
     def _entry(self, args, kwargs):
         """Return the entry for the arguments, the outputs if it had to be built, and the arguments' tensors."""
@@ -144,7 +153,8 @@ class Transform:
                 before = look()
                 problem = self._problem(taken, rest, vector, tensors)
                 own = before.own_changes()
-            entry, outputs = self._first_that_works(problem, self._recipe.plan(problem), tensors)
+            with problem.cure.applied():
+                entry, outputs = self._first_that_works(problem, self._recipe.plan(problem), tensors)
             after = look(ignored=own)
             changed = before.changed_by_others()
             if changed is None:
@@ -222,9 +232,9 @@ class Transform:
                 way=way.label,
                 compiled=compiled,
                 given_up=tuple(given_up),
-                notes=((_CURED,) if problem.cure.used else ()) + tuple(problem.notes),
+                notes=(*problem.cure.notes, *problem.notes),
             )
-            self._warn_of_moments(problem)
+            self._warn_of_the_next_derivative(problem)
             self._recipe.verify(problem, tensors, outputs)
             return entry._replace(plan=plan, loops=entry.loops or barred), outputs
         if self._compile in ("auto", "eager"):
@@ -254,7 +264,8 @@ class Transform:
                 self._programs += 1
             run = direct_call(concrete)
             try:
-                outputs = run(tensors)
+                with cured_calls():
+                    outputs = run(tensors)
             except Exception as error:
                 if recorded and loops:
                     raise _NotForATapeError(
@@ -268,12 +279,24 @@ class Transform:
                 problem, None, run, graph=weakref.ref(graph_being_built()) if bound else None, loops=loops
             ), outputs
 
-    def _warn_of_moments(self, problem):
-        if problem.cure.left and "moments" not in self._warned:
-            self._warned.add("moments")
+    def _warn_of_the_next_derivative(self, problem):
+        if (why := problem.cure.why_left(Needs.SECOND)) and why not in self._warned:
+            self._warned.add(why)
             warnings.warn(
-                f"{self.__name__} is right, but a derivative of it would not be: {', '.join(problem.cure.left)} "
-                "computes a variance by tf.nn.moments in a graph that was traced before",
+                f"{self.__name__} is right, but a derivative of it would not be: {why}",
+                FallbackWarning,
+                stacklevel=CALLER,
+            )
+
+    def _warn_of_open_tapes(self, problem):
+        """What a tape records of the single operations, it differentiates by TensorFlow's gradients."""
+        seen = (recording() or not tf.executing_eagerly()) and not in_a_block()
+        if seen and problem.cure.operations and "tapes" not in self._warned:
+            self._warned.add("tapes")
+            warnings.warn(
+                f"{self.__name__} is right, but what an open tape makes of it is not, where TensorFlow's gradients of "
+                f"{', '.join(sorted(problem.cure.operations))} are wrong: it is not compiled, so that the tape records "
+                "single operations. Compile it, or take the second derivative by a function of tapelab.derivatives",
                 FallbackWarning,
                 stacklevel=CALLER,
             )

@@ -1,0 +1,81 @@
+"""Complex numbers: gradients that lack a conjugate, or take what is real for complex.
+
+The gradient of a real loss by z is ∂/∂Re z + i ∂/∂Im z. Of w = f(z), holomorphic, it is the cotangent of w times the
+conjugate of f'(z).
+"""
+
+from types import SimpleNamespace
+
+from tapelab.derivatives.cures.broadcasting import sum_to
+from tapelab.derivatives.cures.gradients import plain
+from tapelab.runtime import tf
+
+
+def _of_complex(gradient):
+    """Have a gradient used for complex numbers only."""
+    gradient.applies = lambda op, *upstreams: any(each.dtype.is_complex for each in upstreams if each is not None)
+    return gradient
+
+
+@_of_complex
+def _determinant(op, upstream):
+    """tf.linalg.det of complex matrices: TensorFlow's gradient lacks a conjugate."""
+    return (upstream * tf.math.conj(op.outputs[0]))[..., None, None] * tf.linalg.inv(op.inputs[0], adjoint=True)
+
+
+@_of_complex
+def _log_determinant(op, by_sign, by_logarithm):
+    """tf.linalg.slogdet of complex matrices: TensorFlow's gradient leaves out the phase, and takes a complex weight."""
+    # The logarithm changes by Re t, and the phase by i · phase · Im t, where t is the trace of inv(A) dA.
+    phase = op.outputs[0]
+    turned = tf.math.real(tf.math.conj(by_sign) * phase * 1j)
+    weight = tf.complex(tf.math.real(by_logarithm), turned)
+    return weight[..., None, None] * tf.linalg.inv(op.inputs[0], adjoint=True)
+
+
+@_of_complex
+def _square_root(op, upstream):
+    """tf.linalg.sqrtm of complex matrices: TensorFlow's gradient lacks a conjugate."""
+    # It solves RᵀX + XRᵀ = upstream, and Rᴴ is the transpose of the conjugate.
+    return plain("MatrixSquareRoot")(SimpleNamespace(outputs=[tf.math.conj(op.outputs[0])]), upstream)
+
+
+@_of_complex
+def _product(op, upstream):
+    """tf.math.multiply_no_nan of complex numbers: TensorFlow's gradient lacks a conjugate."""
+    x, y = op.inputs
+    by_x = tf.math.multiply_no_nan(upstream, tf.math.conj(y))
+    return sum_to(by_x, x), sum_to(tf.math.multiply_no_nan(tf.math.conj(x), upstream), y)
+
+
+@_of_complex
+def _squared_difference(op, upstream):
+    """tf.math.squared_difference of complex numbers: the result is real; TensorFlow takes a complex weight."""
+    x, y = op.inputs
+    gradient = 2 * _real(upstream) * (x - y)
+    return sum_to(gradient, x), -sum_to(gradient, y)
+
+
+def _euclidean_norm(op, upstream):
+    """tf.math.reduce_euclidean_norm: without a quotient by the cotangent, which may be zero, or complex."""
+    x, norm = op.inputs[0], op.outputs[0]
+    if not op.get_attr("keep_dims"):
+        shape = tf.shape(tf.reduce_sum(x, op.inputs[1], keepdims=True))
+        norm, upstream = tf.reshape(norm, shape), tf.reshape(upstream, shape)
+    return _real(upstream) * (x / norm), None
+
+
+def _real(tensor):
+    """The real part, in the same dtype."""
+    return tf.cast(tf.math.real(tensor), tensor.dtype)
+
+
+GRADIENTS = {
+    "EuclideanNorm": _euclidean_norm,
+    "LogMatrixDeterminant": _log_determinant,
+    "MatrixDeterminant": _determinant,
+    "MatrixSquareRoot": _square_root,
+    "MulNoNan": _product,
+    "SquaredDifference": _squared_difference,
+}
+FUNCTIONS = []
