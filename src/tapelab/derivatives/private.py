@@ -2,10 +2,11 @@
 
 import contextlib
 import functools
+import importlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
+from types import CellType, ModuleType
 from typing import Any
 
 from tapelab import process
@@ -141,6 +142,51 @@ def modules_with_moments() -> list[ModuleType]:
         return [module for module in (nn_impl, tf.compat.v1.nn) if hasattr(module, "moments")]
     except ImportError:
         return [tf.nn, tf.compat.v1.nn]
+
+
+@functools.cache
+def tensorflow_numpy() -> ModuleType | None:
+    """Return the module that defines the functions of `tf.experimental.numpy`; None where there is none of its name."""
+    return _module("tensorflow.python.ops.numpy_ops.np_math_ops")
+
+
+@functools.cache
+def keras_numpy() -> ModuleType | None:
+    """Return the module in which `keras.ops` looks up NumPy's functions for TensorFlow; None without it."""
+    return _module("keras.src.backend.tensorflow.numpy")
+
+
+@functools.cache
+def keras_nn() -> ModuleType | None:
+    """Return the module in which Keras looks up activations for TensorFlow; None where there is none of its name."""
+    return _module("keras.src.backend.tensorflow.nn")
+
+
+def _module(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def cells(function: Callable) -> list[CellType]:
+    """Return the cells in which the public wrappers of a TensorFlow function hold what they wrap, the innermost.
+
+    What has imported the function by name calls what is in there too. Without such wrappers there are none.
+    """
+    found, seen = [], set()
+    left = [function]
+    while left:
+        wrapper = left.pop()
+        for cell in getattr(wrapper, "__closure__", None) or ():
+            inside = cell.cell_contents
+            if getattr(inside, "__name__", None) != function.__name__ or id(inside) in seen or inside is function:
+                continue
+            seen.add(id(inside))
+            left.append(inside)
+            if not getattr(inside, "__closure__", None):
+                found.append(cell)
+    return found
 
 
 @functools.cache

@@ -19,11 +19,14 @@ The first line of the docstring of each of these functions says what is cured, f
 "tf.math.xlogy: ours is …; TensorFlow's is …".
 """
 
-from tapelab.derivatives.cures import complex, logarithms, moments, powers, products, scattered
+from tapelab.derivatives.cures import complex, kinks, labels, logarithms, missing, moments, powers, products, scattered
 
 FAMILIES = [
     complex,
+    kinks,
+    labels,
     logarithms,
+    missing,
     moments,
     powers,
     products,

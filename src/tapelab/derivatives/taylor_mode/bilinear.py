@@ -42,6 +42,13 @@ class Product(Bilinear):
         return a, b
 
 
+class DominatedProduct(Product):
+    """The elementwise product, zero where the first factor is, also where the second one is infinite or NaN."""
+
+    def apply(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return tf.math.multiply_no_nan(padded(y, self._rank), padded(x, self._rank))
+
+
 class MatMul(Bilinear):
     """Matrix products, batched ones included."""
 

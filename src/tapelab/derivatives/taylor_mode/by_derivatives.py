@@ -69,7 +69,8 @@ def along(
     Raises:
         NoRule: if a gradient is needed, and TensorFlow has none.
     """
-    points = [list(at), *coefficients]
+    # One tensor may stand in two places, and a tape would add up what belongs to each.
+    points = [part and [tf.identity(tensor) for tensor in part] for part in (at, *coefficients)]
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(points[0])
         outputs = run(points[0])

@@ -30,9 +30,9 @@ class Path(Algebra):
         for order in range(1, self.order + 1):
             terms = []
             for parts in _partitions(order):
-                product = times(*[a.ch[k - 1] for k in parts])
-                if product is not None:
-                    terms.append(times(d(len(parts)), product, _ways(parts)))
+                factors = [a.ch[k - 1] for k in parts]
+                if all(factor is not None for factor in factors):
+                    terms.append(times(_ways(parts), d(len(parts)), *factors))
             out.append(plus(*terms))
         return Val(y, out)
 

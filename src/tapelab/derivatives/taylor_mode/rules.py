@@ -10,8 +10,18 @@ from tapelab.derivatives.taylor_mode import elementwise
 from tapelab.derivatives.taylor_mode.algebras import Algebra, Derivatives
 from tapelab.derivatives.taylor_mode.bilinear import Einsum, Lanewise, MatMul, Product
 from tapelab.derivatives.taylor_mode.by_derivatives import along
-from tapelab.derivatives.taylor_mode.composed import power_rule, quotient, softmax, squared_difference
+from tapelab.derivatives.taylor_mode.composed import (
+    dominated,
+    euclidean_norm,
+    fixed_power,
+    logarithm,
+    power_rule,
+    quotient,
+    softmax,
+    squared_difference,
+)
 from tapelab.derivatives.taylor_mode.kinds import LINEAR, bilinear_of, combination, unary_of
+from tapelab.derivatives.taylor_mode.products import cumulative_product, product, segment_product
 from tapelab.derivatives.taylor_mode.reissue import reissue
 from tapelab.derivatives.taylor_mode.values import NoRule, Val, full, over_lanes, padded, times
 from tapelab.runtime import tf
@@ -212,19 +222,27 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["CheckNumerics", "EnsureShape", "Identity", "IdentityN", "PreventGradient", "Snapshot"], _same),
     **dict.fromkeys(["BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"], _matmul),
     **dict.fromkeys(["Conv2D", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative"], _convolution),
+    **dict.fromkeys(["Div", "DivNoNan", "RealDiv"], quotient),
+    **dict.fromkeys(["Inv", "Reciprocal"], fixed_power(-1)),
+    **dict.fromkeys(["Log", "Log1p"], logarithm),
     **dict.fromkeys(["LogSoftmax", "Softmax"], softmax),
     **dict.fromkeys(["Max", "MaxPool", "MaxPool3D", "Min"], _chosen_by_value),
     **dict.fromkeys(["Maximum", "Minimum"], _larger),
+    **dict.fromkeys(["MulNoNan", "Xdivy", "Xlog1py", "Xlogy"], dominated),
+    **dict.fromkeys(["SegmentProd", "UnsortedSegmentProd"], segment_product),
     **dict.fromkeys(["Select", "SelectV2"], _select),
     "BiasAdd": _bias,
     "ClipByValue": _clip,
-    "Div": quotient,
+    "Cumprod": cumulative_product,
     "Einsum": _einsum,
+    "EuclideanNorm": euclidean_norm,
     "FusedBatchNormV3": _batch_norm,
     "Mul": _product,
     "Neg": _negative,
     "Pow": power_rule,
-    "RealDiv": quotient,
+    "Prod": product,
+    "Rsqrt": fixed_power(-0.5),
+    "Sqrt": fixed_power(0.5),
     "SquaredDifference": squared_difference,
     "TopKV2": _top,
 }

@@ -44,6 +44,15 @@ class Val:
         """The channels, None for each if there are none."""
         return self.ch or (None,) * count
 
+    def over(self, v: tf.Tensor) -> list[Channel] | None:
+        """The channels divided by a tensor; None if there are none."""
+        channels = self.padded(v.shape.rank)
+        return channels and [None if c is None else c / v for c in channels]
+
+    def padded(self, rank: int) -> list[Channel] | None:
+        """The channels with this rank behind the lanes at least; None if there are none."""
+        return self.ch and [None if c is None else padded(c, rank) for c in self.ch]
+
     def filled(self, *, lazy_batch: bool = False) -> "Val":
         """Return the same with channels of the value's full shape, the first axis apart if that may stay lazy."""
         return self if self.ch is None else Val(self.v, [full(c, self.v, lazy_batch=lazy_batch) for c in self.ch])
@@ -66,6 +75,13 @@ def padded(c: tf.Tensor, rank: int) -> tf.Tensor:
     """Insert axes of length 1 behind the lanes, until this rank follows: what broadcasting does to the value."""
     missing = rank - (c.shape.rank - 1)
     return c if missing <= 0 else tf.reshape(c, [c.shape[0], *[1] * missing, *c.shape[1:]])
+
+
+def replaced(condition: tf.Tensor, a: Val, v: tf.Tensor) -> Val:
+    """Return a, with the elements of v, which do not depend on the sources, where the condition holds."""
+    channels = a.padded(v.shape.rank)
+    channels = channels and [None if c is None else tf.where(condition, tf.zeros([], c.dtype), c) for c in channels]
+    return Val(tf.where(condition, v, a.v), channels)
 
 
 def zeros_if_none(c: Channel, lanes: int, v: tf.Tensor) -> tf.Tensor:
