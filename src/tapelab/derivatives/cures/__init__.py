@@ -18,9 +18,11 @@ The first line of the docstring of each of these functions says what is cured, f
 "tf.math.xlogy: ours is …; TensorFlow's is …".
 """
 
-from tapelab.derivatives.cures import logarithms, moments
+from tapelab.derivatives.cures import logarithms, moments, pseudoinverse, spectral
 
 FAMILIES = [
     logarithms,
     moments,
+    pseudoinverse,
+    spectral,
 ]
