@@ -21,7 +21,7 @@ A single eigenvalue among equal ones has a kink, and TensorFlow's derivative of 
 Of functions that depend on the choice of a basis and are stationary at the one computed, NaN cannot tell.
 """
 
-from tapelab.derivatives.cures.ties import as_numbers, differences, quotient, slopes, sums
+from tapelab.derivatives.cures.ties import Cotangents, as_numbers, cotangents, differences, given, quotient, slopes, sums
 from tapelab.runtime import tf
 
 
@@ -43,8 +43,8 @@ def _gradient(op, of_values, of_vectors, gradient):
     """Return the gradient by the matrix of an operation that has computed values and vectors."""
     values, *vectors = op.outputs
     if all(map(_is_zero, of_vectors)):
-        return gradient(values, vectors, of_values, None, None)
-    return gradient(values, vectors, of_values, of_vectors, slopes(of_values, vectors))
+        return gradient(values, vectors, of_values)
+    return gradient(values, vectors, of_values, cotangents(of_values, vectors, of_vectors))
 
 
 def _gradient_of_values(op, of_values, decompose, gradient):
@@ -66,48 +66,50 @@ def _gradient_of_values(op, of_values, decompose, gradient):
                 of_right = tf.matmul(upstream, left, adjoint_a=True) * weights
                 return [of_left, of_right] if len(vectors) == 2 else [of_left + of_right]
 
-            along = slopes(of_values, op.outputs[:1])
-            along = along and of_vectors(along[0])
             of_weights = tf.linalg.diag_part(tf.matmul(left, tf.matmul(upstream, right), adjoint_a=True))
-            of_matrix = gradient(values, vectors, tf.zeros_like(values), of_vectors(weights), along)
-            return of_matrix, tf.cast(tf.math.real(of_weights), weights.dtype)
+            own = Cotangents(of_vectors(weights))
+            if not tf.executing_eagerly():
+                (along,) = slopes(of_values, op.outputs[:1])
+                own = own._replace(along=of_vectors(along), given=given([of_values], op.outputs[0].graph))
+            of_matrix = gradient(values, vectors, tf.zeros_like(values), own)
+            return of_matrix, as_numbers(tf.math.real(of_weights), weights)
 
-        return gradient(values, vectors, weights, None, None), backward
+        return gradient(values, vectors, weights), backward
 
     return weighted(op.inputs[0], of_values)
 
 
-def _eigenvalue_gradient(values, vectors, of_values, of_vectors, along):
+def _eigenvalue_gradient(values, vectors, of_values, of_vectors=None):
     """Return the Hermitian gradient of what is computed from eigenvalues and eigenvectors.
 
     Args:
         values: shape (..., n). Where the matrix is complex, so may they be.
         vectors: a list of one tensor.
         of_values: the cotangent of the values.
-        of_vectors: those of the vectors; None where nothing depends on them.
-        along: their derivatives along τ (see `ties`); None where they are not known.
+        of_vectors: the `Cotangents` of the vectors; None where nothing depends on them.
     """
     (v,), values, of_values = vectors, tf.math.real(values), tf.math.real(of_values)
     middle = tf.linalg.diag(as_numbers(of_values, v))
     if of_vectors is not None:
-        turn = _skew(v, of_vectors[0])
-        turn_along = along and _skew(v, along[0])
-        middle += quotient(turn, turn_along, differences, values, _size(of_vectors, of_values, values))
+        size = _size(of_vectors.now, of_values, values)
+        middle += quotient(lambda of_v: _skew(v, of_v), differences, of_vectors, values, size)
     return tf.matmul(v, tf.matmul(middle, v, adjoint_b=True))
 
 
-def _singular_value_gradient(values, vectors, of_values, of_vectors, along):
+def _singular_value_gradient(values, vectors, of_values, of_vectors=None):
     """Return the gradient of what is computed from singular values and vectors. Args as for `_eigenvalue_gradient`."""
     (u, v), values, of_values = vectors, tf.math.real(values), tf.math.real(of_values)
+    if None in (*u.shape[-2:], *v.shape[-2:]):
+        raise NotImplementedError("the gradient of tf.linalg.svd of a matrix whose shape is not known while it is traced")
     count = values.shape[-1]
     left, right = u[..., :count], v[..., :count]
     middle = tf.linalg.diag(as_numbers(of_values, u))
     if of_vectors is None:
         return tf.matmul(left, tf.matmul(middle, right, adjoint_b=True))
-    size = _size(of_vectors, of_values, values)
+    size = _size(of_vectors.now, of_values, values)
 
-    def over(linear, numerator):
-        return quotient(numerator(*of_vectors), along and numerator(*along), linear, values, size)
+    def over(denominators, numerator):
+        return quotient(numerator, denominators, of_vectors, values, size)
 
     def turned(of_u, of_v, sign):
         return _skew(left, of_u[..., :count]) + sign * _skew(right, of_v[..., :count])
@@ -171,7 +173,8 @@ def _is_zero(cotangent):
     """Whether a cotangent stands for that of an output that nothing depends on."""
     if tf.executing_eagerly():
         return False
-    return cotangent.op.type == "ZerosLike"
+    value = tf.get_static_value(cotangent) if cotangent.op.type == "Const" else None
+    return cotangent.op.type == "ZerosLike" or (value is not None and not value.any())
 
 
 GRADIENTS = {"SelfAdjointEigV2": _self_adjoint_eig, "Svd": _svd}
