@@ -6,6 +6,8 @@ to 2.21. Each is right elsewhere, so the derivative is computed there:
 - XLA's kernels for the gradients of the reciprocal, of sqrt and of rsqrt lack the conjugate of complex numbers.
 - XLA's kernel for the gradient of a bilinear resize gives float32 numbers that are read as float64.
 - XLA draws other random numbers from a seed where the algorithm is left to it, as it is by default.
+- XLA's kernel for singular values stops at an absolute 1e-6: in float64 at a relative 1e-7 for a matrix of the size of
+  1, and for one of the size of 1e-6 at once, with unit vectors.
 - XLA's kernels for the second derivatives of max pooling look for the maximum in the first 16 bits of float32 numbers.
 - `MaxPoolGradGrad` and `MaxPool3DGradGrad` set their result to zero, and may have been given the memory of an input for
   it (`forward_input_or_allocate_output`). That happens in a graph, where the two have one shape: at strides of 1.
@@ -46,6 +48,8 @@ def _under_xla(nodes: Iterable) -> str | None:
             return f"XLA computes {node.op} of complex numbers without the conjugate"
         if node.op == "ResizeBilinearGrad" and node.attr["T"].type == tf.float64.as_datatype_enum:
             return "XLA computes ResizeBilinearGrad of float64 images wrongly"
+        if node.op == "Svd":
+            return "XLA computes singular values and vectors to an absolute 1e-6, whatever the size of the matrix"
         if node.op in _POOLS:
             return f"XLA's {node.op} compares 16 bits of a number, and may take another one for the maximum"
     return None

@@ -19,7 +19,18 @@ The first line of the docstring of each of these functions says what is cured, f
 "tf.math.xlogy: ours is …; TensorFlow's is …".
 """
 
-from tapelab.derivatives.cures import complex, kinks, labels, logarithms, missing, moments, powers, products, scattered
+from tapelab.derivatives.cures import (
+    complex,
+    kinks,
+    labels,
+    logarithms,
+    missing,
+    moments,
+    powers,
+    products,
+    scattered,
+    spectral,
+)
 
 FAMILIES = [
     complex,
@@ -31,4 +42,5 @@ FAMILIES = [
     powers,
     products,
     scattered,
+    spectral,
 ]
