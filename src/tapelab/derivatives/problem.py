@@ -210,6 +210,13 @@ class Problem:
         """Return what a tape is to watch: the variables, or the first of the tensors."""
         return self._sources.variables or list(tensors[: self.data_start])
 
+    def apart(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the tensors, with copies for sources: a tape does not tell a tensor from itself elsewhere.
+
+        Elsewhere is another source, the data, or the function's closure. In a graph each input is a tensor of its own.
+        """
+        return [*map(tf.identity, tensors[: self.data_start]), *tensors[self.data_start :]]
+
     def vector(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the last tensors: the tangents of all sources, or the cotangents of all outputs."""
         return list(tensors[len(tensors) - self.vector_size :])
@@ -258,7 +265,7 @@ class Problem:
                 if not tf.executing_eagerly():
                     raise failure
                 try:
-                    self._observe(tensors)
+                    self._observe(self.apart(tensors))
                 except LookupError as error:
                     raise self.explained(error) from error
                 seen = {name: getattr(self, name) for name in _OBSERVED}
