@@ -15,6 +15,7 @@ from typing import Any
 
 from tapelab import process
 from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_strategy
+from tapelab.derivatives.context import chance, context, stateless_scope, unchanged
 from tapelab.derivatives.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.errors import CALLER, FallbackWarning
 from tapelab.derivatives.gaps import Needs
@@ -99,6 +100,7 @@ class Transform:
 
     def _entry(self, args, kwargs):
         """Return the entry for the arguments, the outputs if it had to be built, and the arguments' tensors."""
+        require_no_strategy(self.__name__)
         recipe, sources = self._recipe, self._sources
         vector = None
         if recipe.vector:
@@ -112,7 +114,10 @@ class Transform:
         rest = flatten((tuple(args), kwargs), leaves)
         vector = flatten(vector, leaves, numbers=True)
         tensors = [leaf if isinstance(leaf, tf.Tensor) else dense_tensor(leaf, self.__name__) for leaf in leaves]
-        key = (taken, rest, vector, tf.executing_eagerly(), *[(tensor.dtype, tensor.shape) for tensor in tensors])
+        if (scope := stateless_scope()) is not None:
+            with unchanged(scope, self.__name__):
+                return *self._build(taken, rest, vector, tensors), tensors
+        key = (taken, rest, vector, context(self.__name__), *[(tensor.dtype, tensor.shape) for tensor in tensors])
         under_tapes = key
         entry, outputs = self._entries.recall(key), None
         if (entry is None or entry.loops) and (order := derivatives_wanted(tensors)):
@@ -128,7 +133,6 @@ class Transform:
 
     def _build(self, taken, rest, vector, tensors):
         """Return the entry and its outputs, of a function that read the same at the start and at the end."""
-        require_no_strategy(self.__name__)
         for tensor in tensors:
             if not tensor.shape.is_fully_defined():
                 raise ValueError(
@@ -148,7 +152,7 @@ class Transform:
             after = look(ignored=own)
             changed = before.changed_by_others()
             if changed is None:
-                return entry._replace(outside=after), outputs
+                return entry._replace(outside=after, chance=None if problem.repeatable else chance()), outputs
         raise RuntimeError(
             f"{self.__name__}: {changed} was replaced while the function was traced, {_ATTEMPTS} times over, and not "
             "by the function itself. Another thread changes it: pass it as an argument, or use a lock"
