@@ -8,7 +8,7 @@ from typing import Any
 
 from tapelab.derivatives.examples_apart import data_by_example, in_chunks
 from tapelab.derivatives.hessians import require_second_order
-from tapelab.derivatives.independence import Unproven, coupling, require_independent
+from tapelab.derivatives.independence import Unproven, coupling, require_independent, require_proved_if_changing
 from tapelab.derivatives.memory import counted, current_limit, rows_at_once
 from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.problem import LOOPS, Problem
@@ -141,6 +141,8 @@ class Operator(Recipe):
         require_second_order(problem)
         if self.batched:
             self._require_batch(problem)
+        if self.check_independence:
+            require_proved_if_changing(problem)
         count = self.count(problem)
         lanes = min(self.chunk_size or count, count) if self.split else count
         examples, own = self._examples(problem, 4 + 2 * lanes)

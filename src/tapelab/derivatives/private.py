@@ -101,6 +101,14 @@ def _keras_global_state():
     return global_state if {"autocast_scope", "current_call_ctx", "stateless_scope"} <= set(names) else None
 
 
+def keras_mask(tensor: tf.Tensor) -> Any:
+    """Return the mask that a Keras layer has attached to a tensor, and None if there is none.
+
+    Without ``_keras_mask`` in the tensor's attributes, as where Keras keeps masks elsewhere, none is found.
+    """
+    return vars(tensor).get("_keras_mask")
+
+
 def random_state() -> tuple:
     """Return TensorFlow's global seed and its global generator, each None where it is not set.
 

@@ -17,16 +17,13 @@ from tapelab.runtime import tf
 _NO_GRADIENT = re.compile(r"gradient registry has no entry for: (\w+)")
 # What XLA does not handle in reverse mode, and takes seconds to find out.
 LOOPS = {"While", "StatelessWhile"}
-# Operations that start so draw from a generator's state or an iterator, change a variable, or call Python.
-_UNREPEATABLE = (
+# Operations that start so change something: a variable, a generator's state, an iterator, whatever Python can.
+_CHANGING = (
     "Assign",
     "EagerPyFunc",
     "IteratorGetNext",
     "LookupTableInsert",
-    "Multinomial",
-    "ParameterizedTruncatedNormal",
     "PyFunc",
-    "Random",
     "ResourceApply",
     "ResourceScatter",
     "ResourceStridedSliceAssign",
@@ -35,8 +32,9 @@ _UNREPEATABLE = (
     "StatefulStandardNormal",
     "StatefulTruncatedNormal",
     "StatefulUniform",
-    "TruncatedNormal",
 )
+# These draw random numbers, and nothing else tells how often.
+_DRAWING = ("Multinomial", "ParameterizedTruncatedNormal", "Random", "TruncatedNormal")
 
 # What `Problem` finds out by calling the function.
 _OBSERVED = ("output_names", "output_shapes", "output_dtypes", "output_description", "connected")
@@ -198,7 +196,12 @@ class Problem:
     @property
     def repeatable(self) -> bool:
         """Whether two evaluations agree: no random numbers are drawn, no variables changed, no Python called."""
-        return not any(operation.startswith(_UNREPEATABLE) for operation in self.operations)
+        return not any(operation.startswith(_CHANGING + _DRAWING) for operation in self.operations)
+
+    @property
+    def changes(self) -> bool:
+        """Whether an evaluation leaves a trace, such as a changed variable: then it may happen once in a call."""
+        return any(operation.startswith(_CHANGING) for operation in self.operations)
 
     @property
     def source_specs(self) -> list[tf.TensorSpec]:

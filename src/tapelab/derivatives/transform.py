@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from tapelab import process
-from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_strategy
+from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_mask, require_no_strategy
 from tapelab.derivatives.context import chance, context, stateless_scope, unchanged
 from tapelab.derivatives.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.errors import CALLER, FallbackWarning
@@ -114,6 +114,7 @@ class Transform:
         rest = flatten((tuple(args), kwargs), leaves)
         vector = flatten(vector, leaves, numbers=True)
         tensors = [leaf if isinstance(leaf, tf.Tensor) else dense_tensor(leaf, self.__name__) for leaf in leaves]
+        require_no_mask(self.__name__, tensors)
         if (scope := stateless_scope()) is not None:
             with unchanged(scope, self.__name__):
                 return *self._build(taken, rest, vector, tensors), tensors
