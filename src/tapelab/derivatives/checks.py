@@ -88,9 +88,9 @@ def require_no_mask(name: str, tensors: Sequence[tf.Tensor]) -> None:
     for tensor in tensors:
         if keras_mask(tensor) is not None:
             raise ValueError(
-                f"{name}: an argument of shape {tuple(tensor.shape)} carries a Keras mask, as Embedding(mask_zero=True) "
-                "leaves one. Layers in the function would not find it: pass the mask as an argument of its own, hand "
-                "it to them with mask=, and pass tf.identity(x), which has none"
+                f"{name}: an argument of shape {tuple(tensor.shape)} carries a Keras mask, as from "
+                "Embedding(mask_zero=True). Layers in the function would not find it: pass the mask as an argument of "
+                "its own, hand it to them with mask=, and pass tf.identity(x), which has none"
             )
 
 

@@ -1,7 +1,7 @@
 """What a function may see of the context that it is called in, beside its arguments.
 
-What was compiled in one context is not taken in another. `context` reads at each call, in some 2 µs, what TensorFlow and
-Keras keep for the thread and for the process:
+What was compiled in one context is not taken in another. `context` reads at each call, in about 1 µs, what TensorFlow
+and Keras keep for the thread and for the process:
 
 - whether operations run at once or go into a graph; `tf.config.run_functions_eagerly`;
 - of Keras: floatx, epsilon, image data format, dtype policy, flash attention, distribution; the dtype that a layer
@@ -65,8 +65,8 @@ def _handed_down(call, name):
                 found.append((key, Static(value)))
             except TypeError as error:
                 raise TypeError(
-                    f"{name}: it is called in a Keras layer that was called with {key}= a {type(value).__name__}, which "
-                    "the layers in the function would get too. Pass a Python value, such as True"
+                    f"{name}: it is called in a Keras layer that was called with {key}= a {type(value).__name__}, "
+                    "which the layers in the function would get too. Pass a Python value, such as True"
                 ) from error
     return tuple(found)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.hessians import require_second_order
-from tapelab.derivatives.operator_recipe import GENERIC, SMALL, TAYLOR, Operator, note_if_zero, propagated
+from tapelab.derivatives.operator_recipe import GENERIC, ONCE, SMALL, TAYLOR, Operator, note_if_zero, propagated
 from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.problem import LOOPS, Problem
 from tapelab.derivatives.recipe import Recipe, Way
@@ -127,7 +127,7 @@ class Taylor(Recipe):
 
     def _nested(self, problem, tensors):
         if not problem.repeatable:
-            raise NoRule("the function draws random numbers or changes variables, and nested tapes evaluate it again")
+            raise NoRule(ONCE)
         sources, rest, coefficients = self._split(problem, tensors)
         run = lambda own: problem.evaluate([*own, *rest])  # noqa: E731
         orders = along(run, sources, coefficients, needed=False)

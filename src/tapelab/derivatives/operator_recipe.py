@@ -24,6 +24,10 @@ GENERIC = f"{TAYLOR}, operations without a rule by derivatives of derivatives"
 # Bytes of the largest channel. Up to here XLA, which joins elementwise operations, saves more on them than it loses on
 # matrix products: 10 to 60 % of the time in networks of width 64 to 512.
 SMALL = 2**23
+ONCE = (
+    "the function draws random numbers or changes variables, and nested tapes evaluate it more than once: take that out "
+    "of it, or pass what it draws as an argument"
+)
 _LINEAR = "the result is zero: nothing on the way from the sources has a second derivative (a ReLU network has none)"
 
 
@@ -231,7 +235,7 @@ class Operator(Recipe):
 
     def _nested(self, problem, plan, how, tensors):
         if not problem.repeatable:
-            raise NoRule("the function draws random numbers or changes variables, and nested tapes evaluate it again")
+            raise NoRule(ONCE)
 
         def run(own, coefficients):
             return self.nested(problem, own, coefficients, how=how, chunk=plan.chunk)

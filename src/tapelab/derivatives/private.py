@@ -101,6 +101,37 @@ def _keras_global_state():
     return global_state if {"autocast_scope", "current_call_ctx", "stateless_scope"} <= set(names) else None
 
 
+@contextlib.contextmanager
+def operations_run() -> Iterator[set[str]]:
+    """Yield a set that the operations are added to, by name, which run at once in the block, in functions too.
+
+    Without ``op_callbacks`` it stays empty, and nothing is known of what the function draws or changes.
+    """
+    found: set[str] = set()
+    try:
+        from tensorflow.python.eager import context
+        from tensorflow.python.framework import op_callbacks
+    except ImportError:
+        yield found
+        return
+
+    def note(name, inputs, attributes, outputs, op_name=None, graph=None):
+        if name not in found:
+            found.add(name)
+            if context.context().has_function(name):
+                for node in context.get_function_def(name).node_def:
+                    note(node.op, None, None, None)
+                    for attribute in node.attr.values():
+                        if attribute.func.name:
+                            note(attribute.func.name, None, None, None)
+
+    op_callbacks.add_op_callback(note)
+    try:
+        yield found
+    finally:
+        op_callbacks.remove_op_callback(note)
+
+
 def keras_mask(tensor: tf.Tensor) -> Any:
     """Return the mask that a Keras layer has attached to a tensor, and None if there is none.
 

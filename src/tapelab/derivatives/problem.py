@@ -8,6 +8,7 @@ from typing import Any
 from tapelab.derivatives.errors import UnconnectedSourceError
 from tapelab.derivatives.gaps import Needs, gaps, placeholders
 from tapelab.derivatives.moments import Cure
+from tapelab.derivatives.observed import observed
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.structures import flatten, names, unflatten
 from tapelab.derivatives.taylor_mode.reissue import CALLS
@@ -121,7 +122,7 @@ class Problem:
         output_names, output_shapes, output_dtypes: the same for what the function returns.
         connected: bool for each output and source: whether the output depends on the source.
         traceable: whether the function can be traced into a graph.
-        operations: the set of the names of the operations that it consists of, empty if it cannot be traced.
+        operations: the set of the names of the operations that it consists of, as traced or as it ran once.
         compiled_loops: whether there is a loop in it and XLA compiles a part of it: what a loop there keeps for the way
             back does not leave XLA, so that a derivative has to be compiled as a whole.
         gap: why TensorFlow's second derivatives of it would lack a part, or None.
@@ -268,7 +269,8 @@ class Problem:
                 if not tf.executing_eagerly():
                     raise failure
                 try:
-                    self._observe(self.apart(tensors))
+                    with observed() as ran:
+                        self._observe(self.apart(tensors))
                 except LookupError as error:
                     raise self.explained(error) from error
                 seen = {name: getattr(self, name) for name in _OBSERVED}
@@ -276,6 +278,7 @@ class Problem:
                 self.traceable = not self._trace(specs)
                 if not self.traceable:
                     vars(self).update(seen)
+                    self.operations |= ran
         if not self.output_names:
             raise ValueError(f"{self.name}: the function returned no tensor; return the tensor to differentiate")
         for label, dtype in zip(self.output_names, self.output_dtypes, strict=True):

@@ -20,6 +20,7 @@ from tapelab.derivatives.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.errors import CALLER, FallbackWarning
 from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.kernels import WrongKernelError, require_right
+from tapelab.derivatives.observed import undone_if_it_fails
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
 from tapelab.derivatives.private import derivatives_wanted, direct_call
@@ -262,8 +263,10 @@ class Transform:
                 _count_program()
                 self._programs += 1
             run = direct_call(concrete)
+            changed = concrete.graph.variables if problem.changes and tf.executing_eagerly() else ()
             try:
-                outputs = run(tensors)
+                with undone_if_it_fails(changed):
+                    outputs = run(tensors)
             except Exception as error:
                 if recorded and loops:
                     raise _NotForATapeError(
