@@ -10,8 +10,8 @@ and Keras keep for the thread and for the process:
 `chance` tells where random numbers come from, which matters to a function that draws some.
 
 In a `keras.StatelessScope`, which is also that of ``stateless_call``, variables have other values and may be given new
-ones. What is compiled there is used once, and `unchanged` sees to it that the scope stays as it was. In the scope of a
-distribution strategy there are no derivatives (`tapelab.derivatives.checks.require_no_strategy`).
+ones. What is compiled there is used once, and a function that gives new ones is refused. In the scope of a distribution
+strategy there are no derivatives (`tapelab.derivatives.checks.require_no_strategy`).
 
 Scopes of devices, of names and of rematerialisation are not looked at: they change no number.
 """
@@ -83,13 +83,17 @@ def stateless_scope() -> Any:
 
 
 @contextlib.contextmanager
-def unchanged(scope: Any, name: str) -> Iterator[None]:
-    """Undo what happens to a `keras.StatelessScope` in the block: tensors of graphs that were traced are useless there.
+def stateless_scope_unchanged(name: str) -> Iterator[None]:
+    """Undo what the function does to a `keras.StatelessScope`, where tensors of the graph that is traced are useless.
 
     Raises:
         RuntimeError: if a variable was given a value there, or a loss was added. Not while a model is put together
             from symbolic tensors: then nobody reads them.
     """
+    scope = stateless_scope()
+    if scope is None:
+        yield
+        return
     before, losses = dict(scope.state_mapping), list(scope.losses)
     try:
         yield

@@ -25,8 +25,8 @@ GENERIC = f"{TAYLOR}, operations without a rule by derivatives of derivatives"
 # matrix products: 10 to 60 % of the time in networks of width 64 to 512.
 SMALL = 2**23
 ONCE = (
-    "the function draws random numbers or changes variables, and nested tapes evaluate it more than once: take that out "
-    "of it, or pass what it draws as an argument"
+    "the function draws random numbers or changes variables, and nested tapes evaluate it more than once: take that "
+    "out of it, or pass what it draws as an argument"
 )
 _LINEAR = "the result is zero: nothing on the way from the sources has a second derivative (a ReLU network has none)"
 

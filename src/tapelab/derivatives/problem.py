@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tapelab.derivatives.context import stateless_scope_unchanged
 from tapelab.derivatives.errors import UnconnectedSourceError
 from tapelab.derivatives.gaps import Needs, gaps, placeholders
 from tapelab.derivatives.moments import Cure
@@ -234,7 +235,7 @@ class Problem:
         if self._sources.variables is None:
             args = self._sources.put(taken, args)
         outputs = []
-        with self.cure.applied():
+        with self.cure.applied(), stateless_scope_unchanged(self.name):
             result = self._f(*args, **kwargs)
         self.output_description = flatten(result, outputs, numbers=True)
         return [tf.convert_to_tensor(output) for output in outputs]

@@ -15,7 +15,7 @@ from typing import Any
 
 from tapelab import process
 from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_mask, require_no_strategy
-from tapelab.derivatives.context import chance, context, stateless_scope, unchanged
+from tapelab.derivatives.context import chance, context, stateless_scope
 from tapelab.derivatives.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.errors import CALLER, FallbackWarning
 from tapelab.derivatives.gaps import Needs
@@ -51,8 +51,18 @@ class Transform:
     It is compiled once for each structure, shapes and dtypes of the arguments. Python numbers and strings among the
     arguments are compiled in, as `tf.function` does; so is every Python value that the function reads from elsewhere.
     At every call it looks whether those are still what they were (`tapelab.derivatives.outside` says what it sees), and
-    compiles anew if not. The 64 signatures that were used last stay compiled: pass numbers that change often as
-    tensors.
+    compiles anew if not; and so it does in another context, such as that of a layer in training
+    (`tapelab.derivatives.context`). The 64 signatures that were used last stay compiled: pass numbers that change often
+    as tensors.
+
+    Arguments reach the function as they are given: a dictionary in its order, a list, tuple or dictionary of another
+    class with its attributes; only arrays, numbers among the sources and variables become tensors. A source is a tensor
+    of its own. Where the same tensor is another argument too, or is read from outside the function, it is a constant
+    there, unless that argument is a source as well.
+
+    A call changes variables as often as one call of the function does, the first call too, or it is refused; the
+    derivatives of single examples say how often they do. What Python does itself, such as to append to a list, it does
+    whenever the function is traced.
 
     `plan` says what a call does: which mode, how it is compiled, how much memory it takes, and why not a faster way.
     """
@@ -116,9 +126,8 @@ class Transform:
         vector = flatten(vector, leaves, numbers=True)
         tensors = [leaf if isinstance(leaf, tf.Tensor) else dense_tensor(leaf, self.__name__) for leaf in leaves]
         require_no_mask(self.__name__, tensors)
-        if (scope := stateless_scope()) is not None:
-            with unchanged(scope, self.__name__):
-                return *self._build(taken, rest, vector, tensors), tensors
+        if stateless_scope() is not None:
+            return *self._build(taken, rest, vector, tensors), tensors
         key = (taken, rest, vector, context(self.__name__), *[(tensor.dtype, tensor.shape) for tensor in tensors])
         under_tapes = key
         entry, outputs = self._entries.recall(key), None
