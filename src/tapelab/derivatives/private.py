@@ -116,6 +116,7 @@ def operations_run() -> Iterator[set[str]]:
         return
 
     def note(name, inputs, attributes, outputs, op_name=None, graph=None):
+        name = tf.compat.as_str(name)  # bytes where a graph is built
         if name not in found:
             found.add(name)
             if context.context().has_function(name):
