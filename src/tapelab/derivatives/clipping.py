@@ -40,8 +40,9 @@ def per_example_norms(
     One backward pass gives the cotangents of what each variable's uses compute, and those and the activations the norms
     (`tapelab.derivatives.uses` has the rules, and their sources). That examples do not depend on each other is proved
     from the graph. A variable with a use that has no rule goes example by example, as `per_example_gradients` does; so
-    do all of them if the proof fails, or if f then draws random numbers. Where examples are evaluated one by one, their
-    losses are compared with those of the whole batch.
+    do all of them if the proof fails, or if f then draws random numbers or changes variables: it does so once for each
+    example, and in the one backward pass once for all. Where examples are evaluated one by one, and f does neither,
+    their losses are compared with those of the whole batch.
 
     A pass holds the cotangents of all layers and the patches of convolutions, some times what a gradient does where
     layers are many or convolutions. Then a batch of more than 256 examples is taken in chunks, each with a backward
@@ -258,7 +259,9 @@ class _Norms(Recipe):
 
     def _compute(self, problem, missing, how, tensors):
         dtype, batch = _dtype(problem), tensors[0].shape[0]
-        tape, sources, (losses,) = recorded(problem, tensors, persistent=True)
+        sources, losses = problem.sources(tensors), None
+        if problem.repeatable or len(missing) < len(sources):  # else one by one, and not compared with the batch
+            tape, sources, (losses,) = recorded(problem, tensors, persistent=True)
         parts, order = [None] * len(sources), range(len(sources))
         if len(missing) < len(sources):
             uses = Uses(batch, tensors, sources, losses, tape)
@@ -273,7 +276,7 @@ class _Norms(Recipe):
         compared = []
         if missing:
             single, rows = self._rows(problem, missing, [sources[index] for index in missing], how, tensors)
-            compared = [losses, single]
+            compared = [] if losses is None else [losses, single]
             for index, row in zip(missing, rows, strict=True):
                 parts[index] = Built(tf.cast(tf.reshape(row, [batch, -1]), dtype))
         # One after the other, from the last layer on, as a backward pass goes: what a variable's share needs is free

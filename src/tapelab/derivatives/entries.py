@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
+from tapelab.derivatives.context import chance
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.problem import Problem
@@ -37,6 +38,7 @@ class Entry(NamedTuple):
     Attributes:
         outside: what the function read from outside its arguments.
         graph: returns the graph whose tensors the program holds, if it holds any; None if it can run anywhere.
+        chance: where the random numbers come from that it draws; None if it draws none.
         loops: whether a loop is in its graph, or in one that was given up: then tapes around it decide what is built.
     """
 
@@ -46,9 +48,12 @@ class Entry(NamedTuple):
     outside: Outside | None = None
     graph: Callable | None = None
     loops: bool = False
+    chance: tuple | None = None
 
     def current(self) -> bool:
         """Whether a call still computes what the function does now."""
+        if self.chance is not None and self.chance != chance():
+            return False
         return (self.graph is None or self.graph() is graph_being_built()) and self.outside.unchanged()
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.hessians import require_second_order
-from tapelab.derivatives.operator_recipe import GENERIC, SMALL, TAYLOR, Operator, note_if_zero, propagated
+from tapelab.derivatives.operator_recipe import GENERIC, ONCE, SMALL, TAYLOR, Operator, note_if_zero, propagated
 from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.problem import LOOPS, Problem
 from tapelab.derivatives.recipe import Recipe, Way
 from tapelab.derivatives.rows import map_rows
-from tapelab.derivatives.structures import Description
+from tapelab.derivatives.structures import Container, Description
 from tapelab.derivatives.taylor_mode.by_derivatives import along
 from tapelab.derivatives.taylor_mode.higher import Fourth, Path
 from tapelab.derivatives.taylor_mode.values import NoRule, Val, zeros_if_none
@@ -87,7 +87,7 @@ class Taylor(Recipe):
     def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
         each = len(problem.source_names)
         count = min(max(math.ceil(problem.vector_size / each), 1), self.order)
-        description = (list, (problem.source_description,) * count)
+        description = Container(list, (problem.source_description,) * count)
         return description, problem.source_shapes * count, problem.source_dtypes * count, "sources"
 
     def plan(self, problem: Problem) -> Plan:
@@ -127,7 +127,7 @@ class Taylor(Recipe):
 
     def _nested(self, problem, tensors):
         if not problem.repeatable:
-            raise NoRule("the function draws random numbers or changes variables, and nested tapes evaluate it again")
+            raise NoRule(ONCE)
         sources, rest, coefficients = self._split(problem, tensors)
         run = lambda own: problem.evaluate([*own, *rest])  # noqa: E731
         orders = along(run, sources, coefficients, needed=False)

@@ -46,7 +46,8 @@ def coupling(problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     If the rows of the Jacobian J of an example have no entries for other examples, then J(a ∘ t) = a ∘ Jt for tangents
     t and a number a for each example; random ones are taken.
     """
-    if problem.source_shapes[0][0] <= 1 or _proved(problem, tensors):
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+    if problem.source_shapes[0][0] <= 1 or _proved(problem, specs):
         return []
     (_, _, outputs), push = linearized(problem, tensors, persistent=True)
     batch = problem.source_shapes[0][0]
@@ -68,6 +69,19 @@ def coupling(problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         scale = largest + min(100 * _tolerance(problem), 0.1) * floor + np.finfo(np.float64).tiny
         found.append(tf.reduce_max(tf.abs(whole - own), axis=1) / scale)
     return [tf.reduce_max(tf.stack(found), axis=0)]
+
+
+def require_proved_if_changing(problem: Problem) -> None:
+    """Raise CoupledExamplesError if `coupling` would evaluate a function again that changes something each time."""
+    data = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
+    specs = [*problem.source_specs[: problem.data_start], *data]
+    if problem.changes and problem.source_shapes[0][0] > 1 and not _proved(problem, specs):
+        raise CoupledExamplesError(
+            f"{problem.name}: whether an example depends on other examples is not clear from the function's graph, and "
+            "to compare them, what it changes would be changed twice in a call: a variable, a generator of random "
+            "numbers, an iterator. Look for batch normalisation in training mode; take what changes out of the "
+            "function, or use check_independence=False"
+        )
 
 
 def require_independent(problem: Problem, found: Sequence[tf.Tensor]) -> None:
@@ -96,8 +110,7 @@ def _tolerance(problem):
     return max(float(finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes) ** 0.5
 
 
-def _proved(problem, tensors):
-    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+def _proved(problem, specs):
     batch = problem.source_shapes[0][0]
     try:
         traced = tf.function(lambda *own: problem.evaluate(own), autograph=False).get_concrete_function(*specs)
@@ -126,8 +139,9 @@ def walk(graph: tf.Graph, inputs: Sequence[int | None], batch: int, known: dict 
         Unproven, or what an operation raises, where the examples are not kept apart, or that is not known.
     """
     axes = {tensor.ref(): axis for tensor, axis in zip(graph.inputs, inputs, strict=True)}
+    leading = _leading_to(graph.outputs) if known is None else set(graph.get_operations())
     for op in graph.get_operations():
-        if op.type == "Placeholder":
+        if op.type == "Placeholder" or op not in leading:
             continue
         own = [axes[tensor.ref()] for tensor in op.inputs]
         if op.type in CALLS:
@@ -143,6 +157,17 @@ def walk(graph: tf.Graph, inputs: Sequence[int | None], batch: int, known: dict 
             raise Unproven("a function is called in two ways")
         known.update(axes)
     return [axes[tensor.ref()] for tensor in graph.outputs]
+
+
+def _leading_to(tensors):
+    """The operations that tensors are computed from: what else there is, such as a metric, has no derivative."""
+    found, left = set(), [tensor.op for tensor in tensors]
+    while left:
+        op = left.pop()
+        if op not in found:
+            found.add(op)
+            left.extend(tensor.op for tensor in op.inputs)
+    return found
 
 
 def _follow(op, own, batch):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tapelab.derivatives.examples_apart import data_by_example, in_chunks
 from tapelab.derivatives.hessians import require_second_order
-from tapelab.derivatives.independence import Unproven, coupling, require_independent
+from tapelab.derivatives.independence import Unproven, coupling, require_independent, require_proved_if_changing
 from tapelab.derivatives.memory import counted, current_limit, rows_at_once
 from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.problem import LOOPS, Problem
@@ -24,6 +24,10 @@ GENERIC = f"{TAYLOR}, operations without a rule by derivatives of derivatives"
 # Bytes of the largest channel. Up to here XLA, which joins elementwise operations, saves more on them than it loses on
 # matrix products: 10 to 60 % of the time in networks of width 64 to 512.
 SMALL = 2**23
+ONCE = (
+    "the function draws random numbers or changes variables, and nested tapes evaluate it more than once: take that "
+    "out of it, or pass what it draws as an argument"
+)
 _LINEAR = "the result is zero: nothing on the way from the sources has a second derivative (a ReLU network has none)"
 
 
@@ -141,6 +145,8 @@ class Operator(Recipe):
         require_second_order(problem)
         if self.batched:
             self._require_batch(problem)
+        if self.check_independence:
+            require_proved_if_changing(problem)
         count = self.count(problem)
         lanes = min(self.chunk_size or count, count) if self.split else count
         examples, own = self._examples(problem, 4 + 2 * lanes)
@@ -229,7 +235,7 @@ class Operator(Recipe):
 
     def _nested(self, problem, plan, how, tensors):
         if not problem.repeatable:
-            raise NoRule("the function draws random numbers or changes variables, and nested tapes evaluate it again")
+            raise NoRule(ONCE)
 
         def run(own, coefficients):
             return self.nested(problem, own, coefficients, how=how, chunk=plan.chunk)

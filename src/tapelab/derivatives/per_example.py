@@ -30,7 +30,7 @@ def per_example_gradients(
 
     The function is called on batches of one example: a layer that computes statistics over the batch sees one example.
     One that draws random numbers or changes variables (dropout, moving statistics) is evaluated for one example after
-    the other, with the results of a loop over the examples.
+    the other, with the results of a loop over the examples: it draws or changes once for each.
 
     Args:
         f: takes tensors whose first axis is the batch, the sources among its arguments apart; returns the loss, a

@@ -5,6 +5,7 @@ import functools
 import importlib
 import itertools
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import CellType, ModuleType
 from typing import Any
@@ -128,6 +129,93 @@ def captures(graph: tf.Graph) -> list[tuple[tf.Tensor, tf.Tensor]]:
     ``captures`` has them. Without it none are found, and so no use of a variable.
     """
     return list(getattr(graph, "captures", ()))
+
+
+def keras_state() -> dict[str, Any] | None:
+    """Return what Keras keeps for this thread: the scopes that are open, the layer that is being called, settings.
+
+    Without ``GLOBAL_STATE_TRACKER``, or where what is looked for has another name there, None.
+    """
+    module = _keras_global_state()
+    return None if module is None else vars(module.GLOBAL_STATE_TRACKER)  # another one after clear_session()
+
+
+@functools.cache
+def _keras_global_state():
+    try:
+        from keras.src.backend.common import global_state
+
+        names = []
+
+        class Layer(tf.keras.layers.Layer):
+            def call(self, x, training=None):
+                names.extend(vars(global_state.GLOBAL_STATE_TRACKER))
+                return x
+
+        def look():
+            with tf.keras.StatelessScope():
+                Layer(name="layer", dtype="mixed_bfloat16")(tf.zeros(1), training=True)
+
+        thread = threading.Thread(target=look)  # which has no scopes of its own yet
+        thread.start()
+        thread.join()
+    except (ImportError, AttributeError):
+        return None
+    return global_state if {"autocast_scope", "current_call_ctx", "stateless_scope"} <= set(names) else None
+
+
+@contextlib.contextmanager
+def operations_run() -> Iterator[set[str]]:
+    """Yield a set that the operations are added to, by name, which run at once in the block, in functions too.
+
+    Without ``op_callbacks`` it stays empty, and nothing is known of what the function draws or changes.
+    """
+    found: set[str] = set()
+    try:
+        from tensorflow.python.eager import context
+        from tensorflow.python.framework import op_callbacks
+    except ImportError:
+        yield found
+        return
+
+    def note(name, inputs, attributes, outputs, op_name=None, graph=None):
+        name = tf.compat.as_str(name)  # bytes where a graph is built
+        if name not in found:
+            found.add(name)
+            if context.context().has_function(name):
+                for node in context.get_function_def(name).node_def:
+                    note(node.op, None, None, None)
+                    for attribute in node.attr.values():
+                        if attribute.func.name:
+                            note(attribute.func.name, None, None, None)
+
+    op_callbacks.add_op_callback(note)
+    try:
+        yield found
+    finally:
+        op_callbacks.remove_op_callback(note)
+
+
+def keras_mask(tensor: tf.Tensor) -> Any:
+    """Return the mask that a Keras layer has attached to a tensor, and None if there is none.
+
+    Without ``_keras_mask`` in the tensor's attributes, as where Keras keeps masks elsewhere, none is found.
+    """
+    return vars(tensor).get("_keras_mask")
+
+
+def random_state() -> tuple:
+    """Return TensorFlow's global seed and its global generator, each None where it is not set.
+
+    Without ``global_seed`` and ``global_generator`` neither is known: a change of them after a trace is not seen.
+    """
+    try:
+        from tensorflow.python.eager import context
+        from tensorflow.python.ops import stateful_random_ops
+
+        return context.global_seed(), stateful_random_ops.global_generator
+    except (ImportError, AttributeError):
+        return None, None
 
 
 @functools.cache

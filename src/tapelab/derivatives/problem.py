@@ -5,9 +5,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tapelab.derivatives.context import stateless_scope_unchanged
 from tapelab.derivatives.cures.cure import Cure
 from tapelab.derivatives.errors import UnconnectedSourceError
 from tapelab.derivatives.gaps import Needs, gaps, placeholders
+from tapelab.derivatives.observed import observed
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.structures import flatten, names, unflatten
 from tapelab.derivatives.taylor_mode.reissue import CALLS
@@ -17,16 +19,13 @@ from tapelab.runtime import tf
 _NO_GRADIENT = re.compile(r"gradient registry has no entry for: (\w+)")
 # What XLA does not handle in reverse mode, and takes seconds to find out.
 LOOPS = {"While", "StatelessWhile"}
-# Operations that start so draw from a generator's state or an iterator, change a variable, or call Python.
-_UNREPEATABLE = (
+# Operations that start so change something: a variable, a generator's state, an iterator, whatever Python can.
+_CHANGING = (
     "Assign",
     "EagerPyFunc",
     "IteratorGetNext",
     "LookupTableInsert",
-    "Multinomial",
-    "ParameterizedTruncatedNormal",
     "PyFunc",
-    "Random",
     "ResourceApply",
     "ResourceScatter",
     "ResourceStridedSliceAssign",
@@ -35,8 +34,9 @@ _UNREPEATABLE = (
     "StatefulStandardNormal",
     "StatefulTruncatedNormal",
     "StatefulUniform",
-    "TruncatedNormal",
 )
+# These draw random numbers, and nothing else tells how often.
+_DRAWING = ("Multinomial", "ParameterizedTruncatedNormal", "Random", "TruncatedNormal")
 
 # What `Problem` finds out by calling the function.
 _OBSERVED = ("output_names", "output_shapes", "output_dtypes", "output_description", "connected")
@@ -123,7 +123,7 @@ class Problem:
         output_names, output_shapes, output_dtypes: the same for what the function returns.
         connected: bool for each output and source: whether the output depends on the source.
         traceable: whether the function can be traced into a graph.
-        operations: the set of the names of the operations that it consists of, empty if it cannot be traced.
+        operations: the set of the names of the operations that it consists of, as traced or as it ran once.
         compiled_loops: whether there is a loop in it and XLA compiles a part of it: what a loop there keeps for the way
             back does not leave XLA, so that a derivative has to be compiled as a whole.
         gap: why TensorFlow's second derivatives of it would lack a part, or None.
@@ -198,7 +198,12 @@ class Problem:
     @property
     def repeatable(self) -> bool:
         """Whether two evaluations agree: no random numbers are drawn, no variables changed, no Python called."""
-        return not any(operation.startswith(_UNREPEATABLE) for operation in self.operations)
+        return not any(operation.startswith(_CHANGING + _DRAWING) for operation in self.operations)
+
+    @property
+    def changes(self) -> bool:
+        """Whether an evaluation leaves a trace, such as a changed variable: then it may happen once in a call."""
+        return any(operation.startswith(_CHANGING) for operation in self.operations)
 
     @property
     def source_specs(self) -> list[tf.TensorSpec]:
@@ -209,6 +214,13 @@ class Problem:
     def sources(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor | tf.Variable]:
         """Return what a tape is to watch: the variables, or the first of the tensors."""
         return self._sources.variables or list(tensors[: self.data_start])
+
+    def apart(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the tensors, with copies for sources: a tape does not tell a tensor from itself elsewhere.
+
+        Elsewhere is another source, the data, or the function's closure. In a graph each input is a tensor of its own.
+        """
+        return [*map(tf.identity, tensors[: self.data_start]), *tensors[self.data_start :]]
 
     def vector(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the last tensors: the tangents of all sources, or the cotangents of all outputs."""
@@ -223,7 +235,7 @@ class Problem:
         if self._sources.variables is None:
             args = self._sources.put(taken, args)
         outputs = []
-        with self.cure.applied():
+        with self.cure.applied(), stateless_scope_unchanged(self.name):
             result = self._f(*args, **kwargs)
         self.output_description = flatten(result, outputs, numbers=True)
         return [tf.convert_to_tensor(output) for output in outputs]
@@ -258,7 +270,8 @@ class Problem:
                 if not tf.executing_eagerly():
                     raise failure
                 try:
-                    self._observe(tensors)
+                    with observed() as ran:
+                        self._observe(self.apart(tensors))
                 except LookupError as error:
                     raise self.explained(error) from error
                 seen = {name: getattr(self, name) for name in _OBSERVED}
@@ -266,6 +279,7 @@ class Problem:
                 self.traceable = not self._trace(specs)
                 if not self.traceable:
                     vars(self).update(seen)
+                    self.operations |= ran
         if not self.output_names:
             raise ValueError(f"{self.name}: the function returned no tensor; return the tensor to differentiate")
         for label, dtype in zip(self.output_names, self.output_dtypes, strict=True):

@@ -1,63 +1,53 @@
 """Nested arguments as flat lists: dictionaries, lists, tuples and named tuples of tensors, and back.
 
 `tf.nest` does this too. Here the walk that finds the leaves also builds a hashable description of everything around
-them, which is what the compiled functions are looked up by: one pass over the arguments for each call.
+them, which is what the compiled functions are looked up by: one pass over the arguments for each call. What it is built
+from comes back as it was: a dictionary in its own order, and a class of the caller's own with its attributes.
 """
 
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+from tapelab.derivatives.statics import NUMBERS, PLAIN, Static, is_variable
 from tapelab.runtime import tf
 
 import numpy as np
 
 LEAF = "leaf"
-_CONTAINERS = (list, tuple)
-_NUMBERS = (bool, int, float, complex)
-# What is never a leaf, or only a number: known without asking TensorFlow and Keras, which takes 10 µs.
-_PLAIN = (type(None), str, bytes, *_NUMBERS)
+_TRACKING = ("keras", "tensorflow")  # the lists and dictionaries that they wrap, to track them, come back as plain ones
+_ITSELF = "the container itself"
+_ITEM = "the item of that name"
 
 
-class Static:
-    """A part of the arguments that is not a tensor: compiled into the function, as `tf.function` does.
+class Container(NamedTuple):
+    """A list, tuple or dictionary, or an instance of a class made from one.
 
-    Two are equal if their values have one type and are equal; of numbers, 0.0 and -0.0 differ, and NaN equals NaN.
+    Attributes:
+        kind: its class.
+        parts: the descriptions of what is in it; a dictionary's by sorted key.
+        keys: of a dictionary, sorted.
+        order: where each of its keys stands among the sorted ones, in the caller's order.
+        apart: those of the keys that are no strings, as `Static`, which 1 and True are not.
+        attributes: pairs of a name and a `Static`, or how else it is found.
     """
 
-    __slots__ = ("_hash", "_key", "value")
-
-    def __init__(self, value):
-        # Unlike ==, repr tells 0.0 from -0.0, and finds that NaN is NaN.
-        self._key = repr(value) if isinstance(value, (float, complex)) else value
-        try:
-            self._hash = hash(self._key)
-        except TypeError:
-            raise TypeError(
-                f"an argument of type {type(value).__name__} is neither a tensor nor hashable; pass tensors, arrays, "
-                "numbers, strings, or dictionaries, lists and tuples of them"
-            ) from None
-        self.value = value
-
-    def __eq__(self, other):
-        return isinstance(other, Static) and type(self.value) is type(other.value) and self._key == other._key
-
-    def __hash__(self):
-        return self._hash
+    kind: type
+    parts: tuple
+    keys: tuple = ()
+    order: tuple = ()
+    apart: tuple = ()
+    attributes: tuple = ()
 
 
-# What `flatten` tells of a value: `LEAF`, a `Static`, or the kind of a container with the descriptions in it.
-Description = str | Static | tuple
-
-
-def _is_variable(value):
-    # A Keras 3 variable wraps a tf.Variable and is not one itself.
-    return isinstance(value, (tf.Variable, tf.keras.Variable))
+# What `flatten` tells of a value: `LEAF`, a `Static`, or a `Container` of descriptions.
+Description = str | Static | Container
 
 
 def _is_leaf(value, numbers):
-    if isinstance(value, (tf.Tensor, np.ndarray, np.generic)) or _is_variable(value) or tf.is_tensor(value):
+    if isinstance(value, (tf.Tensor, np.ndarray, np.generic)) or is_variable(value) or tf.is_tensor(value):
         return True
-    return numbers and isinstance(value, _NUMBERS)
+    return numbers and isinstance(value, NUMBERS)
 
 
 def flatten(value: Any, leaves: list, *, numbers: bool = False) -> Description:
@@ -65,31 +55,89 @@ def flatten(value: Any, leaves: list, *, numbers: bool = False) -> Description:
 
     Args:
         value: tensors, arrays and variables, in dictionaries, lists, tuples and named tuples.
-        leaves: the list to append to.
+        leaves: the list to append to; those of dictionaries by sorted key.
         numbers: whether a Python number is a leaf. Otherwise it is static: a part of the description.
 
     Returns:
-        The description, hashable; dictionaries are described with sorted keys.
+        The description, hashable.
 
     Raises:
         TypeError: if something is neither a leaf nor hashable.
     """
     kind = type(value)
-    if kind in _CONTAINERS:
-        return kind, tuple([flatten(part, leaves, numbers=numbers) for part in value])
-    if kind in _PLAIN and not (numbers and kind in _NUMBERS):
+    if kind is list or kind is tuple:
+        return Container(kind, tuple([flatten(part, leaves, numbers=numbers) for part in value]))
+    if kind in PLAIN and not (numbers and kind in NUMBERS):
         return Static(value)
     if kind is not dict and _is_leaf(value, numbers):
         leaves.append(value)
         return LEAF
-    if isinstance(value, dict):
-        keys = tuple(sorted(value))
-        return dict, keys, tuple([flatten(value[key], leaves, numbers=numbers) for key in keys])
-    if isinstance(value, (list, tuple)):
-        # Keras and tf.Module wrap the lists that they track: those come back as plain ones. Named tuples stay.
-        kind = kind if hasattr(kind, "_fields") else (list if isinstance(value, list) else tuple)
-        return kind, tuple([flatten(part, leaves, numbers=numbers) for part in value])
-    return Static(value)
+    if not isinstance(value, (dict, list, tuple)):
+        return Static(value)
+    if kind.__module__.partition(".")[0] in _TRACKING:
+        return flatten(_untracked(value), leaves, numbers=numbers)
+    return _dictionary(value, leaves, numbers) if isinstance(value, dict) else _sequence(value, leaves, numbers)
+
+
+def _untracked(value):
+    if hasattr(value, "__wrapped__"):
+        return value.__wrapped__
+    return next(plain for plain in (dict, list, tuple) if isinstance(value, plain))(value)
+
+
+def _dictionary(value, leaves, numbers):
+    kind = type(value)
+    items = value if kind is dict else dict(_base(kind).items(value))
+    try:
+        keys = tuple(sorted(items))
+    except TypeError:
+        keys = tuple(items)  # no order that all dictionaries with these keys would share
+    parts = tuple([flatten(items[key], leaves, numbers=numbers) for key in keys])
+    order = apart = ()
+    if keys != tuple(items):
+        places = {key: place for place, key in enumerate(keys)}
+        order = tuple([places[key] for key in items])
+    if any(type(key) is not str for key in keys):
+        apart = tuple([Static(key) for key in keys])
+    return Container(kind, parts, keys, order, apart, () if kind is dict else _attributes(value, items))
+
+
+def _sequence(value, leaves, numbers):
+    base = list if isinstance(value, list) else tuple
+    parts = tuple([flatten(part, leaves, numbers=numbers) for part in base.__iter__(value)])
+    return Container(type(value), parts, attributes=_attributes(value, {}))
+
+
+def _base(kind):
+    """The dictionary of Python's own that a class is made from: its items are found and set by that class's methods."""
+    return next(base for base in (OrderedDict, defaultdict, dict) if issubclass(kind, base))
+
+
+def _attributes(value, items):
+    """What an instance of the caller's own class has beside its items."""
+    kind = type(value)
+    if any(base.__dict__.get("__slots__") for base in kind.__mro__):
+        raise TypeError(
+            f"an argument or result is a {kind.__name__}, a {kind.__mro__[-2].__name__} with __slots__, which cannot "
+            "be rebuilt around other tensors; pass a plain one, or leave __slots__ out"
+        )
+    own = getattr(value, "__dict__", {})
+    if own is value:  # so that items can be read as attributes
+        return _ITSELF
+    found = [("default_factory", Static(value.default_factory))] if isinstance(value, defaultdict) else []
+    for name, attribute in own.items():
+        if name in items and items[name] is attribute:
+            found.append((name, _ITEM))
+            continue
+        try:
+            found.append((name, Static(attribute)))
+        except TypeError:
+            raise TypeError(
+                f"an argument or result is a {kind.__name__}, a {kind.__mro__[-2].__name__} whose attribute {name!r} "
+                f"is a {type(attribute).__name__}; only what is hashable can stand there. Pass it as an argument of "
+                "its own, or as an item"
+            ) from None
+    return tuple(found)
 
 
 def unflatten(description: Description, leaves: Iterator[Any]) -> Any:
@@ -98,20 +146,55 @@ def unflatten(description: Description, leaves: Iterator[Any]) -> Any:
         return next(leaves)
     if isinstance(description, Static):
         return description.value
-    kind, *keys, parts = description
-    values = [unflatten(part, leaves) for part in parts]
+    kind = description.kind
+    values = [unflatten(part, leaves) for part in description.parts]
+    if kind is list:
+        return values
+    if kind is tuple:
+        return tuple(values)
+    items = list(zip(description.keys, values, strict=False))
+    items = [items[place] for place in description.order] or items
     if kind is dict:
-        return dict(zip(keys[0], values, strict=True))
-    return kind(*values) if hasattr(kind, "_fields") else kind(values)
+        return dict(items)
+    return _rebuilt(description, values, items)
+
+
+def _rebuilt(description, values, items):
+    kind = description.kind
+    if issubclass(kind, tuple):
+        value = tuple.__new__(kind, values)
+    elif issubclass(kind, list):
+        value = list.__new__(kind)
+        list.extend(value, values)
+    else:
+        base = _base(kind)
+        value = base.__new__(kind)
+        for key, item in items:
+            base.__setitem__(value, key, item)
+    if description.attributes is _ITSELF:
+        value.__dict__ = value
+        return value
+    for name, attribute in description.attributes:
+        found = dict(items)[name] if attribute is _ITEM else attribute.value
+        if name == "default_factory" and isinstance(value, defaultdict):
+            value.default_factory = found
+        else:
+            vars(value)[name] = found
+    return value
 
 
 def statics(description: Description) -> list[Any]:
-    """Return the list of the values in a description that are not leaves."""
+    """Return the list of what a description holds that is no leaf: values, attributes and the caller's own classes."""
     if description is LEAF:
         return []
     if isinstance(description, Static):
         return [description.value]
-    return [value for part in description[-1] for value in statics(part)]
+    found = [value for part in description.parts for value in statics(part)]
+    if description.kind in (list, tuple, dict):
+        return found
+    attributes = () if description.attributes is _ITSELF else description.attributes
+    own = [attribute.value for _, attribute in attributes if attribute is not _ITEM]
+    return [description.kind, *own, *found]
 
 
 def names(description: Description, prefix: str) -> list[str]:
@@ -120,8 +203,8 @@ def names(description: Description, prefix: str) -> list[str]:
         return [prefix]
     if isinstance(description, Static):
         return []
-    kind, *keys, parts = description
-    labels = [f"[{key!r}]" for key in (keys[0] if kind is dict else range(len(parts)))]
+    kind, parts = description.kind, description.parts
+    labels = [f"[{key!r}]" for key in (description.keys if issubclass(kind, dict) else range(len(parts)))]
     if hasattr(kind, "_fields"):
         labels = [f".{field}" for field in kind._fields]
     return [name for label, part in zip(labels, parts, strict=True) for name in names(part, prefix + label)]

@@ -14,13 +14,15 @@ from functools import partial
 from typing import Any
 
 from tapelab import process
-from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_strategy
+from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_mask, require_no_strategy
+from tapelab.derivatives.context import chance, context, stateless_scope
 from tapelab.derivatives.cures.cure import cured_calls
 from tapelab.derivatives.cures.gradients import in_a_block
 from tapelab.derivatives.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.errors import CALLER, FallbackWarning
 from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.kernels import WrongKernelError, require_right
+from tapelab.derivatives.observed import undone_if_it_fails
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
 from tapelab.derivatives.private import derivatives_wanted, direct_call, recording
@@ -47,8 +49,18 @@ class Transform:
     It is compiled once for each structure, shapes and dtypes of the arguments. Python numbers and strings among the
     arguments are compiled in, as `tf.function` does; so is every Python value that the function reads from elsewhere.
     At every call it looks whether those are still what they were (`tapelab.derivatives.outside` says what it sees), and
-    compiles anew if not. The 64 signatures that were used last stay compiled: pass numbers that change often as
-    tensors.
+    compiles anew if not; and so it does in another context, such as that of a layer in training
+    (`tapelab.derivatives.context`). The 64 signatures that were used last stay compiled: pass numbers that change often
+    as tensors.
+
+    Arguments reach the function as they are given: a dictionary in its order, a list, tuple or dictionary of another
+    class with its attributes; only arrays, numbers among the sources and variables become tensors. A source is a tensor
+    of its own. Where the same tensor is another argument too, or is read from outside the function, it is a constant
+    there, unless that argument is a source as well.
+
+    A call changes variables as often as one call of the function does, the first call too, or it is refused; the
+    derivatives of single examples say how often they do. What Python does itself, such as to append to a list, it does
+    whenever the function is traced.
 
     `plan` says what a call does: which mode, how it is compiled, how much memory it takes, and why not a faster way.
     """
@@ -108,6 +120,7 @@ class Transform:
 
     def _entry(self, args, kwargs):
         """Return the entry for the arguments, the outputs if it had to be built, and the arguments' tensors."""
+        require_no_strategy(self.__name__)
         recipe, sources = self._recipe, self._sources
         vector = None
         if recipe.vector:
@@ -121,7 +134,10 @@ class Transform:
         rest = flatten((tuple(args), kwargs), leaves)
         vector = flatten(vector, leaves, numbers=True)
         tensors = [leaf if isinstance(leaf, tf.Tensor) else dense_tensor(leaf, self.__name__) for leaf in leaves]
-        key = (taken, rest, vector, tf.executing_eagerly(), *[(tensor.dtype, tensor.shape) for tensor in tensors])
+        require_no_mask(self.__name__, tensors)
+        if stateless_scope() is not None:
+            return *self._build(taken, rest, vector, tensors), tensors
+        key = (taken, rest, vector, context(self.__name__), *[(tensor.dtype, tensor.shape) for tensor in tensors])
         under_tapes = key
         entry, outputs = self._entries.recall(key), None
         if (entry is None or entry.loops) and (order := derivatives_wanted(tensors)):
@@ -137,7 +153,6 @@ class Transform:
 
     def _build(self, taken, rest, vector, tensors):
         """Return the entry and its outputs, of a function that read the same at the start and at the end."""
-        require_no_strategy(self.__name__)
         for tensor in tensors:
             if not tensor.shape.is_fully_defined():
                 raise ValueError(
@@ -158,7 +173,7 @@ class Transform:
             after = look(ignored=own)
             changed = before.changed_by_others()
             if changed is None:
-                return entry._replace(outside=after), outputs
+                return entry._replace(outside=after, chance=None if problem.repeatable else chance()), outputs
         raise RuntimeError(
             f"{self.__name__}: {changed} was replaced while the function was traced, {_ATTEMPTS} times over, and not "
             "by the function itself. Another thread changes it: pass it as an argument, or use a lock"
@@ -247,7 +262,11 @@ class Transform:
     def _try(self, problem, way, xla, tensors):
         """Compile a way and run it. Returns the `Entry`, but for its plan, and the outputs."""
         if way.eager:
-            return Entry(problem, None, way.compute), way.compute(tensors)
+
+            def run(tensors):
+                return way.compute(problem.apart(tensors))
+
+            return Entry(problem, None, run), run(tensors)
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
         recorded = derivatives_wanted(tensors)
 
@@ -263,8 +282,9 @@ class Transform:
                 _count_program()
                 self._programs += 1
             run = direct_call(concrete)
+            changed = concrete.graph.variables if problem.changes and tf.executing_eagerly() else ()
             try:
-                with cured_calls():
+                with undone_if_it_fails(changed), cured_calls():
                     outputs = run(tensors)
             except Exception as error:
                 if recorded and loops:

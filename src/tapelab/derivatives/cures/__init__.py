@@ -28,6 +28,7 @@ from tapelab.derivatives.cures import (
     moments,
     powers,
     products,
+    pseudoinverse,
     scattered,
     spectral,
 )
@@ -41,6 +42,7 @@ FAMILIES = [
     moments,
     powers,
     products,
+    pseudoinverse,
     scattered,
     spectral,
 ]

@@ -1,0 +1,883 @@
+"""What a held transformation compiled for: arguments as they were given, the context; and updates that happen once."""
+
+import dataclasses
+import decimal
+import enum
+import threading
+from collections import Counter, OrderedDict, defaultdict, namedtuple
+
+from tapelab.derivatives import (
+    CoupledExamplesError,
+    batch_jacobian,
+    biharmonic,
+    clipped_gradient,
+    fisher_vector_product,
+    ggn_vector_product,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    laplacian,
+    per_example_gradients,
+    per_example_norms,
+    private,
+    second_order,
+    sparse_hessian,
+    sparse_jacobian,
+    taylor,
+    value_and_gradient,
+    value_gradient_laplacian,
+    vjp,
+)
+from tapelab.runtime import tf
+
+import attrs
+import numpy as np
+import pytest
+
+KERAS = tf.keras
+LAYERS = KERAS.layers
+ONE = tf.constant(1.0)
+X = tf.constant([[1.0, 2.0], [3.0, 5.0], [7.0, 4.0]])
+
+
+# Arguments.
+
+
+class Labelled(list):
+    scale = 1.0
+
+
+class Tagged(dict):
+    """A dictionary that takes its items by attribute."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.__dict__ = self
+
+
+class Mirrored(dict):
+    """A dictionary whose items are attributes too."""
+
+    def __init__(self, **items):
+        super().__init__(**items)
+        self.__dict__.update(items)
+
+
+class Pair(namedtuple("Pair", "left right")):
+    """A named tuple with a method."""
+
+    def swapped(self):
+        return self.right, self.left
+
+
+def moved():
+    items = OrderedDict(a=2 * ONE, z=ONE)
+    items.move_to_end("a")
+    return items
+
+
+def labelled():
+    items = Labelled([ONE, 2 * ONE])
+    items.scale = 3.0
+    return items
+
+
+def with_default():
+    items = defaultdict(lambda: 7.0, z=ONE)
+    items["a"] = 2 * ONE
+    return items
+
+
+def weighted(values):
+    return sum((place + 1) * value**2 for place, value in enumerate(values))
+
+
+ARGUMENTS = {
+    "a dictionary": ({"z": ONE, "b": 2 * ONE, "a": 3 * ONE}, lambda d: weighted(d.values())),
+    "numbers as keys": ({10: ONE, 9: 2 * ONE}, lambda d: weighted(d.values())),
+    "keys without an order": ({"b": ONE, 2: 2 * ONE}, lambda d: weighted(d.values())),
+    "an ordered one": (moved(), lambda d: weighted(d.values()) + (2.0 if isinstance(d, OrderedDict) else 0.0)),
+    "one with a default": (with_default(), lambda d: weighted(d.values()) * d.default_factory()),
+    "a counter": (Counter(b=2, a=1), lambda d: weighted(d.values()) + (5.0 if isinstance(d, Counter) else 0.0)),
+    "attributes": (Tagged(z=ONE, a=2 * ONE), lambda d: weighted(d.values()) + 10 * d.a),
+    "items and attributes": (Mirrored(z=ONE, a=2 * ONE), lambda d: weighted(d.values()) + 10 * d.a),
+    "a list of a class": (labelled(), lambda d: weighted(d) * d.scale + len(vars(d))),
+    "a named tuple": (Pair(ONE, 2 * ONE), lambda d: weighted(d.swapped())),
+    "within others": (
+        [{"z": (ONE, labelled()), "a": 2 * ONE}],
+        lambda d: d[0]["z"][1].scale * (5.0 if next(iter(d[0])) == "z" else 1.0) * d[0]["a"],
+    ),
+}
+
+
+# Those that are dictionaries of tensors alone.
+TENSORS = {
+    "a dictionary",
+    "numbers as keys",
+    "keys without an order",
+    "an ordered one",
+    "one with a default",
+    "attributes",
+    "items and attributes",
+}
+
+
+@pytest.mark.parametrize("options", [{"compile": "graph"}, {"compile": "eager"}])
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments_reach_the_function_as_they_were_given(name, options):
+    argument, f = ARGUMENTS[name]
+    value, gradient = value_and_gradient(lambda x, data: x * f(data), **options)(ONE, argument)
+    np.testing.assert_allclose(value, f(argument), rtol=1e-6)
+    np.testing.assert_allclose(gradient, f(argument), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(TENSORS))
+def test_a_gradient_is_a_dictionary_of_the_same_class_and_order(name):
+    source, f = ARGUMENTS[name]
+    _, gradient = value_and_gradient(f, compile="graph")(source)
+    assert type(gradient) is type(source)
+    assert list(gradient) == list(source)
+    with tf.GradientTape() as tape:
+        tape.watch(list(source.values()))
+        value = f(source)
+    wanted = tape.gradient(value, list(source.values()))
+    np.testing.assert_allclose(list(gradient.values()), wanted, rtol=1e-6)
+
+
+def test_keywords_keep_their_order():
+    def f(x, **items):
+        return x * weighted(items.values())
+
+    held = value_and_gradient(f)
+    assert float(held(ONE, z=ONE, a=10 * ONE)[1]) == 201.0
+    assert float(held(ONE, a=10 * ONE, z=ONE)[1]) == 102.0
+
+
+def test_a_network_of_eleven_layers_is_that_network():
+    def network(layers):
+        x = X[:1]
+        for layer in layers.values():
+            x = tf.tanh(x @ layer)
+        return tf.reduce_sum(x)
+
+    layers = {f"layer_{i}": tf.constant([[1.0, 0.3 * i], [-0.2 * i, 0.5]]) for i in range(11)}
+    value, gradient = value_and_gradient(network)(layers)
+    np.testing.assert_allclose(value, network(layers), rtol=1e-5)
+    with tf.GradientTape() as tape:
+        tape.watch(layers)
+        total = network(layers)
+    for name, wanted in tape.gradient(total, layers).items():
+        np.testing.assert_allclose(gradient[name], wanted, atol=1e-5)
+
+
+# What is passed beside tensors.
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Word(str):
+    """A string with an attribute."""
+
+
+def word(text, weight):
+    found = Word(text)
+    found.weight = weight
+    return found
+
+
+Named = dataclasses.make_dataclass(
+    "Named", [("name", str), ("k", object, dataclasses.field(compare=False))], frozen=True
+)
+Holder = dataclasses.make_dataclass("Holder", [("k", object)], frozen=True)
+Slotted = dataclasses.make_dataclass("Slotted", [("k", object)], frozen=True, slots=True)
+Attrs = attrs.make_class("Attrs", {"name": attrs.field(), "k": attrs.field(eq=False)}, frozen=True)
+Hashed = dataclasses.make_dataclass("Hashed", [("k", object)], unsafe_hash=True)
+
+UNLIKE = {
+    "a field that is not compared": (Named("a", 2.0), Named("a", 5.0)),
+    "one of attrs": (Attrs("a", 2.0), Attrs("a", 5.0)),
+    "1 and True": (Holder(1), Holder(True)),
+    "1 and True in a tuple": (Holder((1, 2)), Holder((True, 2))),
+    "1 and True in slots": (Slotted(1), Slotted(True)),
+    "1 and True in a set": (Holder(frozenset({1})), Holder(frozenset({True}))),
+    "1 and True as keys": ({1: ONE}, {True: ONE}),
+    "zeros": (Holder(0.0), Holder(-0.0)),
+    "a list that is not compared": (Named("a", [1]), Named("a", [2])),
+    "a string's attribute": (word("a", 1), word("a", 2)),
+    "numbers of decimals": (decimal.Decimal("1.0"), decimal.Decimal("1.00")),
+    "empty ranges": (range(0), range(1, 1)),
+    "enumerated": (Colour.RED, 1),
+    "a list and a tuple": ([ONE], (ONE,)),
+    "an attribute": (Pair(ONE, Holder(1)), Pair(ONE, Holder(True))),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_equal_values_that_are_not_alike_are_told_apart(name):
+    seen = []
+
+    def f(x, static):
+        seen.append(static)
+        return x**2
+
+    held = value_and_gradient(f, compile="graph")
+    for value in UNLIKE[name]:
+        seen.clear()
+        held(ONE, value)
+        assert seen, "the other value's program was taken"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Named("a", float("nan")),
+        lambda: Holder((1, "b", None, 2.5)),
+        lambda: Attrs("a", 1),
+        lambda: Colour.RED,
+        lambda: word("a", 1),
+        lambda: tf.TensorShape([1, None]),
+        lambda: {"b": Holder(1), 2: [Slotted(2)]},
+        labelled,
+    ],
+)
+def test_values_that_are_alike_share_a_program(make):
+    seen = []
+
+    def f(x, static):
+        seen.append(static)
+        return x**2
+
+    held = value_and_gradient(f, compile="graph")
+    held(ONE, make())
+    seen.clear()
+    held(ONE, make())
+    assert not seen
+
+
+def test_a_value_that_was_changed_is_another_one():
+    held, value = value_and_gradient(lambda x, static: x * static.k), Hashed(2.0)
+    assert float(held(ONE, value)[1]) == 2.0
+    value.k = 5.0
+    assert float(held(ONE, value)[1]) == 5.0
+    kinds = Labelled([ONE])
+    held = value_and_gradient(lambda x, items: x * items[0] * items.scale)
+    assert float(held(ONE, kinds)[1]) == 1.0
+    try:
+        Labelled.scale = 4.0
+        assert float(held(ONE, kinds)[1]) == 4.0
+    finally:
+        Labelled.scale = 1.0
+
+
+class Slots(list):
+    __slots__ = ("scale",)
+
+
+def with_a_tensor():
+    items = Labelled([ONE])
+    items.weight = tf.constant(2.0)
+    return items
+
+
+def in_a_circle():
+    found = Named("a", None)
+    object.__setattr__(found, "k", found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        (Slots([ONE]), ["Slots", "list with __slots__", "plain"]),
+        (with_a_tensor(), ["Labelled", "'weight'", "EagerTensor", "argument of its own"]),
+        (in_a_circle(), ["Named", "hashable", "all that it holds"]),
+        (Named("a", bytearray(b"a")), ["Named", "hashable", "all that it holds"]),
+        (Hashed([1]), ["Hashed", "hashable"]),
+    ],
+)
+def test_what_cannot_be_told_apart_is_refused(argument, words):
+    with pytest.raises(TypeError) as raised:
+        value_and_gradient(lambda x, data: x)(ONE, argument)
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_lists_that_modules_track_come_as_plain_ones():
+    module, layer = tf.Module(), LAYERS.Layer()
+    for owner in (module, layer):
+        owner.items, owner.named = [ONE, (ONE, 2.0)], {"z": ONE, "a": 2 * ONE}
+    module.ordered = moved()
+    kinds = []
+
+    def f(x, *data):
+        kinds[:] = [type(part) for part in data]
+        return x * weighted(data[1].values())
+
+    for data in ((module.items, module.named, module.ordered), (layer.items, layer.named)):
+        assert float(value_and_gradient(f)(ONE, *data)[1]) == 9.0
+        assert kinds == [list, dict, OrderedDict][: len(data)]
+
+
+# One tensor in two places.
+
+
+def product(a, b):
+    return a * b * b
+
+
+def untraceable_product(a, b):
+    return a * b * b if a.numpy() > 0 else a
+
+
+POINT = tf.constant(3.0, tf.float64)
+TWICE = {
+    "two sources": (lambda f, o: value_and_gradient(f, argnums=(0, 1), **o)(POINT, POINT)[1], [9.0, 18.0]),
+    "source and data": (lambda f, o: value_and_gradient(f, **o)(POINT, POINT)[1], [9.0]),
+    "closed over": (lambda f, o: value_and_gradient(lambda a: f(a, POINT), **o)(POINT)[1], [9.0]),
+    "jvp": (lambda f, o: jvp(f, **o)(POINT, POINT, POINT)[1], [27.0]),
+    "vjp": (lambda f, o: vjp(f, argnums=(0, 1), **o)(POINT, POINT, POINT)[1], [27.0, 54.0]),
+    "jacobian": (lambda f, o: jacobian(f, argnums=(0, 1), **o)(POINT, POINT), [9.0, 18.0]),
+    "hvp": (lambda f, o: hvp(f, argnums=1, **o)(POINT, POINT, POINT), [18.0]),
+    "hessian": (lambda f, o: hessian(f, argnums=(0, 1), **o)(POINT, POINT), [0.0, 6.0, 6.0, 6.0]),
+    "laplacian": (lambda f, o: laplacian(f, argnums=1, batched=False, **o)(POINT, POINT), [6.0]),
+    "taylor": (lambda f, o: taylor(f, 2, argnums=1, **o)([POINT], POINT, POINT)[1], [54.0, 54.0]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+@pytest.mark.parametrize("name", TWICE)
+@pytest.mark.parametrize(
+    ("f", "options"),
+    [(product, {"compile": "graph"}), (product, {"compile": "eager"}), (untraceable_product, {})],
+    ids=["graph", "eager", "untraceable"],
+)
+def test_one_tensor_in_two_places(name, f, options):
+    compute, wanted = TWICE[name]
+    np.testing.assert_allclose(tf.nest.flatten(compute(f, options)), wanted, rtol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+@pytest.mark.parametrize("f", [product, untraceable_product])
+def test_a_source_that_is_the_data_too_is_not_connected_for_it(f):
+    with pytest.raises(ValueError, match="does not depend on argument 1"):
+        value_and_gradient(lambda a, b: f(a, POINT), argnums=1)(POINT, POINT)
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+@pytest.mark.parametrize("options", [{"compile": "graph"}, {"compile": "eager"}])
+@pytest.mark.parametrize("f", [product, untraceable_product])
+def test_a_variable_that_is_an_argument_too(f, options):
+    options = {} if f is untraceable_product else options
+    variable = tf.Variable(POINT)
+    assert float(value_and_gradient(lambda a: f(a, variable), **options)(variable)[1]) == 9.0
+    assert float(value_and_gradient(lambda a: f(a, variable), wrt=variable, **options)(variable)[1]) == 18.0
+
+
+def test_in_a_graph_one_tensor_in_two_places():
+    @tf.function
+    def compute(x):
+        return value_and_gradient(product, argnums=(0, 1), compile="eager")(x, x)[1]
+
+    np.testing.assert_allclose(compute(POINT), [9.0, 18.0])
+
+
+# The context.
+
+
+class Within(LAYERS.Layer):
+    """A layer whose result is that of a function of its own, or of a derivative that it holds."""
+
+    def __init__(self, f, held, **options):
+        super().__init__(**options)
+        self.f, self.held = f, held
+
+    def call(self, x, training=None):
+        return self.held(x) if self.held else self.f(x)
+
+
+def dropout_rows():
+    dropout = LAYERS.Dropout(0.5, seed=1)
+    dropout.build((None, 64))
+    return jacobian(lambda x: dropout(x))
+
+
+@pytest.mark.parametrize("first", [False, True, None])
+def test_dropout_is_that_of_the_call_that_the_layer_is_in(first):
+    layer = Within(None, dropout_rows())
+    x = tf.ones(64)
+    layer(x, training=first)
+    for training, wanted in [(True, {0.0, 2.0}), (False, {1.0}), (None, {1.0})]:
+        assert set(np.diag(layer(x, training=training))) == wanted
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_batch_normalisation_is_that_of_the_call_that_the_layer_is_in(first):
+    def made(hold):
+        norm = LAYERS.BatchNormalization()
+        norm.build(X.shape)
+        f = lambda x: tf.reduce_sum(norm(x) ** 2)  # noqa: E731
+        value = value_and_gradient(f, compile="graph")
+        return Within(f, (lambda x: value(x)[0]) if hold else None), norm
+
+    (held, ours), (plain, theirs) = made(True), made(False)
+    for training in (first, not first, first):
+        np.testing.assert_allclose(held(X, training=training), plain(X, training=training), rtol=1e-4)
+        np.testing.assert_allclose(ours.moving_mean, theirs.moving_mean, rtol=1e-5)  # once for each call in training
+
+
+def test_a_model_is_trained_and_predicts_in_its_own_context():
+    class Model(KERAS.Model):
+        def __init__(self):
+            super().__init__()
+            self.dropout, self.dense = LAYERS.Dropout(0.5, seed=1), LAYERS.Dense(1)
+            self.dense.build((None, 8))
+            self.held = value_and_gradient(lambda x: tf.reduce_sum(self.dense(self.dropout(x))))
+
+        def call(self, x, training=None):
+            return self.held(tf.ensure_shape(x, (4, 8)))[1]
+
+    def dropped(y, gradient):
+        return tf.reduce_mean(tf.cast(tf.equal(gradient, 0.0), tf.float32)) + 0 * tf.reduce_sum(gradient)
+
+    model, x = Model(), np.ones((4, 8), np.float32)
+    model.compile(loss=dropped, optimizer=KERAS.optimizers.SGD(0.0))
+    wanted = np.tile(model.dense.kernel.numpy().T, (4, 1))
+    np.testing.assert_allclose(model(x), wanted)
+    losses = model.fit(x, x, batch_size=4, verbose=0, epochs=4).history["loss"]
+    assert max(losses) > 0.1, "nothing was dropped in training"
+    np.testing.assert_allclose(model.predict(x, batch_size=4, verbose=0), wanted)
+
+
+def setting(name, value):
+    """A context manager that sets something in `keras.config`, and sets it back."""
+    config = KERAS.config
+    before = getattr(config, name)()
+    return Setting(lambda: getattr(config, f"set_{name}")(value), lambda: getattr(config, f"set_{name}")(before))
+
+
+class Setting:
+    def __init__(self, enter, leave):
+        self._enter, self._leave = enter, leave
+
+    def __enter__(self):
+        self._enter()
+
+    def __exit__(self, *error):
+        self._leave()
+
+
+def autocast(dtype):
+    from keras.src.backend import AutocastScope
+
+    return AutocastScope(dtype)
+
+
+def crossentropy(p):
+    return KERAS.losses.BinaryCrossentropy()(tf.constant([[1.0]]), p)
+
+
+def pooled(x):
+    return tf.reduce_sum(KERAS.ops.average_pool(x, 2) ** 2)
+
+
+def of_policy(x):
+    return x * (3.0 if LAYERS.Activation("linear").compute_dtype == "float16" else 2.0)
+
+
+WEIGHT = KERAS.Variable(1.0)
+CONTEXTS = {
+    "epsilon": (crossentropy, tf.constant([[0.0]]), lambda: setting("epsilon", 0.1)),
+    "image format": (
+        pooled,
+        tf.reshape(tf.range(64.0), (1, 4, 4, 4)),
+        lambda: setting("image_data_format", "channels_first"),
+    ),
+    "floatx": (
+        lambda x: x * (2.0 if KERAS.config.floatx() == "float32" else 3.0),
+        ONE,
+        lambda: setting("floatx", "float64"),
+    ),
+    "dtype policy": (of_policy, ONE, lambda: setting("dtype_policy", "mixed_float16")),
+    "flash attention": (
+        lambda x: x * (2.0 if KERAS.config.is_flash_attention_enabled() is None else 3.0),
+        ONE,
+        lambda: Setting(KERAS.config.disable_flash_attention, KERAS.config.enable_flash_attention),
+    ),
+    "autocast": (lambda x: tf.cast(WEIGHT / 3, tf.float32) * x, ONE, lambda: autocast("bfloat16")),
+    "functions run at once": (
+        lambda x: x * (3.0 if tf.config.functions_run_eagerly() else 2.0),
+        ONE,
+        lambda: Setting(lambda: tf.config.run_functions_eagerly(True), lambda: tf.config.run_functions_eagerly(False)),
+    ),
+}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_a_held_transform_sees_the_context_of_its_call(name, inside):
+    f, x, enter = CONTEXTS[name]
+    held = value_and_gradient(f, compile="graph")
+    values = []
+    for context in (enter(), Setting(tuple, tuple), enter()) if inside else (Setting(tuple, tuple), enter()):
+        with context:
+            values.append(float(held(x)[0]))
+            np.testing.assert_allclose(values[-1], f(x), rtol=1e-6)
+    assert len(set(values)) == 2, "the context makes no difference: nothing is tested"
+
+
+def test_another_thread_is_another_context():
+    """A layer's training flag is that of the thread which calls it."""
+    held, found = dropout_rows(), []
+    x = tf.ones(64)
+
+    class Layer(LAYERS.Layer):
+        def call(self, x, training=None):
+            rows = held(x)
+            thread = threading.Thread(target=lambda: found.append(set(np.diag(held(x)))))
+            thread.start()
+            thread.join()
+            return rows
+
+    assert set(np.diag(Layer()(x, training=True))) == {0.0, 2.0}
+    assert found == [{1.0}]
+
+
+def test_what_was_compiled_in_one_context_is_kept_in_another():
+    traces = []
+    layer = Within(None, value_and_gradient(lambda x: traces.append(x) or tf.reduce_sum(x**2), compile="graph"))
+    for training in (True, False):
+        layer(X, training=training)
+    traces.clear()
+    for training in (True, False, True):
+        layer(X, training=training)
+    assert not traces
+
+
+def test_a_training_flag_that_is_a_tensor_is_refused():
+    held = value_and_gradient(lambda x: tf.reduce_sum(x**2))
+
+    class Layer(LAYERS.Layer):
+        def call(self, x, training=None):
+            return held(x)[0]
+
+    with pytest.raises(TypeError, match=r"training= a EagerTensor(.|\n)*Python value"):
+        Layer()(X, training=tf.constant(True))
+
+
+def test_without_keras_s_state_nothing_is_taken_from_another_call(monkeypatch):
+    monkeypatch.setattr(private, "_keras_global_state", lambda: None)
+    layer = Within(None, dropout_rows())
+    x = tf.ones(64)
+    layer(x, training=False)
+    assert set(np.diag(layer(x, training=True))) == {0.0, 2.0}
+
+
+def replaced_variable():
+    dense = LAYERS.Dense(1, use_bias=False)
+    dense.build((None, 2))
+    dense.kernel.assign([[2.0], [3.0]])
+    return dense, KERAS.StatelessScope(state_mapping=[(dense.kernel, tf.ones((2, 1)))])
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_in_a_stateless_scope_variables_have_its_values(inside):
+    dense, scope = replaced_variable()
+    held = value_and_gradient(lambda x: tf.reduce_sum(dense(x)))
+    if not inside:
+        assert float(held(X)[0]) == 55.0
+    with scope:
+        assert float(held(X)[0]) == 22.0
+        assert held(X)[1].numpy().tolist() == [[1.0, 1.0]] * 3
+    with KERAS.StatelessScope(state_mapping=[(dense.kernel, 2 * tf.ones((2, 1)))]):
+        assert float(held(X)[0]) == 44.0
+    assert float(held(X)[0]) == 55.0
+
+
+def test_a_stateless_call_has_its_own_variables():
+    dense, _ = replaced_variable()
+    held = value_and_gradient(lambda x: tf.reduce_sum(dense(x)))
+    layer = Within(None, lambda x: held(x)[0])
+    layer.dense = dense
+    layer.build(X.shape)
+    assert float(layer(X)) == 55.0
+    for factor in (1.0, 2.0):
+        assert float(layer.stateless_call([factor * tf.ones((2, 1))], [], X)[0]) == 22.0 * factor
+    compiled = tf.function(lambda kernel: layer.stateless_call([kernel], [], X)[0])
+    for factor in (1.0, 2.0):
+        assert float(compiled(factor * tf.ones((2, 1)))) == 22.0 * factor
+
+
+@pytest.mark.parametrize("options", [{"compile": "graph"}, {"compile": "eager"}])
+def test_a_change_in_a_stateless_scope_is_refused(options):
+    norm = LAYERS.BatchNormalization()
+    norm.build(X.shape)
+    held = value_and_gradient(lambda x: tf.reduce_sum(norm(x, training=True) ** 2), **options)
+    with KERAS.StatelessScope() as scope, pytest.raises(RuntimeError, match=r"StatelessScope(.|\n)*training=False"):
+        held(X)
+    assert scope.get_current_value(norm.moving_mean) is None
+    assert np.isfinite(held(X)[0])
+
+
+def test_a_layer_with_a_derivative_stands_in_a_functional_model():
+    norm = LAYERS.BatchNormalization()
+    norm.build((4, 2))
+    held = value_and_gradient(lambda x: tf.reduce_sum(norm(x, training=True) * x))
+    inputs = KERAS.Input(batch_shape=(4, 2))
+    model = KERAS.Model(inputs, Within(None, lambda x: held(x)[1])(inputs))
+    x = np.arange(8, dtype=np.float32).reshape(4, 2)
+    np.testing.assert_allclose(model(x), held(x)[1], rtol=1e-5)
+
+
+def test_in_a_strategy_a_held_transform_is_refused_like_a_fresh_one():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    held = value_and_gradient(lambda x: x**2)
+    assert float(held(ONE)[1]) == 2.0
+    for call in (lambda: held(ONE), lambda: value_and_gradient(lambda x: x**2)(ONE)):
+        with strategy.scope(), pytest.raises(RuntimeError, match="MirroredStrategy"):
+            call()
+        with pytest.raises(RuntimeError, match="MirroredStrategy"):
+            strategy.run(lambda call=call: call()[0])
+    assert float(held(ONE)[1]) == 2.0
+
+
+def test_a_mask_of_keras_is_refused():
+    rows = LAYERS.Embedding(5, 2, mask_zero=True)(tf.constant([[1, 2, 0]]))
+    recurrent = LAYERS.SimpleRNN(2)
+    held = value_and_gradient(lambda x, mask=None: tf.reduce_sum(recurrent(x, mask=mask)))
+    with pytest.raises(ValueError, match=r"Keras mask(.|\n)*tf.identity"):
+        held(rows)
+    wanted = tf.reduce_sum(recurrent(rows))
+    mask = tf.constant([[True, True, False]])
+    np.testing.assert_allclose(held(tf.identity(rows), mask)[0], wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("draw", "seed"),
+    [
+        (lambda: KERAS.random.normal(()), KERAS.utils.set_random_seed),
+        (lambda: tf.random.normal(()), tf.random.set_seed),
+        (
+            lambda: tf.random.get_global_generator().normal(()),
+            lambda seed: tf.random.set_global_generator(tf.random.Generator.from_seed(seed)),
+        ),
+    ],
+    ids=["keras", "tensorflow", "generator"],
+)
+def test_random_numbers_are_those_of_the_seed(draw, seed):
+    held = value_and_gradient(lambda x: x * draw(), compile="graph")
+
+    def numbers(number):
+        seed(number)
+        return [float(held(ONE)[1]) for _ in range(3)]
+
+    numbers(1)  # what draws is made now
+    first, second, again = numbers(3), numbers(4), numbers(3)
+    assert first == again
+    assert len({*first, *second}) == 6
+
+
+# Updates.
+
+
+COUNT = tf.Variable(0.0)
+KERNEL = tf.Variable([[1.0], [2.0]])
+
+
+def beside(y):
+    """An update that the result does not depend on."""
+    COUNT.assign_add(1.0)
+    return y
+
+
+def of_the_batch(y):
+    """An update by a sum over the examples, as of a metric."""
+    COUNT.assign_add(tf.cast(tf.size(y) > 0, tf.float32) + 0.0 * tf.reduce_sum(y))
+    return y
+
+
+def on_the_way(y):
+    return y * (1.0 + 0.0 * COUNT.assign_add(1.0))
+
+
+def in_a_function(y):
+    BUMP()
+    return y
+
+
+BUMP = tf.function(lambda: COUNT.assign_add(1.0))
+UPDATES = [beside, of_the_batch, on_the_way, in_a_function]
+
+
+def squares(x):
+    return tf.tanh(x @ KERNEL)[:, 0] ** 2
+
+
+def total(x):
+    return tf.reduce_sum(squares(x))
+
+
+def outputs(x):
+    return tf.tanh(x @ KERNEL)
+
+
+def squared_error(y, found):
+    return tf.reduce_sum((found - y) ** 2)
+
+
+# Of each: the function, how the derivative is made of it, and with what it is called.
+TRANSFORMATIONS = {
+    "value_and_gradient": (total, value_and_gradient, (X,)),
+    "variables": (total, lambda f, **o: value_and_gradient(f, wrt=KERNEL, **o), (X,)),
+    "jvp": (total, jvp, (X, X)),
+    "vjp": (squares, vjp, (tf.ones(3), X)),
+    "jacobian": (squares, jacobian, (X,)),
+    "jacobian, forward": (squares, lambda f, **o: jacobian(f, mode="forward", **o), (X,)),
+    "jacobian, chunks": (squares, lambda f, **o: jacobian(f, mode="reverse", chunk_size=1, **o), (X,)),
+    "batch_jacobian": (squares, batch_jacobian, (X,)),
+    "hvp": (total, hvp, (X, X)),
+    "hessian": (total, hessian, (X,)),
+    "hessian, variables": (total, lambda f, **o: hessian(f, wrt=KERNEL, **o), (X,)),
+    "sparse_jacobian": (squares, sparse_jacobian, (X,)),
+    "sparse_hessian": (total, sparse_hessian, (X,)),
+    "ggn": (
+        outputs,
+        lambda f, **o: ggn_vector_product(f, squared_error, wrt=KERNEL, **o),
+        (KERNEL, X, tf.ones((3, 1))),
+    ),
+    "fisher": (outputs, lambda f, **o: fisher_vector_product(f, "gaussian", wrt=KERNEL, **o), (KERNEL, X)),
+}
+# These are not computed where the function cannot be traced: nested tapes evaluate it more than once.
+OPERATORS = {
+    "laplacian": (squares, laplacian, (X,)),
+    "laplacian, unbatched": (total, lambda f, **o: laplacian(f, batched=False, **o), (X,)),
+    "biharmonic": (squares, biharmonic, (X,)),
+    "second_order": (squares, lambda f, **o: second_order(f, directions=[[1.0, 0.0]], weights=[1.0], **o), (X,)),
+    "value_gradient_laplacian": (squares, value_gradient_laplacian, (X,)),
+    "taylor": (total, lambda f, **o: taylor(f, 2, **o), ([X], X)),
+}
+NORMS = {
+    "per_example_norms": (squares, lambda f, **o: per_example_norms(f, wrt=KERNEL, **o), (X,)),
+    "clipped_gradient": (squares, lambda f, **o: clipped_gradient(f, wrt=KERNEL, max_norm=1.0, **o), (X,)),
+}
+
+
+def updates(name, update, *, untraceable=False, **options):
+    """How many updates the first call makes, and the second one."""
+    f, make, arguments = (TRANSFORMATIONS | OPERATORS | NORMS)[name]
+
+    def updating(x):
+        if untraceable and x.numpy().sum() > 1e9:
+            return x
+        return update(f(x))
+
+    held, found = make(updating, **options), []
+    for _ in range(2):
+        COUNT.assign(0.0)
+        held(*arguments)
+        found.append(float(COUNT))
+    return found
+
+
+@pytest.mark.parametrize("options", [{}, {"compile": "graph"}, {"compile": "eager"}], ids=["auto", "graph", "eager"])
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+@pytest.mark.thorough(keep=12)
+def test_an_update_happens_once_in_a_call(name, update, options):
+    assert updates(name, update, **options) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("name", [*OPERATORS, *NORMS])
+@pytest.mark.thorough(keep=9)
+def test_an_update_happens_once_where_rules_compute_the_derivative(name, update):
+    assert updates(name, update) == [1.0, 1.0]
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("name", [name for name in TRANSFORMATIONS if name not in ("ggn", "fisher")])
+@pytest.mark.thorough(keep=9)
+def test_an_update_happens_once_in_a_function_that_cannot_be_traced(name, update):
+    assert updates(name, update, untraceable=True) == [1.0, 1.0]
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("options", [{"untraceable": True}, {"compile": "eager"}], ids=["untraceable", "eager"])
+def test_what_nested_tapes_would_update_more_than_once_is_refused(name, options):
+    with pytest.raises(Exception, match=r"changes variables|would be changed twice"):
+        updates(name, beside, **options)
+    assert float(COUNT) == 0.0
+
+
+def test_operators_whose_examples_are_compared_are_refused_if_that_is_an_update_more():
+    def f(x):
+        COUNT.assign_add(1.0)
+        return tf.linalg.diag_part(x @ tf.transpose(x))  # examples are independent, and no rule tells
+
+    with pytest.raises(CoupledExamplesError, match=r"changed twice in a call(.|\n)*check_independence=False"):
+        laplacian(f)(X)
+    held = laplacian(f, check_independence=False)
+    COUNT.assign(0.0)
+    np.testing.assert_allclose(held(X), [4.0, 4.0, 4.0])
+    assert float(COUNT) == 1.0
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+@pytest.mark.parametrize("name", ["per_example_norms", "clipped_gradient"])
+def test_one_by_one_each_example_is_an_update(name):
+    assert updates(name, beside, compile="eager") == [3.0, 3.0]
+    COUNT.assign(0.0)
+    per_example_gradients(lambda x: beside(total(x)), wrt=KERNEL)(X)
+    assert float(COUNT) == 3.0
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+def test_what_a_way_that_fails_has_updated_is_given_back():
+    calls = []
+
+    def fails_at_first(x):
+        calls.append(x)
+        if len(calls) == 1:
+            raise ValueError("the first way fails")
+        return tf.reduce_sum(x**2)
+
+    def f(x):
+        count = COUNT.assign_add(1.0)
+        return tf.ensure_shape(tf.py_function(fails_at_first, [x + 0.0 * count], tf.float32), [])
+
+    COUNT.assign(0.0)
+    value, _ = value_and_gradient(f)(X)
+    np.testing.assert_allclose(value, tf.reduce_sum(X**2))
+    assert len(calls) == 2
+    assert float(COUNT) == 1.0
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+def test_layers_in_training_move_their_statistics_once():
+    norm, plain = (LAYERS.BatchNormalization(momentum=0.5) for _ in range(2))
+    for layer in (norm, plain):
+        layer.build(X.shape)
+
+    def f(x):
+        factor = 1.0 if x.numpy().sum() > 0 else 2.0
+        return factor * tf.reduce_sum(norm(x, training=True) ** 3)
+
+    held = value_and_gradient(f)
+    for _ in range(2):
+        held(X)
+        plain(X, training=True)
+        np.testing.assert_allclose(norm.moving_mean, plain.moving_mean, rtol=1e-6)
+        np.testing.assert_allclose(norm.moving_variance, plain.moving_variance, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+def test_operators_do_not_mix_the_draws_of_a_function_that_cannot_be_traced():
+    def f(x):
+        return tf.reduce_sum(x**2, 1) * tf.random.normal([]) + 0.0 * float(x.numpy().sum())
+
+    with pytest.raises(Exception, match=r"draws random numbers|would be changed twice"):
+        laplacian(f)(X)
