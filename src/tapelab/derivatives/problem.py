@@ -198,7 +198,7 @@ class Problem:
     @property
     def repeatable(self) -> bool:
         """Whether two evaluations agree: no random numbers are drawn, no variables changed, no Python called."""
-        return not any(operation.startswith(_UNREPEATABLE) for operation in self.operations)
+        return repeatable(self.operations)
 
     @property
     def source_specs(self) -> list[tf.TensorSpec]:
@@ -358,6 +358,11 @@ class Problem:
                 "or the way to it leaves what a tape records (NumPy, an integer dtype, tf.stop_gradient, an assigned "
                 'variable). Leave the source out, or pass unconnected="zero" to get zeros for it'
             )
+
+
+def repeatable(operations: Iterable[str]) -> bool:
+    """Whether two evaluations of operations of these types agree."""
+    return not any(operation.startswith(_UNREPEATABLE) for operation in operations)
 
 
 def _bytes(tensor):
