@@ -1,5 +1,6 @@
 """Newton's method: against closed forms, on functions with negative curvature, and on the digits."""
 
+import re
 import sys
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ from tapelab.optimize import (
     newton_direction,
     newtons,
 )
+from tapelab.optimize.standing import PRODUCTS, of_matrix, of_products
 from tapelab.runtime import start, tf
 
 import numpy as np
@@ -325,3 +327,126 @@ def test_newton_trains_a_classifier(digits, method, iterations):
     report = method(loss, x, y, wrt=model.trainable_variables, iterations=iterations, tolerance=1e-4)
     assert report.value == pytest.approx(float(loss(x, y)), rel=1e-5)
     assert report.value < 0.5 * before
+
+
+# What a point of small gradient is.
+
+PLACES = {
+    "minimum": (lambda x: tf.reduce_sum((x - 1) ** 2 * [1.0, 2.0, 3.0]), [0.0, 0.0, 0.0], "minimum", 2.0),
+    "minimum at the start": (lambda x: tf.reduce_sum(x**2), [0.0, 0.0, 0.0], "minimum", 2.0),
+    "saddle": (lambda x: x[0] ** 2 - x[1] ** 2 + x[2] ** 2, [0.0, 0.0, 0.0], "saddle", -2.0),
+    "maximum": (lambda x: -tf.reduce_sum(x**2 * [1.0, 2.0, 3.0]), [0.0, 0.0, 0.0], "maximum", -6.0),
+    "flat minimum": (lambda x: x[0] ** 2 + x[1] ** 4 + x[2] ** 2, [0.0, 0.0, 0.0], "flat", 0.0),
+    "flat saddle": (lambda x: tf.reduce_sum(x**3), [0.0, 0.0, 0.0], "flat", 0.0),
+    "valley": (lambda x: (tf.reduce_sum(x) - 1) ** 2, [0.0, 0.0, 0.0], "flat", 0.0),
+    "constant": (lambda x: tf.reduce_sum(0 * x), [0.0, 0.0, 0.0], "flat", 0.0),
+    "infinite elsewhere": (
+        lambda x: tf.reduce_sum(x**2) + tf.where(x[0] > 5, tf.constant(np.inf, tf.float64), 0.0),
+        [1.0, 1.0, 1.0],
+        "minimum",
+        2.0,
+    ),
+}
+SENTENCES = {
+    "minimum": "a minimum: the Hessian's smallest eigenvalue is 2",
+    "saddle": "not a minimum: the Hessian's smallest eigenvalue is -2, and along that direction the loss curves",
+    "maximum": "a maximum: the Hessian's largest eigenvalue is -2",
+    "flat": "a flat place: the Hessian's smallest eigenvalue is .* zero but for rounding",
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
+def test_what_a_point_of_small_gradient_is(method, name):
+    f, start_at, kind, smallest = PLACES[name]
+    x = tf.Variable(start_at, dtype=tf.float64)
+    report = method(lambda: f(x), wrt=x, iterations=50)
+    assert report.converged
+    assert report.reason == "the gradient is within the tolerance of 1e-05"
+    assert (report.standing.kind, report.standing.complete) == (kind, True)
+    np.testing.assert_allclose(report.standing.smallest, smallest, atol=1e-4)
+    assert re.match(SENTENCES[kind], report.stands)
+    assert str(report).endswith(report.stands)
+
+
+@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
+def test_one_downward_direction_among_a_hundred(method):
+    """Products alone prove a saddle where they find one; they prove no minimum where they do not see all directions."""
+    factors = np.append(np.arange(1.0, 100), -0.01)
+    x = tf.Variable(np.zeros(100))
+    report = method(lambda: tf.reduce_sum(x**2 * factors), wrt=x)
+    assert report.standing.kind == "saddle"
+    assert -0.02 - 1e-12 <= report.standing.smallest < 0
+    factors = np.arange(1.0, 101)
+    report = method(lambda: tf.reduce_sum(x**2 * factors), wrt=x)
+    if method is newton:
+        assert (report.standing.kind, report.standing.products) == ("minimum", 0)
+        return
+    assert (report.standing.kind, report.standing.products) == ("unknown", PRODUCTS)
+    assert 2 <= report.standing.smallest < 10
+    assert "perhaps a minimum: in 20 products, the smallest curvature found is" in str(report)
+    assert method(lambda: tf.reduce_sum(x**2 * factors), wrt=x, probes=0).standing is None
+    assert method(lambda: tf.reduce_sum(x**2 * factors), wrt=x, probes=100).standing.kind == "minimum"
+
+
+def without_a_second_derivative(x):
+    @tf.custom_gradient
+    def f(x):
+        return tf.reduce_sum(x**2), lambda upstream: upstream * tf.stop_gradient(2 * x)
+
+    return f(tf.identity(x))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [without_a_second_derivative, lambda x: tf.reduce_sum(tf.abs(x) ** 1.5), lambda x: tf.reduce_sum(tf.nn.relu(x))],
+)
+@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
+def test_where_the_hessian_is_not_the_loss_s_nothing_is_claimed(method, f):
+    x = tf.Variable(np.zeros(2))
+    report = method(lambda: f(x), wrt=x)
+    assert report.converged
+    assert report.standing.kind == "unknown"
+    assert "whether this is a minimum is not known: the Hessian" in str(report)
+    np.testing.assert_array_equal(x, [0, 0])  # where differences of gradients were taken is not where it ends
+
+
+def test_second_derivatives_that_cannot_be_had_do_not_fail_a_minimisation():
+    x = tf.Variable(np.ones(2))
+
+    @tf.custom_gradient
+    def squares(x):
+        value, gradient = tf.py_function(lambda x: (tf.reduce_sum(x**2), 2 * x), [x], [tf.float64, tf.float64])
+        return tf.ensure_shape(value, []), lambda upstream: upstream * tf.ensure_shape(gradient, x.shape)
+
+    report = lbfgs(lambda: squares(tf.identity(x)), wrt=x)
+    assert report.converged
+    assert report.standing.kind == "unknown"
+    assert "the Hessian raises ValueError: hvp(" in str(report)
+
+
+@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
+def test_where_the_gradient_is_not_small_nothing_is_computed(method):
+    x = tf.Variable([-1.2, 1.0], dtype=tf.float64)
+    report = method(lambda: (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2, wrt=x, iterations=2)
+    assert not report.converged
+    assert report.standing is None
+    assert str(report).endswith("all 2 iterations used")
+
+
+@pytest.mark.parametrize("probes", [-1, True, 1.5])
+@pytest.mark.parametrize("method", [newton_cg, lbfgs])
+def test_probes_are_a_number(method, probes):
+    x = tf.Variable([0.0])
+    with pytest.raises(ValueError, match=f"probes is {probes}"):
+        method(lambda: tf.reduce_sum(x**2), wrt=x, probes=probes)
+
+
+def test_rounding_is_no_curvature():
+    """In float32, an eigenvalue of a few units of rounding below zero is no saddle."""
+    matrix = np.diag([1.0, 2.0, -3e-7]).astype(np.float32)
+    assert of_matrix(matrix).kind == "flat"
+    assert of_matrix(matrix.astype(np.float64)).kind == "saddle"
+    assert of_products(lambda v: matrix @ v, 3, np.float32, 20).kind == "flat"
+    assert of_matrix(np.full([2, 2], np.nan)).kind == "unknown"
+    assert "NaN" in str(of_matrix(np.full([2, 2], np.nan)))

@@ -35,13 +35,33 @@ class LeastSquaresReport(Report):
         parameters: the variables' values at the end, packed, shape (n,), in float64.
         residuals: how many there are.
         rank: of the Jacobian at the end, as far as its dtype tells.
+        smallest_singular_value: of the Jacobian at the end, in the parameters' units; 0 where residuals are fewer. Its
+            square is the smallest eigenvalue of JᵀJ.
+        standing: None; the Jacobian tells less than a Hessian, and `stands` says what.
     """
 
     parameters: np.ndarray = field(default_factory=lambda: np.empty(0))
     residuals: int = 0
     rank: int = 0
+    smallest_singular_value: float = 0.0
     _root: np.ndarray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
     _loose: np.ndarray = field(default_factory=lambda: np.empty(0), repr=False)
+
+    @property
+    def stands(self) -> str:
+        """What the Jacobian tells of the end, in a sentence; empty where the minimisation has not converged."""
+        n = self.parameters.size
+        if not self.converged:
+            return ""
+        if self.rank < n:
+            return (
+                f"the Jacobian has rank {self.rank} for {n} parameters: along some directions the residuals do not "
+                "change to first order, and whether this is a minimum, a saddle or a flat place is not known"
+            )
+        return (
+            f"a minimum of the linearised residuals: the Jacobian has full rank {n}, and its smallest singular value "
+            f"is {self.smallest_singular_value:.3g}; the curvature of the residuals themselves was not looked at"
+        )
 
     @property
     def degrees_of_freedom(self) -> int:
@@ -130,15 +150,17 @@ def levenberg_marquardt(
     from outside is what it is now.
 
     Returns:
-        A `LeastSquaresReport`. The variables hold the best point found, after an interrupt too; a step that does not
-        lower the sum of squares is not taken. Where a person watches and tqdm is installed, a bar shows what takes
-        longer than a second.
+        A `LeastSquaresReport`. It has the Jacobian's rank and smallest singular value at the end: they tell whether the
+        linearised residuals have one minimum there. Their own curvature, by which it may be a saddle or a maximum where
+        residuals are large, is not looked at. The variables hold the best point found, after an interrupt too; a step
+        that does not lower the sum of squares is not taken. Where a person watches and tqdm is installed, a bar shows
+        what takes longer than a second.
 
     Raises:
         MemoryLimitError: if the Jacobian would not fit; `lbfgs` and `newton_cg` need none.
         NotFiniteError: if a residual or its gradient is NaN or infinite where the variables are now.
-        ValueError, TypeError: as `jacobian`; for a negative tolerance, a damping that is not positive, an unknown
-            scaling, or a ``jacobian`` that returns another shape or does not agree with the residuals.
+        ValueError, TypeError: as `jacobian`; for no residual, a negative tolerance, a damping that is not positive, an
+            unknown scaling, or a ``jacobian`` that returns another shape or does not agree with the residuals.
     """
     tolerances = {"gradient": gradient_tolerance, "step": step_tolerance, "cost": cost_tolerance}
     for name, tolerance in tolerances.items():
@@ -171,7 +193,9 @@ def levenberg_marquardt(
         return r, matrix, matrix.T @ r
 
     point = start.numpy().astype(np.float64)
-    _, dtype = evaluate(point)
+    r, dtype = evaluate(point)
+    if not r.size:
+        raise ValueError("the residuals are empty; expected one number for each observation, at least one")
     rounding = max(float(np.finfo(each.as_numpy_dtype).eps) for each in (dtype, start.dtype))
     tolerances = {name: max(tolerance, 4 * rounding) for name, tolerance in tolerances.items()}
     r, matrix, gradient = linearize(point)
@@ -300,7 +324,9 @@ class _Steps:
 
 
 def _decompose(report, jacobian, rounding):
-    """Note the rank and a root of (JᵀJ)⁻¹."""
+    """Note the rank, the smallest singular value and a root of (JᵀJ)⁻¹."""
+    least = np.linalg.svd(jacobian, compute_uv=False)[-1] if jacobian.shape[0] >= jacobian.shape[1] else 0.0
+    report.smallest_singular_value = float(least)
     size = (2 * report.value) ** 0.5
     scale = np.linalg.norm(jacobian, axis=0)
     # A parameter that moves the residuals by no more than rounding when it changes by all of itself is not determined.

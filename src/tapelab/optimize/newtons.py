@@ -11,8 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from tapelab.derivatives import pack
-from tapelab.optimize.objective import Objective, objective_of
-from tapelab.optimize.report import Iteration, Report, assign, require_finite_start, require_not_negative
+from tapelab.optimize.objective import Objective, judged_by_matrix, judged_by_products, objective_of
+from tapelab.optimize.report import (
+    Iteration,
+    Report,
+    assign,
+    require_finite_start,
+    require_not_negative,
+    require_probes,
+)
+from tapelab.optimize.standing import PRODUCTS, attempted
 from tapelab.process import quiet_stderr
 from tapelab.progress import progress_bar
 from tapelab.runtime import tf
@@ -136,8 +144,10 @@ def newton(
     outside is what it is now.
 
     Returns:
-        A `Report`. The variables hold the best point found, after an interrupt too; a step that does not descend is
-        not taken. Where a person watches and tqdm is installed, a bar shows what takes longer than a second.
+        A `Report`. Where the gradient is within the tolerance, the Hessian is computed once more, and
+        `Report.standing` has what its eigenvalues tell: a saddle has a small gradient, too. The variables hold the best
+        point found, after an interrupt too; a step that does not descend is not taken. Where a person watches and tqdm
+        is installed, a bar shows what takes longer than a second.
 
     Raises:
         MemoryLimitError: if the Hessian would not fit; `newton_cg` needs none.
@@ -153,7 +163,10 @@ def newton(
     def plan(gradient):
         return objective.hessian.plan(*args)
 
-    return _minimise(objective, args, direction, plan, iterations, tolerance, damping, callback)
+    def judge():
+        return judged_by_matrix(objective, args)
+
+    return _minimise(objective, args, (direction, plan, judge), iterations, tolerance, damping, callback)
 
 
 def newton_cg(
@@ -164,6 +177,7 @@ def newton_cg(
     tolerance: float = 1e-5,
     damping: float = 0.0,
     products: int | None = None,
+    probes: int = PRODUCTS,
     compile: str = "auto",
     callback: Callable[[Iteration], Any] | None = None,
 ) -> Report:
@@ -171,14 +185,18 @@ def newton_cg(
 
     Args:
         products: the largest number of Hessian-vector products for one step; by default the number of elements.
+        probes: how many to take at most where the gradient is within the tolerance, to tell what the point is
+            (`Report.standing`); 0 for none.
         f, args, wrt, iterations, tolerance, damping, compile, callback: as for `newton`.
 
     Returns:
-        A `Report`, as `newton`.
+        A `Report`, as `newton`, but for its standing: that comes from Lanczos's method, which proves a saddle where it
+        finds one, and a minimum where it has seen all directions.
 
     Raises:
         NotFiniteError, ValueError, TypeError: as `newton`.
     """
+    require_probes(probes)
     objective = objective_of(f, wrt, compile)
 
     def direction(gradient, damping):
@@ -190,10 +208,14 @@ def newton_cg(
     def plan(gradient):
         return objective.hvp.plan(gradient, *args)
 
-    return _minimise(objective, args, direction, plan, iterations, tolerance, damping, callback)
+    def judge():
+        return judged_by_products(objective, args, probes) if probes else None
+
+    return _minimise(objective, args, (direction, plan, judge), iterations, tolerance, damping, callback)
 
 
-def _minimise(objective, args, direction, plan, iterations, tolerance, damping, callback):
+def _minimise(objective, args, method, iterations, tolerance, damping, callback):
+    direction, plan, judge = method
     require_not_negative("damping", damping)
     wrt = objective.wrt
 
@@ -234,6 +256,7 @@ def _minimise(objective, args, direction, plan, iterations, tolerance, damping, 
     report.converged = report.gradient_norm <= tolerance
     if report.converged:
         report.reason = f"the gradient is within the tolerance of {tolerance:g}"
+        report.standing = attempted(judge)
     return report
 
 
