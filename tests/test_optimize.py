@@ -5,7 +5,7 @@ import sys
 from itertools import pairwise
 
 from tapelab import data, progress
-from tapelab.derivatives import MemoryLimitError, NotFiniteError, hessian, value_and_gradient
+from tapelab.derivatives import MemoryLimitError, NotFiniteError, SingularMatrixError, hessian, value_and_gradient
 from tapelab.optimize import (
     Objective,
     conjugate_gradient_direction,
@@ -450,3 +450,36 @@ def test_rounding_is_no_curvature():
     assert of_products(lambda v: matrix @ v, 3, np.float32, 20).kind == "flat"
     assert of_matrix(np.full([2, 2], np.nan)).kind == "unknown"
     assert "NaN" in str(of_matrix(np.full([2, 2], np.nan)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_singular_matrix_at_the_start(method):
+    x = tf.Variable([0.0], dtype=tf.float64)
+
+    def f():
+        inverse = tf.linalg.inv(x[0] * tf.eye(2, dtype=tf.float64))
+        return inverse if method is levenberg_marquardt else tf.reduce_sum(inverse)
+
+    with pytest.raises(
+        SingularMatrixError, match=r"a matrix is singular.*, in MatrixInverse at .*test_optimize\.py:\d+"
+    ):
+        method(f, wrt=x)
+
+
+@pytest.mark.parametrize("method", [newton, newton_cg, levenberg_marquardt])
+def test_a_step_to_a_singular_matrix_is_not_taken(method):
+    """The full step leads to 0 exactly, where there is no inverse: a shorter one is taken."""
+    x, tried = tf.Variable(1.0, dtype=tf.float64), []
+
+    def f():
+        if tf.executing_eagerly():
+            tried.append(float(x))
+        inverse = tf.linalg.inv(tf.reshape(tf.stop_gradient(tf.sign(x)), [1, 1]))
+        residual = x * tf.reshape(inverse, [])
+        return residual if method is levenberg_marquardt else residual**2 / 2
+
+    held = Objective(f, wrt=x, compile="eager")
+    options = {"damping": 1e-30} if method is levenberg_marquardt else {"damping": 0.0}
+    method(held, iterations=1, **options)
+    assert 0.0 in tried
+    assert 0 < x < 1

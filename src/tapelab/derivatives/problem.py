@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tapelab.derivatives.errors import UnconnectedSourceError
+from tapelab.derivatives.errors import SingularMatrixError, UnconnectedSourceError
+from tapelab.derivatives.failures import line_of, singular
 from tapelab.derivatives.gaps import Needs, gaps, placeholders
 from tapelab.derivatives.moments import Cure
 from tapelab.derivatives.private import with_autograph
@@ -14,7 +15,8 @@ from tapelab.derivatives.taylor_mode.reissue import CALLS
 from tapelab.runtime import tf
 
 # What TensorFlow says of an operation without a gradient.
-_NO_GRADIENT = re.compile(r"gradient registry has no entry for: (\w+)")
+_NO_GRADIENT = re.compile(r"(?:gradient registry has no entry for: |No gradient defined for .*\(op type: )(\w+)")
+_UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
 # What XLA does not handle in reverse mode, and takes seconds to find out.
 LOOPS = {"While", "StatelessWhile"}
 # Operations that start so draw from a generator's state or an iterator, change a variable, or call Python.
@@ -259,13 +261,15 @@ class Problem:
                     raise failure
                 try:
                     self._observe(tensors)
-                except LookupError as error:
+                except (LookupError, tf.errors.InvalidArgumentError) as error:
                     raise self.explained(error) from error
                 seen = {name: getattr(self, name) for name in _OBSERVED}
                 # A function that created its variables in that call can be traced now.
                 self.traceable = not self._trace(specs)
                 if not self.traceable:
                     vars(self).update(seen)
+                    if not self.operations:
+                        self.note(_UNSEEN.format("a function that cannot be traced"))
         if not self.output_names:
             raise ValueError(f"{self.name}: the function returned no tensor; return the tensor to differentiate")
         for label, dtype in zip(self.output_names, self.output_dtypes, strict=True):
@@ -297,7 +301,11 @@ class Problem:
         self.compiled_loops = by_xla and bool(self.operations & LOOPS)
         self.custom_gradients = any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes)
         starts = placeholders(graph, self.data_start, self._sources.variables)
-        self.gaps = gaps(graph, starts, ends)
+        self.gaps, unseen = gaps(graph, starts, ends)
+        for each in unseen:
+            self.note(
+                f"what {each} calls was not looked into: whether TensorFlow differentiates it rightly is not known"
+            )
         if any(None in shape for shape in self.output_shapes):  # but it is known what it consists of
             return ValueError(f"{self.name}: the shapes of what the function returns are not known in a graph")
         return None
@@ -332,10 +340,15 @@ class Problem:
 
     def explained(self, error: Exception) -> Exception:
         """Return what to raise when no way works: an error that says what to do, where TensorFlow's does not."""
+        if why := singular(error, self._graph):
+            told: Exception = SingularMatrixError(f"{self.name}: {why}")
+            told.__cause__ = error
+            return told
         if missing := _NO_GRADIENT.search(str(error)):
+            line = line_of(missing[1], self._graph)
             told = LookupError(
-                f"{self.name}: TensorFlow has no derivative of the operation {missing[1]}, which this one needs. Write "
-                "the function with other operations, or give its gradient by tf.custom_gradient"
+                f"{self.name}: TensorFlow has no derivative of the operation {missing[1]}, which this one needs{line}. "
+                "Write the function with other operations, or give its gradient by tf.custom_gradient"
             )
             told.__cause__ = error
             return told
@@ -347,6 +360,13 @@ class Problem:
         )
         told.__cause__ = error
         return told
+
+    def _graph(self) -> tf.Graph:
+        """The function's graph, traced once more."""
+        pairs = zip(self.data_shapes, self.data_dtypes, strict=True)
+        specs = [*(self.source_specs if self.data_start else []), *(tf.TensorSpec(*pair) for pair in pairs)]
+        traced = tf.function(lambda *tensors: self.evaluate(tensors), autograph=False)
+        return traced.get_concrete_function(*specs).graph
 
     def require_connected(self) -> None:
         """Raise UnconnectedSourceError if there is a source that no output depends on."""

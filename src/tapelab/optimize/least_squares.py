@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapelab.derivatives import NotFiniteError, pack, unpack
+from tapelab.derivatives import NotFiniteError, SingularMatrixError, pack, unpack
+from tapelab.derivatives.failures import singular
 from tapelab.optimize.objective import Objective, objective_of
 from tapelab.optimize.report import Iteration, Report, assign, require_finite_start
 from tapelab.progress import progress_bar
@@ -159,6 +160,7 @@ def levenberg_marquardt(
     Raises:
         MemoryLimitError: if the Jacobian would not fit; `lbfgs` and `newton_cg` need none.
         NotFiniteError: if a residual or its gradient is NaN or infinite where the variables are now.
+        SingularMatrixError: if a matrix in the residuals is singular there; a step to such a point is not taken.
         ValueError, TypeError: as `jacobian`; for no residual, a negative tolerance, a damping that is not positive, an
             unknown scaling, or a ``jacobian`` that returns another shape or does not agree with the residuals.
     """
@@ -180,8 +182,19 @@ def levenberg_marquardt(
 
     def evaluate(point):
         assign(wrt, point.astype(kind))
-        found = pack(objective.f(*args))
+        try:
+            found = pack(objective.f(*args))
+        except tf.errors.InvalidArgumentError as error:
+            if why := singular(error):
+                raise SingularMatrixError(f"levenberg_marquardt: {why}") from error
+            raise
         return found.numpy().astype(np.float64), found.dtype
+
+    def attempt(point):
+        try:
+            return evaluate(point)[0]
+        except SingularMatrixError:  # the residuals have no values there
+            return np.full_like(r, np.nan)
 
     def linearize(point):
         r, _ = evaluate(point)
@@ -228,7 +241,7 @@ def levenberg_marquardt(
                 first, accepted, raise_by = True, None, 2.0
                 while accepted is None and not report.converged and damping < _LARGEST:
                     step, predicted = steps(damping)
-                    trial, _ = evaluate(point + step)
+                    trial = attempt(point + step)
                     with np.errstate(over="ignore", invalid="ignore"):
                         # Half the difference of the sums of squares, without its cancellation. NaN is no decrease.
                         decrease = (r - trial) @ (r + trial) / 2

@@ -7,10 +7,11 @@ S. Wright, *Numerical Optimization*, 2nd ed.: section 3.1 (line search), 3.4 (mo
 (Newton-CG).
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-from tapelab.derivatives import pack
+from tapelab.derivatives import SingularMatrixError, pack
 from tapelab.optimize.objective import Objective, judged_by_matrix, judged_by_products, objective_of
 from tapelab.optimize.report import (
     Iteration,
@@ -152,6 +153,7 @@ def newton(
     Raises:
         MemoryLimitError: if the Hessian would not fit; `newton_cg` needs none.
         NotFiniteError: if the loss or its gradient is NaN or infinite where the variables are now.
+        SingularMatrixError: if a matrix in the loss is singular there; a step to such a point is not taken.
         ValueError, TypeError: as `value_and_gradient` and `hessian`.
     """
     objective = objective_of(f, wrt, compile, memory_limit)
@@ -267,7 +269,10 @@ def _line_search(at, point, direction, value, slope):
     step = 1.0
     for _ in range(_HALVINGS):
         trial = point + step * direction
-        trial_value, gradient = at(trial)
+        try:
+            trial_value, gradient = at(trial)
+        except SingularMatrixError:  # the loss has no value there
+            trial_value, gradient = math.inf, None
         # Strictly below: where the promised decrease is lost in rounding, an equal loss is no descent.
         if trial_value < value and trial_value <= value + _DECREASE * step * slope:
             return step, (trial, trial_value, gradient)
