@@ -37,9 +37,8 @@ def singular(error: Exception, graph: Callable[[], tf.Graph] | None = None) -> s
         met = [place(op) for op in _traced(graph) if op.type in _SINGULAR[said]]
         where = " or ".join(dict.fromkeys(met)) or _SINGULAR[said][0]
     return (
-        f"a matrix is singular, or not positive definite, in {where} (TensorFlow says: {said}). There is neither a "
-        "value nor a derivative here. Add a multiple of the identity to the matrix, or use tf.linalg.lstsq or "
-        "tf.linalg.pinv"
+        f"a matrix is singular, or not positive definite, in {where} (TensorFlow says: {said}), so that there is no "
+        "result. Add a multiple of the identity to the matrix, or use tf.linalg.lstsq or tf.linalg.pinv"
     )
 
 
