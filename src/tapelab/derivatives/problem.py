@@ -7,11 +7,11 @@ from typing import Any
 
 from tapelab.derivatives.errors import SingularMatrixError, UnconnectedSourceError
 from tapelab.derivatives.failures import line_of, singular
-from tapelab.derivatives.gaps import Needs, gaps, placeholders
+from tapelab.derivatives.gaps import Needs, gaps, operations_of, placeholders
 from tapelab.derivatives.moments import Cure
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.structures import flatten, names, unflatten
-from tapelab.derivatives.taylor_mode.reissue import CALLS
+from tapelab.derivatives.taylor_mode.reissue import CALLS, has_custom_gradient, place
 from tapelab.runtime import tf
 
 # What TensorFlow says of an operation without a gradient.
@@ -130,6 +130,7 @@ class Problem:
             back does not leave XLA, so that a derivative has to be compiled as a whole.
         gap: why TensorFlow's second derivatives of it would lack a part, or None.
         custom_gradients: whether a gradient in it was given with `tf.custom_gradient` or an override.
+        custom_places: the operations whose gradients were given so, each with its line.
         remarks: a list of strings for the `Plan`: what was given up.
         notes: a list of strings for the `Plan`: what differs from plain TensorFlow.
         cure: a `Cure`, what was met of `tf.nn.moments`.
@@ -181,6 +182,7 @@ class Problem:
         self.compiled_loops = False
         self.gaps: dict[Needs, str] = {}
         self.custom_gradients = False
+        self.custom_places: list[str] = []
         self.remarks = []
         self.notes = []
         self.cure = Cure()
@@ -300,6 +302,8 @@ class Problem:
         by_xla = any(function.attr["_XlaMustCompile"].b for function in definition.library.function)
         self.compiled_loops = by_xla and bool(self.operations & LOOPS)
         self.custom_gradients = any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes)
+        if self.custom_gradients:
+            self.custom_places = list(dict.fromkeys(map(place, filter(has_custom_gradient, operations_of(graph)))))
         starts = placeholders(graph, self.data_start, self._sources.variables)
         self.gaps, unseen = gaps(graph, starts, ends)
         for each in unseen:
@@ -340,12 +344,12 @@ class Problem:
 
     def explained(self, error: Exception) -> Exception:
         """Return what to raise when no way works: an error that says what to do, where TensorFlow's does not."""
-        if why := singular(error, self._graph):
+        if why := singular(error, self.graph):
             told: Exception = SingularMatrixError(f"{self.name}: {why}")
             told.__cause__ = error
             return told
         if missing := _NO_GRADIENT.search(str(error)):
-            line = line_of(missing[1], self._graph)
+            line = line_of(missing[1], self.graph)
             told = LookupError(
                 f"{self.name}: TensorFlow has no derivative of the operation {missing[1]}, which this one needs{line}. "
                 "Write the function with other operations, or give its gradient by tf.custom_gradient"
@@ -361,7 +365,7 @@ class Problem:
         told.__cause__ = error
         return told
 
-    def _graph(self) -> tf.Graph:
+    def graph(self) -> tf.Graph:
         """The function's graph, traced once more."""
         pairs = zip(self.data_shapes, self.data_dtypes, strict=True)
         specs = [*(self.source_specs if self.data_start else []), *(tf.TensorSpec(*pair) for pair in pairs)]
