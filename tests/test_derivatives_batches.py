@@ -393,6 +393,15 @@ COUPLED = {
     "in a function": (tf.function(contrastive), COUNT),
     "in a function, the mean": (tf.function(lambda x, y: tf.reduce_mean(contrastive(x, y))), COUNT),
     "Python": (of_python(lambda x, w: tf.reduce_sum((x - tf.reduce_mean(x, 0)) @ w, 1)), COUNT),
+    "a factor by position, random": (
+        lambda x, y: tf.reduce_sum(cross_entropy(y, tf.nn.dropout(x, 0.5) @ V) * tf.constant([1.0, 2, 3, 4, 5])),
+        UNKNOWN,
+    ),
+    "division by their number, random": (
+        lambda x, y: cross_entropy(y, tf.nn.dropout(x, 0.5) @ V) / tf.cast(tf.shape(x)[0], tf.float32),
+        UNKNOWN,
+    ),
+    "random, and shared": (lambda x, y: cross_entropy(y, x @ V) * tf.reduce_sum(tf.random.uniform([len(x)])), UNKNOWN),
     "random, in a loop": (lambda x, y: looped(tf.nn.dropout(x, 0.5), y), f"{UNKNOWN}While"),
 }
 
@@ -493,6 +502,32 @@ def test_batch_normalisation_in_training_mode_is_refused(derivative, count):
         derivative(COUPLED["batch normalisation"][0], wrt=V)(EXAMPLES[:count], CLASSES[:count])
     for variable, value in zip(BATCH_NORM.variables, before, strict=True):
         np.testing.assert_array_equal(variable, value)
+
+
+SPATIAL, RANDOM = tf.keras.layers.SpatialDropout1D(0.5), tf.random.Generator.from_seed(1)
+NOISY = {
+    "Dropout": tf.keras.layers.Dropout(0.5),
+    "SpatialDropout1D": lambda x, training: SPATIAL(x[:, None], training=training)[:, 0],
+    "AlphaDropout": tf.keras.layers.AlphaDropout(0.5),
+    "GaussianNoise": tf.keras.layers.GaussianNoise(0.5),
+    "GaussianDropout": tf.keras.layers.GaussianDropout(0.5),
+    "tf.nn.dropout": lambda x, training: tf.nn.dropout(x, 0.5),
+    "tf.random.normal": lambda x, training: x + tf.random.normal(tf.shape(x)),
+    "a generator": lambda x, training: x * RANDOM.uniform(x.shape, 0.5, 1.5),
+    "a number for each": lambda x, training: x * tf.random.uniform([tf.shape(x)[0], 1]),
+    "one number": lambda x, training: x * tf.random.uniform([]),
+    "in a function": tf.function(lambda x, training: tf.nn.dropout(x, 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_random_numbers_of_each_example_are_accepted(name):
+    """What is drawn cannot be compared; that the examples stay apart is proved."""
+    held = per_example_gradients(
+        lambda x: tf.reduce_mean(tf.tanh(NOISY[name](x, training=True) @ V)), wrt=V, compile="graph"
+    )
+    assert np.isfinite(held(EXAMPLES)).all()
+    assert held.plan(EXAMPLES).way == "reverse mode, examples, loop"
 
 
 def test_batch_jacobian_in_bfloat16():

@@ -48,7 +48,7 @@ class _Trace(NamedTuple):
 def require_alone_as_in_batch(problem: Problem) -> None:
     """Raise Unproven unless the loss of each example on a batch of one is its part of the batch's loss.
 
-    Of a function that draws random numbers or changes variables the graphs are not compared, as two draws are not.
+    Random numbers, where a function draws them anew at each evaluation, may be others.
     """
     if not problem.traceable:
         raise Unproven("the function cannot be traced into a graph")
@@ -56,8 +56,6 @@ def require_alone_as_in_batch(problem: Problem) -> None:
     whole = _traced(problem, batch)
     if whole.coupled is not None:
         raise Unproven(whole.coupled)
-    if not problem.repeatable:
-        return
     try:
         single = _traced(problem, 1)
     except Exception as error:  # whatever the function raises for one example
@@ -66,7 +64,9 @@ def require_alone_as_in_batch(problem: Problem) -> None:
     if captured[0] != captured[1]:
         raise Unproven("it reads other tensors from outside for one example")
     graph = whole.function.graph
-    sized = Twins(whole.known, batch, 1).sized(graph, single.function.graph, [False] * len(graph.inputs))
+    sized = Twins(whole.known, batch, 1, draws=not problem.repeatable).sized(
+        graph, single.function.graph, [False] * len(graph.inputs)
+    )
     if any(sized) and problem.output_shapes != [()]:  # of a scalar, it is a factor or an offset
         raise Unproven("its losses depend on how many examples there are")
 
