@@ -6,6 +6,7 @@ from tapelab.derivatives import (
     batch_jacobian,
     jacobian,
     per_example_gradients,
+    per_example_norms,
     private,
     value_and_gradient,
 )
@@ -308,9 +309,13 @@ EXAMPLES = GENERATOR.standard_normal((5, 4)).astype(np.float32) + 2
 
 
 @pytest.mark.parametrize(
-    "layer", [tf.keras.layers.Dropout(0.5, seed=1), tf.keras.layers.BatchNormalization(momentum=0.5)]
+    ("layer", "options"),
+    [
+        (tf.keras.layers.Dropout(0.5, seed=1), {}),
+        (tf.keras.layers.BatchNormalization(momentum=0.5), {"check_independence": False}),
+    ],
 )
-def test_what_is_not_repeatable_is_evaluated_for_one_example_after_the_other(layer):
+def test_what_is_not_repeatable_is_evaluated_for_one_example_after_the_other(layer, options):
     layer.build((None, 4))
     w = tf.Variable(tf.ones(4))
     start = [variable.numpy() for variable in layer.variables]
@@ -324,7 +329,7 @@ def test_what_is_not_repeatable_is_evaluated_for_one_example_after_the_other(lay
             y = loss(example[np.newaxis])
         wanted.append(tape.gradient(y, w))
     left = [variable.numpy() for variable in layer.variables]
-    held = per_example_gradients(loss, wrt=w)
+    held = per_example_gradients(loss, wrt=w, **options)
     for _ in range(2):
         for variable, value in zip(layer.variables, start, strict=True):
             variable.assign(value)
@@ -334,6 +339,195 @@ def test_what_is_not_repeatable_is_evaluated_for_one_example_after_the_other(lay
     plan = held.plan(EXAMPLES)
     assert plan.way == "reverse mode, examples, loop"
     assert "one example after the other" in plan.given_up[0]
+
+
+# Whether the examples are independent.
+
+V = tf.Variable(0.5 * GENERATOR.standard_normal((4, 3)), dtype=tf.float32)
+CLASSES = np.array([0, 2, 1, 1, 0])
+BATCH_NORM, GROUPS = tf.keras.layers.BatchNormalization(), tf.keras.layers.GroupNormalization(3)
+BATCH_NORM.build((None, 3))
+GROUPS.build((None, 3))
+COUNT = "how many there are"
+UNKNOWN = "is not known, because of "
+
+
+def cross_entropy(y, logits):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+
+
+def contrastive(x, y):
+    z = tf.math.l2_normalize(x @ V, 1)
+    return cross_entropy(tf.range(tf.shape(x)[0]), z @ tf.transpose(z) / 0.1)
+
+
+def normalised(x, y):
+    mean, variance = tf.nn.moments(x @ V, [0])
+    return cross_entropy(y, (x @ V - mean) / tf.sqrt(variance + 1))
+
+
+def of_python(f):
+    """f as TensorFlow's graph cannot see it."""
+    return lambda x, y: tf.ensure_shape(tf.py_function(f, [x, V], tf.float32), [x.shape[0]])
+
+
+COUPLED = {
+    "a contrastive loss": (contrastive, COUNT),
+    "its mean": (lambda x, y: tf.reduce_mean(contrastive(x, y)), COUNT),
+    "statistics of the batch": (normalised, COUNT),
+    "the mean of them": (lambda x, y: tf.reduce_mean(normalised(x, y)), COUNT),
+    "batch normalisation": (lambda x, y: cross_entropy(y, BATCH_NORM(x @ V, training=True)), UNKNOWN),
+    "attention over the batch": (
+        lambda x, y: tf.linalg.matvec(tf.nn.softmax(x @ V @ tf.transpose(x @ V)), x[:, 0]),
+        COUNT,
+    ),
+    "weights that are divided by": (
+        lambda x, y: tf.reduce_sum(tf.abs(x[:, 0]) * cross_entropy(y, x @ V)) / tf.reduce_sum(tf.abs(x[:, 0])),
+        "the loss of the batch is",
+    ),
+    "a factor by position": (lambda x, y: tf.reduce_sum(cross_entropy(y, x @ V) * tf.range(5.0)), COUNT),
+    "a missing axis": (lambda x, y: tf.reduce_mean((x[:, 0] - (x @ V)[:, :1]) ** 2), COUNT),
+    "division by their number": (lambda x, y: cross_entropy(y, x @ V) / tf.cast(tf.shape(x)[0], tf.float32), COUNT),
+    "a mean that is squared": (lambda x, y: tf.reduce_mean(cross_entropy(y, x @ V)) ** 2, COUNT),
+    "the largest": (lambda x, y: tf.reduce_max(cross_entropy(y, x @ V)), COUNT),
+    "in a function": (tf.function(contrastive), COUNT),
+    "in a function, the mean": (tf.function(lambda x, y: tf.reduce_mean(contrastive(x, y))), COUNT),
+    "Python": (of_python(lambda x, w: tf.reduce_sum((x - tf.reduce_mean(x, 0)) @ w, 1)), COUNT),
+    "a factor by position, random": (
+        lambda x, y: tf.reduce_sum(cross_entropy(y, tf.nn.dropout(x, 0.5) @ V) * tf.constant([1.0, 2, 3, 4, 5])),
+        UNKNOWN,
+    ),
+    "division by their number, random": (
+        lambda x, y: cross_entropy(y, tf.nn.dropout(x, 0.5) @ V) / tf.cast(tf.shape(x)[0], tf.float32),
+        UNKNOWN,
+    ),
+    "random, and shared": (lambda x, y: cross_entropy(y, x @ V) * tf.reduce_sum(tf.random.uniform([len(x)])), UNKNOWN),
+    "random, in a loop": (lambda x, y: looped(tf.nn.dropout(x, 0.5), y), f"{UNKNOWN}While"),
+}
+
+
+def looped(x, y):
+    _, x = tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, tf.tanh(x @ V @ tf.transpose(V))), (0, x))
+    return cross_entropy(y, x @ V)
+
+
+@pytest.mark.parametrize("name", COUPLED)
+def test_coupled_examples_have_no_gradients(name):
+    f, message = COUPLED[name]
+    with pytest.raises(CoupledExamplesError, match=message) as caught:
+        per_example_gradients(f, wrt=V, compile="graph")(EXAMPLES, CLASSES)
+    assert "batch normalisation in training mode" in str(caught.value)
+    assert "group or layer normalisation" in str(caught.value)
+    alone = per_example_gradients(f, wrt=V, compile="graph", check_independence=False)
+    if message == COUNT and "position" not in name:
+        np.testing.assert_allclose(alone(EXAMPLES, CLASSES), one_by_one(f), atol=1e-6)
+
+
+def one_by_one(f):
+    found = []
+    for x, y in zip(EXAMPLES, CLASSES, strict=True):
+        with tf.GradientTape() as tape:
+            loss = f(tf.constant(x[np.newaxis]), tf.constant(y[np.newaxis]))
+        found.append(tape.gradient(loss, V))
+    return found
+
+
+# Proved from the graph, or compared at every call.
+INDEPENDENT = {
+    "losses": (lambda x, y: cross_entropy(y, x @ V), True),
+    "their mean": (lambda x, y: tf.reduce_mean(cross_entropy(y, x @ V)), True),
+    "their sum over a number": (lambda x, y: tf.reduce_sum(cross_entropy(y, x @ V)) / 64, True),
+    "a penalty": (lambda x, y: tf.reduce_mean(cross_entropy(y, x @ V)) + 0.1 * tf.nn.l2_loss(V), True),
+    "a penalty and a sum": (lambda x, y: tf.reduce_sum(cross_entropy(y, x @ V)) + 0.1 * tf.nn.l2_loss(V), True),
+    "a loss of Keras": (
+        lambda x, y: tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)(y, x @ V),
+        True,
+    ),
+    "a custom gradient": (lambda x, y: tf.reduce_mean(cross_entropy(y, tf.nn.silu(x @ V))), True),
+    "a function": (tf.function(lambda x, y: tf.reduce_mean(cross_entropy(y, x @ V))), True),
+    "a function, and one in it": (tf.function(lambda x, y: tf.reduce_mean(tf.function(cross_entropy)(y, x @ V))), True),
+    "a loop": (looped, False),
+    "the mean of a loop": (lambda x, y: tf.reduce_mean(looped(x, y)), False),
+    "a branch": (
+        lambda x, y: cross_entropy(y, tf.cond(tf.reduce_sum(V) > 0, lambda: x @ V, lambda: -(x @ V))),
+        False,
+    ),
+    "Python": (of_python(lambda x, w: tf.reduce_sum(tf.tanh(x @ w), 1)), False),
+    "a sum along each row": (lambda x, y: tf.cumsum(x @ V, 1)[:, -1] ** 2, False),
+    "group normalisation": (lambda x, y: cross_entropy(y, GROUPS(x @ V, training=True)), True),
+    "batch normalisation in inference": (lambda x, y: cross_entropy(y, BATCH_NORM(x @ V, training=False)), True),
+}
+
+
+@pytest.mark.parametrize("name", INDEPENDENT)
+def test_independent_examples_are_accepted(name):
+    f, proved = INDEPENDENT[name]
+    held = per_example_gradients(f, wrt=V, compile="graph")
+    np.testing.assert_allclose(held(EXAMPLES, CLASSES), one_by_one(f), atol=1e-5)
+    notes = [note for note in held.plan(EXAMPLES, CLASSES).notes if "compared with the batch's" in note]
+    assert bool(notes) != proved
+    inside = tf.function(lambda x, y: held(x, y))
+    if proved:  # no values are needed
+        np.testing.assert_allclose(inside(EXAMPLES, CLASSES), one_by_one(f), atol=1e-5)
+    else:
+        with pytest.raises(RuntimeError, match="check_independence=False inside"):
+            inside(tf.constant(EXAMPLES), tf.constant(CLASSES))
+
+
+def test_a_batch_that_becomes_coupled_is_seen_at_its_call():
+    """What the graph does not prove is compared at every call, not at the first alone."""
+
+    def loss(x):
+        return tf.cumsum(x @ V, 1)[:, -1] + tf.where(tf.reduce_sum(x) > 1000, tf.reduce_sum(x), 0.0)
+
+    held = per_example_gradients(loss, wrt=V, compile="graph")
+    assert held(EXAMPLES).shape == (5, 4, 3)
+    with pytest.raises(CoupledExamplesError, match="example 0 depends on other examples"):
+        held(1000 * EXAMPLES)
+
+
+@pytest.mark.parametrize("name", ["losses", "their mean", "a loop"])
+def test_no_example_and_one_example(name):
+    f, _ = INDEPENDENT[name]
+    assert per_example_gradients(f, wrt=V, compile="graph")(EXAMPLES[:0], CLASSES[:0]).shape == (0, 4, 3)
+    one = per_example_gradients(f, wrt=V, compile="graph")(EXAMPLES[:1], CLASSES[:1])
+    np.testing.assert_allclose(one, one_by_one(f)[:1], atol=1e-6)
+
+
+@pytest.mark.parametrize("derivative", [per_example_gradients, per_example_norms])
+@pytest.mark.parametrize("count", [1, 5])
+def test_batch_normalisation_in_training_mode_is_refused(derivative, count):
+    before = [variable.numpy() for variable in BATCH_NORM.variables]
+    with pytest.raises(CoupledExamplesError, match=r"call it with training=False, or use group or layer normalisation"):
+        derivative(COUPLED["batch normalisation"][0], wrt=V)(EXAMPLES[:count], CLASSES[:count])
+    for variable, value in zip(BATCH_NORM.variables, before, strict=True):
+        np.testing.assert_array_equal(variable, value)
+
+
+SPATIAL, RANDOM = tf.keras.layers.SpatialDropout1D(0.5), tf.random.Generator.from_seed(1)
+NOISY = {
+    "Dropout": tf.keras.layers.Dropout(0.5),
+    "SpatialDropout1D": lambda x, training: SPATIAL(x[:, None], training=training)[:, 0],
+    "AlphaDropout": tf.keras.layers.AlphaDropout(0.5),
+    "GaussianNoise": tf.keras.layers.GaussianNoise(0.5),
+    "GaussianDropout": tf.keras.layers.GaussianDropout(0.5),
+    "tf.nn.dropout": lambda x, training: tf.nn.dropout(x, 0.5),
+    "tf.random.normal": lambda x, training: x + tf.random.normal(tf.shape(x)),
+    "a generator": lambda x, training: x * RANDOM.uniform(x.shape, 0.5, 1.5),
+    "a number for each": lambda x, training: x * tf.random.uniform([tf.shape(x)[0], 1]),
+    "one number": lambda x, training: x * tf.random.uniform([]),
+    "in a function": tf.function(lambda x, training: tf.nn.dropout(x, 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_random_numbers_of_each_example_are_accepted(name):
+    """What is drawn cannot be compared; that the examples stay apart is proved."""
+    held = per_example_gradients(
+        lambda x: tf.reduce_mean(tf.tanh(NOISY[name](x, training=True) @ V)), wrt=V, compile="graph"
+    )
+    assert np.isfinite(held(EXAMPLES)).all()
+    assert held.plan(EXAMPLES).way == "reverse mode, examples, loop"
 
 
 def test_batch_jacobian_in_bfloat16():

@@ -50,11 +50,7 @@ SPEC = importlib.util.spec_from_file_location("special_functions", Path(__file__
 functions = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(functions)
 CASES = (
-    functions.PRODUCTS
-    | functions.LOGARITHMS
-    | functions.POWERS
-    | functions.COMPLEX_NUMBERS
-    | functions.WRITTEN_TWICE
+    functions.PRODUCTS | functions.LOGARITHMS | functions.POWERS | functions.COMPLEX_NUMBERS | functions.WRITTEN_TWICE
 )
 V = np.sin(np.arange(1.0, 10.0))
 

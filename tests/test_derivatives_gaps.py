@@ -1,6 +1,11 @@
 """Derivatives that TensorFlow gets wrong without a word are refused, and what is right beside them is not."""
 
+import re
+from pathlib import Path
+
 from tapelab.derivatives import (
+    FallbackWarning,
+    SingularMatrixError,
     batch_jacobian,
     clipped_gradient,
     hessian,
@@ -385,3 +390,184 @@ def test_an_operation_without_a_gradient_is_named(derivative, operation):
         LookupError, match=rf"TensorFlow has no derivative of the operation {operation}, .* other operat"
     ):
         derivative()
+
+
+# Where a fault stands, and what is not looked into.
+
+
+def fault(x):
+    return tf.one_hot(0, 3, on_value=x[0, 0], off_value=tf.constant(0.5, tf.float64))
+
+
+def in_a_loop(x):
+    return tf.while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, y + fault(x)), (0, x))[1]
+
+
+def in_a_branch(x):
+    return tf.switch_case(tf.cast(x[0, 0] > 0, tf.int32), [lambda: x, lambda: fault(x)[tf.newaxis]])
+
+
+class Faulty(tf.keras.layers.Layer):
+    def call(self, x):
+        return fault(x)
+
+
+class Model(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([1, 3], tf.float64)])
+    def __call__(self, x):
+        return in_a_loop(x)
+
+    @tf.function(input_signature=[tf.TensorSpec([1, 3], tf.float64)])
+    def outer(self, x):
+        return 2 * self(x)
+
+
+STANDS = {
+    "plain": fault,
+    "a loop": in_a_loop,
+    "a branch": in_a_branch,
+    "a function": tf.function(fault),
+    "a loop in a function, compiled": tf.function(in_a_loop, jit_compile=True),
+    "a layer": Faulty(dtype="float64"),
+    "a model": Model(),
+}
+
+
+def line_of(text):
+    """Where the first line of this file with a text stands, as an error says it."""
+    lines = Path(__file__).read_text().splitlines()
+    return f"{__file__}:{next(number for number, line in enumerate(lines, 1) if text in line)}"
+
+
+@pytest.mark.parametrize("name", STANDS)
+def test_a_fault_is_refused_by_operation_and_line(name):
+    with pytest.raises(ValueError, match=r"since it computes tf\.one_hot with values") as caught:
+        value_and_gradient(beside(STANDS[name]))(X)
+    line = line_of("return tf.one_hot(0, 3, on_value=x[0, 0], off_value=tf.constant(0.5, tf.float64))")
+    assert str(caught.value).endswith(f"It is OneHot at {line}")
+
+
+@pytest.mark.parametrize("call", ["__call__", "outer"])
+def test_a_fault_in_a_loaded_model_is_refused_by_the_line_that_calls_it(call, tmp_path):
+    tf.saved_model.save(Model(), str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    with pytest.raises(ValueError, match=r"since it computes tf\.one_hot with values") as caught:
+        value_and_gradient(lambda x: tf.reduce_sum(getattr(loaded, call)(x) ** 2))(X)  # the call of the loaded model
+    found = str(caught.value)
+    assert re.search(r"It is OneHot \(.*\), in what is called by \w+ at ", found)
+    assert found.endswith(line_of("# the call of the loaded model"))
+
+
+def test_what_calls_python_is_said_in_the_plan():
+    def loss(x):
+        return tf.reduce_sum(tf.ensure_shape(tf.py_function(lambda x: x**2, [x], tf.float64), [1, 3]))  # the Python
+
+    held = value_and_gradient(loss)
+    np.testing.assert_allclose(held(X)[1], 2 * X)
+    (note,) = held.plan(X).notes
+    assert note.startswith(f"what EagerPyFunc at {line_of('# the Python')} calls was not looked into")
+    assert note in str(held.plan(X))
+
+
+def test_a_function_whose_body_is_not_found_is_said_in_the_plan(monkeypatch):
+    def not_found(graph, name):
+        raise LookupError(name)
+
+    squares = tf.function(lambda x: tf.reduce_sum(x**2))
+    loss = value_and_gradient(lambda x: squares(x), compile="graph")
+    assert loss.plan(X).notes == ()
+    monkeypatch.setattr("tapelab.derivatives.gaps.function_body", not_found)
+    (note,) = value_and_gradient(lambda x: squares(x), compile="graph").plan(X).notes
+    assert re.match(r"what \w*PartitionedCall at .*test_derivatives_gaps.py:\d+ calls was not looked into", note)
+    loop = value_and_gradient(lambda x: tf.reduce_sum(in_a_loop(x)), compile="graph")
+    assert line_of("return tf.while_loop(") in loop.plan(X).notes[0]  # no refusal: the fault in it is not seen
+
+
+def test_a_function_that_is_not_traced_is_said_in_the_plan():
+    held = value_and_gradient(lambda x: tf.reduce_sum(x**2) * (1.0 if x.numpy().sum() > -99 else 2.0))
+    with pytest.warns(FallbackWarning):
+        np.testing.assert_allclose(held(X)[1], 2 * X)
+    assert held.plan(X).notes[0].startswith("a function that cannot be traced was not looked into")
+
+
+def test_what_leaves_for_numpy_has_no_derivative():
+    """TensorFlow counts the part as zero, without a word."""
+
+    def loss(x, stop=tf.identity):
+        squares = tf.numpy_function(np.square, [stop(x)], tf.float64)
+        return tf.reduce_sum(tf.ensure_shape(squares, [1, 3])) + tf.reduce_sum(x)
+
+    with tf.GradientTape() as tape:
+        tape.watch(x := tf.constant(X))
+        y = loss(x)
+    np.testing.assert_array_equal(tape.gradient(y, x), np.ones([1, 3]))
+    with pytest.raises(
+        ValueError, match=r"it calls tf\.numpy_function, .* It is PyFunc at .*test_derivatives_gaps\.py"
+    ):
+        value_and_gradient(loss)(X)
+    np.testing.assert_array_equal(value_and_gradient(lambda x: loss(x, tf.stop_gradient))(X)[1], np.ones([1, 3]))
+
+
+# Singular matrices.
+
+ONES = np.ones([2, 2])
+
+
+def shifted(x):
+    return x[0] * ONES + x[1] * tf.eye(2, dtype=tf.float64)
+
+
+SOLVED = {
+    "MatrixInverse": lambda x: tf.reduce_sum(tf.linalg.inv(shifted(x))),
+    "MatrixSolve": lambda x: tf.reduce_sum(tf.linalg.solve(shifted(x), tf.constant([[1.0], [2.0]], tf.float64))),
+}
+SOLVED["MatrixInverse in a function"] = tf.function(SOLVED["MatrixInverse"])
+REGULAR, SINGULAR = np.array([1.0, 2.0]), np.array([1.0, 0.0])
+
+
+@pytest.mark.parametrize("name", SOLVED)
+@pytest.mark.parametrize("compile", ["auto", "graph", "eager"])
+@pytest.mark.parametrize("first", [REGULAR, SINGULAR], ids=["after a regular one", "at once"])
+def test_a_singular_matrix_is_named_with_its_line(name, compile, first):
+    held = value_and_gradient(SOLVED[name], compile=compile)
+    operation = name.split()[0]
+    match = rf"^value_and_gradient\(.*a matrix is singular.*, in {operation} at .*gaps\.py:\d+ .*multiple of the ident"
+    if first is REGULAR:
+        assert np.isfinite(held(first)[1]).all()
+        assert held.plan(first).compiled != "xla"
+    with pytest.raises(SingularMatrixError, match=match) as caught:
+        held(SINGULAR)
+    assert isinstance(caught.value.__cause__, tf.errors.InvalidArgumentError)
+
+
+@pytest.mark.parametrize(
+    "derivative",
+    [
+        lambda f: hessian(f)(SINGULAR),
+        lambda f: hvp(f)(SINGULAR, SINGULAR),
+        lambda f: jvp(f)(SINGULAR, SINGULAR),
+        lambda f: vjp(f)(np.float64(1), SINGULAR),
+        lambda f: jacobian(lambda x: f(x)[tf.newaxis])(SINGULAR),
+        lambda f: jacobian(lambda x: f(x)[tf.newaxis], mode="forward", compile="graph")(SINGULAR),
+    ],
+)
+def test_a_singular_matrix_in_other_derivatives(derivative):
+    with pytest.raises(SingularMatrixError, match="in MatrixInverse at "):
+        derivative(SOLVED["MatrixInverse"])
+
+
+def test_xla_does_not_see_that_a_matrix_is_singular():
+    """Once it does, "auto" may take it again."""
+    held = value_and_gradient(SOLVED["MatrixInverse"], compile="xla")
+    assert np.isfinite(held(SINGULAR)[0])
+    assert "gives finite numbers for a singular matrix" in str(held.plan(SINGULAR))
+
+
+@pytest.mark.parametrize("compile", ["auto", "graph", "xla", "eager"])
+def test_an_operation_without_a_gradient_is_named_with_its_line(compile):
+    def factors(x):
+        return tf.linalg.lu(tf.eye(3, dtype=x.dtype) * x)[0][0, 0]  # has no gradient
+
+    with pytest.raises(LookupError, match=r"has no derivative of the operation Lu, which this one needs at ") as caught:
+        value_and_gradient(tf.function(factors), compile=compile)(X)
+    assert line_of("# has no gradient") in str(caught.value)

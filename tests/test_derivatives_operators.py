@@ -9,8 +9,11 @@ from tapelab.derivatives import (
     CoupledExamplesError,
     FallbackWarning,
     MemoryLimitError,
+    hessian,
+    hvp,
     laplacian,
     second_order,
+    sparse_hessian,
     value_gradient_laplacian,
 )
 from tapelab.derivatives.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
@@ -202,6 +205,32 @@ def test_custom_gradients_are_honoured_on_request():
         found = asked(X)
     close(found, np.full(4, 3.0))
     assert "are used" in str(asked.plan(X))
+
+
+@tf.custom_gradient
+def sevenfold(x):
+    return x**2, lambda upstream: 7 * upstream * x
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
+def test_which_function_hessian_and_laplacian_differentiate_under_a_custom_gradient(wrap):
+    """Seven by the gradient given, two by what is computed: each plan says which, and on request the two agree."""
+    f, x = wrap(lambda x: tf.reduce_sum(sevenfold(x))), np.ones(1)
+    held = laplacian(f, batched=False, compile="graph")
+    close(held(x), 2.0)
+    assert "what they compute is differentiated, not the gradient given for them: IdentityN at" in str(held.plan(x))
+    asked = laplacian(f, batched=False, compile="graph", custom_gradients=True)
+    with pytest.warns(FallbackWarning, match="custom_gradients=True"):
+        close(asked(x), 7.0)
+    for second, args in ((hessian(f, compile="graph"), (x,)), (hvp(f, compile="graph"), (x, x))):
+        close(tf.reduce_sum(second(*args)), 7.0)
+        (note,) = second.plan(*args).notes
+        assert note.startswith("the gradients given for them are differentiated, not what they compute: IdentityN at")
+        assert "test_derivatives_operators.py:" in note
+    assert "the gradients given for them are differentiated" in str(sparse_hessian(f, compile="graph").plan(x))
+    assert hessian(lambda x: tf.reduce_sum(x**2), compile="graph").plan(x).notes == ()
+    for function in (hessian, hvp, laplacian):
+        assert "the gradient given" in " ".join(function.__doc__.split())
 
 
 def test_chunks_of_directions():

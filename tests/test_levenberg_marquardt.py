@@ -485,3 +485,40 @@ def test_a_jacobian_that_becomes_infinite():
     with pytest.raises(NotFiniteError, match="Jacobian of the residuals is NaN or infinite"):
         levenberg_marquardt(residuals, wrt=x, damping=1e-300)
     assert np.isfinite(x).all()
+
+
+PLACES = {
+    "a fit": (lambda x: x - tf.constant([1.0, 2.0], tf.float64), [0.0, 0.0], 2, 1.0, "a minimum of the linearised"),
+    "stretched": (lambda x: x * tf.constant([1.0, 1e-3], tf.float64), [1.0, 1.0], 2, 1e-3, "a minimum of the linear"),
+    "too few residuals": (lambda x: x[0] + x[1] - 1, [0.0, 0.0], 1, 0.0, "the Jacobian has rank 1 for 2 parameters"),
+    "a maximum": (lambda x: x**2 - 1, [0.0, 0.0], 0, 0.0, "the Jacobian has rank 0 for 2 parameters"),
+    "a valley": (lambda x: tf.stack([x[0] - 1, x[0] - 1]), [0.0, 0.0], 1, 0.0, "the Jacobian has rank 1 for 2"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_what_the_jacobian_tells_of_the_end(name):
+    f, start, rank, smallest, sentence = PLACES[name]
+    x = tf.Variable(start, dtype=tf.float64)
+    report = levenberg_marquardt(lambda: f(x), wrt=x)
+    assert report.converged
+    assert report.rank == rank
+    np.testing.assert_allclose(report.smallest_singular_value, smallest, atol=1e-9)
+    assert report.stands.startswith(sentence)
+    assert str(report).endswith(report.stands)
+    assert levenberg_marquardt(lambda: tf.exp(x - 3), wrt=x, iterations=1).stands == ""  # not converged
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("value", [0.0, [0.0], [[0.0, 1.0]]])
+def test_a_scalar_residual(dtype, value):
+    x = tf.Variable(value, dtype=dtype)
+    report = levenberg_marquardt(lambda: tf.reduce_sum(x) - 3, wrt=x)
+    assert (report.converged, report.residuals) == (True, 1)
+    np.testing.assert_allclose(tf.reduce_sum(x), 3, rtol=1e-5)
+
+
+def test_no_residual():
+    x = tf.Variable([1.0])
+    with pytest.raises(ValueError, match="the residuals are empty; expected one number for each observation"):
+        levenberg_marquardt(lambda: x[:0], wrt=x)

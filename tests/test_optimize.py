@@ -1,10 +1,11 @@
 """Newton's method: against closed forms, on functions with negative curvature, and on the digits."""
 
+import re
 import sys
 from itertools import pairwise
 
 from tapelab import data, progress
-from tapelab.derivatives import MemoryLimitError, NotFiniteError, hessian, value_and_gradient
+from tapelab.derivatives import MemoryLimitError, NotFiniteError, SingularMatrixError, hessian, value_and_gradient
 from tapelab.optimize import (
     Objective,
     conjugate_gradient_direction,
@@ -15,6 +16,7 @@ from tapelab.optimize import (
     newton_direction,
     newtons,
 )
+from tapelab.optimize.standing import PRODUCTS, of_matrix, of_products
 from tapelab.runtime import start, tf
 
 import numpy as np
@@ -325,3 +327,159 @@ def test_newton_trains_a_classifier(digits, method, iterations):
     report = method(loss, x, y, wrt=model.trainable_variables, iterations=iterations, tolerance=1e-4)
     assert report.value == pytest.approx(float(loss(x, y)), rel=1e-5)
     assert report.value < 0.5 * before
+
+
+# What a point of small gradient is.
+
+PLACES = {
+    "minimum": (lambda x: tf.reduce_sum((x - 1) ** 2 * [1.0, 2.0, 3.0]), [0.0, 0.0, 0.0], "minimum", 2.0),
+    "minimum at the start": (lambda x: tf.reduce_sum(x**2), [0.0, 0.0, 0.0], "minimum", 2.0),
+    "saddle": (lambda x: x[0] ** 2 - x[1] ** 2 + x[2] ** 2, [0.0, 0.0, 0.0], "saddle", -2.0),
+    "maximum": (lambda x: -tf.reduce_sum(x**2 * [1.0, 2.0, 3.0]), [0.0, 0.0, 0.0], "maximum", -6.0),
+    "flat minimum": (lambda x: x[0] ** 2 + x[1] ** 4 + x[2] ** 2, [0.0, 0.0, 0.0], "flat", 0.0),
+    "flat saddle": (lambda x: tf.reduce_sum(x**3), [0.0, 0.0, 0.0], "flat", 0.0),
+    "valley": (lambda x: (tf.reduce_sum(x) - 1) ** 2, [0.0, 0.0, 0.0], "flat", 0.0),
+    "constant": (lambda x: tf.reduce_sum(0 * x), [0.0, 0.0, 0.0], "flat", 0.0),
+    "infinite elsewhere": (
+        lambda x: tf.reduce_sum(x**2) + tf.where(x[0] > 5, tf.constant(np.inf, tf.float64), 0.0),
+        [1.0, 1.0, 1.0],
+        "minimum",
+        2.0,
+    ),
+}
+SENTENCES = {
+    "minimum": "a minimum: the Hessian's smallest eigenvalue is 2",
+    "saddle": "not a minimum: the Hessian's smallest eigenvalue is -2, and along that direction the loss curves",
+    "maximum": "a maximum: the Hessian's largest eigenvalue is -2",
+    "flat": "a flat place: the Hessian's smallest eigenvalue is .* zero but for rounding",
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
+def test_what_a_point_of_small_gradient_is(method, name):
+    f, start_at, kind, smallest = PLACES[name]
+    x = tf.Variable(start_at, dtype=tf.float64)
+    report = method(lambda: f(x), wrt=x, iterations=50)
+    assert report.converged
+    assert report.reason == "the gradient is within the tolerance of 1e-05"
+    assert (report.standing.kind, report.standing.complete) == (kind, True)
+    np.testing.assert_allclose(report.standing.smallest, smallest, atol=1e-4)
+    assert re.match(SENTENCES[kind], report.stands)
+    assert str(report).endswith(report.stands)
+
+
+@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
+def test_one_downward_direction_among_a_hundred(method):
+    """Products alone prove a saddle where they find one; they prove no minimum where they do not see all directions."""
+    factors = np.append(np.arange(1.0, 100), -0.01)
+    x = tf.Variable(np.zeros(100))
+    report = method(lambda: tf.reduce_sum(x**2 * factors), wrt=x)
+    assert report.standing.kind == "saddle"
+    assert -0.02 - 1e-12 <= report.standing.smallest < 0
+    factors = np.arange(1.0, 101)
+    report = method(lambda: tf.reduce_sum(x**2 * factors), wrt=x)
+    if method is newton:
+        assert (report.standing.kind, report.standing.products) == ("minimum", 0)
+        return
+    assert (report.standing.kind, report.standing.products) == ("unknown", PRODUCTS)
+    assert 2 <= report.standing.smallest < 10
+    assert "perhaps a minimum: in 20 products, the smallest curvature found is" in str(report)
+    assert method(lambda: tf.reduce_sum(x**2 * factors), wrt=x, probes=0).standing is None
+    assert method(lambda: tf.reduce_sum(x**2 * factors), wrt=x, probes=100).standing.kind == "minimum"
+
+
+def without_a_second_derivative(x):
+    @tf.custom_gradient
+    def f(x):
+        return tf.reduce_sum(x**2), lambda upstream: upstream * tf.stop_gradient(2 * x)
+
+    return f(tf.identity(x))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [without_a_second_derivative, lambda x: tf.reduce_sum(tf.abs(x) ** 1.5), lambda x: tf.reduce_sum(tf.nn.relu(x))],
+)
+@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
+def test_where_the_hessian_is_not_the_loss_s_nothing_is_claimed(method, f):
+    x = tf.Variable(np.zeros(2))
+    report = method(lambda: f(x), wrt=x)
+    assert report.converged
+    assert report.standing.kind == "unknown"
+    assert "whether this is a minimum is not known: the Hessian" in str(report)
+    np.testing.assert_array_equal(x, [0, 0])  # where differences of gradients were taken is not where it ends
+
+
+def test_second_derivatives_that_cannot_be_had_do_not_fail_a_minimisation():
+    x = tf.Variable(np.ones(2))
+
+    @tf.custom_gradient
+    def squares(x):
+        value, gradient = tf.py_function(lambda x: (tf.reduce_sum(x**2), 2 * x), [x], [tf.float64, tf.float64])
+        return tf.ensure_shape(value, []), lambda upstream: upstream * tf.ensure_shape(gradient, x.shape)
+
+    report = lbfgs(lambda: squares(tf.identity(x)), wrt=x)
+    assert report.converged
+    assert report.standing.kind == "unknown"
+    assert "the Hessian raises ValueError: hvp(" in str(report)
+
+
+@pytest.mark.parametrize("method", [newton, newton_cg, lbfgs])
+def test_where_the_gradient_is_not_small_nothing_is_computed(method):
+    x = tf.Variable([-1.2, 1.0], dtype=tf.float64)
+    report = method(lambda: (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2, wrt=x, iterations=2)
+    assert not report.converged
+    assert report.standing is None
+    assert str(report).endswith("all 2 iterations used")
+
+
+@pytest.mark.parametrize("probes", [-1, True, 1.5])
+@pytest.mark.parametrize("method", [newton_cg, lbfgs])
+def test_probes_are_a_number(method, probes):
+    x = tf.Variable([0.0])
+    with pytest.raises(ValueError, match=f"probes is {probes}"):
+        method(lambda: tf.reduce_sum(x**2), wrt=x, probes=probes)
+
+
+def test_rounding_is_no_curvature():
+    """In float32, an eigenvalue of a few units of rounding below zero is no saddle."""
+    matrix = np.diag([1.0, 2.0, -3e-7]).astype(np.float32)
+    assert of_matrix(matrix).kind == "flat"
+    assert of_matrix(matrix.astype(np.float64)).kind == "saddle"
+    assert of_products(lambda v: matrix @ v, 3, np.float32, 20).kind == "flat"
+    assert of_matrix(np.full([2, 2], np.nan)).kind == "unknown"
+    assert "NaN" in str(of_matrix(np.full([2, 2], np.nan)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_singular_matrix_at_the_start(method):
+    x = tf.Variable([0.0], dtype=tf.float64)
+
+    def f():
+        inverse = tf.linalg.inv(x[0] * tf.eye(2, dtype=tf.float64))
+        return inverse if method is levenberg_marquardt else tf.reduce_sum(inverse)
+
+    with pytest.raises(
+        SingularMatrixError, match=r"a matrix is singular.*, in MatrixInverse at .*test_optimize\.py:\d+"
+    ):
+        method(f, wrt=x)
+
+
+@pytest.mark.parametrize("method", [newton, newton_cg, levenberg_marquardt])
+def test_a_step_to_a_singular_matrix_is_not_taken(method):
+    """The full step leads to 0 exactly, where there is no inverse: a shorter one is taken."""
+    x, tried = tf.Variable(1.0, dtype=tf.float64), []
+
+    def f():
+        if tf.executing_eagerly():
+            tried.append(float(x))
+        inverse = tf.linalg.inv(tf.reshape(tf.stop_gradient(tf.sign(x)), [1, 1]))
+        residual = x * tf.reshape(inverse, [])
+        return residual if method is levenberg_marquardt else residual**2 / 2
+
+    held = Objective(f, wrt=x, compile="eager")
+    options = {"damping": 1e-30} if method is levenberg_marquardt else {"damping": 0.0}
+    method(held, iterations=1, **options)
+    assert 0.0 in tried
+    assert 0 < x < 1

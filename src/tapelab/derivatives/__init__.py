@@ -48,6 +48,7 @@ from tapelab.derivatives.errors import (
     FallbackWarning,
     MemoryLimitError,
     NotFiniteError,
+    SingularMatrixError,
     SparsityError,
     UnconnectedSourceError,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "MemoryLimitError",
     "NotFiniteError",
     "Plan",
+    "SingularMatrixError",
     "SparsePlan",
     "SparsityError",
     "Spectrum",

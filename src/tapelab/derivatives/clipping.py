@@ -7,10 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives.alone import require_comparable, require_independent
 from tapelab.derivatives.batch_chunks import chunk_within, over_chunks, require_same_in_chunks, sizes_of, survey
 from tapelab.derivatives.checks import check_chunks
 from tapelab.derivatives.contributions import Built, contribution, in_turn
-from tapelab.derivatives.errors import CALLER, CoupledExamplesError, FallbackWarning
+from tapelab.derivatives.errors import CALLER, FallbackWarning
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.independence import Unproven
 from tapelab.derivatives.memory import counted, rows_at_once
@@ -18,7 +19,6 @@ from tapelab.derivatives.per_example import require_batch
 from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.recipe import Recipe, Way
 from tapelab.derivatives.rows import LOOP, VECTORIZED, map_rows, row_ways
-from tapelab.derivatives.rows_apart import require_independent
 from tapelab.derivatives.transform import Transform, transform
 from tapelab.derivatives.uses import Uses
 from tapelab.runtime import tf
@@ -168,13 +168,8 @@ class _Norms(Recipe):
         everything = dict.fromkeys(range(len(problem.source_names)))
         if coupled is not None:
             why = [f"examples are not proved independent, because of {coupled}"]
-            if not problem.repeatable and self.check_independence:
-                raise CoupledExamplesError(
-                    f"{problem.name}: whether an example's loss depends on other examples is not known, because of "
-                    f"{coupled}; and as the function draws random numbers or changes variables, its losses one by one "
-                    "cannot be compared with those of the batch. Look for batch normalisation in training mode, or use "
-                    "check_independence=False for the gradients of batches of one"
-                )
+            if self.check_independence:
+                require_comparable(problem, coupled)
             missing = everything
         else:
             why = [

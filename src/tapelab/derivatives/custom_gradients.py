@@ -2,13 +2,31 @@
 
 from collections.abc import Container, Sequence
 
-from tapelab.derivatives.rows_apart import FIXED, LOST, VALUELESS, Examples
+from tapelab.derivatives.rows_apart import APART, FIXED, LOST, VALUELESS, Examples
 from tapelab.derivatives.taylor_mode.reissue import has_custom_gradient
 from tapelab.runtime import tf
 
 ADDING = {"Add", "AddN", "AddV2", "BiasAdd"}
 LINEAR = {"Cast", "ExpandDims", "Identity", "Mean", "Neg", "Reshape", "Squeeze", "Sum"}  # in their first input
 QUOTIENTS = {"Div", "DivNoNan", "RealDiv"}
+
+
+def follow(op: tf.Operation, examples: Examples, tape: tf.GradientTape) -> None:
+    """Note the states of an operation's outputs. Of a custom gradient, the backward pass is looked at as well.
+
+    Args:
+        op: in the graph that is being built; its inputs were noted before.
+        examples: the states of the graph's tensors.
+        tape: persistent, has recorded the operation.
+    """
+    states = [examples.state(tensor) for tensor in op.inputs]
+    varies = [state == APART for state in states]
+    known = has_custom_gradient(op) and any(varies) and LOST not in states and examples.keeps(op)
+    if known and backward_keeps(op, varies, tape, examples):
+        for output in outputs_that_vary(op, varies):
+            examples.begin(output)
+        return
+    examples.follow(op)
 
 
 def outputs_that_vary(op: tf.Operation, varies: Sequence[bool]) -> list[tf.Tensor]:

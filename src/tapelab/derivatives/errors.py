@@ -13,6 +13,10 @@ class NotFiniteError(ValueError):
     """A derivative contains NaN or infinity, and the caller asked to be told."""
 
 
+class SingularMatrixError(ValueError):
+    """A matrix that the function inverts, solves with or factorises is singular, and so it has no derivative there."""
+
+
 class MemoryLimitError(RuntimeError):
     """The result, or the work towards it, is predicted to need more memory than allowed."""
 

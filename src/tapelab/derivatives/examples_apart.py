@@ -131,11 +131,13 @@ class Twins:
         known: the axis of the examples in each tensor of the first graph, `Tensor.ref` → axis; None where it depends
             on none.
         batch, size: how many examples they have.
+        draws: whether random numbers, which do not depend on the examples, may be drawn for each of them.
     """
 
-    def __init__(self, known: dict, batch: int, size: int):
-        self._known, self._batch, self._size = known, batch, size
-        self._uniform = set()  # what does not depend on the examples, of a shape that depends on how many they are
+    def __init__(self, known: dict, batch: int, size: int, *, draws: bool = False):
+        self._known, self._batch, self._size, self._draws = known, batch, size, draws
+        # What does not depend on the examples, of a shape that depends on how many they are: equal elements, or draws.
+        self._uniform = set()
 
     def sized(self, whole: tf.Graph, part: tf.Graph, inputs: Sequence[bool]) -> list[bool]:
         """Return for each output of the graphs whether it holds what the number of examples decides.
@@ -169,11 +171,14 @@ class Twins:
         if op.type in SHAPES:
             return [a.shape != b.shape for a, b in zip(op.inputs, other.inputs, strict=True)][: len(op.outputs)]
         own = all(self._known[tensor.ref()] is not None for tensor in op.outputs)
-        if any(tensor.ref() in self._uniform for tensor in op.inputs) and not (own and op.type in _LIKE_A_NUMBER):
+        alike = op.type in (_LIKE_A_NUMBER if own else ELEMENTWISE if self._draws else ())
+        if any(tensor.ref() in self._uniform for tensor in op.inputs) and not alike:
             raise Unproven(f"it may count the examples: {place(op)}")
         if op.type == "Const":
             ours, theirs = (tf.make_ndarray(one.get_attr("value")) for one in (op, other))
             return [not (_only(ours) == _only(theirs) is not None or np.array_equal(ours, theirs))]
+        if self._draws and _is_random(op):
+            marks = [mark for mark, tensor in zip(marks, op.inputs, strict=True) if tensor.dtype.is_floating]
         marks = [marks[i] for i in _DECIDING.get(op.type, range(len(marks)))]
         if any(marks) and own:
             raise Unproven(f"how many examples there are is a number in it, for {place(op)}")
@@ -187,13 +192,19 @@ class Twins:
             axis, expected = self._known[a.ref()], list(a.shape)
             if axis is not None:
                 expected[axis] = expected[axis] * self._size // self._batch
-            elif list(b.shape) != expected and op.type not in CALLS and _is_uniform(op):
+            elif list(b.shape) != expected and op.type not in CALLS and self._is_uniform(op):
                 self._uniform.add(a.ref())
                 continue
             elif op.type in {*SHAPES, "Const"} and a.dtype.is_integer and a.shape.rank == 1:
                 continue  # a shape, or what is sized
             if list(b.shape) != expected:
                 raise Unproven(f"it has a row for each example: {place(op)}")
+
+    def _is_uniform(self, op):
+        if not self._draws:
+            return _is_uniform(op)
+        made = op.type in ELEMENTWISE and any(tensor.ref() in self._uniform for tensor in op.inputs)
+        return made or _is_random(op) or _is_uniform(op)
 
 
 def _wiring(graph):
@@ -204,6 +215,11 @@ def _wiring(graph):
         [numbers[t.ref()] for t in tensors]
         for tensors in (graph.inputs, graph.outputs, *[op.inputs for op in operations])
     ]
+
+
+def _is_random(op):
+    """Whether an operation draws numbers."""
+    return any(word in op.type for word in ("Random", "Normal", "Uniform"))
 
 
 def _is_uniform(op):

@@ -7,11 +7,14 @@ Most were found by comparing derivatives with central differences (ci/derivative
 each), the rest among what TensorFlow's registry calls not differentiable.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
+from functools import partial
+from typing import NamedTuple
 
 from tapelab.derivatives.private import function_body
-from tapelab.derivatives.taylor_mode.reissue import CALLS
+from tapelab.derivatives.taylor_mode.reissue import CALLS, place
 from tapelab.runtime import tf
 
 import numpy as np
@@ -131,20 +134,35 @@ _BISECTION = (
     "it computes tf.linalg.eigh_tridiagonal, whose eigenvalues come from a bisection that TensorFlow differentiates as "
     "it is written, which is not their derivative. Use tf.linalg.eigvalsh of the dense matrix"
 )
+_NO_TAPE = (
+    f"it calls tf.numpy_function, {_NONE}. Pass it the tf.stop_gradient of its arguments if that part is not wanted, "
+    "or write it with operations of TensorFlow"
+)
+_PYTHON = ("PyFunc", "PyFuncStateless")
 _BATCH_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 _LOOPS, _BRANCHES = ("While", "StatelessWhile"), ("If", "StatelessIf", "Case", "StatelessCase")
+_OPAQUE = {"EagerPyFunc", "XlaCallModule"}  # what these call is no function of TensorFlow's
 # Through these nothing is differentiated, and that is what they are for.
 _ENDS = {"OnesLike", "StopGradient", "ZerosLike"}
 
 
-def gaps(graph: tf.Graph, sources: Iterable[tf.Tensor], outputs: Iterable[tf.Tensor]) -> dict[Needs, str]:
-    """Say why derivatives of a graph's outputs by these tensors would be wrong in TensorFlow, as far as is known.
+class Gaps(NamedTuple):
+    """What is known of TensorFlow's derivatives of a graph.
 
-    Returns:
-        A reason for each kind of derivative that an operation between them makes wrong: the first that is met.
+    Attributes:
+        reasons: for each kind of derivative that an operation makes wrong, why, and the operation and its line: the
+            first that is met.
+        unseen: the operations that were not looked into, each with its line, as the keys of a dictionary.
     """
-    found: dict[Needs, str] = {}
-    _follow(graph, {tensor.ref() for tensor in sources}, _behind(outputs), found)
+
+    reasons: dict[Needs, str]
+    unseen: dict[str, None]
+
+
+def gaps(graph: tf.Graph, sources: Iterable[tf.Tensor], outputs: Iterable[tf.Tensor]) -> Gaps:
+    """Say why derivatives of a graph's outputs by these tensors would be wrong in TensorFlow, as far as is known."""
+    found = Gaps({}, {})
+    _follow(graph, {tensor.ref() for tensor in sources}, _behind(outputs), found, ())
     return found
 
 
@@ -159,49 +177,77 @@ def _behind(outputs: Iterable[tf.Tensor]) -> set[tf.Operation]:
     return seen
 
 
-def _follow(graph: tf.Graph, reached: set, within: set[tf.Operation], found: dict[Needs, str]) -> None:
+def _follow(
+    graph: tf.Graph, reached: set, within: set[tf.Operation], found: Gaps, callers: tuple[tf.Operation, ...]
+) -> None:
     """Add to `reached`, references of tensors, what is computed from them, and to `found` what is wrong there."""
     for op in graph.get_operations():
         depends = [tensor.ref() in reached for tensor in op.inputs]
         if op not in within or op.type in _ENDS or not any(depends):
             continue
         for needs, why in _lacking(op, depends, within):
-            found.setdefault(needs, why)
-        for tensor, moves in zip(op.outputs, _through(op, depends, found), strict=True):
+            found.reasons.setdefault(needs, f"{why}. It is {_where(op, callers)}")
+        for tensor, moves in zip(op.outputs, _through(op, depends, found, callers), strict=True):
             if moves and not (tensor.dtype.is_integer or tensor.dtype.is_bool):
                 reached.add(tensor.ref())
 
 
-def _through(op: tf.Operation, depends: list[bool], found: dict[Needs, str]) -> list[bool]:
+def _through(op: tf.Operation, depends: list[bool], found: Gaps, callers: tuple[tf.Operation, ...]) -> list[bool]:
     """Which outputs of an operation depend on the sources; looks into the functions that it calls."""
+    inside = partial(_inside, op, found=found, callers=callers)
     if op.type in CALLS:
-        return _inside(op, [op.get_attr("f").name], depends, found)[: len(op.outputs)]
+        return inside([op.get_attr("f").name], depends)[: len(op.outputs)]
     if op.type in _BRANCHES:
         names = ("then_branch", "else_branch") if "If" in op.type else ("branches",)
         branches = [attribute for name in names for attribute in np.ravel(op.get_attr(name))]
-        return _inside(op, [branch.name for branch in branches], depends[1:], found)
+        return inside([branch.name for branch in branches], depends[1:])
     if op.type in _LOOPS:
         # What depends on the sources after a turn does so before the next one.
         before = None
         while depends != before:
-            before, after = depends, _inside(op, [op.get_attr("body").name], depends, found)
+            before, after = depends, inside([op.get_attr("body").name], depends)
             depends = [was or now for was, now in zip(before, after, strict=True)]
         return depends
+    if op.type in _OPAQUE or any("func" in attribute.type for attribute in op.op_def.attr):
+        found.unseen.setdefault(_where(op, callers))
     return [True] * len(op.outputs)
 
 
-def _inside(op: tf.Operation, names: list[str], depends: list[bool], found: dict[Needs, str]) -> list[bool]:
+def _inside(
+    op: tf.Operation, names: list[str], depends: list[bool], found: Gaps, callers: tuple[tf.Operation, ...]
+) -> list[bool]:
     """Which outputs of functions depend on the sources, if these inputs do: of one of them at least."""
     outputs = []
     for name in names:
         try:
             body = function_body(op.graph, name)
-        except LookupError:  # what cannot be looked into counts as right
+        except LookupError:
+            found.unseen.setdefault(_where(op, callers))
             return [any(depends)] * len(op.outputs)
         reached = {tensor.ref() for tensor, moves in zip(body.inputs, depends, strict=True) if moves}
-        _follow(body, reached, _behind(body.outputs), found)
+        _follow(body, reached, _behind(body.outputs), found, (*callers, op))
         outputs.append([tensor.ref() in reached for tensor in body.outputs])
     return [any(each) for each in zip(*outputs, strict=True)]
+
+
+def operations_of(graph: tf.Graph) -> Iterator[tf.Operation]:
+    """The operations of a graph, and of the functions that it calls, as far as they are found."""
+    for op in graph.get_operations():
+        yield op
+        for attribute in op.op_def.attr:
+            if "func" in attribute.type:
+                for function in np.ravel(op.get_attr(attribute.name)):
+                    with contextlib.suppress(LookupError):
+                        yield from operations_of(function_body(graph, function.name))
+
+
+def _where(op: tf.Operation, callers: tuple[tf.Operation, ...]) -> str:
+    """Name an operation and its line; of one from a loaded model, which has no line, the line that calls it."""
+    for outer in (op, *reversed(callers)):
+        found = place(outer)
+        if not found.endswith(f"({outer.name})"):
+            return found if outer is op else f"{place(op)}, in what is called by {found}"
+    return place(op)
 
 
 def _lacking(op: tf.Operation, depends: list[bool], within: set[tf.Operation]) -> Iterator[tuple[Needs, str]]:
@@ -227,6 +273,8 @@ def _lacking(op: tf.Operation, depends: list[bool], within: set[tf.Operation]) -
             yield Needs.GRADIENT, _BATCH_STATISTICS
     elif op.type in _LOOPS and _is_bisection(op):
         yield Needs.GRADIENT, _BISECTION
+    elif op.type in _PYTHON and any(tensor.dtype.is_floating for tensor in op.outputs):
+        yield Needs.GRADIENT, _NO_TAPE
 
 
 def _is_bisection(op: tf.Operation) -> bool:

@@ -9,6 +9,7 @@ from tapelab.derivatives.checks import check_chunks, require_scalar
 from tapelab.derivatives.errors import MemoryLimitError
 from tapelab.derivatives.factoring import Factoring, survey
 from tapelab.derivatives.factors import factored_blocks
+from tapelab.derivatives.failures import line_of
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.jacobians import offsets_of, reverse_rows
@@ -41,7 +42,8 @@ def hvp(
     """Return a function that computes a Hessian-vector product, for about the price of two gradients.
 
     Args:
-        f: returns one scalar.
+        f: returns one scalar. Where it has a `tf.custom_gradient`, the gradient given is differentiated, and the plan
+            says so; `laplacian` differentiates what is computed.
         packed: whether the vector and the product are one vector of shape (n,), in the order of `pack`.
         wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
 
@@ -81,7 +83,9 @@ def hessian(
     of them without that proof, take a pass for each element; the plan says which, and why.
 
     Args:
-        f: returns one scalar.
+        f: returns one scalar. Where it has a `tf.custom_gradient`, the gradient given is differentiated, and the plan
+            says so. `laplacian` differentiates what is computed, and is this matrix's trace with its
+            ``custom_gradients=True``.
         packed: whether to return one matrix rather than blocks.
         chunk_size: how many rows to compute at once; by default so many that a step's tensors stay in the processor's
             cache, and no more than fit the memory limit.
@@ -122,8 +126,16 @@ def require_second_order(problem: Problem) -> None:
         raise ValueError(
             f"{problem.name}: the function calls tf.py_function, whose gradient TensorFlow does not differentiate: the "
             "second derivative would be zero. Call the Python function directly, without tf.py_function"
+            f"{line_of('EagerPyFunc', problem.graph)}"
         )
     problem.require_right(Needs.SECOND)
+
+
+def note_given_gradients(problem: Problem) -> None:
+    """Note which gradients given by the function's author are differentiated, in place of what it computes."""
+    if problem.custom_places:
+        places = ", ".join(problem.custom_places)
+        problem.note(f"the gradients given for them are differentiated, not what they compute: {places}")
 
 
 class _HVP(OnePass):
@@ -137,6 +149,7 @@ class _HVP(OnePass):
     def check(self, problem):
         require_scalar(problem)
         require_second_order(problem)
+        note_given_gradients(problem)
         if self.packed:
             require_one_dtype(problem.source_dtypes)
 
@@ -183,6 +196,7 @@ class _Hessian(Recipe):
     def plan(self, problem):
         require_scalar(problem)
         require_second_order(problem)
+        note_given_gradients(problem)
         if self.packed:
             require_one_dtype(problem.source_dtypes)
         largest = max(problem.source_sizes)

@@ -9,6 +9,8 @@ to 2.21. Each is right elsewhere, so the derivative is computed there:
 - XLA's kernel for singular values stops at an absolute 1e-6: in float64 at a relative 1e-7 for a matrix of the size of
   1, and for one of the size of 1e-6 at once, with unit vectors.
 - XLA's kernels for the second derivatives of max pooling look for the maximum in the first 16 bits of float32 numbers.
+- XLA's kernels for the inverse and for linear systems give finite numbers where a matrix is singular, and TensorFlow's
+  raise. Who chooses XLA gets them, and a note in the plan.
 - `MaxPoolGradGrad` and `MaxPool3DGradGrad` set their result to zero, and may have been given the memory of an input for
   it (`forward_input_or_allocate_output`). That happens in a graph, where the two have one shape: at strides of 1.
 """
@@ -20,6 +22,7 @@ from tapelab.runtime import tf
 _CONJUGATED = {"InvGrad", "ReciprocalGrad", "RsqrtGrad", "SqrtGrad"}
 _SEEDED = ("StatelessMultinomial", "StatelessParameterized", "StatelessRandom", "StatelessTruncated")
 _POOLS = {"MaxPoolGradGrad", "MaxPoolGradGradV2", "MaxPool3DGradGrad"}
+_SOLVERS = {"MatrixInverse", "MatrixSolve"}
 _COMPLEX = {tf.complex64.as_datatype_enum, tf.complex128.as_datatype_enum}
 
 
@@ -38,6 +41,16 @@ def require_right(graph: tf.Graph, xla: bool) -> None:
     for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
         if why := _under_xla(nodes) if xla else _in_a_graph(nodes):
             raise WrongKernelError(why)
+
+
+def blind_to_singular(graph: tf.Graph) -> str | None:
+    """Say which operation of a graph XLA computes without a word where a matrix is singular; None if there is none."""
+    definition = graph.as_graph_def()
+    for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
+        for node in nodes:
+            if node.op in _SOLVERS:
+                return f"XLA's {node.op} gives finite numbers for a singular matrix, where TensorFlow raises"
+    return None
 
 
 def _under_xla(nodes: Iterable) -> str | None:

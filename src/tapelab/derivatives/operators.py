@@ -49,7 +49,8 @@ def laplacian(
         seed: of those directions, which are then the same at every call; None draws new ones at each.
         custom_gradients: which function is differentiated where its author gave it a gradient, with
             `tf.custom_gradient` or a gradient override. False: what it computes; the gradient given is not used, and
-            `plan` names it. True: the gradient given, by nested tapes, which are slower.
+            `plan` names it. True: the gradient given, by nested tapes, which are slower. `hessian` and `hvp` always
+            take the gradient given: where it is not the derivative, their trace is that of True.
         chunk_size: how many directions to send through f at once; by default as many as fit the memory limit. Each
             further chunk costs two more evaluations of f.
         batch_chunk_size: how many examples to send through f at once, of which smaller chunks cost hardly more; by

@@ -1,11 +1,14 @@
 """The gradient of each example's loss, rather than of their mean."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives.alone import require_alone_as_in_batch, require_comparable, require_independent
 from tapelab.derivatives.checks import check_chunks
 from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.independence import Unproven
 from tapelab.derivatives.memory import counted, rows_at_once
 from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.problem import Problem
@@ -20,6 +23,7 @@ def per_example_gradients(
     *,
     wrt: Any = None,
     argnums: int | tuple[int, ...] = 0,
+    check_independence: bool = True,
     chunk_size: int | None = None,
     memory_limit: int | None = None,
     compile: str = "auto",
@@ -28,13 +32,19 @@ def per_example_gradients(
 ) -> Transform:
     """Return a function that computes the gradient of the loss of each example of a batch.
 
-    The function is called on batches of one example: a layer that computes statistics over the batch sees one example.
-    One that draws random numbers or changes variables (dropout, moving statistics) is evaluated for one example after
-    the other, with the results of a loop over the examples: it draws or changes once for each.
+    The function is called on batches of one example. That this gives each example's part of the batch's loss is proved
+    from the graph: no example depends on another, nor on how many there are. Where the proof fails, the losses one by
+    one are compared with the whole batch's at every call, and the plan says why; of a batch of one there is nothing to
+    compare. A function that draws random numbers or changes variables (dropout) is evaluated for one example after the
+    other, with the results of a loop over the examples: it draws or changes once for each. Two evaluations of it cannot
+    be compared: without a proof it is refused. So is Keras' batch normalisation in training mode, also of a batch of one: what it computes has no
+    gradients of examples. Inference mode, group and layer normalisation have.
 
     Args:
         f: takes tensors whose first axis is the batch, the sources among its arguments apart; returns the loss, a
-            scalar or of shape (batch,).
+            scalar or of shape (batch,). A scalar is the sum or the mean of what each example has.
+        check_independence: whether examples have to be independent. False gives the gradients of batches of one,
+            whatever they are of the batch's loss, and serves a `tf.function`, which has no values to compare.
         chunk_size: how many examples to compute at once; by default as many as fit the memory limit.
         memory_limit: bytes; by default the one of `set_memory_limit`.
         wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
@@ -47,18 +57,20 @@ def per_example_gradients(
         If f is the mean of its examples' losses, their mean over the batch is f's gradient.
 
     Raises:
+        CoupledExamplesError: when called, if an example's loss depends on other examples, or that cannot be excluded.
         MemoryLimitError: when called, if the result would not fit; says how many bytes and what to use instead.
         ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
     """
     check_chunks(chunk_size, memory_limit)
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, _PerExample(chunk_size, memory_limit), argnums=argnums, wrt=wrt, **options)
+    return transform(f, _PerExample(check_independence, chunk_size, memory_limit), argnums=argnums, wrt=wrt, **options)
 
 
 class _PerExample(Recipe):
     name = "per_example_gradients"
 
-    def __init__(self, chunk_size, memory_limit):
+    def __init__(self, check_independence, chunk_size, memory_limit):
+        self.check_independence = check_independence
         self.chunk_size = chunk_size
         self.memory_limit = memory_limit
 
@@ -69,6 +81,7 @@ class _PerExample(Recipe):
                 f"{problem.name}: the result has shape {', '.join(map(str, problem.output_shapes))}; expected one "
                 f"loss, of shape () or {batch}"
             )
+        compared = self.check_independence and bool(batch[0]) and self._is_to_compare(problem)
         pairs = zip(problem.source_sizes, problem.source_dtypes, strict=True)
         chunk, needed = rows_at_once(
             what="per_example_gradients",
@@ -80,14 +93,24 @@ class _PerExample(Recipe):
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
         )
-        return Plan("reverse", batch[0], chunk, needed)
+        return _Proved("reverse", batch[0], chunk, needed, compared=compared)
+
+    def _is_to_compare(self, problem):
+        """Whether losses are to be compared at every call; raises if nothing is known, and that does not help."""
+        try:
+            require_alone_as_in_batch(problem)
+        except Unproven as reason:
+            require_comparable(problem, reason, apart_from_python=True)
+            problem.note(f"losses one by one are compared with the batch's at every call, because of {reason}")
+            return True
+        return False
 
     def prefers_xla(self, problem, plan):
         # A convolution's filter gradients are many small batches of products, which XLA computes one by one.
         return "Conv2D" not in problem.operations
 
     def ways(self, problem, plan):
-        ways = row_ways("reverse mode, examples", partial(self._compute, problem, plan.chunk), plan.chunk)
+        ways = row_ways("reverse mode, examples", partial(self._compute, problem, plan), plan.chunk)
         if problem.repeatable:
             return ways
         problem.remarks.append(
@@ -96,19 +119,32 @@ class _PerExample(Recipe):
         )
         return ways[1:]
 
-    def _compute(self, problem, chunk, how, tensors):
+    def _compute(self, problem, plan, how, tensors):
         data = tensors[problem.data_start :]
 
         def row(index):
             example = [tf.expand_dims(tf.gather(tensor, index), 0) for tensor in data]
-            tape, sources, outputs = recorded(problem, [*tensors[: problem.data_start], *example])
-            _require_one_loss(problem, outputs[0].shape)
-            return dense_gradient(tape, outputs[0], sources)
+            tape, sources, (loss,) = recorded(problem, [*tensors[: problem.data_start], *example])
+            _require_one_loss(problem, loss.shape)
+            return [*dense_gradient(tape, loss, sources), *([tf.reshape(loss, [])] if plan.compared else [])]
 
-        return map_rows(row, problem.source_specs, data[0].shape[0], how, chunk)
+        specs = [*problem.source_specs, *([tf.TensorSpec([], problem.output_dtypes[0])] if plan.compared else [])]
+        rows = map_rows(row, specs, data[0].shape[0], how, plan.chunk)
+        return [*rows, *problem.evaluate(tensors)] if plan.compared else rows
 
     def result(self, problem, outputs):
-        return problem.structured(outputs)
+        count = len(problem.source_names)
+        if len(outputs) > count:
+            single, together = outputs[count:]
+            require_independent(problem, together, single)
+        return problem.structured(outputs[:count])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Proved(Plan):
+    """A plan, and whether losses are compared at every call."""
+
+    compared: bool = False
 
 
 def _require_one_loss(problem, shape):

@@ -7,16 +7,18 @@ from typing import Any
 
 from tapelab.derivatives.context import stateless_scope_unchanged
 from tapelab.derivatives.cures.cure import Cure
-from tapelab.derivatives.errors import UnconnectedSourceError
-from tapelab.derivatives.gaps import Needs, gaps, placeholders
+from tapelab.derivatives.errors import SingularMatrixError, UnconnectedSourceError
+from tapelab.derivatives.failures import line_of, singular
+from tapelab.derivatives.gaps import Needs, gaps, operations_of, placeholders
 from tapelab.derivatives.observed import observed
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.structures import flatten, names, unflatten
-from tapelab.derivatives.taylor_mode.reissue import CALLS
+from tapelab.derivatives.taylor_mode.reissue import CALLS, has_custom_gradient, place
 from tapelab.runtime import tf
 
 # What TensorFlow says of an operation without a gradient.
-_NO_GRADIENT = re.compile(r"gradient registry has no entry for: (\w+)")
+_NO_GRADIENT = re.compile(r"(?:gradient registry has no entry for: |No gradient defined for .*\(op type: )(\w+)")
+_UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
 # What XLA does not handle in reverse mode, and takes seconds to find out.
 LOOPS = {"While", "StatelessWhile"}
 # Operations that start so change something: a variable, a generator's state, an iterator, whatever Python can.
@@ -128,6 +130,7 @@ class Problem:
             back does not leave XLA, so that a derivative has to be compiled as a whole.
         gap: why TensorFlow's second derivatives of it would lack a part, or None.
         custom_gradients: whether a gradient in it was given with `tf.custom_gradient` or an override.
+        custom_places: the operations whose gradients were given so, each with its line.
         remarks: a list of strings for the `Plan`: what was given up.
         notes: a list of strings for the `Plan`: what differs from plain TensorFlow.
         cure: a `Cure`, what was met of TensorFlow's wrong derivatives.
@@ -179,6 +182,7 @@ class Problem:
         self.compiled_loops = False
         self.gaps: dict[Needs, str] = {}
         self.custom_gradients = False
+        self.custom_places: list[str] = []
         self.remarks = []
         self.notes = []
         self.cure = Cure()
@@ -198,7 +202,7 @@ class Problem:
     @property
     def repeatable(self) -> bool:
         """Whether two evaluations agree: no random numbers are drawn, no variables changed, no Python called."""
-        return not any(operation.startswith(_CHANGING + _DRAWING) for operation in self.operations)
+        return repeatable(self.operations)
 
     @property
     def changes(self) -> bool:
@@ -272,13 +276,15 @@ class Problem:
                 try:
                     with observed() as ran:
                         self._observe(self.apart(tensors))
-                except LookupError as error:
+                except (LookupError, tf.errors.InvalidArgumentError) as error:
                     raise self.explained(error) from error
                 seen = {name: getattr(self, name) for name in _OBSERVED}
                 # A function that created its variables in that call can be traced now.
                 self.traceable = not self._trace(specs)
                 if not self.traceable:
                     vars(self).update(seen)
+                    if not self.operations:
+                        self.note(_UNSEEN.format("a function that cannot be traced"))
                     self.operations |= ran
         if not self.output_names:
             raise ValueError(f"{self.name}: the function returned no tensor; return the tensor to differentiate")
@@ -310,8 +316,14 @@ class Problem:
         by_xla = any(function.attr["_XlaMustCompile"].b for function in definition.library.function)
         self.compiled_loops = by_xla and bool(self.operations & LOOPS)
         self.custom_gradients = any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes)
+        if self.custom_gradients:
+            self.custom_places = list(dict.fromkeys(map(place, filter(has_custom_gradient, operations_of(graph)))))
         starts = placeholders(graph, self.data_start, self._sources.variables)
-        self.gaps = gaps(graph, starts, ends)
+        self.gaps, unseen = gaps(graph, starts, ends)
+        for each in unseen:
+            self.note(
+                f"what {each} calls was not looked into: whether TensorFlow differentiates it rightly is not known"
+            )
         if any(None in shape for shape in self.output_shapes):  # but it is known what it consists of
             return ValueError(f"{self.name}: the shapes of what the function returns are not known in a graph")
         return None
@@ -353,10 +365,15 @@ class Problem:
 
     def explained(self, error: Exception) -> Exception:
         """Return what to raise when no way works: an error that says what to do, where TensorFlow's does not."""
+        if why := singular(error, self.graph):
+            told: Exception = SingularMatrixError(f"{self.name}: {why}")
+            told.__cause__ = error
+            return told
         if missing := _NO_GRADIENT.search(str(error)):
+            line = line_of(missing[1], self.graph)
             told = LookupError(
-                f"{self.name}: TensorFlow has no derivative of the operation {missing[1]}, which this one needs. Write "
-                "the function with other operations, or give its gradient by tf.custom_gradient"
+                f"{self.name}: TensorFlow has no derivative of the operation {missing[1]}, which this one needs{line}. "
+                "Write the function with other operations, or give its gradient by tf.custom_gradient"
             )
             told.__cause__ = error
             return told
@@ -369,6 +386,13 @@ class Problem:
         told.__cause__ = error
         return told
 
+    def graph(self) -> tf.Graph:
+        """The function's graph, traced once more."""
+        pairs = zip(self.data_shapes, self.data_dtypes, strict=True)
+        specs = [*(self.source_specs if self.data_start else []), *(tf.TensorSpec(*pair) for pair in pairs)]
+        traced = tf.function(lambda *tensors: self.evaluate(tensors), autograph=False)
+        return traced.get_concrete_function(*specs).graph
+
     def require_connected(self) -> None:
         """Raise UnconnectedSourceError if there is a source that no output depends on."""
         reached = [any(column) for column in zip(*self.connected, strict=True)]
@@ -379,6 +403,11 @@ class Problem:
                 "or the way to it leaves what a tape records (NumPy, an integer dtype, tf.stop_gradient, an assigned "
                 'variable). Leave the source out, or pass unconnected="zero" to get zeros for it'
             )
+
+
+def repeatable(operations: Iterable[str]) -> bool:
+    """Whether two evaluations of operations of these types agree."""
+    return not any(operation.startswith(_CHANGING + _DRAWING) for operation in operations)
 
 
 def _bytes(tensor):

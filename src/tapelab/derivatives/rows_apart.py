@@ -8,13 +8,8 @@ or loses it: what has no rule is never assumed to keep it. What depends on no ex
 
 from collections.abc import Callable, Sequence
 
-from tapelab.derivatives.errors import CoupledExamplesError
-from tapelab.derivatives.problem import Problem
 from tapelab.derivatives.taylor_mode.reissue import SHAPES, has_custom_gradient, place
 from tapelab.runtime import tf
-
-import numpy as np
-from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 FIXED, APART, LOST = "fixed", "apart", "lost"
 
@@ -106,30 +101,6 @@ class Examples:
         if all(part == shape for part in varying):
             return True
         return self.in_blocks(op.outputs[0]) and all(p.rank == shape.rank and p[0] == shape[0] for p in varying)
-
-
-def require_independent(problem: Problem, together: tf.Tensor, single: tf.Tensor) -> None:
-    """Raise CoupledExamplesError if the losses of the batch are not those of batches of one."""
-    if not tf.executing_eagerly():
-        raise RuntimeError(
-            f"{problem.name}: examples go one by one, and the check that none depends on another reads values, "
-            "which a tf.function does not have. Call it outside once, then use check_independence=False inside"
-        )
-    tolerance = float(finfo(problem.output_dtypes[0].as_numpy_dtype).eps) ** 0.5
-    together, single = (tf.cast(losses, tf.float64).numpy() for losses in (together, single))
-    sizes = np.maximum(np.abs(together), np.abs(single))
-    finite = np.isfinite(together) & np.isfinite(single)  # NaN says nothing
-    largest = sizes.max(where=finite, initial=0.0)
-    difference = np.abs(together - single, where=finite, out=np.zeros_like(sizes))
-    coupled = np.flatnonzero(difference > tolerance * (sizes + tolerance * largest) + np.finfo(np.float64).tiny)
-    if coupled.size:
-        first = coupled[0]
-        raise CoupledExamplesError(
-            f"{problem.name}: example {first} depends on other examples, or on how many there are (coupled examples: "
-            f"{coupled.size} of {sizes.size}): its loss is {together[first]:.6g} in the batch and {single[first]:.6g} "
-            "in a batch of one. Look for batch normalisation in training mode, a mean or attention over the batch "
-            "axis, or a division by the batch's size; use check_independence=False for the gradients of batches of one"
-        )
 
 
 def _axes(op, index):

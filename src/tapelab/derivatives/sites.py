@@ -11,7 +11,7 @@ depend on any site. The backward pass of a custom gradient is walked as well, wh
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.custom_gradients import ADDING, LINEAR, QUOTIENTS, backward_keeps, outputs_that_vary
@@ -155,7 +155,7 @@ class Sites:
         upstream = frozenset().union(*[self._upstream.get(tensor.ref(), frozenset()) for tensor in op.inputs])
         self._upstream.update((output.ref(), upstream) for output in op.outputs)
         lost = next((examples.lost[t.ref()] for t in varying if examples.state(t) == LOST), None)
-        if lost is None and not has_custom_gradient(op) and self._sums(op):
+        if lost is None and not has_custom_gradient(op) and sums_over_examples(op, examples, self._summed):
             self._summed.update(output.ref() for output in op.outputs)
         elif lost is None and any(tensor.ref() in self._summed for tensor in varying):
             self._lose(op, f"{place(op)}, of a sum over examples")
@@ -171,33 +171,6 @@ class Sites:
     def _lose(self, op, reason):
         written = [tensor for tensor in op.inputs if tensor.dtype == tf.resource]
         self._examples.lost.update((tensor.ref(), reason) for tensor in [*op.outputs, *written])
-
-    def _sums(self, op):
-        """Whether an operation's result is a sum over examples, times and plus what varies with none."""
-        summed = [tensor.ref() in self._summed for tensor in op.inputs]
-        fixed = [not self.varies(tensor) for tensor in op.inputs]
-        if not any(summed):
-            return self._sums_rows(op)
-        if op.type in LINEAR:
-            return summed[0] and all(fixed[1:]) and op.outputs[0].dtype.is_floating
-        if op.type in ADDING or op.type == "Sub":
-            return all(one or other for one, other in zip(summed, fixed, strict=True))
-        if op.type == "Mul":
-            return sum(summed) == 1 and sum(fixed) == 1
-        return op.type in QUOTIENTS and summed[0] and fixed[1]
-
-    def _sums_rows(self, op):
-        """Whether an operation sums over examples what each of them has alone."""
-        first = op.inputs[0]
-        if op.type not in ("L2Loss", "Mean", "Sum") or self._examples.state(first) != APART:
-            return False
-        if op.type == "L2Loss":
-            return True
-        axes = tf.get_static_value(op.inputs[1])
-        if axes is None or first.shape.rank is None:
-            return False
-        axes = {int(axis) % max(first.shape.rank, 1) for axis in axes.reshape(-1)}
-        return len(axes) == first.shape.rank or (0 in axes and self._examples.in_blocks(first))
 
     def _why_not(self, loss):
         if loss.ref() in self._summed or (self.batch == 1 and self._examples.state(loss) == APART):
@@ -232,6 +205,39 @@ class Sites:
             if self._examples.state(result) != APART or not self._examples.in_blocks(result):
                 return tensor
             tensor = result
+
+
+def sums_over_examples(op: tf.Operation, examples: Examples, summed: Container) -> bool:
+    """Whether an operation's result is a sum over examples of what each has alone, times and plus what is fixed.
+
+    Args:
+        examples: the states of the graph's tensors.
+        summed: what holds a `Tensor.ref` for each such sum that comes before.
+    """
+    sums = [tensor.ref() in summed for tensor in op.inputs]
+    if not any(sums):
+        return _sums_rows(op, examples)
+    fixed = [not one and examples.state(tensor) == FIXED for one, tensor in zip(sums, op.inputs, strict=True)]
+    if op.type in LINEAR:
+        return sums[0] and all(fixed[1:]) and op.outputs[0].dtype.is_floating
+    if op.type in ADDING or op.type == "Sub":
+        return all(one or other for one, other in zip(sums, fixed, strict=True))
+    if op.type == "Mul":
+        return sum(sums) == 1 and sum(fixed) == 1
+    return op.type in QUOTIENTS and sums[0] and fixed[1]
+
+
+def _sums_rows(op, examples):
+    first = op.inputs[0] if op.inputs else None
+    if op.type not in ("L2Loss", "Mean", "Sum") or examples.state(first) != APART:
+        return False
+    if op.type == "L2Loss":
+        return True
+    axes = tf.get_static_value(op.inputs[1])
+    if axes is None or first.shape.rank is None:
+        return False
+    axes = {int(axis) % max(first.shape.rank, 1) for axis in axes.reshape(-1)}
+    return len(axes) == first.shape.rank or (0 in axes and examples.in_blocks(first))
 
 
 def is_offset(use: Use) -> bool:

@@ -21,7 +21,7 @@ from tapelab.derivatives.cures.gradients import in_a_block
 from tapelab.derivatives.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.errors import CALLER, FallbackWarning
 from tapelab.derivatives.gaps import Needs
-from tapelab.derivatives.kernels import WrongKernelError, require_right
+from tapelab.derivatives.kernels import WrongKernelError, blind_to_singular, require_right
 from tapelab.derivatives.observed import undone_if_it_fails
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
@@ -90,7 +90,10 @@ class Transform:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, outputs, tensors = self._entry(args, kwargs)
         if outputs is None:
-            outputs = self._run(entry, tensors)
+            try:
+                outputs = self._run(entry, tensors)
+            except tf.errors.InvalidArgumentError as error:
+                raise entry.problem.explained(error)  # noqa: B904 - it has its cause
             if entry.plan.compiled == "eager":
                 entry.outside.accept_own_changes()
         if entry.plan.compiled == "eager":
@@ -252,8 +255,9 @@ class Transform:
             self._warn_of_the_next_derivative(problem)
             self._recipe.verify(problem, tensors, outputs)
             return entry._replace(plan=plan, loops=entry.loops or barred), outputs
-        if self._compile in ("auto", "eager"):
-            raise problem.explained(first_error)
+        told = problem.explained(first_error)
+        if self._compile in ("auto", "eager") or told is not first_error:
+            raise told
         raise RuntimeError(
             f'{self.__name__} cannot be computed with compile="{self._compile}": {_first_line(first_error)}. '
             'Use compile="auto", which finds a way that works'
@@ -278,6 +282,10 @@ class Transform:
             if xla and loops and recorded:
                 raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")
             require_right(concrete.graph, xla)
+            if xla and (why := blind_to_singular(concrete.graph)):
+                if self._compile == "auto":
+                    raise WrongKernelError(why)
+                problem.note(why)
             if xla:
                 _count_program()
                 self._programs += 1

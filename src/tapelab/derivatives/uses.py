@@ -22,10 +22,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tapelab.derivatives.custom_gradients import backward_keeps, outputs_that_vary
+from tapelab.derivatives.custom_gradients import follow
 from tapelab.derivatives.private import captures
-from tapelab.derivatives.rows_apart import APART, FIXED, LOST, VALUELESS, Examples
-from tapelab.derivatives.taylor_mode.reissue import has_custom_gradient, place
+from tapelab.derivatives.rows_apart import APART, FIXED, VALUELESS, Examples
+from tapelab.derivatives.taylor_mode.reissue import place
 from tapelab.runtime import tf
 
 _READING = {
@@ -97,7 +97,7 @@ class Uses:
         self._operations = graph.get_operations()
         for op in self._operations:
             owners = [self._owner.get(tensor.ref()) for tensor in op.inputs]
-            self._follow(op, tape)
+            follow(op, self.examples, tape)
             if any(owner is not None for owner in owners):
                 self._note(op, owners, variables)
         for index, uses in enumerate(self.by_variable):
@@ -116,18 +116,6 @@ class Uses:
         place = {op.name: number for number, op in enumerate(self._operations)}
         last = [max([place[use.op.name] for use in own], default=-1) for own in self.by_variable]
         return sorted(range(len(last)), key=last.__getitem__, reverse=True)
-
-    def _follow(self, op, tape):
-        """Note the state of an operation's outputs. Of a custom gradient, the backward pass is looked at as well."""
-        examples = self.examples
-        states = [examples.state(tensor) for tensor in op.inputs]
-        varies = [state == APART for state in states]
-        known = has_custom_gradient(op) and any(varies) and LOST not in states and examples.keeps(op)
-        if known and backward_keeps(op, varies, tape, examples):
-            for output in outputs_that_vary(op, varies):
-                examples.begin(output)
-            return
-        examples.follow(op)
 
     def _note(self, op, owners, variables):
         mine = [index for index, owner in enumerate(owners) if owner is not None]

@@ -6,7 +6,8 @@
     report = levenberg_marquardt(residuals, x, y, wrt=variables)    sums of squares, with parameters' covariances
 
 Each changes the variables in place, returns a `Report`, and leaves the best point in the variables, after an interrupt
-too. An `Objective` in place of the function keeps what was compiled for the next call.
+too. A small gradient is no minimum yet: `Report.standing` says what the point is, as far as it was computed. An
+`Objective` in place of the function keeps what was compiled for the next call.
 """
 
 from tapelab.optimize.least_squares import LeastSquaresReport, levenberg_marquardt
@@ -14,12 +15,14 @@ from tapelab.optimize.newtons import conjugate_gradient_direction, newton, newto
 from tapelab.optimize.objective import Objective
 from tapelab.optimize.quasi_newton import lbfgs
 from tapelab.optimize.report import Iteration, Report
+from tapelab.optimize.standing import Standing
 
 __all__ = [
     "Iteration",
     "LeastSquaresReport",
     "Objective",
     "Report",
+    "Standing",
     "conjugate_gradient_direction",
     "lbfgs",
     "levenberg_marquardt",

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapelab.derivatives import NotFiniteError, pack, unpack
+from tapelab.derivatives import NotFiniteError, SingularMatrixError, pack, unpack
+from tapelab.derivatives.failures import singular
 from tapelab.optimize.objective import Objective, objective_of
 from tapelab.optimize.report import Iteration, Report, assign, require_finite_start
 from tapelab.progress import progress_bar
@@ -35,13 +36,33 @@ class LeastSquaresReport(Report):
         parameters: the variables' values at the end, packed, shape (n,), in float64.
         residuals: how many there are.
         rank: of the Jacobian at the end, as far as its dtype tells.
+        smallest_singular_value: of the Jacobian at the end, in the parameters' units; 0 where residuals are fewer. Its
+            square is the smallest eigenvalue of JᵀJ.
+        standing: None; the Jacobian tells less than a Hessian, and `stands` says what.
     """
 
     parameters: np.ndarray = field(default_factory=lambda: np.empty(0))
     residuals: int = 0
     rank: int = 0
+    smallest_singular_value: float = 0.0
     _root: np.ndarray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
     _loose: np.ndarray = field(default_factory=lambda: np.empty(0), repr=False)
+
+    @property
+    def stands(self) -> str:
+        """What the Jacobian tells of the end, in a sentence; empty where the minimisation has not converged."""
+        n = self.parameters.size
+        if not self.converged:
+            return ""
+        if self.rank < n:
+            return (
+                f"the Jacobian has rank {self.rank} for {n} parameters: along some directions the residuals do not "
+                "change to first order, and whether this is a minimum, a saddle or a flat place is not known"
+            )
+        return (
+            f"a minimum of the linearised residuals: the Jacobian has full rank {n}, and its smallest singular value "
+            f"is {self.smallest_singular_value:.3g}; the curvature of the residuals themselves was not looked at"
+        )
 
     @property
     def degrees_of_freedom(self) -> int:
@@ -130,15 +151,18 @@ def levenberg_marquardt(
     from outside is what it is now.
 
     Returns:
-        A `LeastSquaresReport`. The variables hold the best point found, after an interrupt too; a step that does not
-        lower the sum of squares is not taken. Where a person watches and tqdm is installed, a bar shows what takes
-        longer than a second.
+        A `LeastSquaresReport`. It has the Jacobian's rank and smallest singular value at the end: they tell whether the
+        linearised residuals have one minimum there. Their own curvature, by which it may be a saddle or a maximum where
+        residuals are large, is not looked at. The variables hold the best point found, after an interrupt too; a step
+        that does not lower the sum of squares is not taken. Where a person watches and tqdm is installed, a bar shows
+        what takes longer than a second.
 
     Raises:
         MemoryLimitError: if the Jacobian would not fit; `lbfgs` and `newton_cg` need none.
         NotFiniteError: if a residual or its gradient is NaN or infinite where the variables are now.
-        ValueError, TypeError: as `jacobian`; for a negative tolerance, a damping that is not positive, an unknown
-            scaling, or a ``jacobian`` that returns another shape or does not agree with the residuals.
+        SingularMatrixError: if a matrix in the residuals is singular there; a step to such a point is not taken.
+        ValueError, TypeError: as `jacobian`; for no residual, a negative tolerance, a damping that is not positive, an
+            unknown scaling, or a ``jacobian`` that returns another shape or does not agree with the residuals.
     """
     tolerances = {"gradient": gradient_tolerance, "step": step_tolerance, "cost": cost_tolerance}
     for name, tolerance in tolerances.items():
@@ -158,8 +182,19 @@ def levenberg_marquardt(
 
     def evaluate(point):
         assign(wrt, point.astype(kind))
-        found = pack(objective.f(*args))
+        try:
+            found = pack(objective.f(*args))
+        except tf.errors.InvalidArgumentError as error:
+            if why := singular(error):
+                raise SingularMatrixError(f"levenberg_marquardt: {why}") from error
+            raise
         return found.numpy().astype(np.float64), found.dtype
+
+    def attempt(point):
+        try:
+            return evaluate(point)[0]
+        except SingularMatrixError:  # the residuals have no values there
+            return np.full_like(r, np.nan)
 
     def linearize(point):
         r, _ = evaluate(point)
@@ -171,7 +206,9 @@ def levenberg_marquardt(
         return r, matrix, matrix.T @ r
 
     point = start.numpy().astype(np.float64)
-    _, dtype = evaluate(point)
+    r, dtype = evaluate(point)
+    if not r.size:
+        raise ValueError("the residuals are empty; expected one number for each observation, at least one")
     rounding = max(float(np.finfo(each.as_numpy_dtype).eps) for each in (dtype, start.dtype))
     tolerances = {name: max(tolerance, 4 * rounding) for name, tolerance in tolerances.items()}
     r, matrix, gradient = linearize(point)
@@ -204,7 +241,7 @@ def levenberg_marquardt(
                 first, accepted, raise_by = True, None, 2.0
                 while accepted is None and not report.converged and damping < _LARGEST:
                     step, predicted = steps(damping)
-                    trial, _ = evaluate(point + step)
+                    trial = attempt(point + step)
                     with np.errstate(over="ignore", invalid="ignore"):
                         # Half the difference of the sums of squares, without its cancellation. NaN is no decrease.
                         decrease = (r - trial) @ (r + trial) / 2
@@ -300,7 +337,9 @@ class _Steps:
 
 
 def _decompose(report, jacobian, rounding):
-    """Note the rank and a root of (JᵀJ)⁻¹."""
+    """Note the rank, the smallest singular value and a root of (JᵀJ)⁻¹."""
+    least = np.linalg.svd(jacobian, compute_uv=False)[-1] if jacobian.shape[0] >= jacobian.shape[1] else 0.0
+    report.smallest_singular_value = float(least)
     size = (2 * report.value) ** 0.5
     scale = np.linalg.norm(jacobian, axis=0)
     # A parameter that moves the residuals by no more than rounding when it changes by all of itself is not determined.

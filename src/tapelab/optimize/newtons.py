@@ -7,12 +7,21 @@ S. Wright, *Numerical Optimization*, 2nd ed.: section 3.1 (line search), 3.4 (mo
 (Newton-CG).
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-from tapelab.derivatives import pack
-from tapelab.optimize.objective import Objective, objective_of
-from tapelab.optimize.report import Iteration, Report, assign, require_finite_start, require_not_negative
+from tapelab.derivatives import SingularMatrixError, pack
+from tapelab.optimize.objective import Objective, judged_by_matrix, judged_by_products, objective_of
+from tapelab.optimize.report import (
+    Iteration,
+    Report,
+    assign,
+    require_finite_start,
+    require_not_negative,
+    require_probes,
+)
+from tapelab.optimize.standing import PRODUCTS, attempted
 from tapelab.process import quiet_stderr
 from tapelab.progress import progress_bar
 from tapelab.runtime import tf
@@ -136,12 +145,15 @@ def newton(
     outside is what it is now.
 
     Returns:
-        A `Report`. The variables hold the best point found, after an interrupt too; a step that does not descend is
-        not taken. Where a person watches and tqdm is installed, a bar shows what takes longer than a second.
+        A `Report`. Where the gradient is within the tolerance, the Hessian is computed once more, and
+        `Report.standing` has what its eigenvalues tell: a saddle has a small gradient, too. The variables hold the best
+        point found, after an interrupt too; a step that does not descend is not taken. Where a person watches and tqdm
+        is installed, a bar shows what takes longer than a second.
 
     Raises:
         MemoryLimitError: if the Hessian would not fit; `newton_cg` needs none.
         NotFiniteError: if the loss or its gradient is NaN or infinite where the variables are now.
+        SingularMatrixError: if a matrix in the loss is singular there; a step to such a point is not taken.
         ValueError, TypeError: as `value_and_gradient` and `hessian`.
     """
     objective = objective_of(f, wrt, compile, memory_limit)
@@ -153,7 +165,10 @@ def newton(
     def plan(gradient):
         return objective.hessian.plan(*args)
 
-    return _minimise(objective, args, direction, plan, iterations, tolerance, damping, callback)
+    def judge():
+        return judged_by_matrix(objective, args)
+
+    return _minimise(objective, args, (direction, plan, judge), iterations, tolerance, damping, callback)
 
 
 def newton_cg(
@@ -164,6 +179,7 @@ def newton_cg(
     tolerance: float = 1e-5,
     damping: float = 0.0,
     products: int | None = None,
+    probes: int = PRODUCTS,
     compile: str = "auto",
     callback: Callable[[Iteration], Any] | None = None,
 ) -> Report:
@@ -171,14 +187,18 @@ def newton_cg(
 
     Args:
         products: the largest number of Hessian-vector products for one step; by default the number of elements.
+        probes: how many to take at most where the gradient is within the tolerance, to tell what the point is
+            (`Report.standing`); 0 for none.
         f, args, wrt, iterations, tolerance, damping, compile, callback: as for `newton`.
 
     Returns:
-        A `Report`, as `newton`.
+        A `Report`, as `newton`, but for its standing: that comes from Lanczos's method, which proves a saddle where it
+        finds one, and a minimum where it has seen all directions.
 
     Raises:
         NotFiniteError, ValueError, TypeError: as `newton`.
     """
+    require_probes(probes)
     objective = objective_of(f, wrt, compile)
 
     def direction(gradient, damping):
@@ -190,10 +210,14 @@ def newton_cg(
     def plan(gradient):
         return objective.hvp.plan(gradient, *args)
 
-    return _minimise(objective, args, direction, plan, iterations, tolerance, damping, callback)
+    def judge():
+        return judged_by_products(objective, args, probes) if probes else None
+
+    return _minimise(objective, args, (direction, plan, judge), iterations, tolerance, damping, callback)
 
 
-def _minimise(objective, args, direction, plan, iterations, tolerance, damping, callback):
+def _minimise(objective, args, method, iterations, tolerance, damping, callback):
+    direction, plan, judge = method
     require_not_negative("damping", damping)
     wrt = objective.wrt
 
@@ -234,6 +258,7 @@ def _minimise(objective, args, direction, plan, iterations, tolerance, damping, 
     report.converged = report.gradient_norm <= tolerance
     if report.converged:
         report.reason = f"the gradient is within the tolerance of {tolerance:g}"
+        report.standing = attempted(judge)
     return report
 
 
@@ -244,7 +269,10 @@ def _line_search(at, point, direction, value, slope):
     step = 1.0
     for _ in range(_HALVINGS):
         trial = point + step * direction
-        trial_value, gradient = at(trial)
+        try:
+            trial_value, gradient = at(trial)
+        except SingularMatrixError:  # the loss has no value there
+            trial_value, gradient = math.inf, None
         # Strictly below: where the promised decrease is lost in rounding, an equal loss is no descent.
         if trial_value < value and trial_value <= value + _DECREASE * step * slope:
             return step, (trial, trial_value, gradient)

@@ -1,11 +1,15 @@
 """What a minimisation lowers, with the derivatives that it takes of it, so that they can be held."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapelab.derivatives import hessian, hvp, jacobian, jvp, pack, value_and_gradient
+from tapelab.optimize.report import assign
+from tapelab.optimize.standing import Standing, of_matrix, of_products, require_agreeing
 from tapelab.runtime import tf
+
+import numpy as np
 
 
 class Objective:
@@ -71,3 +75,39 @@ def objective_of(f: Callable | Objective, wrt: Any, compile: str, memory_limit: 
         if is_given:
             raise TypeError(f"{name} is given with {f!r}, which was made with its own: Objective(f, wrt=…, {name}=…)")
     return f
+
+
+def judged_by_matrix(objective: Objective, args: Sequence[Any]) -> Standing:
+    """Judge the point where the variables are by the Hessian matrix."""
+    matrix = objective.hessian(*args).numpy()
+    vector = np.full(len(matrix), len(matrix) ** -0.5, matrix.dtype)
+    _require_agreeing(objective, args, matrix @ vector, vector)
+    return of_matrix(matrix)
+
+
+def judged_by_products(objective: Objective, args: Sequence[Any], products: int) -> Standing:
+    """Judge the point where the variables are by at most so many Hessian-vector products."""
+    start, compared = pack(objective.wrt), False
+
+    def product(vector):
+        nonlocal compared
+        found = objective.hvp(tf.constant(vector), *args).numpy()
+        if not compared:
+            _require_agreeing(objective, args, found, vector)
+            compared = True
+        return found
+
+    return of_products(product, start.shape[0], start.dtype.as_numpy_dtype, products)
+
+
+def _require_agreeing(objective, args, product, vector):
+    point = pack(objective.wrt).numpy()
+
+    def gradient(elsewhere):
+        assign(objective.wrt, elsewhere)
+        return pack(objective.value_and_gradient(*args)[1]).numpy()
+
+    try:
+        require_agreeing(product, vector, point, gradient)
+    finally:
+        assign(objective.wrt, point)

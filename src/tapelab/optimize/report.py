@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tapelab.derivatives import NotFiniteError, Plan, unpack
+from tapelab.optimize.standing import Standing
 from tapelab.runtime import tf
 
 import numpy as np
@@ -42,6 +43,8 @@ class Report:
         converged: whether the gradient's norm is at or below the tolerance.
         reason: why it stopped, in words.
         iterations: a list of each `Iteration`.
+        standing: what second derivatives tell of the end, a `Standing`; None where the gradient is not within the
+            tolerance, or nothing was asked.
         plan: how the Hessian (`newton`), its products (`newton_cg`), the gradient (`lbfgs`) or the Jacobian
             (`levenberg_marquardt`) was computed the first time, and which faster ways were given up; None where none
             was, or the Jacobian was the caller's.
@@ -52,6 +55,7 @@ class Report:
     converged: bool = False
     reason: str = ""
     iterations: list[Iteration] = field(default_factory=list)
+    standing: Standing | None = None
     plan: Plan | None = field(default=None, repr=False)
 
     def __str__(self):
@@ -61,7 +65,13 @@ class Report:
             f"{'negative' if i.negative_curvature else 'positive':9}  {i.step:.3g}"
             for i in self.iterations
         ]
-        return "\n".join([*lines, f"  {self.value:<12.6g}  {self.gradient_norm:<9.2e}  {self.reason}"])
+        lines += [f"  {self.value:<12.6g}  {self.gradient_norm:<9.2e}  {self.reason}"]
+        return "\n".join([*lines, *([f"  {self.stands}"] if self.stands else [])])
+
+    @property
+    def stands(self) -> str:
+        """What the end is, a minimum, a saddle or a flat place, in a sentence; empty where nothing was computed."""
+        return str(self.standing or "")
 
 
 def assign(wrt: Any, point: tf.Tensor) -> None:
@@ -83,3 +93,9 @@ def require_not_negative(name: str, value: float) -> None:
     """Raise ValueError for a negative number, or NaN."""
     if not value >= 0:
         raise ValueError(f"{name} is {value!r}; expected 0 or a positive number")
+
+
+def require_probes(probes: int) -> None:
+    """Raise ValueError for anything but a number of products, or 0."""
+    if isinstance(probes, bool) or not isinstance(probes, int) or probes < 0:
+        raise ValueError(f"probes is {probes!r}; expected a number of Hessian-vector products, or 0 for none")

@@ -23,7 +23,9 @@ def _weighted_cross_entropy(labels, logits, pos_weight, name=None):
     """tf.nn.weighted_cross_entropy_with_logits: at a logit of 0 too; TensorFlow's gradient is that of no piece."""
     labels, logits = tf.convert_to_tensor(labels), tf.convert_to_tensor(logits)
     if not labels.shape.is_compatible_with(logits.shape):
-        raise ValueError(f"`logits` and `labels` must have the same shape, received ({logits.shape} vs {labels.shape}).")
+        raise ValueError(
+            f"`logits` and `labels` must have the same shape, received ({logits.shape} vs {labels.shape})."
+        )
     with tf.name_scope(name or "logistic_loss"):
         weight = 1 + (pos_weight - 1) * labels
         positive = logits >= 0
@@ -73,7 +75,9 @@ def _sinc_near_zero_too(x):
 def _sinc_of_numpy(x):
     """tf.experimental.numpy.sinc: at 0 too; TensorFlow's derivatives are 0 or NaN there."""
     x = tf.experimental.numpy.asarray(x)
-    return _sinc_near_zero_too(x if x.dtype.is_floating or x.dtype.is_complex else tf.cast(x, tf.experimental.numpy.exp(x).dtype))
+    return _sinc_near_zero_too(
+        x if x.dtype.is_floating or x.dtype.is_complex else tf.cast(x, tf.experimental.numpy.exp(x).dtype)
+    )
 
 
 def _sinc_of_keras(x):

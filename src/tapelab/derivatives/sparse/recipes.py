@@ -8,7 +8,7 @@ from tapelab.derivatives.checks import check_chunks, require_scalar
 from tapelab.derivatives.errors import MemoryLimitError, SparsityError
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
 from tapelab.derivatives.gaps import Needs
-from tapelab.derivatives.hessians import gradient_under, require_second_order
+from tapelab.derivatives.hessians import gradient_under, note_given_gradients, require_second_order
 from tapelab.derivatives.jacobians import forward_rows
 from tapelab.derivatives.memory import counted, current_limit, rows_at_once
 from tapelab.derivatives.packing import require_one_dtype, split
@@ -270,6 +270,7 @@ class SparseHessian(_Sparse):
     def require(self, problem: Problem) -> None:
         require_scalar(problem)
         require_second_order(problem)
+        note_given_gradients(problem)
         super().require(problem)
 
     def heights(self, problem: Problem) -> Sequence[int]:
