@@ -48,6 +48,7 @@ from tapelab.derivatives.errors import (
     FallbackWarning,
     MemoryLimitError,
     NotFiniteError,
+    OutsideWarning,
     SparsityError,
     UnconnectedSourceError,
 )
@@ -72,6 +73,7 @@ __all__ = [
     "FallbackWarning",
     "MemoryLimitError",
     "NotFiniteError",
+    "OutsideWarning",
     "Plan",
     "SparsePlan",
     "SparsityError",

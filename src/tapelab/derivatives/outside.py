@@ -122,23 +122,29 @@ class Outside:
         self._next, self._last = deque(), deque()
         for root in roots:
             self._next.append((root, Where(getattr(root, "__name__", f"a {type(root).__name__}"), ""), True))
+        self._visit_all()
+        for name in ("trainable", "regularizer"):  # of Keras's variables
+            look = functools.partial(map, operator.attrgetter(name), self._variables)
+            places = [Where(f"{variable.path}.{name}", "") for variable in self._variables]
+            self._watch(look, [f"a variable's {name!r}"] * len(places), places, self._variables, True, named=False)
+        self._visit_all()
+
+    def _visit_all(self):
         while self._next or self._last:
             value, where, named = (self._next or self._last).popleft()
             if value is MISSING or isinstance(value, SCALARS) or id(value) in self._seen:
                 continue
             if len(self._seen) > _OBJECTS:
-                self._tell(Where(getattr(roots[0], "__name__", "the function"), ""), unwatchable.TOO_MANY, _OBJECTS)
-                break
+                self._tell(where, unwatchable.TOO_MANY.format(_OBJECTS))
+                self._next.clear()
+                self._last.clear()
+                return
             self._seen[id(value)] = value
             self._visit(value, where, named)
-        for name in ("trainable", "regularizer"):
-            look = functools.partial(map, operator.attrgetter(name), self._variables)
-            places = [Where(f"{variable.path}.{name}", "") for variable in self._variables]
-            self._watch(look, [f"a variable's {name!r}"] * len(places), places, self._variables, named=False)
 
-    def _tell(self, where: Where, why: str | None, *filling: Any) -> None:
+    def _tell(self, where: Where, why: str | None) -> None:
         if why:
-            self.unseen[where.said()] = why.format(*filling) if filling else why
+            self.unseen[where.said()] = why
 
     def _later(self, value: Any, where: Where, named: bool = True) -> None:
         (self._next if named else self._last).append((value, where, named))
@@ -231,7 +237,7 @@ class Outside:
         constant = type(value) in (tuple, frozenset)
         if size > _ITEMS and not (constant and all(isinstance(item, SCALARS) for item in value)):
             self._compare(value.__len__, "the length of a container")
-            self._tell(where, named and unwatchable.TOO_LONG.format(_ITEMS))
+            self._tell(where, unwatchable.TOO_LONG.format(_ITEMS) if named else None)
         elif isinstance(value, _MAPPINGS):
             keys = list(value)
             labels = ["the length", *[f"{what} {key!r:.40}" for what in ("the key", "the item") for key in keys]]

@@ -16,7 +16,7 @@ from typing import Any
 from tapelab import process
 from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_strategy
 from tapelab.derivatives.entries import Entry, Recent, graph_being_built
-from tapelab.derivatives.errors import CALLER, FallbackWarning
+from tapelab.derivatives.errors import CALLER, FallbackWarning, OutsideWarning, warn_caller
 from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.kernels import WrongKernelError, require_right
 from tapelab.derivatives.outside import Outside
@@ -31,6 +31,7 @@ _COMPILE = ("auto", "xla", "graph", "eager")
 _UNCONNECTED = ("error", "zero")
 _UNTRACEABLE = "the function cannot be traced into a graph"
 _ATTEMPTS = 3  # builds of one program
+_TOLD = 8  # things in one warning
 # TensorFlow keeps what XLA compiled until the process ends, some 0.3 MB for the smallest function.
 _PROGRAMS, _ALL_PROGRAMS = 64, 1000  # of one transform, of all
 _CURED = (
@@ -139,15 +140,19 @@ class Transform:
         for _ in range(_ATTEMPTS):
             before = look()
             problem = self._problem(taken, rest, vector, tensors)
+            differs = ""
             if own := before.own_changes():
                 # Made on the first call, as Keras makes variables, or set at every call? A second one tells.
-                before = look()
+                before, first = look(), problem.constants
                 problem = self._problem(taken, rest, vector, tensors)
                 own = before.own_changes()
+                differs = ", ".join(sorted({label for _, label in own})) if problem.constants != first else ""
             entry, outputs = self._first_that_works(problem, self._recipe.plan(problem), tensors)
             after = look(ignored=own)
             changed = before.changed_by_others()
             if changed is None:
+                if entry.plan.compiled != "eager":  # there the function itself runs in every call
+                    self._warn_of_outside(after.unseen, differs)
                 return entry._replace(outside=after), outputs
         raise RuntimeError(
             f"{self.__name__}: {changed} was replaced while the function was traced, {_ATTEMPTS} times over, and not "
@@ -267,6 +272,21 @@ class Transform:
             return Entry(
                 problem, None, run, graph=weakref.ref(graph_being_built()) if bound else None, loops=loops
             ), outputs
+
+    def _warn_of_outside(self, unseen, differs):
+        """Say once what the function reads and cannot be watched, and that it computes with what it changes."""
+        if differs:
+            unseen = unseen | {differs: "is changed by the function, which computes with it: return it, or pass it"}
+        if not unseen or "outside" in self._warned:
+            return
+        self._warned.add("outside")
+        told = [f"{where} {why}" for where, why in unseen.items()]
+        more = f"\n… and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+        told = "".join(f"\n- {line}" for line in told[:_TOLD])
+        warn_caller(
+            f"{self.__name__} goes on with what it reads at the first call, since it cannot see changes of:{told}{more}",
+            OutsideWarning,
+        )
 
     def _warn_of_moments(self, problem):
         if problem.cure.left and "moments" not in self._warned:
