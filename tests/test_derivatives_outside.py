@@ -346,7 +346,7 @@ NEW = {
     "a set's object": on(lambda d: float(next(iter(d))), lambda: {Thing()}, lambda d: setattr(next(iter(d)), "v", 3.0)),
     "a tuple's object": on(lambda d: float(d[0]), lambda: (Thing(),), lambda d: setattr(d[0], "v", 3.0)),
     "array": on(lambda d: d[0], lambda: np.array([2.0], "f"), lambda d: item(d, 0)),
-    "array of objects": on(lambda d: float(d[0]), lambda: np.array([Thing()]), lambda d: setattr(d[0], "v", 3.0)),
+    "array of objects": on(lambda d: d[0].v, lambda: np.array([Data()]), lambda d: setattr(d[0], "v", 3.0)),
     "enum": on(
         lambda d: d.value, lambda: enum.Enum("E", {"A": 2.0}, module=__name__).A,
         lambda d: setattr(d, "_value_", 3.0),

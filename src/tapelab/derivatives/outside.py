@@ -82,7 +82,7 @@ class Outside:
             self._walk(roots)
         self._compare(tf.keras.config.floatx, "the Keras setting floatx")
         self._compare(_dtype_policy, "the Keras setting dtype_policy")
-        del self._seen, self._read, self._next, self._last
+        del self._seen, self._kinds, self._variables, self._read, self._next, self._last
 
     def unchanged(self) -> bool:
         """Whether everything is still the same."""
@@ -116,6 +116,7 @@ class Outside:
         # Compared by ==: the lengths of containers, the contents of sets and arrays, Keras's global settings.
         self._contents: list[tuple[Callable[[], Any], Any, str]] = []
         self._seen: dict[int, Any] = {}
+        self._kinds: set[type] = set()  # of objects that were seen
         self._variables: list[tf.keras.Variable] = []
         self.unseen: dict[str, str] = {}
         # What libraries hold comes last: it is not named, and what is reached in another way too is.
@@ -272,7 +273,9 @@ class Outside:
         library = is_library(code.co_filename)
         reads = None if library else self._code(code)
         if reads:
-            places = {name: Where(name, f"{function.__qualname__}, line {line}") for name, line in reads.globals.items()}
+            places = {
+                name: Where(name, f"{function.__qualname__}, line {line}") for name, line in reads.globals.items()
+            }
             scope = function.__globals__
             # Missing ones too: they may come to hide what Python has built in.
             self._attributes(lambda: scope.get, places, "the global", places.get, scope)
@@ -357,21 +360,22 @@ class Outside:
         """
         own, others = split_classes(kind)
         hooks = {name for base in others for name in vars(base)} - _NO_HOOKS
-        inherited = {name for base in own for name in vars(base) if name in self._names}
+        held = {name: value for base in own for name, value in vars(base).items()}
+        names = {name for name, value in held.items() if _is_operation(name, value) or name in hooks}
+        names |= held.keys() & (self._names | (_MAKING if made else set()))
+        if self._by_name:
+            names |= {name for name in held if not name.startswith("__")}
         for base in own:
-            called = {name for name, value in vars(base).items() if _is_operation(name, value) or name in hooks}
-            names = inherited | (called if made else called - _MAKING) | (vars(base).keys() & _MAKING if made else set())
-            if self._by_name:
-                names |= {name for name in vars(base) if not name.startswith("__")}
             place = lambda name: Where(f".{name}", where)  # noqa: E731
             self._attributes(lambda b=base: vars(b).get, names, f"{base.__name__}'s", place, base)
+            self._compare(vars(base).__len__, f"{base.__name__}'s attributes")
 
     def _instance(self, value, where, named):
         kind = type(value)
         said = f"a {kind.__name__}'s"
         own, others = split_classes(kind)
-        if own and id(kind) not in self._seen:
-            self._seen[id(kind)] = kind
+        if own and kind not in self._kinds:
+            self._kinds.add(kind)
             self._class(kind, where, made=False)
             if split_classes(type(kind))[0]:
                 self._later(kind, where)
@@ -388,11 +392,9 @@ class Outside:
             if isinstance(slot, types.MemberDescriptorType) and (whole or name in self._names)
         }
         self._attributes(lambda: functools.partial(getattr, value), slots, said, place, value)
-        for name in ("__wrapped__", "_differentiated", "python_function", "_python_function"):
-            self._later(_dictionary(value).get(name, MISSING), where)
         attributes = _dictionary(value)
-        if not attributes and not isinstance(value, threading.local):
-            return
+        for name in ("__wrapped__", "_differentiated", "python_function", "_python_function"):
+            self._later(attributes.get(name, MISSING), where)
         methods = {name for base in own for name in vars(base)}
         names = (attributes.keys() | methods) & self._names
         look = lambda: _dictionary(value).get  # noqa: E731  the object may get another dictionary

@@ -43,7 +43,9 @@ _OTHER = (
     "is a {} of the library {}, whose changes are not seen: pass as an argument what you take from it, or ask for the "
     "derivative again after a change"
 )
-TOO_MANY = "is beyond the first {} objects that the function reaches, which are compared: pass what changes as an argument"
+TOO_MANY = (
+    "is beyond the first {} objects that the function reaches, which are compared: pass what changes as an argument"
+)
 
 _FUNCTIONS = {
     _CLOCK: {
