@@ -23,11 +23,11 @@
     sparse_hessian(loss, format="csr")(x)                             SciPy matrix (n, n)
 
 Each is compiled once for each structure, shapes and dtypes of the arguments, and keeps what it compiled: hold it, where
-it is called more than once. It looks at every call whether what the function reads from outside is still the same, as
-far as that can be seen (`tapelab.derivatives.outside`), and is traced anew if not. Second derivatives through
-normalisation layers are right, where TensorFlow's own are not (`tapelab.derivatives.cures`). Kernels that are known
-to be wrong are not used (`tapelab.derivatives.kernels`), and what TensorFlow differentiates wrongly, or leaves out
-without a word, is refused where a graph shows it (`tapelab.derivatives.gaps`).
+it is called more than once. It looks at every call whether what the function reads from outside is still the same, and
+is traced anew if not (`tapelab.derivatives.outside`); what it cannot see, a warning at the first call names. Second
+derivatives through normalisation layers are right, where TensorFlow's own are not (`tapelab.derivatives.cures`).
+Kernels that are known to be wrong are not used (`tapelab.derivatives.kernels`), and what TensorFlow differentiates
+wrongly, or leaves out without a word, is refused where a graph shows it (`tapelab.derivatives.gaps`).
 
 Sources are the first argument, those that ``argnums`` names, or the variables of ``wrt``; they may be nested, and the
 result has their structure.
@@ -48,6 +48,7 @@ from tapelab.derivatives.errors import (
     FallbackWarning,
     MemoryLimitError,
     NotFiniteError,
+    OutsideWarning,
     SingularMatrixError,
     SparsityError,
     UnconnectedSourceError,
@@ -73,6 +74,7 @@ __all__ = [
     "FallbackWarning",
     "MemoryLimitError",
     "NotFiniteError",
+    "OutsideWarning",
     "Plan",
     "SingularMatrixError",
     "SparsePlan",

@@ -50,8 +50,8 @@ def batch_jacobian(
             product Jᵀu, element by element and relative to |J|ᵀ|u|, so that rounding is not taken for coupling.
         mode, chunk_size, memory_limit, compile, unconnected, check_finite: as for `jacobian`.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
 
     Returns:
         A function of f's arguments. It returns the result's structure, and in it for each tensor the sources'

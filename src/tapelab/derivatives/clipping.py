@@ -59,8 +59,8 @@ def per_example_norms(
         memory_limit: bytes, for what goes one by one; by default the one of `set_memory_limit`.
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
 
     Returns:
         A function of f's arguments. It returns a tensor of shape (batch,), of dtype float64 if a variable has it, and
@@ -100,8 +100,8 @@ def clipped_gradient(
         f, wrt, check_independence, chunk_size, memory_limit: as for `per_example_norms`.
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
 
     Returns:
         A function of f's arguments. It returns a pair: the sum of the clipped gradients in the sources' structure, and

@@ -73,8 +73,7 @@ class CurvatureOperator:
         compile: as for `value_and_gradient`.
 
     Keep the operator to keep what it compiled, one program for each shape of batches. It is traced anew when what the
-    model or the loss reads from outside has changed, but does not see a change inside a NumPy array above 64 KiB, a
-    container above 1000 items or an object of a library.
+    model or the loss reads from outside has changed; a warning at the first call names what it cannot see.
 
     Attributes:
         shape: (n, n).

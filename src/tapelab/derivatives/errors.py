@@ -1,5 +1,10 @@
 """What this package raises and warns beyond plain ValueError and TypeError."""
 
+import sys
+import warnings
+
+from tapelab.derivatives.libraries import is_library
+
 
 class UnconnectedSourceError(ValueError):
     """The function's result does not depend on a source, as far as the tape can see."""
@@ -29,5 +34,17 @@ class FallbackWarning(RuntimeWarning):
     """The fast way to compute a derivative does not handle the function; a slower one was taken."""
 
 
+class OutsideWarning(RuntimeWarning):
+    """The function reads what cannot be looked at again: later calls go on with what was found at the first."""
+
+
 # How many calls lie between a warning and the line that asked for the derivative; one of them keeps AutoGraph out.
 CALLER = 7
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the caller's own line, however many calls of this package and of libraries lie between."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and is_library(frame.f_code.co_filename):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

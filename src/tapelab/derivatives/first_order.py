@@ -33,8 +33,8 @@ def value_and_gradient(
         unconnected: "error", or "zero" for the gradient of a source that f does not depend on.
         check_finite: whether NaN or infinity in the result raises `NotFiniteError`.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
 
     Returns:
         A function of f's arguments that returns a pair: the value, and the gradient in the sources' structure.
@@ -61,8 +61,8 @@ def vjp(
         f: returns a tensor or nested tensors.
         wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
 
     Returns:
         A function of the cotangents (of the structure, shapes and dtypes of f's result) followed by f's arguments. It
@@ -90,8 +90,8 @@ def jvp(
         f: returns a tensor or nested tensors.
         wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
 
     Returns:
         A function of the tangents (of the structure, shapes and dtypes of the sources) followed by f's arguments. It

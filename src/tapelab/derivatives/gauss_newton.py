@@ -56,8 +56,7 @@ def ggn_vector_product(
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
     Keep the returned function to keep what it compiled. It is traced anew when what the model or the loss reads from
-    outside has changed, but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an
-    object of a library.
+    outside has changed; a warning at the first call names what it cannot see.
 
     Returns:
         A function of the tangents (of the structure, shapes and dtypes of the variables), of x, and of what else the
@@ -110,8 +109,7 @@ def fisher_vector_product(
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
     Keep the returned function to keep what it compiled. It is traced anew when what the model reads from outside has
-    changed, but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a
-    library.
+    changed; a warning at the first call names what it cannot see.
 
     Returns:
         A function of the tangents (of the structure, shapes and dtypes of the variables) and of x. It returns the

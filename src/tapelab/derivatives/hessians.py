@@ -47,8 +47,8 @@ def hvp(
         packed: whether the vector and the product are one vector of shape (n,), in the order of `pack`.
         wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
 
     Returns:
         A function of the tangents (of the structure, shapes and dtypes of the sources) followed by f's arguments. It
@@ -92,8 +92,8 @@ def hessian(
         memory_limit: bytes; by default the one of `set_memory_limit`.
         wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
 
     Returns:
         A function of f's arguments. It returns the blocks: the sources' structure, and in it for each source the

@@ -63,8 +63,8 @@ def laplacian(
     In training compile the whole step, ``tf.function(step, jit_compile=True)``: one program takes less time than a tape
     around one.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
 
     Returns:
         A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
@@ -107,8 +107,8 @@ def value_gradient_laplacian(
             `laplacian`; what is differentiated where a gradient was given is stated there.
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
 
     Returns:
         A function of f's arguments. It returns a triple: f's result; in the result's structure, for each tensor the
@@ -163,8 +163,8 @@ def second_order(
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
     Keep the returned function to keep what it compiled. It is traced anew when what f or a coefficient reads from
-    outside has changed, but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an
-    object of a library. Coefficients that are variables are read at every call.
+    outside has changed; a warning at the first call names what it cannot see. Coefficients that are variables are read
+    at every call.
 
     Returns:
         A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
@@ -208,8 +208,8 @@ def biharmonic(
         memory_limit: bytes; by default the one of `set_memory_limit`. Only the batch can be taken in chunks.
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
 
     Returns:
         A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
@@ -247,8 +247,8 @@ def taylor(
         custom_gradients: as for `laplacian`.
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed,
-    but does not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
 
     Returns:
         A function of the coefficients [v_1, …, v_m], a list of 1 to ``order`` entries like the source (those that are

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -126,6 +127,7 @@ class Problem:
         connected: bool for each output and source: whether the output depends on the source.
         traceable: whether the function can be traced into a graph.
         operations: the set of the names of the operations that it consists of, as traced or as it ran once.
+        constants: a Counter of the function's constants and operations, to tell whether two traces differ.
         compiled_loops: whether there is a loop in it and XLA compiles a part of it: what a loop there keeps for the way
             back does not leave XLA, so that a derivative has to be compiled as a whole.
         gap: why TensorFlow's second derivatives of it would lack a part, or None.
@@ -179,6 +181,7 @@ class Problem:
         self.data_dtypes = [tensor.dtype for tensor in tensors[self.data_start :]]
         self.traceable = True
         self.operations = set()
+        self.constants = Counter()
         self.compiled_loops = False
         self.gaps: dict[Needs, str] = {}
         self.custom_gradients = False
@@ -313,6 +316,9 @@ class Problem:
         definition = graph.as_graph_def()
         nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
         self.operations = {node.op for node in nodes}
+        self.constants = Counter(
+            hash(node.attr["value"].SerializeToString()) if node.op == "Const" else node.op for node in nodes
+        )
         by_xla = any(function.attr["_XlaMustCompile"].b for function in definition.library.function)
         self.compiled_loops = by_xla and bool(self.operations & LOOPS)
         self.custom_gradients = any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes)

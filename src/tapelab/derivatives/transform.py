@@ -19,7 +19,7 @@ from tapelab.derivatives.context import chance, context, stateless_scope
 from tapelab.derivatives.cures.cure import cured_calls
 from tapelab.derivatives.cures.gradients import in_a_block
 from tapelab.derivatives.entries import Entry, Recent, graph_being_built
-from tapelab.derivatives.errors import CALLER, FallbackWarning
+from tapelab.derivatives.errors import CALLER, FallbackWarning, OutsideWarning, warn_caller
 from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.kernels import WrongKernelError, blind_to_singular, require_right
 from tapelab.derivatives.observed import undone_if_it_fails
@@ -35,6 +35,7 @@ _COMPILE = ("auto", "xla", "graph", "eager")
 _UNCONNECTED = ("error", "zero")
 _UNTRACEABLE = "the function cannot be traced into a graph"
 _ATTEMPTS = 3  # builds of one program
+_TOLD = 8  # things in one warning
 # TensorFlow keeps what XLA compiled until the process ends, some 0.3 MB for the smallest function.
 _PROGRAMS, _ALL_PROGRAMS = 64, 1000  # of one transform, of all
 
@@ -49,9 +50,9 @@ class Transform:
     It is compiled once for each structure, shapes and dtypes of the arguments. Python numbers and strings among the
     arguments are compiled in, as `tf.function` does; so is every Python value that the function reads from elsewhere.
     At every call it looks whether those are still what they were (`tapelab.derivatives.outside` says what it sees), and
-    compiles anew if not; and so it does in another context, such as that of a layer in training
-    (`tapelab.derivatives.context`). The 64 signatures that were used last stay compiled: pass numbers that change often
-    as tensors.
+    compiles anew if not; an `OutsideWarning` at the first call names what it cannot see. It compiles anew, too, in
+    another context, such as that of a layer in training (`tapelab.derivatives.context`). The 64 signatures that were
+    used last stay compiled: pass numbers that change often as tensors.
 
     Arguments reach the function as they are given: a dictionary in its order, a list, tuple or dictionary of another
     class with its attributes; only arrays, numbers among the sources and variables become tensors. A source is a tensor
@@ -166,16 +167,20 @@ class Transform:
         for _ in range(_ATTEMPTS):
             before = look()
             problem = self._problem(taken, rest, vector, tensors)
+            differs = ""
             if own := before.own_changes():
                 # Made on the first call, as Keras makes variables, or set at every call? A second one tells.
-                before = look()
+                before, first = look(), problem.constants
                 problem = self._problem(taken, rest, vector, tensors)
                 own = before.own_changes()
+                differs = ", ".join(sorted({label for _, label in own})) if problem.constants != first else ""
             with problem.cure.applied():
                 entry, outputs = self._first_that_works(problem, self._recipe.plan(problem), tensors)
             after = look(ignored=own)
             changed = before.changed_by_others()
             if changed is None:
+                if entry.plan.compiled != "eager":  # there the function itself runs in every call
+                    self._warn_of_outside(after.unseen, differs)
                 return entry._replace(outside=after, chance=None if problem.repeatable else chance()), outputs
         raise RuntimeError(
             f"{self.__name__}: {changed} was replaced while the function was traced, {_ATTEMPTS} times over, and not "
@@ -306,6 +311,21 @@ class Transform:
             return Entry(
                 problem, None, run, graph=weakref.ref(graph_being_built()) if bound else None, loops=loops
             ), outputs
+
+    def _warn_of_outside(self, unseen, differs):
+        """Say once what the function reads and cannot be watched, and that it computes with what it changes."""
+        if differs:
+            unseen = unseen | {differs: "is changed by the function, which computes with it: return it, or pass it"}
+        if not unseen or "outside" in self._warned:
+            return
+        self._warned.add("outside")
+        told = [f"{where} {why}" for where, why in unseen.items()]
+        more = f"\n… and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+        told = "".join(f"\n- {line}" for line in told[:_TOLD])
+        warn_caller(
+            f"{self.__name__} goes on with what it reads at the first call, since it cannot see changes of:{told}{more}",
+            OutsideWarning,
+        )
 
     def _warn_of_the_next_derivative(self, problem):
         if (why := problem.cure.why_not(Needs.SECOND, ())) and why not in self._warned:

@@ -21,8 +21,8 @@ class Objective:
         for x, y in batches:
             newton(objective, x, y, iterations=2)
 
-    Keep the objective to keep what it compiled. It is traced anew when what f reads from outside has changed, but does
-    not see a change inside a NumPy array above 64 KiB, a container above 1000 items or an object of a library.
+    Keep the objective to keep what it compiled. It is traced anew when what f reads from outside has changed; a warning
+    at the first call names what it cannot see.
 
     Args:
         f: returns a scalar; for `levenberg_marquardt` the residuals. Reads the variables.

@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Sequence
 
-from tapelab.derivatives.outside import is_library
+from tapelab.derivatives.libraries import is_library
 from tapelab.derivatives.taylor_mode.values import NoRule
 from tapelab.runtime import tf
 
