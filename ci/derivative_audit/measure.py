@@ -149,7 +149,7 @@ def our_gradient(loss: Loss, xs: list[np.ndarray]) -> Callable | None:
     return gradient
 
 
-def _message(error: BaseException) -> str:
+def message(error: BaseException) -> str:
     """One line that is the same wherever the case runs: no addresses, no names of nodes."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     useful = [line for line in lines if not line.startswith(("Detected at", "in user code", "Traceback", "File "))]
@@ -183,9 +183,9 @@ class Graphs:
     The references call them, and XLA compiles them: a wrapped trace is inlined, and not traced again.
     """
 
-    def __init__(self, loss: Callable):
+    def __init__(self, loss: Callable, derivatives: dict[str, Callable] | None = None):
         self.loss = loss
-        self.eager = {VALUE: lambda xs, vs: loss(*xs)} | ways(loss)
+        self.eager = {VALUE: lambda xs, vs: loss(*xs)} | (derivatives or ways(loss))
         self.traced = {name: tf.function(f, autograph=False) for name, f in self.eager.items()}
 
     def working(self, name: str, xs: list[np.ndarray]) -> Callable | None:
@@ -278,7 +278,7 @@ def _judge_mode(record, mode, graphs, points, value):
     results = graphs.results(mode, points)
     values = results.pop(VALUE)
     if isinstance(values, Exception):
-        record.found |= {(mode, way): Found("raises", 0.0, f"the function itself: {_message(values)}") for way in WAYS}
+        record.found |= {(mode, way): Found("raises", 0.0, f"the function itself: {message(values)}") for way in WAYS}
         return
     off = max(abs(float(v) - p.value) / max(abs(p.value), 1.0) for v, p in zip(values, points, strict=True))
     if not off < 1e-3:
@@ -286,7 +286,7 @@ def _judge_mode(record, mode, graphs, points, value):
         return
     for way, each in results.items():
         if isinstance(each, Exception):
-            record.found[mode, way] = Found("raises", 0.0, _message(each))
+            record.found[mode, way] = Found("raises", 0.0, message(each))
         else:
             found = _judge(record, way, each, points, value)
             if found.verdict == "wrong" and record.found.get((mode, REVERSE), found).verdict == "None":
