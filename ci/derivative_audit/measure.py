@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from cases import Case
 from ours import WAYS as OUR_WAYS
-from verdicts import TOLERANCE, Found, Point, check_first, check_second, joined, reference
+from verdicts import TOLERANCE, Found, Point, check_first, check_second, joined, reference, spoilt
 
 MODES, OURS = ("graph", "eager", "XLA"), "tapelab"
 VALUE = "value"
@@ -33,6 +33,7 @@ class Record:
     precision: str = "float64"
     points: int = 0
     found: dict[tuple[str, str], Found] = field(default_factory=dict)
+    vacuous: dict[tuple[str, str], str] = field(default_factory=dict)  # what is right, and could not have been wrong
     operations: list[str] = field(default_factory=list)  # types, also of the functions that the graph calls
 
 
@@ -292,6 +293,17 @@ def _judge_mode(record, mode, graphs, points, value):
             if found.verdict == "wrong" and record.found.get((mode, REVERSE), found).verdict == "None":
                 found = Found("None", found.error, "the missing part counts as 0")
             record.found[mode, way] = found
+            if found.verdict == "right" and (words := _unnoticed(record, way, each, points, value)):
+                record.vacuous[mode, way] = words
+
+
+def _unnoticed(record, way, results, points, value):
+    """Which wrong derivative would not have been called wrong at any point, or ""."""
+    each = [list(spoilt(result, TOLERANCE[record.precision])) for result in results]
+    for same in zip(*each, strict=True):
+        if _judge(record, way, [result for _, result in same], points, value).verdict != "wrong":
+            return same[0][0]
+    return ""
 
 
 def _judge(record, way, results, points, value):

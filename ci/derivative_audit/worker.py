@@ -38,6 +38,8 @@ def brief(record) -> dict:
         "modes": list(dict.fromkeys(mode for mode, _ in record.found)),
         "right to": float(f"{worst:.1g}"),
         "found": found,
+        "proved": list(dict.fromkeys(mode for mode, _ in record.found)),
+        "vacuous": {f"{mode}: {way}": words for (mode, way), words in record.vacuous.items()},
         "operations": record.operations,
     }
 

@@ -2,10 +2,10 @@
 
 # ruff: noqa: B008 (a default argument fixes what a loop goes over)
 
+from special.case import at
+
 import keras
 import tensorflow as tf
-
-from special.case import at
 
 kind = "a product with a zero"
 points = {"one zero": [0.0, 1.0, 2.0], "two zeros": [0.0, 0.0, 2.0, 3.0], "a zero at the end": [1.5, 2.0, 0.0]}

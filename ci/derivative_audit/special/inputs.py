@@ -1,9 +1,9 @@
 """One tensor as several inputs of an operation, and intermediate results that are used twice."""
 
+from special.case import at
+
 import keras
 import tensorflow as tf
-
-from special.case import at
 
 kind = "one tensor as several inputs"
 x2, S = [0.7, 0.2], [[2.0, 0.4], [0.6, 1.9]]

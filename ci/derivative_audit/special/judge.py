@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from special.truth import Sides, Truth
+
 import numpy as np
 from verdicts import Found, judge
-
-from special.truth import Sides, Truth
 
 TOLERANCE = {1: 1e-5, 2: 1e-4}  # by order: second differences of values are known less well
 PERTURBED = 0.01  # of the derivative's size: well above the tolerance
@@ -21,11 +21,13 @@ def exact(found: np.ndarray, wanted: np.ndarray, error: float, order: int, floor
 
 def named(found: float, there: Sides, scale: float) -> str:
     """What a slope is where there is no derivative: which of the slopes, or what of them."""
-    near = 10 * TOLERANCE[1] * scale + 10 * (there.error if np.isfinite(there.error) else 0.0)
     if np.isnan(found):
         return "NaN"
     if np.isinf(found):
         return "infinite"
+    near = 10 * (TOLERANCE[1] * scale + there.error)
+    if not there.error <= 1e-2 * scale:
+        return f"{'0' if found == 0 else 'a number'}, where the slopes have no limit"
     if abs(there.right - there.left) <= near:
         return "" if abs(found - there.middle) <= near else "none of the slopes"
     for name, slope in (("half of each", there.middle), ("that from the right", there.right),

@@ -1,9 +1,9 @@
 """Matrices with equal eigenvalues or too small a rank, and complex numbers."""
 
+from special.case import at
+
 import numpy as np
 import tensorflow as tf
-
-from special.case import at
 
 I3, I2 = np.eye(3), np.eye(2)
 weights = tf.constant(np.arange(1.0, 10.0).reshape(3, 3))
@@ -44,7 +44,8 @@ for where, matrix in {"I": I3, "diag(1, 1, 2)": np.diag([1.0, 1.0, 2.0])}.items(
     at(kind, f"pinv at {where}", lambda a: weights * tf.linalg.pinv(a), matrix)
     at(kind, f"sqrtm at {where}", lambda a: weights * tf.linalg.sqrtm(a), matrix)
     at(kind, f"expm at {where}", lambda a: weights * tf.linalg.expm(a), matrix)
-    at(kind, f"rᵀ r by qr at {where}", lambda a: (lambda r: tf.matmul(r, r, transpose_a=True))(tf.linalg.qr(a)[1]), matrix)
+    at(kind, f"rᵀ r by qr at {where}", lambda a: (lambda r: tf.matmul(r, r, transpose_a=True))(tf.linalg.qr(a)[1]),
+       matrix)  # fmt: skip
     at(kind, f"cholesky at {where}", lambda a: tf.linalg.cholesky(symmetric(a)), matrix)
     at(kind, f"slogdet at {where}", lambda a: tf.linalg.slogdet(a)[1], matrix)
     at(kind, f"det and inv at {where}", lambda a: [tf.linalg.det(a), tf.linalg.inv(a)], matrix)

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
+from special import judge, truth
+from special.case import Special, named
+
 import numpy as np
 import tensorflow as tf
 from measure import FORWARD, OURS, REVERSE, VALUE, WAYS, Graphs, Loss, message, our_ways, tensors, ways
 from ours import WAYS as OUR_WAYS
 from verdicts import Found, joined
-
-from special import judge, truth
-from special.case import Special, named
 
 NESTED, LAPLACIAN = "forward over forward", "laplacian"
 TENSORFLOW, TAPELAB = (*WAYS, NESTED), (*OUR_WAYS, LAPLACIAN)
@@ -146,7 +146,7 @@ def _mode(it, mode):
         elif not off <= 1e-6 * max(abs(it.truth.value), 1.0):
             yield way, Found("another value", off, "than elsewhere"), ""
         else:
-            result = [None if t is None else np.asarray(t) for t in result[0]]
+            result = [None if t is None else np.asarray(tf.convert_to_tensor(t)) for t in result[0]]
             like = it.xs if way not in SCALARS else [np.zeros(1)]
             flat_result = joined(result, like)
             if it.case.derivatives == 0:

@@ -1,12 +1,10 @@
 """Functions of single numbers: 0 times infinity, kinks, boundaries, branches not taken, huge and tiny numbers."""
 
-# ruff: noqa: B008 (a default argument fixes what a loop goes over)
+from special.case import at
 
 import keras
 import numpy as np
 import tensorflow as tf
-
-from special.case import at
 
 tnp = tf.experimental.numpy
 TWO = tf.constant(2.0, tf.float64)
@@ -44,8 +42,6 @@ at(kind, "tf.experimental.numpy.sinc at 0", lambda x: x + tnp.sinc(x), [0.0], sa
 at(kind, "clip_by_norm at the zero vector", lambda x: tf.clip_by_norm(x, 1.0), [0.0, 0.0])
 at(kind, "clip_by_global_norm at zero vectors", lambda x, y: tf.clip_by_global_norm([x, y], 1.0)[0], [0.0, 0.0], [0.0])
 at(kind, "l2_normalize with epsilon 1 at the zero vector", lambda x: tf.math.l2_normalize(x, epsilon=1.0), [0.0, 0.0])
-at(kind, "cosine_similarity with a zero vector", lambda x, y: keras.losses.cosine_similarity(x, y), [0.0, 0.0],
-   [1.0, 2.0], derivatives=0)  # fmt: skip
 at(kind, "sinh(x) / x by divide_no_nan at 0", lambda x: x + tf.math.divide_no_nan(tf.sinh(x), x), [0.0], derivatives=0)
 at(kind, "special.bessel_j1(x) at 0", tf.math.special.bessel_j1, [0.0])
 at(kind, "bessel_i1e(x) near 0", lambda x: tf.math.bessel_i1e(x), [1e-3])
@@ -100,18 +96,28 @@ for name, activation, where in (
 kind = "labels that do not sum to 1"
 for name, labels in {"none": [0.0, 0.0, 0.0], "a weight of 3": [0.0, 3.0, 0.0], "two of 1": [1.0, 1.0, 0.0]}.items():
     labels = tf.constant(labels, tf.float64)
-    at(kind, f"softmax_cross_entropy_with_logits, {name}",
-       lambda x, y=labels: tf.nn.softmax_cross_entropy_with_logits(y, x), [0.0, 0.1, 0.0], zero=name == "none")
-    at(kind, f"keras categorical_crossentropy, {name}",
-       lambda x, y=labels: keras.losses.categorical_crossentropy(y[None], x[None], from_logits=True), [0.0, 0.1, 0.0],
-       zero=name == "none")
+    at(
+        kind,
+        f"softmax_cross_entropy_with_logits, {name}",
+        lambda x, y=labels: tf.nn.softmax_cross_entropy_with_logits(y, x),
+        [0.0, 0.1, 0.0],
+        zero=name == "none",
+    )
+    at(
+        kind,
+        f"keras categorical_crossentropy, {name}",
+        lambda x, y=labels: keras.losses.categorical_crossentropy(y[None], x[None], from_logits=True),
+        [0.0, 0.1, 0.0],
+        zero=name == "none",
+    )
 
 # Kinks: no derivative; what comes out is named
 kind = "a kink"
 for name, activation, where in (
     ("relu", tf.nn.relu, 0.0), ("relu6 at 6", tf.nn.relu6, 6.0), ("leaky_relu", tf.nn.leaky_relu, 0.0),
     ("selu", tf.nn.selu, 0.0), ("abs", tf.abs, 0.0), ("maximum(x, 0)", lambda x: tf.maximum(x, 0.0), 0.0),
-    ("minimum(x, 0)", lambda x: tf.minimum(x, 0.0), 0.0), ("max(0, x) by where", lambda x: tf.where(x > 0, x, 0.0), 0.0),
+    ("minimum(x, 0)", lambda x: tf.minimum(x, 0.0), 0.0),
+    ("max(0, x) by where", lambda x: tf.where(x > 0, x, 0.0), 0.0),
     ("clip_by_value at its edge", lambda x: tf.clip_by_value(x, -1.0, 1.0), 1.0),
     ("hard_sigmoid at 3", keras.activations.hard_sigmoid, 3.0), ("hard_tanh at 1", keras.activations.hard_tanh, 1.0),
     ("hard_shrink's neighbour soft_shrink at 0.5", keras.activations.soft_shrink, 0.5),
@@ -147,7 +153,7 @@ for name, f, where in (
     at(kind, f"{name} at {where:g}", f, [where], derivatives=0)
 at(kind, "x sqrt(x)² at 0", lambda x: x * tf.sqrt(x) ** 2 + x, [0.0], same=lambda x: x * x + x)
 at(kind, "sqrt(x² + y²) at y = 0", lambda x, y: tf.sqrt(x**2 + y**2), [1.0], [0.0])
-at(kind, "log(sigmoid(x)) far out", lambda x: tf.math.log_sigmoid(x) + [800.0, 0.0], [-800.0, 800.0])
+at(kind, "log(sigmoid(x)) far out", lambda x: tf.math.log_sigmoid(x) - [-800.0, 0.0], [-800.0, 800.0])
 at(kind, "betainc at x = 0.5, a = b = 1", lambda x: tf.math.betainc(tf.ones_like(x), tf.ones_like(x), x), [0.5])
 at(kind, "sin(acos(x))² at 0", lambda x: tf.sin(tf.acos(x)) ** 2 + x, [0.0])
 at(kind, "exp(log(x)) at 1e-3", lambda x: tf.exp(tf.math.log(1e-3 * x)), [1.0])
@@ -187,14 +193,14 @@ at(kind, "linalg.norm under where(all zero)", lambda x: tf.where(tf.reduce_all(x
 kind = "huge or tiny"
 # What is subtracted leaves the derivatives as they are; beside values of 800 they would count as rounding.
 at(kind, "softplus at 800", lambda x: tf.nn.softplus(x) - [800.0, 0.0], [800.0, 0.5])
-at(kind, "log_softmax of logits 1000 apart", lambda x: tf.nn.log_softmax(x) + [0.0, 1000.0, 0.0], [1000.0, 0.0, 999.0])
+at(kind, "log_softmax of logits 1000 apart", lambda x: tf.nn.log_softmax(x) - [0.0, -1000.0, 0.0],
+   [1000.0, 0.0, 999.0])  # fmt: skip
 at(kind, "reduce_logsumexp of numbers near 10000", lambda x: tf.reduce_logsumexp(1e4 + x) - 1e4, [0.7, 0.2])
 at(kind, "softmax_cross_entropy of logits 800 apart", lambda x: tf.nn.softmax_cross_entropy_with_logits([0.0, 1.0],
    x) - 800, [800.0, 0.0])  # fmt: skip
 at(kind, "sigmoid_cross_entropy at ±800", lambda x: tf.nn.sigmoid_cross_entropy_with_logits(binary, x) - 800,
    [-800.0, 800.0])  # fmt: skip
-at(kind, "norm of 1e-170 x", lambda x: tf.norm(1e-150 * x) * 1e150, [3.0, 4.0])
-at(kind, "norm of 1e-200 x", lambda x: tf.norm(1e-200 * x) * 1e200 + x[0], [3.0, 4.0], same=lambda x: x[0] + 0 * x[1])
+at(kind, "norm of 1e-150 x", lambda x: tf.norm(1e-150 * x) * 1e150, [3.0, 4.0])
 at(kind, "1e-200 / (1e-200 x)", lambda x: tf.math.divide(tf.constant(1e-200, x.dtype), 1e-200 * x), [0.7])
 at(kind, "reciprocal(1e-200 x)", lambda x: tf.math.reciprocal(1e-200 * x) * 1e-200, [0.7])
 at(kind, "(1e200 x) / (1e200 y)", lambda x, y: (1e200 * x) / (1e200 * y), [0.7], [0.9])

@@ -56,7 +56,8 @@ def sides(value: Callable, x: np.ndarray, d: np.ndarray, order: int = 1) -> Side
     noise = np.finfo(float).eps * abs(value(x))
     right, above = differences.to_one_side(lambda h: value(x + h * d), 1.0, order, noise)
     left, below = differences.to_one_side(lambda h: value(x + h * d), -1.0, order, noise)
-    return Sides(float(right), float(left), max(above, below))
+    errors = [error for slope, error in ((right, above), (left, below)) if np.isfinite(slope)]
+    return Sides(float(right), float(left), max(errors, default=np.inf))
 
 
 def of(value: Callable[[np.ndarray], float], x: np.ndarray, derivatives: int) -> Truth:
