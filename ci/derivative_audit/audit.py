@@ -7,6 +7,7 @@
     make ARGS="--modes tapelab" audit           what tapelab.derivatives gives for the same cases
     make ARGS=--special audit                   the cases at special points (zeros, ties, equal eigenvalues …)
     make ARGS="--special --modes tapelab" audit what tapelab.derivatives gives there
+    make ARGS=--upstream audit                  run the programs of upstream/faults.toml, and look for our cures
     make ARGS=--page audit                      no measuring: write the page, with what was measured since the last time
 
 What is measured lies in build/derivative_audit/, one line for a case, and stays when the audit is interrupted. Each
@@ -28,6 +29,7 @@ from pathlib import Path
 
 import page
 import special.page
+import upstream.pages
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -162,11 +164,15 @@ def main() -> int:
     parser.add_argument("--modes", default=",".join(page.MODES), help="graph, eager, XLA, with commas; or tapelab")
     parser.add_argument("--resume", action="store_true", help="keep what was measured")
     parser.add_argument("--special", action="store_true", help="at special points")
+    parser.add_argument("--upstream", action="store_true", help="run the programs of upstream/faults.toml")
     parser.add_argument("--page", action="store_true", help="write the page")
     parser.add_argument("--workers", type=int, default=1, help="processes at a time")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one case")
     options = parser.parse_args()
-    if not options.page:
+    if options.upstream:
+        for version in options.versions or [None]:
+            upstream.pages.store(upstream.pages.run(environment(version) if version else sys.executable))
+    elif not options.page:
         for version in options.versions or [None]:
             try:
                 path = run(version, options, show)
@@ -175,14 +181,20 @@ def main() -> int:
                 return 130
             print(file=sys.stderr)
             print(special.page.summary(path) if options.special else page.summary(page.read(path)))
-        return 0
-    special.page.write(MEASURED / "special", HERE)
+    else:
+        write()
+    return 0
+
+
+def write() -> None:
+    """Write all pages, with what was measured since the last time."""
     before, own = page.load(HERE), MEASURED / page.OURS
     versions = {path.stem for path in MEASURED.glob("[0-9]*.jsonl")} | set(before.get("versions", ()))
     versions = sorted(versions, key=lambda version: tuple(map(int, version.split("."))))
     measured = [page.read(MEASURED / f"{version}.jsonl", page.committed(before, version)) for version in versions]
     page.write(measured, page.read(own) if own.exists() else None, HERE)
-    return 0
+    special.page.write(MEASURED / "special", HERE)
+    upstream.pages.write(page.load(HERE), special.page.load(HERE), HERE / "upstream")
 
 
 def show(name: str, count: int, total: int) -> None:

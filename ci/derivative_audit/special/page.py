@@ -97,7 +97,6 @@ def write(measured: Path, folder: Path) -> None:
     results["cases"] = {name: each for name, each in results["cases"].items() if each}
     if not results["cases"]:
         return
-    (folder / NAME).write_text(render(results), encoding="utf-8")
     cases = {name: {v: page.packed(r) for v, r in each.items()} for name, each in results["cases"].items()}
     if "tapelab" in results:
         tapelab = {name: page.packed(record) for name, record in results["tapelab"]["cases"].items()}
@@ -107,7 +106,9 @@ def write(measured: Path, folder: Path) -> None:
     rest = ",\n".join(f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in results.items()
                       if k != "cases")  # fmt: skip
     text = f'{{{rest},\n"cases": {{\n{lines}\n}}}}\n'
+    (folder / "special").mkdir(parents=True, exist_ok=True)
     (folder / "special" / "results.json").write_text(text, encoding="utf-8")
+    (folder / NAME).write_text(render(load(folder)), encoding="utf-8")
 
 
 def newest(results: dict, name: str) -> dict:
