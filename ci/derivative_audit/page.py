@@ -1,5 +1,6 @@
 """What was measured, as the committed page RESULTS.md and results.json, and as a few lines for the terminal."""
 
+import functools
 import json
 import re
 import tomllib
@@ -160,6 +161,7 @@ def verdicts(record: dict) -> list[str]:
     return [verdict for verdict in HEADINGS if verdict in findings(record)]
 
 
+@functools.cache
 def notes() -> list[dict]:
     """What is known of findings: `names` (a regular expression), `verdict`, and `why`."""
     return tomllib.loads(NOTES.read_text(encoding="utf-8"))["note"] if NOTES.exists() else []
