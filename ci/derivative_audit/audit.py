@@ -5,6 +5,9 @@
     make ARGS="--only moments" audit            the cases whose names contain this
     make ARGS=--resume audit                    what neither results.json nor build/ has yet, in these modes
     make ARGS="--modes tapelab" audit           what tapelab.derivatives gives for the same cases
+    make ARGS=--special audit                   the cases at special points (zeros, ties, equal eigenvalues …)
+    make ARGS="--special --modes tapelab" audit what tapelab.derivatives gives there
+    make ARGS=--upstream audit                  run the programs of upstream/faults.toml, and look for our cures
     make ARGS=--page audit                      no measuring: write the page, with what was measured since the last time
 
 What is measured lies in build/derivative_audit/, one line for a case, and stays when the audit is interrupted. Each
@@ -25,6 +28,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import page
+import special.page
+import upstream.pages
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -111,8 +116,14 @@ def run(version: str | None, options: argparse.Namespace, progress: Callable[[st
     modes = options.modes.split(",")
     version = ".".join(known["versions"]["tensorflow"].split(".")[:2])
     path = MEASURED / (page.OURS if modes == ["tapelab"] else f"{version}.jsonl")
-    names = [name for name in known["names"] if not options.only or any(part in name for part in options.only)]
-    if options.resume:
+    listed = known["names"]
+    if options.special:
+        path, listed = MEASURED / "special" / path.name, known["special"]
+    names = [name for name in listed if not options.only or any(part in name for part in options.only)]
+    if options.resume and options.special:
+        done = special.page.read(path)["cases"] if path.exists() else {}
+        names = [name for name in names if not set(modes) <= set(done.get(name, {}).get("modes", ()))]
+    elif options.resume:
         before = page.committed(page.load(HERE), version) if path.name != page.OURS else None
         done = page.read(path, before)["cases"] if before or path.exists() else {}
         names = [name for name in names if name not in done or not page.is_measured(done[name], modes)]
@@ -152,11 +163,16 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], help="a part of the names")
     parser.add_argument("--modes", default=",".join(page.MODES), help="graph, eager, XLA, with commas; or tapelab")
     parser.add_argument("--resume", action="store_true", help="keep what was measured")
+    parser.add_argument("--special", action="store_true", help="at special points")
+    parser.add_argument("--upstream", action="store_true", help="run the programs of upstream/faults.toml")
     parser.add_argument("--page", action="store_true", help="write the page")
     parser.add_argument("--workers", type=int, default=1, help="processes at a time")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one case")
     options = parser.parse_args()
-    if not options.page:
+    if options.upstream:
+        for version in options.versions or [None]:
+            upstream.pages.store(upstream.pages.run(environment(version) if version else sys.executable))
+    elif not options.page:
         for version in options.versions or [None]:
             try:
                 path = run(version, options, show)
@@ -164,14 +180,21 @@ def main() -> int:
                 print("\nInterrupted; what was measured stays, and `make ARGS=--resume audit` goes on", file=sys.stderr)
                 return 130
             print(file=sys.stderr)
-            print(page.summary(page.read(path)))
-        return 0
+            print(special.page.summary(path) if options.special else page.summary(page.read(path)))
+    else:
+        write()
+    return 0
+
+
+def write() -> None:
+    """Write all pages, with what was measured since the last time."""
     before, own = page.load(HERE), MEASURED / page.OURS
     versions = {path.stem for path in MEASURED.glob("[0-9]*.jsonl")} | set(before.get("versions", ()))
     versions = sorted(versions, key=lambda version: tuple(map(int, version.split("."))))
     measured = [page.read(MEASURED / f"{version}.jsonl", page.committed(before, version)) for version in versions]
     page.write(measured, page.read(own) if own.exists() else None, HERE)
-    return 0
+    special.page.write(MEASURED / "special", HERE)
+    upstream.pages.write(page.load(HERE), special.page.load(HERE), HERE / "upstream")
 
 
 def show(name: str, count: int, total: int) -> None:

@@ -35,6 +35,7 @@ KINDS: dict[str, Callable] = {
     "positive": lambda g, shape: g.uniform(0.5, 2.0, shape),
     "unit": lambda g, shape: g.uniform(0.15, 0.85, shape),
     "above": lambda g, shape: g.uniform(1.5, 3.0, shape),  # above 1
+    "holed": lambda g, shape: g.uniform(0.5, 2.0, shape) * (np.arange(shape[-1]) != 1),  # the second of each row is 0
     "rising": lambda g, shape: np.cumsum(g.uniform(0.3, 1.0, shape), -1),
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from cases import Case
 from ours import WAYS as OUR_WAYS
-from verdicts import TOLERANCE, Found, Point, check_first, check_second, joined, reference
+from verdicts import TOLERANCE, Found, Point, check_first, check_second, joined, reference, spoilt
 
 MODES, OURS = ("graph", "eager", "XLA"), "tapelab"
 VALUE = "value"
@@ -33,6 +33,7 @@ class Record:
     precision: str = "float64"
     points: int = 0
     found: dict[tuple[str, str], Found] = field(default_factory=dict)
+    vacuous: dict[tuple[str, str], str] = field(default_factory=dict)  # what is right, and could not have been wrong
     operations: list[str] = field(default_factory=list)  # types, also of the functions that the graph calls
 
 
@@ -149,7 +150,7 @@ def our_gradient(loss: Loss, xs: list[np.ndarray]) -> Callable | None:
     return gradient
 
 
-def _message(error: BaseException) -> str:
+def message(error: BaseException) -> str:
     """One line that is the same wherever the case runs: no addresses, no names of nodes."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     useful = [line for line in lines if not line.startswith(("Detected at", "in user code", "Traceback", "File "))]
@@ -183,9 +184,9 @@ class Graphs:
     The references call them, and XLA compiles them: a wrapped trace is inlined, and not traced again.
     """
 
-    def __init__(self, loss: Callable):
+    def __init__(self, loss: Callable, derivatives: dict[str, Callable] | None = None):
         self.loss = loss
-        self.eager = {VALUE: lambda xs, vs: loss(*xs)} | ways(loss)
+        self.eager = {VALUE: lambda xs, vs: loss(*xs)} | (derivatives or ways(loss))
         self.traced = {name: tf.function(f, autograph=False) for name, f in self.eager.items()}
 
     def working(self, name: str, xs: list[np.ndarray]) -> Callable | None:
@@ -278,7 +279,7 @@ def _judge_mode(record, mode, graphs, points, value):
     results = graphs.results(mode, points)
     values = results.pop(VALUE)
     if isinstance(values, Exception):
-        record.found |= {(mode, way): Found("raises", 0.0, f"the function itself: {_message(values)}") for way in WAYS}
+        record.found |= {(mode, way): Found("raises", 0.0, f"the function itself: {message(values)}") for way in WAYS}
         return
     off = max(abs(float(v) - p.value) / max(abs(p.value), 1.0) for v, p in zip(values, points, strict=True))
     if not off < 1e-3:
@@ -286,12 +287,23 @@ def _judge_mode(record, mode, graphs, points, value):
         return
     for way, each in results.items():
         if isinstance(each, Exception):
-            record.found[mode, way] = Found("raises", 0.0, _message(each))
+            record.found[mode, way] = Found("raises", 0.0, message(each))
         else:
             found = _judge(record, way, each, points, value)
             if found.verdict == "wrong" and record.found.get((mode, REVERSE), found).verdict == "None":
                 found = Found("None", found.error, "the missing part counts as 0")
             record.found[mode, way] = found
+            if found.verdict == "right" and (words := _unnoticed(record, way, each, points, value)):
+                record.vacuous[mode, way] = words
+
+
+def _unnoticed(record, way, results, points, value):
+    """Which wrong derivative would not have been called wrong at any point, or ""."""
+    each = [list(spoilt(result, TOLERANCE[record.precision])) for result in results]
+    for same in zip(*each, strict=True):
+        if _judge(record, way, [result for _, result in same], points, value).verdict != "wrong":
+            return same[0][0]
+    return ""
 
 
 def _judge(record, way, results, points, value):

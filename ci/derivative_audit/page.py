@@ -1,5 +1,6 @@
 """What was measured, as the committed page RESULTS.md and results.json, and as a few lines for the terminal."""
 
+import functools
 import json
 import re
 import tomllib
@@ -12,6 +13,7 @@ import ours
 MODES = ("graph", "eager", "XLA")
 OURS = "tapelab.jsonl"  # what tapelab.derivatives gives
 FIRST, SECOND = {"reverse", "forward"}, {"reverse over reverse", "forward over reverse"}
+ORDERS = (("first order", FIRST), ("second order", SECOND))
 # Worst first, with the page's headings.
 HEADINGS = {
     "wrong": "Wrong without a word",
@@ -43,7 +45,7 @@ a kernel computes in float32). A second derivative is called wrong only where di
 gradient, say so too. What stands under "Wrong without a word" was then confirmed by a closed form or by the code, and
 the reason is beside it. What nobody has confirmed yet stands apart, and may be the audit's own mistake.
 
-The points lie away from kinks. What happens on a kink (`relu` at 0, `norm` at 0, ties of a maximum) is not audited.
+The points lie away from kinks, zeros and ties: [those are audited apart](SPECIAL_POINTS.md).
 oneDNN, whose kernels TensorFlow takes on some processors, was left as TensorFlow decides.
 """
 
@@ -75,10 +77,13 @@ def joined(before: dict | None, record: dict) -> dict:
     if not others:
         return record
     kept = {key: found for key, found in before.get("found", {}).items() if key.split(": ")[0] in others}
+    vacuous = {key: words for key, words in before.get("vacuous", {}).items() if key.split(": ")[0] in others}
     return {
         **before,
         **record,
         "modes": [mode for mode in MODES if mode in (*others, *record["modes"])],
+        "proved": [mode for mode in MODES if mode in (*before.get("proved", ()), *record.get("proved", ()))],
+        "vacuous": {**vacuous, **record.get("vacuous", {})},
         "right to": max(before.get("right to", 0.0), record.get("right to", 0.0)),
         "found": {**kept, **record.get("found", {})},
         "operations": sorted({*before.get("operations", ()), *record.get("operations", ())}),
@@ -94,11 +99,13 @@ def is_measured(record: dict, modes: Iterable[str]) -> bool:
     )
 
 
-def words(ways: Iterable[str], modes: Iterable[str], measured: Sequence[str]) -> str:
+def words(
+    ways: Iterable[str], modes: Iterable[str], measured: Sequence[str], orders: Sequence[tuple[str, set]] = ORDERS
+) -> str:
     """Which derivatives, in which modes: "second order, under XLA"."""
     ways, modes = set(ways), set(modes)
     parts = []
-    for order, all_of in (("first order", FIRST), ("second order", SECOND)):
+    for order, all_of in orders:
         here = sorted(ways & all_of, reverse=True)
         parts += [order] if set(here) == all_of else here
     text = ", ".join(["both orders"] if parts == ["first order", "second order"] else parts)
@@ -107,7 +114,7 @@ def words(ways: Iterable[str], modes: Iterable[str], measured: Sequence[str]) ->
     return f"{text} ({', '.join(mode for mode in MODES if mode in modes)})"
 
 
-def findings(record: dict) -> dict[str, list[tuple[str, float, str]]]:
+def findings(record: dict, orders: Sequence[tuple[str, set]] = ORDERS) -> dict[str, list[tuple[str, float, str]]]:
     """By verdict: which derivatives in words, the largest relative error, and what was said."""
     if "aborts" in record:
         return {"raises": [("the process", 0.0, record["aborts"])]}
@@ -123,7 +130,7 @@ def findings(record: dict) -> dict[str, list[tuple[str, float, str]]]:
         by_ways = defaultdict(set)
         for way, modes in by_modes.items():
             by_ways[frozenset(modes)].add(way)
-        text = "; ".join(words(ways, modes, record["modes"]) for modes, ways in by_ways.items())
+        text = "; ".join(words(ways, modes, record["modes"], orders) for modes, ways in by_ways.items())
         found[verdict].append((text, max(error for *_, error in entries), says))
     return found
 
@@ -154,6 +161,7 @@ def verdicts(record: dict) -> list[str]:
     return [verdict for verdict in HEADINGS if verdict in findings(record)]
 
 
+@functools.cache
 def notes() -> list[dict]:
     """What is known of findings: `names` (a regular expression), `verdict`, and `why`."""
     return tomllib.loads(NOTES.read_text(encoding="utf-8"))["note"] if NOTES.exists() else []
@@ -165,7 +173,7 @@ def note(name: str, verdict: str) -> dict | None:
 
 def merged(measured: Sequence[dict]) -> dict:
     """What several versions gave, as results.json has it: by case, then by version, without what is right."""
-    keep = ("how", "nothing", "precision", "modes", "right to", "found", "left out", "aborts")
+    keep = ("how", "nothing", "precision", "modes", "right to", "found", "left out", "aborts", "proved", "vacuous")
     result: dict = {"versions": {}, "operations": {}, "cases": {}}
     reached, operations = set(), set()
     for one in measured:
@@ -259,6 +267,7 @@ def render(results: dict) -> str:
                 reasons[re.sub(r"\((\w+Error).*", r"(\1)", reason)].append(name)
     for reason, names in sorted(reasons.items()):
         lines.append(f"- {reason}: {', '.join(f'`{name}`' for name in dict.fromkeys(names))}.")
+    lines += _vacuous(results)
     unreached = ", ".join(f"`{name}`" for name in results["operations"]["unreached"])
     lines += ["", "Operations with a registered gradient that no case reached (queues, other devices, old forms):",
               f"{unreached}.", "", "## Right", ""]  # fmt: skip
@@ -266,6 +275,20 @@ def render(results: dict) -> str:
     lines += ["<details><summary>In every way, mode and version that was measured</summary>", ""]
     lines += [", ".join(f"`{name}`" for name in right) + ".", "", "</details>"]
     return "\n".join(lines) + "\n"
+
+
+def _vacuous(results):
+    """How many cases were shown to be able to fail, and which were not."""
+    proved = {name: record for name in results["cases"] for record in by_version(results, name).values()
+              if record.get("proved")}  # fmt: skip
+    if not proved:
+        return []
+    lines = ["", "## Vacuous", "", f"Of {len(proved)} cases, measured since the audit tries it, each derivative that "
+             "is right was spoilt: an element changed, zeroed, a sign flipped. All of that must be called wrong. "
+             "Where it is not, the case proves nothing:", ""]  # fmt: skip
+    found = [f"- `{name}`: {', '.join(f'{key} ({words})' for key, words in record['vacuous'].items())}"
+             for name, record in proved.items() if record.get("vacuous")]  # fmt: skip
+    return [*lines, *(found or ["None of them."])]
 
 
 def _is_right(record):
@@ -353,8 +376,11 @@ def write(measured: Sequence[dict], own: dict | None, folder: Path) -> None:
         own: what was measured of tapelab's derivatives; without it, what is committed stays.
         folder: where the two files are.
     """
-    tapelab = ours.kept(own) if own else load(folder).get("tapelab")
-    results = merged(measured)
+    results, tapelab = merged(measured), load(folder).get("tapelab")
+    if own:
+        kept = ours.kept(own)
+        before = {name: found for name, found in (tapelab or kept)["cases"].items() if name in results["cases"]}
+        tapelab = {**kept, "cases": {**before, **kept["cases"]}}
     if tapelab:
         results["tapelab"] = tapelab
     cases = ",\n".join(f"{json.dumps(n)}: {json.dumps(c, ensure_ascii=False)}" for n, c in results["cases"].items())

@@ -1,7 +1,7 @@
 """What a derivative is called beside central differences: right, wrong, None … Nothing here needs TensorFlow."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +101,29 @@ def judge(difference: float, size: float, reference_error: float, floor: float, 
     if not reference_error <= 0.1 * difference:
         return Found("unclear", error)
     return Found("wrong", error)
+
+
+SPOILT = 10  # of the tolerances of an element: what a case must call wrong, or it proves nothing
+
+
+def spoilt(result: Sequence[Any], tolerance: float) -> Iterator[tuple[str, list[Any]]]:
+    """A derivative that is wrong, in three ways: its largest element changed, all of it zeroed, one sign flipped.
+
+    Args:
+        result: tensors or numbers, or None where there is no derivative.
+        tolerance: relative.
+    """
+    arrays = [None if t is None else np.array(t, np.float64) for t in result]
+    sizes = [-1.0 if t is None or not t.size else float(np.max(np.abs(t))) for t in arrays]
+    which = int(np.argmax(sizes))
+    change = SPOILT * tolerance * max(1, sum(0 if t is None else t.size for t in arrays))
+    for words, factor in ((f"an element changed by {change:.2g} of itself", 1 + change), ("a sign flipped", -1)):
+        others = [None if t is None else t.copy() for t in arrays]
+        if sizes[which] > 0:
+            largest = np.unravel_index(np.argmax(np.abs(others[which])), others[which].shape)
+            others[which][largest] *= factor
+        yield words, others
+    yield "zeroed", [None if t is None else 0 * t for t in arrays]
 
 
 def _not_finite(result):

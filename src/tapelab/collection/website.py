@@ -21,9 +21,11 @@ from tapelab.collection.sweep import read_notebook
 import nbformat
 
 PAGES = "site"  # the folder of the pages that are not notebooks, beside that of the notebooks
+AUDIT = "ci/derivative_audit"  # whose pages are generated there
 COPIES = "copies"  # the learner's copies, to download
 _LEAD_IN = ("gradient_is_none", "gradient_is_nan_or_zero", "which_derivative", "retracing", "for_teachers")
 _REFERENCE = ("glossary", "working", "batches", "how_it_compares", "how_it_is_built")
+_AUDITED = ("audit/upstream/README", "audit/SPECIAL_POINTS", "audit/RESULTS")
 _TITLE = re.compile(r"# @title (.+)\n?")
 _BADGE = re.compile(r"\[!\[Open in Colab\]\([^)]*\)\]")  # an image from another host
 _UNANSWERED = re.compile(r"^exercises\.\w+\.(guess|check)\(", re.MULTILINE)
@@ -103,6 +105,7 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
         nbformat.write(copies.for_learners(nb, home), target / COPIES / f"{notebook.name}.ipynb")
     for name, title in _API.items():
         (target / "api" / f"{name}.md").write_text(_api_page(name, title), encoding="utf-8")
+    _copy_audit(catalogue.folder.resolve().parent / AUDIT, target / "audit")
     index = target / "index.md"
     index.write_text(index.read_text(encoding="utf-8") + "\n".join(_contents(catalogue)) + "\n", encoding="utf-8")
 
@@ -117,6 +120,21 @@ def _contents(catalogue: Catalogue) -> Iterator[str]:
     yield from ("\n```{toctree}\n:caption: Reference\n:hidden:\n", *_REFERENCE)
     yield from (f"tapelab.{name} <api/{name}>" for name in _API)
     yield "```"
+    if (catalogue.folder.resolve().parent / AUDIT).is_dir():
+        yield from ("\n```{toctree}\n:caption: TensorFlow's derivatives, audited\n:hidden:\n", *_AUDITED, "```")
+
+
+def _copy_audit(folder: Path, target: Path) -> None:
+    """Copy the audit's pages; the list of faults becomes the way to the page of each."""
+    for page in folder.rglob("*.md"):
+        copy = target / page.relative_to(folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(page, copy)
+    faults = target / "upstream" / "README.md"
+    if faults.exists():
+        names = sorted(page.stem for page in faults.parent.glob("*.md") if page != faults)
+        contents = "\n".join(["", "```{toctree}", ":hidden:", "", *names, "```", ""])
+        faults.write_text(faults.read_text(encoding="utf-8") + contents, encoding="utf-8")
 
 
 def _api_page(name: str, title: str) -> str:

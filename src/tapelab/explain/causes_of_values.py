@@ -502,6 +502,84 @@ _mechanism(
     """,
 )
 
+# Finite, and not the derivative, at points that the audit of TensorFlow's derivatives names.
+
+_mechanism(
+    "zero_coefficient",
+    "first argument 0",
+    """Where the first argument of {op} is 0, TensorFlow's gradient with respect to it is 0. The derivative is what it
+    multiplies; differences of {target} say so too.""",
+    """tf.math.xlogy, xlog1py and xdivy are 0 where x is 0, whatever y is. The gradient by x is not: it is log(y),
+    log(1 + y), 1 / y. TensorFlow up to 2.21 gives 0 there.""",
+    """
+    x = tf.Variable([0.0, 0.5])
+    with ExplainTape() as tape:
+        y = tf.reduce_sum(tf.math.xlogy(x, 2.0 + x))
+    """,
+    """
+    x * tf.math.log(y)  # in place of tf.math.xlogy(x, y), where y is positive; x / y in place of tf.math.xdivy(x, y)
+    """,
+)
+_mechanism(
+    "kinks_meet",
+    "kinks that meet",
+    """{op} and another operation have a kink at this point, and together they have a slope there: differences of
+    {target} find it, and TensorFlow's gradient adds up to another.""",
+    """Code that is stable far out is often made of pieces with a kink: log(1 + exp(-|z|)) + max(z, 0) is smooth, and
+    neither part is at z = 0. TensorFlow takes one side's slope of each, and the sum may be nobody's. That is so for
+    tf.nn.weighted_cross_entropy_with_logits at a logit of 0, where a head starts whose weights are 0, for logaddexp
+    at a tie and for keras.activations.celu at 0.""",
+    """
+    x = tf.Variable([0.0, 0.0])
+    with ExplainTape() as tape:
+        y = tf.reduce_sum(tf.nn.weighted_cross_entropy_with_logits([1.0, 0.0], x, 2.0))
+    """,
+    """
+    weight = 1.0 + (pos_weight - 1.0) * labels
+    (1.0 - labels) * logits + weight * tf.nn.softplus(-logits)  # for weighted_cross_entropy_with_logits
+    tf.reduce_logsumexp(tf.stack([a, b]), 0)  # for logaddexp(a, b)
+    tf.nn.elu(x)  # for celu(x)
+    """,
+)
+_mechanism(
+    "product_with_zero",
+    "derivative of a product's gradient at 0",
+    """{op} holds a 0. What TensorFlow makes of it on the way back is not the derivative; differences of {target} find
+    another one.""",
+    """The gradient of tf.reduce_prod is made of cumulative products, and the gradient of those is wrong where an
+    element is 0. So the first derivative of a product is right, and a second one is not.""",
+    """
+    x = tf.Variable([0.0, 1.0, 2.0])
+    with ExplainTape() as tape:
+        with ExplainTape() as inner:
+            product = tf.reduce_prod(x)
+        gradient = inner.gradient(product, x)
+        y = tf.reduce_sum(gradient * [1.0, 2.0, 3.0])
+    """,
+    """
+    functools.reduce(tf.multiply, tf.unstack(x))  # in place of tf.reduce_prod(x)
+    """,
+)
+_mechanism(
+    "equal_eigenvalues",
+    "equal eigenvalues",
+    """Some of the values of {op} are equal. TensorFlow leaves out of its gradient what their vectors have a part in,
+    and differences of {target} find that it counts.""",
+    """Where a function of a matrix does not depend on how the vectors of equal eigenvalues are turned, it has a
+    derivative: a square root, a polar factor, a sum of squared eigenvalues. TensorFlow's gradient of the vectors
+    divides by the difference of eigenvalues and puts 0 where that is 0: the part is lost.""",
+    """
+    x = tf.Variable([[1.0, 0.0], [0.0, 1.0]])
+    with ExplainTape() as tape:
+        values, vectors = tf.linalg.eigh(x)
+        root = tf.matmul(vectors * tf.sqrt(values), vectors, transpose_b=True)
+        y = tf.reduce_sum(root * [[1.0, 2.0], [2.0, 3.0]])
+    """,
+    """
+    tf.linalg.sqrtm({of})  # functions of the matrix itself (sqrtm, expm, slogdet, inv, matmul) take equal eigenvalues
+    """,
+)
+
 # Huge and tiny.
 
 _mechanism(

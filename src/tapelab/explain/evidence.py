@@ -109,6 +109,27 @@ class Evidence:
         rounding = 30 * float(np.finfo({2: np.float16, 4: np.float32}.get(size, np.float64)).eps)
         return any(np.abs(after - before).max() > rounding * np.abs(before).max() for after, before in pairs)
 
+    def target_moved(self, step: np.ndarray) -> float:
+        """The sum of the targets after a step of the source.
+
+        Args:
+            step: in the shape of the source's value.
+
+        Raises:
+            ValueError: if the log cannot be run again with another source, by what it holds alone.
+        """
+        moved = []
+
+        def change(tensor):
+            if moved or tensor.shape != step.shape:
+                raise ValueError("an operation cannot be run again")
+            moved.append(tensor)
+            return tensor + tf.cast(step, tensor.dtype)
+
+        new = self._rerun(change)
+        return sum(float(np.sum(array(new.get(key, self.trace.values[key])), dtype=np.float64)) for key in
+                   self.replay.targets)  # fmt: skip
+
     def _rerun(self, change):
         """Run the log again with another value for the source: key → the new value of all that depends on it.
 

@@ -21,7 +21,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tapelab.explain import hooks, magnitude, stories, structure, zeros
+from tapelab.explain import hooks, magnitude, special_points, stories, structure, zeros
 from tapelab.explain.evidence import Evidence
 from tapelab.explain.lines import Line
 from tapelab.explain.log import keys_of
@@ -280,6 +280,9 @@ def _judge(evidence, symptom, values):
     degenerate = structure.equal_eigenvalues(evidence)
     if degenerate is not None:
         return symptom, degenerate
+    missed = special_points.story(evidence)
+    if missed is not None:
+        return symptom, missed
     if symptom == "zero":
         return symptom, zeros.all_zero(evidence)
     silent = structure.story(evidence)
