@@ -247,7 +247,7 @@ ROWS = {
     "scatter_max": _scatter(tf.tensor_scatter_nd_max, [1]), "scatter_min": _scatter(tf.tensor_scatter_nd_min, [1]),
     "fft": lambda a: S.real(tf.signal.fft(_complex(a))), "rfft power": lambda a: tf.pad(tf.abs(tf.signal.rfft(a)) ** 2,
     [[0, 0], [0, a.shape[1] - a.shape[1] // 2 - 1]]), "layer norm": lambda a: (a - tf.reduce_mean(a, 1, True)) /
-    tf.sqrt(S.reduce_variance(a, 1, True) + 1e-3), "lrn": lambda a: tf.nn.lrn(a[:, None, None])[:, 0, 0],
+    tf.sqrt(S.reduce_variance(a, 1, True) + 1e-3),
     "softmax cross-entropy": lambda a: tf.nn.softmax_cross_entropy_with_logits(_labels(a), a)[:, None] * a,
     "sparse cross-entropy": lambda a: a * tf.nn.sparse_softmax_cross_entropy_with_logits(
         tf.zeros_like(a[:, 0], tf.int32), a)[:, None],

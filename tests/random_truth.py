@@ -19,6 +19,10 @@ ORDERS, NODES = 4, 9
 EPSILON = float(np.finfo(np.float64).eps)
 RADII = 0.4 * 3.0 ** -np.arange(8)
 SURE = 1e-4  # a derivative is judged where its relative error is estimated to be below
+FLOORS = np.array([1e-8, 1e-8, 1e-6, 1e-4])  # or its error is below this part of the function
+CONVERGED = 1e-3  # and its error, times the radius, is below this part of how much the function varies
+LEAST = float(np.finfo(np.float64).tiny)  # below, TensorFlow rounds to 0
+SMALLEST = 1e-280  # where neither a derivative nor the function is larger, errors below do not matter
 STEPS = (1 - np.cos(np.pi * np.arange(NODES) / (NODES - 1))) / 2  # in [0, 1], 0 first
 
 
@@ -73,15 +77,15 @@ def rates(f: Callable, x: np.ndarray, curves: Callable[[np.ndarray], np.ndarray]
         values = (right + left) / 2
         errors = np.maximum(right_error, left_error) + np.abs(right - left) / 2
         largest = np.max(np.abs(values), axis=2, keepdims=True, initial=0, where=np.isfinite(values))
-        negligible = SURE * largest + 1e-8 * size[:, None]
+        negligible = SURE * largest + FLOORS[:orders, None, None, None] * size[:, None] + SMALLEST
         exist = np.isfinite(values) & (errors <= negligible)
     return Rates(values, errors, exist, negligible)
 
 
 def _scales(x: np.ndarray) -> list[float]:
-    """The sizes of steps that fit a point: 1, and those of large and of tiny elements."""
+    """The sizes of steps that fit a point: 1, and those of tiny elements. Larger ones are the caller's."""
     sizes = np.abs(x[x != 0])
-    return sorted({1.0, *sizes[sizes > 10], *sizes[sizes < 0.01]})
+    return sorted({1.0, *sizes[sizes < 0.01]})
 
 
 def _one_side(f, x, at, curves, sign, orders):
@@ -95,26 +99,28 @@ def _one_side(f, x, at, curves, sign, orders):
         first = np.broadcast_to(at[:, None, None, None], (*around.shape[:3], 1, at.shape[1]))
         values = np.concatenate([first, around], axis=3)  # (rows, curves, radii, nodes, k)
         sizes.append(np.max(np.abs(values[:, :, 1]), axis=(1, 2), initial=0, where=np.isfinite(values[:, :, 1])))
-        for order in range(1, orders + 1):
-            exact, error = _extrapolate(values, scale * sign * RADII, order)
-            found.append(exact)
-            errors.append(error)
-    shape = (-1, orders, *found[0].shape)
-    found, errors = np.reshape(found, shape), np.reshape(errors, shape)
-    index = errors.argmin(axis=0)[None]
-    return np.take_along_axis(found, index, 0)[0], np.take_along_axis(errors, index, 0)[0], sizes[0]
+        each = [_extrapolate(values, scale * sign * RADII, order) for order in range(1, orders + 1)]
+        for kept, parts in zip((found, errors), zip(*each, strict=True), strict=True):
+            kept.append(parts)
+    found, errors = (np.concatenate(parts, axis=3) for parts in (found, errors))
+    index = errors.argmin(axis=3)[:, :, :, None]
+    return *(np.take_along_axis(part, index, 3)[:, :, :, 0] for part in (found, errors)), sizes[0]
 
 
 def _extrapolate(values, radii, order):
-    """One derivative, (rows, curves, k), from the radius at which neighbours agree best, and by how much they do."""
+    """One derivative, (rows, curves, radii, k), and its errors: infinite where it has not converged.
+
+    A step that is far too large gives a small derivative, and a small error of it: that is compared with how much the
+    function varies within the radius.
+    """
     powers = (radii**order)[:, None]
     exact = np.einsum("m,rcjmk->rcjk", EXACT[order - 1], values) / powers
     smoothed = np.einsum("m,rcjmk->rcjk", SMOOTHED[order - 1], values) / powers
-    rounding = NOISE[order - 1] * EPSILON * np.abs(values).max(axis=3) / np.abs(powers)
+    rounding = NOISE[order - 1] * (EPSILON * np.abs(values).max(axis=3) + LEAST) / np.abs(powers)
     errors = np.abs(np.diff(exact, axis=2)) + (0.03 * np.abs(exact - smoothed) + rounding)[:, :, :-1]
-    errors = np.where(np.isfinite(errors), errors, np.inf)
-    index = errors.argmin(axis=2)[:, :, None]
-    return np.take_along_axis(exact, index, 2)[:, :, 0], np.take_along_axis(errors, index, 2)[:, :, 0]
+    varies = (values.max(axis=3) - values.min(axis=3))[:, :, :-1]
+    converged = errors <= CONVERGED * varies / np.abs(powers[:-1]) + 3 * rounding[:, :, 1:]
+    return exact[:, :, :-1], np.where(converged, errors, np.inf)
 
 
 def lines(directions: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -132,7 +138,8 @@ def pairs(n: int) -> np.ndarray:
 def jacobian_and_hessian(f: Callable, x: np.ndarray) -> tuple[Derivative, Derivative]:
     """Return what `f` has of first and second derivatives at each row, (rows, k, n) and (rows, k, n, n)."""
     n, directions = x.shape[1], pairs(x.shape[1])
-    values, errors, exist, negligible = rates(f, x, lines(directions), 2)
+    sizes = np.maximum(1.0, np.abs(x))  # large elements move in steps of their size
+    values, errors, exist, negligible = rates(f, x, lines(directions * sizes[:, None]), 2)
     first, first_error = np.moveaxis(values[0, :, :n], 1, -1), np.moveaxis(errors[0, :, :n], 1, -1)
     second, second_error = _polarised(values[1], errors[1], n)
     with np.errstate(all="ignore"):
@@ -142,7 +149,11 @@ def jacobian_and_hessian(f: Callable, x: np.ndarray) -> tuple[Derivative, Deriva
         allowed = negligible + 10 * errors.max(axis=2, keepdims=True)
         smooth = exist & (np.abs(values - np.stack([linear, quadratic])) <= allowed)
     once, twice = smooth.all(axis=2)
-    return Derivative(first, first_error, once), Derivative(second, second_error, once & twice)
+    units, squares = sizes[:, None], sizes[:, None, :, None] * sizes[:, None, None]
+    return (
+        Derivative(first / units, first_error / units, once),
+        Derivative(second / squares, second_error / squares, once & twice),
+    )
 
 
 def _polarised(along, errors, n):
