@@ -11,7 +11,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import seed as seeded
 
 HERE = Path(__file__).parent
@@ -26,26 +26,34 @@ def modules():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(HERE))
         import random_checks
+        import random_judge
+        import random_operations
         import random_programs
         import random_truth
 
-        yield argparse.Namespace(checks=random_checks, programs=random_programs, truth=random_truth)
+        yield argparse.Namespace(
+            checks=random_checks,
+            judge=random_judge,
+            operations=random_operations,
+            programs=random_programs,
+            truth=random_truth,
+        )
 
 
-def run(checks, count, **options):
+def run(judge, count, **options):
     """Judge so many random programs. Returns how many there were of each outcome; a find is shrunk and raised."""
     outcomes = Counter()
 
     @settings(max_examples=count, **(QUIET | options))
-    @given(checks.tasks())
-    def judge(task):
-        outcomes[checks.judged(task)] += 1
+    @given(judge.tasks())
+    def run(task):
+        outcomes[judge.judged(task)] += 1
 
-    return judge, outcomes
+    return run, outcomes
 
 
 def test_a_hundred_random_programs(modules):
-    judge, outcomes = run(modules.checks, QUICK, derandomize=True)
+    judge, outcomes = run(modules.judge, QUICK, derandomize=True)
     judge()
     assert outcomes["right"] >= QUICK / 3, outcomes
 
@@ -53,7 +61,7 @@ def test_a_hundred_random_programs(modules):
 @pytest.mark.thorough
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_more_random_programs(modules, block):
-    judge, outcomes = run(modules.checks, MANY)
+    judge, outcomes = run(modules.judge, MANY)
     seeded(block)(judge)()
     assert outcomes["right"] >= MANY / 3, outcomes
 
@@ -62,17 +70,38 @@ def program(modules, names, x):
     """A chain of operations, each of the result before; of those with two inputs both are that."""
     steps = []
     for number, name in enumerate(names):
-        steps.append(modules.programs.Step(name, (number,) * modules.programs.OPERATIONS[name].inputs))
-    return modules.programs.Program(tuple(steps), tuple(map(tuple, x)))
+        steps.append(modules.programs.Step(name, (number,) * modules.operations.OPERATIONS[name].inputs))
+    return modules.programs.Program(tuple(steps), tuple(map(tuple, x)), len(x[0]))
 
 
 SMOOTH = (["sin", "dense", "exp"], [[0.7, -0.3], [0.4, 0.1]])
-CHECKS = (
-    "gradient vjp jvp jacobian_forward jacobian_reverse_in_chunks batch_jacobian_reverse batch_jacobian_forward "
-    "sparse_jacobian two_arguments hvp hessian sparse_hessian laplacian laplacian_in_chunks value_gradient_laplacian "
-    "second_order taylor taylor_of_a_curve biharmonic per_example_gradients per_example_norms clipped_gradient "
-    "weights_hessian weights_hvp ggn_vector_product"
-).split()
+CHECKS = [
+    "gradient",
+    "vjp",
+    "jvp",
+    "jacobian_forward",
+    "jacobian_reverse_in_chunks",
+    "batch_jacobian_reverse",
+    "batch_jacobian_forward",
+    "sparse_jacobian",
+    "two_arguments",
+    "hvp",
+    "hessian",
+    "sparse_hessian",
+    "laplacian",
+    "laplacian_in_chunks",
+    "value_gradient_laplacian",
+    "second_order",
+    "taylor",
+    "taylor_of_a_curve",
+    "biharmonic",
+    "per_example_gradients",
+    "per_example_norms",
+    "clipped_gradient",
+    "weights_hessian",
+    "weights_hvp",
+    "ggn_vector_product",
+]
 
 
 def test_the_table_of_checks_is_whole(modules):
@@ -84,18 +113,16 @@ def test_the_table_of_checks_is_whole(modules):
 def test_a_derivative_that_is_off_is_called_wrong(modules, check, wrong, monkeypatch):
     """Each element of each result that a check gives, one after the other, by this part of the largest one."""
     case = modules.checks.Case(program(modules, *SMOOTH), "eager")
-    given = [
-        comparison._replace(found=np.array(comparison.found)) for comparison in modules.checks.CHECKS[check](case)
-    ]
-    task = modules.checks.Task(case.program, check, "eager")
+    given = [comparison._replace(found=np.array(comparison.found)) for comparison in modules.checks.CHECKS[check](case)]
+    task = modules.judge.Task(case.program, check, "eager")
     monkeypatch.setitem(modules.checks.CHECKS, check, lambda case: given)
-    assert modules.checks.judged(task) == "right"
+    assert modules.judge.judged(task) == "right"
     for comparison in given:
         for place in np.ndindex(comparison.found.shape):
             kept = comparison.found[place]
             comparison.found[place] += wrong * max(1.0, np.abs(comparison.right).max())
-            with pytest.raises(modules.checks.Find):
-                modules.checks.judged(task)
+            with pytest.raises(modules.judge.Find):
+                modules.judge.judged(task)
             comparison.found[place] = kept
 
 
@@ -152,28 +179,28 @@ def test_higher_derivatives_from_values(modules):
 def test_where_a_step_has_no_derivative_the_chain_rule_has_none(modules):
     # x = relu(x) - relu(-x) has a derivative at 0, and its steps have none: that is no find, and counted.
     steps = [("relu", (0,)), ("negative", (0,)), ("relu", (2,)), ("subtract", (1, 3))]
-    crossing = modules.programs.Program(tuple(modules.programs.Step(*step) for step in steps), ((0.0,),))
-    task = modules.checks.Task(crossing, "gradient", "eager")
-    assert modules.checks.judged(task) == "a number where a step has no derivative"
-    assert modules.checks.judged(task._replace(program=crossing._replace(x=((0.5,),)))) == "right"
+    crossing = modules.programs.Program(tuple(modules.programs.Step(*step) for step in steps), ((0.0,),), 1)
+    task = modules.judge.Task(crossing, "gradient", "eager")
+    assert modules.judge.judged(task) == "a number where a step has no derivative"
+    assert modules.judge.judged(task._replace(program=crossing._replace(x=((0.5,),)))) == "right"
 
 
 def test_an_error_that_is_not_ours_is_a_find_and_a_refusal_is_not(modules, monkeypatch):
-    task = modules.checks.Task(program(modules, ["igamma"], [[1.0, 2.0]]), "hvp", "eager")
-    assert modules.checks.judged(task).startswith("refused: LookupError")
+    task = modules.judge.Task(program(modules, ["igamma"], [[1.0, 2.0]]), "hvp", "eager")
+    assert modules.judge.judged(task).startswith("refused: LookupError")
 
     def fails(case):
         tf.linalg.inv(tf.zeros([2, 2]))
 
     monkeypatch.setitem(modules.checks.CHECKS, "hvp", fails)
-    with pytest.raises(modules.checks.Find, match="InvalidArgumentError"):
-        modules.checks.judged(task)
+    with pytest.raises(modules.judge.Find, match="InvalidArgumentError"):
+        modules.judge.judged(task)
 
 
 def test_each_operation_keeps_to_its_row_and_its_size(modules):
     """What the grammar says of every operation: the size of its result, and that rows do not meet."""
     generator = np.random.default_rng(0)
-    for name, operation in modules.programs.OPERATIONS.items():
+    for name, operation in modules.operations.OPERATIONS.items():
         used = 0
         for n in (1, 2, 3, 4, 5, 6):
             size = operation.size(*[n] * operation.inputs)
