@@ -14,7 +14,7 @@ GPU ?=
 AUTHOR ?=
 
 here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-targets := run test test-versions test-browser lab sync site seeds mutants audit bench lock clean help
+targets := run test test-versions test-browser lab sync site seeds mutants audit programs bench lock clean help
 
 .DEFAULT_GOAL := help
 .PHONY: $(targets)
@@ -68,6 +68,9 @@ mutants: .venv/state  ## change the notebooks' code, one place at a time, and co
 
 audit: .venv/state  ## compare TensorFlow's and Keras' derivatives with central differences (ARGS="2.19 2.20 2.21": versions)
 	@$(python) ci/derivative_audit/audit.py $(if $(WORKERS),--workers $(WORKERS)) $(ARGS)
+
+programs: .venv/state  ## compare derivatives of random programs with differences (ARGS="--count 100000": so many)
+	@$(python) ci/random_programs.py $(ARGS)
 
 bench: build/bench-venv/state  ## time derivatives beside JAX and PyTorch, in an environment of its own (ARGS="--only hvp")
 	@build/bench-venv/bin/python ci/bench/run.py $(ARGS)

@@ -176,6 +176,7 @@ def test_help_names_every_target():
         "seeds",
         "mutants",
         "audit",
+        "programs",
         "bench",
         "lock",
         "clean",

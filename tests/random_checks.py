@@ -1,0 +1,331 @@
+"""What every transformation makes of a random program, beside what is right by derivatives from values.
+
+A check computes one derivative of a program and says what it must be, from the rows' Jacobians and Hessians that
+`random_truth` finds in values. So the transformations agree with each other where they agree with that: a product is
+the Hessian's, a batch is its rows, chunks are the whole, factors are rows, a sparse matrix is a dense one.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tapelab import derivatives
+from tapelab.runtime import tf
+
+import numpy as np
+import random_truth
+from random_programs import Program
+
+
+class Comparison(NamedTuple):
+    """What came out and what is right, of one shape; the error of that, and whether there is a derivative."""
+
+    found: np.ndarray
+    right: np.ndarray
+    error: np.ndarray
+    exists: np.ndarray
+
+
+class Case:
+    """A program at its point, and what is known of its derivatives, found when it is asked for."""
+
+    def __init__(self, program: Program, compiled: str):
+        self.program = program
+        self.options = {"compile": compiled, "unconnected": "zero"}
+        self.x = program.point
+        self.value = program(tf.constant(self.x)).numpy()
+        self.rows, self.n, self.k = *self.x.shape, self.value.shape[1]
+        self.weights = np.cos(0.5 + 1.1 * np.arange(self.value.size)).reshape(self.value.shape)
+        self.tangents = np.cos(2.5 + 1.9 * np.arange(self.x.size)).reshape(self.x.shape)
+
+    @functools.cached_property
+    def derivatives(self):
+        return random_truth.jacobian_and_hessian(self.program, self.x)
+
+    @property
+    def jacobian(self):
+        return self.derivatives[0]
+
+    @property
+    def hessian(self):
+        return self.derivatives[1]
+
+    def loss(self, x):
+        return tf.reduce_sum(self.program(x) * self.weights)
+
+    def losses(self, x):
+        """One of each example, all of the same weights."""
+        return tf.linalg.matvec(self.program(x), self.weights[0])
+
+    def one(self, derivative: random_truth.Derivative, subscripts: str, *others: np.ndarray) -> Comparison:
+        """What is right of a product with a derivative, row by row: `exists` where all that enters does."""
+        with np.errstate(all="ignore"):
+            right = np.einsum(subscripts, derivative.value, *others)
+            error = np.einsum(subscripts, derivative.error, *map(np.abs, others))
+        return Comparison(None, right, error, derivative.exists)
+
+
+CHECKS: dict[str, Callable[[Case], Iterator[Comparison]]] = {}
+
+
+def check(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+def _rows(found, comparison):
+    """A result that has each row's derivative of a sum over its outputs: it exists where all of them have one."""
+    exists = comparison.exists.all(axis=1)
+    return comparison._replace(found=found, exists=exists.reshape(-1, *[1] * (comparison.right.ndim - 1)))
+
+
+def _blocks(found, comparison):
+    """A result that has each output's derivative."""
+    exists = comparison.exists
+    return comparison._replace(found=found, exists=exists.reshape(*exists.shape, *[1] * (comparison.right.ndim - 2)))
+
+
+def _all(found, comparison):
+    """A result to which all rows and outputs contribute."""
+    return comparison._replace(found=found, exists=np.array(comparison.exists.all()))
+
+
+def _apart(case, derivative):
+    """A derivative of each row as one of all rows: zero between different ones."""
+    units = np.eye(case.rows)
+    value, error = (np.einsum("rkn,rs->rksn", part, units) for part in derivative[:2])
+    return Comparison(None, value, error, derivative.exists)
+
+
+@check
+def gradient(case):
+    _, found = derivatives.value_and_gradient(case.loss, **case.options)(case.x)
+    yield _rows(found, case.one(case.jacobian, "rkn,rk->rn", case.weights))
+
+
+@check
+def vjp(case):
+    _, found = derivatives.vjp(case.program, **case.options)(case.weights, case.x)
+    yield _rows(found, case.one(case.jacobian, "rkn,rk->rn", case.weights))
+
+
+@check
+def jvp(case):
+    _, found = derivatives.jvp(case.program, **case.options)(case.tangents, case.x)
+    yield _blocks(found, case.one(case.jacobian, "rkn,rn->rk", case.tangents))
+
+
+@check
+def jacobian_forward(case):
+    found = derivatives.jacobian(case.program, mode="forward", **case.options)(case.x)
+    yield _blocks(found, _apart(case, case.jacobian))
+
+
+@check
+def jacobian_reverse_in_chunks(case):
+    found = derivatives.jacobian(case.program, mode="reverse", chunk_size=2, **case.options)(case.x)
+    yield _blocks(found, _apart(case, case.jacobian))
+
+
+@check
+def batch_jacobian_reverse(case):
+    found = derivatives.batch_jacobian(case.program, mode="reverse", **case.options)(case.x)
+    yield _blocks(found, case.one(case.jacobian, "rkn->rkn"))
+
+
+@check
+def batch_jacobian_forward(case):
+    found = derivatives.batch_jacobian(case.program, mode="forward", chunk_size=1, **case.options)(case.x)
+    yield _blocks(found, case.one(case.jacobian, "rkn->rkn"))
+
+
+@check
+def sparse_jacobian(case):
+    found = derivatives.sparse_jacobian(case.program, format="coo", **case.options)(case.x).toarray()
+    yield _blocks(found.reshape(case.rows, case.k, case.rows, case.n), _apart(case, case.jacobian))
+
+
+@check
+def two_arguments(case):
+    """One tensor as two arguments, of which each has a gradient of its own."""
+    both = derivatives.value_and_gradient(lambda a, b: case.loss(2.0 * a - b), argnums=(0, 1), **case.options)
+    x = tf.constant(case.x)
+    _, (first, second) = both(x, x)
+    right = case.one(case.jacobian, "rkn,rk->rn", case.weights)
+    yield _rows(np.asarray(first) / 2, right)
+    yield _rows(-np.asarray(second), right)
+
+
+@check
+def hvp(case):
+    found = derivatives.hvp(case.loss, **case.options)(case.tangents, case.x)
+    yield _rows(found, case.one(case.hessian, "rknm,rk,rm->rn", case.weights, case.tangents))
+
+
+@check
+def hessian(case):
+    found = derivatives.hessian(case.loss, chunk_size=3, **case.options)(case.x)
+    yield from _hessian(case, np.asarray(found))
+
+
+@check
+def sparse_hessian(case):
+    found = derivatives.sparse_hessian(case.loss, format="coo", **case.options)(case.x).toarray()
+    yield from _hessian(case, found.reshape(case.rows, case.n, case.rows, case.n))
+
+
+def _hessian(case, found):
+    own = case.one(case.hessian, "rknm,rk->rnm", case.weights)
+    yield _rows(np.einsum("rnrm->rnm", found), own)
+    others = np.array(found)
+    others[np.arange(case.rows), :, np.arange(case.rows)] = 0
+    exists = case.hessian.exists.all(axis=1)
+    exists = (exists[:, None] & exists)[:, None, :, None]
+    yield Comparison(others, np.zeros_like(others), np.zeros_like(others), exists)
+
+
+@check
+def laplacian(case):
+    found = derivatives.laplacian(case.program, **case.options)(case.x)
+    yield _blocks(found, case.one(case.hessian, "rknn->rk"))
+
+
+@check
+def laplacian_in_chunks(case):
+    found = derivatives.laplacian(case.program, chunk_size=1, custom_gradients=True, **case.options)(case.x)
+    yield _blocks(found, case.one(case.hessian, "rknn->rk"))
+
+
+@check
+def value_gradient_laplacian(case):
+    _, first, second = derivatives.value_gradient_laplacian(case.program, **case.options)(case.x)
+    yield _blocks(first, case.one(case.jacobian, "rkn->rkn"))
+    yield _blocks(second, case.one(case.hessian, "rknn->rk"))
+
+
+@check
+def second_order(case):
+    directions = np.cos(0.3 + np.arange(2 * case.n)).reshape(2, case.n)
+    found = derivatives.second_order(case.program, directions=directions, weights=np.array([2.0, -1.0]), **case.options)
+    matrix = 2 * np.outer(directions[0], directions[0]) - np.outer(directions[1], directions[1])
+    yield _blocks(found(case.x), case.one(case.hessian, "rknm,nm->rk", matrix))
+
+
+def _taylor(case, coefficients):
+    orders = random_truth.ORDERS
+    transform = derivatives.taylor(case.program, orders, **case.options)
+    _, found = transform([tf.constant(c) for c in coefficients], case.x)
+
+    def curves(times):
+        first, *second = coefficients
+        bent = first[:, None] * times[:, None] + sum(c[:, None] * times[:, None] ** 2 / 2 for c in second)
+        return bent[:, None]
+
+    along = random_truth.rates(case.program, case.x, curves, orders)
+    exists = case.hessian.exists
+    for order, each in enumerate(found):
+        if order == 0:
+            enough = case.jacobian.exists
+        else:
+            enough = exists = exists & along.exist[order, :, 0]
+        yield Comparison(each, along.values[order, :, 0], along.errors[order, :, 0], enough & along.exist[order, :, 0])
+
+
+@check
+def taylor(case):
+    yield from _taylor(case, [case.tangents])
+
+
+@check
+def taylor_of_a_curve(case):
+    yield from _taylor(case, [case.tangents, np.cos(case.tangents)])
+
+
+@check
+def biharmonic(case):
+    right = random_truth.biharmonic(case.program, case.x)
+    exists = right.exists & case.hessian.exists
+    found = derivatives.biharmonic(case.program, **case.options)(case.x)
+    yield _blocks(found, Comparison(None, *right[:2], exists))
+
+
+class _Weighted:
+    """The program of x times a variable, which is the unit matrix: its derivatives follow from those by x."""
+
+    def __init__(self, case):
+        self.case = case
+        self.variable = tf.Variable(np.eye(case.n))
+
+    def losses(self, x):
+        return self.case.losses(tf.matmul(x, self.variable))
+
+    def loss(self, x):
+        return tf.reduce_sum(self.losses(x))
+
+    def model(self, x):
+        return self.case.program(tf.matmul(x, self.variable))
+
+    @property
+    def gradients(self):
+        case = self.case
+        return case.one(case.jacobian, "rkn,k,rm->rmn", case.weights[0], case.x)
+
+
+@check
+def per_example_gradients(case):
+    weighted = _Weighted(case)
+    found = derivatives.per_example_gradients(weighted.losses, wrt=weighted.variable, chunk_size=2, **case.options)
+    yield _rows(found(case.x), weighted.gradients)
+
+
+@check
+def per_example_norms(case):
+    weighted = _Weighted(case)
+    found = derivatives.per_example_norms(weighted.losses, wrt=weighted.variable, **case.options)(case.x)
+    right = weighted.gradients
+    with np.errstate(all="ignore"):
+        norms, errors = (np.sqrt((part**2).sum(axis=(1, 2))) for part in right[1:3])
+    yield _rows(found, Comparison(None, norms, errors, right.exists))
+
+
+@check
+def clipped_gradient(case):
+    weighted = _Weighted(case)
+    transform = derivatives.clipped_gradient(weighted.losses, wrt=weighted.variable, max_norm=1.0, **case.options)
+    found, _ = transform(case.x)
+    right = weighted.gradients
+    with np.errstate(all="ignore"):
+        factors = 1 / np.maximum(1, np.sqrt((right.right**2).sum(axis=(1, 2), keepdims=True)))
+        total, error = (right.right * factors).sum(axis=0), (2 * right.error * factors).sum(axis=0)
+    yield _all(found, right._replace(right=total, error=error))
+
+
+@check
+def weights_hessian(case):
+    """Which goes by factors of the examples, where the graph lets it."""
+    weighted = _Weighted(case)
+    found = derivatives.hessian(weighted.loss, wrt=weighted.variable, **case.options)(case.x)
+    yield _all(found, case.one(case.hessian, "rkij,k,ra,rb->aibj", case.weights[0], case.x, case.x))
+
+
+@check
+def weights_hvp(case):
+    weighted, vector = _Weighted(case), np.cos(np.arange(case.n**2)).reshape(case.n, case.n)
+    found = derivatives.hvp(weighted.loss, wrt=weighted.variable, **case.options)(vector, case.x)
+    weights = case.weights[0]
+    yield _all(found, case.one(case.hessian, "rkij,k,ra,rb,bj->ai", weights, case.x, case.x, vector))
+
+
+@check
+def ggn_vector_product(case):
+    weighted, vector = _Weighted(case), np.cos(np.arange(case.n**2)).reshape(case.n, case.n)
+    product = derivatives.ggn_vector_product(
+        weighted.model, lambda y: tf.reduce_sum(y**2) / 2, wrt=weighted.variable, **case.options
+    )
+    first, x = case.jacobian, case.x
+    with np.errstate(all="ignore"):
+        right = np.einsum("rki,ra,rkj,rb,bj->ai", first.value, x, first.value, x, vector)
+        error = np.einsum(
+            "rki,ra,rkj,rb,bj->ai", np.abs(first.value), abs(x), 2 * first.error, abs(x), np.abs(vector)
+        ) + np.einsum("rki,ra,rkj,rb,bj->ai", 2 * first.error, abs(x), np.abs(first.value), abs(x), np.abs(vector))
+    yield _all(product(vector, x), Comparison(None, right, error, first.exists))

@@ -1,0 +1,125 @@
+"""Whether a derivative of a random program is right: where there is one it must be, and elsewhere anything goes.
+
+Elsewhere is where `random_truth` sees none, and where a step of the program has none at the inputs that it gets: then
+the chain rule says nothing. relu(x) - relu(-x) is x, and no differentiation of its steps finds the 1 at 0. Those are
+counted apart. An error must be this package's own, with a sentence; TensorFlow's traceback is a find.
+"""
+
+import traceback
+import warnings
+from typing import NamedTuple
+
+from tapelab.runtime import tf
+
+import numpy as np
+import random_truth
+from hypothesis import strategies as st
+from random_checks import CHECKS, Case
+from random_operations import OPERATIONS
+from random_programs import Program, programs
+
+COMPILED = ["eager"] * 8 + ["graph"] * 2 + ["auto"]
+WRONG = 30, 2e-6  # further off than so many times the estimated error, and this much of the largest element
+
+
+# Whose results have entries between different rows.
+ACROSS = {"jacobian_forward", "jacobian_reverse_in_chunks", "sparse_jacobian", "hessian", "sparse_hessian"}
+
+
+class Find(AssertionError):
+    """A derivative that is wrong, NaN where there is one, or an error that is not ours."""
+
+
+class Task(NamedTuple):
+    """A program, the derivative to take of it, and how it is compiled."""
+
+    program: Program
+    check: str
+    compiled: str
+
+    def __str__(self):
+        return f"{self.check}, {self.compiled}, of {self.program}"
+
+
+@st.composite
+def tasks(draw, compiled=tuple(COMPILED)) -> Task:
+    program = draw(programs())
+    rare = {"biharmonic"} if program.length > 2 else set()
+    names = [name for name in CHECKS if name not in rare]
+    return Task(program, draw(st.sampled_from(names)), draw(st.sampled_from(compiled)))
+
+
+def judged(task: Task) -> str:
+    """Compute a derivative and judge it.
+
+    Returns:
+        "right"; "not judged" where the program has no value, or no such derivative anywhere; or why it was refused.
+
+    Raises:
+        Find: if it is not right where there is one, or fails with an error that is not ours.
+    """
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            case = Case(task.program, task.compiled)
+            random_truth.jacobian_and_hessian(case.program, case.x)
+        except tf.errors.InvalidArgumentError:  # a matrix that is singular at the point, or beside it
+            return "not judged: no value"
+        try:
+            comparisons = [*CHECKS[task.check](case)]
+        except Exception as error:
+            return _refusal(task, error)
+        return _compared(task, case, comparisons)
+
+
+def _refusal(task, error):
+    """The kind of an error that this package raises with a sentence of its own."""
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    ours = isinstance(error, (ValueError, TypeError, LookupError, RuntimeError)) and "/tapelab/derivatives/" in last
+    if not ours:
+        raise Find(f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}: {task}") from error
+    return f"refused: {type(error).__name__}: {str(error).splitlines()[0].partition(': ')[2][:60]}"
+
+
+def _compared(task, case, comparisons):
+    any_judged = False
+    for found, right, error, exists in comparisons:
+        found = np.asarray(found)
+        if found.shape != right.shape:
+            raise Find(f"shape {found.shape}, right {right.shape}: {task}")
+        largest = np.max(np.abs(right), initial=0, where=np.isfinite(right) & exists)
+        allowed = WRONG[0] * error + WRONG[1] * largest + 1e-290
+        judge = exists & np.isfinite(allowed) & np.isfinite(right)
+        any_judged |= bool(judge.any())
+        wrong = judge & ~(np.abs(found - right) <= allowed)
+        if wrong.any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            rows = [place[0]] if exists.ndim and task.check not in ACROSS else range(case.rows)
+            number = "a number" if np.isfinite(found[place]) else "NaN"
+            order = 4 if task.check.startswith(("taylor", "biharmonic")) else 2
+            if not all(smooth(task.program, case.x[row], order) for row in rows):
+                return f"{number} where a step has no derivative"
+            raise Find(f"{found[place]:.6g}, right {right[place]:.6g} ± {error[place]:.1g} at {list(place)}: {task}")
+    return "right" if any_judged else "not judged"
+
+
+def smooth(program: Program, row: np.ndarray, orders: int) -> bool:
+    """Whether each step of a program has derivatives at the inputs that it gets, so that the chain rule applies."""
+    values = program.every(tf.constant(row[None]))
+    for name, inputs in program.steps:
+        own = sorted(set(inputs))
+        ends = np.cumsum([values[i].shape[1] for i in own])[:-1]
+
+        def step(z, name=name, inputs=inputs, own=own, ends=ends):
+            parts = dict(zip(own, np.split(z.numpy(), ends, axis=1), strict=True))
+            return OPERATIONS[name].run(*[tf.constant(parts[i]) for i in inputs])
+
+        point = np.concatenate([values[i].numpy() for i in own], axis=1)
+        try:
+            directions = random_truth.pairs(point.shape[1]) * np.maximum(1.0, np.abs(point))[:, None]
+            along = random_truth.rates(step, point, random_truth.lines(directions), orders)
+        except tf.errors.InvalidArgumentError:
+            return False
+        if not along.exist.all():
+            return False
+    return True

@@ -1,0 +1,110 @@
+"""Random programs: two to five operations and layers on the rows of a matrix, at special points.
+
+A program takes x of shape (rows, n) and returns (rows, k), and each row of the result depends on that row of x alone.
+So one evaluation gives its values at thousands of points, which is what makes differences cheap, and every
+transformation of `tapelab.derivatives` applies, those of batches too.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tapelab.runtime import tf
+
+import numpy as np
+from hypothesis import strategies as st
+from random_operations import KINDS, LARGEST, OPERATIONS, Operation
+
+
+class Step(NamedTuple):
+    """An operation's name, and where its inputs come from: 0 is x, 1 the first step's result, and so on."""
+
+    name: str
+    inputs: tuple[int, ...]
+
+
+class Program(NamedTuple):
+    """Steps, and the point: rows of numbers, of one length (which says how long they are where there are none)."""
+
+    steps: tuple[Step, ...]
+    x: tuple[tuple[float, ...], ...]
+    length: int
+
+    @property
+    def point(self) -> np.ndarray:
+        return np.array(self.x, np.float64).reshape(len(self.x), self.length)
+
+    def every(self, x: tf.Tensor) -> list[tf.Tensor]:
+        """x and the results of all steps."""
+        values = [x]
+        for name, inputs in self.steps:
+            values.append(OPERATIONS[name].run(*[values[i] for i in inputs]))
+        return values
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        return self.every(x)[-1]
+
+    def __str__(self):
+        names = "xabcde"
+        lines = [
+            f"{names[number]} = {step.name}({', '.join(names[i] for i in step.inputs)})"
+            for number, step in enumerate(self.steps, start=1)
+        ]
+        return f"{'; '.join(lines)} at x = {self.point.tolist()}"
+
+
+NUMBERS = [0.0, 1.0, 2.0, -1.0, 0.5, -2.0, 0.7, -0.3, 1.3, -0.0, 3.0, 1e-3, -1e3, 1e-9, 1e9, 1e-160, 1e160]
+ORDINARY = [0.7, -0.3, 1.3, 0.45, -1.2, 2.1]
+
+
+MATRICES = [
+    [1.0, 0.0, 0.0, 1.0],
+    [2.0, 0.0, 0.0, 2.0],
+    [1.0, 1.0, 1.0, 1.0],
+    [0.0, 1.0, 1.0, 0.0],
+    [3.0, 1.0, 1.0, 3.0],
+    [0.0, 1.0, -1.0, 0.0],
+]
+
+
+@st.composite
+def rows(draw, length: int) -> tuple[float, ...]:
+    """A row: special numbers, all equal, ordinary, or a matrix whose eigenvalues are equal or zero."""
+    kinds = [
+        st.lists(st.sampled_from(NUMBERS), min_size=length, max_size=length),
+        st.sampled_from(NUMBERS).map(lambda number: [number] * length),
+        st.lists(st.sampled_from(ORDINARY), min_size=length, max_size=length),
+    ]
+    if length == 4:
+        kinds.append(st.sampled_from(MATRICES))
+    return tuple(draw(draw(st.sampled_from(kinds))))
+
+
+@st.composite
+def programs(draw) -> Program:
+    """Programs whose every step is used: each takes the result of the one before, and what else it takes is any."""
+    length = draw(st.sampled_from([1, 2, 3, 4, 4]))
+    number = draw(st.sampled_from([1, 2, 2, 1, 2, 3, 2, 1, 3, 2, 0]))
+    x = tuple(draw(rows(length)) for _ in range(number))
+    sizes, steps = [length], []
+    for _ in range(draw(st.sampled_from([2, 1, 3, 4, 5]))):
+        name = draw(st.sampled_from(draw(st.sampled_from(KINDS))))
+        choices = [*ways(sizes, OPERATIONS[name])]
+        if not choices:
+            continue
+        inputs, size = draw(st.sampled_from(choices))
+        steps.append(Step(name, inputs))
+        sizes.append(size)
+    return Program(tuple(steps) or (Step("square", (0,)),), x, length)
+
+
+def ways(sizes: Sequence[int], operation: Operation) -> Iterator[tuple[tuple[int, ...], int]]:
+    """The inputs that an operation can take, the last value among them, with the size of its result."""
+    last = len(sizes) - 1
+    if operation.inputs == 1:
+        chosen = [(last,)]
+    else:
+        chosen = [(last, last), *((last, i) for i in range(last)), *((i, last) for i in range(last))]
+    for inputs in chosen:
+        size = operation.size(*[sizes[i] for i in inputs])
+        if size is not None and size <= LARGEST:
+            yield inputs, size

@@ -1,0 +1,216 @@
+"""Derivatives of random programs at special points, against differences of values; and whether the judge can judge.
+
+`make programs` runs as many as asked for, and says more of what it finds.
+"""
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import seed as seeded
+
+HERE = Path(__file__).parent
+BLOCKS, MANY = 8, 300  # how many times how many programs, beside those of `make test`
+QUICK = 100
+QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def modules():
+    """The generator's modules, which import each other by plain names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(HERE))
+        import random_checks
+        import random_judge
+        import random_operations
+        import random_programs
+        import random_truth
+
+        yield argparse.Namespace(
+            checks=random_checks,
+            judge=random_judge,
+            operations=random_operations,
+            programs=random_programs,
+            truth=random_truth,
+        )
+
+
+def run(judge, count, **options):
+    """Judge so many random programs. Returns how many there were of each outcome; a find is shrunk and raised."""
+    outcomes = Counter()
+
+    @settings(max_examples=count, **(QUIET | options))
+    @given(judge.tasks())
+    def run(task):
+        outcomes[judge.judged(task)] += 1
+
+    return run, outcomes
+
+
+def test_a_hundred_random_programs(modules):
+    judge, outcomes = run(modules.judge, QUICK, derandomize=True)
+    judge()
+    assert outcomes["right"] >= QUICK / 3, outcomes
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_more_random_programs(modules, block):
+    judge, outcomes = run(modules.judge, MANY)
+    seeded(block)(judge)()
+    assert outcomes["right"] >= MANY / 3, outcomes
+
+
+def program(modules, names, x):
+    """A chain of operations, each of the result before; of those with two inputs both are that."""
+    steps = []
+    for number, name in enumerate(names):
+        steps.append(modules.programs.Step(name, (number,) * modules.operations.OPERATIONS[name].inputs))
+    return modules.programs.Program(tuple(steps), tuple(map(tuple, x)), len(x[0]))
+
+
+SMOOTH = (["sin", "dense", "exp"], [[0.7, -0.3], [0.4, 0.1]])
+CHECKS = [
+    "gradient",
+    "vjp",
+    "jvp",
+    "jacobian_forward",
+    "jacobian_reverse_in_chunks",
+    "batch_jacobian_reverse",
+    "batch_jacobian_forward",
+    "sparse_jacobian",
+    "two_arguments",
+    "hvp",
+    "hessian",
+    "sparse_hessian",
+    "laplacian",
+    "laplacian_in_chunks",
+    "value_gradient_laplacian",
+    "second_order",
+    "taylor",
+    "taylor_of_a_curve",
+    "biharmonic",
+    "per_example_gradients",
+    "per_example_norms",
+    "clipped_gradient",
+    "weights_hessian",
+    "weights_hvp",
+    "ggn_vector_product",
+]
+
+
+def test_the_table_of_checks_is_whole(modules):
+    assert list(modules.checks.CHECKS) == CHECKS
+
+
+@pytest.mark.parametrize("wrong", [0.02, np.nan, np.inf])
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_derivative_that_is_off_is_called_wrong(modules, check, wrong, monkeypatch):
+    """Each element of each result that a check gives, one after the other, by this part of the largest one."""
+    case = modules.checks.Case(program(modules, *SMOOTH), "eager")
+    given = [comparison._replace(found=np.array(comparison.found)) for comparison in modules.checks.CHECKS[check](case)]
+    task = modules.judge.Task(case.program, check, "eager")
+    monkeypatch.setitem(modules.checks.CHECKS, check, lambda case: given)
+    assert modules.judge.judged(task) == "right"
+    for comparison in given:
+        for place in np.ndindex(comparison.found.shape):
+            kept = comparison.found[place]
+            comparison.found[place] += wrong * max(1.0, np.abs(comparison.right).max())
+            with pytest.raises(modules.judge.Find):
+                modules.judge.judged(task)
+            comparison.found[place] = kept
+
+
+DIFFERENTIABLE = {
+    "smooth": (tf.exp, [0.7, 0.0], True, True),
+    "a product with zeros": (lambda x: tf.reduce_prod(x, 1, True), [0.0, 0.0, 2.0], True, True),
+    "a kink": (tf.nn.relu, [0.0], False, False),
+    "beside a kink": (tf.nn.relu, [0.05], True, True),
+    "a tie": (lambda x: tf.reduce_max(x, 1, True), [1.0, 1.0], False, False),
+    "a tie of one tensor": (lambda x: tf.maximum(x, x), [1.0], True, True),
+    "a kink of the first derivative": (lambda x: x * tf.abs(x), [0.0], True, False),
+    "a norm at 0": (lambda x: tf.norm(x, axis=1, keepdims=True), [0.0, 0.0], False, False),
+    "along each line, and not linear": (
+        lambda x: tf.math.divide_no_nan(x[:, :1] ** 2 * x[:, 1:], tf.reduce_sum(x * x, 1, True)),
+        [0.0, 0.0],
+        False,
+        False,
+    ),
+    "a step": (lambda x: tf.floor(x), [1.0], False, False),
+    "a pole": (lambda x: 1 / x, [0.0], False, False),
+    "defined on one side": (tf.sqrt, [0.0], False, False),
+    "huge": (lambda x: x * x, [1e9, 2.0], True, True),
+    "tiny": (tf.math.log, [1e-9], True, True),
+    "saturated": (tf.tanh, [2.1, 1e160], True, True),
+    "equal eigenvalues": (lambda x: tf.linalg.eigvalsh(tf.linalg.diag(x)), [1.0, 1.0], False, False),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_whether_there_is_a_derivative(modules, name):
+    f, x, once, twice = DIFFERENTIABLE[name]
+    first, second = modules.truth.jacobian_and_hessian(f, np.array([x]))
+    assert (bool(first.exists.all()), bool(second.exists.all())) == (once, twice)
+    if once:
+        with tf.GradientTape() as tape:
+            tape.watch(point := tf.constant([x], tf.float64))
+            y = f(point)
+        right = tape.batch_jacobian(y, point)
+        np.testing.assert_allclose(first.value, right, rtol=1e-8, atol=1e-12)
+
+
+def test_higher_derivatives_from_values(modules):
+    x = np.array([[0.3, -0.2], [0.0, 0.0]])
+    rates = modules.truth.rates(tf.exp, x, modules.truth.lines(np.array([[1.0, -2.0]])), 4)
+    right = np.exp(x) * np.array([1.0, -2.0]) ** np.arange(1, 5)[:, None, None]
+    np.testing.assert_allclose(rates.values[:, :, 0], right, rtol=1e-5)
+    assert rates.exist.all()
+    found = modules.truth.biharmonic(lambda x: tf.reduce_prod(x * x, 1, True), x)
+    np.testing.assert_allclose(found.value, 8.0 * np.ones([2, 1]), rtol=1e-4)  # Δ² of x²y²
+    assert found.exists.all()
+
+
+def test_where_a_step_has_no_derivative_the_chain_rule_has_none(modules):
+    # x = relu(x) - relu(-x) has a derivative at 0, and its steps have none: that is no find, and counted.
+    steps = [("relu", (0,)), ("negative", (0,)), ("relu", (2,)), ("subtract", (1, 3))]
+    crossing = modules.programs.Program(tuple(modules.programs.Step(*step) for step in steps), ((0.0,),), 1)
+    task = modules.judge.Task(crossing, "gradient", "eager")
+    assert modules.judge.judged(task) == "a number where a step has no derivative"
+    assert modules.judge.judged(task._replace(program=crossing._replace(x=((0.5,),)))) == "right"
+
+
+def test_an_error_that_is_not_ours_is_a_find_and_a_refusal_is_not(modules, monkeypatch):
+    task = modules.judge.Task(program(modules, ["igamma"], [[1.0, 2.0]]), "hvp", "eager")
+    assert modules.judge.judged(task).startswith("refused: LookupError")
+
+    def fails(case):
+        tf.linalg.inv(tf.zeros([2, 2]))
+
+    monkeypatch.setitem(modules.checks.CHECKS, "hvp", fails)
+    with pytest.raises(modules.judge.Find, match="InvalidArgumentError"):
+        modules.judge.judged(task)
+
+
+def test_each_operation_keeps_to_its_row_and_its_size(modules):
+    """What the grammar says of every operation: the size of its result, and that rows do not meet."""
+    generator = np.random.default_rng(0)
+    for name, operation in modules.operations.OPERATIONS.items():
+        used = 0
+        for n in (1, 2, 3, 4, 5, 6):
+            size = operation.size(*[n] * operation.inputs)
+            if size is None:
+                continue
+            inputs = [generator.uniform(0.2, 0.8, [3, n]) for _ in range(operation.inputs)]
+            together = operation.run(*map(tf.constant, inputs))
+            alone = operation.run(*[tf.constant(each[1:2]) for each in inputs])
+            assert together.shape == (3, size), (name, n)
+            assert together.dtype == tf.float64, name
+            np.testing.assert_allclose(together[1:2], alone, rtol=1e-9, atol=1e-12, err_msg=name)
+            used += 1
+        assert used, name
