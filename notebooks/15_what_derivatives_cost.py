@@ -441,7 +441,7 @@ def small(w):
 
 w = tf.random.normal((30,))
 for way in ("eager", "graph", "xla"):  # whoever comes first pays for TensorFlow's own start
-    derivatives.hessian(lambda v: tf.reduce_sum(v**3), compile=way)(w)
+    derivatives.hessian(lambda w: tf.reduce_sum(w**3), compile=way)(w)
 ways = {way: derivatives.hessian(small, compile=way) for way in ("eager", "graph", "xla")}
 first_call, matrices = {}, {}
 for way, run in ways.items():
