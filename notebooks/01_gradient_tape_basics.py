@@ -578,7 +578,7 @@ print(f"without watch: {unwatched}")
 print(f"with watch:    {watched}")
 
 # %% [markdown]
-# `None` means that the tape knows no path from the target to the source. `watch` acts from the line where it stands.
+# Without `watch` the tape has recorded nothing that was computed from `x`, and the answer is `None`. `watch` acts from the line where it stands.
 # Below it comes between two uses of `x`, and $y = x^2 + 5x$.
 #
 # **Predict.** What does the tape return at $x = 3$: 11, 6, 5 or `None`?
@@ -646,8 +646,9 @@ assert (with_where[0], with_where[1], with_where[2]) == (4.0, 0.0, None)
 # %% [markdown]
 # With `if`, nothing was computed from `b`. And `gate` chose the branch, but that choice was Python's. It leaves no
 # trace on the tape. `tf.where` looks like an `if` but is not one: it computes both sides and picks, so `b` is on the
-# record. (`gate` still gets `None`: a comparison passes nothing back.) **`None` means no path; 0 means a path with no
-# effect.**
+# record. (`gate` still gets `None`: a comparison passes nothing back.) **Here `None` says that no gradient got through to the
+# source, and 0 that one did, and is zero.** Either can mean something else: [03](03_when_the_gradient_is_none.ipynb) and
+# [04](04_when_the_gradient_is_wrong.ipynb) have the cases.
 #
 # A loop may run a different number of times for each input. The next one doubles its input until it reaches 100. From 3
 # it stops at 192, from 7 at 112.

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/02_training_with_a_tape.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 17 to read, 3 more to go further, 33 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 18 to read, 4 more to go further, 33 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -343,8 +343,22 @@ assert len(compiled_losses) == -(-len(y_train) // batch_size)
 last = len(y_train) % batch_size
 assert traced == ([batch_size, last] if last else [batch_size])
 
+
+def check_trace_count(values):
+    traces = []
+    function = tf.function(lambda rate: traces.append(rate) or tf.identity(rate))
+    for value in values:
+        function(value)
+    return len(traces)
+
+
+assert check_trace_count([0.1, 0.2, 0.3]) == 3
+assert check_trace_count(tf.constant([0.1, 0.2, 0.3])) == 1
+assert check_trace_count([tf.constant(1), tf.constant(1.0)]) == 2
+
 # %% [markdown]
-# One entry for each *shape*, not for each call. The graph is made for the shapes of its arguments, so the smaller last batch gets a graph of its own. Python code such as `append`, `print` or a counter runs while tracing, and at no other
+# One entry for each *shape*, not for each call. The graph is made for the shapes of its arguments, so the smaller last batch gets a graph of its own. Another dtype gets one too,
+# and so does every new *Python* value: pass a learning rate as the Python numbers 0.1, 0.2 and 0.3, and the function is traced three times; as tensors, once. Python code such as `append`, `print` or a counter runs while tracing, and at no other
 # time. What you need from every step, return.
 #
 # Compiling changes the speed, not the mathematics. `python_function` is the step without its compilation. Both take ten steps from the same start, on the same batch.
@@ -420,7 +434,9 @@ assert train_accuracy[-1] > test_accuracy[-1]
 
 # %% [markdown]
 # The training loss ends lower because every step was taken to lower the loss of *those* images. A gap alone is no
-# fault. It becomes one, **overfitting**, when the test loss *rises* while the training loss goes on falling.
+# fault. It becomes one, **overfitting**, when the loss on images that the model was not trained on *rises* while the training loss goes on falling.
+# In a project you watch for that on **validation** images, which you set apart from the training images, and you look at the test images once, at the very end. What is chosen
+# by the test images is no longer tested by them. In this section nothing is chosen, so they can serve for both.
 #
 # One number does not say *which* digits are confused. A **confusion matrix** does: its entry $(i, j)$ counts the images of class $i$ that the model takes for class $j$. The truth is on the rows. Each row adds up to the number of images of that class;
 # the diagonal entry over that sum is the class's **recall**, the share of its images that were found; the whole diagonal over the sum of everything is the accuracy.
@@ -430,8 +446,8 @@ predictions = np.argmax(model(x_test, training=False), axis=1)
 confusion = tf.math.confusion_matrix(y_test, predictions, num_classes=classes).numpy()
 recall = np.diag(confusion) / confusion.sum(axis=1)
 print(f"accuracy {np.trace(confusion) / confusion.sum():.3f}")
-print(f"best recall:  digit {recall.argmax()}, {recall.max():.3f}")
-print(f"worst recall: digit {recall.argmin()}, {recall.min():.3f}")
+for name, extreme in (("best", recall.max()), ("worst", recall.min())):
+    print(f"{name:<5} recall: {extreme:.3f}, digit", *np.flatnonzero(recall == extreme))
 
 # %% tags=["figure"] alt="A ten by ten matrix with the true digit on the rows and the prediction on the columns. The diagonal is dark and holds almost all counts; off the diagonal some paler cells hold small counts, and most are empty."
 # @title Draw: the confusion matrix
@@ -819,7 +835,7 @@ for option in ("clipnorm", "global_clipnorm"):
     print(f"{option:<15}  first gradient, as applied: {np.round(moved[option][0], 4)}")
 
 # %% [markdown]
-# **Infinity.** Clipping cures *large* gradients, not infinite ones.
+# **Infinity.** Clipping cures *large* gradients. An infinite one has no norm to divide by.
 #
 # **Predict.** One element of the first gradient is infinite. How many elements of each are NaN after *global* clipping? (Two numbers.)
 
@@ -838,6 +854,9 @@ print("clip_by_global_norm:", *[g.numpy().ravel() for g in together])
 exercises.nan_elements.reveal([int(np.isnan(g).sum()) for g in together])
 np.testing.assert_array_equal(alone, [np.nan, 0.0])
 assert all(np.isnan(g).all() for g in together)
+huge = tf.constant([1e20, 0.0, 3.0])  # finite, and its square is not
+np.testing.assert_array_equal(tf.clip_by_norm(huge, 5.0), [0.0, 0.0, 0.0])
+assert np.isnan(tf.clip_by_global_norm([huge], 5.0)[0][0]).all()
 for option, expected in {"clipnorm": by_tensor, "global_clipnorm": by_global}.items():
     for value, gradient in zip(moved[option], expected, strict=True):
         np.testing.assert_allclose(value, gradient, rtol=1e-6)
@@ -847,9 +866,12 @@ np.testing.assert_allclose(angles, np.degrees(np.arccos([17 / 13 / np.sqrt(2)] *
 assert clipping.turn(true[:1], clipping.clip(true[:1], 3.5, "value")) > 1.0
 
 # %% [markdown]
-# `clip_by_norm` multiplies by $c/\lVert g\rVert = c/\infty = 0$. The infinite element becomes $0\cdot\infty$, which is not a number; its neighbour becomes 0 and looks healthy.
+# `clip_by_norm` multiplies by $c$ and divides by $\lVert g\rVert = \infty$. The infinite element becomes $\infty/\infty$, which is not a number; its neighbour becomes 0 and looks healthy.
 #
 # `clip_by_global_norm` looks at the norm first. If that is not finite, *every* element of *every* tensor becomes NaN, on purpose: the step is unusable, and nobody can overlook it. Test the norm, and skip the step.
+#
+# Finite elements are not enough. A norm squares them, and in float32 a square overflows from about $1.8\cdot 10^{19}$ on. Of the gradient `[1e20, 0, 3]` with a limit of 5, `clip_by_norm` makes zeros, and `clip_by_global_norm` makes NaN.
+# So test the *norm*, not the elements.
 #
 # ### Exercise: Clip the step, or skip it (8 min)
 #
@@ -908,7 +930,7 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 #
 # - A step is: forward pass and loss inside the tape, `tape.gradient`, `apply_gradients`. Plain SGD is `assign_sub` of rate times gradient; other optimisers add a memory (section 1).
 # - A metric gathered during an epoch averages over models that are gone; to compare training and test images, evaluate both with the same weights (section 2).
-# - `tf.function` compiles the step; its Python code runs once for each shape of the arguments, not once for each call (section 3).
+# - `tf.function` compiles the step; its Python code runs once for each combination of shapes, dtypes and Python values of the arguments, not once for each call (section 3).
 # - Learning curves show when the test loss turns up; the confusion matrix has the truth on its rows and says which classes are taken for which (section 4).
 # - Clipping is not needed to survive, since a smaller rate does that too: it buys the larger rate. The global norm keeps the gradient's direction, clipping each tensor turns it (sections 5 and 6).
 #

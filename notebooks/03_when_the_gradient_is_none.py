@@ -61,7 +61,8 @@ print("d income / d price  =", tape.gradient(income, price))
 
 # %% [markdown]
 # The value is right: 4.6 items are asked for, 4 are sold, at 3 each. The gradient is `None`. That is not a number, and it is not zero. It
-# means: *no recorded path leads from the target back to the source*. It says nothing about the derivative.
+# means: *no gradient got through from the target to the source*. Either something between the two was not recorded, or an operation there
+# passes nothing back. It says nothing about the derivative.
 #
 # One of three lines cut the path. You could look at each. Or you could ask the tape.
 
@@ -103,7 +104,8 @@ plt.show()
 # The cast to `int32` ends the path: integers carry no gradient. Nothing after it is recorded either, because to the tape an
 # integer is a constant.
 #
-# The fix keeps the value in floating point. `tf.stop_gradient(t)` has the value of `t` and counts as a constant; so the next cell has the
+# The fix keeps the value in floating point. The cast cuts off the digits after the point, and for positive numbers `tf.floor` does the same.
+# `tf.stop_gradient(t)` has the value of `t` and counts as a constant; so the next cell has the
 # *value* of the rounded-down demand and the *gradient* of the demand. This is the **straight-through estimator**
 # (notebook [06](06_stop_gradient.ipynb)).
 
@@ -125,6 +127,17 @@ assert answer.code == "cast_to_integer"
 assert answer.line.text.startswith("sold = tf.cast(demand, tf.int32)")
 np.testing.assert_allclose(income, 12.0, rtol=1e-6)
 np.testing.assert_allclose(straight_through, 3.0 * -2.0, rtol=1e-6)
+with tf.GradientTape() as check_tape:  # the fix as it is printed
+    check_x = 10.0 - 2.0 * price
+    check_sold = eval(answer.fix.splitlines()[-1], {"tf": tf, "x": check_x})
+    check_income = 3.0 * check_sold
+assert check_income == 12.0
+np.testing.assert_allclose(check_tape.gradient(check_income, price), 3.0 * -2.0, rtol=1e-6)
+with tf.GradientTape(persistent=True) as check_tape:  # recorded from end to end, and None
+    check_rounded = tf.round(price)
+    check_y = 2.0 * check_rounded
+assert check_tape.gradient(check_y, check_rounded) == 2.0
+assert check_tape.gradient(check_y, price) is None
 
 # %% [markdown]
 # A path has a beginning, a middle and an end, and it can break in each. The map shows where; the numbers are those of the sections that follow.
@@ -192,7 +205,7 @@ assert [variable.numpy() for variable in tape.watched_variables()] == [2.0]
 # By itself, a tape watches *trainable variables*, and nothing else. `tf.constant` makes a tensor like any other. The sum of a variable and a number is
 # a tensor too, even though a variable went into it.
 #
-# The diagnosis takes one line: `tape.watched_variables()` lists the variables that the tape has met. The cure is `tape.watch`, before the first use.
+# The diagnosis takes one line: `tape.watched_variables()` lists the variables that the tape watches. The non-trainable one was used as well, and is not among them. The cure is `tape.watch`, before the first use.
 
 # %%
 print("watched by itself:     ", [float(v) for v in tape.watched_variables()])
@@ -698,8 +711,8 @@ print("frozen kernel:", frozen.code, frozen.remarks)
 print("NumPy:        ", probable.code, "" if probable.certain else "(probable)")
 
 # %% [markdown]
-# Freezing takes a layer's variables out of `trainable_variables`, and that is all it does. The tape still watches them. Ask for `layer.kernel` by name, or for
-# `model.variables`, and an optimiser trains the frozen layer.
+# Freezing takes this layer's variables out of `trainable_variables`. The tape does not notice: it still watches them. Ask for `layer.kernel` by name, or for
+# `model.variables`, and an optimiser trains the frozen layer. (One layer does more when it is frozen: `BatchNormalization` then normalises by its moving averages, even where it is called with `training=True`.)
 
 # %% tags=["check"]
 # @title Check
@@ -711,6 +724,12 @@ assert explain(check_tape, check_y, x).exists
 assert frozen.exists
 assert frozen.remarks == ("frozen_layer",)
 assert layer.trainable_variables == []
+check_norm = tf.keras.layers.BatchNormalization()
+check_batch = tf.constant([[1.0], [5.0], [9.0]])
+check_norm.build(check_batch.shape)
+assert abs(float(tf.reduce_mean(check_norm(check_batch, training=True)))) < 1e-6  # by the batch's own mean
+check_norm.trainable = False
+np.testing.assert_array_equal(check_norm(check_batch, training=True), check_norm(check_batch, training=False))
 assert probable.code == "left_tensorflow"
 assert not probable.certain
 with tf.GradientTape() as check_tape:
@@ -759,7 +778,7 @@ exercises.bridge.check(gradient_across)
 # %% [markdown]
 # ## 11. Check it independently
 #
-# `None` says that no path was recorded. It says nothing about the derivative. Central differences in float64, which know nothing of tapes, show what stood behind
+# `None` says that no gradient got through. It says nothing about the derivative. Central differences in float64, which know nothing of tapes, show what stood behind
 # four of the `None`s and errors above: behind `np.log1p` and `assign_add` a derivative that was lost, behind contrast one that nobody had written, behind rounding a
 # true zero.
 
@@ -790,7 +809,7 @@ assert unwritten < 1e-5
 # %% [markdown]
 # ## Recap
 #
-# - `None` means that no recorded path leads to the source; `explain` on an `ExplainTape` names the cause, the line and the fix (section 1).
+# - `None` means that no gradient got through to the source: a part of the way was not recorded, or passes nothing back; `explain` on an `ExplainTape` names the cause, the line and the fix (section 1).
 # - A tape watches trainable variables, and what you tell it to watch before use; `watched_variables()` shows which (section 2).
 # - A path holds while it stays inside TensorFlow (section 3), in floating point (section 4), free of assignments (section 5), and inside the block up to the target (section 6).
 # - An operation without an entry raises `LookupError`, one whose entry passes nothing back gives `None` (section 7); `unconnected_gradients="zero"` turns `None` into zeros, the true ones and the mistakes (section 8).

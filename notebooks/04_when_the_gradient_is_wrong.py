@@ -356,8 +356,9 @@ assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipp
 # %% [markdown]
 # Zero. A sigmoid that is this sure is flat, and the loss cannot push through it; the logit is **saturated**. (In exact
 # arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1.) The clipped logarithm,
-# which is how a loss of probabilities keeps clear of $\ln 0$, is worse: the loss is 16, and nothing learns. Only the
-# fused loss has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
+# which is how a loss of probabilities keeps clear of $\ln 0$, holds out longer. The picture shows it sound up to a logit of about 16, where
+# the squared error has long been flat. There it ends all at once: at 30 its loss is 16, and nothing learns. The
+# fused loss alone has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
 #
 # Flat places come in many shapes. Below the picture stand four more programs; each has the gradient zero in every element.
 
@@ -418,6 +419,9 @@ assert reasons == {name: (0.0, code) for name, code in codes.items()}
 check_z = zs.numpy()
 np.testing.assert_allclose(pushes["from the logit"], 1.0 / (1.0 + np.exp(-check_z)), rtol=1e-4, atol=1e-6)
 assert np.all(pushes["clipped log"][check_z > 17.0] == 0.0)
+sound = (check_z > 7.0) & (check_z < 14.0)
+np.testing.assert_allclose(pushes["clipped log"][sound], 1.0, atol=2e-3)
+assert np.all(pushes["squared error"][sound] < 2e-3)
 assert np.all(np.abs(pushes["clipped log"] - pushes["from the logit"])[check_z < 10.0] < 1e-2)
 assert 0.5 < check_z[np.argmax(pushes["squared error"])] < 0.9  # the bump
 assert np.all(pushes["squared error"][check_z > 20.0] < 1e-6)
@@ -628,12 +632,17 @@ cut_off = {f"layer_{n}/{part}" for n in range(1, sick + 1) for part in ("kernel"
 assert {one.name for one in diagnosis.sick} == cut_off
 assert {(one.code, one.layer) for one in diagnosis.sick} == {("saturated", f"layer_{sick}")}
 assert all(norm == 0.0 for norm in kernel_norms[:sick])
-check_dense = [tf.keras.layers.Dense(8, "relu", bias_initializer=tf.constant_initializer(b)) for b in (0.1, -99.0, 0.1)]
-check_dead = tf.keras.Sequential([tf.keras.Input((5,)), *check_dense])
-with tf.GradientTape() as check_tape:
-    check_y = tf.reduce_sum(check_dead(inputs))
-check_norms = [tf.norm(g) for g in check_tape.gradient(check_y, [layer.kernel for layer in check_dense])]
-np.testing.assert_array_equal(check_norms, [0.0, 0.0, 0.0])  # before it, in it and after it
+for check_late_bias, check_reached in ((0.1, True), (0.0, False)):
+    check_dense = [
+        tf.keras.layers.Dense(8, "relu", bias_initializer=tf.constant_initializer(b))
+        for b in (0.1, -99.0, check_late_bias, check_late_bias)
+    ]
+    check_dead = tf.keras.Sequential([tf.keras.Input((5,)), *check_dense])
+    with tf.GradientTape() as check_tape:
+        check_y = tf.reduce_sum(check_dead(inputs))
+    check_norms = [tf.norm(g) for g in check_tape.gradient(check_y, [layer.kernel for layer in check_dense])]
+    np.testing.assert_array_equal(check_norms[:3], [0.0, 0.0, 0.0])  # before it, in it and next after it
+    assert (check_norms[3] > 0.0) == check_reached
 assert all(norm > 0.0 for norm in kernel_norms[sick:])
 
 # %% [markdown]
@@ -642,7 +651,8 @@ assert all(norm > 0.0 for norm in kernel_norms[sick:])
 # the one **nearest the loss** whose gradient is bad; those before it are its victims. That is also where `diagnose`
 # looks: it groups the variables by cause and names one layer.
 #
-# (A layer of dead ReLUs is nastier. Its output is 0, so the kernels *after* it get no gradient either. There, look forwards, for the first layer whose output is all zero.)
+# (A layer of dead ReLUs is nastier. Its output is 0, so the kernel of the layer *after* it gets no gradient either; and while the biases after it are 0, as they are at the start, nor
+# does any kernel further on. There, look forwards, for the first layer whose output is all zero.)
 #
 # `plot` draws the gradient flow. Look for the cliff.
 
@@ -651,8 +661,8 @@ diagnosis.plot()
 plt.show()
 
 # %% [markdown]
-# The cure here is to put the bias back to 0. (The fix that `diagnose` offers is for the more usual cause, inputs that
-# are too large: it sees values, not what you meant.) Let the sick and the healthy model train. The sick model can still
+# The cure here is to put the bias back to 0. (The fix that `diagnose` offers brings what goes into the activation back to
+# where it has a slope, whatever drove it away: it sees values, not what you meant.) Let the sick and the healthy model train. The sick model can still
 # learn the mean of the outputs, with the layers after the cut, but nothing else: its prediction is the same for every
 # input. A loss that stops at the variance of the data is a symptom worth knowing.
 
@@ -785,7 +795,7 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # - Choose before the operation as well as after it, put ε inside the root, and use the fused operation (sections 2 and 3).
 # - A gradient of zeros means that the path is flat: saturated, dead, clipped, multiplied by zero (section 4).
 # - A `tf.function` with several outputs gives 0 where eager code gives `None`, and the norm of `IndexedSlices` is not the norm of the gradient (section 5).
-# - Over depth, factors multiply; the sick layer is the bad one nearest the loss, and `diagnose` names it (sections 6 and 7).
+# - Over depth, factors multiply; the sick layer is the bad one nearest the loss, but for dead ReLUs, which also silence the kernel after them; `diagnose` names it (sections 6 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -253,7 +253,7 @@ for with_metric, without_metric in zip(gradients[True], gradients[False], strict
     np.testing.assert_allclose(with_metric, without_metric, rtol=1e-5, atol=1e-7)
 
 # %% [markdown]
-# Four. What `tanh` needs for its derivative, $1 - \tanh^2$, is its own *output*; its input, the matrix product's result, is let go. So a layer costs one tensor. The metric's softmax, logarithm and product keep three more alive, for a gradient that nobody asks for. The
+# Four. What `tanh` needs for its derivative, $1 - \tanh^2$, is its own *output*; its input, the matrix product's result, is let go. So a layer costs one tensor. Three results of the metric stay alive beside it, for a gradient that nobody asks for: the softmax's, the logarithm's, and their product, which the sum keeps. The
 # metric's values and the loss's gradients are the same either way.
 
 # %% tags=["figure"] alt="Two rising straight lines over the layer number: the memory that the tape keeps when the metric is recorded grows four times as fast as when it is not."

@@ -701,12 +701,21 @@ assert {name: row[:2] for name, row in measured.items()} == {
 assert (measured["no cut"][2] > 1.0).all()
 for name in list(ways)[1:]:
     np.testing.assert_array_equal(measured[name][2], np.ones(7))
+check_layer = tf.keras.layers.Dense(7)
+check_layer.build((1, 7))
+with tf.GradientTape(persistent=True) as check_tape:
+    check_cut = check_layer(tf.stop_gradient(tf.ones((1, 7))))
+    with check_tape.stop_recording():
+        check_paused = check_layer(tf.ones((1, 7)))
+assert check_tape.gradient(check_cut, check_layer.kernel) is not None  # recorded, though the input was cut
+assert check_tape.gradient(check_paused, check_layer.kernel) is None
 
 # %% [markdown]
 # Every cut saves the backward work: no upstream gradient arrives, so the branch's backward functions are not called. All three ways leave the gradient of the path `+ v`, which is 1.
 #
 # Memory is another matter. When the branch ran, the tape could not know that a cut would follow, and kept what it had. After a cut at the *beginning* nothing in the
-# branch is watched, so nothing is recorded. That is like `stop_recording`.
+# branch is watched, so nothing is recorded. That is like `stop_recording`. It is so because this branch has no variables. A layer's variables are watched whatever comes in, and
+# such a branch is recorded all the same: there, `stop_recording` is the way.
 
 # %% [markdown]
 # ### Exercise: Four ways to freeze (4 min)
@@ -785,7 +794,7 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # | a variable is to be frozen and only one of its paths is cut | a gradient that is not zero | cut every path, or leave the variable out of the sources |
 # | `stop_gradient` around one factor of a product | a wrong gradient, perhaps of the wrong sign, and no warning | cut what the formula means as a number, and nothing else |
 # | the target's path left open | a lower loss, and values that are wrong | `tf.stop_gradient(target)` |
-# | a cut at the end of a large branch | the memory is still in use | cut at the beginning, or use `stop_recording` |
+# | a cut at the end of a large branch | the memory is still in use | `stop_recording`; or cut at the beginning, if the branch has no variables |
 # | a straight-through gradient checked by finite differences | 0 against 1 | nothing: it is meant to differ |
 #
 # **Further reading**

@@ -558,7 +558,8 @@ print("through the iterations:", kept, "of", len(iterates), "kept")
 #
 # $$\mathrm dE - \varepsilon \cos E \,\mathrm dE = \mathrm dM \quad\Rightarrow\quad \frac{\mathrm dE}{\mathrm dM} = \frac{1}{1 - \varepsilon \cos E}.$$
 #
-# This is the **implicit function theorem**: at a solution, the derivative depends on the equation and on the solution alone. So the backward function needs one value from the
+# This is the **implicit function theorem**: at a solution, the derivative depends on the equation and on the solution alone, provided that the equation's own derivative with respect to the
+# unknown can be inverted. Here it is $1 - \varepsilon\cos E$, which is positive for every $\varepsilon < 1$. So the backward function needs one value from the
 # forward pass, the expensive one, and finds it in the enclosing scope: nothing is solved twice.
 #
 # **Predict.** The backward function uses the last of the 40 iterates. How many does the tape keep now?
@@ -1092,6 +1093,7 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # | `clip_by_norm` near the target | a gradient far above the limit | clip at the source, once |
 # | an expensive forward pass inside `tf.custom_gradient` | the tape keeps every intermediate tensor | `tf.stop_gradient` on its input |
 # | the decorated function uses a variable, or a Keras layer | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
+# | forward mode through a custom gradient | the derivative of the decorated function's own code; the rule is ignored ([14](14_forward_mode.ipynb), section 7) | two tapes in place of a `ForwardAccumulator` |
 # | `float(upstream)` in a backward function | it works eagerly and fails in a `tf.function` | TensorFlow operations only; `tf.print` to look |
 # | a saved model tested in the process that saved it | it works there, and `LookupError` elsewhere | load it in a fresh process |
 # | a nested custom gradient in a saved model | `LookupError` at the second derivative | a backward function of ordinary, stable operations |

@@ -284,7 +284,7 @@ plt.show()
 # with a small norm is harder to disturb, so we would like training to keep that norm small.
 #
 # The norm contains a gradient, and the training step has to differentiate it once more, this time for the *parameters*. Drucker and LeCun
-# called this **double backpropagation** in 1992. With nested tapes it is six lines. Batch 7, inputs 5, outputs 10:
+# called this **double backpropagation** in 1992. With nested tapes it is seven lines. Batch 7, inputs 5, outputs 10:
 
 # %%
 inputs = tf.random.normal((7, 5))

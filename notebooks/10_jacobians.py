@@ -217,7 +217,7 @@ plt.show()
 # | TensorFlow | `ForwardAccumulator(x, v)`, then `.jvp(y)` | `tape.gradient(y, x, output_gradients=u)` |
 # | with a unit vector | one **column** of $J$ | one **row** of $J$ |
 #
-# Where they are functions, their signatures are `jvp(f, x, v)` and `vjp(f, x, u)`: each returns `f(x)` with its product.
+# JAX and torch.func have both as functions. `jvp(f, (x,), (v,))` returns $f(x)$ and $Jv$; `vjp(f, x)` returns $f(x)$ and a function that takes $u$ to $u^\top J$.
 #
 # Neither product builds the matrix. Both run through the function's operations, one after another. Here they are on its graph, with
 # $3b$ as a node of its own:

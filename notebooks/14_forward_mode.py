@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_forward_mode.ipynb)
 #
-# **Prerequisites:** [10 Jacobians](10_jacobians.ipynb), [11 Hessians and Newton's method](11_hessians_and_newton.ipynb) · **Minutes:** 13 to read, 4 more to go further, 31 for the exercises
+# **Prerequisites:** [10 Jacobians](10_jacobians.ipynb), [11 Hessians and Newton's method](11_hessians_and_newton.ipynb) · **Minutes:** 13 to read, 5 more to go further, 31 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -689,27 +689,33 @@ assert (nested * nested * nested).tangent.tangent == 12.0
 # it takes the backward rule, $u \mapsto J^\top u$, and notices that it is *linear in $u$*. Differentiate it with respect to $u$, in reverse, and you multiply by the transpose of $J^\top$,
 # which is $J$. This is the *two-tape trick*, and the accumulator applies it to one operation after another.
 #
-# So forward mode needs no new rules, and goes through custom gradients and loops as a tape does:
+# So forward mode needs no new rules for TensorFlow's operations, and it goes through loops as a tape does. A custom gradient is another matter. Below, $x^2$ has the backward rule $3u$, which is not
+# its derivative: so you can see who asks the rule.
 
 # %%
-tripled = tf.custom_gradient(lambda x: (tf.round(x), lambda upstream: 3.0 * upstream))
+square = tf.custom_gradient(lambda x: (x**2, lambda upstream: 3.0 * upstream))
 
 
 def squared_thrice(x):
     return tf.while_loop(lambda k, _: k < 3, lambda k, x: (k + 1, x**2), [0, x])[1]
 
 
-at = tf.constant(1.5)
-with tf.autodiff.ForwardAccumulator(at, tf.constant(1.0)) as accumulator:
-    rounded, eighth_power = tripled(at), squared_thrice(at)
+at = tf.constant(2.0)
+with tf.GradientTape() as tape, tf.autodiff.ForwardAccumulator(at, tf.constant(1.0)) as accumulator:
+    tape.watch(at)
+    eighth_power, squared = squared_thrice(at), square(at)
 
-print("custom gradient:", accumulator.jvp(rounded).numpy())
-print("loop:           ", accumulator.jvp(eighth_power).numpy())
+by_rule = tape.gradient(squared, at)
+print("loop, accumulator:           ", accumulator.jvp(eighth_power).numpy())
+print("custom gradient, tape:       ", by_rule.numpy())
+print("custom gradient, accumulator:", accumulator.jvp(squared).numpy())
 
 # %% [markdown]
-# The custom backward rule says 3, so forward mode says 3, though rounding is flat. The loop computes $x^8$, with slope $8 \cdot 1.5^7 = 136.6875$.
+# The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations *inside* the decorated function, and the rule never comes
+# into it. If you wrote the rule because those operations give a bad derivative, forward mode still gives the bad one. For the stable $\log(1 + e^x)$ of [07](07_custom_gradients.ipynb) at 100 it gives NaN; for a clip
+# that lets the gradient pass, 0. There is no warning. **The cure** is to take the product from two tapes, which ask the rule: you build it at the end of this section, and `tapelab.derivatives.jvp` works so.
 #
-# And it fails where the trick fails: at an operation whose backward rule uses an operation that has no backward rule itself. Bicubic resizing is such an operation:
+# The trick also fails, this time with an error, at an operation whose backward rule uses an operation that has no backward rule itself. Bicubic resizing is such an operation:
 
 # %% tags=["nbval-ignore-output"]
 picture = tf.random.normal((1, 6, 6, 2))
@@ -728,8 +734,23 @@ print(message)
 # %% tags=["check"]
 # @title Check
 assert "ResizeBicubicGrad" in message
-assert accumulator.jvp(rounded).numpy() == 3.0
-np.testing.assert_allclose(accumulator.jvp(eighth_power), 8 * 1.5**7, rtol=1e-6)
+assert (by_rule, accumulator.jvp(squared)) == (3.0, 4.0)
+np.testing.assert_allclose(accumulator.jvp(eighth_power), 8 * 2.0**7, rtol=1e-6)
+custom = {
+    "log1pexp": (
+        100.0,
+        lambda x: (tf.math.log(1.0 + tf.exp(x)), lambda upstream: upstream * tf.sigmoid(x)),
+        1.0,
+        np.nan,
+    ),
+    "clip": (1.5, lambda x: (tf.clip_by_value(x, -1.0, 1.0), lambda upstream: upstream), 1.0, 0.0),
+}
+for point, rule, right, by_body in custom.values():
+    check_f, check_x, one = tf.custom_gradient(rule), tf.constant(point), tf.constant(1.0)
+    with tf.autodiff.ForwardAccumulator(check_x, one) as check_accumulator:
+        check_y = check_f(check_x)
+    np.testing.assert_equal(check_accumulator.jvp(check_y).numpy(), by_body)
+    assert derivatives.jvp(check_f)(one, check_x)[1] == right
 with tf.GradientTape(persistent=True) as outer:
     with tf.GradientTape() as inner:
         inner.watch(picture)
@@ -825,6 +846,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # | `jvp` of something computed outside the context | `None` | compute it inside, the gradient too |
 # | a loss's gradient, weight by weight in forward mode | as many passes as weights | use a tape |
 # | a curve's derivative, point by point in reverse mode | as many passes as points | use one JVP |
+# | a `tf.custom_gradient` in forward mode | the derivative of its code, without a warning; the rule is ignored | two tapes, or `tapelab.derivatives.jvp` |
 # | an operation whose backward rule has no gradient | `LookupError`, naming another operation | use another operation, or write the rule yourself |
 #
 # **Further reading**

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/15_what_derivatives_cost.ipynb)
 #
-# **Prerequisites:** [14 Forward mode](14_forward_mode.ipynb) · **Minutes:** 14 to read, 1 more to go further, 28 for the exercises
+# **Prerequisites:** [14 Forward mode](14_forward_mode.ipynb) · **Minutes:** 15 to read, 1 more to go further, 28 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -440,6 +440,8 @@ def small(w):
 
 
 w = tf.random.normal((30,))
+for way in ("eager", "graph", "xla"):  # whoever comes first pays for TensorFlow's own start
+    derivatives.hessian(lambda w: tf.reduce_sum(w**3), compile=way)(w)
 ways = {way: derivatives.hessian(small, compile=way) for way in ("eager", "graph", "xla")}
 first_call, matrices = {}, {}
 for way, run in ways.items():
@@ -474,8 +476,8 @@ plt.show()
 # %% [markdown]
 # The matrix is tiny, so there is next to no arithmetic. Nearly all of the eager time goes to Python, which starts the operations one by one, for one row of the Hessian after another. A graph does without Python.
 #
-# Compiling has its own price, paid once for each shape: the first call traces, which takes more time than ten later calls together. A function that you call a few times need not be compiled. One that you call in a long loop
-# should be, and always with the same shapes: a new shape is traced anew.
+# Compiling has its own price, paid once for each shape: the first call traces, which takes more time than ten later calls together. Whether that pays for a function that you call a few times depends on all three numbers: the exercise below does the sum. A function that you call in a long loop
+# should be compiled, and always called with the same shapes: a new shape is traced anew.
 
 # %% tags=["check"]
 # @title Check

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/16_fit_and_error_bars.ipynb)
 #
-# **Prerequisites:** [11 Hessians and Newton's method](11_hessians_and_newton.ipynb), [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) · **Minutes:** 18 to read, 1 more to go further, 28 for the exercises
+# **Prerequisites:** [11 Hessians and Newton's method](11_hessians_and_newton.ipynb), [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) · **Minutes:** 19 to read, 1 more to go further, 28 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -683,7 +683,7 @@ print(f"the fit's own ellipsoid holds them: {100 * np.mean(by_own_ellipsoid < li
 print(f"its own region of low squares:      {100 * np.mean(by_own_squares < limit):.1f} %")
 
 # %% [markdown]
-# Some 84 against some 95 in a hundred. (With $\hat\sigma$ in place of $\sigma$ the exact limit is a little larger, 9.87, from the $F$ distribution. It matters with few data.)
+# Some 84 against some 95 in a hundred. (With $\hat\sigma$ in place of $\sigma$ the limit that is exact for a linear model is a little larger, 9.87, from the $F$ distribution. It matters with few data.)
 #
 # When do you need the second region? Run section 4 on your own fit: simulate from the fitted curve, refit, and count. If the ellipsoid holds 95 %, quote $C$. If not, quote the region, or the refits themselves.
 
@@ -753,7 +753,7 @@ exercises.best_time.check(best_time)
 # %% [markdown]
 # ## 8. Check it independently
 #
-# The United States' National Institute of Standards and Technology publishes data sets with **certified** parameters and the parameters' standard errors (it calls them standard deviations), computed with many digits. One of them, MGH17, is two exponentials and a constant, $b_1 + b_2 e^{-b_4 x} + b_3 e^{-b_5 x}$, with 33 points. Your loop has never seen it.
+# The United States' National Institute of Standards and Technology publishes data sets with **certified** parameters and the parameters' standard errors (it calls them standard deviations), computed with many digits. One of them, MGH17, is two exponentials and a constant, $b_1 + b_2 e^{-b_4 x} + b_3 e^{-b_5 x}$, with 33 points. Your loop has never seen it. NIST gives two starts; the loop sets out from the nearer one.
 
 # %% tags=["nbval-ignore-output"]
 x_nist = tf.constant(np.arange(0.0, 330.0, 10.0))
@@ -780,7 +780,22 @@ print(f"largest relative difference of the parameters:      {np.abs(b / certifie
 print(f"largest relative difference of the standard errors: {np.abs(errors_nist / certified_errors - 1).max():.0e}")
 
 # %% [markdown]
-# And SciPy's `curve_fit` returns a second thing, which the opening threw away: the covariance of the parameters, from a Jacobian by differences. It agrees with yours.
+# And from the farther start?
+
+# %% tags=["nbval-ignore-output"]
+far_start = tf.constant([50.0, 150.0, -100.0, 1.0, 2.0], tf.float64)
+try:
+    levenberg_marquardt(linearise_nist, far_start, tf.constant(y_nist, tf.float64))
+    from_far = "it arrives"
+except tf.errors.InvalidArgumentError as error:
+    from_far = error.message
+print("from the far start:", from_far)
+
+# %% [markdown]
+# The loop stops with an error. In its 17th step it accepts a rate $b_4$ of 400 million, because the sum of squares is lower there. With such a rate the first exponential is zero at every point but $x = 0$, and the curve no longer depends on $b_4$. So that column of $J$ is zero, and with it the entry of
+# $D$: no $\lambda$ makes $J^\top J + \lambda D$ invertible. Moré's version, listed below, keeps the largest entry of $D$ that it has met.
+#
+# SciPy's `curve_fit` returns a second thing, which the opening threw away: the covariance of the parameters, from a Jacobian by differences. It agrees with yours.
 
 # %% tags=["nbval-ignore-output"]
 _, pcov = scipy.optimize.curve_fit(decays, times, y.numpy(), p0=start.numpy())
@@ -789,6 +804,10 @@ print(f"largest relative difference of the covariances: {np.abs(pcov / C - 1).ma
 # %% tags=["check"]
 # @title Check
 np.testing.assert_allclose(b, certified, rtol=1e-6)
+assert "not invertible" in from_far
+far_J = linearise_nist(tf.constant([49.4, 149.0, -101.0, 4e8, 0.37], tf.float64), tf.constant(y_nist, tf.float64))[1]
+np.testing.assert_array_equal(far_J[:, 3], 0.0)  # nothing depends on that rate any more
+assert np.all(np.linalg.norm(far_J.numpy()[:, [0, 1, 2, 4]], axis=0) > 0.1)
 np.testing.assert_allclose(errors_nist, certified_errors, rtol=1e-5)
 np.testing.assert_allclose(squares_nist[-1], 5.4648946975e-05, rtol=1e-8)
 np.testing.assert_allclose(pcov, C, rtol=1e-2)

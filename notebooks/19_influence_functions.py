@@ -425,7 +425,7 @@ exercises.influences.check(influences)
 # %% [markdown]
 # ## 3. Without the Hessian
 #
-# A Hessian is expensive. Many methods that trace predictions back to training data leave it out, and take the plain inner product $g_T^\top g_i$: does the example's gradient agree with the test gradient? It needs no Hessian and no solve.
+# A Hessian is expensive. Many methods that trace predictions back to training data leave it out, and take the plain inner product $g_T^\top g_i$: does the example's gradient agree with the test gradient? It needs no Hessian and no solve. (Here at the end of the training; TracIn adds it up over the training's steps.)
 #
 # **Predict.** What is the correlation of $g_T^\top g_i$ with the actual changes, those of the 500 trainings?
 
@@ -513,7 +513,8 @@ for name in ("influence", "loss", "length of the gradient"):
 assert gains["at random"] > 0.5 * gains["influence"]
 
 # %% [markdown]
-# Around 22 of 25. And the loss finds as many, and the length of the gradient too. So for finding wrong labels, sort by the loss: it is free. (Removing what influence chose helps a little more in some draws, and not in others.)
+# Around 22 of 25. And the loss finds as many, and the length of the gradient too. So for finding labels that are wrong *at random*, as these are, sort by the loss: it is free. (Removing what influence chose helps a little more in some draws, and not in others.) Where labels are wrong with a system, the model learns the mistake and its loss does not show it; section 4 of
+# [17](17_derivative_of_a_solution.ipynb) has that case, and there the derivative finds far more.
 #
 # What influence adds is something else: it says what the removal *will do*. An example's loss is never negative, so it cannot tell harm from help, nor how much of either. Add up the 25 forecasts, and compare the sum with what the test loss did.
 
@@ -650,25 +651,43 @@ assert 0.96 < correlations[2] < 0.997
 # %% [markdown]
 # With a tenth of the decay, the actual change is about one and a half times the forecast. With strong decay the forecast is nearly perfect. A weaker decay makes $H$ smaller, $H^{-1}$ larger, and with it every leverage: each example holds a larger share of the soft directions. Remove it, and they go softer. $H$ itself changes, and the first step of training again leaves more to the steps after it.
 #
-# The forecast also assumes that the training has *arrived*. The whole derivation begins with a zero gradient. Stop gradient descent early instead, for the model and for each of thirty models without one example:
+# The forecast also assumes that the training has *arrived*. The whole derivation begins with a zero gradient. Stop gradient descent early instead, for the model and for thirty models without one example, or for all 500:
+
 
 # %% tags=["nbval-ignore-output"]
-some = np.concatenate([order[:5], order[-5:], rng.choice(order[5:-5], 20, replace=False)])
-rows_of_weights = tf.concat([ones[None], tf.gather(without, some)], axis=0)
-decay = tf.constant(weight_decay, tf.float64)
-runs, done, early = tf.zeros([31, 650], tf.float64), 0, {}
-for stop in (10, 30, 100, 300):
-    for _ in range(stop - done):
-        runs -= gradients_of_many(runs, rows_of_weights, decay)  # gradient descent, rate 1
-    done, here = stop, runs[0]
-    with tf.GradientTape() as tape:
-        tape.watch(here)
-        value = test_loss(here)
-    s_here = solve(second_order(here, ones, decay)[1], tape.gradient(value, here))
-    forecast = tf.linalg.matvec(tf.gather(example_gradients(here), some), s_here).numpy() / 500
-    result = (test_loss(runs[1:]) - value).numpy()
+def stopped_early(some, stops):
+    """After how many steps; the forecasts and the results for these examples."""
+    rows_of_weights = tf.concat([ones[None], tf.gather(without, some)], axis=0)
+    decay = tf.constant(weight_decay, tf.float64)
+    runs, done = tf.zeros([len(some) + 1, 650], tf.float64), 0
+    for stop in stops:
+        for _ in range(stop - done):
+            runs -= gradients_of_many(runs, rows_of_weights, decay)  # gradient descent, rate 1
+        done, here = stop, runs[0]
+        with tf.GradientTape() as tape:
+            tape.watch(here)
+            value = test_loss(here)
+        s_here = solve(second_order(here, ones, decay)[1], tape.gradient(value, here))
+        forecast = tf.linalg.matvec(tf.gather(example_gradients(here), some), s_here).numpy() / 500
+        yield stop, forecast, (test_loss(runs[1:]) - value).numpy()
+
+
+def rank_correlation(a, b):
+    return np.corrcoef(np.argsort(np.argsort(a)), np.argsort(np.argsort(b)))[0, 1]
+
+
+thirty = np.concatenate([order[:5], order[-5:], rng.choice(order[5:-5], 20, replace=False)])
+early = {}
+for stop, forecast, result in stopped_early(thirty, (10, 30, 100, 300)):
     early[stop] = np.corrcoef(forecast, result)[0, 1], ratio(forecast, result)
     print(f"stopped after {stop:3} steps: correlation {early[stop][0]:.3f}, actual / forecast {early[stop][1]:.2f}")
+
+((_, forecast, result),) = stopped_early(np.arange(500), (10,))
+ranks, middle = rank_correlation(forecast, result), np.argsort(result)[50:-50]
+ranks_in_the_middle = rank_correlation(forecast[middle], result[middle])
+shared = len(np.intersect1d(np.argsort(forecast)[:25], np.argsort(result)[:25]))
+print(f"all 500, after 10 steps: correlation of the ranks {ranks:.2f}, of the middle 400 {ranks_in_the_middle:.2f}")
+print(f"of the 25 whose removal lowers the test loss most, the forecast names {shared}")
 
 # %% tags=["check"]
 # @title Check
@@ -678,9 +697,14 @@ assert 0.3 < early_ratios[0] < 0.65
 assert early_ratios[1] < 0.85
 assert 0.9 < early_ratios[2] < 1.0 < early_ratios[3]
 assert all(correlation > 0.85 for correlation, _ in early.values())
+assert 0.7 < ranks < 0.9
+assert 0.5 < ranks_in_the_middle < ranks
+assert shared >= 20
 
 # %% [markdown]
-# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached, least of all along the soft directions. But the *order* of the examples largely survives. That is worth knowing for large models, whose training never arrives: trust the ranking before the size. (And check it. For deep networks even the ranking can fail; the references say when.)
+# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached, least of all along the soft directions. The thirty have the ten most extreme examples among them, which any forecast would put in order. Over all 500 the order survives in part, and in the middle less. The extremes hold: nearly all of the 25 that are worth removing are found.
+#
+# All this is one convex model. It does not carry over to deep networks, where even the ranking can fail; Basu and others, and Bae and others, say when.
 #
 # ### Exercise: The error on the example left out (12 min)
 #
@@ -833,15 +857,15 @@ for i, change in elsewhere.items():
 #
 # - When example $i$ loses its weight, the minimum moves by about $H^{-1} g_i / N$. It gives way where the loss is soft, which may be nearly at a right angle to $g_i$ (section 1).
 # - One solve, $s = H^{-1} g_T$, and an inner product for each example predict the change of the test loss. Against 500 trainings the correlation is above 0.99 (section 2).
-# - Without the Hessian the correlation is around a half. For finding wrong labels the loss does as well as influence; what influence adds is the size and sign of the effect, for one example and for many (sections 3 and 4).
-# - The predicted motion falls short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promises too much, though the order largely survives (section 5).
+# - Without the Hessian the correlation is around a half. For finding labels that are wrong at random the loss does as well as influence; what influence adds is the size and sign of the effect, for one example and for many (sections 3 and 4).
+# - The predicted motion falls short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promises too much, but finds the extremes (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the sign: leaving out is *minus* more weight | the harmful examples look helpful | move by $+H^{-1} g_i / N$ |
 # | $1/N$ forgotten | changes hundreds of times too large | divide: the objective is a mean |
 # | a Hessian without the penalty | a singular system, or enormous steps | take the Hessian of what was minimised |
-# | training stopped early | nearly the right order, effects too large | train to the end, or trust the ranking alone |
+# | training stopped early | effects too large, the order right at the extremes alone | train to the end, or look at the extremes alone |
 # | weak decay | effects too small | correct by the leverage |
 # | agreement by luck | right for one kind of example, wrong for another | undo one approximation at a time |
 # | accuracy as the measure | nothing seems to change | take the loss |
@@ -851,10 +875,11 @@ for i, change in elsewhere.items():
 #
 # - F. R. Hampel (1974), "The influence curve and its role in robust estimation".
 # - R. D. Cook, S. Weisberg (1982), "Residuals and Influence in Regression".
-# - D. M. Allen (1974), "The relationship between variable selection and data augmentation and a method for prediction".
 # - P. W. Koh, P. Liang (2017), "Understanding black-box predictions via influence functions".
 # - P. W. Koh, K.-S. Ang, H. H. K. Teo, P. Liang (2019), "On the accuracy of influence functions for measuring group effects".
 # - S. Basu, P. Pope, S. Feizi (2021), "Influence functions in deep learning are fragile".
+# - G. Pruthi, F. Liu, S. Kale, M. Sundararajan (2020), "Estimating training data influence by tracing gradient descent": TracIn.
+# - R. Grosse and others (2023), "Studying large language model generalization with influence functions".
 # - J. Bae, N. Ng, A. Lo, M. Ghassemi, R. Grosse (2022), "If influence functions are the answer, then what is the question?".
 #
 # **Read next:** [12 Without the matrix](12_without_the_matrix.ipynb) has the products that large models need;

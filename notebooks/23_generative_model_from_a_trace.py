@@ -485,7 +485,11 @@ ax.semilogy(at, [error(score(w, test)) for w in with_exact_trace], "s-", color=p
 ax.semilogy(at, [error(score(w, test)) for w in with_one_probe], ".--", color=plots.BLUE, label="one probe")
 for name, colour in (("denoising, best of three", plots.GREEN), ("kernel density, best of six", plots.GREY)):
     ax.axhline(ways[name], color=colour, linestyle=":", label=name)
-ax.set(title="One random probe is as good as the exact trace", xlabel="step", ylabel="relative squared error")
+ax.set(
+    title="In two dimensions one random probe is as good as the exact trace",
+    xlabel="step",
+    ylabel="relative squared error",
+)
 ax.legend(fontsize="small")
 plt.show()
 
@@ -502,7 +506,7 @@ assert ways["denoising, best of three"] > 1.15 * ways["one probe"]
 # Nearly the same: two per cent, with either. The probes' noise averages out over the batch and over the steps, as a mini-batch's does. Both rivals stay behind. In two dimensions with 5000 points a kernel density estimate is still of use; it is in many dimensions that it fails. Denoising needs no second derivative and grows to millions of pixels. That is why today's diffusion models use it, at many
 # noise levels. The trace has no blur in it, and a price: a derivative by $x$ inside a derivative by $w$.
 #
-# Count that price. With the exact trace a step takes $d$ backward passes before the one by $w$; with a probe it takes one. In two dimensions that is next to nothing. In a thousand it decides.
+# Count that price. With the exact trace a step takes $d$ backward passes before the one by $w$; with a probe it takes one. In two dimensions that is next to nothing; in a thousand it is a thousand passes against one. How much noise a single probe then brings is not shown here.
 #
 # ## 5. Samples
 #
@@ -585,7 +589,7 @@ np.testing.assert_allclose(found, tf.add_n(moved), rtol=0, atol=1e-5)
 # - The score $\nabla \log p$ is a field of arrows towards the points. A normalising constant does not change it (section 1).
 # - Integration by parts turns the error against the unknown score into $\mathrm E[\operatorname{tr} \partial s/\partial x + \tfrac12 \lVert s\rVert^2]$. Without the trace the best field is zero (section 2).
 # - $v^\top J v$ with random signs has the mean $\operatorname{tr} J$ and takes one vector–Jacobian product; only off-diagonal entries scatter it (section 3).
-# - One probe for each point and step trains as well as the exact trace; Langevin steps then turn noise into samples, and cross gaps slowly (sections 4 and 5).
+# - In two dimensions one probe for each point and step trains as well as the exact trace; Langevin steps then turn noise into samples, and cross gaps slowly (sections 4 and 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Clinic
 #
-# Twenty programs from public threads, none longer than fifteen lines, each with a gradient that is missing, not a number, zero or wrong.
+# Twenty programs, each made after a public thread, none longer than fifteen lines, each with a gradient that is missing, not a number, zero or wrong.
 # **What is wrong with this gradient, and which repair mends it and does not only silence it?**
 
 # %% [markdown] tags=["badges"]
@@ -748,7 +748,7 @@ def repaired(x):
 exercises.half_rms.check(cause, repaired)
 
 # %% [markdown]
-# **Case 15.** The angle between unit vectors, as a loss for rotations. In one [thread](https://github.com/papagina/RotationContinuity/issues/11) someone meets the NaN, clamps the cosine at 0.9999, and then gets "a constant error and the same for all models".
+# **Case 15.** The angle between unit vectors, as a loss for rotations. In one [thread](https://github.com/papagina/RotationContinuity/issues/11) someone meets the NaN, clamps the cosine at 0.9999, and then gets "a constant error and the same for all models". What follows is our reading of it; the thread's author looks for the cause elsewhere.
 
 
 # %%
@@ -778,7 +778,7 @@ exercises.clamped.reveal("0.014" if 0.0139 < stuck < 0.0143 else f"{stuck:.4f}")
 assert 0.8 < np.degrees(stuck) < 0.82
 
 # %% [markdown]
-# That is the constant error. Below 0.8 degrees every pair has the same angle, and no gradient.
+# A constant, and no gradient, for every pair that is less than 0.8 degrees apart.
 #
 # ### Exercise: Case 15, the angle between two directions (12 min)
 #
@@ -1231,7 +1231,7 @@ assert check_named | {10, 16} == cases_named  # 16: explain_retracing, in sectio
 # ## Recap
 #
 # - A path ends where TensorFlow is left, where numbers become integers, and where a tensor becomes state; `explain` names the line, and you decide what is to be differentiated (section 1).
-# - A NaN is born where 0 meets ∞, often on the way back and under a value that is fine; it is mended where the infinity arises, and not where it shows (section 2).
+# - A NaN is born where 0 meets ∞, or from 0/0 and ∞ − ∞ (cases 7 and 8), often on the way back and under a value that is fine; it is mended where the infinity arises, and not where it shows (section 2).
 # - A zero is wrong when something in the path is flat for every input (section 3); a wrong number is found by comparing two things that must agree: shapes, batches, a known answer (section 4).
 # - A repair is judged on inputs of every size and dtype (section 5), by what it costs (section 6), and by the derivatives that come after the first (section 7).
 #

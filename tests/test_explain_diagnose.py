@@ -350,3 +350,22 @@ def test_weights_that_start_at_0_get_a_fix_for_a_model():
     model = sequential(layers.Dense(8, "relu", kernel_initializer="zeros", name="first"), layers.Dense(1))
     first = diagnose(model, "mse", X, Y)["first/kernel"]
     assert (first.code, first.fix.split("  #")[0]) == ("at_kink", 'kernel_initializer="glorot_uniform"')
+
+
+@pytest.mark.parametrize(
+    ("bias", "scale"), [(20.0, 1.0), (0.0, 1e4)], ids=["a bias of 20", "inputs that are too large"]
+)
+def test_the_fix_for_saturated_units_makes_them_learn(bias, scale):
+    constant = tf.keras.initializers.Constant(bias)
+    dense = [layers.Dense(6, bias_initializer=constant, name="hidden"), layers.Dense(1)]
+    x = scale * X
+    found = diagnose(sequential(dense[0], layers.Activation("tanh", name="tanh"), dense[1]), "mse", x, Y)[
+        "hidden/kernel"
+    ]
+    assert (found.code, found.layer) == ("saturated", "tanh")
+    code, where = found.fix.split("  # ")
+    assert where.startswith("before the activation of tanh")
+    normalised = sequential(dense[0], eval(code, {"layers": layers}), layers.Activation("tanh"), dense[1])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((normalised(x, training=True) - Y) ** 2)
+    assert float(tf.norm(tape.gradient(loss, dense[0].kernel))) * scale > 1e-2

@@ -44,7 +44,7 @@ workers_option = click.option(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Look after the collection of notebooks."""
+    """Run, test and publish the collection of notebooks."""
     if click.get_current_context().invoked_subcommand != "run":
         interrupts.command.release()
 

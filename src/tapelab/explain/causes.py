@@ -291,7 +291,8 @@ _cause(
         y = tf.cast(tf.cast(x, tf.int32), tf.float32)
     """,
     """
-    # keep the value floating-point; to round and keep the gradient: x + tf.stop_gradient(tf.round(x) - x)
+    # keep the value floating-point; to cut it to a whole number as the cast does, and keep the gradient:
+    x + tf.stop_gradient(tf.cast(tf.cast(x, tf.int32), x.dtype) - x)
     """,
 )
 _cause(

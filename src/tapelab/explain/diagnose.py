@@ -294,7 +294,7 @@ _IN_A_LAYER = {
     "dead_relu": 'layers.LeakyReLU()  # in place of the relu{where}; or kernel_initializer="he_normal", a smaller rate',
     "at_kink": 'kernel_initializer="glorot_uniform"  # in the layers: weights, or inputs, that are not all 0',
     "symmetric_units": 'kernel_initializer="glorot_uniform"  # in the layers: units that do not start equal',
-    "saturated": "layers.Normalization()  # before{where}: smaller inputs; or another activation than sigmoid and tanh",
+    "saturated": "layers.BatchNormalization()  # before the activation{where}, which is then given values near 0 again",
     "vanishing": 'activation="relu", kernel_initializer="he_normal"  # in the layers; or layers.BatchNormalization()',
     "exploding": 'kernel_initializer="glorot_uniform"  # in the layers; or layers.BatchNormalization(), clipnorm=1.0',
 }
@@ -304,7 +304,7 @@ def _fix_in_layer(story):
     code, layer = story["code"], story["layer"]
     if code == "zero_weights":
         return story["fix"]
-    where = f" of {layer}" if layer and code == "dead_relu" else f" {layer}" if layer else ""
+    where = f" of {layer}" if layer and code in ("dead_relu", "saturated") else f" {layer}" if layer else ""
     if code in _IN_A_LAYER:
         return _IN_A_LAYER[code].format(where=where)
     return VALUES[code].fix.format(source="s", target="loss", of="s") if code in VALUES else ""

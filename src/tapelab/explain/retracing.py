@@ -122,7 +122,7 @@ def explain_retracing(
 
         print(explain_retracing(train_step))  # after the fact, from the traces that it keeps
 
-        with explain_retracing() as report:  # of every function traced meanwhile, also those made anew in a loop
+        with explain_retracing() as report:  # of every function traced in the block, also those made anew in a loop
             train()
         print(report)
 
