@@ -140,8 +140,7 @@ def linearized(
     """
     with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as outer:
         tape, sources, outputs = recording = recorded(problem, tensors, persistent=persistent)
-        # Any would do, but where TensorFlow's gradient divides by the cotangent (EuclideanNorm) or takes its logarithm
-        # (CumulativeLogsumexp), in both of which it is linear all the same.
+        # Any would do, since it is linear in them; with ones, a gradient that divides by them is right, too.
         cotangents = [tf.ones_like(output) for output in outputs[:end]]
         outer.watch(cotangents)
         products = tape.gradient(outputs[:end], sources, output_gradients=cotangents)
