@@ -362,3 +362,25 @@ def test_empty_axes(shape):
     ):
         loss = lambda x, g=g: tf.reduce_sum(g(x) ** 2) + tf.reduce_sum(x)  # noqa: E731
         assert value_and_gradient(loss, compile="graph")(x)[1].shape == x.shape
+
+
+def test_a_hessian_by_factors():
+    """Of products of four units, two of which are zero: ∂²/∂zᵢ∂zⱼ of z₀z₁z₂z₃ + Σ xlogy(z, 2)² is known."""
+    generator = np.random.default_rng(0)
+    data, start = generator.normal(size=[2, 10]), generator.normal(size=[10, 4])
+    start[:, [0, 3]] = 0
+    w = tf.Variable(start)
+
+    def loss():
+        z = data @ w
+        return tf.reduce_sum(tf.reduce_prod(z, 1)) + tf.reduce_sum(tf.math.xlogy(z, tf.constant(2.0, z.dtype)) ** 2)
+
+    transform = hessian(loss, wrt=w, compile="graph")
+    wanted = np.zeros([10, 4, 10, 4])
+    for x in data:
+        z = x @ start
+        inner = 2 * LOG2**2 * np.eye(4)
+        inner[0, 3] = inner[3, 0] = z[1] * z[2]
+        wanted += np.einsum("i,j,ab->iajb", x, x, inner)
+    np.testing.assert_allclose(np.reshape(transform(), wanted.shape), wanted, atol=1e-12)
+    assert "by per-example factors" in transform.plan().way
