@@ -134,7 +134,7 @@ COMPLEX_NUMBERS = {
     "complex xdivy": Case(of_complex(halves(tf.math.xdivy)), SLOPES),
     "complex multiply_no_nan": Case(of_complex(halves(tf.math.multiply_no_nan)), COMPLEX_ZEROS),
     "complex divide_no_nan": Case(of_complex(halves(tf.math.divide_no_nan)), SLOPES),
-    "complex powers": Case(of_complex(lambda z: z[:, None] ** tf.constant([0, 1, 2], z.dtype)), COMPLEX_ZEROS),
+    "complex powers": Case(of_complex(lambda z: z[:, None] ** tf.constant([0, 1, 2], z.dtype)), COMPLEX),
     "complex determinant": Case(of_complex(lambda z: tf.linalg.det(matrix(z))), COMPLEX),
     "complex sign of a determinant": Case(of_complex(lambda z: tf.linalg.slogdet(matrix(z))[0]), COMPLEX),
     "complex logarithm of a determinant": Case(of_complex(lambda z: tf.linalg.slogdet(matrix(z))[1]), COMPLEX),

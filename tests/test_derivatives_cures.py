@@ -142,7 +142,7 @@ def test_transformations(name, label):
 
 
 # Where TensorFlow is right all the same.
-RIGHT = ["multiply_no_nan", "divide_no_nan", "power 2", "powers of a source", "complex divide_no_nan"]
+RIGHT = ["multiply_no_nan", "divide_no_nan", "power 2", "powers of a source", "complex powers", "complex divide_no_nan"]
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in RIGHT])
@@ -215,6 +215,7 @@ WITHIN = {
 }
 
 
+@pytest.mark.thorough(keep=10)
 @pytest.mark.parametrize("compile", ["auto", "graph", "eager"])
 @pytest.mark.parametrize("where", WITHIN)
 def test_where(where, compile):
@@ -226,3 +227,160 @@ def test_where(where, compile):
     assert "tf.math.xlogy: linear in x at x = 0 too" in str(transform.plan(X))
     np.testing.assert_allclose(jvp(g, compile=compile)(X + 1, X)[1], 3 * LOG2, rtol=1e-12)
     assert abs(plain(g)).max() == 0, "a plain tape sees our gradient"
+
+
+def test_a_loaded_model_is_differentiated_rightly_and_stays_as_it_is(tmp_path):
+    saved = tf.Module()
+    saved.f = tf.function(f, input_signature=[tf.TensorSpec([3], tf.float64)])
+    tf.saved_model.save(saved, tmp_path)
+    loaded = tf.saved_model.load(tmp_path).f
+    for compile in ("graph", "eager"):
+        np.testing.assert_allclose(value_and_gradient(loaded, compile=compile)(X)[1], [LOG2] * 3, rtol=1e-12)
+    assert abs(plain(loaded)).max() == 0
+
+
+def squares(x):
+    """Its Hessian is 2 log 2 on the diagonal; TensorFlow's is 0 at x = 0."""
+    return f(x * x)
+
+
+def nested(g):
+    """The second derivative by the caller's own tapes."""
+    with tf.GradientTape() as outer:
+        outer.watch(x := tf.constant(X))
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = g(x)
+        first = tape.gradient(y, x)
+    return outer.gradient(first, x)
+
+
+@pytest.mark.parametrize("compile", ["auto", "graph"])
+def test_a_tape_of_the_callers_differentiates_what_ours_returned(compile):
+    values, gradients_ = value_and_gradient(f, compile=compile), value_and_gradient(squares, compile=compile)
+    for _ in range(2):  # what TensorFlow builds at the first recorded call, and what it then has
+        np.testing.assert_allclose(plain(lambda x: values(x)[0]), LOG2, rtol=1e-12)
+        np.testing.assert_allclose(plain(lambda x: gradients_(x)[1]), 2 * LOG2, rtol=1e-12)
+        np.testing.assert_allclose(nested(lambda x: gradients_(x)[0]), 2 * LOG2, rtol=1e-12)
+    held = tf.function(lambda x: gradients_(x)[1])
+    np.testing.assert_allclose(plain(held), 2 * LOG2, rtol=1e-12)
+    inside = tf.function(lambda x: tf.gradients(gradients_(x)[1], x)[0])
+    np.testing.assert_allclose(inside(tf.constant(X)), 2 * LOG2, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*what an open tape makes of it")
+@pytest.mark.parametrize("compile", ["graph", "eager"])
+def test_accumulators(compile):
+    """Around ours, and inside; TensorFlow keeps what it traced for one, and a plain one stays as it is."""
+
+    def inside(x):
+        with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+            y = squares(x + 0.0)
+        return accumulator.jvp(y)
+
+    x = tf.constant(X)
+    for _ in range(2):
+        np.testing.assert_allclose(value_and_gradient(inside, compile=compile)(x)[1], 2 * LOG2, rtol=1e-12)
+        with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+            y = f(x)
+        assert accumulator.jvp(y) == 0
+        with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+            y = value_and_gradient(f, compile=compile)(x)[0]
+        np.testing.assert_allclose(accumulator.jvp(y), 3 * LOG2, rtol=1e-12)
+
+
+def test_a_tape_around_what_is_not_compiled_is_warned_of():
+    transform = value_and_gradient(squares, compile="eager")
+    with pytest.warns(FallbackWarning, match=r"what an open tape makes of it is not, .* gradients of Xlogy are wrong"):
+        plain(lambda x: transform(x)[1])
+    np.testing.assert_allclose(jacobian(lambda x: transform(x)[1], compile="eager")(X), 2 * LOG2 * np.eye(3))
+
+
+def test_other_threads_and_later_calls_see_tensorflows_own():
+    elsewhere, here = [], []
+
+    def g(x):
+        thread = threading.Thread(target=lambda: elsewhere.append(abs(plain(f)).max()))
+        thread.start()
+        thread.join()
+        if tf.executing_eagerly():
+            here.append(abs(plain(f)).max())
+        return f(x)
+
+    value_and_gradient(g, compile="eager")(X)
+    assert set(elsewhere) == {0}
+    np.testing.assert_allclose(here, LOG2)
+    assert abs(plain(f)).max() == 0
+
+
+@pytest.mark.parametrize("hidden", ["gradient_registry", "classes_with_backward_functions", "forward_mode_cache"])
+def test_what_cannot_be_replaced_is_refused(hidden, monkeypatch):
+    gradients._places.cache_clear()
+    monkeypatch.setattr(private, hidden, lambda: None)
+    try:
+        with pytest.raises(ValueError, match="Xlogy, of which TensorFlow's gradients are wrong at some points"):
+            value_and_gradient(f)(X)
+        np.testing.assert_allclose(value_and_gradient(lambda x: tf.reduce_sum(2 * x))(X + 1)[1], 2)
+    finally:
+        gradients._places.cache_clear()
+
+
+def test_of_unknown_lengths():
+    """A mask leaves as many factors as it does: what takes n² numbers then is right, too."""
+
+    def masked(x):
+        x = tf.boolean_mask(x, x < 2.5)
+        segments = tf.math.unsorted_segment_prod(x, tf.zeros_like(x, tf.int32), 1)
+        return tf.reduce_sum(tf.math.cumprod(x)) + tf.reduce_sum(segments)
+
+    a, b = 1.0, 2.0  # x = (0, a, b): x₀ + x₀a + x₀ab + x₀ab
+    x = np.array([0.0, a, b, 3.0])
+    np.testing.assert_allclose(value_and_gradient(masked, compile="graph")(x)[1], [1 + a + 2 * a * b, 0, 0, 0])
+    wanted = np.zeros([4, 4])
+    wanted[0, 1] = wanted[1, 0] = 1 + 2 * b
+    wanted[0, 2] = wanted[2, 0] = 2 * a
+    np.testing.assert_allclose(hessian(masked, compile="graph")(x), wanted, atol=1e-12)
+
+
+def test_where_there_is_no_derivative_it_is_zero_as_in_tensorflow():
+    both = tf.constant([0.0, 0.0], tf.float64)
+    for g in (tf.math.xlogy, tf.math.xdivy):
+        found = jacobian(lambda x, g=g: g(x[0], x[1]), compile="graph")(both)
+        np.testing.assert_array_equal(found, [0, 0])
+    found = jacobian(lambda x: tf.math.xlog1py(x[0], x[1]), compile="graph")(tf.constant([0.0, -1.0], tf.float64))
+    np.testing.assert_array_equal(found, [0, 0])
+
+
+@pytest.mark.parametrize("shape", [[0], [1], [2, 0], [0, 2]])
+def test_empty_axes(shape):
+    x = np.zeros(shape)
+    for g in (
+        lambda x: tf.reduce_prod(x, -1),
+        lambda x: tf.math.cumprod(x, -1),
+        lambda x: tf.math.cumprod(x, -1, exclusive=True, reverse=True),
+        lambda x: tf.math.unsorted_segment_prod(x, tf.zeros(shape[:1], tf.int32), 2),
+    ):
+        loss = lambda x, g=g: tf.reduce_sum(g(x) ** 2) + tf.reduce_sum(x)  # noqa: E731
+        assert value_and_gradient(loss, compile="graph")(x)[1].shape == x.shape
+
+
+def test_a_hessian_by_factors():
+    """Of products of four units, two of which are zero: ∂²/∂zᵢ∂zⱼ of z₀z₁z₂z₃ + Σ xlogy(z, 2)² is known."""
+    generator = np.random.default_rng(0)
+    data, start = generator.normal(size=[2, 10]), generator.normal(size=[10, 4])
+    start[:, [0, 3]] = 0
+    w = tf.Variable(start)
+
+    def loss():
+        z = data @ w
+        return tf.reduce_sum(tf.reduce_prod(z, 1)) + tf.reduce_sum(tf.math.xlogy(z, tf.constant(2.0, z.dtype)) ** 2)
+
+    transform = hessian(loss, wrt=w, compile="graph")
+    wanted = np.zeros([10, 4, 10, 4])
+    for x in data:
+        z = x @ start
+        inner = 2 * LOG2**2 * np.eye(4)
+        inner[0, 3] = inner[3, 0] = z[1] * z[2]
+        wanted += np.einsum("i,j,ab->iajb", x, x, inner)
+    np.testing.assert_allclose(np.reshape(transform(), wanted.shape), wanted, atol=1e-12)
+    assert "by per-example factors" in transform.plan().way

@@ -1,6 +1,7 @@
 """Derivatives that TensorFlow gets wrong without a word are refused, and what is right beside them is not."""
 
 import re
+import warnings
 from pathlib import Path
 
 from tapelab.derivatives import (
@@ -571,3 +572,28 @@ def test_an_operation_without_a_gradient_is_named_with_its_line(compile):
     with pytest.raises(LookupError, match=r"has no derivative of the operation Lu, which this one needs at ") as caught:
         value_and_gradient(tf.function(factors), compile=compile)(X)
     assert line_of("# has no gradient") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("square", "second"),
+    [
+        (lambda x: tf.abs(x) ** 2, 2),
+        (lambda x: tf.square(tf.abs(x)), 2),
+        (lambda x: tf.abs(x) * tf.abs(x), 2),
+        (lambda x: tf.abs(tf.complex(x, x)) ** 2, 4),
+    ],
+)
+def test_the_square_of_an_absolute_value_is_warned_of(square, second):
+    """Its second derivative is not 0 where it is 0, as TensorFlow's is: none of the factors' gradients can tell."""
+
+    def loss(x):
+        return tf.reduce_sum(square(x))
+
+    transform = hvp(loss, compile="graph")
+    with pytest.warns(FallbackWarning, match=r"hvp.* may be wrong at some points, since it squares an absolute value"):
+        product = transform(X, X)
+    np.testing.assert_allclose(product, second * X, rtol=1e-9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        value_and_gradient(loss, compile="graph")(X)
+        hvp(lambda x: tf.reduce_sum(tf.abs(x) ** 3 + tf.abs(x) * x), compile="graph")(X, X)

@@ -25,9 +25,10 @@
 Each is compiled once for each structure, shapes and dtypes of the arguments, and keeps what it compiled: hold it, where
 it is called more than once. It looks at every call whether what the function reads from outside is still the same, and
 is traced anew if not (`tapelab.derivatives.outside`); what it cannot see, a warning at the first call names. Second
-derivatives through normalisation layers are right, where TensorFlow's own are not (`tapelab.derivatives.cures`).
-Kernels that are known to be wrong are not used (`tapelab.derivatives.kernels`), and what TensorFlow differentiates
-wrongly, or leaves out without a word, is refused where a graph shows it (`tapelab.derivatives.gaps`).
+derivatives through normalisation layers, and derivatives at points such as the zeros of a product, are right, where
+TensorFlow's own are not (`tapelab.derivatives.cures`). Kernels that are known to be wrong are not used
+(`tapelab.derivatives.kernels`), and what TensorFlow differentiates wrongly, or leaves out without a word, is refused
+where a graph shows it (`tapelab.derivatives.gaps`).
 
 Sources are the first argument, those that ``argnums`` names, or the variables of ``wrt``; they may be nested, and the
 result has their structure.

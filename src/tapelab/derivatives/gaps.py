@@ -26,6 +26,7 @@ class Needs(IntEnum):
     GRADIENT = 1  # products of cotangents with the Jacobian
     TANGENTS = 2  # products of the Jacobian with tangents
     SECOND = 3  # second derivatives
+    SECOND_AT_ZERO = 4  # the same at a point where TensorFlow's are wrong: warned of, since others are right
 
 
 _NONE = "of which TensorFlow has no derivative"
@@ -139,6 +140,10 @@ _NO_TAPE = (
     "or write it with operations of TensorFlow"
 )
 _PYTHON = ("PyFunc", "PyFuncStateless")
+_SQUARE = (
+    "it squares an absolute value, of which TensorFlow's second derivative is 0, and not 2, where that value is 0. "
+    "Write tf.square(x), and for complex numbers the sum of the squares of tf.math.real(x) and tf.math.imag(x)"
+)
 _BATCH_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 _LOOPS, _BRANCHES = ("While", "StatelessWhile"), ("If", "StatelessIf", "Case", "StatelessCase")
 _OPAQUE = {"EagerPyFunc", "XlaCallModule"}  # what these call is no function of TensorFlow's
@@ -256,9 +261,9 @@ def _lacking(op: tf.Operation, depends: list[bool], within: set[tf.Operation]) -
     def any_of(inputs: Iterable[int]) -> bool:
         return any(depends[i] for i in inputs if i < len(depends))
 
-    for needs in Needs:
-        if op.type in _INPUTS[needs]:
-            inputs, why = _INPUTS[needs][op.type]
+    for needs, table in _INPUTS.items():
+        if op.type in table:
+            inputs, why = table[op.type]
             if any_of(inputs or range(len(depends))):
                 yield needs, why
     if op.type == "SoftmaxCrossEntropyWithLogits" and all(depends):
@@ -275,6 +280,19 @@ def _lacking(op: tf.Operation, depends: list[bool], within: set[tf.Operation]) -
         yield Needs.GRADIENT, _BISECTION
     elif op.type in _PYTHON and any(tensor.dtype.is_floating for tensor in op.outputs):
         yield Needs.GRADIENT, _NO_TAPE
+    elif _is_square_of_modulus(op):
+        yield Needs.SECOND_AT_ZERO, _SQUARE
+
+
+def _is_square_of_modulus(op: tf.Operation) -> bool:
+    """Whether an operation squares an absolute value, as far as the graph shows the exponent."""
+    if op.type not in ("Mul", "Pow", "Square") or op.inputs[0].op.type not in ("Abs", "ComplexAbs"):
+        return False
+    if op.type == "Mul":
+        first, second = (tensor.op for tensor in op.inputs)
+        return second.type == first.type and second.inputs[0].ref() == first.inputs[0].ref()
+    exponent = tf.get_static_value(op.inputs[1]) if op.type == "Pow" else 2
+    return exponent is None or bool(np.any(exponent == 2))
 
 
 def _is_bisection(op: tf.Operation) -> bool:

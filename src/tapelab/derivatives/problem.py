@@ -133,6 +133,7 @@ class Problem:
         gap: why TensorFlow's second derivatives of it would lack a part, or None.
         custom_gradients: whether a gradient in it was given with `tf.custom_gradient` or an override.
         custom_places: the operations whose gradients were given so, each with its line.
+        doubts: a list of strings, why what is asked for may be wrong at some points: the caller is warned.
         remarks: a list of strings for the `Plan`: what was given up.
         notes: a list of strings for the `Plan`: what differs from plain TensorFlow.
         cure: a `Cure`, what was met of TensorFlow's wrong derivatives.
@@ -186,6 +187,7 @@ class Problem:
         self.gaps: dict[Needs, str] = {}
         self.custom_gradients = False
         self.custom_places: list[str] = []
+        self.doubts = []
         self.remarks = []
         self.notes = []
         self.cure = Cure()
@@ -356,6 +358,8 @@ class Problem:
 
     def require_right(self, needs: Needs) -> None:
         """Raise ValueError if TensorFlow's derivative would be wrong without a word, as far as is known."""
+        if needs == Needs.SECOND and (why := self.gaps.get(Needs.SECOND_AT_ZERO)) and why not in self.doubts:
+            self.doubts.append(why)
         reasons = [
             *[why for kind, why in sorted(self.gaps.items()) if kind <= needs],
             self.cure.why_not(needs, self.operations),

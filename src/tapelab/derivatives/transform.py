@@ -257,7 +257,7 @@ class Transform:
                 given_up=tuple(given_up),
                 notes=(*problem.cure.notes, *problem.notes),
             )
-            self._warn_of_the_next_derivative(problem)
+            self._warn_of_doubts(problem)
             self._recipe.verify(problem, tensors, outputs)
             return entry._replace(plan=plan, loops=entry.loops or barred), outputs
         told = problem.explained(first_error)
@@ -327,14 +327,14 @@ class Transform:
             OutsideWarning,
         )
 
-    def _warn_of_the_next_derivative(self, problem):
-        if (why := problem.cure.why_not(Needs.SECOND, ())) and why not in self._warned:
-            self._warned.add(why)
-            warnings.warn(
-                f"{self.__name__} is right, but a derivative of it would not be: {why}",
-                FallbackWarning,
-                stacklevel=CALLER,
-            )
+    def _warn_of_doubts(self, problem):
+        doubts = [f"may be wrong at some points, since {why}" for why in problem.doubts]
+        if why := problem.cure.why_not(Needs.SECOND, ()):
+            doubts.append(f"is right, but a derivative of it would not be: {why}")
+        for doubt in doubts:
+            if doubt not in self._warned:
+                self._warned.add(doubt)
+                warnings.warn(f"{self.__name__} {doubt}", FallbackWarning, stacklevel=CALLER)
 
     def _warn_of_open_tapes(self, problem):
         """What a tape records of the single operations, it differentiates by TensorFlow's gradients."""
