@@ -301,7 +301,7 @@ NEW = {
     "__index__": on(operator.index),
     "__len__": on(len),
     "__iter__": on(lambda thing: next(iter(thing))),
-    "unpacked": on(lambda thing: [*thing][0]),
+    "unpacked": on(lambda thing: next(iter(thing))),
     "__enter__": on(with_statement),
     "__getitem__": on(lambda thing: thing[0]),
     "__contains__": on(within),
@@ -315,8 +315,8 @@ NEW = {
     "singledispatchmethod": on(lambda thing: thing.dispatched(1.0)),
     "class pattern": on(matched),
     "getattr, a computed name": on(lambda thing: getattr(thing, "V".lower())),
-    "vars": on(lambda thing: [*vars(thing).values()][0]),
-    "__dict__": on(lambda thing: [*thing.__dict__.values()][0]),
+    "vars": on(lambda thing: next(iter(vars(thing).values()))),
+    "__dict__": on(lambda thing: next(iter(thing.__dict__.values()))),
     "attrgetter": on(lambda thing: operator.attrgetter("V".lower())(thing)),
     "astuple": on(lambda thing: dataclasses.astuple(thing)[0], Data),
     "an equal dataclass": on(lambda thing: 3.0 if thing == Data(3.0) else 2.0, Data),
@@ -335,7 +335,7 @@ NEW = {
     "ChainMap": on(lambda d: d["a"], lambda: collections.ChainMap({}, {"a": 2.0}), lambda d: item(d.maps[1], "a")),
     "deque": on(lambda d: d[0], lambda: collections.deque([2.0]), lambda d: item(d, 0)),
     "OrderedDict": on(
-        lambda d: [*d][0], lambda: collections.OrderedDict({2: 1, 3: 1}), lambda d: d.move_to_end(2)
+        lambda d: next(iter(d)), lambda: collections.OrderedDict({2: 1, 3: 1}), lambda d: d.move_to_end(2)
     ),
     "mapping proxy": on(
         lambda d: d[0]["a"], lambda: ((lambda d: (types.MappingProxyType(d), d))({"a": 2.0})),
@@ -460,7 +460,7 @@ WARNED = {
     "np.random.Generator": (held(lambda: np.random.default_rng(0), lambda rng: rng.random()), "thing.*draws"),
     "random.Random": (held(random.Random, lambda rng: rng.random()), "thing.*draws"),
     "no seed": (lambda: lambda x: x * np.random.default_rng().random(), "default_rng.*draws"),
-    "open": (lambda: lambda x: x * len(open(__file__).read()), "open.*files"),
+    "open": (lambda: lambda x: x * len(open(__file__).read()), "open.*files"),  # noqa: PTH123, SIM115
     "Path.read_text": (lambda: lambda x: x * len(pathlib.Path(__file__).read_text()), "read_text.*files"),
     "an open file": (held(lambda: io.StringIO("2" * 99), lambda file: float(file.read(1))), "thing.*files"),
     "locale": (lambda: lambda x: x * len(locale.localeconv()), "localeconv.*machine"),
@@ -480,8 +480,8 @@ WARNED = {
 def test_what_cannot_be_watched_is_named_once_at_the_callers_line(name):
     make, words = WARNED[name]
     derivative = value_and_gradient(make(), **GRAPH)
+    line = inspect.currentframe().f_lineno + 2
     with pytest.warns(OutsideWarning, match=rf"value_and_gradient\(.*\n- .*{words}") as caught:
-        line = inspect.currentframe().f_lineno + 1
         derivative(ONE)
     told = [warning for warning in caught if warning.category is OutsideWarning]
     assert [(warning.filename, warning.lineno) for warning in told] == [(__file__, line)]
@@ -625,6 +625,6 @@ def test_a_thread_has_its_own_values():
 
 
 def test_a_thousand_objects_are_compared_and_more_are_named(monkeypatch):
-    monkeypatch.setattr("tapelab.derivatives.outside._OBJECTS", 5)
+    monkeypatch.setattr("tapelab.derivatives.reach._OBJECTS", 5)
     things = [Thing() for _ in range(9)]
     assert "first 5 objects" in " ".join(Outside(lambda: things).unseen.values())

@@ -50,8 +50,8 @@ class Transform:
     It is compiled once for each structure, shapes and dtypes of the arguments. Python numbers and strings among the
     arguments are compiled in, as `tf.function` does; so is every Python value that the function reads from elsewhere.
     At every call it looks whether those are still what they were (`tapelab.derivatives.outside` says what it sees), and
-    compiles anew if not; an `OutsideWarning` at the first call names what it cannot see. The 64 signatures that were used last stay compiled: pass numbers that change often as
-    tensors.
+    compiles anew if not; an `OutsideWarning` at the first call names what it cannot see. The 64 signatures that were
+    used last stay compiled: pass numbers that change often as tensors.
 
     `plan` says what a call does: which mode, how it is compiled, how much memory it takes, and why not a faster way.
     """
@@ -284,7 +284,7 @@ class Transform:
         more = f"\n… and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
         told = "".join(f"\n- {line}" for line in told[:_TOLD])
         warn_caller(
-            f"{self.__name__} goes on with what it reads at the first call, since it cannot see changes of:{told}{more}",
+            f"{self.__name__} goes on with what it reads at the first call, and cannot see changes of:{told}{more}",
             OutsideWarning,
         )
 
