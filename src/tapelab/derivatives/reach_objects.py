@@ -3,6 +3,7 @@
 import functools
 import threading
 import types
+import weakref
 from collections import ChainMap, UserDict, UserList, UserString
 from typing import Any
 
@@ -88,7 +89,7 @@ def watch_instance(reach: Reached, value: Any, where: Where, named: bool) -> Non
         names = names | attributes.keys() if whole else names
         reach.attributes(look, names, said, place, attributes, named=named and (bool(own) or whole))
     if whole or (own and not keras):
-        reach.compare(lambda: (type(value), len(_dictionary(value))), f"{said} attributes")
+        reach.compare(_form(value), f"{said} attributes")
 
 
 def _is_read_whole(reach, others) -> bool:
@@ -103,6 +104,21 @@ def _is_operation(name, value):
     """Whether an operation on an object can call this, such as ``__mul__``."""
     special = name.startswith("__") and name.endswith("__") and name not in _NO_OPERATION | _MAKING
     return special and (isinstance(value, types.FunctionType) or hasattr(type(value), "__get__"))
+
+
+def _form(value):
+    """Return what looks at the class of an object and the number of its attributes, and does not keep it alive."""
+    found = type(value), len(_dictionary(value))
+    try:
+        reference = weakref.ref(value)
+    except TypeError:
+        return lambda: (type(value), len(_dictionary(value)))
+
+    def look():
+        thing = reference()
+        return found if thing is None else (type(thing), len(_dictionary(thing)))  # nothing reads what is gone
+
+    return look
 
 
 def _dictionary(value):
