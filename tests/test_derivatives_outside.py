@@ -52,7 +52,6 @@ class Thing(Base):
 
     own = 2.0
     double = Double()
-    __match_args__ = ("v",)
 
     def __init__(self):
         self.v, self.half = 2.0, 1.0
@@ -114,6 +113,19 @@ class Thing(Base):
         return x * self.v
 
 
+def only(*names):
+    """Make an object with these methods of a `Thing` alone: no other code names `v`."""
+    parts = {name: vars(Thing)[name] for name in names}
+    return lambda: type("Only", (), {"__init__": Thing.__init__, "__module__": __name__, **parts})()
+
+
+class Pair:
+    __match_args__ = ("v",)
+
+    def __init__(self):
+        setattr(self, "V".lower(), 2.0)
+
+
 class Slots:
     __slots__ = ("v",)
 
@@ -173,8 +185,8 @@ def with_statement(thing):
 
 def matched(thing):
     match thing:
-        case Thing(v):
-            return v
+        case Pair(found):
+            return found
 
 
 def within(thing):
@@ -296,28 +308,28 @@ def item(thing, key, value=3.0):
 
 
 NEW = {
-    "__mul__": on(lambda thing: 1.0 * thing),
-    "__float__": on(float),
-    "__index__": on(operator.index),
-    "__len__": on(len),
-    "__iter__": on(lambda thing: next(iter(thing))),
-    "unpacked": on(lambda thing: [*thing][0]),
-    "__enter__": on(with_statement),
-    "__getitem__": on(lambda thing: thing[0]),
-    "__contains__": on(within),
-    "__eq__": on(lambda thing: 3.0 if thing == 3.0 else 2.0),
-    "__call__": on(lambda thing: thing(1.0)),
-    "__getattr__": on(lambda thing: thing.other),
-    "__array__": on(np.asarray),
-    "__format__": on(lambda thing: float(f"{thing}")),
+    "__mul__": on(lambda thing: 1.0 * thing, only("__rmul__")),
+    "__float__": on(float, only("__float__")),
+    "__index__": on(operator.index, only("__index__")),
+    "__len__": on(len, only("__len__")),
+    "__iter__": on(lambda thing: next(iter(thing)), only("__iter__")),
+    "unpacked": on(lambda thing: next(iter(thing)), only("__iter__")),
+    "__enter__": on(with_statement, only("__enter__", "__exit__")),
+    "__getitem__": on(lambda thing: thing[0], only("__getitem__")),
+    "__contains__": on(within, only("__contains__")),
+    "__eq__": on(lambda thing: 3.0 if thing == 3.0 else 2.0, only("__eq__", "__hash__")),
+    "__call__": on(lambda thing: thing(1.0), only("__call__")),
+    "__getattr__": on(lambda thing: thing.other, only("__getattr__")),
+    "__array__": on(np.asarray, only("__array__")),
+    "__format__": on(lambda thing: float(f"{thing}"), only("__format__")),
     "property": on(lambda thing: thing.read),
     "descriptor": on(lambda thing: thing.double, change=lambda thing: setattr(thing, "half", 1.5)),
     "singledispatchmethod": on(lambda thing: thing.dispatched(1.0)),
-    "class pattern": on(matched),
-    "getattr, a computed name": on(lambda thing: getattr(thing, "V".lower())),
-    "vars": on(lambda thing: [*vars(thing).values()][0]),
-    "__dict__": on(lambda thing: [*thing.__dict__.values()][0]),
-    "attrgetter": on(lambda thing: operator.attrgetter("V".lower())(thing)),
+    "class pattern": on(matched, Pair),
+    "getattr, a computed name": on(lambda thing: getattr(thing, "V".lower()), only()),
+    "vars": on(lambda thing: next(iter(vars(thing).values())), only()),
+    "__dict__": on(lambda thing: next(iter(thing.__dict__.values())), only()),
+    "attrgetter": on(lambda thing: operator.attrgetter("V".lower())(thing), only()),
     "astuple": on(lambda thing: dataclasses.astuple(thing)[0], Data),
     "an equal dataclass": on(lambda thing: 3.0 if thing == Data(3.0) else 2.0, Data),
     "__slots__": on(lambda thing: thing.v, Slots),
@@ -335,7 +347,7 @@ NEW = {
     "ChainMap": on(lambda d: d["a"], lambda: collections.ChainMap({}, {"a": 2.0}), lambda d: item(d.maps[1], "a")),
     "deque": on(lambda d: d[0], lambda: collections.deque([2.0]), lambda d: item(d, 0)),
     "OrderedDict": on(
-        lambda d: [*d][0], lambda: collections.OrderedDict({2: 1, 3: 1}), lambda d: d.move_to_end(2)
+        lambda d: next(iter(d)), lambda: collections.OrderedDict({2: 1, 3: 1}), lambda d: d.move_to_end(2)
     ),
     "mapping proxy": on(
         lambda d: d[0]["a"], lambda: ((lambda d: (types.MappingProxyType(d), d))({"a": 2.0})),
@@ -460,7 +472,7 @@ WARNED = {
     "np.random.Generator": (held(lambda: np.random.default_rng(0), lambda rng: rng.random()), "thing.*draws"),
     "random.Random": (held(random.Random, lambda rng: rng.random()), "thing.*draws"),
     "no seed": (lambda: lambda x: x * np.random.default_rng().random(), "default_rng.*draws"),
-    "open": (lambda: lambda x: x * len(open(__file__).read()), "open.*files"),
+    "open": (lambda: lambda x: x * len(open(__file__).read()), "open.*files"),  # noqa: PTH123, SIM115
     "Path.read_text": (lambda: lambda x: x * len(pathlib.Path(__file__).read_text()), "read_text.*files"),
     "an open file": (held(lambda: io.StringIO("2" * 99), lambda file: float(file.read(1))), "thing.*files"),
     "locale": (lambda: lambda x: x * len(locale.localeconv()), "localeconv.*machine"),
@@ -480,8 +492,8 @@ WARNED = {
 def test_what_cannot_be_watched_is_named_once_at_the_callers_line(name):
     make, words = WARNED[name]
     derivative = value_and_gradient(make(), **GRAPH)
+    line = inspect.currentframe().f_lineno + 2
     with pytest.warns(OutsideWarning, match=rf"value_and_gradient\(.*\n- .*{words}") as caught:
-        line = inspect.currentframe().f_lineno + 1
         derivative(ONE)
     told = [warning for warning in caught if warning.category is OutsideWarning]
     assert [(warning.filename, warning.lineno) for warning in told] == [(__file__, line)]
@@ -558,6 +570,7 @@ ORDINARY = {
     "a tf.function": lambda: tf.function(lambda x: x * FACTOR),
     "a derivative": lambda: (lambda g: lambda x: g(x)[1] * x)(value_and_gradient(lambda x: x**2)),
     "a path and an enum": held(lambda: (pathlib.Path("a"), Colour.RED), lambda both: len(both[0].name) * both[1].value),
+    "a named tuple": held(lambda: collections.namedtuple("Pair", "a b")(2.0, tf.sin), lambda pair: pair.b(pair.a)),
     "a trace counter": held(list, lambda traces: traces.append(1) or 1.0),
 }
 
@@ -625,6 +638,6 @@ def test_a_thread_has_its_own_values():
 
 
 def test_a_thousand_objects_are_compared_and_more_are_named(monkeypatch):
-    monkeypatch.setattr("tapelab.derivatives.outside._OBJECTS", 5)
+    monkeypatch.setattr("tapelab.derivatives.reach._OBJECTS", 5)
     things = [Thing() for _ in range(9)]
     assert "first 5 objects" in " ".join(Outside(lambda: things).unseen.values())

@@ -383,6 +383,7 @@ def test_threads_that_share_a_held_derivative():
     assert float(held(1.0)[1]) == factor[0] == 2.0
 
 
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.OutsideWarning")  # the iterator, and globals()
 def test_what_changes_while_the_function_is_traced_is_traced_again():
     """Another thread binds a global anew between the function's reading of it and the end of the trace."""
     bindings = iter([2.0, 3.0])

@@ -323,7 +323,7 @@ class Transform:
         more = f"\n… and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
         told = "".join(f"\n- {line}" for line in told[:_TOLD])
         warn_caller(
-            f"{self.__name__} goes on with what it reads at the first call, since it cannot see changes of:{told}{more}",
+            f"{self.__name__} goes on with what it reads at the first call, and cannot see changes of:{told}{more}",
             OutsideWarning,
         )
 

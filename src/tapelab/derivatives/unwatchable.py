@@ -89,9 +89,9 @@ _RANDOM_MODULES = (random, np.random, secrets)
 # Libraries whose objects hold tensors, or nothing that computes; and classes of Python that do not change, or the same.
 _KNOWN = {"tensorflow", "keras", "tf_keras", "tensorflow_probability", "tapelab", "ml_dtypes"}
 _HARMLESS = {
-    "_abc", "_thread", "abc", "ast", "builtins", "contextlib", "dataclasses", "datetime", "decimal", "enum",
+    "abc", "ast", "builtins", "collections", "contextlib", "dataclasses", "datetime", "decimal", "enum",
     "fractions", "functools", "importlib", "inspect", "logging", "numbers", "operator", "pathlib", "re", "string",
-    "threading", "types", "typing", "uuid", "warnings", "weakref", "zoneinfo",
+    "thread", "threading", "types", "typing", "uuid", "warnings", "weakref", "zoneinfo",
 }  # fmt: skip
 # These read attributes by names that they compute.
 _BY_NAME = {builtins.getattr, builtins.vars, builtins.dir, operator.attrgetter, operator.methodcaller}
@@ -132,7 +132,7 @@ def why_not_read(value: Any, bare: bool) -> str | None:
 def why_not_held(value: Any) -> str | None:
     """Why an object of a library that the function can reach cannot be watched; None if it can, or need not be."""
     kind = type(value)
-    library = kind.__module__.split(".")[0]
+    library = kind.__module__.split(".")[0].lstrip("_")
     if isinstance(value, _RANDOM):
         return _DRAWS
     if library in _KNOWN or isinstance(value, tf.Module):

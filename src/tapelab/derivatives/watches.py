@@ -1,8 +1,14 @@
-"""One place that a function reads from, and what was found there; and where a place is, in words."""
+"""The places that a function reads from, and what was found there; and where a place is, in words."""
 
+import functools
 import math
+import types
+from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any, NamedTuple
+
+from tapelab.derivatives.code_names import CodeNames
 
 import numpy as np
 
@@ -77,3 +83,82 @@ def same(old: Any, new: Any) -> bool:
     if isinstance(old, SCALARS):
         return bool(old == new)
     return isinstance(old, tuple) and len(old) == len(new) and all(map(same, old, new))
+
+
+class Reached:
+    """What was reached of the objects that a function can read, as far as it has been walked.
+
+    Args:
+        ignored: pairs of an object's id and a label: what is not watched of it.
+
+    Attributes:
+        watches: a list of each `Watch`: objects compared by identity.
+        contents: a list of triples: a function, what it returned, compared by ==, and what that is, in words.
+        unseen: a dictionary of what cannot be watched: where it is → why and what to do, both in words.
+        names: a set of the names of attributes, globals and modules that the code reached mentions.
+        stored: a set of the names that it gives values to.
+        by_name: whether some of it takes attributes by computed names.
+        read: a dictionary of `CodeNames`.
+        kinds: a set of the classes of the objects that were reached.
+    """
+
+    def __init__(self, ignored: frozenset[tuple[int, str]]):
+        self._ignored = ignored
+        self.names: set[str] = set()
+        self.stored: set[str] = set()
+        self.by_name = False
+        self.read: dict[types.CodeType, CodeNames] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin again, with the names that are known by now."""
+        self.watches: list[Watch] = []
+        self.contents: list[tuple[Callable[[], Any], Any, str]] = []
+        self.unseen: dict[str, str] = {}
+        self.kinds: set[type] = set()
+        # What libraries hold comes last: it is not named, and what is reached in another way too is.
+        self.next, self.last = deque(), deque()
+
+    def tell(self, where: Where, why: str | None) -> None:
+        """Note what cannot be watched, if there is a reason."""
+        if why:
+            self.unseen[where.said()] = why
+
+    def later(self, value: Any, where: Where, named: bool = True) -> None:
+        """Note an object that is to be visited; `named`: whether to tell of it, if it cannot be watched."""
+        (self.next if named else self.last).append((value, where, named))
+
+    def watch(self, look, labels, places, owner, own=False, named=True) -> None:
+        """Note what is found, and visit it."""
+        found = list(look())
+        if found and (id(owner), labels[0]) not in self._ignored:
+            self.watches.append(Watch(look, found, labels, id(owner), own))
+        for value, place in zip(found, places, strict=False):
+            self.later(value, place, named)
+
+    def attributes(self, get, names: Iterable[str], said: str, places, owner, own=False, named=True) -> None:
+        """Watch names; those that the function's own code sets are watched apart.
+
+        Args:
+            get: returns what looks a name up, with a default; asked at every look.
+            said: whose they are, in words.
+            places: returns where the object of a name is.
+        """
+        labels = {name: f"{said} {name!r}" for name in sorted(names)}
+        for own_part in (False, True):
+            part = [
+                name
+                for name, label in labels.items()
+                if (own or name in self.stored) == own_part and (id(owner), label) not in self._ignored
+            ]
+            if part:
+                look = functools.partial(_values, get, part)
+                self.watch(look, [labels[name] for name in part], map(places, part), owner, own_part, named)
+
+    def compare(self, look: Callable[[], Any], label: str) -> None:
+        """Note what is compared by ==."""
+        self.contents.append((look, look(), label))
+
+
+def _values(get, names):
+    return map(get(), names, repeat(MISSING))
