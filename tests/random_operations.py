@@ -208,8 +208,8 @@ ROWS = {
     "scatter_add": _scatter(tf.tensor_scatter_nd_add, [0, 0, 1]),
     "scatter_update": _scatter(tf.tensor_scatter_nd_update, [1]),
     "scatter_max": _scatter(tf.tensor_scatter_nd_max, [1]), "scatter_min": _scatter(tf.tensor_scatter_nd_min, [1]),
-    "fft": lambda a: S.real(tf.signal.fft(_complex(a))), "rfft power": lambda a: _power(tf.signal.rfft(a)), "layer norm": lambda a: (a - tf.reduce_mean(a, 1, True)) /
-    tf.sqrt(S.reduce_variance(a, 1, True) + 1e-3),
+    "fft": lambda a: S.real(tf.signal.fft(_complex(a))), "rfft power": lambda a: _power(tf.signal.rfft(a)),
+    "layer norm": lambda a: (a - tf.reduce_mean(a, 1, True)) / tf.sqrt(S.reduce_variance(a, 1, True) + 1e-3),
     "softmax cross-entropy": lambda a: tf.nn.softmax_cross_entropy_with_logits(_labels(a), a)[:, None] * a,
     "sparse cross-entropy": lambda a: a * tf.nn.sparse_softmax_cross_entropy_with_logits(
         tf.zeros_like(a[:, 0], tf.int32), a)[:, None],
