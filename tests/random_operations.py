@@ -310,6 +310,8 @@ def _table() -> dict[str, Operation]:
     table |= {name: Operation(run, 2, _broadcast) for name, run in BINARY.items()}
     for name, run in REDUCTIONS.items():
         table[name] = Operation(lambda a, run=run: run(a, axis=1, keepdims=True), 1, _one)
+    # Of one number it is 0, the root of a variance that is 0: a step within without a derivative.
+    table["reduce_std"] = table["reduce_std"]._replace(size=lambda n: 1 if n > 1 else None)
     for name, run in MATRICES.items():
         table[name] = Operation(lambda a, run=run: _row(run(a)), 1, _square)
     for name, run in SCALARS.items():

@@ -410,3 +410,17 @@ def test_an_operation_without_a_gradient_is_named(derivative, operation):
         LookupError, match=rf"TensorFlow has no derivative of the operation {operation}, .* other operat"
     ):
         derivative()
+
+
+@pytest.mark.parametrize("compile", ["eager", "auto"])
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda x: tf.linalg.lstsq(x[:2, :2], x[:2, :2], fast=False), "no derivative of tf.linalg.lstsq"),
+        (lambda x: tf.linalg.det(tf.ones([2, 2], x.dtype) * x[0, 0]), "a matrix is singular here"),
+    ],
+    ids=["lstsq", "det"],
+)
+def test_what_tensorflows_gradients_cannot_do_is_said(function, why, compile):
+    with pytest.raises(LookupError, match=rf"^value_and_gradient\(.*\): .*{why}"):
+        value_and_gradient(lambda x: tf.reduce_sum(function(x)), compile=compile)(X)

@@ -15,6 +15,17 @@ from tapelab.runtime import tf
 
 # What TensorFlow says of an operation without a gradient.
 _NO_GRADIENT = re.compile(r"gradient registry has no entry for: (\w+)")
+# What TensorFlow's gradients say of themselves, by part of the message.
+_REFUSED = {
+    "Gradient not defined for fast=False": (
+        "TensorFlow has no derivative of tf.linalg.lstsq(…, fast=False). Leave fast=False out where the matrices have "
+        "full rank, or multiply by tf.linalg.pinv"
+    ),
+    "not invertible": (
+        "a matrix is singular here, and the function inverts it, or TensorFlow's gradient of tf.linalg.det does. Write "
+        "a small determinant out in its elements, or keep the matrix away from singular ones"
+    ),
+}
 # What XLA does not handle in reverse mode, and takes seconds to find out.
 LOOPS = {"While", "StatelessWhile"}
 # Operations that start so draw from a generator's state or an iterator, change a variable, or call Python.
@@ -259,8 +270,8 @@ class Problem:
                     raise failure
                 try:
                     self._observe(tensors)
-                except LookupError as error:
-                    raise self.explained(error) from error
+                except (LookupError, ValueError) as error:
+                    raise self.explained(error)  # noqa: B904, which says itself what it comes from
                 seen = {name: getattr(self, name) for name in _OBSERVED}
                 # A function that created its variables in that call can be traced now.
                 self.traceable = not self._trace(specs)
@@ -339,6 +350,11 @@ class Problem:
             )
             told.__cause__ = error
             return told
+        for part, why in _REFUSED.items():
+            if part in str(error):
+                told = LookupError(f"{self.name}: {why}")
+                told.__cause__ = error
+                return told
         if not (self.compiled_loops and isinstance(error, tf.errors.UnimplementedError)):
             return error
         told = RuntimeError(
