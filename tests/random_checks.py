@@ -35,6 +35,7 @@ class Case:
         self.x = program.point
         self.value = program(tf.constant(self.x)).numpy()
         self.rows, self.n, self.k = *self.x.shape, self.value.shape[1]
+        self.shared = np.cos(0.5 + 1.1 * np.arange(self.k))
         self.weights = np.cos(0.5 + 1.1 * np.arange(self.value.size)).reshape(self.value.shape)
         self.tangents = np.cos(2.5 + 1.9 * np.arange(self.x.size)).reshape(self.x.shape)
 
@@ -55,7 +56,7 @@ class Case:
 
     def losses(self, x):
         """One of each example, all of the same weights."""
-        return tf.linalg.matvec(self.program(x), self.weights[0])
+        return tf.linalg.matvec(self.program(x), self.shared)
 
     def one(self, derivative: random_truth.Derivative, subscripts: str, *others: np.ndarray) -> Comparison:
         """What is right of a product with a derivative, row by row: `exists` where all that enters does."""
@@ -268,7 +269,7 @@ class _Weighted:
     @property
     def gradients(self):
         case = self.case
-        return case.one(case.jacobian, "rkn,k,rm->rmn", case.weights[0], case.x)
+        return case.one(case.jacobian, "rkn,k,rm->rmn", case.shared, case.x)
 
 
 @check
@@ -305,14 +306,14 @@ def weights_hessian(case):
     """Which goes by factors of the examples, where the graph lets it."""
     weighted = _Weighted(case)
     found = derivatives.hessian(weighted.loss, wrt=weighted.variable, **case.options)(case.x)
-    yield _all(found, case.one(case.hessian, "rkij,k,ra,rb->aibj", case.weights[0], case.x, case.x))
+    yield _all(found, case.one(case.hessian, "rkij,k,ra,rb->aibj", case.shared, case.x, case.x))
 
 
 @check
 def weights_hvp(case):
     weighted, vector = _Weighted(case), np.cos(np.arange(case.n**2)).reshape(case.n, case.n)
     found = derivatives.hvp(weighted.loss, wrt=weighted.variable, **case.options)(vector, case.x)
-    weights = case.weights[0]
+    weights = case.shared
     yield _all(found, case.one(case.hessian, "rkij,k,ra,rb,bj->ai", weights, case.x, case.x, vector))
 
 

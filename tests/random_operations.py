@@ -110,6 +110,10 @@ def _scatter(f, indices):
     return run
 
 
+def _power(spectrum):
+    return S.real(spectrum) ** 2 + S.imag(spectrum) ** 2
+
+
 def _labels(a):
     return tf.one_hot(0, a.shape[1], dtype=F) * tf.ones_like(a)
 
@@ -204,9 +208,8 @@ ROWS = {
     "scatter_add": _scatter(tf.tensor_scatter_nd_add, [0, 0, 1]),
     "scatter_update": _scatter(tf.tensor_scatter_nd_update, [1]),
     "scatter_max": _scatter(tf.tensor_scatter_nd_max, [1]), "scatter_min": _scatter(tf.tensor_scatter_nd_min, [1]),
-    "fft": lambda a: S.real(tf.signal.fft(_complex(a))), "rfft power": lambda a: tf.pad(tf.abs(tf.signal.rfft(a)) ** 2,
-    [[0, 0], [0, a.shape[1] - a.shape[1] // 2 - 1]]), "layer norm": lambda a: (a - tf.reduce_mean(a, 1, True)) /
-    tf.sqrt(S.reduce_variance(a, 1, True) + 1e-3),
+    "fft": lambda a: S.real(tf.signal.fft(_complex(a))), "rfft power": lambda a: _power(tf.signal.rfft(a)),
+    "layer norm": lambda a: (a - tf.reduce_mean(a, 1, True)) / tf.sqrt(S.reduce_variance(a, 1, True) + 1e-3),
     "softmax cross-entropy": lambda a: tf.nn.softmax_cross_entropy_with_logits(_labels(a), a)[:, None] * a,
     "sparse cross-entropy": lambda a: a * tf.nn.sparse_softmax_cross_entropy_with_logits(
         tf.zeros_like(a[:, 0], tf.int32), a)[:, None],
@@ -303,11 +306,16 @@ def _table() -> dict[str, Operation]:
     table["sorted segment_prod"] = Operation(
         ROWS["sorted segment_prod"], 1, lambda n: (1 if n < 4 else 3) if n else None
     )
+    table["rfft power"] = Operation(ROWS["rfft power"], 1, lambda n: n // 2 + 1 if n else None)
     table |= {name: Operation(run, 2, _broadcast) for name, run in BINARY.items()}
     for name, run in REDUCTIONS.items():
         table[name] = Operation(lambda a, run=run: run(a, axis=1, keepdims=True), 1, _one)
+    # Of one number it is 0, the root of a variance that is 0: a step within without a derivative.
+    table["reduce_std"] = table["reduce_std"]._replace(size=lambda n: 1 if n > 1 else None)
     for name, run in MATRICES.items():
         table[name] = Operation(lambda a, run=run: _row(run(a)), 1, _square)
+    # Of a single 0 it is the 0, by a solution with a singular triangle.
+    table["qr R"] = table["qr R"]._replace(size=lambda n: 4 if n == 4 else None)
     for name, run in SCALARS.items():
         table[name] = Operation(lambda a, run=run: run(_matrix(a))[:, None], 1, _fixed({1: 1, 4: 1}))
     table |= {name: Operation(_spectral(f), 1, _square) for name, f in SPECTRAL.items()}

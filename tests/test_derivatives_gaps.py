@@ -597,3 +597,11 @@ def test_the_square_of_an_absolute_value_is_warned_of(square, second):
         warnings.simplefilter("error", FallbackWarning)
         value_and_gradient(loss, compile="graph")(X)
         hvp(lambda x: tf.reduce_sum(tf.abs(x) ** 3 + tf.abs(x) * x), compile="graph")(X, X)
+
+
+@pytest.mark.parametrize("compile", ["eager", "auto"])
+def test_what_tensorflows_gradients_cannot_do_is_said(compile):
+    with pytest.raises(LookupError, match=r"^value_and_gradient\(.*\): .*no derivative of tf.linalg.lstsq"):
+        value_and_gradient(lambda x: tf.reduce_sum(tf.linalg.lstsq(x[:2, :2], x[:2, :2], fast=False)), compile=compile)(
+            X
+        )

@@ -20,6 +20,13 @@ from tapelab.runtime import tf
 # What TensorFlow says of an operation without a gradient.
 _NO_GRADIENT = re.compile(r"(?:gradient registry has no entry for: |No gradient defined for .*\(op type: )(\w+)")
 _UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
+# What TensorFlow's gradients say of themselves, by part of the message.
+_REFUSED = {
+    "Gradient not defined for fast=False": (
+        "TensorFlow has no derivative of tf.linalg.lstsq(…, fast=False). Leave fast=False out where the matrices have "
+        "full rank, or multiply by tf.linalg.pinv"
+    ),
+}
 # What XLA does not handle in reverse mode, and takes seconds to find out.
 LOOPS = {"While", "StatelessWhile"}
 # Operations that start so change something: a variable, a generator's state, an iterator, whatever Python can.
@@ -281,8 +288,8 @@ class Problem:
                 try:
                     with observed() as ran:
                         self._observe(self.apart(tensors))
-                except (LookupError, tf.errors.InvalidArgumentError) as error:
-                    raise self.explained(error) from error
+                except (LookupError, ValueError, tf.errors.InvalidArgumentError) as error:
+                    raise self.explained(error)  # noqa: B904, which says itself what it comes from
                 seen = {name: getattr(self, name) for name in _OBSERVED}
                 # A function that created its variables in that call can be traced now.
                 self.traceable = not self._trace(specs)
@@ -387,6 +394,11 @@ class Problem:
             )
             told.__cause__ = error
             return told
+        for part, why in _REFUSED.items():
+            if part in str(error):
+                told = LookupError(f"{self.name}: {why}")
+                told.__cause__ = error
+                return told
         if not (self.compiled_loops and isinstance(error, tf.errors.UnimplementedError)):
             return error
         told = RuntimeError(
