@@ -2,7 +2,6 @@
 
 from tapelab.derivatives import (
     batch_jacobian,
-    gauss_newton,
     hessian,
     hvp,
     jacobian,
@@ -91,6 +90,7 @@ def at(point, dtype="float64"):
     return tf.constant(POINTS[point], dtype)
 
 
+@pytest.mark.thorough(keep=8)
 @pytest.mark.parametrize("way", ["graph", "xla"])
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -110,12 +110,16 @@ def test_in_float32(point):
     near(value_and_gradient(lambda x: weighted(by_svd(tf.ones_like)(x)))(x)[1], polar_gradient(POINTS[point]), 1e-4)
     # log det, whose gradient is the inverse
     truth = -np.linalg.inv(POINTS[point]) @ (E + E.T) @ np.linalg.inv(POINTS[point]) / 2
-    f = lambda x: tf.reduce_sum(tf.math.log(tf.linalg.eigvalsh(symmetric(x))))
+
+    def f(x):
+        return tf.reduce_sum(tf.math.log(tf.linalg.eigvalsh(symmetric(x))))
+
     near(hvp(f)(tf.constant(E, "float32"), x), truth, 1e-3)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("way", ["graph", "xla"])
-@pytest.mark.parametrize("point", ["the identity", "two equal", "different"])
+@pytest.mark.parametrize("point", ["two equal", "the identity", "different"])
 def test_jacobian_and_products(point, way):
     """Cotangents and tangents one at a time, and all rows at once, of which some have no diagonal entries."""
     function, *oracle = FUNCTIONS["square root"]
@@ -126,13 +130,15 @@ def test_jacobian_and_products(point, way):
         near(jacobian(f, mode=mode, compile=way)(x), truth, tolerance)
     near(jvp(f, compile=way)(tf.constant(E), x)[1], truth.T @ E.ravel(), tolerance)
     near(vjp(f, compile=way)(tf.constant(W), x)[1], truth @ W.ravel(), tolerance)
-    product = gauss_newton(f, lambda y: tf.reduce_sum(y**2) / 2, compile=way).product
-    near(product(tf.constant(E), x), truth @ (truth.T @ E.ravel()), tolerance)
 
 
 VALUES = {
     # f(x), and f' of the sum of f(λ), its slope and difference
-    "Σλ²": (lambda x: tf.reduce_sum(tf.linalg.eigvalsh(symmetric(x)) ** 2), lambda x: 2 + 0 * x, lambda x, y: 2 * (x - y)),
+    "Σλ²": (
+        lambda x: tf.reduce_sum(tf.linalg.eigvalsh(symmetric(x)) ** 2),
+        lambda x: 2 + 0 * x,
+        lambda x, y: 2 * (x - y),
+    ),
     "Σλ³, with vectors": (
         lambda x: tf.reduce_sum(tf.linalg.eigh(symmetric(x))[0] ** 3),
         lambda x: 6 * x,
@@ -156,7 +162,8 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("point", ["the identity", "two equal", "nearly equal", "small", "different"])
+@pytest.mark.thorough(keep=5)
+@pytest.mark.parametrize("point", ["two equal", "the identity", "nearly equal", "small", "different"])
 @pytest.mark.parametrize("name", VALUES)
 def test_hessian_of_a_function_of_eigenvalues_alone(name, point):
     f, *oracle = VALUES[name]
@@ -185,7 +192,10 @@ def test_polar_factor(point, way):
 
 def test_xla_does_not_decompose():
     """XLA's kernel takes a small matrix for a diagonal one. So it is not used, and refused where it is asked for."""
-    f = lambda x: tf.reduce_sum(tf.linalg.svd(x, compute_uv=False) ** 2)
+
+    def f(x):
+        return tf.reduce_sum(tf.linalg.svd(x, compute_uv=False) ** 2)
+
     x = tf.constant(1e-6 * W)
     assert hessian(f).plan(x).compiled == "graph"
     with pytest.raises(RuntimeError, match="singular values and vectors to an absolute 1e-6"):
@@ -207,16 +217,26 @@ def pinv_by_svd(x):
     return tf.matmul(right / values[..., None, :], left, transpose_b=True)
 
 
-@pytest.mark.parametrize("f", [tf.linalg.pinv, pinv_by_svd])
-@pytest.mark.parametrize("shape", [(3, 3), (2, 3), (3, 2), (4, 2)])
+def pinv(x):
+    return tf.linalg.pinv(x)
+
+
+@pytest.mark.parametrize("f", [pinv, pinv_by_svd])
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3), (4, 2)])
 def test_pseudoinverse(f, shape):
     x, weights = np.eye(*shape), GENERATOR.standard_normal(shape[::-1])
-    number = lambda x: tf.reduce_sum(f(x) * weights)
+
+    def number(x):
+        return tf.reduce_sum(f(x) * weights)
+
     gradient = value_and_gradient(number, compile="graph")
     near(gradient(tf.constant(x))[1], differences(number, x), 1e-8)
-    if f is tf.linalg.pinv:
+    if f is pinv:
         v = GENERATOR.standard_normal(shape)
-        along = lambda x: tf.reduce_sum(gradient(x)[1] * v)
+
+        def along(x):
+            return tf.reduce_sum(gradient(x)[1] * v)
+
         near(hvp(number)(tf.constant(v), tf.constant(x)), differences(along, x), 1e-7)
 
 
@@ -269,8 +289,8 @@ def test_second_derivatives_of_a_complex_decomposition():
 WITHOUT_DERIVATIVE = {
     "an eigenvector": lambda x: tf.linalg.eigh(symmetric(x))[1][0, 0],
     "one that is stationary": lambda x: tf.linalg.eigh(symmetric(x))[1][0, 0] ** 2,
-    "a singular vector": lambda x: tf.linalg.svd(x)[1][0, 0],
-    "both": lambda x: tf.linalg.svd(x)[1][0, 0] * tf.linalg.svd(x)[2][0, 0],
+    "a singular vector": lambda x: tf.linalg.svd(x)[1][0, 2],
+    "both": lambda x: tf.linalg.svd(x)[1][0, 2] * tf.linalg.svd(x)[2][1, 2],
 }
 
 
@@ -285,7 +305,10 @@ def test_what_has_no_derivative_is_nan(name, point):
 
 def test_squares_of_eigenvectors_that_add_up():
     """Of two functions without a derivative, the sum has one."""
-    f = lambda x: tf.linalg.eigh(symmetric(x))[1][0] ** 2
+
+    def f(x):
+        return tf.linalg.eigh(symmetric(x))[1][0] ** 2
+
     x = at("two equal")
     np.testing.assert_allclose(value_and_gradient(lambda x: tf.reduce_sum(f(x)))(x)[1], 0, atol=1e-12)
     np.testing.assert_array_equal(np.isnan(jvp(f)(tf.constant(E), x)[1]), [True, True, False])
@@ -293,12 +316,16 @@ def test_squares_of_eigenvectors_that_add_up():
 
 
 def test_the_phase_of_a_complex_vector_has_no_derivative():
-    f = lambda x: tf.math.real(tf.linalg.svd(tf.complex(x[0], x[1]))[1][0, 0])
+    def f(x):
+        return tf.math.real(tf.linalg.svd(tf.complex(x[0], x[1]))[1][0, 0])
+
     assert np.isnan(value_and_gradient(f, compile="graph")(tf.constant(np.stack([W, E])))[1]).any()
 
 
 def test_second_derivatives_of_eigenvectors_at_equal_eigenvalues_are_nan():
-    f = lambda x: weighted(by_eigh(tf.sqrt)(x))
+    def f(x):
+        return weighted(by_eigh(tf.sqrt)(x))
+
     assert np.isnan(hvp(f)(tf.constant(E), at("two equal"))).any()
     assert np.isfinite(hvp(f)(tf.constant(E), at("different"))).all()
 
@@ -306,7 +333,7 @@ def test_second_derivatives_of_eigenvectors_at_equal_eigenvalues_are_nan():
 @pytest.mark.parametrize("function", [tf.sqrt, tf.math.log])
 def test_functions_within(function):
     """A function within is differentiated apart: right where it is whole, NaN where it returns eigenvectors."""
-    truth = daleckii_krein(np.eye(3), W, *[of for own, *of in FUNCTIONS.values() if own is function][0])
+    truth = daleckii_krein(np.eye(3), W, *next(of for own, *of in FUNCTIONS.values() if own is function))
     f, decompose = by_eigh(function), tf.function(tf.linalg.eigh)
 
     def apart(x):
@@ -319,7 +346,10 @@ def test_functions_within(function):
 
 def test_eagerly_a_limit_is_nan():
     x = at("two equal")
-    values = lambda x: tf.reduce_sum(tf.linalg.eigvalsh(symmetric(x)) ** 2)
+
+    def values(x):
+        return tf.reduce_sum(tf.linalg.eigvalsh(symmetric(x)) ** 2)
+
     near(value_and_gradient(values, compile="eager")(x)[1], 2 * POINTS["two equal"], 1e-12)
     assert np.isnan(hvp(values, compile="eager")(tf.constant(E), x)).any()
     assert np.isnan(value_and_gradient(lambda x: weighted(by_eigh(tf.sqrt)(x)), compile="eager")(x)[1]).any()
@@ -332,7 +362,10 @@ def test_batches():
     x = tf.constant(np.stack([POINTS[name] for name in names]))
     function, *oracle = FUNCTIONS["square root"]
     truth = np.stack([daleckii_krein(POINTS[name], W, *oracle) for name in names])
-    f = lambda x: tf.reduce_sum(W * by_eigh(function)(x), [-2, -1])
+
+    def f(x):
+        return tf.reduce_sum(W * by_eigh(function)(x), [-2, -1])
+
     near(value_and_gradient(lambda x: tf.reduce_sum(f(x)))(x)[1], truth, 1e-9)
     near(batch_jacobian(f)(x), truth, 1e-9)
     vector = value_and_gradient(lambda x: tf.reduce_sum(tf.linalg.eigh(symmetric(x))[1][:, 0, 0]))(x)[1]
@@ -342,7 +375,10 @@ def test_batches():
 def test_the_rest_is_as_in_tensorflow():
     """At ordinary points, with its convention that the lower triangle has the gradient."""
     x = tf.constant(3 * np.eye(3) + W)
-    loss = lambda *parts: tf.add_n([tf.reduce_sum(tf.cos(part) ** 2) for part in parts])
+
+    def loss(*parts):
+        return tf.add_n([tf.reduce_sum(tf.cos(part) ** 2) for part in parts])
+
     for f in (
         lambda x: loss(*tf.linalg.eigh(x)),
         lambda x: loss(*tf.linalg.svd(x)),
@@ -353,4 +389,4 @@ def test_the_rest_is_as_in_tensorflow():
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = f(x)
-        near(value_and_gradient(f)(x)[1], tape.gradient(y, x), 1e-10)
+        near(value_and_gradient(f, compile="graph")(x)[1], tape.gradient(y, x), 1e-10)

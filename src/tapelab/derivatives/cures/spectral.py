@@ -21,7 +21,16 @@ A single eigenvalue among equal ones has a kink, and TensorFlow's derivative of 
 Of functions that depend on the choice of a basis and are stationary at the one computed, NaN cannot tell.
 """
 
-from tapelab.derivatives.cures.ties import Cotangents, as_numbers, cotangents, differences, given, quotient, slopes, sums
+from tapelab.derivatives.cures.ties import (
+    Cotangents,
+    as_numbers,
+    cotangents,
+    differences,
+    given,
+    quotient,
+    slopes,
+    sums,
+)
 from tapelab.runtime import tf
 
 
@@ -100,7 +109,9 @@ def _singular_value_gradient(values, vectors, of_values, of_vectors=None):
     """Return the gradient of what is computed from singular values and vectors. Args as for `_eigenvalue_gradient`."""
     (u, v), values, of_values = vectors, tf.math.real(values), tf.math.real(of_values)
     if None in (*u.shape[-2:], *v.shape[-2:]):
-        raise NotImplementedError("the gradient of tf.linalg.svd of a matrix whose shape is not known while it is traced")
+        raise NotImplementedError(
+            "the gradient of tf.linalg.svd of a matrix whose shape is not known while it is traced"
+        )
     count = values.shape[-1]
     left, right = u[..., :count], v[..., :count]
     middle = tf.linalg.diag(as_numbers(of_values, u))
