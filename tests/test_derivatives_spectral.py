@@ -111,10 +111,10 @@ def test_in_float32(point):
     # log det, whose gradient is the inverse
     truth = -np.linalg.inv(POINTS[point]) @ (E + E.T) @ np.linalg.inv(POINTS[point]) / 2
 
-    def f(x):
+    def log_determinant(x):
         return tf.reduce_sum(tf.math.log(tf.linalg.eigvalsh(symmetric(x))))
 
-    near(hvp(f)(tf.constant(E, "float32"), x), truth, 1e-3)
+    near(hvp(log_determinant)(tf.constant(E, "float32"), x), truth, 1e-3)
 
 
 @pytest.mark.thorough(keep=1)
