@@ -2,8 +2,8 @@
 
 TensorFlow's gradients divide by differences of eigenvalues, put zero for the quotient where two are equal, and take any
 two for equal that differ by less than 1e-10, whatever the size of the matrix. So terms are lost without a word: the
-second derivatives of the sum of λ² at the identity, the gradients of a square root by eigenvalues, of a pseudoinverse or
-of the polar factor U Vᴴ there, all of them for a matrix of the size of 1e-6.
+second derivatives of the sum of λ² at the identity, the gradients of a square root by eigenvalues, a pseudoinverse or
+the polar factor U Vᴴ there, all of them for a matrix of the size of 1e-6.
 
 Here equality is relative to the largest value, what is regular is written so that it is, and the limit is taken where
 it exists (`tapelab.derivatives.cures.ties`):
@@ -15,10 +15,12 @@ it exists (`tapelab.derivatives.cures.ties`):
   decomposition", rewritten), Ā = U (diag(s̄) + (P + Q)_ij / (s_j - s_i) + (P - Q)_ij / (s_j + s_i)) Vᴴ, and
   (1 - UUᴴ) Ū diag(1/s) Vᴴ with its like for V. Where s_i = s_j only P + Q has to vanish; the polar factor has P = -Q.
 
-What has no derivative is NaN: a function of one eigenvector of a double eigenvalue, of the phase of a complex one, or
-second derivatives of a function of eigenvectors at equal eigenvalues. Functions of eigenvalues alone have both there.
-A single eigenvalue among equal ones has a kink, and TensorFlow's derivative of it: that of the basis that it computes.
-Of functions that depend on the choice of a basis and are stationary at the one computed, NaN cannot tell.
+What has no derivative is NaN: a function of one eigenvector of a double eigenvalue, or of the phase of a complex one.
+So is what is not known: second derivatives of a function of eigenvectors at equal eigenvalues (those of functions of
+eigenvalues alone are right), a limit in a function that runs eagerly, one where a `tf.function` within returns
+eigenvectors, and second derivatives of a `tf.function` within at equal eigenvalues.
+A single eigenvalue among equal ones, or a singular value that is zero, has a kink: what is given is TensorFlow's
+derivative of it, in the basis that it computes.
 """
 
 from tapelab.derivatives.cures.ties import (

@@ -31,8 +31,8 @@ class Cotangents(NamedTuple):
         along: its derivatives along τ; None where they are not known.
         vary: from a real number that was computed from `now`, its derivatives by the vectors. None where what is
             divided vanishes for every choice of them.
-        given: what the cotangents depend on and comes from outside of the function that computed values and vectors: the
-            cotangents of its results.
+        given: what the cotangents depend on and comes from outside of the function that computed values and vectors:
+            the cotangents of its results.
     """
 
     now: Sequence[tf.Tensor]

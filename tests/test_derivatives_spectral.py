@@ -1,0 +1,392 @@
+"""Derivatives of decompositions at equal eigenvalues and of small matrices: against closed forms and differences."""
+
+from tapelab.derivatives import (
+    batch_jacobian,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    value_and_gradient,
+    vjp,
+)
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+
+GENERATOR = np.random.default_rng(5)
+W = GENERATOR.standard_normal((3, 3))
+E = GENERATOR.standard_normal((3, 3))
+Q = np.linalg.qr(GENERATOR.standard_normal((3, 3)))[0]
+POINTS = {
+    "the identity": np.eye(3),
+    "diagonal": np.diag([2.0, 2.0, 3.0]),
+    "two equal": Q @ np.diag([2.0, 2.0, 3.0]) @ Q.T,
+    "nearly equal": Q @ np.diag([2.0, 2.0 + 1e-11, 3.0]) @ Q.T,
+    "small": 1e-6 * Q @ np.diag([2.0, 2.0, 3.0]) @ Q.T,
+    "small and different": 1e-6 * Q @ np.diag([2.0, 2.1, 3.0]) @ Q.T,
+    "different": Q @ np.diag([1.0, 2.0, 4.0]) @ Q.T,
+}
+
+
+def symmetric(x):
+    return (x + tf.linalg.matrix_transpose(x)) / 2
+
+
+def weighted(matrix):
+    return tf.reduce_sum(tf.constant(W, matrix.dtype) * matrix)
+
+
+def by_eigh(function):
+    """A function of a symmetric matrix, computed as users do."""
+
+    def f(x):
+        values, vectors = tf.linalg.eigh(symmetric(x))
+        return tf.matmul(vectors * function(values)[..., None, :], vectors, transpose_b=True)
+
+    return f
+
+
+def by_svd(function):
+    def f(x):
+        values, left, right = tf.linalg.svd(x)
+        return tf.matmul(left * function(values)[..., None, :], right, transpose_b=True)
+
+    return f
+
+
+def daleckii_krein(a, direction, slope, difference):
+    """The derivative of a function of a symmetric matrix: divided differences in its eigenbasis, the slope at ties."""
+    values, vectors = np.linalg.eigh(a)
+    x, y = values[:, None], values[None, :]
+    tied = np.abs(x - y) < 1e-9 * np.abs(values).max()
+    divided = np.where(tied, slope((x + y) / 2), difference(x, y) / np.where(tied, 1, x - y))
+    direction = vectors.T @ ((direction + direction.T) / 2) @ vectors
+    return vectors @ (divided * direction) @ vectors.T
+
+
+# Of a function: itself, its slope, and f(x) - f(y) without loss of digits.
+FUNCTIONS = {
+    "square root": (tf.sqrt, lambda x: 0.5 / np.sqrt(x), lambda x, y: (x - y) / (np.sqrt(x) + np.sqrt(y))),
+    "logarithm": (tf.math.log, lambda x: 1 / x, lambda x, y: np.log(x / y)),
+    "inverse": (lambda e: 1 / e, lambda x: -1 / x**2, lambda x, y: (y - x) / (x * y)),
+    "square": (tf.square, lambda x: 2 * x, lambda x, y: (x - y) * (x + y)),
+}
+
+
+def polar_gradient(a):
+    """Of the sum of W times the polar factor: only the skew part of UᴴWV turns it."""
+    u, s, vt = np.linalg.svd(a)
+    turn = u.T @ W @ vt.T
+    return u @ ((turn - turn.T) / (s[:, None] + s[None, :])) @ vt
+
+
+def near(got, truth, tolerance):
+    got, truth = np.asarray(got, float), np.asarray(truth, float).reshape(np.shape(got))
+    np.testing.assert_allclose(got, truth, rtol=0, atol=tolerance * np.abs(truth).max())
+
+
+def at(point, dtype="float64"):
+    return tf.constant(POINTS[point], dtype)
+
+
+@pytest.mark.thorough(keep=8)
+@pytest.mark.parametrize("way", ["graph", "xla"])
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradient_of_a_function_of_a_matrix(name, point, way):
+    function, *oracle = FUNCTIONS[name]
+    truth = daleckii_krein(POINTS[point], W, *oracle)
+    got = value_and_gradient(lambda x: weighted(by_eigh(function)(x)), compile=way)(at(point))[1]
+    near(got, truth, 1e-4 if way == "xla" and "different" in point else 1e-9)  # XLA's eigenvectors are less accurate
+
+
+@pytest.mark.parametrize("point", ["the identity", "two equal", "small", "different"])
+def test_in_float32(point):
+    function, *oracle = FUNCTIONS["square root"]
+    x = at(point, "float32")
+    f = by_eigh(function)
+    near(value_and_gradient(lambda x: weighted(f(x)))(x)[1], daleckii_krein(POINTS[point], W, *oracle), 1e-4)
+    near(value_and_gradient(lambda x: weighted(by_svd(tf.ones_like)(x)))(x)[1], polar_gradient(POINTS[point]), 1e-4)
+    # log det, whose gradient is the inverse
+    truth = -np.linalg.inv(POINTS[point]) @ (E + E.T) @ np.linalg.inv(POINTS[point]) / 2
+
+    def log_determinant(x):
+        return tf.reduce_sum(tf.math.log(tf.linalg.eigvalsh(symmetric(x))))
+
+    near(hvp(log_determinant)(tf.constant(E, "float32"), x), truth, 1e-3)
+
+
+@pytest.mark.thorough(keep=1)
+@pytest.mark.parametrize("way", ["graph", "xla"])
+@pytest.mark.parametrize("point", ["two equal", "the identity", "different"])
+def test_jacobian_and_products(point, way):
+    """Cotangents and tangents one at a time, and all rows at once, of which some have no diagonal entries."""
+    function, *oracle = FUNCTIONS["square root"]
+    f, x = by_eigh(function), at(point)
+    tolerance = 1e-4 if way == "xla" else 1e-9
+    truth = np.stack([daleckii_krein(POINTS[point], e.reshape(3, 3), *oracle).ravel() for e in np.eye(9)])
+    for mode in ("forward", "reverse"):
+        near(jacobian(f, mode=mode, compile=way)(x), truth, tolerance)
+    near(jvp(f, compile=way)(tf.constant(E), x)[1], truth.T @ E.ravel(), tolerance)
+    near(vjp(f, compile=way)(tf.constant(W), x)[1], truth @ W.ravel(), tolerance)
+
+
+VALUES = {
+    # f(x), and f' of the sum of f(λ), its slope and difference
+    "Σλ²": (
+        lambda x: tf.reduce_sum(tf.linalg.eigvalsh(symmetric(x)) ** 2),
+        lambda x: 2 + 0 * x,
+        lambda x, y: 2 * (x - y),
+    ),
+    "Σλ³, with vectors": (
+        lambda x: tf.reduce_sum(tf.linalg.eigh(symmetric(x))[0] ** 3),
+        lambda x: 6 * x,
+        lambda x, y: 3 * (x - y) * (x + y),
+    ),
+    "log det": (
+        lambda x: tf.reduce_sum(tf.math.log(tf.linalg.eigvalsh(symmetric(x)))),
+        lambda x: -1 / x**2,
+        lambda x, y: (y - x) / (x * y),
+    ),
+    "Σσ⁴, with vectors": (
+        lambda x: tf.reduce_sum(tf.linalg.svd(symmetric(x))[0] ** 4),
+        lambda x: 12 * x**2,
+        lambda x, y: 4 * (x - y) * (x**2 + x * y + y**2),
+    ),
+    "nuclear norm": (
+        lambda x: tf.reduce_sum(tf.linalg.svd(symmetric(x), compute_uv=False)),
+        lambda x: 0 * x,
+        lambda x, y: 0 * x * y,
+    ),
+}
+
+
+@pytest.mark.thorough(keep=5)
+@pytest.mark.parametrize("point", ["two equal", "the identity", "nearly equal", "small", "different"])
+@pytest.mark.parametrize("name", VALUES)
+def test_hessian_of_a_function_of_eigenvalues_alone(name, point):
+    f, *oracle = VALUES[name]
+    truth = [daleckii_krein(POINTS[point], e.reshape(3, 3), *oracle).ravel() for e in np.eye(9)]
+    got, scale = hessian(f)(at(point)), max(np.abs(truth).max(), 1e-6)
+    np.testing.assert_allclose(np.reshape(got, [9, 9]), truth, rtol=0, atol=1e-8 * scale)
+    near(hvp(f)(tf.constant(E), at(point)) / scale + 1, np.reshape(truth @ E.ravel(), [3, 3]) / scale + 1, 1e-8)
+
+
+def test_hessian_of_the_sum_of_squared_singular_values():
+    """It is that of Σ x², at any matrix: of any shape, and where values are zero."""
+    for x in (np.eye(3), np.diag([1.0, 0.0, 0.0]), np.zeros((3, 3)), np.eye(2, 3), np.eye(3, 2), W[:, :2]):
+        got = hessian(lambda x: tf.reduce_sum(tf.linalg.svd(x, compute_uv=False) ** 2))(tf.constant(x))
+        np.testing.assert_allclose(np.reshape(got, [x.size, x.size]), 2 * np.eye(x.size), atol=1e-12)
+
+
+@pytest.mark.parametrize("way", ["auto", "graph", "eager"])
+@pytest.mark.parametrize("point", ["the identity", "small", "small and different", "different"])
+def test_polar_factor(point, way):
+    got = value_and_gradient(lambda x: weighted(by_svd(tf.ones_like)(x)), compile=way)(at(point))[1]
+    if way == "eager" and point in ("the identity", "small"):
+        assert np.isnan(got).any()
+    else:
+        near(got, polar_gradient(POINTS[point]), 1e-9)
+
+
+def test_xla_does_not_decompose():
+    """XLA's kernel takes a small matrix for a diagonal one. So it is not used, and refused where it is asked for."""
+
+    def f(x):
+        return tf.reduce_sum(tf.linalg.svd(x, compute_uv=False) ** 2)
+
+    x = tf.constant(1e-6 * W)
+    assert hessian(f).plan(x).compiled == "graph"
+    with pytest.raises(RuntimeError, match="singular values and vectors to an absolute 1e-6"):
+        value_and_gradient(f, compile="xla")(x)
+
+
+def differences(f, x, step=1e-3):
+    """The gradient of a number by central differences, extrapolated."""
+
+    def central(step):
+        shifts = step * np.eye(x.size).reshape(-1, *x.shape)
+        return np.array([float(f(tf.constant(x + e)) - f(tf.constant(x - e))) / (2 * step) for e in shifts])
+
+    return ((4 * central(step / 2) - central(step)) / 3).reshape(x.shape)
+
+
+def pinv_by_svd(x):
+    values, left, right = tf.linalg.svd(x)
+    return tf.matmul(right / values[..., None, :], left, transpose_b=True)
+
+
+def pinv(x):
+    return tf.linalg.pinv(x)
+
+
+@pytest.mark.parametrize("f", [pinv, pinv_by_svd])
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3), (4, 2)])
+def test_pseudoinverse(f, shape):
+    x, weights = np.eye(*shape), GENERATOR.standard_normal(shape[::-1])
+
+    def number(x):
+        return tf.reduce_sum(f(x) * weights)
+
+    gradient = value_and_gradient(number, compile="graph")
+    near(gradient(tf.constant(x))[1], differences(number, x), 1e-8)
+    if f is pinv:
+        v = GENERATOR.standard_normal(shape)
+
+        def along(x):
+            return tf.reduce_sum(gradient(x)[1] * v)
+
+        near(hvp(number)(tf.constant(v), tf.constant(x)), differences(along, x), 1e-7)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2), (2, 4), (4, 2)])
+@pytest.mark.parametrize("full", [False, True])
+def test_polar_factor_that_is_not_square(shape, full):
+    def f(x):
+        _, left, right = tf.linalg.svd(x, full_matrices=full)
+        return tf.reduce_sum(tf.matmul(left[:, :2], right[:, :2], transpose_b=True) * weights)
+
+    x, weights = np.eye(*shape), GENERATOR.standard_normal(shape)
+    near(value_and_gradient(f)(tf.constant(x))[1], differences(f, x), 1e-8)
+
+
+def hermitian(x):
+    x = tf.complex(x[0], x[1])
+    return (x + tf.linalg.adjoint(x)) / 2
+
+
+def hermitian_root(x):
+    values, vectors = tf.linalg.eigh(hermitian(x))
+    return tf.matmul(vectors * tf.sqrt(values), vectors, adjoint_b=True)
+
+
+def complex_polar(x):
+    _, left, right = tf.linalg.svd(tf.complex(x[0], x[1]))
+    return tf.matmul(left, right, adjoint_b=True)
+
+
+@pytest.mark.parametrize("point", [np.eye(3) + 0j, np.diag([2.0, 2.0, 3.0]) + 0j, 3 * np.eye(3) + W + 1j * E])
+@pytest.mark.parametrize("f", [hermitian_root, complex_polar])
+def test_complex_matrices(f, point):
+    def number(x):
+        y = f(x)
+        return tf.reduce_sum(W * tf.math.real(y) + E * tf.math.imag(y))
+
+    x = np.stack([point.real, point.imag])
+    near(value_and_gradient(number, compile="graph")(tf.constant(x))[1], differences(number, x), 1e-7)
+
+
+def test_second_derivatives_of_a_complex_decomposition():
+    def number(x):
+        return tf.math.real(complex_polar(x)[0, 1])
+
+    x, v = np.stack([3 * np.eye(3) + W, E]), GENERATOR.standard_normal((2, 3, 3))
+    gradient = value_and_gradient(number, compile="graph")
+    near(hvp(number)(tf.constant(v), tf.constant(x)), differences(lambda x: tf.reduce_sum(gradient(x)[1] * v), x), 1e-7)
+
+
+WITHOUT_DERIVATIVE = {
+    "an eigenvector": lambda x: tf.linalg.eigh(symmetric(x))[1][0, 0],
+    "one that is stationary": lambda x: tf.linalg.eigh(symmetric(x))[1][0, 0] ** 2,
+    "a singular vector": lambda x: tf.linalg.svd(x)[1][0, 2],
+    "both": lambda x: tf.linalg.svd(x)[1][0, 2] * tf.linalg.svd(x)[2][1, 2],
+}
+
+
+@pytest.mark.parametrize("point", ["the identity", "diagonal"])
+@pytest.mark.parametrize("name", WITHOUT_DERIVATIVE)
+def test_what_has_no_derivative_is_nan(name, point):
+    f = WITHOUT_DERIVATIVE[name]
+    assert np.isnan(value_and_gradient(f, compile="graph")(at(point))[1]).any()
+    assert np.isnan(jvp(f)(tf.constant(E), at(point))[1])
+    assert np.isnan(value_and_gradient(tf.function(f, autograph=False))(at(point))[1]).any()
+
+
+def test_squares_of_eigenvectors_that_add_up():
+    """Of two functions without a derivative, the sum has one."""
+
+    def f(x):
+        return tf.linalg.eigh(symmetric(x))[1][0] ** 2
+
+    x = at("two equal")
+    np.testing.assert_allclose(value_and_gradient(lambda x: tf.reduce_sum(f(x)))(x)[1], 0, atol=1e-12)
+    np.testing.assert_array_equal(np.isnan(jvp(f)(tf.constant(E), x)[1]), [True, True, False])
+    np.testing.assert_array_equal(np.isnan(jacobian(f)(x)).any((1, 2)), [True, True, False])
+
+
+def test_the_phase_of_a_complex_vector_has_no_derivative():
+    def f(x):
+        return tf.math.real(tf.linalg.svd(tf.complex(x[0], x[1]))[1][0, 0])
+
+    assert np.isnan(value_and_gradient(f, compile="graph")(tf.constant(np.stack([W, E])))[1]).any()
+
+
+def test_second_derivatives_of_eigenvectors_at_equal_eigenvalues_are_nan():
+    def f(x):
+        return weighted(by_eigh(tf.sqrt)(x))
+
+    assert np.isnan(hvp(f)(tf.constant(E), at("two equal"))).any()
+    assert np.isfinite(hvp(f)(tf.constant(E), at("different"))).all()
+
+
+@pytest.mark.parametrize("function", [tf.sqrt, tf.math.log])
+def test_functions_within(function):
+    """A function within is differentiated apart: right where it is whole, NaN where it returns eigenvectors."""
+    truth = daleckii_krein(np.eye(3), W, *next(of for own, *of in FUNCTIONS.values() if own is function))
+    f, decompose = by_eigh(function), tf.function(tf.linalg.eigh)
+
+    def apart(x):
+        values, vectors = decompose(symmetric(x))
+        return tf.matmul(vectors * function(values), vectors, transpose_b=True)
+
+    near(value_and_gradient(tf.function(lambda x: weighted(f(x)), autograph=False))(at("the identity"))[1], truth, 1e-9)
+    assert np.isnan(value_and_gradient(lambda x: weighted(apart(x)))(at("the identity"))[1]).any()
+
+
+def test_eagerly_a_limit_is_nan():
+    x = at("two equal")
+
+    def values(x):
+        return tf.reduce_sum(tf.linalg.eigvalsh(symmetric(x)) ** 2)
+
+    near(value_and_gradient(values, compile="eager")(x)[1], 2 * POINTS["two equal"], 1e-12)
+    assert np.isnan(hvp(values, compile="eager")(tf.constant(E), x)).any()
+    assert np.isnan(value_and_gradient(lambda x: weighted(by_eigh(tf.sqrt)(x)), compile="eager")(x)[1]).any()
+    near(hvp(values, compile="eager")(tf.constant(E), at("different")), E + E.T, 1e-12)
+
+
+def test_batches():
+    """One with equal eigenvalues among others, one without a derivative among others."""
+    names = ["two equal", "different", "the identity", "small"]
+    x = tf.constant(np.stack([POINTS[name] for name in names]))
+    function, *oracle = FUNCTIONS["square root"]
+    truth = np.stack([daleckii_krein(POINTS[name], W, *oracle) for name in names])
+
+    def f(x):
+        return tf.reduce_sum(W * by_eigh(function)(x), [-2, -1])
+
+    near(value_and_gradient(lambda x: tf.reduce_sum(f(x)))(x)[1], truth, 1e-9)
+    near(batch_jacobian(f)(x), truth, 1e-9)
+    vector = value_and_gradient(lambda x: tf.reduce_sum(tf.linalg.eigh(symmetric(x))[1][:, 0, 0]))(x)[1]
+    np.testing.assert_array_equal(np.isnan(vector).any((1, 2)), [True, False, True, True])
+
+
+def test_the_rest_is_as_in_tensorflow():
+    """At ordinary points, with its convention that the lower triangle has the gradient."""
+    x = tf.constant(3 * np.eye(3) + W)
+
+    def loss(*parts):
+        return tf.add_n([tf.reduce_sum(tf.cos(part) ** 2) for part in parts])
+
+    for f in (
+        lambda x: loss(*tf.linalg.eigh(x)),
+        lambda x: loss(*tf.linalg.svd(x)),
+        lambda x: loss(*tf.linalg.svd(x[:, :2])),
+        lambda x: loss(*tf.linalg.svd(x[:2], full_matrices=True)),
+        lambda x: loss(tf.linalg.pinv(x[:2])),
+    ):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x)
+        near(value_and_gradient(f, compile="graph")(x)[1], tape.gradient(y, x), 1e-10)
