@@ -90,6 +90,11 @@ _INPUTS: dict[Needs, dict[str, tuple[Sequence[int], str]]] = {
             "it draws truncated normal numbers with parameters that depend on the sources, by which TensorFlow has no "
             "derivative. Draw with fixed ones, then scale and shift",
         ),
+        "Polygamma": (
+            (0,),
+            "it computes tf.math.polygamma(n, x) with an n that depends on the sources, which has no derivative. Keep n "
+            "fixed",
+        ),
         "RaggedRange": ((0, 1, 2), f"it computes tf.ragged.range of real numbers, {_NONE}. Write start + delta * n"),
         "RandomShuffle": (
             (0,),

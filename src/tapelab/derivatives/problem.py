@@ -42,6 +42,11 @@ _UNREPEATABLE = (
 _OBSERVED = ("output_names", "output_shapes", "output_dtypes", "output_description", "connected")
 
 
+def lacks_a_gradient(error: Exception) -> re.Match | None:
+    """Whether an error says that TensorFlow has no gradient of an operation; its first group is the type."""
+    return _NO_GRADIENT.search(str(error))
+
+
 class Sources:
     """What to differentiate with respect to: some of the arguments, or variables that the function reads.
 
@@ -336,10 +341,11 @@ class Problem:
 
     def explained(self, error: Exception) -> Exception:
         """Return what to raise when no way works: an error that says what to do, where TensorFlow's does not."""
-        if missing := _NO_GRADIENT.search(str(error)):
+        if missing := lacks_a_gradient(error):
+            place = f" ({str(error).split(' has no rule here')[0]})" if getattr(error, "placed", False) else ""
             told = LookupError(
-                f"{self.name}: TensorFlow has no derivative of the operation {missing[1]}, which this one needs. Write "
-                "the function with other operations, or give its gradient by tf.custom_gradient"
+                f"{self.name}: TensorFlow has no derivative of the operation {missing[1]}, which this one needs{place}. "
+                "Write the function with other operations, or give its gradient by tf.custom_gradient"
             )
             told.__cause__ = error
             return told
