@@ -1,4 +1,4 @@
-"""Operators by Taylor mode at special points: one tensor in two places, zeros, negative bases, huge and tiny numbers."""
+"""Operators by Taylor mode at special points: one tensor in two places, zeros, negative bases, huge and tiny."""
 
 import math
 
@@ -91,7 +91,9 @@ POINTS = {
     "xdivy(x, x + 2) at 0": (lambda x: M.xdivy(x, x + 2), 0, [1 / 2, -1 / 2, 3 / 4, -3 / 2]),
     "xlogy(0, x) at 0": (lambda x: M.xlogy(0 * x, x) + x * x, 0, [0, 2, 0, 0]),
     "an entropy with a probability of 0": (
-        lambda x: tf.reduce_sum((lambda p: M.xlogy(p, p))(tf.nn.softmax(stacked(X, lambda x: x + 1000)(x))), -1) + x * x,
+        lambda x: (
+            tf.reduce_sum((lambda p: M.xlogy(p, p))(tf.nn.softmax(stacked(X, lambda x: x + 1000)(x))), -1) + x * x
+        ),
         0,
         [0, 2, 0, 0],
     ),

@@ -92,8 +92,8 @@ _INPUTS: dict[Needs, dict[str, tuple[Sequence[int], str]]] = {
         ),
         "Polygamma": (
             (0,),
-            "it computes tf.math.polygamma(n, x) with an n that depends on the sources, which has no derivative. Keep n "
-            "fixed",
+            "it computes tf.math.polygamma(n, x) with an n that depends on the sources, which has no derivative. Keep "
+            "n fixed",
         ),
         "RaggedRange": ((0, 1, 2), f"it computes tf.ragged.range of real numbers, {_NONE}. Write start + delta * n"),
         "RandomShuffle": (

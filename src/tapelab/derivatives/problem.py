@@ -344,8 +344,8 @@ class Problem:
         if missing := lacks_a_gradient(error):
             place = f" ({str(error).split(' has no rule here')[0]})" if getattr(error, "placed", False) else ""
             told = LookupError(
-                f"{self.name}: TensorFlow has no derivative of the operation {missing[1]}, which this one needs{place}. "
-                "Write the function with other operations, or give its gradient by tf.custom_gradient"
+                f"{self.name}: TensorFlow has no derivative of the operation {missing[1]}, which this one "
+                f"needs{place}. Write the function with other operations, or give its gradient by tf.custom_gradient"
             )
             told.__cause__ = error
             return told

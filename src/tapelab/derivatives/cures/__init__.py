@@ -8,8 +8,8 @@ is used in place of the one in TensorFlow's registry: eagerly, in graphs, in fun
 loaded ones. `gradients.plain` gives TensorFlow's; `broadcasting.sum_to` undoes broadcasting. Eagerly ``op.inputs`` and
 ``op.outputs`` lack what TensorFlow's own gradient does not read: test every cure eagerly. Where a gradient of
 ours is meant for some operations of a type only, its attribute ``applies`` is a function of the same arguments. Compose
-the result of operations that have right derivatives themselves, by a cure of their own if need be, and that `tf.vectorized_map`
-converts.
+the result of operations that have right derivatives themselves, by a cure of their own if need be, and that
+`tf.vectorized_map` converts.
 
 FUNCTIONS: a list of `Replacement`. These are functions of a library, composed in Python, that are replaced while a
 function is evaluated. A `tf.function` that was traced before has the original in its graph: a fresh copy of it is
