@@ -88,6 +88,11 @@ _INPUTS: dict[Needs, dict[str, tuple[Sequence[int], str]]] = {
             "it draws truncated normal numbers with parameters that depend on the sources, by which TensorFlow has no "
             "derivative. Draw with fixed ones, then scale and shift",
         ),
+        "Polygamma": (
+            (0,),
+            "it computes tf.math.polygamma(n, x) with an n that depends on the sources, which has no derivative. Keep "
+            "n fixed",
+        ),
         "RaggedRange": ((0, 1, 2), f"it computes tf.ragged.range of real numbers, {_NONE}. Write start + delta * n"),
         "RandomShuffle": (
             (0,),
@@ -122,9 +127,9 @@ _INPUTS: dict[Needs, dict[str, tuple[Sequence[int], str]]] = {
     },
     Needs.SECOND: {},
 }
-_LABELS = (
-    "it computes tf.nn.softmax_cross_entropy_with_logits of labels that depend on what the logits depend on, of which "
-    "TensorFlow's second derivative lacks a part. Write -tf.reduce_sum(labels * tf.nn.log_softmax(logits), -1) instead"
+_BY_NAME = (
+    "it computes {0} of tf.experimental.numpy, which it imported by name: at a tie, TensorFlow's gradient goes to one "
+    "of the two. Call it as tf.experimental.numpy.{0}, or use keras.ops.{0}"
 )
 _STITCH = (
     "it computes the raw operation ParallelDynamicStitch with indices of which one stands twice, or that are not known "
@@ -266,8 +271,8 @@ def _lacking(op: tf.Operation, depends: list[bool], within: set[tf.Operation]) -
             inputs, why = table[op.type]
             if any_of(inputs or range(len(depends))):
                 yield needs, why
-    if op.type == "SoftmaxCrossEntropyWithLogits" and all(depends):
-        yield Needs.SECOND, _LABELS
+    if op.type == "Log1p" and (name := _imported_by_name(op)):
+        yield Needs.GRADIENT, _BY_NAME.format(name)
     elif op.type == "ParallelDynamicStitch" and op.outputs[0].dtype.is_floating:
         half = len(op.inputs) // 2
         if any(depends[half:]) and not _each_once([tensor.op for tensor in op.inputs[:half]]):
@@ -302,6 +307,14 @@ def _is_bisection(op: tf.Operation) -> bool:
     """
     scopes, frames = op.name.split("/"), op.traceback or []
     return any(name.startswith("eigh_tridiagonal") for name in [*scopes, *(frame.name for frame in frames)])
+
+
+def _imported_by_name(op: tf.Operation) -> str | None:
+    """The function of tf.experimental.numpy that made a logarithm, where it was not replaced: by the stack."""
+    for frame in op.traceback or []:
+        if frame.name in ("logaddexp", "logaddexp2") and frame.filename.endswith("np_math_ops.py"):
+            return frame.name
+    return None
 
 
 def _each_once(indices: Sequence[tf.Operation]) -> bool:

@@ -37,8 +37,8 @@ def per_example_gradients(
     one are compared with the whole batch's at every call, and the plan says why; of a batch of one there is nothing to
     compare. A function that draws random numbers or changes variables (dropout) is evaluated for one example after the
     other, with the results of a loop over the examples: it draws or changes once for each. Two evaluations of it cannot
-    be compared: without a proof it is refused. So is Keras' batch normalisation in training mode, also of a batch of one: what it computes has no
-    gradients of examples. Inference mode, group and layer normalisation have.
+    be compared: without a proof it is refused. So is Keras' batch normalisation in training mode, also of a batch of
+    one: what it computes has no gradients of examples. Inference mode, group and layer normalisation have.
 
     Args:
         f: takes tensors whose first axis is the batch, the sources among its arguments apart; returns the loss, a

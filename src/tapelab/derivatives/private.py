@@ -7,7 +7,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import CellType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from tapelab import process
@@ -233,21 +233,23 @@ def modules_with_moments() -> list[ModuleType]:
 
 
 @functools.cache
-def tensorflow_numpy() -> ModuleType | None:
-    """Return the module that defines the functions of `tf.experimental.numpy`; None where there is none of its name."""
-    return _module("tensorflow.python.ops.numpy_ops.np_math_ops")
+def modules_of_numpy() -> list[ModuleType]:
+    """Return the modules that have the functions of `tf.experimental.numpy`, that which defines them first.
+
+    An import of ``tensorflow.experimental.numpy`` makes another module than the attribute is. Without the private
+    module there are none of them.
+    """
+    if (defining := _module("tensorflow.python.ops.numpy_ops.np_math_ops")) is None:
+        return []
+    names = ("tensorflow._api.v2.experimental.numpy", "tensorflow.experimental.numpy")
+    found = [defining, tf.experimental.numpy, *filter(None, map(_module, names))]
+    return list({id(module): module for module in found}.values())
 
 
 @functools.cache
-def keras_numpy() -> ModuleType | None:
-    """Return the module in which `keras.ops` looks up NumPy's functions for TensorFlow; None without it."""
-    return _module("keras.src.backend.tensorflow.numpy")
-
-
-@functools.cache
-def keras_nn() -> ModuleType | None:
-    """Return the module in which Keras looks up activations for TensorFlow; None where there is none of its name."""
-    return _module("keras.src.backend.tensorflow.nn")
+def modules_of_keras(name: str) -> list[ModuleType]:
+    """Return the module of Keras' backend in which it looks up "numpy" or "nn" functions; none without its name."""
+    return list(filter(None, [_module(f"keras.src.backend.tensorflow.{name}")]))
 
 
 def _module(name):
@@ -262,17 +264,15 @@ def cells(function: Callable) -> list[CellType]:
 
     What has imported the function by name calls what is in there too. Without such wrappers there are none.
     """
-    found, seen = [], set()
-    left = [function]
+    found, seen, left = [], {id(function)}, [function]
     while left:
-        wrapper = left.pop()
-        for cell in getattr(wrapper, "__closure__", None) or ():
+        for cell in left.pop().__closure__ or ():
             inside = cell.cell_contents
-            if getattr(inside, "__name__", None) != function.__name__ or id(inside) in seen or inside is function:
+            if not isinstance(inside, FunctionType) or id(inside) in seen:
                 continue
             seen.add(id(inside))
             left.append(inside)
-            if not getattr(inside, "__closure__", None):
+            if inside.__name__ == function.__name__ and inside.__closure__ is None:
                 found.append(cell)
     return found
 

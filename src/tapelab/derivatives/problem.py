@@ -52,6 +52,11 @@ _DRAWING = ("Multinomial", "ParameterizedTruncatedNormal", "Random", "TruncatedN
 _OBSERVED = ("output_names", "output_shapes", "output_dtypes", "output_description", "connected")
 
 
+def lacks_a_gradient(error: Exception) -> re.Match | None:
+    """Whether an error says that TensorFlow has no gradient of an operation; its first group is the type."""
+    return _NO_GRADIENT.search(str(error))
+
+
 class Sources:
     """What to differentiate with respect to: some of the arguments, or variables that the function reads.
 
@@ -386,11 +391,12 @@ class Problem:
             told: Exception = SingularMatrixError(f"{self.name}: {why}")
             told.__cause__ = error
             return told
-        if missing := _NO_GRADIENT.search(str(error)):
-            line = line_of(missing[1], self.graph)
+        if missing := lacks_a_gradient(error):
+            placed = getattr(error, "placed", False)
+            place = f" ({str(error).split(' has no rule here')[0]})" if placed else line_of(missing[1], self.graph)
             told = LookupError(
-                f"{self.name}: TensorFlow has no derivative of the operation {missing[1]}, which this one needs{line}. "
-                "Write the function with other operations, or give its gradient by tf.custom_gradient"
+                f"{self.name}: TensorFlow has no derivative of the operation {missing[1]}, which this one "
+                f"needs{place}. Write the function with other operations, or give its gradient by tf.custom_gradient"
             )
             told.__cause__ = error
             return told

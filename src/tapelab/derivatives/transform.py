@@ -26,7 +26,7 @@ from tapelab.derivatives.observed import undone_if_it_fails
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
 from tapelab.derivatives.private import derivatives_wanted, direct_call, recording
-from tapelab.derivatives.problem import LOOPS, Problem, Sources
+from tapelab.derivatives.problem import LOOPS, Problem, Sources, lacks_a_gradient
 from tapelab.derivatives.recipe import Recipe
 from tapelab.derivatives.structures import flatten, names, statics
 from tapelab.runtime import tf
@@ -228,7 +228,7 @@ class Transform:
 
     def _first_that_works(self, problem, plan, tensors):
         ways = self._ways(problem, plan)
-        first_error, barred = None, False
+        first_error, lacking, barred = None, None, False
         given_up = [*problem.remarks] if problem.traceable else [f"any graph: {_UNTRACEABLE}"]
         for way, xla in ways:
             compiled = "xla" if xla else "eager" if way.eager else "graph"
@@ -240,6 +240,8 @@ class Transform:
                 barred = barred or isinstance(error, _NotForATapeError)
                 # A plain graph where XLA's kernel is wrong, or a tape is open, is nothing to be warned of.
                 known = xla and self._compile == "auto" and isinstance(error, (_NotForATapeError, WrongKernelError))
+                if lacks_a_gradient(error):  # the reason why no way works; the first may be that a rule is missing
+                    lacking = lacking or error
                 first_error = first_error or (None if way.shortcut or known else error)
                 given_up.append(f"{describe_way(way.label, compiled)}: {_first_line(error)}")
                 continue
@@ -260,8 +262,8 @@ class Transform:
             self._warn_of_doubts(problem)
             self._recipe.verify(problem, tensors, outputs)
             return entry._replace(plan=plan, loops=entry.loops or barred), outputs
-        told = problem.explained(first_error)
-        if self._compile in ("auto", "eager") or told is not first_error:
+        told = problem.explained(lacking or first_error)
+        if self._compile in ("auto", "eager") or told is not (lacking or first_error):
             raise told
         raise RuntimeError(
             f'{self.__name__} cannot be computed with compile="{self._compile}": {_first_line(first_error)}. '

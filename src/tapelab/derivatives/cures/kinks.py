@@ -1,4 +1,4 @@
-"""Smooth functions that a library computes with a kink or a mask: right at it, where TensorFlow differentiates the code.
+"""Smooth functions that a library computes with a kink or a mask: their derivatives there, not those of its code.
 
 ``logaddexp(a, b)`` is ``maximum(a, b) + log1p(exp(-abs(a - b)))``, so that exp takes no large numbers. At a = b each of
 the parts has a kink, and TensorFlow takes the derivative of one piece of the one and of none of the other. Here both
@@ -7,6 +7,7 @@ take the same piece, which is smooth: its derivatives of all orders are those of
 """
 
 import math
+from functools import partial
 
 from tapelab import process
 from tapelab.derivatives import private
@@ -17,6 +18,8 @@ from tapelab.runtime import tf
 import numpy as np
 
 _SINC_TERMS = 10  # up to |πx| = 1, the next one is below 1e-20
+
+_KERAS = partial(private.modules_of_keras, "numpy")
 
 
 def _weighted_cross_entropy(labels, logits, pos_weight, name=None):
@@ -45,14 +48,18 @@ def _sum_of_exponentials(a, b, base):
     return largest + tf.math.log1p(tf.exp(-math.log(base) * distance)) / math.log(base)
 
 
-def _of_dtype_of(name, module, base):
+def _of_dtype_of(name, modules, base):
     def function(x1, x2):
-        # The original says of which dtype the result is.
-        dtype = process.original(module(), name)(x1, x2).dtype
+        dtype = _plain(modules, name, x1, x2).dtype
         return _sum_of_exponentials(*(tf.cast(x, dtype) for x in (x1, x2)), base)
 
     function.__doc__ = f"{name}: at a tie too, each by its share; TensorFlow's gradient goes to one of them."
     return function
+
+
+def _plain(modules, name, *args):
+    """What the original returns: it says of which dtype the result is."""
+    return process.original(modules()[0], name)(*args)
 
 
 def _celu(x, alpha=1.0):
@@ -82,53 +89,102 @@ def _sinc_of_numpy(x):
 
 def _sinc_of_keras(x):
     """keras.ops.sinc: at 0 too; TensorFlow's derivatives are 0 or NaN there."""
-    return _sinc_near_zero_too(tf.cast(x, process.original(private.keras_numpy(), "sinc")(x).dtype))
+    return _sinc_near_zero_too(tf.cast(x, _plain(_KERAS, "sinc", x).dtype))
 
 
 def _hypot(x1, x2):
     """keras.ops.hypot: where the two are as large too, or one is 0; TensorFlow's derivatives are of no piece."""
-    dtype = process.original(private.keras_numpy(), "hypot")(x1, x2).dtype
+    dtype = _plain(_KERAS, "hypot", x1, x2).dtype
     x1, x2 = tf.cast(x1, dtype), tf.cast(x2, dtype)
     largest = tf.maximum(tf.abs(x1), tf.abs(x2))
     scale = tf.stop_gradient(tf.where(largest == 0, tf.ones_like(largest), largest))
     return scale * tf.sqrt(tf.square(x1 / scale) + tf.square(x2 / scale))
 
 
+def _found(pattern):
+    """Return a function that looks whether a graph, or a function in its library, has a node that fits a pattern."""
+
+    def traced(definition):
+        for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
+            nodes = {node.name: node for node in nodes}
+            if any(pattern(nodes, node) for node in nodes.values()):
+                return True
+        return False
+
+    return traced
+
+
+def _inputs(nodes, node):
+    return [nodes[name] for name in (each.split(":")[0] for each in node.input) if name in nodes]
+
+
+def _reaches(nodes, node, kind):
+    """Whether a node computes from one of this type, by what a stable formula puts in between."""
+    below = _inputs(nodes, node)
+    return any(each.op == kind or (each.op in _BETWEEN and _reaches(nodes, each, kind)) for each in below)
+
+
+def _is_logarithm(nodes, node):
+    """Log1p(exp(-abs(x)))."""
+    return node.op == "Log1p" and _reaches(nodes, node, "Abs")
+
+
+def _is_celu(nodes, node):
+    """Expm1(minimum(x, 0) / alpha)."""
+    return node.op == "Expm1" and _reaches(nodes, node, "Minimum")
+
+
+def _is_sinc(nodes, node):
+    """Where(x == 0, 1, sin(x) / x)."""
+    kinds = {each.op for each in _inputs(nodes, node)}
+    return node.op == "SelectV2" and {"Equal", "RealDiv"} <= kinds and _reaches(nodes, node, "Sin")
+
+
+def _is_hypot(nodes, node):
+    """Divide_no_nan(minimum(abs(x), abs(y)), maximum(abs(x), abs(y)))."""
+    return node.op == "DivNoNan" and [each.op for each in _inputs(nodes, node)] == ["Minimum", "Maximum"]
+
+
+_BETWEEN = {"Cast", "Exp", "Identity", "Mul", "Neg", "Pow", "RealDiv"}
+_PATTERNS = {"celu": _is_celu, "hypot": _is_hypot, "sinc": _is_sinc}
+
+
 def _replacement(owners, name, function, what):
-    return Replacement(owners, name, function, Needs.GRADIENT, what, traced=lambda definition: False)
+    return Replacement(owners, name, function, Needs.GRADIENT, what, _found(_PATTERNS.get(what, _is_logarithm)))
 
 
-def _of_modules(module, functions):
-    return [
-        _replacement(lambda: [found] if (found := module()) is not None else [], name, function, name)
-        for name, function in functions.items()
-    ]
+def _of_modules(modules, functions):
+    return [_replacement(modules, name, function, name) for name, function in functions.items()]
 
 
 GRADIENTS = {}
 FUNCTIONS = [
     *_of_modules(
-        private.tensorflow_numpy,
+        private.modules_of_numpy,
         {
-            name: _of_dtype_of(name, private.tensorflow_numpy, base)
-            for name, base in (("logaddexp", math.e), ("logaddexp2", 2))
+            "logaddexp": _of_dtype_of("logaddexp", private.modules_of_numpy, math.e),
+            "logaddexp2": _of_dtype_of("logaddexp2", private.modules_of_numpy, 2),
         },
     ),
     *_of_modules(
-        private.keras_numpy,
+        _KERAS,
         {
             "hypot": _hypot,
-            "logaddexp": _of_dtype_of("logaddexp", private.keras_numpy, math.e),
-            "logaddexp2": _of_dtype_of("logaddexp2", private.keras_numpy, 2),
+            "logaddexp": _of_dtype_of("logaddexp", _KERAS, math.e),
+            "logaddexp2": _of_dtype_of("logaddexp2", _KERAS, 2),
             "sinc": _sinc_of_keras,
         },
     ),
-    *_of_modules(private.keras_nn, {"celu": _celu}),
+    *_of_modules(lambda: private.modules_of_keras("nn"), {"celu": _celu}),
     *[
-        _replacement(lambda function=function: private.cells(function), "cell_contents", own, function.__name__)
-        for function, own in (
-            (tf.nn.weighted_cross_entropy_with_logits, _weighted_cross_entropy),
-            (tf.experimental.numpy.sinc, _sinc_of_numpy),
+        _replacement(lambda function=function: private.cells(function), "cell_contents", own, name)
+        for name, function, own in (
+            (
+                "tf.nn.weighted_cross_entropy_with_logits",
+                tf.nn.weighted_cross_entropy_with_logits,
+                _weighted_cross_entropy,
+            ),
+            ("sinc", tf.experimental.numpy.sinc, _sinc_of_numpy),
         )
     ],
 ]

@@ -28,7 +28,7 @@ def _of_response(op, upstream):
 
 
 def _response_gradient(op, upstream, x):
-    # y = x s^-β with s = bias + α Σ x² over the channels nearby, which a band matrix sums.
+    # y = x / s^beta with s = bias + alpha · Σ x² over the channels nearby, which a band matrix sums.
     radius, bias, alpha, beta = (op.get_attr(name) for name in ("depth_radius", "bias", "alpha", "beta"))
     band = tf.linalg.band_part(tf.ones([tf.shape(x)[-1]] * 2, x.dtype), radius, radius)
     s = bias + alpha * tf.tensordot(tf.square(x), band, 1)

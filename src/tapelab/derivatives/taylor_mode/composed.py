@@ -9,7 +9,7 @@ from tapelab.derivatives.taylor_mode.bilinear import DominatedProduct, Product
 from tapelab.derivatives.taylor_mode.kinds import bilinear_of, combination, unary_of
 from tapelab.derivatives.taylor_mode.powers import log_of, power_near_one, power_of, powers_of
 from tapelab.derivatives.taylor_mode.reissue import reissue
-from tapelab.derivatives.taylor_mode.values import NoRule, Val, over_lanes, padded, replaced
+from tapelab.derivatives.taylor_mode.values import NoRule, Val, over_lanes, replaced
 from tapelab.runtime import tf
 
 import numpy as np

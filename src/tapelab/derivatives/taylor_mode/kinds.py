@@ -19,7 +19,7 @@ LINEAR = {
     "DepthToSpace", "DynamicPartition", "DynamicStitch", "ExpandDims", "FFT", "FFT2D", "Gather", "GatherNd",
     "GatherV2", "IFFT", "IFFT2D", "IRFFT", "IRFFT2D", "Imag", "InvertPermutation", "MatrixBandPart", "MatrixDiag",
     "MatrixDiagPart", "MatrixDiagPartV3", "MatrixDiagV3", "MatrixSetDiagV3", "Mean", "MirrorPad", "Pack", "Pad",
-    "PadV2", "ParallelDynamicStitch", "RFFT", "RFFT2D", "Real", "Reshape", "ResizeBicubic", "ResizeBilinear",
+    "PadV2", "ParallelDynamicStitch", "RFFT", "RFFT2D", "Real", "Reshape", "ResizeBilinear",
     "ResizeNearestNeighbor", "ReverseSequence", "ReverseV2", "Roll", "ScatterNd", "SegmentMean", "SegmentSum",
     "Slice", "SpaceToBatch", "SpaceToBatchND", "SpaceToDepth", "Split", "SplitV", "Squeeze", "StridedSlice", "Sum",
     "TensorScatterAdd", "TensorScatterSub", "TensorScatterUpdate", "Tile", "Transpose", "Unpack", "UnsortedSegmentSum",

@@ -108,6 +108,16 @@ def _linear(algebra, op, vals, values):
     return [Val(y, channels) for y, channels in zip(ys, out, strict=True)]
 
 
+def _of_images(algebra, op, vals, values):
+    """Linear, image by image: the lanes are more images."""
+    y = reissue(op, values)[0]
+
+    def images(c):
+        return reissue(op, [tf.reshape(full(c, values[0]), [-1, *values[0].shape[1:]]), values[1]])[0]
+
+    return [Val(y, [None if c is None else tf.reshape(images(c), [c.shape[0], *y.shape]) for c in vals[0].ch])]
+
+
 def _product(algebra, op, vals, values):
     y = reissue(op, values)[0]
     a, b = vals
@@ -232,6 +242,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["SegmentProd", "UnsortedSegmentProd"], segment_product),
     **dict.fromkeys(["Select", "SelectV2"], _select),
     "BiasAdd": _bias,
+    "ResizeBicubic": _of_images,
     "ClipByValue": _clip,
     "Cumprod": cumulative_product,
     "Einsum": _einsum,
