@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Callable
 
 from tapelab.derivatives.gaps import operations_of
-from tapelab.derivatives.outside import is_library
+from tapelab.derivatives.libraries import is_library
 from tapelab.derivatives.taylor_mode.reissue import place
 from tapelab.runtime import tf
 
