@@ -436,7 +436,7 @@ assert train_accuracy[-1] > test_accuracy[-1]
 # The training loss ends lower because every step was taken to lower the loss of *those* images. A gap alone is no
 # fault. It becomes one, **overfitting**, when the loss on images that the model was not trained on *rises* while the training loss goes on falling.
 # In a project you watch for that on **validation** images, which you set apart from the training images, and you look at the test images once, at the very end. What is chosen
-# by the test images is no longer tested by them. In this section nothing is chosen, so they can serve for both.
+# by the test images is no longer tested by them. In this section nothing is chosen, so they can serve for both. (Sections 5 and 6 compare rates on them, which a project would do on validation images.)
 #
 # One number does not say *which* digits are confused. A **confusion matrix** does: its entry $(i, j)$ counts the images of class $i$ that the model takes for class $j$. The truth is on the rows. Each row adds up to the number of images of that class;
 # the diagonal entry over that sum is the class's **recall**, the share of its images that were found; the whole diagonal over the sum of everything is the accuracy.
@@ -835,7 +835,7 @@ for option in ("clipnorm", "global_clipnorm"):
     print(f"{option:<15}  first gradient, as applied: {np.round(moved[option][0], 4)}")
 
 # %% [markdown]
-# **Infinity.** Clipping cures *large* gradients. An infinite one has no norm to divide by.
+# **Infinity.** Clipping is made for gradients that are too long. What does it do with one that is infinite?
 #
 # **Predict.** One element of the first gradient is infinite. How many elements of each are NaN after *global* clipping? (Two numbers.)
 
@@ -875,7 +875,7 @@ assert clipping.turn(true[:1], clipping.clip(true[:1], 3.5, "value")) > 1.0
 #
 # ### Exercise: Clip the step, or skip it (8 min)
 #
-# `gradients` is a list of tensors. If any of their elements is infinite or NaN, return a list of zeros in their shapes and dtypes, so that the step changes nothing. Otherwise return them clipped by their
+# `gradients` is a list of tensors. If their global norm is not finite, return a list of zeros in their shapes and dtypes, so that the step changes nothing. Otherwise return them clipped by their
 # **global** norm to `limit`: those that are short enough stay as they are.
 
 

@@ -61,7 +61,7 @@ print("d income / d price  =", tape.gradient(income, price))
 
 # %% [markdown]
 # The value is right: 4.6 items are asked for, 4 are sold, at 3 each. The gradient is `None`. That is not a number, and it is not zero. It
-# means: *no gradient got through from the target to the source*. Either something between the two was not recorded, or an operation there
+# means: *no gradient got through from the target to the source*. Nothing leads from one to the other, or a part of the way was not recorded, or an operation on it
 # passes nothing back. It says nothing about the derivative.
 #
 # One of three lines cut the path. You could look at each. Or you could ask the tape.
@@ -138,6 +138,9 @@ with tf.GradientTape(persistent=True) as check_tape:  # recorded from end to end
     check_y = 2.0 * check_rounded
 assert check_tape.gradient(check_y, check_rounded) == 2.0
 assert check_tape.gradient(check_y, price) is None
+with tf.GradientTape() as check_tape:
+    check_y = tf.square(tf.Variable(1.0))
+assert check_tape.gradient(check_y, price) is None  # nothing leads there
 
 # %% [markdown]
 # A path has a beginning, a middle and an end, and it can break in each. The map shows where; the numbers are those of the sections that follow.
@@ -712,7 +715,7 @@ print("NumPy:        ", probable.code, "" if probable.certain else "(probable)")
 
 # %% [markdown]
 # Freezing takes this layer's variables out of `trainable_variables`. The tape does not notice: it still watches them. Ask for `layer.kernel` by name, or for
-# `model.variables`, and an optimiser trains the frozen layer. (One layer does more when it is frozen: `BatchNormalization` then normalises by its moving averages, even where it is called with `training=True`.)
+# `model.variables`, and an optimiser trains the frozen layer. (`BatchNormalization` does more when it is frozen: it then normalises by its moving averages, even where it is called with `training=True`.)
 
 # %% tags=["check"]
 # @title Check
@@ -809,7 +812,7 @@ assert unwritten < 1e-5
 # %% [markdown]
 # ## Recap
 #
-# - `None` means that no gradient got through to the source: a part of the way was not recorded, or passes nothing back; `explain` on an `ExplainTape` names the cause, the line and the fix (section 1).
+# - `None` means that no gradient got through to the source: there is no way, or a part of it was not recorded, or passes nothing back; `explain` on an `ExplainTape` names the cause, the line and the fix (section 1).
 # - A tape watches trainable variables, and what you tell it to watch before use; `watched_variables()` shows which (section 2).
 # - A path holds while it stays inside TensorFlow (section 3), in floating point (section 4), free of assignments (section 5), and inside the block up to the target (section 6).
 # - An operation without an entry raises `LookupError`, one whose entry passes nothing back gives `None` (section 7); `unconnected_gradients="zero"` turns `None` into zeros, the true ones and the mistakes (section 8).

@@ -356,9 +356,9 @@ assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipp
 # %% [markdown]
 # Zero. A sigmoid that is this sure is flat, and the loss cannot push through it; the logit is **saturated**. (In exact
 # arithmetic $2\sigma^2(1-\sigma)$ is $2 \cdot 10^{-13}$; in float32, $\sigma(30)$ rounds to 1.) The clipped logarithm,
-# which is how a loss of probabilities keeps clear of $\ln 0$, holds out longer. The picture shows it sound up to a logit of about 16, where
-# the squared error has long been flat. There it ends all at once: at 30 its loss is 16, and nothing learns. The
-# fused loss alone has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
+# which is how a loss of probabilities keeps clear of $\ln 0$, holds out longer. The picture below shows it sound up to a logit of about 16, where
+# the squared error has long been flat. There it ends all at once: at 30 its loss is 16, and nothing learns. At 30
+# the fused loss alone has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
 #
 # Flat places come in many shapes. Below the picture stand four more programs; each has the gradient zero in every element.
 
@@ -632,10 +632,15 @@ cut_off = {f"layer_{n}/{part}" for n in range(1, sick + 1) for part in ("kernel"
 assert {one.name for one in diagnosis.sick} == cut_off
 assert {(one.code, one.layer) for one in diagnosis.sick} == {("saturated", f"layer_{sick}")}
 assert all(norm == 0.0 for norm in kernel_norms[:sick])
-for check_late_bias, check_reached in ((0.1, True), (0.0, False)):
+for check_late_bias, check_late, check_reached in ((0.1, "relu", True), (0.0, "relu", False), (0.0, "sigmoid", True)):
     check_dense = [
-        tf.keras.layers.Dense(8, "relu", bias_initializer=tf.constant_initializer(b))
-        for b in (0.1, -99.0, check_late_bias, check_late_bias)
+        tf.keras.layers.Dense(8, activation, bias_initializer=tf.constant_initializer(b))
+        for activation, b in (
+            ("relu", 0.1),
+            ("relu", -99.0),
+            (check_late, check_late_bias),
+            (check_late, check_late_bias),
+        )
     ]
     check_dead = tf.keras.Sequential([tf.keras.Input((5,)), *check_dense])
     with tf.GradientTape() as check_tape:
@@ -651,8 +656,8 @@ assert all(norm > 0.0 for norm in kernel_norms[sick:])
 # the one **nearest the loss** whose gradient is bad; those before it are its victims. That is also where `diagnose`
 # looks: it groups the variables by cause and names one layer.
 #
-# (A layer of dead ReLUs is nastier. Its output is 0, so the kernel of the layer *after* it gets no gradient either; and while the biases after it are 0, as they are at the start, nor
-# does any kernel further on. There, look forwards, for the first layer whose output is all zero.)
+# (A layer of dead ReLUs is nastier. Its output is 0, so the kernel of the layer *after* it gets no gradient either; and if the activations after it are 0 at 0, as ReLU and tanh are, no
+# kernel further on gets one while the biases there are 0, as they are at the start. There, look forwards, for the first layer whose output is all zero.)
 #
 # `plot` draws the gradient flow. Look for the cliff.
 
@@ -661,8 +666,9 @@ diagnosis.plot()
 plt.show()
 
 # %% [markdown]
-# The cure here is to put the bias back to 0. (The fix that `diagnose` offers brings what goes into the activation back to
-# where it has a slope, whatever drove it away: it sees values, not what you meant.) Let the sick and the healthy model train. The sick model can still
+# The cure here is to put the bias back to 0. (The fix that `diagnose` offers normalises what goes into the activation by the batch's
+# own mean, and so brings it back to where there is a slope. That holds where the model is called with `training=True`; otherwise
+# a fresh `BatchNormalization` changes next to nothing. `diagnose` sees values, not what you meant.) Let the sick and the healthy model train. The sick model can still
 # learn the mean of the outputs, with the layers after the cut, but nothing else: its prediction is the same for every
 # input. A loss that stops at the variance of the data is a symptom worth knowing.
 

@@ -518,7 +518,7 @@ np.testing.assert_allclose(by_modest, by_greedy, rtol=1e-5, atol=1e-6)
 
 # %% [markdown]
 # The same gradient, and twelve layers visited instead of one. Run eagerly, as here, a tape goes back from the target through *everything that it recorded* on the way there, whichever source you ask for. (In a
-# `tf.function` the backward pass is part of a graph, and TensorFlow removes what no result of the function needs before it runs.) The tape here does
+# `tf.function` the backward pass is part of a graph, and before the graph runs TensorFlow removes what none of its results needs.) The tape here does
 # not stop where the last path to your source ends.
 #
 # And several tapes over one run? Each has its own list of operations.

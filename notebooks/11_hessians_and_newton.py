@@ -898,7 +898,7 @@ exercises.whole.check(whole_hessian)
 # any of the five weights into that unit, or its bias, and the same $z_j$ moves. What differs is the rate: $x_i$ for a weight, 1 for the bias.
 #
 # So move the units. A **nudge** is a small number added to a unit's pre-activation. There are 8 hidden units and 6 outputs: 14 nudges in each example. Let $\ell$ be one example's loss, without the penalty. Let $\delta$ hold the 14
-# derivatives of $\ell$ by the nudges, and let the 14 × 14 matrix $A$ be the Hessian of $\ell$ by the nudges. No example's loss depends on another's nudges, so one `batch_jacobian`, of 14 backward passes, gives $A$ for every example
+# derivatives of $\ell$ with respect to the nudges, and let the 14 × 14 matrix $A$ be the Hessian of $\ell$ with respect to the nudges. No example's loss depends on another's nudges, so one `batch_jacobian`, of 14 backward passes, gives $A$ for every example
 # ([13 Batch Jacobians](13_batch_jacobians.ipynb) explains it). `put(start)` brings back the parameters for which section 5 built its Hessian.
 
 # %%
@@ -908,7 +908,7 @@ kernel_1, bias_1, kernel_2, bias_2 = variables
 
 @tf.function
 def by_units(nudge):
-    """What kernel 2 is fed, and first and second derivatives by the nudges."""
+    """What kernel 2 is fed, and first and second derivatives with respect to the nudges."""
     with tf.GradientTape() as outer:
         outer.watch(nudge)
         with tf.GradientTape() as inner:

@@ -197,8 +197,8 @@ pearlmutter = tf.concat([tf.reshape(part, [-1]) for part in result], axis=0)
 print(f"relative difference of the two: {tf.norm(pearlmutter - exact) / tf.norm(exact):.0e}")
 
 # %% [markdown]
-# Here both are exact but for rounding, and both cost a few gradients, whatever $N$ is. (They part where the loss contains a `tf.custom_gradient`. A `ForwardAccumulator` ignores its rule: a clip that passes the
-# gradient straight through has no curvature for it. [14](14_forward_mode.ipynb) shows it.) From here on a product counts as two gradients. ([15](15_what_derivatives_cost.ipynb) measures it with more care.)
+# Here both are exact but for rounding, and both cost a few gradients, whatever $N$ is. (They can part where the loss contains a `tf.custom_gradient`. A `ForwardAccumulator` follows the operations inside it where it can, and not its rule: for a clip that passes the
+# gradient straight through, a loss has no curvature beyond the limits. [14](14_forward_mode.ipynb) shows it.) From here on a product counts as two gradients. ([15](15_what_derivatives_cost.ipynb) measures it with more care.)
 #
 # One trap: `variables` here holds the `.value` of each Keras variable. A Keras 3 variable is not a `tf.Variable` but wraps one, and a `ForwardAccumulator` refuses it with an error that does not say so. The tape takes either.
 

@@ -711,9 +711,9 @@ print("custom gradient, tape:       ", by_rule.numpy())
 print("custom gradient, accumulator:", accumulator.jvp(squared).numpy())
 
 # %% [markdown]
-# The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations *inside* the decorated function, and the rule never comes
-# into it. If you wrote the rule because those operations give a bad derivative, forward mode still gives the bad one. For the stable $\log(1 + e^x)$ of [07](07_custom_gradients.ipynb) at 100 it gives NaN; for a clip
-# that lets the gradient pass, 0. There is no warning. **The cure** is to take the product from two tapes, which ask the rule: you build it at the end of this section, and `tapelab.derivatives.jvp` works so.
+# The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations *inside* the decorated function. It asks the rule only where these carry no tangent to the result (had the function rounded, it would say 3),
+# or where the call is hidden in a `tf.function`. So do not rely on either. If you wrote the rule because those operations give a bad derivative, forward mode still gives the bad one. For the stable $\log(1 + e^x)$ of [07](07_custom_gradients.ipynb) at 100 it gives NaN; for a clip
+# that lets the gradient pass, 0 beyond the limits. There is no warning. **The cure** is to take the product from two tapes, which ask the rule (it has to be linear in the upstream gradient; a rule that clips that gradient belongs to no $Jv$). You build it at the end of this section, and `tapelab.derivatives.jvp` works so.
 #
 # The trick also fails, this time with an error, at an operation whose backward rule uses an operation that has no backward rule itself. Bicubic resizing is such an operation:
 
@@ -751,6 +751,12 @@ for point, rule, right, by_body in custom.values():
         check_y = check_f(check_x)
     np.testing.assert_equal(check_accumulator.jvp(check_y).numpy(), by_body)
     assert derivatives.jvp(check_f)(one, check_x)[1] == right
+tripled = tf.custom_gradient(lambda x: (tf.round(x), lambda upstream: 3.0 * upstream))
+for check_f, expected in ((square, 4.0), (tripled, 3.0), (tf.function(square), 3.0)):
+    check_x = tf.constant(2.0)
+    with tf.autodiff.ForwardAccumulator(check_x, tf.constant(1.0)) as check_accumulator:
+        check_y = check_f(check_x)
+    assert check_accumulator.jvp(check_y) == expected
 with tf.GradientTape(persistent=True) as outer:
     with tf.GradientTape() as inner:
         inner.watch(picture)
@@ -846,7 +852,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # | `jvp` of something computed outside the context | `None` | compute it inside, the gradient too |
 # | a loss's gradient, weight by weight in forward mode | as many passes as weights | use a tape |
 # | a curve's derivative, point by point in reverse mode | as many passes as points | use one JVP |
-# | a `tf.custom_gradient` in forward mode | the derivative of its code, without a warning; the rule is ignored | two tapes, or `tapelab.derivatives.jvp` |
+# | a `tf.custom_gradient` in forward mode | mostly the derivative of its code and not of its rule, without a warning | two tapes, or `tapelab.derivatives.jvp` |
 # | an operation whose backward rule has no gradient | `LookupError`, naming another operation | use another operation, or write the rule yourself |
 #
 # **Further reading**

@@ -476,7 +476,7 @@ plt.show()
 # %% [markdown]
 # The matrix is tiny, so there is next to no arithmetic. Nearly all of the eager time goes to Python, which starts the operations one by one, for one row of the Hessian after another. A graph does without Python.
 #
-# Compiling has its own price, paid once for each shape: the first call traces, which takes more time than ten later calls together. Whether that pays for a function that you call a few times depends on all three numbers: the exercise below does the sum. A function that you call in a long loop
+# Compiling has its own price, paid once for each shape: the first call traces, which takes more time than ten later calls together. Whether that pays for a function that you call a few times depends on three times, of the first call, of a later one and of an eager one: the exercise below does the sum. A function that you call in a long loop
 # should be compiled, and always called with the same shapes: a new shape is traced anew.
 
 # %% tags=["check"]

@@ -792,7 +792,7 @@ except tf.errors.InvalidArgumentError as error:
 print("from the far start:", from_far)
 
 # %% [markdown]
-# The loop stops with an error. In its 17th step it accepts a rate $b_4$ of 400 million, because the sum of squares is lower there. With such a rate the first exponential is zero at every point but $x = 0$, and the curve no longer depends on $b_4$. So that column of $J$ is zero, and with it the entry of
+# The loop stops with an error. In the step before, it accepted a rate $b_4$ of some hundred million, because the sum of squares is lower there. With such a rate the first exponential is zero at every point but $x = 0$, and the curve no longer depends on $b_4$. So that column of $J$ is zero, and with it the entry of
 # $D$: no $\lambda$ makes $J^\top J + \lambda D$ invertible. Moré's version, listed below, keeps the largest entry of $D$ that it has met.
 #
 # SciPy's `curve_fit` returns a second thing, which the opening threw away: the covariance of the parameters, from a Jacobian by differences. It agrees with yours.

@@ -347,7 +347,7 @@ assert max(errors_unrolled[-1], errors_recorded[-1]) < 1e-5
 #
 # $$\frac{\mathrm dw^*}{\mathrm d\theta} = -H^{-1}\, \frac{\partial}{\partial\theta} \nabla_w \ell .$$
 #
-# The last factor is a **mixed** second derivative, once by $w$ and once by $\theta$. The smallest example is an average. Three measurements $y_i$ with weights $s_i$; the $w$ that minimises $\tfrac12 \sum_i s_i (w - y_i)^2$ is their weighted mean. How does it move if a measurement counts more?
+# The last factor is a **mixed** second derivative, once with respect to $w$ and once with respect to $\theta$. The smallest example is an average. Three measurements $y_i$ with weights $s_i$; the $w$ that minimises $\tfrac12 \sum_i s_i (w - y_i)^2$ is their weighted mean. How does it move if a measurement counts more?
 
 # %%
 y = tf.constant([1.0, 2.0, 6.0])
@@ -371,7 +371,7 @@ print("dw / ds:  ", (-mixed / H).numpy().round(3))
 # The mixed derivative of $s_i$ is the gradient of term $i$ alone, $w - y_i$. Downhill is the other way, $y_i - w$: the pull of that measurement. At the minimum the pulls cancel. Strengthen one, and $w$ goes the way it pulls, as far as the curvature $H$ lets it. The measurement 6 draws the mean upwards, at a rate of 1 for each unit of weight; the
 # measurement 2, close to the mean, draws it downwards, at a rate of $\tfrac13$.
 #
-# Both kinds of solution fit into one table: what is found, what it solves, and the two steps back. As before, $v$ is the gradient of a loss by the solution.
+# Both kinds of solution fit into one table: what is found, what it solves, and the two steps back. As before, $v$ is the gradient of a loss with respect to the solution.
 #
 # | found by | solves | $F_z$ | first | then |
 # |---|---|---|---|---|
@@ -576,7 +576,7 @@ for name, score in rankings.items():
 # %% [markdown]
 # About 0.7: the third line. The mistakes here have a system: of the images stored as 4, many are a 3, and the classifier learns that they are fours. It does not disagree with them. Leave out the solve, in the second line, and much of the derivative's advantage is gone: $u = v$ asks what one step of gradient descent would do, not what training to the end does.
 #
-# Now the last line, the honest rival. Train on the 100 trusted images alone, and let *that* classifier judge. It ranks better than the derivative. Where trusted examples suffice to train a model that is any good, begin with it; the derivative is for what no classifier can judge. Which brings up the pixels.
+# Now the last line, the rival. Train on the 100 trusted images alone, and let *that* classifier judge. It ranks better than the derivative. Where trusted examples suffice to train a model that is any good, begin with it; the derivative is for what no classifier can judge. Which brings up the pixels.
 
 # %% tags=["check"]
 # @title Check

@@ -700,11 +700,12 @@ assert all(correlation > 0.85 for correlation, _ in early.values())
 assert 0.7 < ranks < 0.9
 assert 0.5 < ranks_in_the_middle < ranks
 assert shared >= 20
+assert len(np.intersect1d(np.argsort(forecast)[-25:], np.argsort(result)[-25:])) < shared  # the helpful end
 
 # %% [markdown]
-# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached, least of all along the soft directions. The thirty have the ten most extreme examples among them, which any forecast would put in order. Over all 500 the order survives in part, and in the middle less. The extremes hold: nearly all of the 25 that are worth removing are found.
+# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached, least of all along the soft directions. The thirty have the ten most extreme examples among them, and a rough forecast already puts those in order. Over all 500 the order survives in part, and in the middle less. The harmful end holds: nearly all of the 25 that are worth removing are found. Of the 25 whose removal does most damage, fewer are.
 #
-# All this is one convex model. It does not carry over to deep networks, where even the ranking can fail; Basu and others, and Bae and others, say when.
+# All this is one convex model. It need not carry over to deep networks, where even the ranking can fail; Basu and others, and Bae and others, say when.
 #
 # ### Exercise: The error on the example left out (12 min)
 #
@@ -858,14 +859,14 @@ for i, change in elsewhere.items():
 # - When example $i$ loses its weight, the minimum moves by about $H^{-1} g_i / N$. It gives way where the loss is soft, which may be nearly at a right angle to $g_i$ (section 1).
 # - One solve, $s = H^{-1} g_T$, and an inner product for each example predict the change of the test loss. Against 500 trainings the correlation is above 0.99 (section 2).
 # - Without the Hessian the correlation is around a half. For finding labels that are wrong at random the loss does as well as influence; what influence adds is the size and sign of the effect, for one example and for many (sections 3 and 4).
-# - The predicted motion falls short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promises too much, but finds the extremes (section 5).
+# - The predicted motion falls short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promises too much, but finds nearly all of the most harmful examples (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the sign: leaving out is *minus* more weight | the harmful examples look helpful | move by $+H^{-1} g_i / N$ |
 # | $1/N$ forgotten | changes hundreds of times too large | divide: the objective is a mean |
 # | a Hessian without the penalty | a singular system, or enormous steps | take the Hessian of what was minimised |
-# | training stopped early | effects too large, the order right at the extremes alone | train to the end, or look at the extremes alone |
+# | training stopped early | effects too large, an order that holds for the most harmful alone | train to the end, or trust that end alone |
 # | weak decay | effects too small | correct by the leverage |
 # | agreement by luck | right for one kind of example, wrong for another | undo one approximation at a time |
 # | accuracy as the measure | nothing seems to change | take the loss |

@@ -463,7 +463,7 @@ for name, left in summed.items():
     print(f"{name:22} summed loss {left:5.1f}")
 
 # %% [markdown]
-# Greedy rates are hardly better than one single rate; rates that are learnt together leave about a quarter. No greedy choice would take a step that makes the error at $\lambda = 100$ many times larger at once, for a gain that comes later. This is **short-horizon bias**: a derivative through few steps does not know what a later one is good for.
+# Greedy rates are hardly better than one single rate; rates that are learnt together leave about a quarter. None of the greedy steps makes the error at $\lambda = 100$ larger by more than a tenth. The rates learnt together contain a step that multiplies it by sixteen, for a gain that comes at other steps. This is **short-horizon bias**: a derivative through few steps does not know what a later one is good for.
 
 # %% tags=["check"]
 # @title Check
@@ -478,7 +478,8 @@ for rate in greedy:  # by tapes: at each of these rates the hypergradient is zer
     w = w_after
 assert max(greedy) < 0.03
 assert 0.84 < error_left(greedy).max() < 0.88
-assert abs(1 - 100 * float(np.max(schedules["all eight together"]))) > 10
+assert max(abs(1 - 100 * rate) for rate in greedy) < 1.1
+np.testing.assert_allclose(abs(1 - 100 * float(np.max(schedules["all eight together"]))), 16, atol=1)
 assert 0.9 < summed["greedy"] / summed["the best single rate"] < 1.0
 assert 0.2 < summed["all eight together"] / summed["greedy"] < 0.35
 

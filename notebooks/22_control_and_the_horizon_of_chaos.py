@@ -616,7 +616,7 @@ assert abs(slope(4000)) > 1e3
 # %% [markdown]
 # On the left a gradient step does what it promises. On the right the slope is right too, but within a neighbourhood of a width of about $1/\lVert J \rVert$. A step of any practical length leaves it. For this target, the state at one late moment, no learning rate repairs that.
 #
-# A long *average* is another target. Its derivative may be moderate although that of each single state explodes, and the backward pass still does not return it: it returns the average of what explodes. Lea, Allen and Haine showed this in 2000; shadowing methods (Wang, Hu and Blonigan) compute the moderate one.
+# The *average* over a very long run is another target. The limit of that average may change moderately with a parameter although each single state changes explosively. A backward pass does not return that: it returns the derivative of the finite average, which explodes with the length of the run. The limit and the derivative cannot be exchanged. Lea, Allen and Haine showed this in 2000; shadowing methods (Wang, Hu and Blonigan) compute the moderate one.
 #
 # And the swing-up? The same product along its 3 s:
 

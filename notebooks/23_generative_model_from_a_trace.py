@@ -163,7 +163,7 @@ plots.animate(figure, draw, [*range(0, 40, 2), *range(40, 500, 23)], millisecond
 # - say what a score is, and what a normalising constant does to it (section 1),
 # - turn the unknown score out of the loss by an integration by parts, and write the loss with a Jacobian's trace (section 2),
 # - estimate a trace with one vector–Jacobian product, and say how wide the estimate scatters (section 3),
-# - train and sample, and judge both against honest baselines (sections 4 and 5).
+# - train and sample, and judge both against baselines (sections 4 and 5).
 
 # %% tags=["check"]
 # @title Check
@@ -175,7 +175,7 @@ assert np.mean(from_anywhere.min(axis=1) < 3 * width) < 0.5  # they did not begi
 # %% [markdown]
 # ## 1. The slope of a logarithm
 #
-# The **score** of a density $p$ is the gradient of its logarithm, by the *point*:
+# The **score** of a density $p$ is the gradient of its logarithm with respect to the *point*:
 #
 # $$s(x) = \nabla_x \log p(x).$$
 #

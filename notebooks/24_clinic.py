@@ -1231,7 +1231,7 @@ assert check_named | {10, 16} == cases_named  # 16: explain_retracing, in sectio
 # ## Recap
 #
 # - A path ends where TensorFlow is left, where numbers become integers, and where a tensor becomes state; `explain` names the line, and you decide what is to be differentiated (section 1).
-# - A NaN is born where 0 meets ∞, or from 0/0 and ∞ − ∞ (cases 7 and 8), often on the way back and under a value that is fine; it is mended where the infinity arises, and not where it shows (section 2).
+# - A NaN is born where 0 meets ∞, or from 0/0 and ∞ − ∞ (cases 7 and 8), often on the way back and under a value that is fine; it is mended where it arises, and not where it shows (section 2).
 # - A zero is wrong when something in the path is flat for every input (section 3); a wrong number is found by comparing two things that must agree: shapes, batches, a known answer (section 4).
 # - A repair is judged on inputs of every size and dtype (section 5), by what it costs (section 6), and by the derivatives that come after the first (section 7).
 #

@@ -128,7 +128,15 @@ class Reached:
         """Note an object that is to be visited; `named`: whether to tell of it, if it cannot be watched."""
         (self.next if named else self.last).append((value, where, named))
 
-    def watch(self, look, labels, places, owner, own=False, named=True) -> None:
+    def watch(
+        self,
+        look: Callable[[], Iterable],
+        labels: list[str],
+        places: Iterable[Where],
+        owner: Any,
+        own: bool = False,
+        named: bool = True,
+    ) -> None:
         """Note what is found, and visit it."""
         found = list(look())
         if found and (id(owner), labels[0]) not in self._ignored:
@@ -136,7 +144,16 @@ class Reached:
         for value, place in zip(found, places, strict=False):
             self.later(value, place, named)
 
-    def attributes(self, get, names: Iterable[str], said: str, places, owner, own=False, named=True) -> None:
+    def attributes(
+        self,
+        get: Callable[[], Callable],
+        names: Iterable[str],
+        said: str,
+        places: Callable[[str], Where],
+        owner: Any,
+        own: bool = False,
+        named: bool = True,
+    ) -> None:
         """Watch names; those that the function's own code sets are watched apart.
 
         Args:

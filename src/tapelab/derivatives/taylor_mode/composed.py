@@ -1,7 +1,7 @@
 """Operations that are composed of others, each of which has its rule."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.taylor_mode import elementwise
 from tapelab.derivatives.taylor_mode.algebras import Algebra
@@ -21,7 +21,7 @@ def logarithm(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: S
     return [log_of(algebra, a, reissue(op, values)[0])]
 
 
-def fixed_power(p: float):
+def fixed_power(p: float) -> Callable:
     """Return the rule of a^p, p no whole number from 0."""
 
     def rule(algebra, op, vals, values):

@@ -39,7 +39,10 @@ one_branch = Prediction(
     "gradient_tape_basics.one_branch",
     remarks=(
         ([4.0, 0.0, None], "0 would say that `b` was used and has no effect. The tape has never met `b`."),
-        ([4.0, 0.0, 0.0], "`None` says *no path*. Neither `b` nor `gate` went into the operations that ran."),
+        (
+            [4.0, 0.0, 0.0],
+            "`None` says that no gradient got through. Neither `b` nor `gate` went into the operations that ran.",
+        ),
         (
             [4.0, None, 0.0],
             "0 would say that `gate` went into an operation. It went into Python's `if`, and nowhere else.",
@@ -201,7 +204,7 @@ what_ran = Exercise(
     hints=(
         "Write down the operations that run for $x = 3$, one by one, as the tape does. Which of them have `x` among "
         "their inputs?",
-        "`None` means *no path*; 0 means *a path with no effect*. Section 8 shows one of each.",
+        "Here `None` says that no path leads to `x`, and 0 that one does and has no effect. Section 8 shows one of each.",
         "In the fourth, Python takes the branch with the constant. In the third, TensorFlow computes `x**3` and does "
         "not choose it. In the fifth the body runs twice.",
     ),
