@@ -111,7 +111,7 @@ plt.show()
 # its last column, for you to read upwards.
 
 # %% [markdown]
-# Two rules, and there is no third: **multiply along a path, add where paths meet.**
+# Two rules are all it takes: **multiply along a path, add where paths meet.**
 #
 # Going up the list with these two rules is the **backward pass**, and the method is **backpropagation**. Because
 # derivatives travel against the computation, it is also called **reverse-mode** automatic differentiation. What an
@@ -994,7 +994,7 @@ assert dl_dbias is None
 # %% [markdown]
 # ## 13. Check it independently
 #
-# Ask a witness that knows nothing of tapes, or of TensorFlow: NumPy, by **central differences**. It nudges each entry
+# NumPy knows nothing of tapes, nor of TensorFlow. Ask it for the derivatives by **central differences**. It nudges each entry
 # of a network's first kernel up and down, in float64, and divides the change of the loss by the size of the nudge.
 
 # %% tags=["nbval-ignore-output"]

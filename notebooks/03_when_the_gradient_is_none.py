@@ -302,7 +302,7 @@ assert half_of_it.numpy() == 3.0
 # 3, where the true derivative is $2x = 6$. One path is cut and the other is whole, so there is no `None` to warn you: to the tape, $y$ is $3x$. This is the most
 # dangerous form of the mistake. The first factor trains, the second does not, and nothing tells you.
 #
-# One door leads out and lets the tape look through: `tf.py_function` records what the Python code does with TensorFlow. `tf.numpy_function` does not.
+# There is a way out that the tape can follow: `tf.py_function` records what the Python code does with TensorFlow. `tf.numpy_function` does not.
 
 # %% [markdown]
 # ## 4. Integers and strings

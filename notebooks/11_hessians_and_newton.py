@@ -924,7 +924,7 @@ h, delta, A = by_units(tf.zeros([7, 14], tf.float64))
 print("delta:", delta.shape, " A:", A.shape)
 
 # %% [markdown]
-# Now put the inputs back in. One example's gradient by a kernel is an outer product: what the layer was fed, times $\delta$. For kernel 1 that is $x_i \delta_j$. A change of another of its weights, $w_{kl}$, moves unit $l$ at the rate
+# Now put the inputs back in. One example's gradient with respect to a kernel is an outer product: what the layer was fed, times $\delta$. For kernel 1 that is $x_i \delta_j$. A change of another of its weights, $w_{kl}$, moves unit $l$ at the rate
 # $x_k$, and with it $\delta_j$ at the rate $x_k A_{jl}$. So within kernel 1
 #
 # $$\frac{\partial^2 \ell}{\partial w_{ij}\,\partial w_{kl}} = x_i\,x_k\,A_{jl},$$
@@ -932,7 +932,7 @@ print("delta:", delta.shape, " A:", A.shape)
 # where $i, k$ count inputs and $j, l$ hidden units. Within kernel 2 it is the same with $h$, what that layer is fed, in the place of $x$: none of its own weights moves $h$.
 
 # %% [markdown]
-# **Between the layers** there is a second term. The gradient by a weight $u_{kl}$ of kernel 2 is a product, $h_k\,\delta_l$, where $k$ counts hidden units and $l$ outputs. A weight $w_{ij}$ of kernel 1 changes both factors: $\delta_l$ at the
+# **Between the layers** there is a second term. The gradient with respect to a weight $u_{kl}$ of kernel 2 is a product, $h_k\,\delta_l$, where $k$ counts hidden units and $l$ outputs. A weight $w_{ij}$ of kernel 1 changes both factors: $\delta_l$ at the
 # rate $x_i A_{jl}$; and $h_j$, but no other $h_k$, at the rate $x_i (1 - h_j^2)$, by the derivative of tanh. The product rule gives
 #
 # $$\frac{\partial^2 \ell}{\partial w_{ij}\,\partial u_{kl}} = x_i\,h_k\,A_{jl} + x_i\,(1 - h_j^2)\,[j = k]\;\delta_l,$$

@@ -98,7 +98,7 @@ print(f"relative difference of the two gradients: {tf.norm(from_solution - unrol
 # %% [markdown]
 # The second cell has forgotten the search. It knows where the iteration ended and nothing else, keeps one tensor instead of 160, and its gradient agrees to the last digits. (160 is generous: the iteration has arrived, but for rounding, after about 50. Unrolled from the start, those 50 have to be kept.)
 #
-# The same idea differentiates a *trained classifier* by what it was trained on: by the weight of each of 300 labels, and by each pixel of its training images.
+# The same idea differentiates a *trained classifier* with respect to what it was trained on: the weight of each of 300 labels, and each pixel of its training images.
 #
 # **You will be able to**
 #
@@ -150,7 +150,7 @@ ax.set(title="Move θ, and z has to follow", xlabel="θ", ylabel="z")
 plt.show()
 
 # %% [markdown]
-# A loss does not need all of $\mathrm dz/\mathrm d\theta$. It needs $v^\top \mathrm dz/\mathrm d\theta$, with $v$ the loss's gradient by $z$. So multiply from the left. With $J = f_z$, the Jacobian of one application, $F_z = J - I$ and $F_\theta = f_\theta$. Call the row that then stands on the left $u^\top = v^\top (I - J)^{-1}$:
+# A loss does not need all of $\mathrm dz/\mathrm d\theta$. It needs $v^\top \mathrm dz/\mathrm d\theta$, with $v$ the loss's gradient with respect to $z$. So multiply from the left. With $J = f_z$, the Jacobian of one application, $F_z = J - I$ and $F_\theta = f_\theta$. Call the row that then stands on the left $u^\top = v^\top (I - J)^{-1}$:
 #
 # $$v^\top \frac{\mathrm dz}{\mathrm d\theta} = u^\top f_\theta, \qquad (I - J)^\top u = v .$$
 #
@@ -224,7 +224,7 @@ assert abs(np.tanh(0.75 * (z0 + d_z) + theta0 + d_theta) - (z0 + d_z)) < 0.4 * F
 # %% [markdown]
 # ### Exercise: Any equation (10 min)
 #
-# `f(z, theta)` takes tensors of shapes $(n,)$ and $(m,)$ to one of shape $(n,)$, and `z` solves $z = f(z, \theta)$. How it was found you are not told. `upstream`, of shape $(n,)$, is a loss's gradient by `z`. Return the loss's gradient by `theta`, shape $(m,)$. Do not iterate: solve.
+# `f(z, theta)` takes tensors of shapes $(n,)$ and $(m,)$ to one of shape $(n,)$, and `z` solves $z = f(z, \theta)$. How it was found you are not told. `upstream`, of shape $(n,)$, is a loss's gradient with respect to `z`. Return the loss's gradient with respect to `theta`, shape $(m,)$. Do not iterate: solve.
 
 
 # %%
@@ -887,7 +887,7 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 #
 # - A solution's derivative follows from its equation: solve $(I - J)^\top u = v$ once, then one backward pass through one application. The search leaves one tensor behind, and not one for each iterate (section 1).
 # - An iteration stopped early has a gradient with an error of the order of the residual; unrolled from the start it errs several times more. One recorded step points roughly downhill, with an error of about a half (section 2).
-# - A minimum solves $\nabla_w \ell = 0$: solve $Hu = v$, then differentiate $-u^\top \nabla_w \ell$ by the parameter (section 3).
+# - A minimum solves $\nabla_w \ell = 0$: solve $Hu = v$, then differentiate $-u^\top \nabla_w \ell$ with respect to the parameter (section 3).
 # - One solve gives a derivative for each of 300 labels, and nearly all of the 30 most harmful are wrong. The training loss does not see mistakes that have a system; a classifier trained on the trusted images does, and ranks better still (section 4).
 # - Training is a layer. Differentiated by its training data, it learns ten images that teach nearly as well as 1437 (section 5).
 #

@@ -177,7 +177,7 @@ plt.show()
 #
 # $$\hat w(\theta) = \arg\min_w\; L(w, \theta), \qquad L(w, \theta) = \frac1N \sum_i \theta_i\, \ell_i(w) + \frac\delta2 \lVert w\rVert^2.$$
 #
-# $\delta$ is the weight decay, and the $\frac1N$ stays as it is. At the minimum the gradient is zero, whatever the weights are: $\nabla L(\hat w(\theta), \theta) = 0$. Differentiate this equation by $\theta_i$. The minimum moves, which changes the gradient by the Hessian $H$ of $L$ times the motion; and the weight changes, which changes it by $g_i / N$, where $g_i = \nabla \ell_i$. Together nothing may change:
+# $\delta$ is the weight decay, and the $\frac1N$ stays as it is. At the minimum the gradient is zero, whatever the weights are: $\nabla L(\hat w(\theta), \theta) = 0$. Differentiate this equation with respect to $\theta_i$. The minimum moves, which changes the gradient by the Hessian $H$ of $L$ times the motion; and the weight changes, which changes it by $g_i / N$, where $g_i = \nabla \ell_i$. Together nothing may change:
 #
 # $$H\, \frac{\mathrm d\hat w}{\mathrm d\theta_i} + \frac1N\, g_i = 0 \qquad\Longrightarrow\qquad \frac{\mathrm d\hat w}{\mathrm d\theta_i} = -\frac1N\, H^{-1} g_i.$$
 #

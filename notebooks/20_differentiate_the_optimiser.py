@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Differentiate the optimiser
 #
-# A training loop is a program like any other: multiply, subtract, repeat. So a tape can record it, optimiser and all, and differentiate its *result* by what you would otherwise set by hand: the rates of the steps, or the point where they start.
+# A training loop is a program like any other: multiply, subtract, repeat. So a tape can record it, optimiser and all, and differentiate its *result* with respect to what you would otherwise set by hand: the rates of the steps, or the point where they start.
 # **What does a gradient through a training loop find?**
 
 # %% [markdown] tags=["badges"]
@@ -113,7 +113,7 @@ plt.show()
 #
 # **You will be able to**
 #
-# - record a training loop on a tape, and differentiate its result by every rate (section 1),
+# - record a training loop on a tape, and differentiate its result with respect to every rate (section 1),
 # - say what the learnt rates are, and what becomes of the limit $2/\lambda_{\max}$ (section 1),
 # - let a learning rate tune itself, and say what looking one step ahead costs (section 2),
 # - learn a start from which one gradient step fits a new task, with and without second derivatives (section 3).
@@ -156,7 +156,7 @@ assert np.max(learnt) > 0.25  # more than twelve times the limit
 # %% [markdown]
 # Half of them, and the largest by far. That step alone multiplies the error at $\lambda = 100$ by about $-30$, and the seven others repair it. A *product* has to be small, not each of its factors. And a product does not care about order: these eight numbers work in any order.
 #
-# In the figure above, what is left starts at 0.58, and the waves get lower. That is what was asked for: a small mean *square*, in which a few curvatures may keep a lot. You want the worst curvature to come off well. A maximum is a poor target, as its gradient sees one curvature at a time. A mean of high powers comes close to it and is smooth:
+# In the figure above, what is left starts at 0.58, and the waves get lower. That is what was asked for: a small mean *square*, in which a few curvatures may keep a lot. You want little to be left at the worst curvature. A maximum is a poor target, as its gradient sees one curvature at a time. A mean of high powers comes close to it and is smooth:
 #
 # $$\Big(\operatorname{mean}_\lambda |w_8|^p\Big)^{1/p} \to \max_\lambda |w_8| \qquad (p \to \infty).$$
 #
@@ -325,7 +325,7 @@ exercises.unrolled.check(by_each_rate)
 #
 # $$\frac{\mathrm d L(w - \eta g)}{\mathrm d \log\eta} = -\,\eta\; \nabla L(w')^\top g.$$
 #
-# This is a **hypergradient**: a derivative by a *hyper*parameter, while the training runs. It says: if the new gradient still points the way of the old, the step was too short. If it points back, the step has overshot.
+# This is a **hypergradient**: a derivative with respect to a *hyper*parameter, while the training runs. It says: if the new gradient still points the way of the old, the step was too short. If it points back, the step has overshot.
 #
 # The training is a 64-32-10 network on digits, 300 steps with 100 images each; the hypergradient looks at the images of its own step. The last three arguments of `train` say how the rate's logarithm follows the hypergradient: by its value, or by fixed amounts up and down.
 
@@ -488,7 +488,7 @@ assert 0.2 < summed["all eight together"] / summed["greedy"] < 0.35
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# Here is a derivative through *all* steps that needs no long tape. Gradient descent on `f` starts at `w`, shape $(n,)$, and takes `steps` steps with one `rate`, a scalar tensor. Return the derivative of the last *point* $w_T$ by the rate: shape $(n,)$. Let
+# Here is a derivative through *all* steps that needs no long tape. Gradient descent on `f` starts at `w`, shape $(n,)$, and takes `steps` steps with one `rate`, a scalar tensor. Return the derivative of the last *point* $w_T$ with respect to the rate: shape $(n,)$. Let
 # the memory that you need not grow with the number of steps.
 
 
@@ -757,7 +757,7 @@ assert products_for(second_derivatives=False) < products_for(second_derivatives=
 # %% [markdown]
 # ### Exercise: MAML's gradient from a Hessian product (8 min)
 #
-# `fit` and `judge` take a tensor of shape $(n,)$ to a scalar; `w` is the start, `rate` a scalar tensor. Return the gradient of `judge(w - rate * g)` by `w`, where `g` is the gradient of `fit` at `w`: shape $(n,)$. Put no tape around the step: use the formula, with
+# `fit` and `judge` take a tensor of shape $(n,)$ to a scalar; `w` is the start, `rate` a scalar tensor. Return the gradient of `judge(w - rate * g)` with respect to `w`, where `g` is the gradient of `fit` at `w`: shape $(n,)$. Put no tape around the step: use the formula, with
 # one product with a Hessian.
 
 
@@ -838,7 +838,7 @@ gradcheck.check_gradient(
 # %% [markdown]
 # ## Recap
 #
-# - A tape around a training loop, inner gradients and all, gives the derivative of its result by every rate; it keeps every step until it is asked (section 1).
+# - A tape around a training loop, inner gradients and all, gives the derivative of its result with respect to every rate; it keeps every step until it is asked (section 1).
 # - Eight learnt rates are Chebyshev's: their product is small everywhere, and half of the factors exceed $2/\lambda_{\max}$. They leave 0.389 where the best constant rate leaves 0.852 (section 1).
 # - The hypergradient $-\eta\, \nabla L(w')^\top g$ tunes a rate while it trains, if you follow its sign. It looks one step ahead, and greedy rates are hardly better than one single rate on section 1's quadratics (section 2).
 # - MAML learns a start by a gradient through the step. Here second derivatives pay off after one step, and less after five (section 3).

@@ -221,7 +221,7 @@ for few_rows in (grid[:5], grid[600:605]):  # the batch's rows do not depend on 
     np.testing.assert_allclose(laplacian_by_tapes(tf.constant(few_rows), start), alone, rtol=1e-10)
 
 # %% [markdown]
-# 26: all four entries, the mixed derivatives twice among them. That is why `laplacian_by_tapes` splits the point into its coordinates. It differentiates twice by $x$ alone, then twice by $y$ alone, and never meets $\partial^2 u / \partial x \partial y$.
+# 26: all four entries, the mixed derivatives twice among them. That is why `laplacian_by_tapes` splits the point into its coordinates. It differentiates twice with respect to $x$ alone, then twice with respect to $y$ alone, and never meets $\partial^2 u / \partial x \partial y$.
 #
 # A second sum is hidden in it, and that one is harmless. `u` holds the values at all 300 points, and `gradient` differentiates their sum. Row $n$ of the result is still the slope at point $n$, because $u(x_n)$ depends on $x_n$ and on no other point. A layer in which the points meet would break it; [13](13_batch_jacobians.ipynb) showed one.
 #

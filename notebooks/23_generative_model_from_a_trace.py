@@ -443,10 +443,10 @@ def exact_trace(w, x, v):
 with_exact_trace = train(exact_trace, signs)
 
 # %% [markdown]
-# And what would you do without any trace? There are two honest rivals.
+# And what would you do without any trace? There are two rivals.
 #
 # - **A kernel density estimate**: a small Gaussian on each of the 5000 points. Its score is a formula; its width is chosen here as the best of six, by the true error, which favours it.
-# - **Denoising score matching** (Vincent 2011): add noise $\tau z$ to a point, with a standard normal $z$, and train the network to return $-z/\tau$ there, an arrow back to the point. No derivative by $x$ at all. It learns the score of the *blurred* density. The best of three $\tau$.
+# - **Denoising score matching** (Vincent 2011): add noise $\tau z$ to a point, with a standard normal $z$, and train the network to return $-z/\tau$ there, an arrow back to the point. No derivative with respect to $x$ at all. It learns the score of the *blurred* density. The best of three $\tau$.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -504,9 +504,9 @@ assert ways["denoising, best of three"] > 1.15 * ways["one probe"]
 
 # %% [markdown]
 # Nearly the same: two per cent, with either. The probes' noise averages out over the batch and over the steps, as a mini-batch's does. Both rivals stay behind. In two dimensions with 5000 points a kernel density estimate is still of use; it is in many dimensions that it fails. Denoising needs no second derivative and grows to millions of pixels. That is why today's diffusion models use it, at many
-# noise levels. The trace has no blur in it, and a price: a derivative by $x$ inside a derivative by $w$.
+# noise levels. The trace has no blur in it, and a price: a derivative with respect to $x$ inside one with respect to $w$.
 #
-# Count that price. With the exact trace a step takes $d$ backward passes before the one by $w$; with a probe it takes one. In two dimensions that is next to nothing; in a thousand it is a thousand passes against one. How much noise a single probe then brings is not shown here.
+# Count that price. With the exact trace a step takes $d$ backward passes before the one for $w$; with a probe it takes one. In two dimensions that is next to nothing; in a thousand it is a thousand passes against one. How much noise a single probe then brings is not shown here.
 #
 # ## 5. Samples
 #
