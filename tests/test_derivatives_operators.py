@@ -486,3 +486,9 @@ def test_batch_normalisation_in_training_couples_examples():
     layer = LAYERS.BatchNormalization(dtype="float64")
     with pytest.raises(CoupledExamplesError, match="batch normalisation in training mode"):
         laplacian(lambda x: layer(x, training=True), compile="graph")(X)
+
+
+@pytest.mark.parametrize("operator", [laplacian, lambda f, **options: second_order(f, matrix=np.eye(6), **options)])
+def test_what_depends_on_no_source_is_zero_where_that_is_asked_for(operator):
+    found = operator(tf.floor, compile="eager", unconnected="zero")(X)
+    np.testing.assert_array_equal(found, np.zeros_like(X))

@@ -369,3 +369,8 @@ def test_random_functions(seed):
 
     found = sparse_hessian(loss, compile="eager", unconnected="zero")(X)
     np.testing.assert_allclose(dense(found), hessian(loss, compile="eager", unconnected="zero")(X), atol=1e-12)
+
+
+def test_a_source_without_elements_has_a_matrix_without_entries():
+    found = sparse_hessian(lambda x: tf.reduce_sum(tf.exp(x) ** 2), format="coo")(np.zeros([0, 2]))
+    assert (found.shape, found.nnz) == ((0, 0), 0)

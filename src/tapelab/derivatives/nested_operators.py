@@ -54,7 +54,7 @@ def nested(
             used = [(g, v) for g, v in zip(gradients, tangents, strict=True) if g is not None]
             bends = dense_gradient(outer, [g for g, _ in used], sources, [v for _, v in used]) if used else []
             return [
-                _inner(bends, tangents, lead, output.dtype),
+                _inner(bends, tangents if used else [], lead, output.dtype),
                 _inner([g for g, _ in used], [v for _, v in used], lead, output.dtype),
             ]
 

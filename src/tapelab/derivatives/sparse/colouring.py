@@ -201,7 +201,7 @@ def _star(neighbours, shape, order) -> np.ndarray:
                 first[w][c] = v
             if a >= 0 and own >> a & 1:
                 ends[w] |= bit
-    return np.array(colours)
+    return np.array(colours, np.int64)  # of no rows too
 
 
 def _read(pattern, colours):
