@@ -378,7 +378,7 @@ sheets.show_progress()
 # %% [markdown]
 # ## 5. Check it independently
 #
-# Each notebook ends by asking something that knows nothing of tapes for the same number. Here there are two checks. The first is calculus:
+# Near its end each notebook finds a result again in a way that knows nothing of tapes. Here there are two. The first is calculus:
 # $\sigma' = \sigma\,(1 - \sigma)$. The second is NumPy, by a central difference,
 # $(\sigma(x + h) - \sigma(x - h)) / 2h$, in float64.
 

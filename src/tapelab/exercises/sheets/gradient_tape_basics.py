@@ -204,7 +204,8 @@ what_ran = Exercise(
     hints=(
         "Write down the operations that run for $x = 3$, one by one, as the tape does. Which of them have `x` among "
         "their inputs?",
-        "Here `None` says that no path leads to `x`, and 0 that one does and has no effect. Section 8 shows one of each.",
+        "Here `None` says that no path leads to `x`, and 0 that one does and has no effect. Section 8 shows "
+        "one of each.",
         "In the fourth, Python takes the branch with the constant. In the third, TensorFlow computes `x**3` and does "
         "not choose it. In the fifth the body runs twice.",
     ),
