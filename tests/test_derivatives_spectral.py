@@ -290,7 +290,7 @@ WITHOUT_DERIVATIVE = {
     "an eigenvector": lambda x: tf.linalg.eigh(symmetric(x))[1][0, 0],
     "one that is stationary": lambda x: tf.linalg.eigh(symmetric(x))[1][0, 0] ** 2,
     "a singular vector": lambda x: tf.linalg.svd(x)[1][0, 2],
-    "both": lambda x: tf.linalg.svd(x)[1][0, 2] * tf.linalg.svd(x)[2][1, 2],
+    "both": lambda x: (lambda values, u, v: u[0, 2] * v[1, 2])(*tf.linalg.svd(x)),
 }
 
 

@@ -11,7 +11,7 @@ from tapelab.derivatives.errors import CoupledExamplesError
 from tapelab.derivatives.first_order import linearized
 from tapelab.derivatives.private import function_body
 from tapelab.derivatives.problem import Problem
-from tapelab.derivatives.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
+from tapelab.derivatives.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, POWERS, TABLES
 from tapelab.derivatives.taylor_mode.reissue import CALLS, SHAPES, reissue
 from tapelab.runtime import tf
 
@@ -20,7 +20,7 @@ from ml_dtypes import finfo
 
 _LARGEST = 2**22  # elements: beyond, moving operations are not followed
 
-ELEMENTWISE = {*TABLES, *BY_GRADIENT, *PIECEWISE} | {
+ELEMENTWISE = {*TABLES, *BY_GRADIENT, *PIECEWISE, *POWERS} | {
     "Add", "AddN", "AddV2", "Cast", "Ceil", "CheckNumerics", "ClipByValue", "Div", "EnsureShape", "Equal", "Floor",
     "Greater", "GreaterEqual", "Identity", "IsFinite", "IsInf", "IsNan", "Less", "LessEqual", "LogicalAnd",
     "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mul", "Neg", "NotEqual", "OnesLike", "Pow", "PreventGradient",

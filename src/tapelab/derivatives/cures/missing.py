@@ -30,7 +30,9 @@ def _of_response(op, upstream):
 def _response_gradient(op, upstream, x):
     # y = x / s^beta with s = bias + alpha · Σ x² over the channels nearby, which a band matrix sums.
     radius, bias, alpha, beta = (op.get_attr(name) for name in ("depth_radius", "bias", "alpha", "beta"))
-    band = tf.linalg.band_part(tf.ones([tf.shape(x)[-1]] * 2, x.dtype), radius, radius)
+    channels = tf.shape(x)[-1]
+    radius = tf.minimum(radius, channels)
+    band = tf.linalg.band_part(tf.ones([channels, channels], x.dtype), radius, radius)
     s = bias + alpha * tf.tensordot(tf.square(x), band, 1)
     scale = tf.pow(s, -beta)
     return upstream * scale - 2 * alpha * beta * x * tf.tensordot(upstream * x * scale / s, band, 1)

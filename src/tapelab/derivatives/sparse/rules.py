@@ -15,7 +15,7 @@ from tapelab.derivatives.sparse.dependence import (
     take,
     union,
 )
-from tapelab.derivatives.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
+from tapelab.derivatives.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, POWERS, TABLES
 from tapelab.derivatives.taylor_mode.reissue import reissue
 from tapelab.runtime import tf
 
@@ -24,7 +24,7 @@ from scipy import sparse
 
 Matrix = sparse.csr_array | None
 
-_ELEMENTWISE = {*TABLES, *BY_GRADIENT, *PIECEWISE} | {
+_ELEMENTWISE = {*TABLES, *BY_GRADIENT, *PIECEWISE, *POWERS} | {
     "Add", "AddN", "AddV2", "Angle", "Atan2", "BesselI0", "BesselI1", "BesselJ0", "BesselJ1", "BesselK0", "BesselK0e",
     "BesselK1", "BesselK1e", "BesselY0", "BesselY1", "Betainc", "BiasAdd", "Cast", "CheckNumerics", "CheckNumericsV2",
     "ClipByValue",

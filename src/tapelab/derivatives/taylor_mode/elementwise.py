@@ -101,6 +101,8 @@ BY_GRADIENT = {
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BesselI0e", "BesselI1e", "Digamma", "Elu", "Erfinv", "Lgamma",
     "Ndtri", "Selu", "Tan",
 }  # fmt: skip
+# Elementwise, by rules of their own that neither over- nor underflow on the way (`taylor_mode.composed`).
+POWERS = frozenset(["Inv", "Log", "Log1p", "Reciprocal", "Rsqrt", "Sqrt"])
 # Elementwise and linear in pieces: the first derivative is constant there.
 PIECEWISE = frozenset(["Abs", "LeakyRelu", "Relu", "Relu6"])
 
