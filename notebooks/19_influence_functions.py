@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_influence_functions.ipynb)
 #
-# **Prerequisites:** [12 Without the matrix](12_without_the_matrix.ipynb), [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) · **Minutes:** 18 to read, 2 more to go further, 32 for the exercises
+# **Prerequisites:** [12 Without the matrix](12_without_the_matrix.ipynb), [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) · **Minutes:** 19 to read, 2 more to go further, 32 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters

@@ -17,6 +17,6 @@ Nothing here imports TensorFlow: its import is one of the things to be quiet.
 from tapelab.process.leases import Owner
 from tapelab.process.loggers import quiet_logger
 from tapelab.process.stderr import quiet_log, quiet_stderr
-from tapelab.process.symbols import original, replaced
+from tapelab.process.symbols import original, replaced, underneath
 
-__all__ = ["Owner", "original", "quiet_log", "quiet_logger", "quiet_stderr", "replaced"]
+__all__ = ["Owner", "original", "quiet_log", "quiet_logger", "quiet_stderr", "replaced", "underneath"]
