@@ -83,8 +83,8 @@ def replaced(
     """Have a callable replaced while the block runs, for the calls that are made in its context.
 
     Other threads call the original, through a stand-in that is there as long as anybody wants a replacement. Of nested
-    blocks the innermost decides. The replacement calls `original(owner, name)` for what it does not do itself, or `underneath`
-    where blocks of other kinds may be around its own.
+    blocks the innermost decides. The replacement calls `original(owner, name)` for what it does not do itself, or
+    `underneath` where blocks of other kinds may be around its own.
 
     Args:
         owner: a module, a class or a mapping such as a registry.
