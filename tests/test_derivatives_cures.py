@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import itertools
 import threading
 from pathlib import Path
 
@@ -384,3 +385,24 @@ def test_a_hessian_by_factors():
         wanted += np.einsum("i,j,ab->iajb", x, x, inner)
     np.testing.assert_allclose(np.reshape(transform(), wanted.shape), wanted, atol=1e-12)
     assert "by per-example factors" in transform.plan().way
+
+
+def determinant_by_permutations(matrix):
+    n = len(matrix)
+    even = [p for p in itertools.permutations(range(n)) if np.linalg.det(np.eye(n)[list(p)]) > 0]
+    odd = [p for p in itertools.permutations(range(n)) if p not in even]
+    return sum(tf.reduce_prod([matrix[i][j] for i, j in enumerate(p)]) for p in even) - sum(
+        tf.reduce_prod([matrix[i][j] for i, j in enumerate(p)]) for p in odd
+    )
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+@pytest.mark.parametrize("n", [2, 3, 4])
+@pytest.mark.parametrize("lost", [1, 2], ids=["rank n - 1", "rank n - 2"])
+def test_determinants_of_singular_matrices(n, lost):
+    """A determinant is a polynomial of the elements: its derivatives exist where it is zero, and need no inverse."""
+    x = np.random.default_rng(n).standard_normal((n, n))
+    x[:lost] = x[-1] * np.arange(1, lost + 1)[:, None] if lost < n else 0
+    for derivative in (lambda f: value_and_gradient(f, compile="graph")(x)[1], lambda f: hvp(f, compile="graph")(x, x)):
+        right = derivative(determinant_by_permutations)
+        np.testing.assert_allclose(derivative(tf.linalg.det), right, rtol=1e-9, atol=1e-9)

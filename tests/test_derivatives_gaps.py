@@ -603,3 +603,27 @@ def test_what_tensorflows_gradients_cannot_do_is_said(compile):
         value_and_gradient(lambda x: tf.reduce_sum(tf.linalg.lstsq(x[:2, :2], x[:2, :2], fast=False)), compile=compile)(
             X
         )
+
+
+def test_second_derivatives_through_eig_are_warned_of():
+    def loss(x):
+        return tf.reduce_sum(tf.math.real(tf.linalg.eig(x + tf.transpose(x))[0]) ** 2)
+
+    x = np.array([[1.0, 0.2], [0.3, 2.0]])
+    with pytest.warns(FallbackWarning, match=r"hvp.* may be wrong at some points, since it computes tf\.linalg\.eig,"):
+        hvp(loss, compile="graph")(x, x)
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+@pytest.mark.parametrize("name", ["segment_sum", "segment_mean", "segment_sqrt_n"])
+def test_rows_of_sparse_segments_are_not_vectorised(name):
+    """`tf.vectorized_map` maps their gradients wrongly where a segment is missing."""
+
+    def f(x):
+        return getattr(tf.sparse, name)(x, [0, 1, 2], [0, 2, 2])
+
+    transform = jacobian(f, mode="reverse")
+    x = np.arange(3.0)[:, None]
+    weight = {"segment_sum": 1.0, "segment_mean": 0.5, "segment_sqrt_n": 0.5**0.5}[name]
+    np.testing.assert_allclose(transform(x)[:, 0, :, 0], [[1, 0, 0], [0, 0, 0], [0, weight, weight]])
+    assert "vectorised" not in transform.plan(x).way

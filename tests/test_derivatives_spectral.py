@@ -6,6 +6,7 @@ from tapelab.derivatives import (
     hvp,
     jacobian,
     jvp,
+    laplacian,
     value_and_gradient,
     vjp,
 )
@@ -390,3 +391,19 @@ def test_the_rest_is_as_in_tensorflow():
             tape.watch(x)
             y = f(x)
         near(value_and_gradient(f, compile="graph")(x)[1], tape.gradient(y, x), 1e-10)
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+@pytest.mark.parametrize(
+    ("f", "trace"),
+    [
+        (lambda x: tf.reduce_sum(tf.linalg.eigvalsh(symmetric(x)) ** 2), 12),
+        (lambda x: tf.reduce_sum(tf.math.log(tf.linalg.eigvalsh(symmetric(x)))), -6),
+        (lambda x: tf.reduce_sum(tf.linalg.svd(x, compute_uv=False) ** 2), 18),
+        (lambda x: tf.linalg.trace(tf.linalg.pinv(x)), 6),
+    ],
+    ids=["squares", "logarithms", "singular values", "pinv"],
+)
+def test_the_laplacian_at_the_identity(f, trace):
+    """Taylor mode has no rule of these: along a curve, terms would be missing where values are equal."""
+    np.testing.assert_allclose(laplacian(f, batched=False)(tf.eye(3, dtype=tf.float64)), trace, rtol=1e-6)

@@ -149,6 +149,10 @@ _SQUARE = (
     "it squares an absolute value, of which TensorFlow's second derivative is 0, and not 2, where that value is 0. "
     "Write tf.square(x), and for complex numbers the sum of the squares of tf.math.real(x) and tf.math.imag(x)"
 )
+_EIG = (
+    "it computes tf.linalg.eig, whose second derivatives in TensorFlow lack terms where eigenvalues are equal. Use "
+    "tf.linalg.eigh, if the matrix is symmetric"
+)
 _BATCH_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 _LOOPS, _BRANCHES = ("While", "StatelessWhile"), ("If", "StatelessIf", "Case", "StatelessCase")
 _OPAQUE = {"EagerPyFunc", "XlaCallModule"}  # what these call is no function of TensorFlow's
@@ -285,6 +289,8 @@ def _lacking(op: tf.Operation, depends: list[bool], within: set[tf.Operation]) -
         yield Needs.GRADIENT, _BISECTION
     elif op.type in _PYTHON and any(tensor.dtype.is_floating for tensor in op.outputs):
         yield Needs.GRADIENT, _NO_TAPE
+    elif op.type == "Eig":
+        yield Needs.SECOND_AT_ZERO, _EIG
     elif _is_square_of_modulus(op):
         yield Needs.SECOND_AT_ZERO, _SQUARE
 

@@ -28,6 +28,7 @@ from tapelab.derivatives.plan import Plan, describe_way
 from tapelab.derivatives.private import derivatives_wanted, direct_call, recording
 from tapelab.derivatives.problem import LOOPS, Problem, Sources, lacks_a_gradient
 from tapelab.derivatives.recipe import Recipe
+from tapelab.derivatives.rows import VECTORIZED
 from tapelab.derivatives.structures import flatten, names, statics
 from tapelab.runtime import tf
 
@@ -203,6 +204,11 @@ class Transform:
     def _ways(self, problem, plan):
         """The ways to try, best first: pairs of a `Way` and whether XLA compiles it (None: no graph)."""
         *graph, eager = self._recipe.ways(problem, plan)
+        if gathered := sorted(op for op in problem.operations if op.startswith("SparseSegment")):
+            graph = [way for way in graph if VECTORIZED not in way.label]
+            problem.remarks.append(
+                f"{VECTORIZED}: tf.vectorized_map maps the gradient of {', '.join(gathered)} wrongly"
+            )
         if self._compile == "eager":
             return [(eager, None)]
         if self._compile == "xla":
@@ -213,7 +219,7 @@ class Transform:
         if not problem.traceable:
             return [(eager, None)]
         xla = [way for way in graph if way.shortcut]
-        if self._recipe.prefers_xla(problem, plan):
+        if plain and self._recipe.prefers_xla(problem, plan):
             xla.append(plain[0][0])  # of the ways that map rows, the vectorised one: only that gains from XLA
         if xla and not problem.repeatable:
             problem.remarks.append("XLA: it draws other random numbers than TensorFlow, and may not change variables")

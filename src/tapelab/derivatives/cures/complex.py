@@ -1,4 +1,4 @@
-"""Complex numbers: gradients that lack a conjugate, or take what is real for complex.
+"""Complex numbers: gradients that lack a conjugate, or take what is real for complex. And determinants.
 
 The gradient of a real loss by z is ∂/∂Re z + i ∂/∂Im z. Of w = f(z), holomorphic, it is the cotangent of w times the
 conjugate of f'(z).
@@ -17,10 +17,35 @@ def _of_complex(gradient):
     return gradient
 
 
-@_of_complex
 def _determinant(op, upstream):
-    """tf.linalg.det of complex matrices: TensorFlow's gradient lacks a conjugate."""
-    return (upstream * tf.math.conj(op.outputs[0]))[..., None, None] * tf.linalg.inv(op.inputs[0], adjoint=True)
+    """tf.linalg.det: cofactors of small matrices; TensorFlow's gradient inverts, and lacks the complex conjugate."""
+    matrix = op.inputs[0]
+    if _is_small(matrix):
+        return upstream[..., None, None] * tf.math.conj(_cofactors(matrix))
+    return (upstream * tf.math.conj(op.outputs[0]))[..., None, None] * tf.linalg.inv(matrix, adjoint=True)
+
+
+_determinant.applies = lambda op, upstream: upstream.dtype.is_complex or _is_small(op.inputs[0])
+
+
+def _is_small(matrix):
+    """Whether as many determinants as a matrix has elements cost little: then the gradient may be a polynomial too."""
+    return matrix.shape[-1] is not None and matrix.shape[-1] <= 4
+
+
+def _cofactors(matrix):
+    """The derivatives of the determinant by the elements, shape (..., n, n), also where it is zero."""
+    n = matrix.shape[-1]
+    if n < 2:
+        return tf.ones_like(matrix)
+    rest = [[k for k in range(n) if k != i] for i in range(n)]
+    minors = [[tf.gather(tf.gather(matrix, rest[i], axis=-2), rest[j], axis=-1) for j in range(n)] for i in range(n)]
+    signs = tf.constant([[(-1.0) ** (i + j) for j in range(n)] for i in range(n)], matrix.dtype)
+    if n == 2:
+        minors = [[minor[..., 0, 0] for minor in row] for row in minors]
+    else:
+        minors = [[tf.linalg.det(minor) for minor in row] for row in minors]
+    return signs * tf.stack([tf.stack(row, -1) for row in minors], -2)
 
 
 @_of_complex

@@ -12,6 +12,10 @@ from tapelab.derivatives.taylor_mode.rules import RULES
 from tapelab.derivatives.taylor_mode.values import NoRule, Val
 from tapelab.runtime import tf
 
+# Where values are equal, the derivatives of these are limits that are taken when gradients are differentiated
+# (`tapelab.derivatives.cures.ties`): not along curves.
+_DECOMPOSITIONS = {"Eig", "SelfAdjointEigV2", "Svd"}
+
 
 class Interpreter:
     """Sends values and channels through graphs.
@@ -69,6 +73,8 @@ class Interpreter:
             return [Val(y) for y in reissue(op, values)]
         if has_custom_gradient(op):
             self.custom.append(place(op))
+        if op.type in _DECOMPOSITIONS:
+            raise NoRule("where its values are equal, terms would be missing")
         rule = RULES.get(op.type)
         if rule is None and self._strict:
             raise NoRule("none is written")
