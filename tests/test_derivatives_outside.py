@@ -16,7 +16,6 @@ import operator
 import os
 import pathlib
 import random
-import sys
 import threading
 import time
 import types
@@ -30,6 +29,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
+from sklearn.preprocessing import StandardScaler
 
 ONE = tf.constant(1.0)
 FACTOR = 2.0
@@ -412,15 +412,11 @@ def generator():
     yield from itertools.repeat(2.0)
 
 
-class Scaler:
+def scaler():
     """An object of a library."""
-
-    def __init__(self):
-        self.scale_ = 2.0
-
-
-Scaler.__module__ = "sklearn.preprocessing"
-sys.modules.setdefault("sklearn.preprocessing", types.ModuleType("sklearn.preprocessing"))
+    made = StandardScaler()
+    made.scale_ = 2.0
+    return made
 
 
 class Counter:
@@ -453,7 +449,7 @@ def held(make, read):
 
 def in_an_attribute():
     thing = Thing()
-    thing.parts = {"scaler": Scaler()}
+    thing.parts = {"scaler": scaler()}
     return lambda x: x * thing.parts["scaler"].scale_
 
 
@@ -480,7 +476,7 @@ WARNED = {
     "eval": (lambda: lambda x: x * eval("FACTOR"), "eval.*computed name"),
     "importlib": (lambda: lambda x: x * importlib.import_module("math").pi, "import_module.*computed name"),
     "frames": (lambda: lambda x: x * inspect.currentframe().f_back.f_lineno, "currentframe.*computed name"),
-    "an object of a library": (held(Scaler, lambda scaler: scaler.scale_), "thing.*Scaler of the library sklearn"),
+    "an object of a library": (held(scaler, lambda scaler: scaler.scale_), "thing.*Scaler of the library sklearn"),
     "in an attribute": (in_an_attribute, r"thing\.parts\['scaler'\].*Scaler"),
     "a large array": (held(lambda: np.ones(20_000, "f"), lambda array: array[0]), "thing.*large"),
     "a long list": (held(lambda: [2.0] * 1001, lambda values: values[0]), "thing.*1000 items"),
@@ -526,7 +522,7 @@ class Trainer:
 
     def __init__(self):
         self.weight, self.rng, self.data = tf.Variable(2.0), np.random.default_rng(0), iter([1.0])
-        self.scaler, self.step, self.history = Scaler(), 0, []
+        self.scaler, self.step, self.history = scaler(), 0, []
 
     def loss(self, x):
         return self.weight * x**2

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import seed as seeded
 
 HERE = Path(__file__).parent
-BLOCKS, MANY = 8, 250  # how many times how many programs, beside those of `make test`
+BLOCKS, MANY = 4, 125  # how many times how many programs, beside those of `make test`
 QUICK = 100
 QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 

@@ -364,7 +364,7 @@ def test_the_fix_for_saturated_units_makes_them_learn(bias, scale):
     ]
     assert (found.code, found.layer) == ("saturated", "tanh")
     code, where = found.fix.split("  # ")
-    assert where == "before the activation of tanh; it works with training=True"
+    assert where == "before the activation of tanh; it works in training mode"
     normalised = sequential(dense[0], eval(code, {"layers": layers}), layers.Activation("tanh"), dense[1])
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((normalised(x, training=True) - Y) ** 2)

@@ -294,7 +294,7 @@ _IN_A_LAYER = {
     "dead_relu": 'layers.LeakyReLU()  # in place of the relu{where}; or kernel_initializer="he_normal", a smaller rate',
     "at_kink": 'kernel_initializer="glorot_uniform"  # in the layers: weights, or inputs, that are not all 0',
     "symmetric_units": 'kernel_initializer="glorot_uniform"  # in the layers: units that do not start equal',
-    "saturated": "layers.BatchNormalization()  # before the activation{where}; it works with training=True",
+    "saturated": "layers.BatchNormalization()  # before the activation{where}; it works in training mode",
     "vanishing": 'activation="relu", kernel_initializer="he_normal"  # in the layers; or layers.BatchNormalization()',
     "exploding": 'kernel_initializer="glorot_uniform"  # in the layers; or layers.BatchNormalization(), clipnorm=1.0',
 }
