@@ -7,6 +7,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from cases import Case
 from ours import WAYS as OUR_WAYS
 from verdicts import TOLERANCE, Found, Point, check_first, check_second, joined, reference, spoilt
 
+ROOT = Path(__file__).resolve().parents[2]
 MODES, OURS = ("graph", "eager", "XLA"), "tapelab"
 VALUE = "value"
 REVERSE, FORWARD, TWICE, OVER = WAYS = ("reverse", "forward", "reverse over reverse", "forward over reverse")
@@ -157,6 +159,7 @@ def message(error: BaseException) -> str:
     text = (useful or lines or [""])[0]
     if unsupported := re.findall(r"No registered '(\w+)' OpKernel for XLA", str(error)):
         text = f"XLA has no kernel for {', '.join(sorted(set(unsupported)))}"
+    text = text.replace(f"{ROOT}/", "")
     text = re.sub(r"\{\{[^}]*\}\}|0x[0-9a-f]+|__inference\S+|(?<=_)\d{2,}|\[_Xla[^\]]*\]", "…", text)
     return f"{type(error).__name__}: {text[:140]}"
 
