@@ -12,10 +12,8 @@ from tapelab.runtime import tf
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import seed as seeded
 
 HERE = Path(__file__).parent
-BLOCKS, MANY = 4, 125  # how many times how many programs, beside those of `make test`
 QUICK = 100
 QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
@@ -56,14 +54,6 @@ def test_a_hundred_random_programs(modules):
     judge, outcomes = run(modules.judge, QUICK, derandomize=True)
     judge()
     assert outcomes["right"] >= QUICK / 3, outcomes
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("block", range(BLOCKS))
-def test_more_random_programs(modules, block):
-    judge, outcomes = run(modules.judge, MANY)
-    seeded(block)(judge)()
-    assert outcomes["right"] >= MANY / 3, outcomes
 
 
 def program(modules, names, x):
