@@ -74,7 +74,7 @@ def exact(f):
     [
         (branch, False),
         (map_fn, True),
-        (determinant, False),  # its gradient has an inverse, for which XLA is not tried
+        (determinant, True),
         (leaves_the_graph, True),
     ],
 )

@@ -31,7 +31,6 @@ from tapelab.derivatives import (
 )
 from tapelab.runtime import tf
 
-import attrs
 import numpy as np
 import pytest
 
@@ -193,12 +192,10 @@ Named = dataclasses.make_dataclass(
 )
 Holder = dataclasses.make_dataclass("Holder", [("k", object)], frozen=True)
 Slotted = dataclasses.make_dataclass("Slotted", [("k", object)], frozen=True, slots=True)
-Attrs = attrs.make_class("Attrs", {"name": attrs.field(), "k": attrs.field(eq=False)}, frozen=True)
 Hashed = dataclasses.make_dataclass("Hashed", [("k", object)], unsafe_hash=True)
 
 UNLIKE = {
     "a field that is not compared": (Named("a", 2.0), Named("a", 5.0)),
-    "one of attrs": (Attrs("a", 2.0), Attrs("a", 5.0)),
     "1 and True": (Holder(1), Holder(True)),
     "1 and True in a tuple": (Holder((1, 2)), Holder((True, 2))),
     "1 and True in slots": (Slotted(1), Slotted(True)),
