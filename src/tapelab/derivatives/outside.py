@@ -15,7 +15,6 @@ import operator
 from typing import Any
 
 from tapelab.derivatives.reach import Reach
-from tapelab.runtime import tf
 
 
 class Outside:
@@ -31,8 +30,6 @@ class Outside:
 
     def __init__(self, *roots: Any, ignored: frozenset[tuple[int, str]] = frozenset()):
         reach = Reach(roots, ignored)
-        reach.compare(tf.keras.config.floatx, "the Keras setting floatx")
-        reach.compare(_dtype_policy, "the Keras setting dtype_policy")
         self._ignored = ignored
         self._watches, self._contents, self.unseen = reach.watches, reach.contents, reach.unseen
 
@@ -62,7 +59,3 @@ class Outside:
                 now = list(watch.look())
                 watch.found[:] = now[: len(watch.found)]
         self._contents = [(look, look(), label) for look, _, label in self._contents]
-
-
-def _dtype_policy() -> str:
-    return tf.keras.config.dtype_policy().name
