@@ -53,6 +53,13 @@ def pytest_collection_modifyitems(config, items):
     items[:] = chosen
 
 
+@pytest.fixture(autouse=True)
+def _same_seed():
+    """Weights and data that a test draws do not depend on which tests ran before it in the same process."""
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].keras.utils.set_random_seed(0)
+
+
 @pytest.fixture(scope="session")
 def fresh(tmp_path_factory):
     """A function that runs a program in a process that has imported TensorFlow alone, and returns what it printed.

@@ -353,7 +353,7 @@ def test_weights_that_start_at_0_get_a_fix_for_a_model():
 
 
 @pytest.mark.parametrize(
-    ("bias", "scale"), [(20.0, 1.0), (0.0, 1e4)], ids=["a bias of 20", "inputs that are too large"]
+    ("bias", "scale"), [(20.0, 1.0), (0.0, 1e6)], ids=["a bias of 20", "inputs that are too large"]
 )
 def test_the_fix_for_saturated_units_makes_them_learn(bias, scale):
     constant = tf.keras.initializers.Constant(bias)

@@ -178,6 +178,8 @@ class Lab:
             "() => { window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'}); }"
         )
         self.page.wait_for_selector("body[data-jp-theme-light=false]")
+        # While a theme loads, JupyterLab's splash lies over the page, and axe calls no colour behind it seen.
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached")
 
     def serious_in_outputs(self):
         """axe's serious findings in what the cells put out; the rest of the page is JupyterLab's own."""

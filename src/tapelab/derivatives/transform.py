@@ -7,6 +7,7 @@ works, and keep the first that runs.
 
 import contextlib
 import dataclasses
+import threading
 import warnings
 import weakref
 from collections.abc import Callable
@@ -77,11 +78,17 @@ class Transform:
         self._entries = Recent()
         self._programs = 0
         self._warned = set()
+        self._building = threading.RLock()
         self.__name__ = f"{recipe.name}({_name(f)})"
 
     def __getstate__(self):
         # A function that holds a transform can be pickled: what was compiled stays here.
-        return self.__dict__ | {"_entries": Recent(), "_programs": 0, "_warned": set()}
+        own = {"_entries": Recent(), "_programs": 0, "_warned": set()}
+        return {name: value for name, value in (self.__dict__ | own).items() if name != "_building"}
+
+    def __setstate__(self, state):
+        self.__dict__ |= state
+        self._building = threading.RLock()
 
     def __repr__(self):
         return f"<{self.__name__}>"
@@ -157,7 +164,14 @@ class Transform:
         return entry, outputs, tensors
 
     def _build(self, taken, rest, vector, tensors):
-        """Return the entry and its outputs, of a function that read the same at the start and at the end."""
+        """Return the entry and its outputs, of a function that read the same at the start and at the end.
+
+        One thread builds at a time: what another changes before it calls, and changes back after, would not be seen.
+        """
+        with self._building:
+            return self._built(taken, rest, vector, tensors)
+
+    def _built(self, taken, rest, vector, tensors):
         for tensor in tensors:
             if not tensor.shape.is_fully_defined():
                 raise ValueError(
