@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapelab.explain.explanation import Explanation, Explanations, with_value
-from tapelab.explain.ground import lines
+from tapelab.explain.ground import expressions, lines
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.log import can_carry, keys_of
 from tapelab.explain.missing.causes import CAUSES
@@ -127,9 +127,9 @@ def questions(tape: tf.GradientTape, target: Any, source: Any, frame: types.Fram
     goals = {key for one in targets if tf.is_tensor(one) and _is_eager(one) for key in keys_of(one)}
     flow = Flow(tape.log, goals) if isinstance(tape, ExplainTape) else None
     own = lines.own_frame(frame)
-    call = lines.arguments(frame) if own is frame else None
-    target_name = name_of(target, own, lines.argument(call, 1, ("target",)), "target")
-    named = named_sources(source, own, lines.argument(call, 2, ("source", "sources")))
+    call = expressions.arguments(frame) if own is frame else None
+    target_name = name_of(target, own, expressions.argument(call, 1, ("target",)), "target")
+    named = named_sources(source, own, expressions.argument(call, 2, ("source", "sources")))
     return [Question(tape, flow, targets, one, target_name, name, own) for name, one in named]
 
 
