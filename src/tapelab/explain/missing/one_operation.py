@@ -1,6 +1,6 @@
 """Does one operation pass a gradient from an output to one of its inputs? If not: by which cause does it not?
 
-The answers are cause codes of `tapelab.explain.missing.causes`, or None where the gradient passes.
+The answers are cause codes of `tapelab.explain.causes`, or None where the gradient passes.
 """
 
 from tapelab.explain.ground import hooks

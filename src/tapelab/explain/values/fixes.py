@@ -9,8 +9,8 @@ import dataclasses
 from ast import unparse as text
 from collections.abc import Mapping
 
+from tapelab.explain.causes import VALUES
 from tapelab.explain.ground.expressions import called, closed, contains, replaced, statement_at
-from tapelab.explain.values.causes import VALUES
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.node_expressions import of_node
 from tapelab.explain.values.rerun.nodes import Node
