@@ -151,8 +151,8 @@ OTHER_ARGUMENTS = """
 import tensorflow as tf
 from tensorflow.python.eager import record
 record.record_operation = lambda op_type, inputs, outputs: None
-from tapelab.explain.ground import hooks
-print(hooks.BLIND)
+from tapelab.explain.ground import private
+print(private.BLIND)
 """
 
 

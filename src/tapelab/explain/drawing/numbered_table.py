@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from tapelab.explain.asking import answers_to_show
-from tapelab.explain.ground import hooks
+from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import cotangent_text, value_text
@@ -113,7 +113,7 @@ def table(tape: ExplainTape, target: Any, sources: Any, *, values: bool = True) 
     names = [asked[0].target_name, *(question.source_name for question in asked)]
     gradients = [gradient for _, gradient in answers]
     replay, found = replayed(tape, list(asked[0].targets), [question.source for question in asked], names, gradients)
-    with hooks.deaf(), hooks.paused():
+    with hooks.deaf(), private.paused():
         return Table(names[0], tuple(_rows(replay, asked, found)), values)
 
 
