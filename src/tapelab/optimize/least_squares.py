@@ -17,8 +17,8 @@ from tapelab.derivatives import NotFiniteError, SingularMatrixError, pack, unpac
 from tapelab.derivatives.machinery.failures import singular
 from tapelab.optimize.objective import Objective, objective_of
 from tapelab.optimize.report import Iteration, Report, assign, require_finite_start
+from tapelab.process.tensorflow import tf
 from tapelab.progress import progress_bar
-from tapelab.runtime import tf
 
 import numpy as np
 

@@ -27,7 +27,7 @@ from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.recipe import Recipe, Way
 from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def per_example_norms(

@@ -15,7 +15,7 @@ from tapelab.derivatives.examples.variable_uses import (
     Use,
     form_of,
 )
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _FEW = 32  # elements of a filter: below, a convolution with one filter for each gathers them faster than copying does
 

@@ -15,7 +15,7 @@ from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def per_example_gradients(

@@ -31,7 +31,7 @@ from tapelab.derivatives.examples.variable_uses import (
 from tapelab.derivatives.first_order import recorded
 from tapelab.derivatives.machinery.memory import counted
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _FEWEST = 256  # examples: smaller chunks cost more time than their memory is worth
 _MORE = 1.3  # a pass over the whole batch may take this times a gradient: chunks hold the sums over examples twice

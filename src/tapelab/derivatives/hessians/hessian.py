@@ -21,7 +21,7 @@ from tapelab.derivatives.machinery.recipe import OnePass, Recipe
 from tapelab.derivatives.machinery.rows import row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 # A Hessian's rows are computed so many at once that their largest tensors stay in the processor's cache, but not fewer
 # than start operations without much to do. Found by measuring, on networks with batches of 64 and 512.

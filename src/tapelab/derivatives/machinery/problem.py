@@ -15,7 +15,7 @@ from tapelab.derivatives.machinery.private import with_autograph
 from tapelab.derivatives.machinery.reissue import CALLS, has_custom_gradient, place
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 # What TensorFlow says of an operation without a gradient.
 _NO_GRADIENT = re.compile(r"(?:gradient registry has no entry for: |No gradient defined for .*\(op type: )(\w+)")

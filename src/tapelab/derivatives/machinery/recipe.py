@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from tapelab.derivatives.machinery.arguments.structures import Description
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import LOOPS, Problem
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Way(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 from tapelab.derivatives.machinery.arguments.checks import require_positive
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.operators.second_order import Coefficients, SecondOrder
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.rows import map_rows
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def nested(

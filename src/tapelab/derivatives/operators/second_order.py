@@ -9,7 +9,7 @@ from tapelab.derivatives.operators.nested import nested
 from tapelab.derivatives.operators.recipe import Operator, note_if_zero, propagated
 from tapelab.derivatives.operators.taylor_mode.algebras import Second
 from tapelab.derivatives.operators.taylor_mode.values import Val, zeros_if_none
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 # Directions for each source, weights and drifts, the latter for each source; None for ones, and for zero.
 Coefficients = tuple[list[tf.Tensor], tf.Tensor | None, list[tf.Tensor] | None]

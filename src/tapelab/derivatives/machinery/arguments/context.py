@@ -22,7 +22,7 @@ from typing import Any
 
 from tapelab.derivatives.machinery.arguments.statics import Static
 from tapelab.derivatives.machinery.private import keras_state, random_state
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def context(name: str) -> Hashable:

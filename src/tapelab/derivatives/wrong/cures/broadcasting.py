@@ -1,6 +1,6 @@
 """The backward pass of broadcasting."""
 
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def sum_to(gradient: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:

@@ -6,7 +6,7 @@ x = 0, and 0 remains: of ``xlogy(x, y)`` at y â‰¤ 0, of ``xlog1py(x, y)`` at y â
 """
 
 from tapelab.derivatives.wrong.cures.broadcasting import sum_to
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def _xlogy(op, upstream):

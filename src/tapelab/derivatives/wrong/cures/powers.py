@@ -1,7 +1,7 @@
 """Powers at zero: ``y x^(y - 1)`` is 0 · ∞ where y and x are 0, and the derivative of x⁰ is 0."""
 
 from tapelab.derivatives.wrong.cures.broadcasting import sum_to
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 
