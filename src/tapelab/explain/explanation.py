@@ -8,8 +8,8 @@ from tapelab.explain.causes import CAUSES, REMARKS, VALUES
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.rendering import MARKDOWN, Style, Told
 from tapelab.explain.missing.inside_functions import Cut
+from tapelab.explain.values.finding import Elements, Link, ValueFinding
 from tapelab.explain.values.rerun.nodes import Node
-from tapelab.explain.values.study import Elements, Link, ValueFinding
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -29,7 +29,7 @@ class Explanation(Told):
         cuts: the first cut on each path from the source, a tuple of `Cut`.
         further: cuts behind the first on the path with the fewest, a tuple of `Cut`.
         remarks: keys of `REMARKS` and `VALUES`.
-        symptom: what the gradient's value is like, a key of `SYMPTOMS` in `tapelab.explain.values.study`:
+        symptom: what the gradient's value is like, a key of `SYMPTOMS` in `tapelab.explain.values.finding`:
             "none", "nan", "inf", "zero", "partly zero", "huge", "tiny", "target nan", "target inf" or "fine".
         healthy: False where something is wrong, True where nothing is; None where there is no gradient, or where it
             cannot be told.

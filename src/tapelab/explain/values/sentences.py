@@ -47,7 +47,7 @@ def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str,
     Args:
         evidence: an `Evidence`.
         story: a `Story`.
-        symptom: a key of `tapelab.explain.values.study.SYMPTOMS`.
+        symptom: a key of `tapelab.explain.values.finding.SYMPTOMS`.
         names: of "target", "source" and, as `blamed` returns it, "of".
     """
     target_name, source_name = names["target"], names["source"]
