@@ -162,7 +162,7 @@ class Body:
         )
 
     def _passes(self, operation, position, output):
-        """Whether a gradient gets from an output of an operation to an input. Raises LookupError as tf.gradients does."""
+        """Whether a gradient gets from an output of an operation to an input. Raises LookupError as tf.gradients."""
         source = operation.inputs[position]
         # A tf.py_function passes what its Python code passes, or zero; trying it out would change how it runs.
         if is_handle(source.dtype) or is_handle(output.dtype) or operation.type == "EagerPyFunc":
