@@ -83,9 +83,10 @@ print("dy/dx =", dy_dx.numpy())
 # list is the **tape**. `y`, the result you ask about, is the **target**; `x`, the input you ask about, is the
 # **source**.
 #
-# `tf.GradientTape` does not show its list. `ExplainTape` is the same tape with a window in it.
+# `tf.GradientTape` does not show its list. `ExplainTape`, which comes with these notebooks and not with TensorFlow, is
+# the same tape with a window in it.
 
-# %% alt="Three boxes under a box for x with the value 2: x times x with the value 4, five times x with the value 10, and below both their sum, 14. Arrows up carry gradients: 1 from the sum to each product, then 4 and 5 into x, whose gradient is 9."
+# %% alt="A graph that is read downwards. At the top x with the value 2; below it x times x with the value 4 and five times x with the value 10; below both their sum, 14. Beside each arrow down, an arrow up carries a gradient: 1 from the sum to each product; then 5 from one product to x, and from the other 2 and 2 on two arrows. The gradient of x is 9."
 with ExplainTape() as tape:
     a = x * x
     b = 5.0 * x
@@ -106,16 +107,20 @@ plt.show()
 # | 3 | `y = a + b` | 14 | 1 for `a`, 1 for `b` |
 #
 # Values flow down the list. Derivatives flow **up**. Start at the bottom with $\mathrm dy/\mathrm dy = 1$. Entry 3 hands
-# 1 to `a` and 1 to `b`. Entry 2 multiplies its 1 by 5, for `x`. Entry 1 multiplies its 1 by 2, for `x`, and by 2 again
-# (the graph draws both as one 4). `x` adds up what it receives: $5 + 2 + 2 = 9$. The printed table has the same numbers in
-# its last column, for you to read upwards.
+# 1 to `a` and 1 to `b`. Entry 2 multiplies its 1 by 5, for `x`. Entry 1 uses `x` twice, so two arrows lead back from it:
+# it multiplies its 1 by 2, for the first `x`, and by 2 again, for the second. `x` adds up what it receives:
+# $5 + 2 + 2 = 9$. The printed table has the same numbers in its last column, for you to read upwards.
+#
+# Why is it right to read from the end? An entry's result can be used only after it was computed. So whoever uses it
+# stands further down, and has been read: when you arrive at an entry, its sum is complete.
 
 # %% [markdown]
 # Two rules are all it takes: **multiply along a path, add where paths meet.**
 #
 # Going up the list with these two rules is the **backward pass**, and the method is **backpropagation**. Because
 # derivatives travel against the computation, it is also called **reverse-mode** automatic differentiation. What an
-# entry is handed from below is its **upstream gradient**, or *cotangent*.
+# entry is handed by those that use its result is its **upstream gradient**, or *cotangent*: upstream as seen by the
+# backward pass, which starts at the target.
 #
 # Now change one sign: the last line becomes `y = a * b`. Entry 3's local derivatives are no longer 1.
 #
@@ -197,9 +202,10 @@ print("y     =", result.value)
 print("dy/dx =", root.gradient)
 
 # %% [markdown]
-# The same 14 and the same 9. Below are three more runs, each through your tape and through TensorFlow's, at $x = 3$.
-# The second is a chain, $u = 2x + 1$ squared: from the bottom up, $2u \cdot 1 \cdot 2 = 14 \cdot 2 = 28$. The third has
-# a loop in it. Your tape never finds out: it meets four products.
+# The same 14 and the same 9. (Called a second time, `backward_pass` would add to the gradients that are there: each run
+# needs new numbers.) Below are three more runs, each through your tape and through TensorFlow's, at $x = 3$. The second
+# is a chain, $u = 2x + 1$ squared: from the bottom up, $2u \cdot 1 \cdot 2 = 14 \cdot 2 = 28$. The third has a loop in
+# it. Your tape never finds out: it meets four products.
 #
 # TensorFlow's tape can differentiate more, hundreds of operations on tensors of any shape, on any device. It is tidier,
 # too: it records only inside its `with` block, and only what depends on something that it watches (section 7). The
@@ -237,6 +243,11 @@ for f in (fan_out, chain, loop):
 # %% tags=["check"]
 # @title Check
 assert (result.value, root.gradient) == (14.0, 9.0)
+again = Number(2.0)
+product_of_it = again * 5.0
+for _ in range(2):
+    backward_pass(product_of_it)
+assert again.gradient > 5.0  # added to what was there
 exact = {fan_out: lambda x: 2 * x + 5, chain: lambda x: 8 * x + 4, loop: lambda x: 4 * x**3}
 for f, derivative in exact.items():
     for point in (-1.5, 0.0, 3.0):

@@ -292,7 +292,7 @@ def _draw_cotangent(ax, text, place):
 
 
 def _draw_both_ways(ax, upper, lower, label):
-    """An edge with a label: the value's arrow down, and to the right of it the gradient's arrow up, through the label."""
+    """An edge with a label: the value's arrow down and, to the right of it, the gradient's up, through the label."""
     aside = label.width / 2 - _APART
     (port, top), *rest = upper
     upper = [(port, top), (port, top - STUB), *rest[1:]] if top == rest[0][1] else upper
