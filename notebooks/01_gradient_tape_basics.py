@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb)
 #
-# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 18 to read, 4 more to go further, 28 for the exercises
+# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 19 to read, 4 more to go further, 40 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -154,6 +154,26 @@ assert [row.gradient for row in table(tape, y, x).rows] == ["9", "1", "1", "1"]
 # comes long after they were computed.
 
 # %% [markdown]
+# ### Exercise: Draw a tape (6 min)
+#
+# Take three lines at $x = 3$: `a = x * x`, then `b = a + x`, then `y = a * b`. Draw their tape on paper: the entries, the
+# values down, the gradients up. Which value has each entry, and which gradient has it collected when the backward pass
+# reaches it?
+
+# %%
+answer = {
+    "value of a": ...,
+    "value of b": ...,
+    "value of y": ...,
+    "gradient of y": ...,
+    "gradient of b": ...,
+    "gradient of a": ...,
+    "gradient of x": ...,
+}
+
+exercises.written_tape.check(answer)
+
+# %% [markdown]
 # ## 2. A tape of your own
 #
 # The best way to believe it is to build a tape yourself. Here is a number that writes down how it was made, and a
@@ -258,6 +278,25 @@ for f, derivative in exact.items():
             value = f(theirs)
         assert mine.gradient == tape.gradient(value, theirs) == derivative(point)
 assert len([made_from for _, made_from in record if made_from]) == 4  # the loop's products
+
+# %% [markdown]
+# ### Exercise: Two more entries (6 min)
+#
+# What would your tape need for a division and a tanh? Their local derivatives. Write the forward and the backward pass
+# of $y = \tanh(a / b)$ for two numbers, without a tape: return `y` and its gradients with respect to `a` and `b`.
+#
+# Example: $a = 1$, $b = 2$ gives 0.4621, 0.3932 and −0.1966.
+
+
+# %%
+def tanh_of_quotient(a, b):
+    q = a / b
+    y = tf.tanh(q)
+    ...  # the backward pass: what q is handed, then a and b
+    return y, ..., ...  # the value, and the gradients with respect to a and b
+
+
+exercises.two_more_entries.check(tanh_of_quotient)
 
 # %% [markdown]
 # ## 3. Gradients of a dense layer

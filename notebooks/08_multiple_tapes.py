@@ -373,7 +373,7 @@ with ExplainTape(watch_accessed_variables=False) as of_head:
     loss = two_layers()
 assert explain(of_head, loss, sources["w1"]).code == "watching_off"
 assert explain(of_head, loss, inputs).code == "not_watched"
-assert table(of_head, loss, sources["w2"]).rows[1].title == "MatMul"
+assert table(of_head, loss, sources["w2"]).rows[1].title == "matmul"
 
 with tf.GradientTape() as one_tape:
     one_tape.watch(inputs)

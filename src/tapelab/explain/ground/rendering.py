@@ -12,7 +12,15 @@ def escaped(text: str) -> str:
 
 
 # Where TensorFlow's interface has another word than its graphs.
-_WORDS = {"Mul": "multiply", "Sub": "subtract", "RealDiv": "divide", "Neg": "negative", "BatchMatMul": "matmul"}
+_WORDS = {
+    "Select": "where",
+    "Mul": "multiply",
+    "Sub": "subtract",
+    "RealDiv": "divide",
+    "Neg": "negative",
+    "MatMul": "matmul",
+    "BatchMatMul": "matmul",
+}
 _WORDS |= {name: f"reduce_{name.lower()}" for name in ("Sum", "Mean", "Max", "Min", "Prod")}
 
 
