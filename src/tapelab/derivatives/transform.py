@@ -26,7 +26,7 @@ from tapelab.derivatives.kernels import WrongKernelError, blind_to_singular, req
 from tapelab.derivatives.observed import undone_if_it_fails
 from tapelab.derivatives.outside import Outside
 from tapelab.derivatives.plan import Plan, describe_way
-from tapelab.derivatives.private import derivatives_wanted, direct_call, recording
+from tapelab.derivatives.private import derivatives_wanted, direct_call, recording, unconverted
 from tapelab.derivatives.problem import LOOPS, Problem, Sources, lacks_a_gradient
 from tapelab.derivatives.recipe import Recipe
 from tapelab.derivatives.rows import VECTORIZED
@@ -95,7 +95,7 @@ class Transform:
 
     # In a tf.function that is converted by AutoGraph, this code is not: it would take seconds. `Problem` sees to what
     # the function itself needs of AutoGraph.
-    @tf.autograph.experimental.do_not_convert
+    @unconverted
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, outputs, tensors = self._entry(args, kwargs)
         if outputs is None:
@@ -112,7 +112,7 @@ class Transform:
             require_finite(self._recipe.numbers(result), self.__name__)
         return result
 
-    @tf.autograph.experimental.do_not_convert
+    @unconverted
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the `Plan` of a call with these arguments. New ones are compiled for and computed with once.
 
@@ -123,12 +123,16 @@ class Transform:
 
     def _run(self, entry, tensors):
         if entry.plan.compiled == "eager":
-            with entry.problem.cure.applied():
-                return entry.run(tensors)
+            return self._run_eagerly(entry, tensors)
         if recording() or not tf.executing_eagerly():
             with cured_calls():
                 return entry.run(tensors)
         return entry.run(tensors)
+
+    @tf.autograph.experimental.do_not_convert
+    def _run_eagerly(self, entry, tensors):
+        with entry.problem.cure.applied():
+            return entry.run(tensors)
 
     def _entry(self, args, kwargs):
         """Return the entry for the arguments, the outputs if it had to be built, and the arguments' tensors."""
@@ -144,7 +148,7 @@ class Transform:
             chosen, args = sources.take(args, self.__name__)
             taken = flatten(chosen, leaves, numbers=True)
         rest = flatten((tuple(args), kwargs), leaves)
-        vector = flatten(vector, leaves, numbers=True)
+        vector = flatten(vector, leaves, numbers=True) if recipe.vector else None
         tensors = [leaf if isinstance(leaf, tf.Tensor) else dense_tensor(leaf, self.__name__) for leaf in leaves]
         require_no_mask(self.__name__, tensors)
         if stateless_scope() is not None:
@@ -163,6 +167,7 @@ class Transform:
             self._entries.keep(under_tapes if entry.loops else key, entry)
         return entry, outputs, tensors
 
+    @tf.autograph.experimental.do_not_convert
     def _build(self, taken, rest, vector, tensors):
         """Return the entry and its outputs, of a function that read the same at the start and at the end.
 
