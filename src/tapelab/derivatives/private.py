@@ -31,17 +31,20 @@ def with_autograph(f: Callable) -> Callable:
         return f
 
 
-def unconverted(f: Callable) -> Callable:
-    """Mark a function as one that AutoGraph calls as it is, and return it.
+def unconverted(kind: type) -> type:
+    """Mark the methods of a class as what AutoGraph calls as it is, and return the class.
 
-    `tf.autograph.experimental.do_not_convert` switches AutoGraph off for all that the function calls, too, which takes
-    1 µs. Without its mark ``autograph_info__``, what it makes of the function is returned.
+    `tf.autograph.experimental.do_not_convert` switches AutoGraph off for all that a method calls, too, which takes
+    1 µs. Without its mark ``autograph_info__``, that is what the methods become.
     """
-    wrapped = tf.autograph.experimental.do_not_convert(f)
-    if "autograph_info__" not in vars(wrapped):
-        return wrapped
-    f.autograph_info__ = wrapped.autograph_info__
-    return f
+    for name, method in list(vars(kind).items()):
+        if name == "__call__" or not name.startswith("_"):
+            wrapped = tf.autograph.experimental.do_not_convert(method)
+            if hasattr(wrapped, "autograph_info__"):
+                kind.autograph_info__ = method.autograph_info__ = wrapped.autograph_info__
+            else:
+                setattr(kind, name, wrapped)
+    return kind
 
 
 def derivatives_wanted(tensors: Sequence[tf.Tensor]) -> int:

@@ -46,6 +46,9 @@ class _NotForATapeError(RuntimeError):
     """What a tape records cannot be computed this way. Another way can, and nobody has to change anything."""
 
 
+# In a tf.function that is converted by AutoGraph, this code is not: it would take seconds. `Problem` sees to what the
+# function itself needs of AutoGraph.
+@unconverted
 class Transform:
     """A derivative of a function: call it like the function, with the tangents or cotangents first if it takes them.
 
@@ -93,9 +96,6 @@ class Transform:
     def __repr__(self):
         return f"<{self.__name__}>"
 
-    # In a tf.function that is converted by AutoGraph, this code is not: it would take seconds. `Problem` sees to what
-    # the function itself needs of AutoGraph.
-    @unconverted
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, outputs, tensors = self._entry(args, kwargs)
         if outputs is None:
@@ -112,7 +112,6 @@ class Transform:
             require_finite(self._recipe.numbers(result), self.__name__)
         return result
 
-    @unconverted
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the `Plan` of a call with these arguments. New ones are compiled for and computed with once.
 
