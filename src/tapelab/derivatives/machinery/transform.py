@@ -29,7 +29,7 @@ from tapelab.derivatives.machinery.errors import CALLER, FallbackWarning, Outsid
 from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan, describe_way
-from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording
+from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording, unconverted
 from tapelab.derivatives.machinery.problem import LOOPS, Problem, Sources, lacks_a_gradient
 from tapelab.derivatives.machinery.recipe import Recipe
 from tapelab.derivatives.machinery.rows import VECTORIZED
@@ -52,6 +52,9 @@ class _NotForATapeError(RuntimeError):
     """What a tape records cannot be computed this way. Another way can, and nobody has to change anything."""
 
 
+# In a tf.function that is converted by AutoGraph, this code is not: it would take seconds. `Problem` sees to what the
+# function itself needs of AutoGraph.
+@unconverted
 class Transform:
     """A derivative of a function: call it like the function, with the tangents or cotangents first if it takes them.
 
@@ -99,9 +102,6 @@ class Transform:
     def __repr__(self):
         return f"<{self.__name__}>"
 
-    # In a tf.function that is converted by AutoGraph, this code is not: it would take seconds. `Problem` sees to what
-    # the function itself needs of AutoGraph.
-    @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, outputs, tensors = self._entry(args, kwargs)
         if outputs is None:
@@ -118,7 +118,6 @@ class Transform:
             require_finite(self._recipe.numbers(result), self.__name__)
         return result
 
-    @tf.autograph.experimental.do_not_convert
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the `Plan` of a call with these arguments. New ones are compiled for and computed with once.
 
@@ -129,12 +128,16 @@ class Transform:
 
     def _run(self, entry, tensors):
         if entry.plan.compiled == "eager":
-            with entry.problem.cure.applied():
-                return entry.run(tensors)
+            return self._run_eagerly(entry, tensors)
         if recording() or not tf.executing_eagerly():
             with cured_calls():
                 return entry.run(tensors)
         return entry.run(tensors)
+
+    @tf.autograph.experimental.do_not_convert
+    def _run_eagerly(self, entry, tensors):
+        with entry.problem.cure.applied():
+            return entry.run(tensors)
 
     def _entry(self, args, kwargs):
         """Return the entry for the arguments, the outputs if it had to be built, and the arguments' tensors."""
@@ -150,7 +153,7 @@ class Transform:
             chosen, args = sources.take(args, self.__name__)
             taken = flatten(chosen, leaves, numbers=True)
         rest = flatten((tuple(args), kwargs), leaves)
-        vector = flatten(vector, leaves, numbers=True)
+        vector = flatten(vector, leaves, numbers=True) if recipe.vector else None
         tensors = [leaf if isinstance(leaf, tf.Tensor) else dense_tensor(leaf, self.__name__) for leaf in leaves]
         require_no_mask(self.__name__, tensors)
         if stateless_scope() is not None:
@@ -169,6 +172,7 @@ class Transform:
             self._entries.keep(under_tapes if entry.loops else key, entry)
         return entry, outputs, tensors
 
+    @tf.autograph.experimental.do_not_convert
     def _build(self, taken, rest, vector, tensors):
         """Return the entry and its outputs, of a function that read the same at the start and at the end.
 
