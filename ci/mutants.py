@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tapelab.collection import catalogue, forkserver, times
-from tapelab.files import write_whole
+from tapelab.process.files import write_whole
 
 import click
 import nbformat

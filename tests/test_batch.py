@@ -543,7 +543,7 @@ def test_the_plan_is_checked_before_the_output_is_touched(tmp_path, make_collect
 
 
 def test_the_command_without_its_extra_says_what_to_install():
-    code = "import sys; sys.modules['rich'] = None; import tapelab.cli"
+    code = "import sys; sys.modules['rich'] = None; import tapelab.collection.cli"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "pip install 'tapelab[lab]'" in done.stderr

@@ -5,8 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from tapelab.cli import main
 from tapelab.collection import catalogue, copies, sweep
+from tapelab.collection.cli import main
 
 import nbformat
 import pytest

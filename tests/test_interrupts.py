@@ -71,7 +71,7 @@ def verdicts(records, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("module", ["tapelab.cli", "tapelab.collection.batch"])
+@pytest.mark.parametrize("module", ["tapelab.collection.cli", "tapelab.collection.batch"])
 def test_a_signal_while_the_command_starts_is_reported(begin, records, tmp_path, number, module):
     process = begin("--no-fork", first=WHILE_IMPORTING.format(module=module, number=int(number)))
     shown, told = process.communicate(timeout=120)

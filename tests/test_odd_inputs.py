@@ -3,8 +3,8 @@
 import json
 import re
 
-from tapelab.cli import main
 from tapelab.collection import environment, records, single_run
+from tapelab.collection.cli import main
 from tapelab.collection.storage import Folder
 
 import nbformat

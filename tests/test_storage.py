@@ -129,7 +129,7 @@ def test_the_second_command_in_one_folder_is_told_so(tmp_path, make_collection):
     ],
 )
 def test_options_that_make_no_sense_are_refused_in_one_line(tmp_path, make_collection, monkeypatch, arguments, message):
-    from tapelab.cli import main
+    from tapelab.collection.cli import main
 
     from click.testing import CliRunner
 

@@ -4,7 +4,7 @@ import json
 import re
 
 from tapelab.collection import catalogue, sweep
-from tapelab.files import write_whole
+from tapelab.process.files import write_whole
 
 import nbformat
 import pytest

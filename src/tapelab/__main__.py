@@ -6,7 +6,7 @@ from tapelab.collection import interrupts
 def main() -> None:
     """Run the command."""
     interrupts.command.watch()  # before the imports, which take a second or more
-    from tapelab import cli
+    from tapelab.collection import cli
 
     cli.main()
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 from tapelab.collection.catalogue import Catalogue, Notebook
 from tapelab.collection.sweep import ParameterError, read_notebook
-from tapelab.files import write_whole
+from tapelab.process.files import write_whole
 
 import msgspec
 import nbformat

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tapelab.collection.kernel import Client, Kernel
-from tapelab.files import write_whole
+from tapelab.process.files import write_whole
 
 import papermill
 from nbclient.exceptions import CellTimeoutError, DeadKernelError

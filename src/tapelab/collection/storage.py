@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from tapelab.files import write_whole
+from tapelab.process.files import write_whole
 
 import filelock
 import fsspec

@@ -22,7 +22,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from tapelab.collection import teachers, texts, times
 from tapelab.collection.catalogue import Catalogue, Notebook
 from tapelab.collection.copies import colab_url
-from tapelab.files import write_whole
+from tapelab.process.files import write_whole
 
 import jupytext
 import nbformat

@@ -14,8 +14,8 @@ from tapelab.derivatives.packing import require_one_dtype, split
 from tapelab.derivatives.problem import Sources
 from tapelab.derivatives.spectrum import Spectrum, lanczos
 from tapelab.derivatives.structures import LEAF, flatten, unflatten
-from tapelab.progress import progress_bar
 from tapelab.runtime import tf
+from tapelab.session.bar import progress_bar
 
 import numpy as np
 

@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 from tapelab import session
-from tapelab.files import write_whole
+from tapelab.process.files import write_whole
 
 import platformdirs
 

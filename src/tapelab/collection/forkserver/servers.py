@@ -38,7 +38,7 @@ PROCESSES = (
     "jupyter_client.asynchronous",
     "jupyter_client.manager",
     "ipykernel.kernelspec",
-    "tapelab.files",
+    "tapelab.process.files",
     "tapelab.collection.forkserver",
     "tapelab.collection.kernel",
 )

@@ -1,4 +1,8 @@
-"""Whether a person sits in front of the kernel, or a batch run such as papermill, nbval or `tapelab run`."""
+"""Whether a person sits in front of the kernel, or a batch run such as papermill, nbval or `tapelab run`.
+
+- `claims`, `alternatives`: what a person sees of cells of checks, and hears of figures.
+- `bar`: a bar of progress, where one watches.
+"""
 
 import sys
 

@@ -17,7 +17,7 @@ try:
 except ModuleNotFoundError as missing:
     sys.exit(f"The command 'tapelab' needs the package {missing.name!r}: pip install 'tapelab[lab]'")
 
-PACKAGED = Path(__file__).with_name("notebooks")  # where a built package has them, without outputs
+PACKAGED = Path(__file__).parents[1] / "notebooks"  # where a built package has them, without outputs
 DEFAULT_OUTPUT = "build/executed"
 LOG_WIDTH = 140  # columns of a table in a log
 LONGEST_SECONDS = 31_536_000
