@@ -10,9 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
-from tapelab.collection import pool, single_run, storage, sweep
+from tapelab.collection import pool, single_run, sweep
 from tapelab.collection.forkserver import servers
-from tapelab.collection.storage import StorageError
 
 import nbformat
 import pytest
@@ -472,25 +471,6 @@ def test_jobs_start_with_the_longest(tmp_path, make_collection, run_batch, monke
     _, second = run_batch(collection, tmp_path / "out", workers=1)
     assert "[1/2] ran 00_a" in first
     assert "[1/2] ran 01_b" in second
-
-
-@pytest.mark.thorough(keep=1)
-@pytest.mark.parametrize("url", ["memory://results", "file://{}/a place"])
-def test_results_go_where_a_url_says(tmp_path, small, run_batch, url):
-    url = url.format(tmp_path)
-    status, shown = run_batch(small, url)
-    assert status == 0
-    place = storage.open_storage(url)
-    assert place.names() == {"00_one.ipynb", "report.html", "report.json", "junit.xml"}
-    assert nbformat.reads(place.read("00_one.ipynb").decode(), as_version=4).cells[1].outputs[0].text == "0 x\n"
-    _, shown = run_batch(small, url, resume=True)
-    assert "1 of 1 runs are unchanged" in shown
-
-
-@pytest.mark.parametrize("url", ["nonesuch://place", "http://127.0.0.1:9/place"])
-def test_a_url_that_cannot_be_written_is_refused(url):
-    with pytest.raises(StorageError, match=f"cannot write to {url}"):
-        storage.open_storage(url)
 
 
 def test_runs_are_shown_as_starting_while_the_fork_servers_import(monkeypatch):

@@ -15,7 +15,7 @@ from tapelab.collection.catalogue import Catalogue
 from tapelab.collection.interrupts import Interrupts
 from tapelab.collection.live import view
 from tapelab.collection.records import Phases, Record, Report
-from tapelab.collection.storage import Folder, Remote
+from tapelab.collection.storage import Folder
 from tapelab.collection.sweep import Run
 
 import nbformat
@@ -99,7 +99,7 @@ class Batch:
         catalogue: Catalogue,
         runs: list[Run],
         executor,
-        storage: Folder | Remote,
+        storage: Folder,
         settings: Settings,
         console: Console,
         signals: Interrupts | None = None,
@@ -248,9 +248,9 @@ class Batch:
                 self._storage.write(f"{name}.log", outcome.log)
             else:
                 self._storage.remove(f"{name}.log")
-        except Exception as error:  # of the local disk, or of whatever fsspec talks to
+        except OSError as error:
             kept = _keep_elsewhere(outcome)
-            why = texts.one_line(getattr(error, "strerror", None) or str(error), LONGEST_REASON)
+            why = texts.one_line(error.strerror or str(error), LONGEST_REASON)
             outcome.problem = single_run.Problem("not stored", f"cannot store it in {self._storage}: {why}{kept}")
             outcome.notebook = None
         self._records[name] = _record(self._runs[name], outcome, self._prints[name])

@@ -9,7 +9,7 @@ from typing import Any
 try:
     from tapelab.collection import batch, catalogue, copies, interrupts, live, pool, records, sweep, times, variables
     from tapelab.collection import report as reports
-    from tapelab.collection.storage import StorageError, open_storage
+    from tapelab.collection.storage import Folder, StorageError
 
     import click
     from rich.console import Console
@@ -191,8 +191,8 @@ class Duration(click.FloatRange):
     "--output",
     default=DEFAULT_OUTPUT,
     show_default=True,
-    metavar="FOLDER|URL",
-    help="Where the executed notebooks and the report go: a folder, or a URL that fsspec knows (s3://bucket/prefix).",
+    metavar="FOLDER",
+    help="The folder for the executed notebooks and the report.",
 )
 @click.option("--resume", is_flag=True, help="Skip what succeeded in --output before and has not changed since.")
 @click.option(
@@ -248,7 +248,7 @@ def run(
     console = _console()
     try:
         runs = sweep.expand(loaded, notebooks, parameters, [(name, values) for name, _, values in pairs])
-        storage = open_storage(output)
+        storage = Folder(output)
         interrupts.command.watch()
         with storage.held(), _executor(dask, workers, fork, passed) as executor:
             settings = batch.Settings(kernel, timeout, resume)
@@ -265,25 +265,24 @@ def _console():
 
 
 @main.command()
-@click.argument("output", metavar="[FOLDER|URL]", default=DEFAULT_OUTPUT)
+@click.argument("output", metavar="[FOLDER]", default=DEFAULT_OUTPUT)
 def report(output: str) -> None:
     """Write report.html and junit.xml anew where 'tapelab run' left its results, and print the table.
 
     Works from report.json, which 'tapelab run' keeps up to date while it runs: also after it was killed before it wrote
     the page, and while it still runs. The default is build/executed.
     """
-    if "://" not in output and not Path(output).is_dir():
+    if not Path(output).is_dir():
         raise click.ClickException(f"there is no folder {output}")
     try:
-        storage = open_storage(output)
+        storage = Folder(output)
         reports.show(_console(), reports.renew(storage), storage)
     except FileNotFoundError:
         raise click.ClickException(f"there is no {records.JSON} in {output}; 'tapelab run' writes it") from None
     except (StorageError, records.DamagedReportError) as error:
         raise click.ClickException(str(error)) from error
-    except Exception as error:  # of the local disk, or of whatever fsspec talks to
-        why = getattr(error, "strerror", None) or error
-        raise click.ClickException(f"cannot write the report to {output}: {why}") from error
+    except OSError as error:
+        raise click.ClickException(f"cannot write the report to {output}: {error.strerror or error}") from error
 
 
 def _executor(dask, workers, fork, passed):

@@ -68,8 +68,6 @@ def of_kernel(name: str) -> dict[str, str | dict[str, str]]:
     own = Path(interpreter).name == interpreter and interpreter.startswith("python")
     if own or Path(interpreter) == Path(sys.executable):
         return describe()
-    if spec.language.lower() != "python":
-        return {"kernel": spec.to_dict()["display_name"], "platform": f"{platform.system()} {platform.machine()}"}
     try:
         command = [interpreter, "-P", __file__]
         asked = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)

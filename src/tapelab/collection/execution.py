@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tapelab.collection.kernel import Client, Kernel
+from tapelab.collection.kernel import Kernel
 from tapelab.process.files import write_whole
 
 import papermill
@@ -19,17 +19,12 @@ SAVE_SECONDS = 5  # between two savings of a notebook under way
 START_SECONDS = 120  # in which a kernel must answer
 # In which a cell's outputs must arrive when it has ended; four, as by default, are few on a busy machine.
 OUTPUT_SECONDS = 60
-HIGH_WATER = 1000  # messages that may wait for a reader before a kernel drops some
 SOURCE, EXECUTED = "source.ipynb", "executed.ipynb"
 HERE = Path.cwd()  # papermill changes it while the cells run
 
 
 class SaveError(Exception):
     """The executed notebook could not be written."""
-
-
-class LostError(Exception):
-    """Outputs may have been lost between the kernel and papermill."""
 
 
 class WholeFiles(LocalHandler):
@@ -94,27 +89,7 @@ def execute(job: dict, tell: Callable[..., None]) -> dict | None:
     papermill_io.reset()
     papermill_io.register("local", WholeFiles())
     papermill_engines.register("tapelab", Engine)
-    progress = {"kernel": False, "cell": 0, "received": 0}
-
-    def on_notebook_start(notebook):
-        progress["kernel"] = True
-        tell("kernel", sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in notebook.cells))
-
-    def on_cell_execute(cell, cell_index):
-        progress["cell"] += 1
-        progress["received"] = Client.current.iopub_channel.received
-        tell("cell", progress["cell"])
-
-    def on_cell_executed(cell, cell_index, execute_reply):
-        received = Client.current.iopub_channel.received - progress["received"]
-        if received >= HIGH_WATER and not Client.current.complete:
-            raise LostError(
-                f"outputs may be lost: {received} messages arrived, and this kernel drops some, without a word, "
-                f"when more than {HIGH_WATER} wait to be read. Let the cell print less"
-            )
-        tell("executed", progress["cell"])
-
-    hooks = (on_notebook_start, on_cell_execute, on_cell_executed)
+    hooks = Hooks(tell)
     try:
         papermill.execute_notebook(
             SOURCE,
@@ -128,27 +103,58 @@ def execute(job: dict, tell: Callable[..., None]) -> dict | None:
             start_timeout=START_SECONDS,
             iopub_timeout=OUTPUT_SECONDS,
             shutdown_kernel="immediate",  # all outputs have arrived; TensorFlow takes a second or two to leave
-            **{hook.__name__: hook for hook in hooks},
+            on_notebook_start=hooks.on_notebook_start,
+            on_cell_execute=hooks.on_cell_execute,
+            on_cell_executed=hooks.on_cell_executed,
         )
-    except PapermillExecutionError as error:
-        first = str(error.evalue).strip().splitlines()
-        return {"kind": "cell", "message": f"{error.ename}: {first[0] if first else ''}"}
-    except DeadKernelError:
-        status = Kernel.current.status
-        why = "; it may have run out of memory" if status == -signal.SIGKILL else ""
-        return {"kind": "kernel died", "message": f"the kernel was ended {_ended(status)}{why}"}
-    except LostError as error:
-        return {"kind": "outputs lost", "message": str(error)}
-    except CellTimeoutError:  # for outputs: cells themselves have no time limit of their own
-        return {
-            "kind": "outputs lost",
-            "message": f"the cell has ended, but its outputs had not all arrived {OUTPUT_SECONDS} s later",
-        }
-    except SaveError as error:
-        return {"kind": "files", "message": str(error)}
     except Exception as error:
-        first = f"{type(error).__name__}: {error}".splitlines()[0]
-        if progress["kernel"]:
-            return {"kind": "papermill", "message": first}
-        return {"kind": "kernel did not start", "message": f"the kernel did not start: {first}"}
+        kind, message = _named(error, hooks.kernel_answered)
+        return {"kind": kind, "message": message}
     return None
+
+
+class Hooks:
+    """What papermill calls on its way: they tell where it is.
+
+    Attributes:
+        kernel_answered: whether the kernel has started.
+    """
+
+    def __init__(self, tell: Callable[..., None]):
+        self._tell, self._cell, self.kernel_answered = tell, 0, False
+
+    def on_notebook_start(self, notebook: NotebookNode) -> None:
+        """The kernel answers."""
+        self.kernel_answered = True
+        self._tell("kernel", sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in notebook.cells))
+
+    def on_cell_execute(self, cell: NotebookNode, cell_index: int) -> None:
+        """A cell starts."""
+        self._cell += 1
+        self._tell("cell", self._cell)
+
+    def on_cell_executed(self, cell: NotebookNode, cell_index: int, execute_reply: dict) -> None:
+        """It has ended."""
+        self._tell("executed", self._cell)
+
+
+def _named(error, kernel_answered):
+    """What went wrong: the kind and the message of a `single_run.Problem`."""
+    first = f"{type(error).__name__}: {error}".splitlines()[0]
+    match error:
+        case PapermillExecutionError():
+            value = str(error.evalue).strip().splitlines()
+            return "cell", f"{error.ename}: {value[0] if value else ''}"
+        case DeadKernelError():
+            status = Kernel.current.status
+            why = "; it may have run out of memory" if status == -signal.SIGKILL else ""
+            return "kernel died", f"the kernel was ended {_ended(status)}{why}"
+        case CellTimeoutError():  # for outputs: cells themselves have no time limit of their own
+            text = f"the cell has ended, but its outputs had not all arrived {OUTPUT_SECONDS} s later"
+            return "outputs lost", text
+        case SaveError():
+            return "files", str(error)
+        case _ if kernel_answered:
+            return "papermill", first
+        case _:
+            return "kernel did not start", f"the kernel did not start: {first}"

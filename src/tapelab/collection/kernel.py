@@ -3,10 +3,8 @@
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 from jupyter_client.asynchronous import AsyncKernelClient
-from jupyter_client.channels import AsyncZMQSocketChannel
 from jupyter_client.manager import AsyncKernelManager
 
 SET_UP_SECONDS = 30  # in which a kernel that answers must have taken the code below
@@ -27,39 +25,19 @@ finally:
 """
 
 
-class Outputs(AsyncZMQSocketChannel):
-    """The channel of outputs, which counts what arrives."""
-
-    received = 0
-
-    async def get_msg(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        message = await super().get_msg(*args, **kwargs)
-        self.received += 1
-        return message
-
-
 class Client(AsyncKernelClient):
-    """A connection to a kernel.
-
-    Attributes:
-        complete: whether the kernel waits for its reader, so that no output can be lost.
-    """
-
-    current = None
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.iopub_channel_class = Outputs
-        self.complete = False
-        Client.current = self
+    """A connection to a kernel that waits for its reader, so that no output can be lost."""
 
     async def wait_for_ready(self, timeout: float | None = None) -> None:
-        """Wait until the kernel answers, and set it up."""
+        """Wait until the kernel answers, and set it up.
+
+        Raises:
+            RuntimeError: if it is not ipykernel, and so cannot be told to wait.
+        """
         await super().wait_for_ready(timeout=timeout)
-        if self.parent.kernel_spec.language.lower() != "python":
-            return
         answer = self.execute(SET_UP, silent=True, store_history=False, reply=True, timeout=SET_UP_SECONDS)
-        self.complete = (await answer)["content"]["status"] == "ok"
+        if (await answer)["content"]["status"] != "ok":
+            raise RuntimeError("it is not ipykernel, and might lose outputs without a word")
 
 
 class Kernel(AsyncKernelManager):

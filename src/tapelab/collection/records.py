@@ -3,21 +3,20 @@
 Everything is checked once, when the file is read. Who holds a `Record` need not check it again.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypedDict
 
 from tapelab.collection.single_run import Problem
-from tapelab.collection.storage import Folder, Remote
+from tapelab.collection.storage import Folder
 
 import msgspec
 from msgspec import Meta
 
 FORMAT = 2
 JSON, DAMAGED = "report.json", "report.damaged.json"
-READERS = 16  # notebooks that are read back at a time: an object store takes a while to answer
 
 Seconds = Annotated[float, Meta(ge=0, le=1e10)]
 Count = Annotated[int, Meta(ge=0, le=10**9)]
@@ -127,7 +126,7 @@ def encoded(report: Report) -> bytes:
     return msgspec.json.format(msgspec.json.encode(report), indent=1)
 
 
-def read(storage: Folder | Remote) -> Report:
+def read(storage: Folder) -> Report:
     """The report that lies in a place.
 
     Raises:
@@ -139,7 +138,7 @@ def read(storage: Folder | Remote) -> Report:
         content = storage.read(JSON)
     except FileNotFoundError:
         raise
-    except Exception as error:  # of the local disk, or of whatever fsspec talks to
+    except OSError as error:
         raise DamagedReportError(f"{place} cannot be read ({error})") from error
     try:
         found = msgspec.json.decode(content, type=_Any).format
@@ -150,11 +149,11 @@ def read(storage: Folder | Remote) -> Report:
         raise DamagedReportError(f"{place} is damaged ({error})") from error
 
 
-def set_aside(storage: Folder | Remote) -> str:
+def set_aside(storage: Folder) -> str:
     """Keep a copy of a damaged report.json under another name. Returns a sentence on it."""
     try:
         storage.write(DAMAGED, storage.read(JSON))
-    except Exception as error:
+    except OSError as error:
         return f"It could not be kept ({error})"
     return f"It is kept as {DAMAGED}"
 
@@ -164,17 +163,11 @@ def digest(notebook: bytes) -> str:
     return hashlib.sha256(notebook).hexdigest()
 
 
-def intact(storage: Folder | Remote, records: Iterable[Record]) -> set[str]:
+def intact(storage: Folder, records: Iterable[Record]) -> set[str]:
     """The names of those runs whose executed notebook lies in a place as it was stored."""
-    there = storage.names()
-    stored = [record for record in records if record.digest is not None and f"{record.name}.ipynb" in there]
-
-    def found(record: Record) -> str | None:
-        try:
-            return digest(storage.read(f"{record.name}.ipynb"))
-        except Exception:  # of whatever fsspec talks to: a notebook that cannot be read is as good as none
-            return None
-
-    with ThreadPoolExecutor(READERS) as readers:
-        digests = readers.map(found, stored)
-        return {record.name for record, now in zip(stored, digests, strict=True) if now == record.digest}
+    found = set()
+    for record in records:
+        with contextlib.suppress(OSError):  # a notebook that cannot be read is as good as none
+            if record.digest == digest(storage.read(f"{record.name}.ipynb")):
+                found.add(record.name)
+    return found

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from tapelab.collection import records, texts
 from tapelab.collection.live import line
 from tapelab.collection.records import Record, Report
-from tapelab.collection.storage import Folder, Remote
+from tapelab.collection.storage import Folder
 
 import jinja2
 from PIL import Image
@@ -29,7 +29,7 @@ MOST_FIGURES = 3_000_000  # bytes of pictures in the page; a batch of ten thousa
 SHOWN = ("tensorflow", "keras", "numpy", "tapelab", "papermill", "ipykernel")  # versions that the page shows at once
 
 
-def renew(storage: Folder | Remote) -> Report:
+def renew(storage: Folder) -> Report:
     """Write the page and the JUnit file of a place anew, from its report.json and the notebooks that lie there now.
 
     A notebook that is not the one which the record speaks of (of another batch, edited, cut off) is left out.
@@ -49,15 +49,15 @@ def renew(storage: Folder | Remote) -> Report:
     return report
 
 
-def write(storage: Folder | Remote, report: Report, *, pages: bool = True) -> str | None:
+def write(storage: Folder, report: Report, *, pages: bool = True) -> str | None:
     """Write report.json and, if asked, the page and the JUnit file. Returns None, or why it could not be written."""
     try:
         storage.write(records.JSON, records.encoded(report))
         if pages:
             storage.write(JUNIT, junit(report))
             storage.write(HTML, page(report, storage).encode())
-    except Exception as error:  # of the local disk, or of whatever fsspec talks to
-        return texts.one_line(getattr(error, "strerror", None) or str(error))
+    except OSError as error:
+        return texts.one_line(error.strerror or str(error))
     return None
 
 
@@ -118,7 +118,7 @@ def _for_xml(text: str) -> str:
     return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", text)
 
 
-def page(report: Report, storage: Folder | Remote) -> str:
+def page(report: Report, storage: Folder) -> str:
     """The page: complete in itself, without scripts, and with every text from a notebook escaped."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -155,7 +155,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{seconds:.1f} s"
 
 
-def _figures(runs: list[Record], storage: Folder | Remote) -> tuple[dict[str, list[tuple[str, str]]], int]:
+def _figures(runs: list[Record], storage: Folder) -> tuple[dict[str, list[tuple[str, str]]], int]:
     """Thumbnails for the runs, failed ones first, until the page is full.
 
     Returns:
@@ -202,7 +202,7 @@ def _thumbnail(png: object) -> str | None:
     return "data:image/png;base64," + base64.b64encode(written.getvalue()).decode()
 
 
-def show(console: Console, report: Report, storage: Folder | Remote, *, written: bool = True) -> None:
+def show(console: Console, report: Report, storage: Folder, *, written: bool = True) -> None:
     """Print the table of a batch, what failed and where the results are.
 
     Args:

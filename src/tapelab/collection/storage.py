@@ -1,15 +1,12 @@
-"""Where a batch keeps its files: a folder, or any place that fsspec reaches by a URL such as ``s3://bucket/prefix``."""
+"""Where a batch keeps its files: a folder, which one batch at a time may hold."""
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from tapelab.process.files import write_whole
 
 import filelock
-import fsspec
 
 LOCK = ".lock"
 
@@ -22,6 +19,15 @@ class Folder:
     """A folder on this machine, made if it is missing. Every file is written beside its place and renamed into it."""
 
     def __init__(self, path: str | Path):
+        """Make the folder.
+
+        Raises:
+            StorageError: if it cannot be written to, or the path is empty or a URL.
+        """
+        if not str(path):  # to `Path`, that is the current folder
+            raise StorageError("cannot write to '': it names no place. Give --output a folder.")
+        if "://" in str(path):
+            raise StorageError(f"cannot write to {path}: it is a URL. Give --output a folder, and copy it afterwards.")
         self.path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -41,9 +47,6 @@ class Folder:
     def read(self, name: str) -> bytes:
         """The bytes of a file. Raises FileNotFoundError if there is none."""
         return (self.path / name).read_bytes()
-
-    def names(self) -> set[str]:
-        return {path.name for path in self.path.iterdir()}
 
     def remove(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)
@@ -71,54 +74,3 @@ class Folder:
             with contextlib.suppress(OSError):  # Windows removes no open file
                 (self.path / LOCK).unlink(missing_ok=True)
             lock.release()
-
-
-class Remote:
-    """A place behind a URL. An object store shows an object when all of it has arrived, so nobody sees half a file."""
-
-    def __init__(self, url: str):
-        self.url = url.rstrip("/")
-        try:
-            self._files, self._root = fsspec.core.url_to_fs(self.url)
-            self._files.makedirs(self._root, exist_ok=True)
-            self.write(".writable", b"")
-            self.remove(".writable")
-        except Exception as error:  # each of fsspec's file systems has exceptions of its own
-            raise StorageError(f"cannot write to {self.url}: {error}. Choose another place with --output.") from error
-
-    def __str__(self) -> str:
-        return self.url
-
-    def write(self, name: str, content: bytes) -> None:
-        self._files.pipe_file(f"{self._root}/{name}", content)
-
-    def read(self, name: str) -> bytes:
-        """The bytes of a file. Raises FileNotFoundError if there is none."""
-        return self._files.cat_file(f"{self._root}/{name}")
-
-    def names(self) -> set[str]:
-        try:
-            return {path.rsplit("/", 1)[-1] for path in self._files.ls(self._root, detail=False)}
-        except FileNotFoundError:  # an object store knows no folders: what holds nothing does not exist
-            return set()
-
-    def remove(self, name: str) -> None:
-        if self._files.exists(f"{self._root}/{name}"):
-            self._files.rm_file(f"{self._root}/{name}")
-
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing: fsspec has no locks. Two batches must not write to one place."""
-        return contextlib.nullcontext()
-
-
-def open_storage(place: str | Path) -> Folder | Remote:
-    """The place for a path or a URL.
-
-    Raises:
-        StorageError: if it cannot be written to, or is empty.
-    """
-    parts = urlsplit(str(place))
-    path = url2pathname(parts.path) if parts.scheme == "file" else str(place)
-    if not path:  # to `Path`, that is the current folder
-        raise StorageError(f"cannot write to {str(place)!r}: it names no place. Give --output a folder or a URL.")
-    return Remote(path) if "://" in path else Folder(path)
