@@ -107,8 +107,8 @@ def make_collection():
 @pytest.fixture(scope="session")
 def run_batch():
     """A function that runs a batch in this process. Returns its exit status and what it printed."""
-    from tapelab.collection import batch, pool, sweep
-    from tapelab.collection.storage import Folder
+    from tapelab.collection.reports.storage import Folder
+    from tapelab.collection.running import batch, pool, sweep
 
     from rich.console import Console
 

@@ -10,8 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
-from tapelab.collection import pool, single_run, sweep
 from tapelab.collection.forkserver import servers
+from tapelab.collection.running import pool, single_run, sweep
 
 import nbformat
 import pytest
@@ -27,7 +27,7 @@ def words(process):
     except psutil.Error:  # it has ended meanwhile
         return []
 family = psutil.Process({os.getpid()}).children(recursive=True)
-print('wave' in sys.modules, sum('tapelab.collection.child' in words(process) for process in family) > 0)"""
+print('wave' in sys.modules, sum('tapelab.collection.running.child' in words(process) for process in family) > 0)"""
 # Each fault, and one notebook before and one after that have none.
 FAULTS = {
     "00_good": ["seed = 0", "print('fine', seed)", ABOUT],

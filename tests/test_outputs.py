@@ -3,7 +3,8 @@
 import asyncio
 import os
 
-from tapelab.collection import execution, forkserver, kernel, variables
+from tapelab.collection import forkserver
+from tapelab.collection.running import execution, kernel, variables
 
 import nbformat
 import psutil

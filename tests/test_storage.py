@@ -3,8 +3,8 @@
 import subprocess
 import sys
 
-from tapelab.collection import storage
-from tapelab.collection.storage import Folder, StorageError
+from tapelab.collection.reports import storage
+from tapelab.collection.reports.storage import Folder, StorageError
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_what_is_no_folder_is_refused(place, tmp_path, monkeypatch):
 
 
 HOLDS = """import sys
-from tapelab.collection.storage import Folder
+from tapelab.collection.reports.storage import Folder
 with Folder(sys.argv[1]).held():
     print('held', flush=True)
     input()"""

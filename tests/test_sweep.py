@@ -3,7 +3,8 @@
 import json
 import re
 
-from tapelab.collection import catalogue, sweep
+from tapelab.collection import catalogue
+from tapelab.collection.running import sweep
 from tapelab.process.files import write_whole
 
 import nbformat

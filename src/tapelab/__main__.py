@@ -1,6 +1,6 @@
 """The command ``tapelab``, which is also ``python -m tapelab``."""
 
-from tapelab.collection import interrupts
+from tapelab.collection.processes import interrupts
 
 
 def main() -> None:

@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 try:
-    from tapelab.collection import batch, catalogue, copies, interrupts, live, pool, records, sweep, times, variables
-    from tapelab.collection import report as reports
-    from tapelab.collection.storage import Folder, StorageError
+    from tapelab.collection import catalogue
+    from tapelab.collection.processes import interrupts
+    from tapelab.collection.publishing import copies, times
+    from tapelab.collection.reports import live, records
+    from tapelab.collection.reports import report as reports
+    from tapelab.collection.reports.storage import Folder, StorageError
+    from tapelab.collection.running import batch, pool, sweep, variables
 
     import click
     from rich.console import Console
@@ -129,7 +133,7 @@ def colab(output: Path, folder: Path) -> None:
 @folder_option
 def site(output: Path, folder: Path) -> None:
     """Build the static site into FOLDER (build/site), from the notebooks' stored outputs: nothing is executed."""
-    from tapelab.collection import website
+    from tapelab.collection.publishing import website
 
     try:
         from sphinx.cmd.build import build_main
@@ -289,7 +293,7 @@ def _executor(dask, workers, fork, passed):
     if not dask:
         return pool.Local(workers or variables.cores(), fork, passed)
     try:
-        from tapelab.collection import cluster
+        from tapelab.collection.running import cluster
     except ModuleNotFoundError as missing:
         raise click.ClickException(
             f"--dask needs the package {missing.name!r}: pip install 'tapelab[dask]'"
@@ -305,7 +309,7 @@ def _executor(dask, workers, fork, passed):
 @folder_option
 def synchronise(patterns: tuple[str, ...], execute: bool, workers: int, folder: Path) -> None:
     """Regenerate notebooks, badges, set-up cells, the README's table and the teachers' page from the sources."""
-    from tapelab.collection import sync  # jupytext takes as long to import as all the rest
+    from tapelab.collection.publishing import sync  # jupytext takes as long to import as all the rest
 
     loaded, notebooks = _select(folder, patterns)
     failures = sync.refresh_all(loaded, notebooks, execute=execute, workers=workers)

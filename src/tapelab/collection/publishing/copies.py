@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from tapelab.collection.catalogue import Catalogue, Notebook
-from tapelab.collection.sweep import ParameterError, read_notebook
+from tapelab.collection.running.sweep import ParameterError, read_notebook
 from tapelab.process.files import write_whole
 
 import msgspec

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tapelab.collection import forkserver, texts
-from tapelab.collection.children import Children, end
-from tapelab.collection.scratch import folder
-from tapelab.collection.sweep import Run
+from tapelab.collection.processes.scratch import folder
+from tapelab.collection.running.children import Children, end
+from tapelab.collection.running.sweep import Run
 
 import nbformat
 
@@ -184,7 +184,7 @@ def _watch(job, scratch, outcome, children, starter, on_cell):
     with (scratch / "log").open("wb") as log:
         process = children.start(
             starter.popen,
-            [sys.executable, "-P", "-m", "tapelab.collection.child"],
+            [sys.executable, "-P", "-m", "tapelab.collection.running.child"],
             cwd=scratch,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -16,9 +16,10 @@ from concurrent.futures import CancelledError
 from queue import Queue
 from urllib.parse import urlsplit
 
-from tapelab.collection import environment, forkserver, single_run, variables
-from tapelab.collection.children import GRACE_SECONDS, Children, for_each
+from tapelab.collection import forkserver
 from tapelab.collection.forkserver import servers
+from tapelab.collection.running import environment, single_run, variables
+from tapelab.collection.running.children import GRACE_SECONDS, Children, for_each
 
 from distributed import Client, KilledWorker, WorkerPlugin, get_worker
 

@@ -19,9 +19,10 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from tapelab.collection import teachers, texts, times
+from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue, Notebook
-from tapelab.collection.copies import colab_url
+from tapelab.collection.publishing import teachers, times
+from tapelab.collection.publishing.copies import colab_url
 from tapelab.process.files import write_whole
 
 import jupytext

@@ -10,10 +10,11 @@ from dataclasses import replace
 from importlib.resources import files
 from urllib.parse import quote
 
-from tapelab.collection import records, texts
-from tapelab.collection.live import line
-from tapelab.collection.records import Record, Report
-from tapelab.collection.storage import Folder
+from tapelab.collection import texts
+from tapelab.collection.reports import records
+from tapelab.collection.reports.live import line
+from tapelab.collection.reports.records import Record, Report
+from tapelab.collection.reports.storage import Folder
 
 import jinja2
 from PIL import Image
@@ -125,7 +126,7 @@ def page(report: Report, storage: Folder) -> str:
     )
     environment.filters |= {"duration": _duration, "address": lambda name: quote(f"{name}.ipynb")}
     template = environment.from_string(
-        files("tapelab.collection").joinpath("report.html.j2").read_text(encoding="utf-8")
+        files("tapelab.collection.reports").joinpath("report.html.j2").read_text(encoding="utf-8")
     )
     figures, left_out = _figures(report.runs, storage)
     groups = {}

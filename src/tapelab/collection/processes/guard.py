@@ -6,7 +6,7 @@ ends them when the process has ended, or when whoever asked for the process has.
 
 The plain way to a guarded process, `forkserver.Starter.popen`, is
 
-    python -P -m tapelab.collection.guard LIFELINE PROGRAM ARGUMENT ...
+    python -P -m tapelab.collection.processes.guard LIFELINE PROGRAM ARGUMENT ...
 
 with the reading end of a pipe as descriptor LIFELINE, which the owner holds open at the other end. SIGTERM asks the
 guard to end everything. It ends with the process's status. The fork server calls `split` in a fork of its own.

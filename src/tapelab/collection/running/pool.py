@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
 
-from tapelab.collection import environment, forkserver, scratch, single_run, variables
-from tapelab.collection.children import Children
+from tapelab.collection import forkserver
+from tapelab.collection.processes import scratch
+from tapelab.collection.running import environment, single_run, variables
+from tapelab.collection.running.children import Children
 
 
 class Local:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypedDict
 
-from tapelab.collection.single_run import Problem
-from tapelab.collection.storage import Folder
+from tapelab.collection.reports.storage import Folder
+from tapelab.collection.running.single_run import Problem
 
 import msgspec
 from msgspec import Meta

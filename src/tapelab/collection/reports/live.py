@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from tapelab.collection.records import Record
+from tapelab.collection.reports.records import Record
 from tapelab.collection.texts import one_line
 
 from rich.console import Console, Group

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tapelab.collection.kernel import Kernel
+from tapelab.collection.running.kernel import Kernel
 from tapelab.process.files import write_whole
 
 import papermill

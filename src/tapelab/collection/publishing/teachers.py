@@ -14,8 +14,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tapelab.collection import texts, times
+from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue, Notebook
+from tapelab.collection.publishing import times
 
 import jupytext
 import nbformat

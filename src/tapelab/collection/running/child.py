@@ -1,7 +1,7 @@
 """The process of one run: papermill executes one notebook on one kernel, and this says where it is.
 
-`single_run.run` starts it in an empty folder of its own as ``python -m tapelab.collection.child``. It reads the job,
-one line of JSON, from standard input, and writes events, one line of JSON each, to standard output:
+`single_run.run` starts it in an empty folder of its own as ``python -m tapelab.collection.running.child``. It reads the
+job, one line of JSON, from standard input, and writes events, one line of JSON each, to standard output:
 
     ["ready"]               papermill is imported
     ["kernel", CELLS]       the kernel answers; so many code cells will run
@@ -36,7 +36,10 @@ def main() -> None:
     job = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_starter, daemon=True).start()
 
-    from tapelab.collection import execution, kernel  # these take a while, and SIGTERM ends this process until then
+    from tapelab.collection.running import (  # these take a while, and SIGTERM ends this process until then
+        execution,
+        kernel,
+    )
 
     def end_now(*_):
         """Raise SystemExit where the run is: papermill saves the notebook and ends the kernel on the way out."""

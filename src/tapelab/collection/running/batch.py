@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tapelab.collection import environment, records, report, single_run, sweep, texts
+from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue
-from tapelab.collection.interrupts import Interrupts
-from tapelab.collection.live import view
-from tapelab.collection.records import Phases, Record, Report
-from tapelab.collection.storage import Folder
-from tapelab.collection.sweep import Run
+from tapelab.collection.processes.interrupts import Interrupts
+from tapelab.collection.reports import records, report
+from tapelab.collection.reports.live import view
+from tapelab.collection.reports.records import Phases, Record, Report
+from tapelab.collection.reports.storage import Folder
+from tapelab.collection.running import environment, single_run, sweep
+from tapelab.collection.running.sweep import Run
 
 import nbformat
 from rich.console import Console
