@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tapelab.derivatives import NotFiniteError, Plan, SingularMatrixError, pack, unpack
-from tapelab.derivatives.failures import singular
+from tapelab.derivatives.machinery.failures import singular
 from tapelab.optimize.objective import Objective
 from tapelab.optimize.report import assign
 from tapelab.runtime import tf
