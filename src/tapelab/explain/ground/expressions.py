@@ -10,7 +10,7 @@ import linecache
 import types
 from typing import TYPE_CHECKING
 
-from tapelab import syntax
+from tapelab.process import syntax
 
 if TYPE_CHECKING:  # these modules import this one
     from tapelab.explain.ground.lines import Line
