@@ -1,5 +1,6 @@
 """`draw`: a picture of what a tape recorded between some sources and a target, and where the gradient is cut."""
 
+import ast
 import sys
 from typing import Any
 
@@ -235,7 +236,7 @@ def _expression(box):
     if len(box.events) != 1:
         return ""
     found = expressions.at(box.events[0].place.code, box.events[0].place.instruction)
-    return "" if found is None else expressions.text(found)
+    return "" if found is None else ast.unparse(found)
 
 
 def _wrapped(text):

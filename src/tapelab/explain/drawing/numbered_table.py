@@ -1,17 +1,19 @@
 """The tape as a numbered table: one row for each operation, with its value and, read upwards, its gradient."""
 
+import ast
 import dataclasses
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from tapelab.explain.asking import answers_to_show
-from tapelab.explain.ground import expressions, hooks
+from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import cotangent_text, value_text
 from tapelab.explain.ground.rendering import escaped, spelled
 from tapelab.explain.values.rerun.backward import Replay
+from tapelab.explain.values.rerun.node_expressions import of_node
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.explain.values.study import TROUBLE, replayed
 
@@ -114,7 +116,7 @@ def table(tape: ExplainTape, target: Any, sources: Any, *, values: bool = True) 
     names = [asked[0].target_name, *(question.source_name for question in asked)]
     gradients = [gradient for _, gradient in answers]
     replay, found = replayed(tape, list(asked[0].targets), [question.source for question in asked], names, gradients)
-    with hooks.deaf(), hooks.paused():
+    with hooks.deaf(), private.paused():
         return Table(names[0], tuple(_rows(replay, asked, found)), values)
 
 
@@ -169,11 +171,11 @@ def _upstream(replay):
 
 def _source(node, trace, numbers):
     """The learner's expression; within a function or a library, the rows and numbers that the operation takes."""
-    expression = expressions.of_node(node) if node.event.op == node.op else None
+    expression = of_node(node) if node.event.op == node.op else None
     taken = ", ".join(_operand(trace, key, numbers) for key in node.inputs)
     if expression is None:
         return _shortened(taken)
-    return _shortened(expressions.text(expression)) + (f"  [{taken}]" if len(taken) <= 16 else "")
+    return _shortened(ast.unparse(expression)) + (f"  [{taken}]" if len(taken) <= 16 else "")
 
 
 def _operand(trace, key, numbers):
