@@ -1,23 +1,23 @@
 """Derivatives of TensorFlow functions, as functions: gradients, Jacobians, Hessians and their products with vectors.
 
     value_and_gradient(f)(x)                                          value, gradient
-    jvp(f)(tangents, x)                                               value, product
-    vjp(f)(cotangents, x)                                             value, product
+    jvp(f)(x, tangents=v)                                             value, product
+    vjp(f)(x, cotangents=u)                                           value, product
     jacobian(f)(x)                                                    shape (*f(x), *x)
     batch_jacobian(f)(x)                                              shape (batch, outs, ins)
-    hvp(loss, wrt=w)(tangents, x, y)                                  like w
+    hvp(loss, wrt=w)(x, y, vector=v)                                  like w
     hessian(loss, wrt=w, packed=True)(x, y)                           shape (n, n)
     per_example_gradients(loss, wrt=w)(x, y)                          shape (batch, *variable)
     per_example_norms(losses, wrt=w)(x, y)                            shape (batch,)
     clipped_gradient(losses, wrt=w, max_norm=1.0)(x, y)               total, norms
-    ggn_vector_product(model, loss, wrt=w)(tangents, x, y)            like w
-    fisher_vector_product(model, "categorical", wrt=w)(tangents, x)   like w
+    ggnvp(model, loss, wrt=w)(tangents, x, y)            like w
+    fvp(model, "categorical", wrt=w)(tangents, x)   like w
     CurvatureOperator(model, loss, wrt=w, data=data) @ vector         over the data set; .trace() and more
 
     laplacian(u)(x)                                                   like u(x), of each example
     biharmonic(u)(x)                                                  like u(x)
     second_order(u, directions=…, weights=…, drift=…)(x)              like u(x)
-    taylor(f, 3)([v], x)                                              value, derivatives along a curve
+    taylor(f, 3)(x, tangents=[v])                                     value, derivatives along a curve
 
     sparse_jacobian(f)(x)                                             tf.SparseTensor
     sparse_hessian(loss, format="csr")(x)                             SciPy matrix (n, n)
@@ -55,7 +55,7 @@ from tapelab.derivatives.errors import (
     UnconnectedSourceError,
 )
 from tapelab.derivatives.first_order import jvp, value_and_gradient, vjp
-from tapelab.derivatives.gauss_newton import fisher_vector_product, ggn_vector_product
+from tapelab.derivatives.gauss_newton import fvp, ggnvp
 from tapelab.derivatives.hessians import hessian, hvp
 from tapelab.derivatives.jacobians import jacobian
 from tapelab.derivatives.memory import set_memory_limit
@@ -85,8 +85,8 @@ __all__ = [
     "batch_jacobian",
     "biharmonic",
     "clipped_gradient",
-    "fisher_vector_product",
-    "ggn_vector_product",
+    "fvp",
+    "ggnvp",
     "hessian",
     "hvp",
     "jacobian",

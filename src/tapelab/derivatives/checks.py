@@ -51,7 +51,7 @@ def require_alike(
     labels = names(description, kind)
     if names(description, "") != names(wanted, ""):
         raise ValueError(
-            f"{name}: the {kind} do not have the structure of the {what}: they are {', '.join(labels) or 'none'}; "
+            f"{name}: {kind}= has not the structure of the {what}: it has {', '.join(labels) or 'no tensor'}; "
             f"expected {', '.join(names(wanted, kind))}"
         )
     for label, tensor, shape, dtype in zip(labels, tensors, shapes, dtypes, strict=True):

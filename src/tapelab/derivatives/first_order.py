@@ -65,8 +65,8 @@ def vjp(
     warning at the first call names what it cannot see.
 
     Returns:
-        A function of the cotangents (of the structure, shapes and dtypes of f's result) followed by f's arguments. It
-        returns a pair: f's result, and the cotangents times the Jacobian in the sources' structure.
+        A function of f's arguments and the keyword ``cotangents``, of the structure, shapes and dtypes of f's result.
+        It returns a pair: f's result, and the cotangents times the Jacobian in the sources' structure.
 
     Raises:
         ValueError, TypeError: when called, as `value_and_gradient`; also for cotangents that do not match the result.
@@ -94,7 +94,7 @@ def jvp(
     warning at the first call names what it cannot see.
 
     Returns:
-        A function of the tangents (of the structure, shapes and dtypes of the sources) followed by f's arguments. It
+        A function of f's arguments and the keyword ``tangents``, of the structure, shapes and dtypes of the sources. It
         returns a pair: f's result, and the Jacobian times the tangents in the result's structure.
 
     Raises:

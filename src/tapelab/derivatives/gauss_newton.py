@@ -31,7 +31,7 @@ from tapelab.runtime import tf
 _between: ContextVar[Callable[[list[tf.Tensor]], list[tf.Tensor]] | None] = ContextVar("between", default=None)
 
 
-def ggn_vector_product(
+def ggnvp(
     model: Callable,
     loss: Callable,
     *,
@@ -59,18 +59,18 @@ def ggn_vector_product(
     outside has changed; a warning at the first call names what it cannot see.
 
     Returns:
-        A function of the tangents (of the structure, shapes and dtypes of the variables), of x, and of what else the
-        loss takes before the outputs: ``product(tangents, x, y)``, or ``product(tangents, x)`` for ``loss(outputs)``.
-        It returns the matrix times the tangents, in the variables' structure.
+        A function of x, of what else the loss takes before the outputs, and of the keyword ``vector``, of the
+        structure, shapes and dtypes of the variables: ``product(x, y, vector=v)``, or ``product(x, vector=v)`` for
+        ``loss(outputs)``. It returns the matrix times the vector, in the variables' structure.
 
     Raises:
         UnconnectedSourceError: when called, if the loss does not depend on the outputs.
         ValueError, TypeError: when called, as `hvp`; also for a loss that reads the variables itself.
     """
-    return _transform("ggn_vector_product", model, loss, wrt, packed, compile, unconnected, check_finite)
+    return _transform("ggnvp", model, loss, wrt, packed, compile, unconnected, check_finite)
 
 
-def fisher_vector_product(
+def fvp(
     model: Callable,
     distribution: str,
     *,
@@ -112,14 +112,14 @@ def fisher_vector_product(
     changed; a warning at the first call names what it cannot see.
 
     Returns:
-        A function of the tangents (of the structure, shapes and dtypes of the variables) and of x. It returns the
-        matrix times the tangents, in the variables' structure.
+        A function of x and the keyword ``vector``, of the structure, shapes and dtypes of the variables. It returns the
+        matrix times the vector, in the variables' structure.
 
     Raises:
         ValueError, TypeError: at once for an unknown distribution or reduction; when called, as `hvp`.
     """
     loss = log_partition(distribution, reduction)
-    return _transform("fisher_vector_product", model, loss, wrt, packed, compile, unconnected, check_finite)
+    return _transform("fvp", model, loss, wrt, packed, compile, unconnected, check_finite)
 
 
 def log_partition(distribution: str, reduction: str) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -131,7 +131,7 @@ def log_partition(distribution: str, reduction: str) -> Callable[[tf.Tensor], tf
     if not isinstance(distribution, str) or distribution not in _LOG_PARTITIONS:
         raise ValueError(
             f"the distribution is {distribution!r}; expected one of {', '.join(map(repr, _LOG_PARTITIONS))}, the "
-            "name of what the model predicts. For any other loss use ggn_vector_product, or the kind 'ggn'"
+            "name of what the model predicts. For any other loss use ggnvp, or the kind 'ggn'"
         )
     check_reduction(reduction)
     each = _LOG_PARTITIONS[distribution]
@@ -195,7 +195,7 @@ def _between_model_and_loss(act: Callable) -> Iterator[None]:
 
 class _GaussNewton(OnePass):
     label = mode = "forward and reverse"
-    vector = "tangents"
+    vector = "vector"
 
     def __init__(self, name, packed):
         self.name = name

@@ -51,11 +51,11 @@ def hvp(
     warning at the first call names what it cannot see.
 
     Returns:
-        A function of the tangents (of the structure, shapes and dtypes of the sources) followed by f's arguments. It
-        returns the Hessian times the tangents, in the sources' structure.
+        A function of f's arguments and the keyword ``vector``, of the structure, shapes and dtypes of the sources. It
+        returns the Hessian times the vector, in the sources' structure.
 
     Raises:
-        ValueError, TypeError: when called, as `value_and_gradient`; also for tangents that do not match the sources.
+        ValueError, TypeError: when called, as `value_and_gradient`; also for a vector that does not match the sources.
     """
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return transform(f, _HVP(packed), argnums=argnums, wrt=wrt, **options)
@@ -141,7 +141,7 @@ def note_given_gradients(problem: Problem) -> None:
 class _HVP(OnePass):
     name = "hvp"
     label = mode = "reverse over reverse"
-    vector = "tangents"
+    vector = "vector"
 
     def __init__(self, packed):
         self.packed = packed

@@ -251,13 +251,13 @@ def taylor(
     warning at the first call names what it cannot see.
 
     Returns:
-        A function of the coefficients [v_1, …, v_m], a list of 1 to ``order`` entries like the source (those that are
-        missing are zero), followed by f's arguments. It returns a pair: f's result, and a list of ``order`` entries
+        A function of f's arguments and the keyword ``tangents``, the list [v_1, …, v_m] of 1 to ``order`` entries like
+        the source; those that are missing are zero. It returns a pair: f's result, and a list of ``order`` entries
         like it, the derivatives.
 
     Raises:
         ValueError: if ``order`` is not 1, 2, 3 or 4.
-        ValueError, TypeError: when called, as `value_and_gradient`; also for coefficients that do not match the source.
+        ValueError, TypeError: when called, as `value_and_gradient`; also for tangents that do not match the source.
     """
     if isinstance(order, bool) or not isinstance(order, int) or not 1 <= order <= 4:
         raise ValueError(f"order is {order!r}; expected 1, 2, 3 or 4. For more, nest: the result has derivatives too")

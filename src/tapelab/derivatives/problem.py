@@ -133,7 +133,7 @@ class Problem:
     Attributes:
         name: of the derivative and the function, for messages.
         source_names, source_shapes, source_dtypes: lists, one entry for each source tensor or variable.
-        vector_size: how many tensors the leading tangents, cotangents or coefficients have.
+        vector_size: how many tensors the tangents, the cotangents or the vector have.
         data_start, data_shapes: where the other arguments' tensors start, and their shapes.
         output_names, output_shapes, output_dtypes: the same for what the function returns.
         connected: bool for each output and source: whether the output depends on the source.

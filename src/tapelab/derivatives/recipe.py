@@ -35,7 +35,8 @@ class Recipe:
 
     Attributes:
         name: for messages.
-        vector: what the leading argument is, "tangents" or "cotangents", if there is one.
+        vector: the keyword of the vector that a call takes beside the arguments ("tangents", "cotangents", "vector"),
+            if there is one.
         outside: a tuple of what is built into the trace beside the function, looked at before each call as it is.
     """
 
@@ -67,10 +68,10 @@ class Recipe:
         return result
 
     def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
-        """Return what the leading argument has to match: a description, shapes, dtypes, and what they belong to."""
-        if self.vector == "tangents":
-            return problem.source_description, problem.source_shapes, problem.source_dtypes, "sources"
-        return problem.output_description, problem.output_shapes, problem.output_dtypes, "function's results"
+        """Return what the vector has to match: a description, shapes, dtypes, and what they belong to."""
+        if self.vector == "cotangents":
+            return problem.output_description, problem.output_shapes, problem.output_dtypes, "function's results"
+        return problem.source_description, problem.source_shapes, problem.source_dtypes, "sources"
 
     def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         """Return what the caller gets, from the flat list that was computed."""

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from tapelab import process
+from tapelab.derivatives.calling import no_vector, require_call
 from tapelab.derivatives.checks import dense_tensor, require_alike, require_finite, require_no_mask, require_no_strategy
 from tapelab.derivatives.context import chance, context, stateless_scope
 from tapelab.derivatives.cures.cure import cured_calls
@@ -47,7 +48,7 @@ class _NotForATapeError(RuntimeError):
 
 
 class Transform:
-    """A derivative of a function: call it like the function, with the tangents or cotangents first if it takes them.
+    """A derivative of a function: call it like the function, with the vector as a keyword if it multiplies by one.
 
     It is compiled once for each structure, shapes and dtypes of the arguments. Python numbers and strings among the
     arguments are compiled in, as `tf.function` does; so is every Python value that the function reads from elsewhere.
@@ -136,9 +137,10 @@ class Transform:
         recipe, sources = self._recipe, self._sources
         vector = None
         if recipe.vector:
-            if not args:
-                raise TypeError(f"{self.__name__} takes the {recipe.vector} as its first argument, and got none")
-            vector, *args = args
+            try:
+                vector = kwargs.pop(recipe.vector)  # the dictionary is this call's own
+            except KeyError:
+                raise no_vector(self.__name__, recipe.vector, self._differentiated, args, kwargs) from None
         leaves, taken = [], None
         if sources.variables is None:
             chosen, args = sources.take(args, self.__name__)
@@ -148,6 +150,7 @@ class Transform:
         tensors = [leaf if isinstance(leaf, tf.Tensor) else dense_tensor(leaf, self.__name__) for leaf in leaves]
         require_no_mask(self.__name__, tensors)
         if stateless_scope() is not None:
+            require_call(self.__name__, recipe.vector, self._differentiated, args, kwargs)
             return *self._build(taken, rest, vector, tensors), tensors
         key = (taken, rest, vector, context(self.__name__), *[(tensor.dtype, tensor.shape) for tensor in tensors])
         under_tapes = key
@@ -159,6 +162,7 @@ class Transform:
             self._entries.clear()  # the others have read the same
             entry = None
         if entry is None:
+            require_call(self.__name__, recipe.vector, self._differentiated, args, kwargs)
             entry, outputs = self._build(taken, rest, vector, tensors)
             self._entries.keep(under_tapes if entry.loops else key, entry)
         return entry, outputs, tensors
