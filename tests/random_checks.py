@@ -275,7 +275,8 @@ class _Weighted:
 @check
 def per_example_gradients(case):
     weighted = _Weighted(case)
-    found = derivatives.per_example_gradients(weighted.losses, wrt=weighted.variable, chunk_size=2, **case.options)
+    options = case.options | {"wrt": weighted.variable, "batch_chunk_size": 2}
+    found = derivatives.per_example_gradients(weighted.losses, **options)
     yield _rows(found(case.x), weighted.gradients)
 
 

@@ -2,7 +2,26 @@
 
 import functools
 
-from tapelab.derivatives import fvp, ggnvp, hvp, jacobian, jvp, taylor, vjp
+from tapelab.derivatives import (
+    NotFiniteError,
+    batch_jacobian,
+    biharmonic,
+    clipped_gradient,
+    fvp,
+    ggnvp,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    laplacian,
+    per_example_gradients,
+    per_example_norms,
+    second_order,
+    sparse_hessian,
+    sparse_jacobian,
+    taylor,
+    vjp,
+)
 from tapelab.runtime import tf
 
 import numpy as np
@@ -95,3 +114,73 @@ def test_keywords_of_the_function_come_with_the_vector():
     given = {"power": 3, "bias": X, "vector": X}
     hvp(f)(X, **given)
     assert given.keys() == {"power", "bias", "vector"}
+
+
+def losses(x):
+    return tf.reduce_sum(tf.tanh(x @ W) ** 2, axis=1)
+
+
+def loss(x):
+    return tf.reduce_mean(losses(x))
+
+
+MATRICES = {
+    "hvp": (hvp, loss, {"wrt": W}, {"vector": W}),
+    "hvp, packed": (hvp, loss, {"wrt": W, "packed": True}, {"vector": tf.ones(2)}),
+    "hessian": (hessian, loss, {"wrt": W}, {}),
+    "jacobian, forward": (jacobian, losses, {"wrt": W, "mode": "forward"}, {}),
+    "jacobian, reverse": (jacobian, losses, {"wrt": W, "mode": "reverse", "chunk_size": 2}, {}),
+    "batch_jacobian": (batch_jacobian, losses, {}, {}),
+    "sparse_jacobian": (sparse_jacobian, losses, {}, {}),
+    "sparse_hessian": (sparse_hessian, loss, {"packed": True}, {}),
+    "laplacian": (laplacian, losses, {}, {}),
+    "laplacian, chunks": (laplacian, losses, {"batch_chunk_size": 2}, {}),
+    "second_order": (second_order, losses, {"matrix": np.eye(2)}, {}),
+    "biharmonic": (biharmonic, losses, {}, {}),
+    "per_example_gradients": (per_example_gradients, losses, {"wrt": W}, {}),
+    "per_example_norms": (per_example_norms, losses, {"wrt": W}, {}),
+    "clipped_gradient": (clipped_gradient, losses, {"wrt": W, "max_norm": 0.1}, {}),
+    "clipped_gradient, chunks": (clipped_gradient, losses, {"wrt": W, "max_norm": 0.1, "batch_chunk_size": 2}, {}),
+}
+
+
+@pytest.mark.parametrize("compile", ["graph", "auto", "eager"])
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.thorough(keep=16)
+def test_the_value_comes_first_if_it_is_asked_for_and_changes_nothing(name, compile):
+    make, f, options, vector = MATRICES[name]
+    value, found = make(f, return_value=True, compile=compile, check_finite=True, **options)(X, **vector)
+    np.testing.assert_allclose(value, f(X), rtol=1e-6)
+    wanted = make(f, compile=compile, **options)(X, **vector)
+    assert type(found) is type(wanted)
+    values = (part.values if isinstance(part, tf.SparseTensor) else part for part in (found, wanted))
+    tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), *values)
+
+
+def test_the_value_of_a_gauss_newton_product_is_the_loss():
+    value, product = ggnvp(model, half_square, wrt=W, return_value=True)(X, 0 * X[:, :1], vector=W)
+    np.testing.assert_allclose(value, tf.reduce_sum(model(X) ** 2) / 2, rtol=1e-6)
+    np.testing.assert_allclose(product, tf.transpose(X) @ (X @ W), rtol=1e-6)
+
+
+def test_the_value_is_of_the_evaluation_that_is_differentiated():
+    """Random factors: 2 x · r, and the Hessian's product 2 r, of one draw; a count goes up by one in a call."""
+    count = tf.Variable(0.0)
+
+    def f(x):
+        count.assign_add(1.0)
+        factor = tf.random.uniform([], 1.0, 2.0)
+        return factor * tf.reduce_sum(x**2)
+
+    held = hvp(f, return_value=True)
+    for calls in (1, 2):
+        value, product = held(tf.ones(3), vector=tf.ones(3))
+        np.testing.assert_allclose(product, np.full(3, 2 * value / 3), rtol=1e-6)
+        assert count == calls
+    with pytest.raises(ValueError, match=r"its value would be of another evaluation.*return_value"):
+        laplacian(lambda x: x * tf.random.uniform([]), return_value=True)(tf.ones(3))
+
+
+def test_a_value_that_is_not_finite_is_found():
+    with pytest.raises(NotFiniteError, match=r"the result\[0\]"):
+        hvp(lambda x: tf.reduce_sum(x**2) + np.inf, return_value=True, check_finite=True)(X, vector=X)

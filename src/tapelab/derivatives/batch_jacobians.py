@@ -19,6 +19,7 @@ from tapelab.derivatives.problem import LOOPS
 from tapelab.derivatives.recipe import Way
 from tapelab.derivatives.rows import VECTORIZED, map_rows
 from tapelab.derivatives.transform import Transform, transform
+from tapelab.derivatives.with_value import with_value
 from tapelab.runtime import tf
 
 import numpy as np
@@ -33,6 +34,7 @@ def batch_jacobian(
     mode: str = "auto",
     chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -65,10 +67,10 @@ def batch_jacobian(
         ValueError, TypeError: when called, as `jacobian`; also if there is no common batch axis.
     """
     check_mode(mode)
-    check_chunks(chunk_size, memory_limit)
+    check_chunks(memory_limit, chunk_size=chunk_size)
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = _BatchJacobian(check_independence, mode, chunk_size, memory_limit)
-    return transform(f, recipe, argnums=argnums, wrt=None, **options)
+    return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=None, **options)
 
 
 class _BatchJacobian(JacobianRecipe):

@@ -11,9 +11,9 @@ from tapelab.derivatives.structures import Description, flatten, names
 from tapelab.runtime import tf
 
 
-def check_chunks(chunk_size: int | None, memory_limit: float | None) -> None:
+def check_chunks(memory_limit: float | None, **sizes: int | None) -> None:
     """Raise ValueError unless these are None or positive."""
-    require_positive(chunk_size=1 if chunk_size is None else chunk_size)
+    require_positive(**{name: size for name, size in sizes.items() if size is not None})
     if memory_limit is not None:
         checked_limit(memory_limit)
 

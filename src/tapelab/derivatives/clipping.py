@@ -21,6 +21,7 @@ from tapelab.derivatives.recipe import Recipe, Way
 from tapelab.derivatives.rows import LOOP, VECTORIZED, map_rows, row_ways
 from tapelab.derivatives.transform import Transform, transform
 from tapelab.derivatives.uses import Uses
+from tapelab.derivatives.with_value import with_value
 from tapelab.runtime import tf
 
 
@@ -29,8 +30,9 @@ def per_example_norms(
     *,
     wrt: Any,
     check_independence: bool = True,
-    chunk_size: int | None = None,
+    batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -54,8 +56,8 @@ def per_example_norms(
         wrt: variables, nested; the norm is over all of them together.
         check_independence: whether to compare losses where examples go one by one; False inside a `tf.function`, which
             has no values to compare.
-        chunk_size: how many examples to compute at once. By default so many that one backward pass takes about the
-            memory of the batch's gradient, at least 256; of those that go one by one, as many as fit the memory limit.
+        batch_chunk_size: by default so many that one backward pass takes about the memory of the batch's gradient, at
+            least 256; of those that go one by one, as many as fit the memory limit.
         memory_limit: bytes, for what goes one by one; by default the one of `set_memory_limit`.
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
@@ -71,8 +73,8 @@ def per_example_norms(
         MemoryLimitError: when called, if what goes example by example would not fit.
         ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
     """
-    recipe = _Norms(check_independence, chunk_size, memory_limit, compile)
-    return _transform(f, recipe, wrt, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    recipe = _Norms(check_independence, batch_chunk_size, memory_limit, compile)
+    return _transform(f, recipe, wrt, return_value, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
 def clipped_gradient(
@@ -81,8 +83,9 @@ def clipped_gradient(
     wrt: Any,
     max_norm: float,
     check_independence: bool = True,
-    chunk_size: int | None = None,
+    batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -92,12 +95,12 @@ def clipped_gradient(
     The gradient g of an example becomes g min(1, max_norm / |g|), the norm over all variables together: what
     differentially private training adds noise to (Abadi et al., "Deep learning with differential privacy", 2016).
     Examples are independent, so the sum needs no second backward pass: it is made of the same activations and of the
-    same cotangents, times each example's factor. Large batches are summed chunk by chunk; a smaller ``chunk_size``
-    takes less memory and more time.
+    same cotangents, times each example's factor. Large batches are summed chunk by chunk; smaller chunks take less
+    memory and more time.
 
     Args:
         max_norm: the largest norm, positive.
-        f, wrt, check_independence, chunk_size, memory_limit: as for `per_example_norms`.
+        f, wrt, check_independence, batch_chunk_size, memory_limit: as for `per_example_norms`.
         compile, unconnected, check_finite: as for `value_and_gradient`.
 
     Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
@@ -113,18 +116,18 @@ def clipped_gradient(
     """
     if isinstance(max_norm, bool) or not isinstance(max_norm, (int, float)) or not 0 < max_norm < math.inf:
         raise ValueError(f"max_norm is {max_norm!r}; expected a positive number, such as 1.0")
-    recipe = _Clipped(check_independence, chunk_size, memory_limit, compile, max_norm)
-    return _transform(f, recipe, wrt, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    recipe = _Clipped(check_independence, batch_chunk_size, memory_limit, compile, max_norm)
+    return _transform(f, recipe, wrt, return_value, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
-def _transform(f, recipe, wrt, **options):
-    check_chunks(recipe.chunk_size, recipe.memory_limit)
+def _transform(f, recipe, wrt, return_value, **options):
+    check_chunks(recipe.memory_limit, batch_chunk_size=recipe.batch_chunk_size)
     if wrt is None:
         raise ValueError(
             f"{recipe.name}: wrt is None; expected variables, nested. To differentiate with respect to an argument, "
             "use per_example_gradients(f, argnums=…), and tf.norm of what it returns"
         )
-    return transform(f, recipe, wrt=wrt, **options)
+    return transform(f, with_value(recipe, return_value), wrt=wrt, **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,9 +147,9 @@ class _Norms(Recipe):
     name = "per_example_norms"
     max_norm = None
 
-    def __init__(self, check_independence, chunk_size, memory_limit, compile):
+    def __init__(self, check_independence, batch_chunk_size, memory_limit, compile):
         self.check_independence = check_independence
-        self.chunk_size = chunk_size
+        self.batch_chunk_size = batch_chunk_size
         self.memory_limit = memory_limit
         self.compile = compile
         self._warned = set()
@@ -200,14 +203,14 @@ class _Norms(Recipe):
             rows=batch,
             per_row=2 * problem.largest // batch + sum(sizes),
             advice="smaller batches",
-            chunk_size=self.chunk_size,
+            batch_chunk_size=self.batch_chunk_size,
             limit=self.memory_limit,
         )
 
     def _part(self, problem, found):
         """How many examples at once where none goes one by one."""
         batch = found.uses.batch
-        chunk = min(self.chunk_size or chunk_within(problem, found.uses), batch)
+        chunk = min(self.batch_chunk_size or chunk_within(problem, found.uses), batch)
         try:
             if chunk < batch:
                 require_same_in_chunks(problem, found, sizes_of(batch, chunk))
@@ -324,8 +327,8 @@ class _Norms(Recipe):
 class _Clipped(_Norms):
     name = "clipped_gradient"
 
-    def __init__(self, check_independence, chunk_size, memory_limit, compile, max_norm):
-        super().__init__(check_independence, chunk_size, memory_limit, compile)
+    def __init__(self, check_independence, batch_chunk_size, memory_limit, compile, max_norm):
+        super().__init__(check_independence, batch_chunk_size, memory_limit, compile)
         self.max_norm = float(max_norm)
 
 

@@ -248,7 +248,6 @@ class CurvatureOperator:
             rows=1,
             per_row=0,
             advice="fewer steps",
-            chunk_size=None,
             limit=memory_limit,
         )
         generator = np.random.default_rng(seed)

@@ -25,6 +25,7 @@ from tapelab.derivatives.packing import require_one_dtype, split
 from tapelab.derivatives.recipe import OnePass
 from tapelab.derivatives.structures import LEAF, flatten, unflatten
 from tapelab.derivatives.transform import Transform, transform
+from tapelab.derivatives.with_value import with_value
 from tapelab.runtime import tf
 
 # What a recipe does with the outputs on their way from the model to the loss.
@@ -37,6 +38,7 @@ def ggnvp(
     *,
     wrt: Any,
     packed: bool = False,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -67,7 +69,8 @@ def ggnvp(
         UnconnectedSourceError: when called, if the loss does not depend on the outputs.
         ValueError, TypeError: when called, as `hvp`; also for a loss that reads the variables itself.
     """
-    return _transform("ggnvp", model, loss, wrt, packed, compile, unconnected, check_finite)
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return _transform(with_value(_GaussNewton("ggnvp", packed), return_value), model, loss, wrt, **options)
 
 
 def fvp(
@@ -119,7 +122,8 @@ def fvp(
         ValueError, TypeError: at once for an unknown distribution or reduction; when called, as `hvp`.
     """
     loss = log_partition(distribution, reduction)
-    return _transform("fvp", model, loss, wrt, packed, compile, unconnected, check_finite)
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return _transform(_GaussNewton("fvp", packed), model, loss, wrt, **options)
 
 
 def log_partition(distribution: str, reduction: str) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -164,12 +168,14 @@ _LOG_PARTITIONS = {
 }
 
 
-def _transform(name, model, loss, wrt, packed, compile, unconnected, check_finite):
+def _transform(recipe, model, loss, wrt, **options):
     for what, value in (("model", model), ("loss", loss)):
         if not callable(value):
-            raise TypeError(f"{name}: the {what} is a {type(value).__name__}; pass a function, not what it returns")
+            raise TypeError(
+                f"{recipe.name}: the {what} is a {type(value).__name__}; pass a function, not what it returns"
+            )
     if wrt is None:
-        raise ValueError(f"{name}: wrt is None; expected variables, nested, that the model reads")
+        raise ValueError(f"{recipe.name}: wrt is None; expected variables, nested, that the model reads")
 
     def through_outputs(x, *targets):
         leaves = []
@@ -180,8 +186,7 @@ def _transform(name, model, loss, wrt, packed, compile, unconnected, check_finit
         return outputs, loss(*targets, unflatten(description, iter(outputs)))
 
     through_outputs.__name__ = getattr(model, "__name__", None) or getattr(model, "name", type(model).__name__)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(through_outputs, _GaussNewton(name, packed), wrt=wrt, **options)
+    return transform(through_outputs, recipe, wrt=wrt, **options)
 
 
 @contextlib.contextmanager
@@ -247,6 +252,9 @@ class _GaussNewton(OnePass):
         curvature = dense_gradient(curved, [slope for slope, _ in pairs], outputs, [v for _, v in pairs])
         product = dense_gradient(tape, outputs, sources, curvature)
         return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
+
+    def value(self, problem, outputs):
+        return outputs[-1]  # the loss
 
     def result(self, problem, outputs):
         return outputs[0] if self.packed else problem.structured(outputs)

@@ -21,6 +21,7 @@ from tapelab.derivatives.recipe import OnePass, Recipe
 from tapelab.derivatives.rows import row_ways
 from tapelab.derivatives.structures import LEAF
 from tapelab.derivatives.transform import Transform, transform
+from tapelab.derivatives.with_value import with_value
 from tapelab.runtime import tf
 
 # A Hessian's rows are computed so many at once that their largest tensors stay in the processor's cache, but not fewer
@@ -35,6 +36,7 @@ def hvp(
     wrt: Any = None,
     argnums: int | tuple[int, ...] = 0,
     packed: bool = False,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -58,7 +60,7 @@ def hvp(
         ValueError, TypeError: when called, as `value_and_gradient`; also for a vector that does not match the sources.
     """
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, _HVP(packed), argnums=argnums, wrt=wrt, **options)
+    return transform(f, with_value(_HVP(packed), return_value), argnums=argnums, wrt=wrt, **options)
 
 
 def hessian(
@@ -69,6 +71,7 @@ def hessian(
     packed: bool = False,
     chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -104,9 +107,10 @@ def hessian(
         MemoryLimitError: when called, if the result would not fit; says how many bytes and what to use instead.
         ValueError, TypeError: when called, as `value_and_gradient`.
     """
-    check_chunks(chunk_size, memory_limit)
+    check_chunks(memory_limit, chunk_size=chunk_size)
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, _Hessian(packed, chunk_size, memory_limit), argnums=argnums, wrt=wrt, **options)
+    recipe = with_value(_Hessian(packed, chunk_size, memory_limit), return_value)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 
 
 def gradient_under(

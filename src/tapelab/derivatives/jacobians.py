@@ -14,6 +14,7 @@ from tapelab.derivatives.problem import LOOPS, Problem
 from tapelab.derivatives.recipe import Recipe, Way
 from tapelab.derivatives.rows import map_rows, row_ways
 from tapelab.derivatives.transform import Transform, transform
+from tapelab.derivatives.with_value import with_value
 from tapelab.runtime import tf
 
 import numpy as np
@@ -29,6 +30,7 @@ def jacobian(
     mode: str = "auto",
     chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -55,9 +57,10 @@ def jacobian(
         ValueError, TypeError: when called, as `value_and_gradient`.
     """
     check_mode(mode)
-    check_chunks(chunk_size, memory_limit)
+    check_chunks(memory_limit, chunk_size=chunk_size)
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, _Jacobian(mode, chunk_size, memory_limit), argnums=argnums, wrt=wrt, **options)
+    recipe = with_value(_Jacobian(mode, chunk_size, memory_limit), return_value)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 
 
 def check_mode(mode: str) -> None:

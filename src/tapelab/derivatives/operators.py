@@ -8,6 +8,7 @@ from tapelab.derivatives.higher_operators import Biharmonic, Taylor
 from tapelab.derivatives.operator_coefficients import General, Sampled
 from tapelab.derivatives.second_order_operators import SecondOrder
 from tapelab.derivatives.transform import Transform, transform
+from tapelab.derivatives.with_value import with_value
 
 
 def laplacian(
@@ -22,6 +23,7 @@ def laplacian(
     chunk_size: int | None = None,
     batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -77,12 +79,12 @@ def laplacian(
         ValueError, TypeError: when called, as `value_and_gradient`; also if ``batched`` and there is no common batch
             axis.
     """
-    check_chunks(chunk_size, memory_limit)
-    check_chunks(batch_chunk_size, None)
+    check_chunks(memory_limit, chunk_size=chunk_size, batch_chunk_size=batch_chunk_size)
     options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
     if samples is None and seed is not None:
         raise ValueError(f"seed is {seed!r} without samples: all directions are taken. Pass samples=, or no seed")
     recipe = SecondOrder("laplacian", *options) if samples is None else Sampled(samples, seed, *options)
+    recipe = with_value(recipe, return_value)
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
@@ -118,8 +120,7 @@ def value_gradient_laplacian(
     Raises:
         Exception: when called, what `laplacian` raises.
     """
-    check_chunks(chunk_size, memory_limit)
-    check_chunks(batch_chunk_size, None)
+    check_chunks(memory_limit, chunk_size=chunk_size, batch_chunk_size=batch_chunk_size)
     options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
     recipe = SecondOrder("value_gradient_laplacian", *options, all_orders=True)
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
@@ -139,6 +140,7 @@ def second_order(
     chunk_size: int | None = None,
     batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -174,12 +176,12 @@ def second_order(
             shapes that do not fit the source.
         Exception: when called, also what `laplacian` raises.
     """
-    check_chunks(chunk_size, memory_limit)
-    check_chunks(batch_chunk_size, None)
+    check_chunks(memory_limit, chunk_size=chunk_size, batch_chunk_size=batch_chunk_size)
     if not isinstance(argnums, int):
         raise TypeError(f"argnums is {argnums!r}; second_order differentiates with respect to one argument")
     options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
     recipe = General(directions, weights, matrix, drift, *options)
+    recipe = with_value(recipe, return_value)
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
@@ -192,6 +194,7 @@ def biharmonic(
     custom_gradients: bool = False,
     batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -217,9 +220,10 @@ def biharmonic(
     Raises:
         Exception: when called, what `laplacian` raises.
     """
-    check_chunks(batch_chunk_size, memory_limit)
+    check_chunks(memory_limit, batch_chunk_size=batch_chunk_size)
     options = (batched, check_independence, custom_gradients, None, batch_chunk_size, memory_limit)
     recipe = Biharmonic("biharmonic", *options)
+    recipe = with_value(recipe, return_value)
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 

@@ -73,6 +73,10 @@ class Recipe:
             return problem.output_description, problem.output_shapes, problem.output_dtypes, "function's results"
         return problem.source_description, problem.source_shapes, problem.source_dtypes, "sources"
 
+    def value(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+        """Return what the caller gets as the function's value, from the flat list of what it returned."""
+        return problem.structured_outputs(outputs)
+
     def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         """Return what the caller gets, from the flat list that was computed."""
         raise NotImplementedError

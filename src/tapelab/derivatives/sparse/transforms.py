@@ -6,6 +6,7 @@ from typing import Any
 from tapelab.derivatives.jacobians import check_mode
 from tapelab.derivatives.sparse.recipes import SparseHessian, SparseJacobian
 from tapelab.derivatives.transform import Transform, transform
+from tapelab.derivatives.with_value import with_value
 
 
 def sparse_jacobian(
@@ -19,6 +20,7 @@ def sparse_jacobian(
     check_pattern: bool = True,
     chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -60,7 +62,7 @@ def sparse_jacobian(
     check_mode(mode)
     recipe = SparseJacobian(mode, packed, format, check_pattern, chunk_size, memory_limit)
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
+    return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=wrt, **options)
 
 
 def sparse_hessian(
@@ -73,6 +75,7 @@ def sparse_hessian(
     check_pattern: bool = True,
     chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -101,4 +104,4 @@ def sparse_hessian(
     """
     recipe = SparseHessian(packed, format, check_pattern, chunk_size, memory_limit)
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
+    return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=wrt, **options)
