@@ -30,8 +30,36 @@ TensorFlow's own are not (`tapelab.derivatives.cures`). Kernels that are known t
 (`tapelab.derivatives.kernels`), and what TensorFlow differentiates wrongly, or leaves out without a word, is refused
 where a graph shows it (`tapelab.derivatives.gaps`).
 
-Sources are the first argument, those that ``argnums`` names, or the variables of ``wrt``; they may be nested, and the
-result has their structure.
+What several have in common means the same in all:
+
+``wrt``
+    The variables to differentiate with respect to, nested; Keras 3 variables included. Every argument is data then.
+``argnums``
+    Without ``wrt``, the position of the argument to differentiate with respect to, or a tuple of positions. These
+    sources may be nested, too, and the result has their structure.
+``tangents``, ``cotangents``, ``vector``
+    What a product is with: a keyword of the call, after the function's own arguments.
+``return_value``
+    Whether the result is a pair, the function's value and the derivative. `value_and_gradient`, `jvp`, `vjp` and
+    `taylor` return that pair always. What draws random numbers has a value where it is evaluated once, for the whole
+    batch, and is refused elsewhere.
+``packed``
+    Whether the sources' elements are one axis of n, in the order of `pack`: vectors have the shape (n,), a Hessian
+    (n, n).
+``chunk_size``
+    How many passes to make at once: rows, columns, colours or directions. By default as many as fit the memory limit.
+``batch_chunk_size``
+    How many examples to compute at once. By default as many as fit the memory limit.
+``memory_limit``
+    How many bytes the result and the work towards it may take, by default the limit of `set_memory_limit`. A
+    `MemoryLimitError` says how many they would take, and what to use instead.
+``compile``
+    "auto" takes the fastest way that works: XLA where that pays, a graph, or single operations. A `FallbackWarning`
+    says why it is a slower one. "xla", "graph" and "eager" take that one way, or raise.
+``unconnected``
+    "error" for an `UnconnectedSourceError` where the function does not depend on a source, "zero" for zeros.
+``check_finite``
+    Whether NaN or infinity in the result raises `NotFiniteError`.
 
 What is returned has a method that tells how a call with these arguments is computed, and compiles it if it is new: the
 mode, how it is compiled, chunks, the memory predicted, and the faster ways that were given up and why (a `Plan`).

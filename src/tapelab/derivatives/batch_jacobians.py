@@ -46,14 +46,13 @@ def batch_jacobian(
 
     Args:
         f: takes and returns tensors whose first axis is the batch. Arguments that are not sources may have any shape.
-        argnums: the position of the argument to differentiate with respect to, or a tuple of them.
+        argnums: see `tapelab.derivatives`. There is no ``wrt``: variables have no batch axis; `jacobian` and
+            `per_example_gradients` differentiate with respect to them.
         check_independence: whether to verify that examples do not depend on each other, with one more backward pass.
             It compares a vector-Jacobian product over the whole batch, for a random cotangent u, with each block's own
             product Jᵀu, element by element and relative to |J|ᵀ|u|, so that rounding is not taken for coupling.
-        mode, chunk_size, memory_limit, compile, unconnected, check_finite: as for `jacobian`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        mode: as for `jacobian`.
+        chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns the result's structure, and in it for each tensor the sources'

@@ -53,16 +53,14 @@ def per_example_norms(
 
     Args:
         f: takes tensors whose first axis is the batch; returns the examples' losses, shape (batch,), not their mean.
-        wrt: variables, nested; the norm is over all of them together.
+        wrt: variables, nested; the norm is over all of them together. There is no ``argnums``: the arguments are the
+            batch; `per_example_gradients` has it.
         check_independence: whether to compare losses where examples go one by one; False inside a `tf.function`, which
             has no values to compare.
         batch_chunk_size: by default so many that one backward pass takes about the memory of the batch's gradient, at
             least 256; of those that go one by one, as many as fit the memory limit.
         memory_limit: bytes, for what goes one by one; by default the one of `set_memory_limit`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns a tensor of shape (batch,), of dtype float64 if a variable has it, and
@@ -101,10 +99,7 @@ def clipped_gradient(
     Args:
         max_norm: the largest norm, positive.
         f, wrt, check_independence, batch_chunk_size, memory_limit: as for `per_example_norms`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns a pair: the sum of the clipped gradients in the sources' structure, and

@@ -70,7 +70,7 @@ class CurvatureOperator:
         reduction: "mean" or "sum", what the loss is over the examples, and so what the matrix belongs to.
         batch_size: into how many examples to cut arrays; None for all at once.
         check_independence: whether to check the first batch.
-        compile: as for `value_and_gradient`.
+        compile: see `tapelab.derivatives`.
 
     Keep the operator to keep what it compiled, one program for each shape of batches. It is traced anew when what the
     model or the loss reads from outside has changed; a warning at the first call names what it cannot see.
@@ -233,7 +233,7 @@ class CurvatureOperator:
             steps: products for each start, at least 1.
             probes: how many starts, at least 1.
             seed: of the starts; None draws new ones each time.
-            memory_limit: bytes; by default the one of `set_memory_limit`.
+            memory_limit: see `tapelab.derivatives`.
 
         Raises:
             MemoryLimitError: if the basis would not fit.

@@ -27,14 +27,7 @@ def value_and_gradient(
 
     Args:
         f: returns one scalar.
-        wrt: variables to differentiate with respect to, nested; Keras 3 variables included.
-        argnums: without ``wrt``: the position of the argument to differentiate with respect to, or a tuple of them.
-        compile: "auto", "xla", "graph" or "eager".
-        unconnected: "error", or "zero" for the gradient of a source that f does not depend on.
-        check_finite: whether NaN or infinity in the result raises `NotFiniteError`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments that returns a pair: the value, and the gradient in the sources' structure.
@@ -59,10 +52,7 @@ def vjp(
 
     Args:
         f: returns a tensor or nested tensors.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments and the keyword ``cotangents``, of the structure, shapes and dtypes of f's result.
@@ -88,10 +78,7 @@ def jvp(
 
     Args:
         f: returns a tensor or nested tensors.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments and the keyword ``tangents``, of the structure, shapes and dtypes of the sources. It

@@ -53,12 +53,9 @@ def ggnvp(
         model: takes x, tensors nested if need be; reads the variables; returns tensors, nested if need be.
         loss: called as Keras calls its losses, ``loss(y, outputs)``; returns one scalar. It may not read the variables
             itself: add the product with a penalty's own Hessian (`hvp`) to the result.
-        wrt: variables, nested.
+        wrt: variables, nested. There is no ``argnums``: the sources are what the model reads.
         packed: whether the vector and the product are one vector of shape (n,), in the order of `pack`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what the model or the loss reads from
-    outside has changed; a warning at the first call names what it cannot see.
+        return_value, compile, unconnected, check_finite: see `tapelab.derivatives`; the value is the loss.
 
     Returns:
         A function of x, of what else the loss takes before the outputs, and of the keyword ``vector``, of the
@@ -106,13 +103,10 @@ def fvp(
         model: takes x, tensors nested if need be, whose first axis is the examples'; returns one floating-point tensor
             z with that axis first.
         distribution: one of the names above.
-        wrt: variables, nested.
+        wrt: as for `ggnvp`.
         reduction: "mean" or "sum" over the examples.
         packed: whether the vector and the product are one vector of shape (n,), in the order of `pack`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what the model reads from outside has
-    changed; a warning at the first call names what it cannot see.
+        compile, unconnected, check_finite: see `tapelab.derivatives`. There is no loss, and so no ``return_value``.
 
     Returns:
         A function of x and the keyword ``vector``, of the structure, shapes and dtypes of the variables. It returns the

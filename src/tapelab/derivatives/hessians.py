@@ -47,10 +47,7 @@ def hvp(
         f: returns one scalar. Where it has a `tf.custom_gradient`, the gradient given is differentiated, and the plan
             says so; `laplacian` differentiates what is computed.
         packed: whether the vector and the product are one vector of shape (n,), in the order of `pack`.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments and the keyword ``vector``, of the structure, shapes and dtypes of the sources. It
@@ -92,11 +89,7 @@ def hessian(
         packed: whether to return one matrix rather than blocks.
         chunk_size: how many rows to compute at once; by default so many that a step's tensors stay in the processor's
             cache, and no more than fit the memory limit.
-        memory_limit: bytes; by default the one of `set_memory_limit`.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, memory_limit, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns the blocks: the sources' structure, and in it for each source the

@@ -41,12 +41,8 @@ def jacobian(
         f: returns a tensor or nested tensors.
         mode: "reverse" takes a backward pass for each element of the result, "forward" a forward pass for each element
             of the sources; "auto" takes the mode with fewer.
-        chunk_size: how many of those passes to make at once; by default as many as fit the memory limit.
-        memory_limit: bytes; by default the one of `set_memory_limit`.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see
+            `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns the result's structure, and in it for each tensor the sources'

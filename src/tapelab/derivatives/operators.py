@@ -39,8 +39,8 @@ def laplacian(
     Args:
         f: takes and returns tensors, nested if need be; if ``batched``, with the batch as the first axis of sources and
             results. Arguments that are not sources may have any shape.
-        argnums: the position of the argument to differentiate with respect to, or a tuple of them, all of whose
-            elements are summed over.
+        argnums: see `tapelab.derivatives`; the sum is over the elements of all these arguments. There is no ``wrt``:
+            variables have no batch axis; the sum over theirs is a Hessian's trace (`CurvatureOperator.trace`).
         batched: whether each example has its own Laplacian. Otherwise all elements of the sources are summed over, for
             each element of the result.
         check_independence: whether to make sure that examples do not depend on each other: from the graph of f, or,
@@ -53,20 +53,15 @@ def laplacian(
             `tf.custom_gradient` or a gradient override. False: what it computes; the gradient given is not used, and
             `plan` names it. True: the gradient given, by nested tapes, which are slower. `hessian` and `hvp` always
             take the gradient given: where it is not the derivative, their trace is that of True.
-        chunk_size: how many directions to send through f at once; by default as many as fit the memory limit. Each
-            further chunk costs two more evaluations of f.
+        chunk_size: how many directions to send through f at once; each further chunk costs two more evaluations of f.
         batch_chunk_size: how many examples to send through f at once, of which smaller chunks cost hardly more; by
             default all, or as many as fit the memory limit, where f's graph shows that it does to a chunk what it does
             to them all. Arguments that are no sources go along with the examples if they have one row for each and f
             keeps those apart. A tape around the result keeps what every chunk computed.
-        memory_limit: bytes; by default the one of `set_memory_limit`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
+        memory_limit, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     In training compile the whole step, ``tf.function(step, jit_compile=True)``: one program takes less time than a tape
     around one.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
 
     Returns:
         A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
@@ -107,10 +102,7 @@ def value_gradient_laplacian(
     Args:
         f, argnums, batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit: as for
             `laplacian`; what is differentiated where a gradient was given is stated there.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns a triple: f's result; in the result's structure, for each tensor the
@@ -162,11 +154,9 @@ def second_order(
         drift: shape (*example) or (batch, *example), or a function of the source; None for zero.
         argnums: the position of the argument to differentiate with respect to, one tensor.
         batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit: as for `laplacian`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
+        return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f or a coefficient reads from
-    outside has changed; a warning at the first call names what it cannot see. Coefficients that are variables are read
-    at every call.
+    Coefficients that are variables are read at every call; what else they read is as what f reads.
 
     Returns:
         A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
@@ -208,11 +198,8 @@ def biharmonic(
     Args:
         f, argnums, batched, check_independence, custom_gradients, batch_chunk_size: as for `laplacian`; what is
             differentiated where a gradient was given is stated there.
-        memory_limit: bytes; by default the one of `set_memory_limit`. Only the batch can be taken in chunks.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        memory_limit: see `tapelab.derivatives`. Only the batch can be taken in chunks: there is no ``chunk_size``.
+        return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
@@ -247,12 +234,10 @@ def taylor(
     Args:
         f: takes and returns tensors, nested if need be.
         order: of the highest derivative, from 1 to 4.
-        argnums: the position of the argument that moves, or a tuple of them.
+        argnums: see `tapelab.derivatives`; these arguments move. There is no ``wrt``: pass a variable's value
+            as an argument.
         custom_gradients: as for `laplacian`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments and the keyword ``tangents``, the list [v_1, …, v_m] of 1 to ``order`` entries like

@@ -47,12 +47,8 @@ def per_example_gradients(
             scalar or of shape (batch,). A scalar is the sum or the mean of what each example has.
         check_independence: whether examples have to be independent. False gives the gradients of batches of one,
             whatever they are of the batch's loss, and serves a `tf.function`, which has no values to compare.
-        batch_chunk_size: how many examples to compute at once; by default as many as fit the memory limit.
-        memory_limit: bytes; by default the one of `set_memory_limit`.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, batch_chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see
+            `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns the sources' structure, with tensors of shape (batch, *source's shape).

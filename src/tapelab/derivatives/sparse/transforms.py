@@ -40,12 +40,8 @@ def sparse_jacobian(
         check_pattern: whether to compare the matrix with a random vector-Jacobian product when it is computed for the
             first time; inside a tf.function, whenever that runs, except under XLA, which leaves such checks out. A
             function that draws random numbers or changes variables is not checked.
-        chunk_size: how many products to compute at once; by default as many as fit the memory limit.
-        memory_limit: bytes; by default the one of `set_memory_limit`.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see
+            `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns the result's structure, and in it for each tensor the sources'
@@ -87,12 +83,10 @@ def sparse_hessian(
 
     Args:
         f: returns one scalar.
-        packed, format, chunk_size, memory_limit: as for `sparse_jacobian`.
+        packed, format: as for `sparse_jacobian`.
         check_pattern: as for `sparse_jacobian`, with a random Hessian-vector product.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see
+            `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns the blocks: the sources' structure, and in it for each source the
