@@ -69,6 +69,8 @@ mode, how it is compiled, chunks, the memory predicted, and the faster ways that
     print(matrix.plan(x, y))                                          all of it, in words
 """
 
+from typing import NoReturn
+
 from tapelab.derivatives.batch_jacobians import batch_jacobian
 from tapelab.derivatives.clipping import clipped_gradient, per_example_norms
 from tapelab.derivatives.curvature import CurvatureOperator, Estimate
@@ -94,6 +96,7 @@ from tapelab.derivatives.plan import Plan
 from tapelab.derivatives.sparse.plan import SparsePlan
 from tapelab.derivatives.sparse.transforms import sparse_hessian, sparse_jacobian
 from tapelab.derivatives.spectrum import Eigenvalues, Spectrum
+from tapelab.names_elsewhere import refuse
 
 __all__ = [
     "CoupledExamplesError",
@@ -133,3 +136,30 @@ __all__ = [
     "value_gradient_laplacian",
     "vjp",
 ]
+
+# What JAX, torch.func, functorch, Opacus, BackPACK and SciPy call it, and what it is called here.
+_ELSEWHERE = {
+    "grad": "value_and_gradient(f)",
+    "gradient": "value_and_gradient(f)",
+    "grad_and_value": "value_and_gradient(f), which returns the value first",
+    "value_and_grad": "value_and_gradient(f)",
+    "jacrev": 'jacobian(f, mode="reverse")',
+    "jacfwd": 'jacobian(f, mode="forward")',
+    "linearize": "jvp(f)(x, tangents=v)",
+    "hessian_vector_product": "hvp(f)(x, vector=v)",
+    "vhp": "hvp(f)(x, vector=v), since a Hessian is symmetric",
+    "ggn_vector_product": "ggnvp(model, loss, wrt=w)(x, y, vector=v)",
+    "gnvp": "ggnvp(model, loss, wrt=w)(x, y, vector=v)",
+    "fisher_vector_product": 'fvp(model, "categorical", wrt=w)(x, vector=v)',
+    "per_sample_gradients": "per_example_gradients(loss, wrt=w)(x, y)",
+    "per_sample_grads": "per_example_gradients(loss, wrt=w)(x, y)",
+    "vmap": "batch_jacobian(f) or per_example_gradients(loss, wrt=w), which go over a batch, or tf.vectorized_map",
+    "jet": "taylor(f, order)(x, tangents=[v])",
+    "forward_laplacian": "laplacian(f)",
+    "ravel_pytree": "pack(variables), and unpack(vector, variables)",
+    "curve_fit": "tapelab.optimize.levenberg_marquardt(residuals, x, y, wrt=parameters)",
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse(__name__, name, _ELSEWHERE)

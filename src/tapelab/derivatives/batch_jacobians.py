@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from tapelab.derivatives.calling import options_by_keyword
 from tapelab.derivatives.checks import check_chunks
 from tapelab.derivatives.errors import CoupledExamplesError
 from tapelab.derivatives.first_order import dense_gradient, recorded
@@ -26,6 +27,7 @@ import numpy as np
 from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 
+@options_by_keyword
 def batch_jacobian(
     f: Callable,
     *,

@@ -6,9 +6,10 @@ A keyword, because libraries put it in different places: `jax.jvp` and `torch.fu
 `jax.vjp` the cotangents in a call of their own, Optax's ``hvp`` the vector before the parameters.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from tapelab.runtime import tf
 
@@ -17,6 +18,37 @@ _NEVER_BY_KEYWORD = (
     inspect.Parameter.VAR_POSITIONAL,
     inspect.Parameter.VAR_KEYWORD,
 )
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def options_by_keyword(transformation: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorate a transformation: what comes by position beside the function gets an error that names its keyword."""
+    parameters = inspect.signature(transformation).parameters.values()
+    own = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    keywords = {p.name for p in parameters} - {*own}
+
+    @functools.wraps(transformation)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if len(args) > len(own):
+            raise TypeError(_misplaced(transformation.__name__, own, keywords, args[len(own)]))
+        return transformation(*args, **kwargs)
+
+    return checked
+
+
+def _misplaced(name, own, keywords, first):
+    """Say what to write in place of ``name(*own, first)``."""
+    leaves = tf.nest.flatten(first)
+    inside = ", ".join(own)
+    if "wrt" in keywords and leaves and all(isinstance(leaf, (tf.Variable, tf.keras.Variable)) for leaf in leaves):
+        meant = f"variables are a keyword: {name}({inside}, wrt=…)"
+    elif "argnums" in keywords and leaves and all(type(leaf) is int for leaf in leaves):
+        meant = f"positions of arguments are a keyword: {name}({inside}, argnums={first!r})"
+    else:
+        meant = f"it returns a function, which takes the arguments: {name}({inside})(…)"
+    return f"{name} takes {inside} by position, and got a {type(first).__name__} beside: {meant}"
 
 
 def require_call(name: str, keyword: str | None, f: Callable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

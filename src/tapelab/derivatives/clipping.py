@@ -9,6 +9,7 @@ from typing import Any
 
 from tapelab.derivatives.alone import require_comparable, require_independent
 from tapelab.derivatives.batch_chunks import chunk_within, over_chunks, require_same_in_chunks, sizes_of, survey
+from tapelab.derivatives.calling import options_by_keyword
 from tapelab.derivatives.checks import check_chunks
 from tapelab.derivatives.contributions import Built, contribution, in_turn
 from tapelab.derivatives.errors import CALLER, FallbackWarning
@@ -25,6 +26,7 @@ from tapelab.derivatives.with_value import with_value
 from tapelab.runtime import tf
 
 
+@options_by_keyword
 def per_example_norms(
     f: Callable,
     *,
@@ -75,6 +77,7 @@ def per_example_norms(
     return _transform(f, recipe, wrt, return_value, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
+@options_by_keyword
 def clipped_gradient(
     f: Callable,
     *,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tapelab.derivatives.calling import options_by_keyword
 from tapelab.derivatives.checks import require_scalar
 from tapelab.derivatives.gaps import Needs
 from tapelab.derivatives.problem import Problem
@@ -14,6 +15,7 @@ from tapelab.runtime import tf
 Recording = tuple[tf.GradientTape, list[tf.Tensor | tf.Variable], list[tf.Tensor]]
 
 
+@options_by_keyword
 def value_and_gradient(
     f: Callable,
     *,
@@ -39,6 +41,7 @@ def value_and_gradient(
     return transform(f, _ValueAndGradient(), argnums=argnums, wrt=wrt, **options)
 
 
+@options_by_keyword
 def vjp(
     f: Callable,
     *,
@@ -65,6 +68,7 @@ def vjp(
     return transform(f, _VJP(), argnums=argnums, wrt=wrt, **options)
 
 
+@options_by_keyword
 def jvp(
     f: Callable,
     *,

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+from tapelab.derivatives.calling import options_by_keyword
 from tapelab.derivatives.errors import UnconnectedSourceError
 from tapelab.derivatives.first_order import dense_gradient, linearized
 from tapelab.derivatives.hessians import require_second_order
@@ -32,6 +33,7 @@ from tapelab.runtime import tf
 _between: ContextVar[Callable[[list[tf.Tensor]], list[tf.Tensor]] | None] = ContextVar("between", default=None)
 
 
+@options_by_keyword
 def ggnvp(
     model: Callable,
     loss: Callable,
@@ -70,6 +72,7 @@ def ggnvp(
     return _transform(with_value(_GaussNewton("ggnvp", packed), return_value), model, loss, wrt, **options)
 
 
+@options_by_keyword
 def fvp(
     model: Callable,
     distribution: str,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives.calling import options_by_keyword
 from tapelab.derivatives.checks import check_chunks, require_scalar
 from tapelab.derivatives.errors import MemoryLimitError
 from tapelab.derivatives.factoring import Factoring, survey
@@ -30,6 +31,7 @@ _CACHED = 2**20  # bytes of the largest tensor
 _FEWEST = 32  # rows
 
 
+@options_by_keyword
 def hvp(
     f: Callable,
     *,
@@ -60,6 +62,7 @@ def hvp(
     return transform(f, with_value(_HVP(packed), return_value), argnums=argnums, wrt=wrt, **options)
 
 
+@options_by_keyword
 def hessian(
     f: Callable,
     *,

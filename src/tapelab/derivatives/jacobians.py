@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives.calling import options_by_keyword
 from tapelab.derivatives.checks import check_chunks
 from tapelab.derivatives.first_order import Recording, dense_gradient, linearized, recorded
 from tapelab.derivatives.gaps import Needs
@@ -22,6 +23,7 @@ import numpy as np
 _MODES = ("auto", "forward", "reverse")
 
 
+@options_by_keyword
 def jacobian(
     f: Callable,
     *,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from tapelab.derivatives.calling import options_by_keyword
 from tapelab.derivatives.checks import check_chunks
 from tapelab.derivatives.higher_operators import Biharmonic, Taylor
 from tapelab.derivatives.operator_coefficients import General, Sampled
@@ -11,6 +12,7 @@ from tapelab.derivatives.transform import Transform, transform
 from tapelab.derivatives.with_value import with_value
 
 
+@options_by_keyword
 def laplacian(
     f: Callable,
     *,
@@ -83,6 +85,7 @@ def laplacian(
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
+@options_by_keyword
 def value_gradient_laplacian(
     f: Callable,
     *,
@@ -118,6 +121,7 @@ def value_gradient_laplacian(
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
+@options_by_keyword
 def second_order(
     f: Callable,
     *,
@@ -175,6 +179,7 @@ def second_order(
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
+@options_by_keyword
 def biharmonic(
     f: Callable,
     *,
@@ -214,6 +219,7 @@ def biharmonic(
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
+@options_by_keyword
 def taylor(
     f: Callable,
     order: int,

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from tapelab.derivatives.alone import require_alone_as_in_batch, require_comparable, require_independent
+from tapelab.derivatives.calling import options_by_keyword
 from tapelab.derivatives.checks import check_chunks
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.independence import Unproven
@@ -19,6 +20,7 @@ from tapelab.derivatives.with_value import with_value
 from tapelab.runtime import tf
 
 
+@options_by_keyword
 def per_example_gradients(
     f: Callable,
     *,

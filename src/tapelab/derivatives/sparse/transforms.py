@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+from tapelab.derivatives.calling import options_by_keyword
 from tapelab.derivatives.jacobians import check_mode
 from tapelab.derivatives.sparse.recipes import SparseHessian, SparseJacobian
 from tapelab.derivatives.transform import Transform, transform
 from tapelab.derivatives.with_value import with_value
 
 
+@options_by_keyword
 def sparse_jacobian(
     f: Callable,
     *,
@@ -61,6 +63,7 @@ def sparse_jacobian(
     return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=wrt, **options)
 
 
+@options_by_keyword
 def sparse_hessian(
     f: Callable,
     *,
