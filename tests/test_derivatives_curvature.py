@@ -7,7 +7,6 @@ from tapelab.derivatives import (
     MemoryLimitError,
     NotFiniteError,
     UnconnectedSourceError,
-    curvature,
     fvp,
     ggnvp,
     hessian,
@@ -449,7 +448,7 @@ def test_vectors_and_numbers_refused(operators):
     A, _ = operators["ggn"]
     with pytest.raises(ValueError, match=r"shape \(14,\): expected \(15,\), \(15, columns\)"):
         A @ V[:14]
-    with pytest.raises(ValueError, match="do not have the structure of the variables"):
+    with pytest.raises(ValueError, match="vector= has not the structure of the variables"):
         A @ [V]
     with pytest.raises(TypeError, match="dtype float32: expected float64"):
         A @ tf.ones(N)
@@ -489,7 +488,7 @@ def test_a_bar_counts_the_products_and_an_interrupt_harms_nothing(operators, mon
             if self.total == 30 and self.count == 5:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(curvature, "progress_bar", Bar)
+    monkeypatch.setattr("tapelab.derivatives.curvature.operator.progress_bar", Bar)
     A.trace(9)
     A.diagonal(exact=True)
     A.spectrum(4, 2)

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from tapelab.derivatives.calling import options_by_keyword
-from tapelab.derivatives.jacobians import check_mode
+from tapelab.derivatives.jacobians.jacobian import check_mode
+from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.recipe import with_value
+from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.sparse.recipes import SparseHessian, SparseJacobian
-from tapelab.derivatives.transform import Transform, transform
-from tapelab.derivatives.with_value import with_value
 
 
 @options_by_keyword
