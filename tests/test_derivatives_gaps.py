@@ -614,16 +614,20 @@ def test_second_derivatives_through_eig_are_warned_of():
         hvp(loss, compile="graph")(x, x)
 
 
-@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
-@pytest.mark.parametrize("name", ["segment_sum", "segment_mean", "segment_sqrt_n"])
-def test_rows_of_sparse_segments_are_not_vectorised(name):
-    """`tf.vectorized_map` maps their gradients wrongly where a segment is missing."""
+@pytest.mark.parametrize("compile", ["auto", "graph"])
+@pytest.mark.parametrize(
+    ("name", "weight"), [("segment_sum", 1.0), ("segment_mean", 0.5), ("segment_sqrt_n", 0.5**0.5)]
+)
+def test_rows_of_sparse_segments_are_vectorised(name, weight, compile):
+    """The converter of `tf.vectorized_map` mistakes their gradients where the last segments are empty."""
 
     def f(x):
-        return getattr(tf.sparse, name)(x, [0, 1, 2], [0, 2, 2])
+        return getattr(tf.sparse, name)(x, [0, 1, 2], [0, 2, 2], num_segments=5)
 
-    transform = jacobian(f, mode="reverse")
+    transform = jacobian(f, mode="reverse", compile=compile)
     x = np.arange(3.0)[:, None]
-    weight = {"segment_sum": 1.0, "segment_mean": 0.5, "segment_sqrt_n": 0.5**0.5}[name]
-    np.testing.assert_allclose(transform(x)[:, 0, :, 0], [[1, 0, 0], [0, 0, 0], [0, weight, weight]])
-    assert "vectorised" not in transform.plan(x).way
+    wanted = np.zeros((5, 3))
+    wanted[0, 0] = 1
+    wanted[2, 1:] = weight
+    np.testing.assert_allclose(transform(x)[:, 0, :, 0], wanted)
+    assert "vectorised" in transform.plan(x).way

@@ -32,7 +32,6 @@ from tapelab.derivatives.machinery.plan import Plan, describe_way
 from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording
 from tapelab.derivatives.machinery.problem import LOOPS, Problem, Sources, lacks_a_gradient
 from tapelab.derivatives.machinery.recipe import Recipe
-from tapelab.derivatives.machinery.rows import VECTORIZED
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_singular, require_right
@@ -224,11 +223,6 @@ class Transform:
     def _ways(self, problem, plan):
         """The ways to try, best first: pairs of a `Way` and whether XLA compiles it (None: no graph)."""
         *graph, eager = self._recipe.ways(problem, plan)
-        if gathered := sorted(op for op in problem.operations if op.startswith("SparseSegment")):
-            graph = [way for way in graph if VECTORIZED not in way.label]
-            problem.remarks.append(
-                f"{VECTORIZED}: tf.vectorized_map maps the gradient of {', '.join(gathered)} wrongly"
-            )
         if self._compile == "eager":
             return [(eager, None)]
         if self._compile == "xla":
