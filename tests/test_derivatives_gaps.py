@@ -1,5 +1,6 @@
 """Derivatives that TensorFlow gets wrong without a word are refused, and what is right beside them is not."""
 
+import contextlib
 import re
 import warnings
 from pathlib import Path
@@ -631,3 +632,16 @@ def test_rows_of_sparse_segments_are_vectorised(name, weight, compile):
     wanted[2, 1:] = weight
     np.testing.assert_allclose(transform(x)[:, 0, :, 0], wanted)
     assert "vectorised" in transform.plan(x).way
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+def test_rows_of_sparse_segments_go_one_by_one_where_their_converter_cannot_be_replaced(monkeypatch):
+    monkeypatch.setattr(
+        "tapelab.derivatives.machinery.private.segment_gradients_by_segments", lambda: contextlib.nullcontext(False)
+    )
+    transform = jacobian(lambda x: tf.sparse.segment_sum(x, [0, 1], [0, 2], num_segments=5), mode="reverse")
+    x = np.arange(3.0)
+    np.testing.assert_allclose(transform(x), [[1, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]])
+    plan = transform.plan(x)
+    assert "loop" in plan.way
+    assert any("sparse segments" in why for why in plan.given_up)
