@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.curvature.batches import Batches, require_additive
 from tapelab.derivatives.curvature.gauss_newton import (
     check_reduction,
@@ -25,8 +26,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     import scipy.sparse.linalg
-
-_TOGETHER = 8  # products with so many vectors go through the data set at once
 
 
 class Estimate(NamedTuple):
@@ -288,7 +287,7 @@ class CurvatureOperator:
         """Yield each vector with its product, an array of shape (n,) in float64; some at once."""
         vectors = iter(vectors)
         with progress_bar(count, doing) as advance:
-            while group := list(itertools.islice(vectors, _TOGETHER)):
+            while group := list(itertools.islice(vectors, costs.VECTORS)):
                 for vector, image in zip(group, self._apply([*map(self._tensors, group)]), strict=True):
                     advance()
                     yield vector, image

@@ -4,13 +4,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.arguments.context import chance
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.runtime import tf
-
-_KEPT = 64  # signatures of one transform
 
 
 class Recent(OrderedDict):
@@ -27,7 +26,7 @@ class Recent(OrderedDict):
     def keep(self, key: Hashable, entry: "Entry") -> "Entry":
         """Add an entry; beyond the limit, the one that was not used for longest goes."""
         self[key] = entry
-        if len(self) > _KEPT:
+        if len(self) > costs.SIGNATURES:
             self.popitem(last=False)
         return entry
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from tapelab import process
+from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.arguments.checks import (
     dense_tensor,
     require_alike,
@@ -43,8 +44,6 @@ _UNCONNECTED = ("error", "zero")
 _UNTRACEABLE = "the function cannot be traced into a graph"
 _ATTEMPTS = 3  # builds of one program
 _TOLD = 8  # things in one warning
-# TensorFlow keeps what XLA compiled until the process ends, some 0.3 MB for the smallest function.
-_PROGRAMS, _ALL_PROGRAMS = 64, 1000  # of one transform, of all
 
 
 class _NotForATapeError(RuntimeError):
@@ -238,7 +237,7 @@ class Transform:
         if xla and not problem.repeatable:
             problem.remarks.append("XLA: it draws other random numbers than TensorFlow, and may not change variables")
             xla = []
-        if xla and (self._programs >= _PROGRAMS or _programs >= _ALL_PROGRAMS):
+        if xla and (self._programs >= costs.PROGRAMS or _programs >= costs.ALL_PROGRAMS):
             problem.remarks.append(
                 f"XLA: it has compiled {self._programs} programs for this derivative and {_programs} in all, which "
                 "TensorFlow keeps for ever"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
 from tapelab.derivatives.hessians.hessian import gradient_under, note_given_gradients, require_second_order
 from tapelab.derivatives.jacobians.jacobian import forward_rows
@@ -33,10 +34,6 @@ from ml_dtypes import finfo
 from scipy import sparse
 
 _ENTRY = 64  # bytes: of an entry's value in a product and in the result, and of its row and column, copied once
-# Under XLA the gradient of a slice is an operation that is not vectorised; and that of concatenation is a slice.
-_SLICED = {"Slice"}
-_SLICED_TWICE = {"ConcatV2", "Pad", "PadV2", "Slice"}
-_SMALL = 2**22  # bytes of the largest tensor for all colours: below, starting operations costs more than what they do
 
 
 class _Sparse(Recipe):
@@ -140,8 +137,8 @@ class _Sparse(Recipe):
         return Pattern(sparse.csr_array(np.ones([rows, columns], bool)))
 
     def prefers_xla(self, problem, plan):
-        slow = LOOPS | (_SLICED if plan.mode == "reverse" else _SLICED_TWICE)
-        return plan.passes * problem.largest <= _SMALL and not problem.operations & slow
+        slow = LOOPS.union(costs.SLOW_SPARSE_REVERSE if plan.mode == "reverse" else costs.SLOW_SPARSE)
+        return plan.passes * problem.largest <= costs.XLA_SPARSE and not problem.operations & slow
 
     def ways(self, problem, plan):
         return row_ways(f"{plan.mode} mode, colours", partial(self._compute, problem, plan.chunk), plan.chunk)

@@ -7,6 +7,7 @@ depend on all of its inputs, and is named.
 
 from collections.abc import Sequence
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.private import function_body
 from tapelab.derivatives.machinery.reissue import CALLS, SHAPES, place, reissue
 from tapelab.derivatives.operators.taylor_mode.kinds import CONSTANT
@@ -20,7 +21,6 @@ from tapelab.runtime import tf
 _RULES = RULES | PRODUCTS | STENCILS
 _FLAT = CONSTANT | {"FloorDiv", "TruncateDiv"}  # without a derivative, or with one that is zero
 _BRANCHES, _LOOPS = ("If", "StatelessIf"), ("While", "StatelessWhile")
-_STEPS = 50_000  # operations of all turns of loops
 _DERIVED = ("gradient_tape", "gradients")  # the scopes that TensorFlow puts gradients' operations in
 
 
@@ -76,8 +76,8 @@ class Walk:
     def _follow(self, op, known):
         if self._looping:
             self._steps += 1
-            if self._steps > _STEPS:
-                raise _Unending(f"its turns are more than {_STEPS} operations")
+            if self._steps > costs.LOOP_OPERATIONS:
+                raise _Unending(f"its turns are more than {costs.LOOP_OPERATIONS} operations")
         if op.type in ("Identity", "IdentityN"):
             return known
         if op.type in CALLS:
@@ -175,7 +175,7 @@ class Walk:
                     return now
                 now = self.run(body, now)[: len(now)]
         except _Unending as error:
-            if self._looping > 1 and self._steps > _STEPS:
+            if self._looping > 1 and self._steps > costs.LOOP_OPERATIONS:
                 raise  # they are the outer loop's turns
             return self._everything(op, known, [static_shape(tensor) for tensor in op.outputs], str(error))
         finally:
