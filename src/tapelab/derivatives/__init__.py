@@ -62,7 +62,7 @@ from tapelab.derivatives.machinery.errors import (
     UnconnectedSourceError,
 )
 from tapelab.derivatives.machinery.memory import set_memory_limit
-from tapelab.derivatives.machinery.plan import Plan
+from tapelab.derivatives.machinery.plan import Plan, SparsePlan
 from tapelab.derivatives.operators.transforms import (
     biharmonic,
     laplacian,
@@ -70,7 +70,6 @@ from tapelab.derivatives.operators.transforms import (
     taylor,
     value_gradient_laplacian,
 )
-from tapelab.derivatives.sparse.plan import SparsePlan
 from tapelab.derivatives.sparse.transforms import sparse_hessian, sparse_jacobian
 
 __all__ = [

@@ -12,6 +12,7 @@ from tapelab.derivatives.machinery.arguments.checks import check_chunks, require
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.errors import MemoryLimitError, SparsityError
 from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
+from tapelab.derivatives.machinery.plan import SparsePlan
 from tapelab.derivatives.machinery.problem import LOOPS, Problem
 from tapelab.derivatives.machinery.recipe import Recipe
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
@@ -25,7 +26,6 @@ from tapelab.derivatives.sparse.colouring import (
 from tapelab.derivatives.sparse.dependence import room_for
 from tapelab.derivatives.sparse.layout import FORMATS, Layout
 from tapelab.derivatives.sparse.pattern import Pattern, hessian_pattern, jacobian_pattern
-from tapelab.derivatives.sparse.plan import SparsePlan
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.runtime import tf
 
