@@ -5,9 +5,8 @@ from typing import Any
 
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.transform import Transform, transform
-from tapelab.derivatives.operators.coefficients import General, Sampled
 from tapelab.derivatives.operators.higher import Biharmonic, Taylor
-from tapelab.derivatives.operators.second_order import SecondOrder
+from tapelab.derivatives.operators.second_order import General, Sampled, SecondOrder
 
 
 def laplacian(

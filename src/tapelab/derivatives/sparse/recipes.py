@@ -131,7 +131,7 @@ class _Sparse(Recipe):
                 return self.find(problem, limit)
             except MemoryLimitError:
                 raise
-            except Exception as error:  # whatever a graph holds that cannot be looked into
+            except (LookupError, TypeError, ValueError, tf.errors.OpError) as error:  # not traced, or not looked into
                 problem.remarks.append(f"a pattern from the graph: {type(error).__name__}: {str(error)[:200]}")
         room_for(problem.name, limit)(rows * columns)
         return Pattern(sparse.csr_array(np.ones([rows, columns], bool)))

@@ -21,6 +21,8 @@ from tapelab.runtime import tf
 _RULES = RULES | PRODUCTS | STENCILS
 _FLAT = CONSTANT | {"FloorDiv", "TruncateDiv"}  # without a derivative, or with one that is zero
 _BRANCHES, _LOOPS = ("If", "StatelessIf"), ("While", "StatelessWhile")
+# What TensorFlow raises where an operation cannot be issued with these inputs.
+_CANNOT = (LookupError, NotImplementedError, TypeError, ValueError, tf.errors.OpError)
 _DERIVED = ("gradient_tape", "gradients")  # the scopes that TensorFlow puts gradients' operations in
 
 
@@ -109,7 +111,7 @@ class Walk:
             raise NoRule("a shape is not known in a graph")
         try:
             matrices = _RULES[op.type](Step(op, known, shapes, self._room))
-        except (ValueError, TypeError, IndexError, tf.errors.OpError) as error:
+        except (IndexError, TypeError, ValueError, tf.errors.OpError) as error:
             raise NoRule(f"its rule does not fit: {error}") from error
         return [
             Dependence(shape, matrix if _continuous(tensor) else None)
@@ -134,7 +136,7 @@ class Walk:
                 if op.type in LISTS or op.op_def.is_stateful or any(one.value is None for one in known):
                     return None
                 return reissue(op, [one.value for one in known])
-        except Exception:  # no kernel here, or one that refuses these values
+        except _CANNOT:  # no kernel here, or one that refuses these values
             return None
 
     def _everything(self, op, known, shapes, reason):
@@ -231,7 +233,7 @@ def _shapes(op, known):
                 for tensor, one in zip(op.inputs, known, strict=True)
             ]
             return [static_shape(output) for output in reissue(op, inputs)]
-    except Exception:  # an operation that cannot be issued again has the shapes that it has
+    except _CANNOT:  # an operation that cannot be issued again has the shapes that it has
         return shapes
 
 
