@@ -41,8 +41,9 @@ mode, how it is compiled, chunks, the memory predicted, and the faster ways that
     print(matrix.plan(x, y))                                          all of it, in words
 """
 
+from tapelab.derivatives.curvature.estimates import Estimate
 from tapelab.derivatives.curvature.gauss_newton import fisher_vector_product, ggn_vector_product
-from tapelab.derivatives.curvature.operator import CurvatureOperator, Estimate
+from tapelab.derivatives.curvature.operator import CurvatureOperator
 from tapelab.derivatives.curvature.spectrum import Eigenvalues, Spectrum
 from tapelab.derivatives.examples.clipping import clipped_gradient, per_example_norms
 from tapelab.derivatives.examples.per_example import per_example_gradients
