@@ -13,6 +13,9 @@ Nothing here imports TensorFlow but the module of that name: its import is one o
 - `leases`: what a change is, how its block ends, and whom it belongs to.
 - `stderr`, `loggers`, `symbols`: the three things that are changed.
 - `tensorflow`: its quiet import.
+
+Two more functions are here because of others who run at the same time: `files.write_whole`, for those who read what is
+written, and `syntax.parse`, for threads that parse.
 """
 
 from tapelab.process.leases import Owner

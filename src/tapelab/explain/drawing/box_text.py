@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from tapelab.explain.drawing.shown_values import Passage
 from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, Sketch
 from tapelab.explain.ground import expressions
+from tapelab.explain.ground.rendering import spelled
 
 WIDE, SMALL = 9.0, 7.5  # font sizes in points
 _TEXT = 38  # characters of source text in a box
@@ -20,7 +21,8 @@ def files_of(drawing: Sketch) -> set[str]:
 
 def text_of(box: Box, files: set[str], passage: Passage | None) -> list[str]:
     """Return the lines of text in a box, the title first."""
-    title = f"{_SIGNS[box.state]} {box.title}"
+    number = passage.number(box) if passage else ""
+    title = f"{_SIGNS[box.state]} {number}{spelled(box.title) if box.operations == (box.title,) else box.title}"
     if box.role == "operation" and box.mark:
         title += f" · {box.mark}"
     text = [title]

@@ -6,7 +6,8 @@ from typing import Any
 from tapelab import plots
 from tapelab.explain.asking import answers_to_show
 from tapelab.explain.drawing.box_text import PAD, SMALL, WIDE, files_of, size_of, text_of, width_of
-from tapelab.explain.drawing.layout import GAP_Y, layered
+from tapelab.explain.drawing.layout import STUB, layered
+from tapelab.explain.drawing.numbered_table import numbering
 from tapelab.explain.drawing.shown_values import Passage, replayed
 from tapelab.explain.drawing.simplify import simplify
 from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, sketch
@@ -20,8 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 LIMIT = 24  # boxes, before neighbours are merged
-_CLOSE = 15.0  # between rows, where every second row is one of labels
 _MARGIN, _LEGEND = 14.0, 34.0
+_APART = 5.0  # half the distance of an arrow down from its arrow up
 
 # Told apart by the line around the box and by the sign before its title as well as by colour.
 _STATES = {
@@ -31,6 +32,7 @@ _STATES = {
 _OPEN = {"color": plots.BLUE, "linestyle": "-", "linewidth": 1.3}
 _OFF_TAPE = {"color": plots.GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.3}
 _BACK = "#8A3F00"  # what flows back: dark enough for small letters, and in grey
+_BACKWARDS = {"color": _BACK, "linestyle": "-", "linewidth": 1.3}
 _CUT = {"color": plots.RED, "linestyle": (0, (4, 2)), "linewidth": 1.8}
 
 
@@ -41,8 +43,9 @@ def draw(tape: ExplainTape, target: Any, sources: Any, *, limit: int = LIMIT, va
     mark what was recorded. Where the gradient does not pass, the link is dashed and has the cause written on it. Beyond
     `limit` boxes, neighbours are merged: first what lies between branch points.
 
-    With `values=True` it is the picture of backpropagation: each box has its value, and each link, after an arrow that
-    points up, what flows back through it: the cotangent, or its norm and share of zeros. Where the gradient of a
+    With `values=True` it is the picture of backpropagation: each box has its value, which goes down, and beside each
+    link an arrow goes up with what flows back: the cotangent, or its norm and share of zeros. An operation that takes
+    the same tensor at two places, as `x * x` does, has two links to it. Where the gradient of a
     source is bad, the operation where the trouble began has a thick border and says which.
 
     Args:
@@ -74,7 +77,8 @@ def draw(tape: ExplainTape, target: Any, sources: Any, *, limit: int = LIMIT, va
 def _passage(asked, answers):
     """Return a title that says which gradients are bad, or None, and the `Passage`."""
     replay, found, marks = replayed(asked, answers)
-    passage, of = Passage(replay, marks), f"The gradient of {asked[0].target_name} with respect to"
+    numbers, _ = numbering(replay, [question.start for question in asked])
+    passage, of = Passage(replay, marks, numbers), f"The gradient of {asked[0].target_name} with respect to"
     sick = [(question.source_name, one) for question, one in zip(asked, found, strict=True) if one.healthy is False]
     if not sick:
         only = answers[0][1] if len(answers) == 1 else None
@@ -124,13 +128,16 @@ def _figure(drawing, title, passage):
         if causes:  # they stand between the two boxes, with a place of their own
             sizes[link] = size_of(["✕ " + cause for cause in causes], pad=2.0)
             links += [(link[0], link), (link, link[1])]
-        elif passage is not None and passage.cotangent(*link):
-            labels[link] = "↑ " + passage.cotangent(*link)
-            sizes[link] = size_of([labels[link]], pad=3.0)
-            links += [(link[0], link), (link, link[1])]
-        else:
+            continue
+        back = passage.cotangents(*link) if passage is not None else []
+        for edge, text in enumerate(back):
+            label = (*link, edge)
+            labels[label] = text
+            sizes[label] = (width_of([text], SMALL) + 4 * _APART, 1.5 * SMALL)
+            links += [(link[0], label), (label, link[1])]
+        if not back:
             links.append(link)
-    placed, routes = layered(sizes, links, gap_y=_CLOSE if labels else GAP_Y)
+    placed, routes = layered(sizes, links)
     bends = [x for points in routes.values() for x, _ in points]
     left = min([place.x - place.width / 2 for place in placed.values()] + bends)
     right = max([place.x + place.width / 2 for place in placed.values()] + bends)
@@ -139,7 +146,10 @@ def _figure(drawing, title, passage):
     middle = (left + right) / 2
     fig, ax = _axes(middle - width / 2 - _MARGIN, middle + width / 2 + _MARGIN, bottom - _LEGEND, 20.0 + 1.5 * _MARGIN)
     for (start, end), points in routes.items():
-        _draw_link(ax, points, _link_style(start, end, labels), arrow=isinstance(end, Box))
+        if start in labels:
+            _draw_both_ways(ax, routes[start[0], start], points, placed[start])
+        elif end not in labels:
+            _draw_link(ax, points, _link_style(start, end), arrow=isinstance(end, Box))
     for node, place in placed.items():
         if isinstance(node, Box):
             _draw_box(ax, node, texts[node], place, is_origin=bool(passage and passage.mark(node)))
@@ -163,7 +173,7 @@ def _legend(drawing, passage):
     back = ("↑ gradient, backwards", _BACK)
     is_missed = any(box.state == NOT_RECORDED for box in drawing.boxes)
     return [
-        ("= value, forwards", "black"),
+        ("↓ value, forwards", plots.BLUE),
         back,
         *([missed] if is_missed else []),
         *([cut] if any(drawing.links.values()) else []),
@@ -205,14 +215,24 @@ def _draw_box(ax, box, text, place, is_origin):
 
 def _draw_cotangent(ax, text, place):
     """The label on a link: on white, so that the link does not run through it."""
-    around = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
+    around = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
     font = {"fontsize": SMALL, "family": "DejaVu Sans Mono", "weight": "bold", "color": _BACK}
-    ax.text(place.x, place.y, text, ha="center", va="center", zorder=3, gid="cotangent", bbox=around, **font)
+    ax.text(place.x + _APART, place.y, text, ha="center", va="center", zorder=3, gid="cotangent", bbox=around, **font)
 
 
-def _link_style(start, end, labels):
-    if start in labels or end in labels:
-        return _OPEN
+def _draw_both_ways(ax, upper, lower, label):
+    """An edge with a label: the value's arrow down and, to the right of it, the gradient's up, through the label."""
+    aside = label.width / 2 - _APART
+    (port, top), *rest = upper
+    upper = [(port, top), (port, top - STUB), *rest[1:]] if top == rest[0][1] else upper
+    down = [(x - _APART, y) for x, y in upper[:-2]] + [(x - aside, y) for x, y in (*upper[-2:], *lower[:2])]
+    down += [(x - _APART, y) for x, y in lower[2:]]
+    up = [(x + _APART, y) for x, y in (*upper, *lower)]
+    _draw_link(ax, down, _OPEN, arrow=True)
+    _draw_link(ax, up[::-1], _BACKWARDS, arrow=True)
+
+
+def _link_style(start, end):
     if not (isinstance(start, Box) and isinstance(end, Box)):
         return _CUT  # to or from the cause that is written on it
     return _OPEN if start.state == end.state == RECORDED else _OFF_TAPE
@@ -222,7 +242,8 @@ def _draw_link(ax, points, style, arrow):
     xs, ys = zip(*points, strict=True)
     ax.plot(xs, ys, zorder=1, solid_joinstyle="round", gid="link", **style)
     if arrow:
-        tip, before = points[-1], (points[-1][0], points[-1][1] + 6.0)
+        tip, back = points[-1], 6.0 if ys[-2] > ys[-1] else -6.0
+        before = (tip[0], tip[1] + back)
         arrow_style = {"arrowstyle": "-|>", "color": style["color"], "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
         ax.annotate("", xy=tip, xytext=before, arrowprops=arrow_style, zorder=1)
 

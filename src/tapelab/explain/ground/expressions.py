@@ -8,8 +8,8 @@ import linecache
 import types
 from collections.abc import Container
 
-from tapelab import syntax
 from tapelab.explain.ground.lines import Line
+from tapelab.process import syntax
 
 
 @functools.lru_cache(maxsize=32)
