@@ -12,8 +12,8 @@ import textwrap
 
 from tapelab import runtime
 from tapelab.explain import REMARKS, VALUES, ExplainTape, explain
+from tapelab.explain.causes import SYMPTOMS
 from tapelab.explain.values import study as studying
-from tapelab.explain.values.finding import SYMPTOMS
 
 import numpy as np
 import pytest

@@ -5,6 +5,7 @@ from typing import Any
 
 from tapelab import plots
 from tapelab.explain.asking import answers_to_show
+from tapelab.explain.causes import SYMPTOMS
 from tapelab.explain.drawing.box_text import PAD, SMALL, WIDE, files_of, size_of, text_of, width_of
 from tapelab.explain.drawing.layout import STUB, layered
 from tapelab.explain.drawing.numbered_table import numbering
@@ -84,7 +85,7 @@ def _passage(asked, answers):
         only = answers[0][1] if len(answers) == 1 else None
         return None if only is None else f"{of} {asked[0].source_name}: {cotangent_text(array(only))}", passage
     who = ", ".join(name for name, _ in sick) if len(sick) <= 3 else f"{len(sick)} of {len(asked)} sources"
-    verdicts = " or ".join(dict.fromkeys(_VERDICTS[one.symptom] for _, one in sick))
+    verdicts = " or ".join(dict.fromkeys(SYMPTOMS[one.symptom].title for _, one in sick))
     return f"{of} {who}: {verdicts}", passage
 
 
@@ -114,10 +115,6 @@ def _title(asked, findings):
     names = ", ".join(partly) if len(partly) <= 3 else f"{len(partly)} of {len(asked)} sources"
     places = max(partly.values())
     return f"{title}; {'one path' if places == 1 else 'some paths'} from {names} {'is' if places == 1 else 'are'} cut"
-
-
-_VERDICTS = {"nan": "NaN", "inf": "infinite", "target nan": "the target is NaN", "target inf": "the target is infinite"}
-_VERDICTS |= {word: word for word in ("zero", "partly zero", "huge", "tiny")} | {"fine": "finite, and wrong"}
 
 
 def _figure(drawing, title, passage):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tapelab.explain.causes import SYMPTOMS
 from tapelab.explain.drawing.sketch import Box
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import keys_of
@@ -18,18 +19,6 @@ from tapelab.explain.values.study import study
 import numpy as np
 
 _EDGES = 3  # between two boxes
-# Symptoms in a few words.
-_TROUBLE = {
-    "nan": "NaN begins here",
-    "inf": "infinity begins here",
-    "zero": "0 begins here",
-    "partly zero": "zeros begin here",
-    "huge": "grows here",
-    "tiny": "shrinks here",
-    "target nan": "NaN begins here",
-    "target inf": "infinity begins here",
-    "fine": "look here",
-}
 
 
 def replayed(
@@ -51,7 +40,8 @@ def replayed(
         keys = [[key for value in values for key in keys_of(value)] for values in (targets, sources)]
         with hooks.deaf(), private.paused():
             replay = Replay(Trace(asked[0].log), *keys)
-    marks = {one.node: f"✖ {_TROUBLE[one.symptom]}: {one.code}" for one in found if one.healthy is False and one.node}
+    bad = [one for one in found if one.healthy is False and one.node]
+    marks = {one.node: f"✖ {SYMPTOMS[one.symptom].begins}: {one.code}" for one in bad}
     return replay, found, marks
 
 

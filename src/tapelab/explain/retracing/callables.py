@@ -1,9 +1,15 @@
-"""The Python function in a tf.function: its name and code, what it reads from outside, and what its closure holds."""
+"""The Python function in a tf.function: its name and code, what it reads from outside, its calls."""
 
+import ast
+import builtins
 import contextlib
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
+
+from tapelab.explain.ground import expressions
+from tapelab.explain.ground.lines import Line
 
 import tensorflow as tf
 
@@ -75,3 +81,19 @@ def plain_bound(function: Callable[..., Any]) -> Callable[..., Any]:
     while hasattr(python, "__wrapped__"):
         python = python.__wrapped__
     return python
+
+
+@functools.lru_cache(maxsize=256)
+def call_on(line: Line | None, name: str) -> ast.Call | None:
+    """Return the call of a function on a line, as an `ast.Call`: by its name, or else the only one that may be."""
+    if line is None:
+        return None
+    tree = expressions.tree_of(line.file)
+    if tree is None:
+        return None
+    calls = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno <= line.number <= node.end_lineno
+    ]
+    named = [node for node in calls if ast.unparse(node.func).split(".")[-1] == name]
+    others = [node for node in calls if isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id)]
+    return next((found[0] for found in (named, others) if len(found) == 1), None)

@@ -7,10 +7,8 @@ which is public, and no causes.
 """
 
 import ast
-import builtins
 import contextlib
 import dataclasses
-import functools
 import pathlib
 import sys
 import typing
@@ -126,7 +124,7 @@ def traces_of(function: tf.types.experimental.PolymorphicFunction) -> list[Trace
     found = []
     for (context, function_type), concrete in list(function._function_cache._primary.items()):
         line, direct = _line_of_call(concrete.graph)
-        call = _call_on(line, callables.name_of(function)) if direct else None
+        call = callables.call_on(line, callables.name_of(function)) if direct else None
         found.append(_trace(function_type, context, line, call))
     return mark_makers(found)
 
@@ -301,19 +299,3 @@ def _line_of_call(graph):
             line = lines.first_own(outside)
             found = (len(calls), line, bool(outside) and line == lines.first_own(outside[-1:]))
     return found[1:]
-
-
-@functools.lru_cache(maxsize=256)
-def _call_on(line, name):
-    """The call of a function on a line, as an `ast.Call`: by its name, or else the only one that may be."""
-    if line is None:
-        return None
-    tree = expressions.tree_of(line.file)
-    if tree is None:
-        return None
-    calls = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno <= line.number <= node.end_lineno
-    ]
-    named = [node for node in calls if ast.unparse(node.func).split(".")[-1] == name]
-    others = [node for node in calls if isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id)]
-    return next((found[0] for found in (named, others) if len(found) == 1), None)

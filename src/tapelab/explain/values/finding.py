@@ -9,19 +9,6 @@ from tapelab.explain.values.rerun.nodes import Node
 
 import numpy as np
 
-SYMPTOMS = {
-    "none": "there is no gradient",
-    "nan": "it contains NaN",
-    "inf": "it contains an infinity, and no NaN",
-    "zero": "all of its elements are zero",
-    "partly zero": "some of its elements are zero",
-    "huge": "its largest element exceeds 1e5",
-    "tiny": "it is not zero, and no element reaches 1e-6",
-    "target nan": "it is finite, and the target contains NaN",
-    "target inf": "it is finite, and the target contains an infinity",
-    "fine": "none of these",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Elements:
@@ -69,7 +56,7 @@ class ValueFinding:
     """What is the matter with the value of one gradient. One that is None has the symptom "none" and no cause here.
 
     Attributes:
-        symptom: a key of `SYMPTOMS`.
+        symptom: a key of `tapelab.explain.causes.SYMPTOMS`.
         healthy: True, False, or None where that cannot be told.
         code: a key of `tapelab.explain.VALUES`; "exists" where nothing is wrong.
         sentence, fix: what happened, and what to write.
