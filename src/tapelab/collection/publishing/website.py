@@ -42,10 +42,11 @@ _API = {
 
 
 def _entries(registry: Mapping[str, Any]) -> str:
-    """Every cause of a registry of `tapelab.explain`: a heading with its code, what happens, an example and the fix."""
+    """Every cause of a registry of `tapelab.explain`: its code as a heading, what happens, how it is told, example and fix."""
     names = {"source": "x", "target": "y", "watchable": "x", "op": "the operation", "of": "x"}
     return "\n\n".join(
         f"### {cause.code}\n\n**{cause.title[0].upper()}{cause.title[1:]}.** {_literal(cause.meaning)}\n\n"
+        f"Recognised: {_literal(cause.recognised)}\n\n"
         f"```python\n{cause.example}\n```\n\nCure:\n\n```python\n{cause.fix.format_map(names)}\n```"
         for cause in registry.values()
     )

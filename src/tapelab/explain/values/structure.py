@@ -96,9 +96,7 @@ def _symmetric_units(evidence):
 
 def remarks(evidence: Evidence) -> tuple[str, ...]:
     """Return what to add about how a gradient was computed, a tuple of keys of `REMARKS`."""
-    is_second = any(
-        node.event.place.in_backward or "gradient_tape" in node.scope.split("/") for node in evidence.replay.passed
-    )
+    is_second = any(node.is_backward for node in evidence.replay.passed)
     twice = is_second and any(map(_takes_moments(evidence), evidence.trace.nodes))
     found = {
         "moments_twice": twice,
