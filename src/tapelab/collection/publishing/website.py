@@ -42,7 +42,7 @@ _API = {
 
 
 def _entries(registry: Mapping[str, Any]) -> str:
-    """Every cause of a registry of `tapelab.explain`: its code as a heading, what happens, how it is told, example and fix."""
+    """Every cause of a registry of `tapelab.explain`: its code, what happens, how it is told, an example, a fix."""
     names = {"source": "x", "target": "y", "watchable": "x", "op": "the operation", "of": "x"}
     return "\n\n".join(
         f"### {cause.code}\n\n**{cause.title[0].upper()}{cause.title[1:]}.** {_literal(cause.meaning)}\n\n"
