@@ -1,0 +1,65 @@
+"""What flows through a drawing: the values forwards on its boxes, and the cotangents backwards on its links."""
+
+from tapelab.explain.drawing.sketch import Box
+from tapelab.explain.ground.measure import array
+from tapelab.explain.ground.number_text import cotangent_text, value_text
+
+import numpy as np
+
+_EDGES = 3  # between two boxes
+
+
+class Passage:
+    """Values and cotangents of the boxes of a sketch.
+
+    Args:
+        replay: a `tapelab.explain.values.rerun.backward.Replay` of the target that is drawn.
+        origins: the nodes at which trouble began, each with what is to be written there: node → text.
+        numbers: key of a tensor → the number in the table of what made it.
+    """
+
+    def __init__(self, replay, origins, numbers):
+        self._replay, self._numbers = replay, numbers
+        self._origins = {node.event: text for node, text in origins.items() if node is not None}
+
+    def value(self, box: Box) -> str:
+        """The forward value of what leaves a box, as text; "" where there is none to show."""
+        values = [array(self._replay.trace.values.get(key)) for key in box.keys]
+        values = [one for one in values if one.size]
+        if not values:
+            return ""
+        return value_text(values[-1] if box.role == "operation" else values[0])
+
+    def number(self, box: Box) -> str:
+        """The number of a box's row in the table, before its title; "" where it has none, or more than one."""
+        known = {self._numbers.get(key) for key in box.keys} - {None}
+        return f"{known.pop()} " if len(known) == 1 and box.role != "target" else ""
+
+    def gradient(self, box: Box) -> str:
+        """The gradient of the target with respect to a source, as text; "" where it is not known."""
+        found = self._replay.cotangent(box.keys[0]) if box.keys else None
+        return "" if found is None else cotangent_text(array(found))
+
+    def cotangents(self, start: Box, end: Box) -> list[str]:
+        """What flows back from one box to another, as texts: what the end contributes to the cotangent of the start.
+
+        There is one for each place at which an operation takes what leaves the start: two for `x * x`. Where there are
+        many, or boxes were merged, there is one for their sum.
+        """
+        parts = []
+        for key in start.keys:
+            for node, part in self._replay.parts.get(key, ()):
+                if node.event in end.events if node is not None else end.role == "target":
+                    parts.append(array(part))
+        if not parts and end.role == "target" and set(start.keys) & set(end.keys):
+            parts = [np.ones(())]
+        if len(end.operations) > 1 or len(parts) > _EDGES:
+            total = parts[0]
+            for part in parts[1:]:
+                total = part if total.shape != part.shape else total + part
+            parts = [total]
+        return [cotangent_text(part) for part in parts]
+
+    def mark(self, box: Box) -> str:
+        """What to write on a box at which trouble began, or ""."""
+        return next((self._origins[event] for event in box.events if event in self._origins), "")

@@ -1,0 +1,187 @@
+"""The learner's own expressions: the one that an instruction evaluates, what a call was given, and changes to them."""
+
+import ast
+import copy
+import functools
+import itertools
+import linecache
+import types
+from collections.abc import Container
+
+from tapelab.explain.ground.lines import Line
+from tapelab.process import syntax
+
+
+@functools.lru_cache(maxsize=32)
+def _parsed(source):
+    try:
+        return syntax.parse(source)
+    except SyntaxError:
+        return None
+
+
+def tree_of(file: str) -> ast.Module | None:
+    """Return the syntax tree of a file or of a notebook's cell; None where its source has an error."""
+    return _parsed("".join(linecache.getlines(file)))
+
+
+def at(code: types.CodeType | None, instruction: int | None) -> ast.expr | None:
+    """Return the expression that an instruction of a code object evaluates.
+
+    Args:
+        code: a code object, or None.
+        instruction: its index, as `frame.f_lasti` has it.
+
+    Returns:
+        An `ast.expr` with the positions that it has in its file; None where the source is not known.
+    """
+    if code is None:
+        return None
+    first, last, left, right = next(itertools.islice(code.co_positions(), instruction // 2, None))
+    tree = None if None in (first, last, left, right) else tree_of(code.co_filename)
+    if tree is None:
+        return None
+    wanted = (first, left, last, right)
+    return next((node for node in ast.walk(tree) if isinstance(node, ast.expr) and _position(node) == wanted), None)
+
+
+def _position(node):
+    return (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+
+
+def called(node: ast.AST | None) -> str | type[ast.operator] | None:
+    """Return the last part of the name that a call has, the type of an operator, or None."""
+    if isinstance(node, ast.Call):
+        function = node.func
+        return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
+    return type(node.op) if isinstance(node, ast.BinOp) else None
+
+
+def arguments(frame: types.FrameType) -> ast.Call | None:
+    """Return the call that a frame is making, as an `ast.Call`, or None where its source is not known."""
+    call = at(frame.f_code, frame.f_lasti)
+    return call if isinstance(call, ast.Call) else None
+
+
+def argument(call: ast.Call | None, position: int, names: Container[str]) -> ast.expr | None:
+    """Return the expression that a call has for one parameter, as an `ast.expr`, or None.
+
+    Args:
+        call: an `ast.Call` or None.
+        position: of the parameter, from 0.
+        names: what the parameter may be called.
+    """
+    if call is None or any(isinstance(one, ast.Starred) for one in call.args):
+        return None
+    if position < len(call.args):
+        return call.args[position]
+    return next((keyword.value for keyword in call.keywords if keyword.arg in names), None)
+
+
+def elements(expression: ast.expr | None, count: int) -> list[ast.expr | None]:
+    """Return the expressions of the elements of a list, tuple or dict that is written out; None for each elsewhere."""
+    found = []
+    if isinstance(expression, (ast.List, ast.Tuple)):
+        found = expression.elts
+    elif isinstance(expression, ast.Dict) and None not in expression.keys:
+        found = expression.values
+    if len(found) != count or any(isinstance(one, ast.Starred) for one in found):
+        return [None] * count
+    return found
+
+
+def reference(expression: ast.expr | None) -> str | None:
+    """Return the source of an expression that names an object: ``x``, ``layer.kernel``, ``params["w"]``; else None."""
+    part = expression
+    while isinstance(part, (ast.Attribute, ast.Subscript)):
+        if isinstance(part, ast.Subscript) and not isinstance(part.slice, (ast.Constant, ast.Name, ast.UnaryOp)):
+            return None
+        part = part.value
+    return ast.unparse(expression) if isinstance(part, ast.Name) else None
+
+
+def rebinding(frame: types.FrameType | None, name: str | None) -> Line | None:
+    """Find the line that turned a variable into a tensor: ``x = x + 1`` where ``x = tf.Variable(...)`` came first.
+
+    Args:
+        frame: the learner's frame; its source is searched.
+        name: what to look for.
+
+    Returns:
+        The `Line` of the assignment, or None. In a notebook only the running cell is searched.
+    """
+    if frame is None or name is None:
+        return None
+    file = frame.f_code.co_filename
+    tree = tree_of(file)
+    if tree is None:
+        return None
+    scope = tree
+    if frame.f_code.co_name != "<module>":
+        inside = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == frame.f_code.co_name
+        ]
+        around = [node for node in inside if node.lineno <= frame.f_lineno <= node.end_lineno]
+        scope = around[-1] if around else tree
+    found, made = None, False
+    for node in ast.walk(scope):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
+            found = node.lineno
+        if not isinstance(node, ast.Assign) or not any(_is_name(target, name) for target in node.targets):
+            continue
+        if "Variable" in ast.unparse(node.value):
+            made = True
+        elif any(_is_name(part, name) for part in ast.walk(node.value)):
+            found = node.lineno
+    return Line(file, found) if found and made else None
+
+
+def _is_name(node, name):
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def statement_at(line: Line) -> ast.stmt | None:
+    """Return the smallest statement that covers a `Line`, an `ast.stmt`, or None."""
+    tree = tree_of(line.file)
+    if tree is None:
+        return None
+    around = [
+        node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= line.number <= node.end_lineno
+    ]
+    return min(around, key=lambda node: node.end_lineno - node.lineno, default=None)
+
+
+def contains(whole: ast.AST, part: ast.AST | None) -> bool:
+    """Whether one expression lies within another, or is it."""
+    return part is not None and any(_is_same(node, part) for node in ast.walk(whole))
+
+
+def _is_same(one, other):
+    return isinstance(one, ast.expr) and isinstance(other, ast.expr) and _position(one) == _position(other)
+
+
+class _Replace(ast.NodeTransformer):
+    def __init__(self, old, new):
+        self._old, self._new = old, new
+
+    def visit(self, node):
+        return self._new if _is_same(node, self._old) and type(node) is type(self._old) else self.generic_visit(node)
+
+
+def replaced(whole: ast.AST, old: ast.expr, new: ast.expr | str) -> ast.AST:
+    """Return a copy of an expression or statement with one of its expressions replaced, by an `ast.expr` or by text."""
+    if isinstance(new, str):
+        new = ast.parse(new, mode="eval").body
+        for node in ast.walk(new):  # positions of its own, so that nothing in it is taken for the learner's
+            if isinstance(node, ast.expr):
+                node.lineno = node.end_lineno = node.col_offset = node.end_col_offset = -1
+    return _Replace(old, new).visit(copy.deepcopy(whole))
+
+
+def closed(expression: ast.expr) -> str:
+    """Return the source of an expression, as an operand: `a + b` in parentheses."""
+    source = ast.unparse(expression)
+    atoms = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant, ast.List, ast.Tuple)
+    return source if isinstance(expression, atoms) else f"({source})"

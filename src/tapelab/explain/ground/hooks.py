@@ -1,0 +1,204 @@
+"""The hooks that watch operations run.
+
+TensorFlow has no public way to see what a tape records. These hooks show it, each what the others are blind to:
+
+========================  =======================================================================================
+``op callback``           each eager operation, after it ran: its type, attributes, inputs and outputs
+``execute``               the same for calls of a ``tf.function``, which take another way through TensorFlow
+``record_operation``      custom gradients and function calls, with their backward functions
+``fast path``             reads a variable that is handed straight to an operation in Python rather than in C++, where
+                          the read would go unseen
+``_numpy``                values that leave TensorFlow: ``.numpy()``, ``float()``, ``int()``, ``bool()``
+``numpy_function``        eager calls of ``tf.numpy_function``, which run as plain Python
+``py_function``           the tape that ``tf.py_function`` opens around the Python code is a persistent one, so that its
+                          gradient can be asked for without using it up
+========================  =======================================================================================
+
+They are in place while a tape listens, in the threads that have one, and TensorFlow is as it was the rest of the time.
+"""
+
+import contextlib
+import functools
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from tapelab import process
+from tapelab.explain.ground import lines, private
+
+import tensorflow as tf
+
+# What reads a tensor to show it, not to compute with it.
+_SHOWING = frozenset({"__str__", "__repr__", "__format__", "numpy_text", "value_text"})
+
+_held = {}  # identity of each listener → (what keeps the replacements, its thread's listeners and op callbacks)
+_thread = threading.local()  # .listeners: the listeners of one thread, in the order in which they opened
+_replacements = {}
+
+
+def _replacement(name):
+    """Register the function that stands in for one symbol of `private.HOOKED`."""
+
+    def register(function):
+        _replacements[name] = function
+        return function
+
+    return register
+
+
+def _listeners():
+    return getattr(_thread, "listeners", ())
+
+
+def _tell(method, *arguments):
+    """Call one method of each listener of this thread. A listener's own failure must not become the learner's."""
+    for listener in _listeners():
+        try:
+            getattr(listener, method)(*arguments)
+        except Exception as error:
+            listener.failed(error)
+
+
+def _on_operation(op_type, inputs, attributes, outputs, op_name=None, graph=None):
+    """The op callback. Inside a graph it is called while tracing, which says nothing about what will run."""
+    if graph is None and _listeners():
+        if isinstance(op_type, bytes):
+            op_type = op_type.decode()
+        if outputs is None:
+            outputs = ()
+        elif not isinstance(outputs, (list, tuple)):
+            outputs = (outputs,)
+        function_code = private.CALL_OF_FUNCTION if op_type.startswith("__") else None
+        place = lines.walk(sys._getframe(1), private.BACKWARD_PASS, function_code, private.scope())
+        _tell("on_operation", op_type, inputs, attributes, outputs, place)
+
+
+@_replacement("execute")
+def _execute(*arguments, **keywords):
+    return private.execute.execute_with_callbacks(*arguments, **keywords)
+
+
+@_replacement("record_operation")
+def _record_operation(op_type, output_tensors, input_tensors, backward_function, forward_function=None):
+    original = private.HOOKED["record_operation"][2]
+    result = original(op_type, output_tensors, input_tensors, backward_function, forward_function)
+    if _listeners() and tf.executing_eagerly() and not private.recording_stopped():
+        name = op_type.decode() if isinstance(op_type, bytes) else op_type
+        place = lines.walk(sys._getframe(1), private.BACKWARD_PASS, None)
+        _tell("on_record", name, tuple(output_tensors), tuple(input_tensors), backward_function, place)
+    return result
+
+
+@functools.cache
+def _is_variable(kind):
+    """Whether a type is one of variables, TensorFlow's or Keras's."""
+    return hasattr(kind, "handle")
+
+
+def _read(argument):
+    if isinstance(argument, (list, tuple)):
+        if any(_is_variable(type(item)) for item in argument):
+            return type(argument)(_read(item) for item in argument)
+        return argument
+    return tf.convert_to_tensor(argument) if _is_variable(type(argument)) else argument
+
+
+@_replacement("fast path")
+def _fast_path_execute(eager_context, op_type, name, *arguments):
+    # An operation on the variable itself takes its handle, not its value.
+    # The test is written out here because it runs for every operation.
+    for argument in arguments:
+        kind = type(argument)
+        if kind is list or kind is tuple or _is_variable(kind):
+            if _listeners() and "Variable" not in op_type and "Resource" not in op_type:
+                arguments = tuple(_read(argument) for argument in arguments)
+            break
+    return private.HOOKED["fast path"][2](eager_context, op_type, name, *arguments)
+
+
+@_replacement("_numpy")
+def _numpy(self):
+    if _listeners():
+        caller = sys._getframe(1)
+        if caller.f_code.co_name not in _SHOWING:
+            place = lines.walk(caller, private.BACKWARD_PASS, None)
+            _tell("on_leave", self, caller.f_code.co_name, place)
+    return private.HOOKED["_numpy"][2](self)
+
+
+@_replacement("numpy_function")
+def _py_func_common(func, inp, Tout, stateful=True, name=None):
+    original = private.HOOKED["numpy_function"][2]
+    if not _listeners() or not tf.executing_eagerly():
+        return original(func, inp, Tout, stateful, name)
+    inp = [_read(argument) for argument in inp]
+    result = original(func, inp, Tout, stateful, name)
+    inputs, outputs = (
+        [value for value in tf.nest.flatten(values, expand_composites=True) if tf.is_tensor(value)]
+        for values in (inp, result)
+    )
+    _tell("on_python", "numpy_function", inputs, outputs, lines.walk(sys._getframe(1), private.BACKWARD_PASS, None))
+    return result
+
+
+def _persistent_tape():
+    return tf.GradientTape(persistent=True)
+
+
+# Stands in for the module in which tf.py_function looks the tape up.
+_replacements["py_function"] = types.SimpleNamespace(GradientTape=_persistent_tape)
+
+
+def listen(listener: Any) -> None:
+    """Tell a listener what runs in this thread from now on. To be undone by `silence` or `forget`.
+
+    Args:
+        listener: has the methods on_operation, on_record, on_python, on_leave and failed of
+            `tapelab.explain.ground.log.Log`.
+    """
+    if not hasattr(_thread, "listeners"):
+        _thread.listeners = []
+    with contextlib.ExitStack() as blocks:
+        for name, replacement in _replacements.items():
+            owner, attribute, _ = private.HOOKED[name]
+            blocks.enter_context(process.replaced(owner, attribute, replacement, everywhere=True))
+        private.context.context().add_op_callback(_on_operation)
+        _thread.listeners.append(listener)
+        _held[id(listener)] = blocks.pop_all(), _thread.listeners, private.context.context().op_callbacks
+
+
+def silence(listener: Any) -> None:
+    """Undo `listen`; does nothing where the listener does not listen."""
+    blocks = forget(listener)
+    if blocks is not None:
+        blocks.close()
+
+
+def forget(listener: Any) -> contextlib.ExitStack | None:
+    """Undo `listen` without ever waiting for a lock, from any thread: for finalisers. The hooks go with the result."""
+    blocks, listeners, callbacks = _held.pop(id(listener), (None, [], []))
+    if listener in listeners:
+        listeners.remove(listener)
+    if not listeners and _on_operation in callbacks:
+        callbacks.remove(_on_operation)
+    return blocks
+
+
+def symbols() -> list[tuple[str, Any, Any]]:
+    """Return what the hooks replace: a list of (name, the object now in TensorFlow, the object before any hook)."""
+    here = [
+        (name, getattr(owner, attribute), original) for name, (owner, attribute, original) in private.HOOKED.items()
+    ]
+    return [*here, ("op callback", list(private.context.context().op_callbacks), [])]
+
+
+@contextlib.contextmanager
+def deaf() -> Iterator[None]:
+    """Within this context the thread's listeners hear nothing: for what the explanation itself computes."""
+    listeners, _thread.listeners = getattr(_thread, "listeners", []), []
+    try:
+        yield
+    finally:
+        _thread.listeners = listeners

@@ -1,0 +1,118 @@
+"""Judgement where values flow from the source to the target: does the gradient flow back, or where is it cut?"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tapelab.explain.causes import CAUSES
+from tapelab.explain.ground.lines import Line
+from tapelab.explain.ground.log import Unrecorded
+from tapelab.explain.missing.paths import Step
+from tapelab.explain.missing.question import Question
+from tapelab.explain.missing.verdict import Finding
+
+_STATISTICS = ("moving_mean", "moving_variance")
+
+
+def along_path(question: Question, path: Iterable[Step]) -> Finding:
+    """Judge a path with as few cuts as possible.
+
+    Args:
+        question: a `Question`.
+        path: a list of `Step`, as `Flow.cheapest` returns it.
+
+    Returns:
+        A `Finding`; its `exists` is True where nothing stands in the gradient's way.
+    """
+    steps = tuple(path)
+    cuts = tuple(cut for step in steps for cut in step.cuts)
+    # A tape returns 1 for the gradient of a tensor with respect to itself, watched or not.
+    finding = _at_source(question, steps, cuts) if steps else None
+    if finding is not None:
+        return finding
+    if cuts:
+        return _at_cut(question, steps, cuts)
+    return Finding("exists", exists=True, path=steps)
+
+
+def _at_source(question, steps, cuts):
+    """The `Finding` where the trouble lies with the source itself, else None."""
+    log, start, source = question.log, question.start, question.source_name
+    first_line = steps[0].event.line
+    rest = {"cuts": (), "further": cuts, "path": steps}
+    erased = any(cut.code == "tape_reset" for cut in cuts)
+    if start in log.on_tape:
+        return None if erased else _at_source_on_tape(steps, cuts, rest)
+    if start in log.ever_watched and log.resets and not erased:
+        return Finding("watch_reset", line=first_line, **rest)
+    if erased or any(cut.code == "recording_stopped" for cut in cuts[:1]):
+        return None
+    if question.is_variable:
+        return unwatched_variable(question, first_line, rest)
+    maker = question.flow.producer.get(start)
+    if maker is not None and maker.unrecorded is Unrecorded.PAUSED:
+        sentence = f"{source} was computed by {maker.name} while recording was stopped, so the tape does not know it."
+        return Finding("recording_stopped", sentence, line=maker.line, **rest)
+    if question.was_rebound:
+        sentence = (
+            f"{source} is a plain tensor now: this line replaced the variable, and the tape watches only variables."
+        )
+        return Finding("source_replaced", sentence, line=question.was_rebound, certain=False, **rest)
+    return Finding("not_watched", line=first_line, **rest)
+
+
+def _at_source_on_tape(steps, cuts, rest):
+    """The `Finding` where the source is on the tape in the end, but an operation before any cut is not, else None."""
+    for step in steps:
+        if step.cuts:
+            return None
+        if step.off_tape is Unrecorded.UNWATCHED:
+            return Finding("watched_late", line=step.event.line, values={"op": step.event.name}, **rest)
+        if step.off_tape is Unrecorded.SUSPENDED and not cuts:
+            sentence = f"TensorFlow had suspended all tapes when {step.event.name} ran."
+            return Finding("recording_stopped", sentence, line=step.event.line, **rest)
+        if step.off_tape is not None:
+            return None
+    return None
+
+
+def unwatched_variable(question: Question, line: Line | None, rest: Mapping[str, Any]) -> Finding | None:
+    """The `Finding` for a variable that the tape does not watch by itself, else None; `rest` are more of its fields."""
+    if not question.watched_variable.trainable:
+        name = getattr(question.source, "path", None) or question.source.name
+        code = "moving_statistics" if any(word in name for word in _STATISTICS) else "not_trainable"
+        return Finding(code, line=line, **rest)
+    return None if question.tape.watches_variables else Finding("watching_off", line=line, **rest)
+
+
+def _at_cut(question, steps, cuts):
+    """The `Finding` for the first cut of a path."""
+    first = cuts[0]
+    frontier = question.flow.frontier(question.start, question.goals)
+    at_first = dict.fromkeys(step.cuts[0] for step in frontier)
+    same = sum(cut.code == first.code for cut in at_first)
+    every = "The only path" if len(at_first) <= 1 else f"Each of the {len(at_first)} paths"
+    names = {
+        "op": first.op,
+        "every": every,
+        "source": question.source_name,
+        "target": question.target_name,
+        "dtype": _dtype(question, steps, first),
+    }
+    sentence = CAUSES[first.code].sentence.format(**names)
+    if first.code == "stop_gradient" and same < len(at_first):
+        others = ", ".join(sorted({CAUSES[cut.code].title for cut in at_first if cut.code != first.code}))
+        sentence = f"tf.stop_gradient cuts {same} of {len(at_first)} paths; the others are cut too ({others})."
+    elif first.code != "stop_gradient" and len(at_first) > 1:
+        sentence += f" {len(at_first)} places cut all paths."
+    others = tuple(cut for cut in at_first if cut != first)
+    return Finding(first.code, sentence, line=first.line, cuts=(first, *others), further=cuts[1:], path=steps)
+
+
+def _dtype(question, steps, cut):
+    """The dtype at which a cut by dtype happened, as text."""
+    for step in steps:
+        if cut in step.cuts:
+            key = step.end if cut.code == "cast_to_integer" else step.start
+            tensor = question.log.tensors.get(key)
+            return "a value without gradients" if tensor is None or cut.op != step.event.name else tensor.dtype.name
+    return "an integer"
