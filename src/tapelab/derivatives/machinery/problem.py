@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tapelab.derivatives.machinery.arguments.context import stateless_scope_unchanged
+from tapelab.derivatives.machinery.arguments.sources import require_differentiable
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, unflatten
 from tapelab.derivatives.machinery.errors import UnconnectedSourceError
 from tapelab.derivatives.machinery.failures import explained
@@ -53,75 +54,6 @@ def evaluations() -> Iterator[list[tuple[list[tf.Tensor], list[tf.Tensor]]]]:
         yield _seen.get()
     finally:
         _seen.reset(token)
-
-
-class Sources:
-    """What to differentiate with respect to: some of the arguments, or variables that the function reads.
-
-    Args:
-        argnums: the position of an argument, or a tuple of positions; each argument may be nested.
-        wrt: variables, nested; then every argument is data.
-
-    Raises:
-        TypeError: if ``wrt`` holds anything but variables, or ``argnums`` anything but integers.
-        ValueError: if there is no source, or a variable is listed twice.
-    """
-
-    def __init__(self, argnums, wrt):
-        self.variables = None
-        if wrt is None:
-            self.positions = argnums if isinstance(argnums, tuple) else (argnums,)
-            self.single = not isinstance(argnums, tuple)
-            if not self.positions:
-                raise ValueError("argnums is empty: there is no source; name at least one argument, such as argnums=0")
-            for position in self.positions:
-                if isinstance(position, bool) or not isinstance(position, int) or position < 0:
-                    raise TypeError(f"argnums is {argnums!r}; expected a position from 0, or a tuple of positions")
-            return
-        if argnums != 0:
-            raise ValueError(f"wrt and argnums={argnums!r} are both given; the sources are variables or arguments")
-        leaves = []
-        self.description = flatten(wrt, leaves, numbers=True)
-        self.names = []
-        self.variables = []
-        for name, leaf in zip(names(self.description, "wrt"), leaves, strict=True):
-            variable = leaf.value if isinstance(leaf, tf.keras.Variable) else leaf
-            if not isinstance(variable, tf.Variable):
-                raise TypeError(
-                    f"{name} is a {type(leaf).__name__}; expected a variable. To differentiate with respect to a "
-                    "tensor, make it an argument of the function and name it with argnums="
-                )
-            label = getattr(leaf, "path", variable.name)
-            if any(variable is other for other in self.variables):
-                raise ValueError(f"{name}, the variable {label!r}, is listed twice in wrt; list each variable once")
-            self.variables.append(variable)
-            self.names.append(f"{name} ({label!r})")
-        if not self.variables:
-            raise ValueError(
-                f"wrt is {wrt!r}: there is no source. A Keras model has variables once it is built: call it on a batch "
-                "first, then pass model.trainable_variables"
-            )
-
-    def take(self, args: Sequence[Any], name: str) -> tuple[Any, tuple[Any, ...]]:
-        """Split positional arguments into the sources and the rest, which has None in their places."""
-        try:
-            taken = tuple([args[position] for position in self.positions])
-        except IndexError:
-            raise TypeError(
-                f"{name} differentiates with respect to argument {max(self.positions)}, but got {len(args)} "
-                "positional arguments; pass the sources by position, or set argnums="
-            ) from None
-        rest = list(args)
-        for position in self.positions:
-            rest[position] = None
-        return taken[0] if self.single else taken, tuple(rest)
-
-    def put(self, taken: Any, rest: Iterable[Any]) -> list[Any]:
-        """Undo `take`."""
-        args = list(rest)
-        for position, arg in zip(self.positions, (taken,) if self.single else taken, strict=True):
-            args[position] = arg
-        return args
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,27 +132,9 @@ class Problem:
             self.source_description = sources.description
             self.source_names = sources.names
             own = sources.variables
-        if not own:
-            raise ValueError(f"{name}: the sources hold no tensor; there is nothing to differentiate with respect to")
-        for label, source in zip(self.source_names, own, strict=True):
-            if not source.shape.is_fully_defined():
-                raise ValueError(
-                    f"{name}: the source {label} has shape {source.shape}; every size must be known. Make the variable "
-                    "without shape=, or pass its value as an argument"
-                )
+        require_differentiable(name, self.source_names, own)
         self.source_shapes = [tuple(source.shape) for source in own]
         self.source_dtypes = [source.dtype for source in own]
-        for label, dtype in zip(self.source_names, self.source_dtypes, strict=True):
-            if dtype.is_complex:
-                raise TypeError(
-                    f"{name}: the source {label} has dtype {dtype.name}; derivatives are by real numbers. Pass the "
-                    "real and the imaginary part as two arguments, and use tf.complex inside the function"
-                )
-            if not dtype.is_floating:
-                raise TypeError(
-                    f"{name}: the source {label} has dtype {dtype.name}; a derivative needs floating-point numbers. "
-                    "Pass 3.0 instead of 3, or tf.cast(…, tf.float32)"
-                )
         self.data_start = 0 if sources.variables is not None else len(own)
         self.data_shapes = [tuple(tensor.shape) for tensor in tensors[self.data_start :]]
         self.data_dtypes = [tensor.dtype for tensor in tensors[self.data_start :]]

@@ -24,6 +24,7 @@ from tapelab.derivatives.machinery.arguments.checks import (
     require_no_strategy,
 )
 from tapelab.derivatives.machinery.arguments.context import chance, context, stateless_scope
+from tapelab.derivatives.machinery.arguments.sources import Sources
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, statics
 from tapelab.derivatives.machinery.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.machinery.errors import FallbackWarning, OutsideWarning, warn_caller
@@ -32,7 +33,7 @@ from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan, describe_way
 from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording, unconverted
-from tapelab.derivatives.machinery.problem import LOOPS, Problem, Sources
+from tapelab.derivatives.machinery.problem import LOOPS, Problem
 from tapelab.derivatives.machinery.recipe import Recipe
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
