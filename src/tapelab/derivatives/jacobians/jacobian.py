@@ -149,7 +149,7 @@ class JacobianRecipe(Recipe):
         columns, rows = per_example(problem.source_sizes, batch), per_example(problem.output_sizes, batch)
         mode = self.mode
         if mode == "auto":
-            mode = "forward" if sum(columns) < sum(rows) and Needs.TANGENTS not in problem.gaps else "reverse"
+            mode = "forward" if sum(columns) < sum(rows) and Needs.TANGENTS not in problem.facts.gaps else "reverse"
         if mode == "forward":
             problem.require_right(Needs.TANGENTS)
         pairs = zip(columns, problem.source_dtypes, strict=True)

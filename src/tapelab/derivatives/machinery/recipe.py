@@ -112,7 +112,7 @@ class OnePass(Recipe):
     def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         compute = partial(self.compute, problem)
         ways = [Way(self.label, compute), Way(self.label, compute, eager=True)]
-        if problem.compiled_loops or (self.gains_from_xla(problem) and not problem.operations & LOOPS):
+        if problem.facts.compiled_loops or (self.gains_from_xla(problem) and not problem.operations & LOOPS):
             ways.insert(0, Way(self.label, compute, shortcut=True))
         return ways
 
