@@ -1,6 +1,7 @@
 """Gradients that are finite and still wrong, told from how the computation is built."""
 
 from tapelab.explain.ground.measure import array
+from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
 
@@ -129,14 +130,7 @@ def _is_partly_stopped(evidence):
 
 def _before(trace, keys):
     """The keys of all tensors that some were made from, in whichever way, and of these."""
-    found, waiting = set(), list(keys)
-    while waiting:
-        key = waiting.pop()
-        if key not in found:
-            found.add(key)
-            maker = trace.producer.get(key)
-            waiting.extend(maker.inputs if maker is not None else ())
-    return found
+    return reachable(keys, lambda key: trace.producer[key].inputs if key in trace.producer else ())
 
 
 def _origin(producer, node):
