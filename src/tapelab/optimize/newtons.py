@@ -23,7 +23,7 @@ from tapelab.optimize.report import (
 )
 from tapelab.optimize.standing import PRODUCTS, attempted
 from tapelab.process import quiet_stderr
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 from tapelab.session.bar import progress_bar
 
 import numpy as np

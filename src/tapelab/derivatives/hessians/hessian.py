@@ -23,7 +23,7 @@ from tapelab.derivatives.machinery.recipe import OnePass, Recipe, with_value
 from tapelab.derivatives.machinery.rows import row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 @options_by_keyword

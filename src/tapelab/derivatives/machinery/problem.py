@@ -18,7 +18,7 @@ from tapelab.derivatives.machinery.private import with_autograph
 from tapelab.derivatives.machinery.reissue import CALLS, has_custom_gradient, place
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
 # What XLA does not handle in reverse mode, and takes seconds to find out.

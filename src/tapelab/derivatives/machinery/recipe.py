@@ -8,7 +8,7 @@ from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.arguments.structures import Description
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import LOOPS, Problem, evaluations
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Way(NamedTuple):
