@@ -11,8 +11,8 @@ from typing import NamedTuple
 from tapelab.derivatives import FallbackWarning, MemoryLimitError, NotFiniteError
 from tapelab.optimize import Objective, lbfgs, least_squares, levenberg_marquardt, quasi_newton
 from tapelab.optimize import residuals as points
+from tapelab.process.session.bar import progress_bar
 from tapelab.runtime import tf
-from tapelab.session.bar import progress_bar
 
 import numpy as np
 import pytest

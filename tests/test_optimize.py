@@ -17,8 +17,8 @@ from tapelab.optimize import (
     newtons,
 )
 from tapelab.optimize.standing import PRODUCTS, of_matrix, of_products
+from tapelab.process.session import bar as progress
 from tapelab.runtime import start, tf
-from tapelab.session import bar as progress
 
 import numpy as np
 import pytest

@@ -18,8 +18,8 @@ from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, s
 from tapelab.derivatives.machinery.arguments.structures import LEAF, flatten, unflatten
 from tapelab.derivatives.machinery.memory import rows_at_once
 from tapelab.derivatives.machinery.problem import Sources
+from tapelab.process.session.bar import progress_bar
 from tapelab.runtime import tf
-from tapelab.session.bar import progress_bar
 
 import numpy as np
 
