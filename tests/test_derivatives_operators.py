@@ -222,9 +222,9 @@ def test_which_function_hessian_and_laplacian_differentiate_under_a_custom_gradi
     asked = laplacian(f, batched=False, compile="graph", custom_gradients=True)
     with pytest.warns(FallbackWarning, match="custom_gradients=True"):
         close(asked(x), 7.0)
-    for second, args in ((hessian(f, compile="graph"), (x,)), (hvp(f, compile="graph"), (x, x))):
-        close(tf.reduce_sum(second(*args)), 7.0)
-        (note,) = second.plan(*args).notes
+    for second, vector in ((hessian(f, compile="graph"), {}), (hvp(f, compile="graph"), {"vector": x})):
+        close(tf.reduce_sum(second(x, **vector)), 7.0)
+        (note,) = second.plan(x, **vector).notes
         assert note.startswith("the gradients given for them are differentiated, not what they compute: IdentityN at")
         assert "test_derivatives_operators.py:" in note
     assert "the gradients given for them are differentiated" in str(sparse_hessian(f, compile="graph").plan(x))

@@ -153,7 +153,7 @@ def _compare(matrix, objective, args, rounding):
     # Each column counts alike, whatever its parameter's unit.
     vector = np.random.default_rng(0).normal(size=norms.size) / np.where(norms > 0, norms, 1)
     tangents = unpack(tf.constant(vector, pack(objective.wrt).dtype), objective.wrt)
-    _, product = objective.jvp(tangents, *args)
+    _, product = objective.jvp(*args, tangents=tangents)
     difference = np.abs(matrix @ vector - product.numpy())
     terms = np.abs(matrix) @ np.abs(vector)
     # Half the digits, of the row's terms. A row of cancelled terms in the residuals has its noise from their size.

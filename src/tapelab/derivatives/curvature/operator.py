@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tapelab.derivatives.curvature.batches import Batches, require_additive
 from tapelab.derivatives.curvature.gauss_newton import (
     check_reduction,
-    fisher_vector_product,
-    ggn_vector_product,
+    fvp,
+    ggnvp,
 )
 from tapelab.derivatives.curvature.spectrum import Spectrum, lanczos
 from tapelab.derivatives.hessians.hessian import hvp
@@ -49,7 +49,7 @@ class CurvatureOperator:
     variables are read at every product: the matrix is that at their present values. Its rows and columns are in the
     order of `pack`.
 
-    ``operator @ v`` takes a vector of shape (n,), a matrix of shape (n, k), or tangents of the variables' structure and
+    ``operator @ v`` takes a vector of shape (n,), a matrix of shape (n, k), or a vector of the variables' structure and
     shapes, all of the variables' dtype, and returns the like.
 
     The matrix belongs to the loss of the whole data set: the mean of its examples' losses, each of the same weight
@@ -67,14 +67,14 @@ class CurvatureOperator:
         model: takes x, nested if need be; returns outputs, nested if need be, with the examples first.
         loss: called as ``loss(y, outputs)``, or ``loss(outputs)`` for data without y; returns one scalar, the mean or
             sum over the examples of a batch. For the kind "fisher" the name of the distribution that the model
-            predicts, as for `fisher_vector_product`; y is not used then.
+            predicts, as for `fvp`; y is not used then.
         wrt: variables, nested, of one dtype.
         data: a `tf.data.Dataset` of batches, each (x, y) or x; or a pair of arrays (x, y).
         kind: "hessian"; "ggn", the generalised Gauss-Newton matrix; or "fisher".
         reduction: "mean" or "sum", what the loss is over the examples, and so what the matrix belongs to.
         batch_size: into how many examples to cut arrays; None for all at once.
         check_independence: whether to check the first batch.
-        compile: as for `value_and_gradient`.
+        compile: see `tapelab.derivatives`.
 
     Keep the operator to keep what it compiled, one program for each shape of batches. It is traced anew when what the
     model or the loss reads from outside has changed; a warning at the first call names what it cannot see.
@@ -87,7 +87,7 @@ class CurvatureOperator:
     Raises:
         CoupledExamplesError: if the outputs for an example depend on the others, or on chance.
         ValueError, TypeError: for arguments that do not fit, or a loss that is not what ``reduction`` says; in
-            products, as `hvp` and `ggn_vector_product`.
+            products, as `hvp` and `ggnvp`.
     """
 
     def __init__(
@@ -123,8 +123,8 @@ class CurvatureOperator:
     def __repr__(self):
         return f"<CurvatureOperator {self.kind!r}, shape {self.shape}, {self.dtype.name}>"
 
-    def __matmul__(self, tangents: Any) -> Any:
-        """Return the matrix times a vector of shape (n,), a matrix of shape (n, k), or tangents like the variables.
+    def __matmul__(self, vector: Any) -> Any:
+        """Return the matrix times a vector of shape (n,), a matrix of shape (n, k), or a vector like the variables.
 
         Raises:
             ValueError: if the shapes or the structure do not fit, or the data set is empty.
@@ -132,7 +132,7 @@ class CurvatureOperator:
             RuntimeError: inside a tf.function.
         """
         leaves, n = [], self.shape[0]
-        description = flatten(tangents, leaves, numbers=True)
+        description = flatten(vector, leaves, numbers=True)
         tensors = [dense_tensor(leaf, repr(self)) for leaf in leaves]
         wrong = next((tensor.dtype for tensor in tensors if tensor.dtype != self.dtype), None)
         if wrong is not None:
@@ -142,7 +142,7 @@ class CurvatureOperator:
             (tensor,) = tensors
             if tensor.shape.rank not in (1, 2) or tensor.shape[0] != n:
                 raise ValueError(
-                    f"{self!r} @ a tensor of shape {tuple(tensor.shape)}: expected ({n},), ({n}, columns), or tangents "
+                    f"{self!r} @ a tensor of shape {tuple(tensor.shape)}: expected ({n},), ({n}, columns), or a vector "
                     "of the structure and shapes of the variables"
                 )
             columns = [tensor] if tensor.shape.rank == 1 else tf.unstack(tensor, axis=1)
@@ -150,9 +150,7 @@ class CurvatureOperator:
             result = images[0] if tensor.shape.rank == 1 else np.reshape(images, (len(columns), n)).T
             return tf.cast(result, self.dtype)
         dtypes = [self.dtype] * len(self._shapes)
-        require_alike(
-            repr(self), "tangents", description, tensors, self._description, self._shapes, dtypes, "variables"
-        )
+        require_alike(repr(self), "vector", description, tensors, self._description, self._shapes, dtypes, "variables")
         (image,) = self._apply([tensors])
         parts = split(tf.cast(image, self.dtype), self._shapes)
         return unflatten(self._description, iter(parts))
@@ -239,7 +237,7 @@ class CurvatureOperator:
             steps: products for each start, at least 1.
             probes: how many starts, at least 1.
             seed: of the starts; None draws new ones each time.
-            memory_limit: bytes; by default the one of `set_memory_limit`.
+            memory_limit: see `tapelab.derivatives`.
 
         Raises:
             MemoryLimitError: if the basis would not fit.
@@ -254,7 +252,6 @@ class CurvatureOperator:
             rows=1,
             per_row=0,
             advice="fewer steps",
-            chunk_size=None,
             limit=memory_limit,
         )
         generator = np.random.default_rng(seed)
@@ -307,7 +304,7 @@ class CurvatureOperator:
             args = args[:1] if self.kind == "fisher" else args
             for row, column in zip(total, columns, strict=True):
                 parts = []
-                flatten(self._product(column, *args), parts)
+                flatten(self._product(*args, vector=column), parts)
                 row += (size if self._mean else 1) * np.concatenate([np.ravel(part) for part in parts])
         return total / examples if self._mean else total
 
@@ -331,12 +328,12 @@ class _Signs:
 
 def _product_of(kind, model, loss, wrt, reduction, compile):
     if kind == "fisher":
-        return fisher_vector_product(model, loss, wrt=wrt, reduction=reduction, compile=compile)
+        return fvp(model, loss, wrt=wrt, reduction=reduction, compile=compile)
     for what, value in (("model", model), ("loss", loss)):
         if not callable(value):
             raise TypeError(f"the {what} of the kind {kind!r} is {value!r}; expected a function")
     if kind == "ggn":
-        return ggn_vector_product(model, loss, wrt=wrt, compile=compile)
+        return ggnvp(model, loss, wrt=wrt, compile=compile)
     if kind == "hessian":
         return hvp(lambda x, *targets: loss(*targets, model(x)), wrt=wrt, compile=compile)
     raise ValueError(f'kind is {kind!r}; expected "hessian", "ggn" or "fisher"')

@@ -86,7 +86,7 @@ class Taylor(Recipe):
     """
 
     name = "taylor"
-    vector = "coefficients"
+    vector = "tangents"
 
     def __init__(self, order: int, custom_gradients: bool):
         self.order = order

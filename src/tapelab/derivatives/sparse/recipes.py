@@ -51,7 +51,7 @@ class _Sparse(Recipe):
     def __init__(self, packed, format, check_pattern, chunk_size, memory_limit):
         if format not in FORMATS:
             raise ValueError(f"format is {format!r}; expected one of {', '.join(map(repr, FORMATS))}")
-        check_chunks(chunk_size, memory_limit)
+        check_chunks(memory_limit, chunk_size=chunk_size)
         self.packed = packed
         self.format = format
         self.check_pattern = check_pattern
