@@ -344,7 +344,7 @@ class Problem:
 
         try:
             graph = tf.function(trace, autograph=False).get_concrete_function(*specs).graph
-        except Exception as error:  # whatever the function raises
+        except Exception as error:  # whatever the function raises, which is raised where it cannot be called either
             return error
         outputs = [output for operation in graph.get_operations() for output in operation.outputs]
         self.largest = max(map(_bytes, outputs), default=0)

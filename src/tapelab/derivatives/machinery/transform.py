@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from tapelab import process
+from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.arguments.calling import no_vector, require_call
 from tapelab.derivatives.machinery.arguments.checks import (
     dense_tensor,
@@ -32,7 +33,6 @@ from tapelab.derivatives.machinery.plan import Plan, describe_way
 from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording, unconverted
 from tapelab.derivatives.machinery.problem import LOOPS, Problem, Sources, lacks_a_gradient
 from tapelab.derivatives.machinery.recipe import Recipe
-from tapelab.derivatives.machinery.rows import VECTORIZED
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_singular, require_right
@@ -44,8 +44,6 @@ _UNCONNECTED = ("error", "zero")
 _UNTRACEABLE = "the function cannot be traced into a graph"
 _ATTEMPTS = 3  # builds of one program
 _TOLD = 8  # things in one warning
-# TensorFlow keeps what XLA compiled until the process ends, some 0.3 MB for the smallest function.
-_PROGRAMS, _ALL_PROGRAMS = 64, 1000  # of one transform, of all
 
 
 class _NotForATapeError(RuntimeError):
@@ -231,11 +229,6 @@ class Transform:
     def _ways(self, problem, plan):
         """The ways to try, best first: pairs of a `Way` and whether XLA compiles it (None: no graph)."""
         *graph, eager = self._recipe.ways(problem, plan)
-        if gathered := sorted(op for op in problem.operations if op.startswith("SparseSegment")):
-            graph = [way for way in graph if VECTORIZED not in way.label]
-            problem.remarks.append(
-                f"{VECTORIZED}: tf.vectorized_map maps the gradient of {', '.join(gathered)} wrongly"
-            )
         if self._compile == "eager":
             return [(eager, None)]
         if self._compile == "xla":
@@ -251,7 +244,7 @@ class Transform:
         if xla and not problem.repeatable:
             problem.remarks.append("XLA: it draws other random numbers than TensorFlow, and may not change variables")
             xla = []
-        if xla and (self._programs >= _PROGRAMS or _programs >= _ALL_PROGRAMS):
+        if xla and (self._programs >= costs.PROGRAMS or _programs >= costs.ALL_PROGRAMS):
             problem.remarks.append(
                 f"XLA: it has compiled {self._programs} programs for this derivative and {_programs} in all, which "
                 "TensorFlow keeps for ever"

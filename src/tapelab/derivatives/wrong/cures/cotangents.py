@@ -1,4 +1,6 @@
-"""The backward pass of broadcasting."""
+"""What our gradients do with cotangents: undo broadcasting, and tell whether they are complex."""
+
+from collections.abc import Callable
 
 from tapelab.runtime import tf
 
@@ -15,3 +17,9 @@ def sum_to(gradient: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
     axes = [axis for axis, (size, whole) in enumerate(zip(padded, grown, strict=True)) if size != whole]
     axes += range(grown.rank - shape.rank)
     return tf.reshape(tf.reduce_sum(gradient, sorted(set(axes))), shape)
+
+
+def of_complex(gradient: Callable) -> Callable:
+    """Have a gradient used for complex numbers only."""
+    gradient.applies = lambda op, *upstreams: any(each.dtype.is_complex for each in upstreams if each is not None)
+    return gradient
