@@ -14,7 +14,8 @@ Nothing here imports TensorFlow: its import is one of the things to be quiet.
 - `stderr`, `loggers`, `symbols`: the three things that are changed.
 
 Two more functions are here because of others who run at the same time: `files.write_whole`, for those who read what is
-written, and `syntax.parse`, for threads that parse. `session` knows whether a person sits in front of the process.
+written, and `syntax.parse`, for threads that parse. `session` knows whether a person sits in front of the process,
+and `names_elsewhere` answers whoever imports a name of another library.
 """
 
 from tapelab.process.leases import Owner
