@@ -95,7 +95,7 @@ CHECKS = [
     "clipped_gradient",
     "weights_hessian",
     "weights_hvp",
-    "ggn_vector_product",
+    "ggnvp",
 ]
 
 

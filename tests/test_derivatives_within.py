@@ -218,14 +218,14 @@ def test_a_tape_that_watches_what_the_function_reads_counts():
 
 def test_without_a_loop_one_program_serves_with_and_without_tapes():
     product = hvp(smooth)
-    product(X, X)
+    product(X, vector=X)
     with open_tapes(2, X):
-        product(X, X)
+        product(X, vector=X)
     assert len(product._entries) == 1
     with open_tapes(1, X):
         fresh = hvp(smooth)
-        fresh(X, X)
-    fresh(X, X)
+        fresh(X, vector=X)
+    fresh(X, vector=X)
     assert len(fresh._entries) == 1
 
 

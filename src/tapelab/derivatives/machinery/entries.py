@@ -4,13 +4,12 @@ import itertools
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.arguments.context import chance
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.runtime import tf
-
-_KEPT = 64  # signatures of one transform
 
 
 class Recent:
@@ -37,7 +36,7 @@ class Recent:
     def keep(self, key: Hashable, entry: "Entry") -> None:
         """Add an entry; beyond the limit, the one that was not used for longest goes."""
         self._kept[key] = [next(self._clock), entry]
-        if len(self._kept) > _KEPT:
+        if len(self._kept) > costs.SIGNATURES:
             used = {key: kept[0] for key, kept in list(self._kept.items())}
             self._kept.pop(min(used, key=used.get), None)
 

@@ -1,9 +1,11 @@
 """One function with one signature of arguments: what to differentiate, by what, and what is known of it."""
 
+import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from tapelab.derivatives.machinery.arguments.context import stateless_scope_unchanged
@@ -50,6 +52,19 @@ _DRAWING = ("Multinomial", "ParameterizedTruncatedNormal", "Random", "TruncatedN
 
 # What `Problem` finds out by calling the function.
 _OBSERVED = ("output_names", "output_shapes", "output_dtypes", "output_description", "connected")
+
+# The evaluations of functions that somebody wants to know of.
+_seen: ContextVar[list[tuple[list[tf.Tensor], list[tf.Tensor]]] | None] = ContextVar("seen", default=None)
+
+
+@contextlib.contextmanager
+def evaluations() -> Iterator[list[tuple[list[tf.Tensor], list[tf.Tensor]]]]:
+    """Collect what `Problem.evaluate` does inside: pairs of the tensors that it was given and those it returned."""
+    token = _seen.set([])
+    try:
+        yield _seen.get()
+    finally:
+        _seen.reset(token)
 
 
 def lacks_a_gradient(error: Exception) -> re.Match | None:
@@ -136,7 +151,7 @@ class Problem:
     Attributes:
         name: of the derivative and the function, for messages.
         source_names, source_shapes, source_dtypes: lists, one entry for each source tensor or variable.
-        vector_size: how many tensors the leading tangents, cotangents or coefficients have.
+        vector_size: how many tensors the tangents, the cotangents or the vector have.
         data_start, data_shapes: where the other arguments' tensors start, and their shapes.
         output_names, output_shapes, output_dtypes: the same for what the function returns.
         connected: bool for each output and source: whether the output depends on the source.
@@ -262,7 +277,10 @@ class Problem:
         with self.cure.applied(), stateless_scope_unchanged(self.name):
             result = self._f(*args, **kwargs)
         self.output_description = flatten(result, outputs, numbers=True)
-        return [tf.convert_to_tensor(output) for output in outputs]
+        outputs = [tf.convert_to_tensor(output) for output in outputs]
+        if (seen := _seen.get()) is not None:
+            seen.append((list(tensors), outputs))
+        return outputs
 
     def structured(self, flat: Iterable[Any]) -> Any:
         """Give a flat list, one entry for each source, the sources' structure."""
@@ -326,7 +344,7 @@ class Problem:
 
         try:
             graph = tf.function(trace, autograph=False).get_concrete_function(*specs).graph
-        except Exception as error:  # whatever the function raises
+        except Exception as error:  # whatever the function raises, which is raised where it cannot be called either
             return error
         outputs = [output for operation in graph.get_operations() for output in operation.outputs]
         self.largest = max(map(_bytes, outputs), default=0)

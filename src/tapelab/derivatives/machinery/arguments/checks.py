@@ -11,9 +11,9 @@ from tapelab.derivatives.machinery.problem import Problem
 from tapelab.runtime import tf
 
 
-def check_chunks(chunk_size: int | None, memory_limit: float | None) -> None:
+def check_chunks(memory_limit: float | None, **sizes: int | None) -> None:
     """Raise ValueError unless these are None or positive."""
-    require_positive(chunk_size=1 if chunk_size is None else chunk_size)
+    require_positive(**{name: size for name, size in sizes.items() if size is not None})
     if memory_limit is not None:
         checked_limit(memory_limit)
 
@@ -51,7 +51,7 @@ def require_alike(
     labels = names(description, kind)
     if names(description, "") != names(wanted, ""):
         raise ValueError(
-            f"{name}: the {kind} do not have the structure of the {what}: they are {', '.join(labels) or 'none'}; "
+            f"{name}: {kind}= has not the structure of the {what}: it has {', '.join(labels) or 'no tensor'}; "
             f"expected {', '.join(names(wanted, kind))}"
         )
     for label, tensor, shape, dtype in zip(labels, tensors, shapes, dtypes, strict=True):
