@@ -13,9 +13,9 @@ from tapelab.optimize import (
     levenberg_marquardt,
     newton,
     newton_cg,
-    newton_direction,
     newtons,
 )
+from tapelab.optimize.newtons import newton_direction
 from tapelab.optimize.standing import PRODUCTS, of_matrix, of_products
 from tapelab.runtime import start, tf
 
