@@ -13,6 +13,7 @@ from tapelab.derivatives import (
     MemoryLimitError,
     NotFiniteError,
     UnconnectedSourceError,
+    costs,
     hessian,
     hvp,
     jacobian,
@@ -24,7 +25,6 @@ from tapelab.derivatives import (
     value_and_gradient,
     vjp,
 )
-from tapelab.derivatives.machinery import entries
 from tapelab.derivatives.machinery import transform as transform_module
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, unflatten
 from tapelab.derivatives.machinery.memory import human, rows_at_once
@@ -477,7 +477,7 @@ class Tag:
 
 
 def test_what_was_not_used_for_longest_is_compiled_anew(monkeypatch):
-    monkeypatch.setattr(entries, "_KEPT", 3)
+    monkeypatch.setattr(costs, "SIGNATURES", 3)
     traces = []
 
     def f(x, tag):
@@ -540,7 +540,7 @@ def test_a_function_and_what_was_compiled_for_it_go_together():
 
 def test_xla_s_programs_are_limited(monkeypatch):
     """TensorFlow never frees them. Beyond the limit a plain graph does."""
-    monkeypatch.setattr(transform_module, "_PROGRAMS", 1)
+    monkeypatch.setattr(costs, "PROGRAMS", 1)
     held = value_and_gradient(lambda x: tf.reduce_sum(x**2))
     assert held.plan(tf.ones(1)).compiled == "xla"
     plan = held.plan(tf.ones(2))

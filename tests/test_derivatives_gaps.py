@@ -1,5 +1,6 @@
 """Derivatives that TensorFlow gets wrong without a word are refused, and what is right beside them is not."""
 
+import contextlib
 import re
 import warnings
 from pathlib import Path
@@ -614,16 +615,33 @@ def test_second_derivatives_through_eig_are_warned_of():
         hvp(loss, compile="graph")(x, vector=x)
 
 
-@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
-@pytest.mark.parametrize("name", ["segment_sum", "segment_mean", "segment_sqrt_n"])
-def test_rows_of_sparse_segments_are_not_vectorised(name):
-    """`tf.vectorized_map` maps their gradients wrongly where a segment is missing."""
+@pytest.mark.parametrize("compile", ["auto", "graph"])
+@pytest.mark.parametrize(
+    ("name", "weight"), [("segment_sum", 1.0), ("segment_mean", 0.5), ("segment_sqrt_n", 0.5**0.5)]
+)
+def test_rows_of_sparse_segments_are_vectorised(name, weight, compile):
+    """The converter of `tf.vectorized_map` mistakes their gradients where the last segments are empty."""
 
     def f(x):
-        return getattr(tf.sparse, name)(x, [0, 1, 2], [0, 2, 2])
+        return getattr(tf.sparse, name)(x, [0, 1, 2], [0, 2, 2], num_segments=5)
 
-    transform = jacobian(f, mode="reverse")
+    transform = jacobian(f, mode="reverse", compile=compile)
     x = np.arange(3.0)[:, None]
-    weight = {"segment_sum": 1.0, "segment_mean": 0.5, "segment_sqrt_n": 0.5**0.5}[name]
-    np.testing.assert_allclose(transform(x)[:, 0, :, 0], [[1, 0, 0], [0, 0, 0], [0, weight, weight]])
-    assert "vectorised" not in transform.plan(x).way
+    wanted = np.zeros((5, 3))
+    wanted[0, 0] = 1
+    wanted[2, 1:] = weight
+    np.testing.assert_allclose(transform(x)[:, 0, :, 0], wanted)
+    assert "vectorised" in transform.plan(x).way
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
+def test_rows_of_sparse_segments_go_one_by_one_where_their_converter_cannot_be_replaced(monkeypatch):
+    monkeypatch.setattr(
+        "tapelab.derivatives.machinery.private.segment_gradients_by_segments", lambda: contextlib.nullcontext(False)
+    )
+    transform = jacobian(lambda x: tf.sparse.segment_sum(x, [0, 1], [0, 2], num_segments=5), mode="reverse")
+    x = np.arange(3.0)
+    np.testing.assert_allclose(transform(x), [[1, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]])
+    plan = transform.plan(x)
+    assert "loop" in plan.way
+    assert any("sparse segments" in why for why in plan.given_up)

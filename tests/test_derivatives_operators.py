@@ -17,6 +17,7 @@ from tapelab.derivatives import (
     value_gradient_laplacian,
 )
 from tapelab.derivatives.operators.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
+from tapelab.derivatives.operators.taylor_mode.rules import RULES
 from tapelab.runtime import tf
 
 import numpy as np
@@ -188,6 +189,16 @@ def test_an_operation_without_a_rule_is_named_with_its_line():
     assert caught[0].filename == __file__
     assert held.plan(X).way.endswith("operations without a rule by derivatives of derivatives")
     assert "MatrixDeterminant" in held.plan(X).given_up[0]
+
+
+def test_a_fault_in_a_rule_is_not_called_a_missing_rule(monkeypatch):
+    def faulty(algebra, op, vals, values):
+        raise AttributeError("no such thing")
+
+    monkeypatch.setitem(RULES, "Tanh", faulty)
+    with pytest.warns(FallbackWarning, match="AttributeError: no such thing"):
+        found = laplacian(tf.tanh, compile="graph")(X)
+    close(found, by_tapes(tf.tanh, X))
 
 
 @tf.custom_gradient

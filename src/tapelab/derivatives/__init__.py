@@ -71,8 +71,9 @@ mode, how it is compiled, chunks, the memory predicted, and the faster ways that
 
 from typing import NoReturn
 
+from tapelab.derivatives.curvature.estimates import Estimate
 from tapelab.derivatives.curvature.gauss_newton import fvp, ggnvp
-from tapelab.derivatives.curvature.operator import CurvatureOperator, Estimate
+from tapelab.derivatives.curvature.operator import CurvatureOperator
 from tapelab.derivatives.curvature.spectrum import Eigenvalues, Spectrum
 from tapelab.derivatives.examples.clipping import clipped_gradient, per_example_norms
 from tapelab.derivatives.examples.per_example import per_example_gradients
@@ -92,7 +93,7 @@ from tapelab.derivatives.machinery.errors import (
     UnconnectedSourceError,
 )
 from tapelab.derivatives.machinery.memory import set_memory_limit
-from tapelab.derivatives.machinery.plan import Plan
+from tapelab.derivatives.machinery.plan import Plan, SparsePlan
 from tapelab.derivatives.operators.transforms import (
     biharmonic,
     laplacian,
@@ -100,7 +101,6 @@ from tapelab.derivatives.operators.transforms import (
     taylor,
     value_gradient_laplacian,
 )
-from tapelab.derivatives.sparse.plan import SparsePlan
 from tapelab.derivatives.sparse.transforms import sparse_hessian, sparse_jacobian
 from tapelab.names_elsewhere import refuse
 

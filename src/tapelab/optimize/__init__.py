@@ -13,7 +13,8 @@ too. A small gradient is no minimum yet: `Report.standing` says what the point i
 from typing import NoReturn
 
 from tapelab.names_elsewhere import refuse
-from tapelab.optimize.least_squares import LeastSquaresReport, levenberg_marquardt
+from tapelab.optimize.fit_report import LeastSquaresReport
+from tapelab.optimize.least_squares import levenberg_marquardt
 from tapelab.optimize.newtons import conjugate_gradient_direction, newton, newton_cg
 from tapelab.optimize.objective import Objective
 from tapelab.optimize.quasi_newton import lbfgs

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, linearized
 from tapelab.derivatives.hessians.hessian import require_second_order
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
@@ -218,10 +219,7 @@ class _GaussNewton(OnePass):
             look.get_concrete_function(*specs)
 
     def gains_from_xla(self, problem):
-        # What lies between the products, XLA fuses: networks of dense layers and normalisation took 0.56 to 0.92 of the
-        # time, small ones 0.6 to 1.2. With convolutions it was 0.85 to 1.27.
-        slow = ("Conv", "DepthwiseConv", "MaxPool")
-        return not any(operation.startswith(slow) for operation in problem.operations)
+        return not any(operation.startswith(costs.SLOW_GGN) for operation in problem.operations)
 
     def vector_like(self, problem):
         if self.packed:

@@ -3,8 +3,10 @@
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from tapelab.derivatives import costs
+from tapelab.derivatives.curvature import estimates
 from tapelab.derivatives.curvature.batches import Batches, require_additive
 from tapelab.derivatives.curvature.gauss_newton import (
     check_reduction,
@@ -18,28 +20,13 @@ from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, s
 from tapelab.derivatives.machinery.arguments.structures import LEAF, flatten, unflatten
 from tapelab.derivatives.machinery.memory import rows_at_once
 from tapelab.derivatives.machinery.problem import Sources
-from tapelab.progress import progress_bar
 from tapelab.runtime import tf
+from tapelab.session.bar import progress_bar
 
 import numpy as np
 
 if TYPE_CHECKING:
     import scipy.sparse.linalg
-
-_TOGETHER = 8  # products with so many vectors go through the data set at once
-
-
-class Estimate(NamedTuple):
-    """An estimate from random vectors.
-
-    Attributes:
-        value: a number, or an array of shape (n,).
-        standard_error: the standard deviation of the value over other random vectors, estimated from these; of the
-            value's shape. 0 where the value is exact.
-    """
-
-    value: Any
-    standard_error: Any
 
 
 class CurvatureOperator:
@@ -157,7 +144,7 @@ class CurvatureOperator:
 
     def trace(
         self, samples: int = 100, *, exact: bool = False, method: str = "hutchinson", seed: int | None = None
-    ) -> Estimate:
+    ) -> estimates.Estimate:
         """Return the trace: an estimate with its standard error, or the exact one from n products.
 
         Hutchinson's estimate is the mean of zᵀAz over random signs z (1989). Hutch++ takes a third of the products to
@@ -176,23 +163,10 @@ class CurvatureOperator:
         if method not in ("hutchinson", "hutch++"):
             raise ValueError(f'method is {method!r}; expected "hutchinson" or "hutch++", or use exact=True')
         if exact:
-            return Estimate(float(np.sum(self.diagonal(exact=True).value)), 0.0)
-        signs = _Signs(self.shape[0], seed)
-        found, rest = 0.0, None
-        if method == "hutch++":
-            _require_samples(samples, 6)
-            samples //= 3
-            sketch = [image for _, image in self._through(signs.take(samples), samples, "sketching")]
-            rest = np.linalg.qr(np.stack(sketch, axis=1))[0]
-            found = sum(q @ image for q, image in self._through(rest.T, rest.shape[1], "the sketch's trace"))
-        _require_samples(samples, 2)
-        vectors = signs.take(samples)
-        if rest is not None:
-            vectors = (z - rest @ (z @ rest) for z in vectors)
-        values = [z @ image for z, image in self._through(vectors, samples, "estimating the trace")]
-        return Estimate(float(found + np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5))
+            return estimates.Estimate(float(np.sum(self.diagonal(exact=True).value)), 0.0)
+        return estimates.trace(self._through, self.shape[0], samples, method, seed)
 
-    def diagonal(self, samples: int = 100, *, exact: bool = False, seed: int | None = None) -> Estimate:
+    def diagonal(self, samples: int = 100, *, exact: bool = False, seed: int | None = None) -> estimates.Estimate:
         """Return the diagonal: an estimate with its standard errors, or the exact one from n products.
 
         The estimate is the mean of z times Az, element by element, over random signs z (Bekas et al., "An estimator for
@@ -210,19 +184,9 @@ class CurvatureOperator:
         Raises:
             ValueError: for fewer samples.
         """
-        n = self.shape[0]
         if exact:
-            units = (np.eye(1, n, index)[0] for index in range(n))
-            images = enumerate(image for _, image in self._through(units, n, "computing the diagonal"))
-            return Estimate(np.array([image[index] for index, image in images]), np.zeros(n))
-        _require_samples(samples, 2)
-        mean, squares = np.zeros(n), np.zeros(n)
-        pairs = self._through(_Signs(n, seed).take(samples), samples, "estimating the diagonal")
-        for count, (z, image) in enumerate(pairs, start=1):
-            deviation = z * image - mean
-            mean += deviation / count
-            squares += deviation * (z * image - mean)
-        return Estimate(mean, np.sqrt(squares / (samples - 1) / samples))
+            return estimates.exact_diagonal(self._through, self.shape[0])
+        return estimates.diagonal(self._through, self.shape[0], samples, seed)
 
     def spectrum(
         self, steps: int = 40, probes: int = 10, *, seed: int | None = None, memory_limit: float | None = None
@@ -285,7 +249,7 @@ class CurvatureOperator:
         """Yield each vector with its product, an array of shape (n,) in float64; some at once."""
         vectors = iter(vectors)
         with progress_bar(count, doing) as advance:
-            while group := list(itertools.islice(vectors, _TOGETHER)):
+            while group := list(itertools.islice(vectors, costs.VECTORS)):
                 for vector, image in zip(group, self._apply([*map(self._tensors, group)]), strict=True):
                     advance()
                     yield vector, image
@@ -309,23 +273,6 @@ class CurvatureOperator:
         return total / examples if self._mean else total
 
 
-class _Signs:
-    """Random vectors of signs.
-
-    Args:
-        size: of each.
-        seed: None for new ones.
-    """
-
-    def __init__(self, size, seed):
-        self._size = size
-        self._generator = np.random.default_rng(seed)
-
-    def take(self, count: int) -> Iterator[np.ndarray]:
-        for _ in range(count):
-            yield self._generator.integers(0, 2, self._size) * 2.0 - 1
-
-
 def _product_of(kind, model, loss, wrt, reduction, compile):
     if kind == "fisher":
         return fvp(model, loss, wrt=wrt, reduction=reduction, compile=compile)
@@ -337,8 +284,3 @@ def _product_of(kind, model, loss, wrt, reduction, compile):
     if kind == "hessian":
         return hvp(lambda x, *targets: loss(*targets, model(x)), wrt=wrt, compile=compile)
     raise ValueError(f'kind is {kind!r}; expected "hessian", "ggn" or "fisher"')
-
-
-def _require_samples(samples, least):
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < least:
-        raise ValueError(f"samples is {samples!r}; expected a whole number of at least {least}")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.examples.batch_of_one import require_alone_as_in_batch, require_comparable, require_independent
 from tapelab.derivatives.examples.independence import Unproven
 from tapelab.derivatives.first_order import dense_gradient, recorded
@@ -106,8 +107,7 @@ class _PerExample(Recipe):
         return False
 
     def prefers_xla(self, problem, plan):
-        # A convolution's filter gradients are many small batches of products, which XLA computes one by one.
-        return "Conv2D" not in problem.operations
+        return problem.operations.isdisjoint(costs.SLOW_PER_EXAMPLE)
 
     def ways(self, problem, plan):
         ways = row_ways("reverse mode, examples", partial(self._compute, problem, plan), plan.chunk)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.hessians.factoring import Factoring, survey
 from tapelab.derivatives.hessians.factors import factored_blocks
@@ -23,11 +24,6 @@ from tapelab.derivatives.machinery.rows import row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.runtime import tf
-
-# A Hessian's rows are computed so many at once that their largest tensors stay in the processor's cache, but not fewer
-# than start operations without much to do. Found by measuring, on networks with batches of 64 and 512.
-_CACHED = 2**20  # bytes of the largest tensor
-_FEWEST = 32  # rows
 
 
 @options_by_keyword
@@ -153,9 +149,7 @@ class _HVP(OnePass):
             require_one_dtype(problem.source_dtypes)
 
     def gains_from_xla(self, problem):
-        # A backward pass through a backward pass has many operations between its products, which XLA fuses: it took
-        # 0.3 to 1.07 of the time on a dozen networks. But where there was max pooling, it took one and a half times.
-        return not any(operation.startswith("MaxPool") for operation in problem.operations)
+        return not any(operation.startswith(costs.SLOW_HVP) for operation in problem.operations)
 
     def vector_like(self, problem):
         if self.packed:
@@ -230,14 +224,13 @@ class _Hessian(Recipe):
             rows=rows,
             per_row=item * max(sizes) + 5 * problem.largest,  # one-hot, and a pass back through a pass back
             advice="hvp, which never builds the matrix, or fewer sources",
-            most=max(_FEWEST, _CACHED // max(problem.largest, 1)),
+            most=max(costs.HESSIAN_ROWS, costs.HESSIAN_CACHED // max(problem.largest, 1)),
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
         )
 
     def prefers_xla(self, problem, plan):
-        # XLA wins where the cost is in starting operations; at larger sizes its matrix products are the slower ones.
-        return sum(problem.source_sizes) <= 1000 and not problem.operations & LOOPS
+        return sum(problem.source_sizes) <= costs.XLA_HESSIAN and not problem.operations & LOOPS
 
     def ways(self, problem, plan):
         rows = row_ways("symmetric blocks, rows", partial(self._by_rows, problem, plan.rows), plan.rows)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import Recording, dense_gradient, linearized, recorded
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
@@ -189,9 +190,8 @@ class _Jacobian(JacobianRecipe):
     advice = "jvp or vjp, which never build the matrix, or fewer sources"
 
     def prefers_xla(self, problem, plan):
-        # XLA saves the start of each operation, which counts while they are small; its forward mode is slower.
         elements = sum(problem.source_sizes) * sum(problem.output_sizes)
-        return plan.mode == "reverse" and elements <= 1_000_000 and not problem.operations & LOOPS
+        return plan.mode == "reverse" and elements <= costs.XLA_JACOBIAN and not problem.operations & LOOPS
 
     def compute(self, problem, plan, how, tensors):
         jacobians = (self._forward if plan.mode == "forward" else self._reverse)(problem, plan.chunk, how, tensors)

@@ -55,7 +55,10 @@ def line_of(operation: str, graph: Callable[[], tf.Graph]) -> str:
 
 def _traced(graph):
     """The operations of a function, as far as it can be traced."""
-    try:
-        return list(operations_of(graph())) if graph else []
-    except Exception:  # whatever the function raises
+    if graph is None:
         return []
+    try:
+        traced = graph()
+    except Exception:  # whatever the function raises: it is another error that is being explained
+        return []
+    return list(operations_of(traced))

@@ -121,14 +121,17 @@ class Sources:
 
     def take(self, args: Sequence[Any], name: str) -> tuple[Any, tuple[Any, ...]]:
         """Split positional arguments into the sources and the rest, which has None in their places."""
-        if max(self.positions) >= len(args):
+        try:
+            taken = tuple([args[position] for position in self.positions])
+        except IndexError:
             raise TypeError(
                 f"{name} differentiates with respect to argument {max(self.positions)}, but got {len(args)} "
                 "positional arguments; pass the sources by position, or set argnums="
-            )
-        taken = args[self.positions[0]] if self.single else tuple(args[position] for position in self.positions)
-        rest = tuple(None if index in self.positions else arg for index, arg in enumerate(args))
-        return taken, rest
+            ) from None
+        rest = list(args)
+        for position in self.positions:
+            rest[position] = None
+        return taken[0] if self.single else taken, tuple(rest)
 
     def put(self, taken: Any, rest: Iterable[Any]) -> list[Any]:
         """Undo `take`."""
@@ -341,7 +344,7 @@ class Problem:
 
         try:
             graph = tf.function(trace, autograph=False).get_concrete_function(*specs).graph
-        except Exception as error:  # whatever the function raises
+        except Exception as error:  # whatever the function raises, which is raised where it cannot be called either
             return error
         outputs = [output for operation in graph.get_operations() for output in operation.outputs]
         self.largest = max(map(_bytes, outputs), default=0)

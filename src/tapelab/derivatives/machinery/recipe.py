@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.arguments.structures import Description
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import LOOPS, Problem, evaluations
@@ -102,7 +103,7 @@ class OnePass(Recipe):
 
     def gains_from_xla(self, problem: Problem) -> bool:
         """Whether XLA is tried first."""
-        return problem.largest <= 2**14  # a call is mostly its own start, which is half as long under XLA
+        return problem.largest <= costs.XLA_ONE_PASS
 
     def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the derivative, a flat list of tensors."""

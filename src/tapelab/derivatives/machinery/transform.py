@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from tapelab import process
+from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.arguments.calling import no_vector, require_call
 from tapelab.derivatives.machinery.arguments.checks import (
     dense_tensor,
@@ -29,10 +30,9 @@ from tapelab.derivatives.machinery.errors import FallbackWarning, OutsideWarning
 from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan, describe_way
-from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording
+from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording, unconverted
 from tapelab.derivatives.machinery.problem import LOOPS, Problem, Sources, lacks_a_gradient
 from tapelab.derivatives.machinery.recipe import Recipe
-from tapelab.derivatives.machinery.rows import VECTORIZED
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_singular, require_right
@@ -44,14 +44,15 @@ _UNCONNECTED = ("error", "zero")
 _UNTRACEABLE = "the function cannot be traced into a graph"
 _ATTEMPTS = 3  # builds of one program
 _TOLD = 8  # things in one warning
-# TensorFlow keeps what XLA compiled until the process ends, some 0.3 MB for the smallest function.
-_PROGRAMS, _ALL_PROGRAMS = 64, 1000  # of one transform, of all
 
 
 class _NotForATapeError(RuntimeError):
     """What a tape records cannot be computed this way. Another way can, and nobody has to change anything."""
 
 
+# In a tf.function that is converted by AutoGraph, this code is not: it would take seconds. `Problem` sees to what the
+# function itself needs of AutoGraph.
+@unconverted
 class Transform:
     """A derivative of a function: call it like the function, with the vector as a keyword if it multiplies by one.
 
@@ -99,9 +100,6 @@ class Transform:
     def __repr__(self):
         return f"<{self.__name__}>"
 
-    # In a tf.function that is converted by AutoGraph, this code is not: it would take seconds. `Problem` sees to what
-    # the function itself needs of AutoGraph.
-    @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, outputs, tensors = self._entry(args, kwargs)
         if outputs is None:
@@ -118,7 +116,6 @@ class Transform:
             require_finite(self._recipe.numbers(result), self.__name__)
         return result
 
-    @tf.autograph.experimental.do_not_convert
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the `Plan` of a call with these arguments. New ones are compiled for and computed with once.
 
@@ -129,12 +126,16 @@ class Transform:
 
     def _run(self, entry, tensors):
         if entry.plan.compiled == "eager":
-            with entry.problem.cure.applied():
-                return entry.run(tensors)
+            return self._run_eagerly(entry, tensors)
         if recording() or not tf.executing_eagerly():
             with cured_calls():
                 return entry.run(tensors)
         return entry.run(tensors)
+
+    @tf.autograph.experimental.do_not_convert
+    def _run_eagerly(self, entry, tensors):
+        with entry.problem.cure.applied():
+            return entry.run(tensors)
 
     def _entry(self, args, kwargs):
         """Return the entry for the arguments, the outputs if it had to be built, and the arguments' tensors."""
@@ -151,7 +152,7 @@ class Transform:
             chosen, args = sources.take(args, self.__name__)
             taken = flatten(chosen, leaves, numbers=True)
         rest = flatten((tuple(args), kwargs), leaves)
-        vector = flatten(vector, leaves, numbers=True)
+        vector = flatten(vector, leaves, numbers=True) if recipe.vector else None
         tensors = [leaf if isinstance(leaf, tf.Tensor) else dense_tensor(leaf, self.__name__) for leaf in leaves]
         require_no_mask(self.__name__, tensors)
         if stateless_scope() is not None:
@@ -172,6 +173,7 @@ class Transform:
             self._entries.keep(under_tapes if entry.loops else key, entry)
         return entry, outputs, tensors
 
+    @tf.autograph.experimental.do_not_convert
     def _build(self, taken, rest, vector, tensors):
         """Return the entry and its outputs, of a function that read the same at the start and at the end.
 
@@ -227,11 +229,6 @@ class Transform:
     def _ways(self, problem, plan):
         """The ways to try, best first: pairs of a `Way` and whether XLA compiles it (None: no graph)."""
         *graph, eager = self._recipe.ways(problem, plan)
-        if gathered := sorted(op for op in problem.operations if op.startswith("SparseSegment")):
-            graph = [way for way in graph if VECTORIZED not in way.label]
-            problem.remarks.append(
-                f"{VECTORIZED}: tf.vectorized_map maps the gradient of {', '.join(gathered)} wrongly"
-            )
         if self._compile == "eager":
             return [(eager, None)]
         if self._compile == "xla":
@@ -247,7 +244,7 @@ class Transform:
         if xla and not problem.repeatable:
             problem.remarks.append("XLA: it draws other random numbers than TensorFlow, and may not change variables")
             xla = []
-        if xla and (self._programs >= _PROGRAMS or _programs >= _ALL_PROGRAMS):
+        if xla and (self._programs >= costs.PROGRAMS or _programs >= costs.ALL_PROGRAMS):
             problem.remarks.append(
                 f"XLA: it has compiled {self._programs} programs for this derivative and {_programs} in all, which "
                 "TensorFlow keeps for ever"

@@ -7,9 +7,8 @@ from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.recipe import with_value
 from tapelab.derivatives.machinery.transform import Transform, transform
-from tapelab.derivatives.operators.coefficients import General, Sampled
 from tapelab.derivatives.operators.higher import Biharmonic, Taylor
-from tapelab.derivatives.operators.second_order import SecondOrder
+from tapelab.derivatives.operators.second_order import General, Sampled, SecondOrder
 
 
 @options_by_keyword

@@ -6,7 +6,7 @@ from typing import Any
 from tapelab.derivatives.machinery.arguments.structures import Description, flatten, names
 from tapelab.derivatives.machinery.errors import NotFiniteError
 from tapelab.derivatives.machinery.memory import checked_limit
-from tapelab.derivatives.machinery.private import keras_mask
+from tapelab.derivatives.machinery.private import masked
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.runtime import tf
 
@@ -85,13 +85,12 @@ def dense_tensor(leaf: Any, name: str) -> tf.Tensor:
 
 
 def require_no_mask(name: str, tensors: Sequence[tf.Tensor]) -> None:
-    for tensor in tensors:
-        if keras_mask(tensor) is not None:
-            raise ValueError(
-                f"{name}: an argument of shape {tuple(tensor.shape)} carries a Keras mask, as from "
-                "Embedding(mask_zero=True). Layers in the function would not find it: pass the mask as an argument of "
-                "its own, hand it to them with mask=, and pass tf.identity(x), which has none"
-            )
+    for tensor in masked(tensors):
+        raise ValueError(
+            f"{name}: an argument of shape {tuple(tensor.shape)} carries a Keras mask, as from "
+            "Embedding(mask_zero=True). Layers in the function would not find it: pass the mask as an argument of "
+            "its own, hand it to them with mask=, and pass tf.identity(x), which has none"
+        )
 
 
 def require_no_strategy(name: str) -> None:
