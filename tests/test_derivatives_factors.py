@@ -8,12 +8,11 @@ from tapelab.derivatives import (
     MemoryLimitError,
     NotFiniteError,
     UnconnectedSourceError,
-    factoring,
-    factors,
+    costs,
     hessian,
-    hessians,
-    private,
 )
+from tapelab.derivatives.hessians import factoring
+from tapelab.derivatives.machinery import private
 from tapelab.optimize import newton
 from tapelab.runtime import tf
 
@@ -201,7 +200,7 @@ variable_of_one = variable(1)
 
 def by_rows(f, *args, monkeypatch, **options):
     with monkeypatch.context() as patch, warnings.catch_warnings():
-        patch.setattr(hessians, "survey", lambda problem: (None, "switched off"))
+        patch.setattr("tapelab.derivatives.hessians.hessian.survey", lambda problem: (None, "switched off"))
         warnings.simplefilter("ignore", FallbackWarning)  # convolutions go in a loop
         return hessian(f, compile="graph", packed=True, **options)(*args).numpy()
 
@@ -249,7 +248,7 @@ def test_a_packed_matrix_is_put_together_from_strips(monkeypatch):
     """Beside the matrix, no tensor is larger than a strip, and each strip waits for the one before it."""
     f = with_activation(tf.tanh)
     wanted = by_rows(f, X, wrt=NET, monkeypatch=monkeypatch)
-    monkeypatch.setattr(factors, "_STRIP", 97 * 14)  # two inputs of the first layer, with its 7 units
+    monkeypatch.setattr(costs, "STRIP", 97 * 14)  # two inputs of the first layer, with its 7 units
     matrix = hessian(f, wrt=NET, compile="graph", packed=True)
     assert relative(matrix(X).numpy(), wanted) < 1e-12
     graph = tf.function(matrix, autograph=False).get_concrete_function(X).graph

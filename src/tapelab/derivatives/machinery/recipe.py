@@ -1,0 +1,188 @@
+"""How to compute one kind of derivative: what `tapelab.derivatives.machinery.transform` needs to know of it."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from tapelab.derivatives import costs
+from tapelab.derivatives.machinery.arguments.structures import Description
+from tapelab.derivatives.machinery.plan import Plan
+from tapelab.derivatives.machinery.problem import LOOPS, Problem, evaluations
+from tapelab.runtime import tf
+
+
+class Way(NamedTuple):
+    """One way to compute a derivative.
+
+    Attributes:
+        label: for messages.
+        compute: takes the flat list of tensors, returns a flat list of tensors.
+        eager: whether it runs outside any graph, and so handles every operation.
+        shortcut: whether it is tried under XLA before the others, and given up without a warning.
+        chunk: how many passes it makes at once.
+        passes: how many it makes, if not as many as the `Plan` says.
+    """
+
+    label: str
+    compute: Callable
+    eager: bool = False
+    shortcut: bool = False
+    chunk: int = 1
+    passes: int | None = None
+
+
+class Recipe:
+    """How to compute one kind of derivative. Subclasses hold the options that are theirs.
+
+    Attributes:
+        name: for messages.
+        vector: the keyword of the vector that a call takes beside the arguments ("tangents", "cotangents", "vector"),
+            if there is one.
+        outside: a tuple of what is built into the trace beside the function, looked at before each call as it is.
+    """
+
+    name = ""
+    vector = None
+    outside = ()
+
+    def plan(self, problem: Problem) -> Plan:
+        """Check what the probe found, and return a `Plan` without its way. Raises what cannot be done."""
+        raise NotImplementedError
+
+    def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
+        """Whether XLA is tried before a plain graph, for the first way that is no shortcut."""
+        return False
+
+    def ways(self, problem: Problem, plan: Plan) -> list[Way]:
+        """Return the list of each `Way`, the fastest first and one that is eager last."""
+        raise NotImplementedError
+
+    def accepts(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> bool:
+        """Whether what a shortcut computed the first time is right."""
+        return True
+
+    def verify(self, problem: Problem, tensors: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> None:
+        """Raise if what was computed the first time is wrong, whichever way it was computed."""
+
+    def numbers(self, result: Any) -> Any:
+        """Return the nested tensors of a result that ``check_finite`` looks at."""
+        return result
+
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
+        """Return what the vector has to match: a description, shapes, dtypes, and what they belong to."""
+        if self.vector == "cotangents":
+            return problem.output_description, problem.output_shapes, problem.output_dtypes, "function's results"
+        return problem.source_description, problem.source_shapes, problem.source_dtypes, "sources"
+
+    def value(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+        """Return what the caller gets as the function's value, from the flat list of what it returned."""
+        return problem.structured_outputs(outputs)
+
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+        """Return what the caller gets, from the flat list that was computed."""
+        raise NotImplementedError
+
+
+class OnePass(Recipe):
+    """A recipe that computes its derivative at once, without mapping rows. Subclasses have `compute`.
+
+    Attributes:
+        label: for messages.
+        mode: for the `Plan`.
+    """
+
+    label = "one backward pass"
+    mode = "reverse"
+
+    def check(self, problem: Problem) -> None:
+        """Raise if the derivative cannot be computed."""
+
+    def plan(self, problem: Problem) -> Plan:
+        self.check(problem)
+        return Plan(self.mode)
+
+    def gains_from_xla(self, problem: Problem) -> bool:
+        """Whether XLA is tried first."""
+        return problem.largest <= costs.XLA_ONE_PASS
+
+    def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the derivative, a flat list of tensors."""
+        raise NotImplementedError
+
+    def ways(self, problem: Problem, plan: Plan) -> list[Way]:
+        compute = partial(self.compute, problem)
+        ways = [Way(self.label, compute), Way(self.label, compute, eager=True)]
+        if problem.compiled_loops or (self.gains_from_xla(problem) and not problem.operations & LOOPS):
+            ways.insert(0, Way(self.label, compute, shortcut=True))
+        return ways
+
+
+def with_value(recipe: Recipe, return_value: bool) -> Recipe:
+    """Return the recipe, or if asked for one whose result is a pair: the function's value, and the recipe's result."""
+    return _WithValue(recipe) if return_value else recipe
+
+
+class _WithValue(Recipe):
+    """The function's value comes from the evaluation that the derivative makes anyway, where it makes one."""
+
+    def __init__(self, recipe):
+        self._recipe = recipe
+        self.name = recipe.name
+        self.vector = recipe.vector
+        self.outside = recipe.outside
+
+    def plan(self, problem: Problem) -> Plan:
+        return self._recipe.plan(problem)
+
+    def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
+        return self._recipe.prefers_xla(problem, plan)
+
+    def ways(self, problem: Problem, plan: Plan) -> list[Way]:
+        ways = self._recipe.ways(problem, plan)
+        return [way._replace(compute=partial(_compute, problem, way.compute)) for way in ways]
+
+    def accepts(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> bool:
+        return self._recipe.accepts(problem, _apart(problem, outputs)[1])
+
+    def verify(self, problem: Problem, tensors: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> None:
+        self._recipe.verify(problem, tensors, _apart(problem, outputs)[1])
+
+    def numbers(self, result: Any) -> Any:
+        value, derivative = result
+        return value, self._recipe.numbers(derivative)
+
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
+        return self._recipe.vector_like(problem)
+
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+        value, own = _apart(problem, outputs)
+        return self._recipe.value(problem, value), self._recipe.result(problem, own)
+
+
+def _apart(problem, outputs):
+    """Return what belongs to the value, and the derivative's own outputs."""
+    count = len(outputs) - len(problem.output_names)
+    return outputs[count:], outputs[:count]
+
+
+def _compute(problem, compute, tensors):
+    with evaluations() as seen:
+        outputs = compute(tensors)
+    value = next((found for given, found in seen if _same(given, tensors) and _is_here(found)), None)
+    if value is None:
+        if not problem.repeatable:
+            raise ValueError(
+                f"{problem.name}: the function draws random numbers, changes variables or calls Python, and its value "
+                "would be of another evaluation than the derivative. Leave out return_value=True"
+            )
+        value = problem.evaluate(tensors)
+    return [*outputs, *value]
+
+
+def _same(some, others):
+    return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
+
+
+def _is_here(tensors):
+    """Whether tensors belong to the graph that is being built, and not to one within, such as a loop's body."""
+    return tf.executing_eagerly() or all(tensor.graph is tf.compat.v1.get_default_graph() for tensor in tensors)
