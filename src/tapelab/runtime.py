@@ -7,8 +7,8 @@ import contextlib
 import sys
 
 from tapelab.process import quiet_stderr
+from tapelab.process.session import alternatives, claims
 from tapelab.process.tensorflow import GPUS, tf
-from tapelab.session import alternatives, claims
 
 
 def start(seed: int = 0) -> None:
@@ -16,8 +16,8 @@ def start(seed: int = 0) -> None:
 
     Seeds Python, NumPy, TensorFlow and Keras; switches TensorFloat-32 off, so that a GPU multiplies float32 matrices
     with float32's 24 bits and the numbers in the text hold there too; lets GPU memory grow on demand, so that several
-    notebooks can share one GPU. In a notebook, cells of checks report themselves from then on
-    (`tapelab.session.claims`), and figures have their alternative texts (`tapelab.session.alternatives`).
+    notebooks can share one GPU. In a notebook, cells of checks report themselves from then on, and figures have their
+    alternative texts (`tapelab.process.session`).
 
     Args:
         seed: an integer from 0 to 2**32 - 1.

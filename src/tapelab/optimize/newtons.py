@@ -23,8 +23,8 @@ from tapelab.optimize.report import (
 )
 from tapelab.optimize.standing import PRODUCTS, attempted
 from tapelab.process import quiet_stderr
+from tapelab.process.session.bar import progress_bar
 from tapelab.process.tensorflow import tf
-from tapelab.session.bar import progress_bar
 
 import numpy as np
 
