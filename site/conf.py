@@ -1,6 +1,10 @@
 """Sphinx's configuration. `tapelab site` copies it, with all pages, to where it builds."""
 
 import re
+import textwrap
+from html import escape
+
+from docutils import nodes
 
 project = "tapelab"
 author = "The tapelab authors"
@@ -39,6 +43,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 html_theme = "furo"
 html_title = "tapelab"
+html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["tapelab.css"]
 html_js_files = ["tapelab.js"]
@@ -64,5 +69,40 @@ def _escape(app, what, name, obj, options, lines):
             code = indented if line.endswith("::") else None
 
 
+def _describe(app, page, template, context, doctree):
+    """What a search engine and a link's preview show of a page: its first paragraph, and the picture of a tape."""
+    if doctree is None:
+        return
+    paragraph = next((text for one in doctree.findall(nodes.paragraph) if (text := one.astext())), "")
+    told = {"og:title": context["title"], "og:description": paragraph, "og:type": "article"}
+    if "address" in context:  # a preview needs it whole
+        told |= {"og:url": f"{context['address']}{page}.html", "og:image": f"{context['address']}_static/card.png"}
+        told["og:image:alt"] = "A program's lines with values going down and gradients coming up"
+    tags = [f'<meta name="description" content="{escape(_shortened(paragraph))}">']
+    tags += (f'<meta property="{name}" content="{escape(_shortened(text))}">' for name, text in told.items())
+    context["metatags"] += "\n".join(tags)
+
+
+def _shortened(text):
+    plain = " ".join(re.sub(r"<[^>]+>|[\\{}]", "", text).split())  # a title's markup, a formula's signs
+    return textwrap.shorten(plain, 200, placeholder=" …")
+
+
+def _fold_the_sidebar(app, page, template, context, doctree):
+    """Each part of the sidebar is a fold; the present page's is open, and elsewhere the first."""
+    tree = context.get("furo_navigation_tree", "")
+    caption = r'<p class="caption" role="heading"><span class="caption-text">(.*?)</span></p>'
+    start, *parts = re.split(caption, tree)
+    titles, lists = parts[::2], parts[1::2]
+    present = next((number for number, pages in enumerate(lists) if "current" in pages), 0)
+    folds = (
+        f"<details{' open' if number == present else ''}><summary>{title}</summary>{pages}</details>"
+        for number, (title, pages) in enumerate(zip(titles, lists, strict=True))
+    )
+    context["furo_navigation_tree"] = start + "".join(folds)
+
+
 def setup(app):
     app.connect("autodoc-process-docstring", _escape, priority=900)  # after napoleon
+    app.connect("html-page-context", _describe)
+    app.connect("html-page-context", _fold_the_sidebar, priority=900)  # after the theme

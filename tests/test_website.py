@@ -84,6 +84,27 @@ def test_links_within_it_lead_somewhere(site, pages):
                 assert unquote(anchor) in pages[target.resolve().relative_to(site).as_posix()].ids, f"{name}: {link}"
 
 
+def test_each_page_says_what_it_is_and_shows_a_picture_where_it_is_linked(site, pages):
+    for name in pages.keys() - {"genindex.html", "py-modindex.html", "search.html"}:
+        text = (site / name).read_text("utf-8")
+        told = dict(re.findall(r'<meta (?:name|property)="([\w:]+)" content="([^"]*)"', text))
+        assert len(told["description"]) > 30, name
+        assert told["og:title"], name
+        picture = re.fullmatch(r"https://tapelab\.github\.io/tapelab/(\S+)", told["og:image"])
+        assert (site / picture[1]).is_file()
+    assert (site / "_static" / "favicon.svg").is_file()
+
+
+def test_the_sidebar_opens_the_part_of_the_present_page_alone(site, pages):
+    for name in pages:
+        tree = (site / name).read_text("utf-8").partition('<div class="sidebar-tree">')[2].partition("</aside>")[0]
+        parts = re.findall(r"<details( open)?><summary>(.*?)</summary>(.*?)</details>", tree, re.DOTALL)
+        assert len(parts) >= 8, name
+        opened = [pages for is_open, _, pages in parts if is_open]
+        assert len(opened) == 1, name
+        assert ("current-page" in tree) == ("current-page" in opened[0]), name
+
+
 def test_figures_have_their_texts(pages):
     for notebook in CATALOGUE.notebooks:
         nb = nbformat.read(CATALOGUE.ipynb(notebook), as_version=4)

@@ -4,4 +4,11 @@ document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll("pre, .table-wrapper, .output").forEach((box) => {
     if (box.scrollWidth > box.clientWidth && !box.querySelector("a, button")) box.tabIndex = 0;
   });
+  const play = document.querySelector("figure.tape button");
+  if (play) {
+    const moves = play.parentElement.querySelector("svg").getAnimations({ subtree: true });
+    play.hidden = moves.length === 0; // whoever asked for less motion sees the picture still
+    play.addEventListener("click", () => moves.forEach((move) => { move.cancel(); move.play(); }));
+  }
+  document.querySelector(".sidebar-tree .current-page")?.scrollIntoView({ block: "nearest" });
 });

@@ -224,3 +224,28 @@ def test_the_keyboard_reaches_the_text(site, context):
     page.keyboard.press("Tab")
     inside = page.evaluate("document.activeElement.closest('article') !== null")
     assert inside or re.search("content", page.evaluate("document.activeElement.id"))
+
+
+@pytest.mark.parametrize(("motion", "moves"), [("no-preference", True), ("reduce", False)])
+def test_the_picture_of_the_tape_moves_unless_motion_is_not_wanted(site, context, motion, moves):
+    address, _ = site
+    page = context(reduced_motion=motion)
+    page.goto(f"{address}/index.html")
+    running = "document.querySelector('figure.tape svg').getAnimations({subtree: true}).length"
+    seen = "[...document.querySelectorAll('figure.tape .moves')].every(one => getComputedStyle(one).opacity === '1')"
+    assert (page.evaluate(running) > 0) == moves
+    assert page.locator("figure.tape button").is_visible() == moves
+    page.wait_for_function(seen)
+    if moves:
+        page.locator("figure.tape button").click()
+        assert not page.evaluate(seen)
+        page.wait_for_function(seen)
+
+
+def test_the_sidebar_shows_the_present_page(site, context):
+    address, _ = site
+    page = context(width=1440, height=700)
+    page.goto(f"{address}/notebooks/23_generative_model_from_a_trace.html")
+    box = page.locator(".sidebar-tree .current-page").bounding_box()
+    assert 0 <= box["y"] < 700
+    assert page.locator(".sidebar-tree details[open]").count() == 1

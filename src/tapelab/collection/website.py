@@ -57,16 +57,24 @@ def _literal(text: str) -> str:
 
 
 def _table(catalogue: Catalogue) -> str:
-    """All notebooks with their questions and minutes, by parts."""
+    """All notebooks with their questions and minutes, in a fold for each part; the first is open."""
     found = []
     for part, notebooks in groupby(catalogue.notebooks, key=lambda notebook: notebook.part):
-        rows = [f"## {part}\n\n| | Notebook | What it answers | Minutes: read + solve |\n|---|---|---|---|"]
+        fold = "<details>" if found else "<details open>"
+        rows = [f"{fold}<summary>{part}</summary>\n"]
+        rows += ["| | Notebook | What it answers | Minutes: read + solve |", "|---|---|---|---|"]
         for n in notebooks:
             needed = times.of(read_notebook(catalogue.ipynb(n)))
             minutes = f"{needed.reading} + {needed.exercises}"
             rows.append(f"| {n.number} | [{n.title}](notebooks/{n.name}.ipynb) | {n.summary} | {minutes} |")
-        found.append("\n".join(rows))
+        found.append("\n".join([*rows, "\n</details>"]))
     return "\n\n".join(found)
+
+
+def _picture(catalogue: Catalogue) -> str:
+    """The picture of a tape as part of the page, so that it follows the page's theme, and a button to play it again."""
+    picture = (catalogue.folder.resolve().parent / PAGES / "_static" / "tape.svg").read_text(encoding="utf-8")
+    return f'<figure class="tape">\n{picture}<button type="button" hidden>Play again</button>\n</figure>'
 
 
 def _reasons(registry: Mapping[str, str]) -> str:
@@ -75,11 +83,18 @@ def _reasons(registry: Mapping[str, str]) -> str:
 
 # What is filled in where a page has a line ``<!-- KEY -->``.
 _LISTS: dict[str, Callable[[Catalogue], str]] = {
+    "TAPE": _picture,
     "TABLE": _table,
     "CAUSES": lambda _: _entries(explain.CAUSES),
     "VALUES": lambda _: _entries(explain.VALUES),
     "RETRACING": lambda _: _reasons(explain.RETRACING),
 }
+
+
+def address(catalogue: Catalogue) -> str:
+    """Where GitHub publishes the site of a collection."""
+    owner, name = catalogue.repository.split("/")
+    return f"https://{owner}.github.io/{name}/"
 
 
 def write_sources(catalogue: Catalogue, target: Path) -> None:
