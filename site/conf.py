@@ -3,6 +3,7 @@
 import re
 import textwrap
 from html import escape
+from pathlib import Path
 
 from docutils import nodes
 
@@ -41,6 +42,7 @@ autodoc_inherit_docstrings = False  # TensorFlow's are not in reStructuredText
 add_module_names = False
 copybutton_exclude = ".linenos, .gp, .go"
 
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_theme = "furo"
 html_title = "tapelab"
 html_favicon = "_static/favicon.svg"
@@ -83,6 +85,12 @@ def _describe(app, page, template, context, doctree):
     context["metatags"] += "\n".join(tags)
 
 
+def _leave_out_of_search(app, doctree):
+    """What is folded in a notebook is not the lesson: whoever searches for "None" wants no check of set-up."""
+    for cell in doctree.findall(lambda node: "tag_hide-input" in getattr(node, "attributes", {}).get("classes", ())):
+        cell["classes"].append("no-search")
+
+
 def _shortened(text):
     plain = " ".join(re.sub(r"<[^>]+>|[\\{}]", "", text).split())  # a title's markup, a formula's signs
     return textwrap.shorten(plain, 200, placeholder=" …")
@@ -104,5 +112,6 @@ def _fold_the_sidebar(app, page, template, context, doctree):
 
 def setup(app):
     app.connect("autodoc-process-docstring", _escape, priority=900)  # after napoleon
+    app.connect("doctree-read", _leave_out_of_search)
     app.connect("html-page-context", _describe)
     app.connect("html-page-context", _fold_the_sidebar, priority=900)  # after the theme

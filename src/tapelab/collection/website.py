@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tapelab import explain
-from tapelab.collection import copies, times
+from tapelab.collection import copies, ratios, times
 from tapelab.collection.catalogue import Catalogue, Notebook
 from tapelab.collection.sweep import read_notebook
 
@@ -42,13 +42,22 @@ _API = {
 
 
 def _entries(registry: Mapping[str, Any]) -> str:
-    """Every cause of a registry of `tapelab.explain`: a heading with its code, what happens, an example and the fix."""
+    """Every cause of a registry of `tapelab.explain`: its title, what happens, its code, an example and the fix.
+
+    Links lead to its code, with hyphens.
+    """
     names = {"source": "x", "target": "y", "watchable": "x", "op": "the operation", "of": "x"}
     return "\n\n".join(
-        f"### {cause.code}\n\n**{cause.title[0].upper()}{cause.title[1:]}.** {_literal(cause.meaning)}\n\n"
+        f"({cause.code.replace('_', '-')})=\n### {_heading(cause.title)}\n\n"
+        f"{_literal(cause.meaning)} The tape calls it `{cause.code}`.\n\n"
         f"```python\n{cause.example}\n```\n\nCure:\n\n```python\n{cause.fix.format_map(names)}\n```"
         for cause in registry.values()
     )
+
+
+def _heading(title: str) -> str:
+    """A title as a heading: a name that begins it stays as it is written in code."""
+    return f"`{title}`" if "_" in title else _literal(title[0].upper() + title[1:])
 
 
 def _literal(text: str) -> str:
@@ -77,6 +86,13 @@ def _picture(catalogue: Catalogue) -> str:
     return f'<figure class="tape">\n{picture}<button type="button" hidden>Play again</button>\n</figure>'
 
 
+def _ratios(catalogue: Catalogue) -> str:
+    """The picture of the times of others, drawn from the table of the same page."""
+    page = catalogue.folder.resolve().parent / PAGES / "how_it_compares.md"
+    works = ratios.rows(page.read_text(encoding="utf-8"))
+    return f'<figure class="ratios">\n{ratios.legend()}\n{ratios.svg(works)}\n</figure>'
+
+
 def _reasons(registry: Mapping[str, str]) -> str:
     return "\n".join(f"- `{code}`: {_literal(text)}" for code, text in registry.items())
 
@@ -85,6 +101,7 @@ def _reasons(registry: Mapping[str, str]) -> str:
 _LISTS: dict[str, Callable[[Catalogue], str]] = {
     "TAPE": _picture,
     "TABLE": _table,
+    "RATIOS": _ratios,
     "CAUSES": lambda _: _entries(explain.CAUSES),
     "VALUES": lambda _: _entries(explain.VALUES),
     "RETRACING": lambda _: _reasons(explain.RETRACING),
