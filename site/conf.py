@@ -57,17 +57,56 @@ pygments_dark_style = "a11y-high-contrast-dark"
 html_theme_options = {"navigation_with_keys": True}
 
 
+_TEX = {
+    "ᵀ": r"^\top ",
+    "⁻¹": "^{-1}",
+    "²": "^2",
+    "ᵏ": "^k",
+    "ᵐ": "^m",
+    "Σ": r"\sum",
+    "Δ": r"\Delta ",
+    "∂": r"\partial",
+    "∇": r"\nabla ",
+    "·": r"\cdot ",
+    "↦": r"\mapsto ",
+    "≠": r"\ne ",
+    "…": r"\dots",
+    "κ": r"\kappa ",
+    "σ": r"\sigma ",  # noqa: RUF001
+    "ε": r"\varepsilon",
+    "∛": r"\sqrt[3]",
+}
+
+
+def _formula(found):
+    """A formula as TeX: a docstring has it in the signs that a terminal shows."""
+    text = re.sub(r"_([A-Za-z]{2,})", r"_{\1}", found[1])
+    text = re.sub(r"√\((.*)\)", r"\\sqrt{\1}", text)
+    text = re.sub(r"\b(samples)\b", r"\\text{\1}", text)
+    text = re.sub("|".join(_TEX), lambda sign: _TEX[sign[0]], text)
+    return f":math:`{text.strip()}`"
+
+
 def _escape(app, what, name, obj, options, lines):
-    """A docstring's stars and bars are products and norms, and no markup, but in code."""
-    if what == "module":  # what is indented in a module's docstring is code
-        lines[:] = re.sub(r"(?m)(^(?!::)\S.*\n\n)(?=    )", r"\1::\n\n", "\n".join(lines)).split("\n")
+    """A docstring's stars and bars are products and norms, and no markup, but in code; its formulas are set.
+
+    How a module works stands in the page "How it is built".
+    """
+    if what == "module":
+        text = "\n".join(lines).partition("How it works")[0]
+        text = re.sub(r"\s\(`tapelab\.[\w.]+`\)", "", text)
+        # What is indented there is code.
+        lines[:] = re.sub(r"(?m)(^(?!::)\S.*\n\n)(?=    )", r"\1::\n\n", text).split("\n")
     code = None  # how far the line is indented that announces a block of code
     for number, line in enumerate(lines):
         indented = len(line) - len(line.lstrip())
         if line and code is not None and indented <= code:
             code = None
         if code is None:
-            lines[number] = re.sub(r"(`[^`]*`|\\.)|([*|])", lambda found: found[1] or f"\\{found[2]}", line)
+            escaped = re.sub(
+                r"(`[^`]*`|\\.|(?<=:returns: )\*[^*]+\*(?= --))|([*|])", lambda found: found[1] or f"\\{found[2]}", line
+            )
+            lines[number] = re.sub(r":math:`([^`]*)`", _formula, escaped)
             code = indented if line.endswith("::") else None
 
 

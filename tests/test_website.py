@@ -1,5 +1,6 @@
 """The static site: built whole and without a warning, complete in itself, its links lead somewhere."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -153,6 +154,38 @@ def test_code_in_a_docstring_is_shown_as_it_is(site):
     text = re.sub(r"<[^>]+>", "", (site / "api" / "derivatives.html").read_text("utf-8"))
     assert "shape (*f(x), *x)\n" in text  # in a block of code
     assert "\\*" not in text
+
+
+@pytest.mark.parametrize(
+    ("page", "first"),
+    [
+        ("derivatives", ["value_and_gradient", "jvp", "vjp", "jacobian", "batch_jacobian", "hvp", "hessian"]),
+        ("explain", ["ExplainTape", "explain", "draw", "table", "diagnose"]),
+        ("optimize", ["newton", "newton_cg", "lbfgs", "levenberg_marquardt"]),
+    ],
+)
+def test_a_package_s_page_begins_with_what_people_call(site, page, first):
+    text = (site / "api" / f"{page}.html").read_text("utf-8")
+    named = re.findall(rf'<dt class="sig sig-object py" id="tapelab\.{page}\.(\w+)"', text)
+    assert named[: len(first)] == first
+    offered = importlib.import_module(f"tapelab.{page}").__all__
+    assert {name for name in offered if callable(getattr(importlib.import_module(f"tapelab.{page}"), name))} == set(
+        named
+    )
+
+
+def test_how_a_package_works_stands_in_how_it_is_built_alone(site):
+    def text(name):
+        return re.sub(r"<[^>]+>", "", (site / name).read_text("utf-8"))
+
+    assert "How it works" not in text("api/explain.html")
+    assert "keeps it and replays what the tape records" in text("how_it_is_built.html")
+
+
+def test_formulas_of_docstrings_are_set(site):
+    text = (site / "api" / "derivatives.html").read_text("utf-8")
+    assert r"\(\sum_{ij} C_{ij} \partial_i \partial_j f + b\cdot \nabla f\)" in text
+    assert ":math:" not in re.sub(r"<[^>]+>", "", text)
 
 
 def test_every_cause_is_listed(pages):

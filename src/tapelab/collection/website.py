@@ -5,12 +5,14 @@ answer (a guess, an exercise) is shown as the question, and buttons open the not
 """
 
 import importlib
+import inspect
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tapelab import explain
@@ -97,11 +99,22 @@ def _reasons(registry: Mapping[str, str]) -> str:
     return "\n".join(f"- `{code}`: {_literal(text)}" for code, text in registry.items())
 
 
+def _rooms() -> str:
+    """How each package works, which its docstring says to whoever reads the code."""
+    found = []
+    for name in _API:
+        _, begin, text = inspect.cleandoc(importlib.import_module(f"tapelab.{name}").__doc__).partition("How it works")
+        if begin:
+            found.append(f"### tapelab.{name}\n\n{begin}{text}")
+    return "\n\n".join(found)
+
+
 # What is filled in where a page has a line ``<!-- KEY -->``.
 _LISTS: dict[str, Callable[[Catalogue], str]] = {
     "TAPE": _picture,
     "TABLE": _table,
     "RATIOS": _ratios,
+    "ROOMS": lambda _: _rooms(),
     "CAUSES": lambda _: _entries(explain.CAUSES),
     "VALUES": lambda _: _entries(explain.VALUES),
     "RETRACING": lambda _: _reasons(explain.RETRACING),
@@ -170,9 +183,33 @@ def _copy_audit(folder: Path, target: Path) -> None:
 
 
 def _api_page(name: str, title: str) -> str:
+    """What a package offers, in the order in which people need it: that of the names in its docstring."""
     module = importlib.import_module(f"tapelab.{name}")
-    imported = "   :imported-members:\n" if hasattr(module, "__all__") else ""
-    return f"# {title}\n\n```{{eval-rst}}\n.. automodule:: tapelab.{name}\n   :members:\n{imported}```\n"
+    used, classes, errors = [], [], []
+    for public in _public(module):
+        offered = getattr(module, public)
+        path = f"{module.__name__}.{public}\n"
+        if isinstance(offered, type) and issubclass(offered, Exception):
+            errors.append(f".. autoexception:: {path}")
+        elif isinstance(offered, type):
+            kind = used if re.search(rf"\b{public}\(", module.__doc__ or "") else classes
+            kind.append(f".. autoclass:: {path}   :members:\n")
+        elif callable(offered):
+            used.append(f".. autofunction:: {path}")
+    text = f"# {title}\n\n```{{eval-rst}}\n.. automodule:: {module.__name__}\n```\n"
+    for heading, entries in (("To call", used), ("Classes", classes), ("Errors and warnings", errors)):
+        if entries:
+            listed = "\n".join(entries)
+            text += f"\n## {heading}\n\n```{{eval-rst}}\n{listed}```\n"
+    return text
+
+
+def _public(module: ModuleType) -> list[str]:
+    """A module's public names; those in its docstring come first, in its order."""
+    own = (name for name, found in vars(module).items() if getattr(found, "__module__", "") == module.__name__)
+    names = getattr(module, "__all__", None) or [name for name in own if not name.startswith("_")]
+    order = {name: number for number, name in reversed([*enumerate(re.findall(r"\w+", module.__doc__ or ""))])}
+    return sorted(names, key=lambda name: order.get(name, len(order) + len(module.__doc__ or "")))
 
 
 def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -> nbformat.NotebookNode:

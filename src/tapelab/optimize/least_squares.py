@@ -37,7 +37,7 @@ class LeastSquaresReport(Report):
         residuals: how many there are.
         rank: of the Jacobian at the end, as far as its dtype tells.
         smallest_singular_value: of the Jacobian at the end, in the parameters' units; 0 where residuals are fewer. Its
-            square is the smallest eigenvalue of JᵀJ.
+            square is the smallest eigenvalue of :math:`JᵀJ`.
         standing: None; the Jacobian tells less than a Hessian, and `stands` says what.
     """
 
@@ -71,10 +71,10 @@ class LeastSquaresReport(Report):
 
     @property
     def covariance(self) -> np.ndarray:
-        """The parameters' estimated covariance matrix σ² (JᵀJ)⁻¹, shape (n, n), in the order of `pack`.
+        """The parameters' estimated covariance matrix :math:`σ² (JᵀJ)⁻¹`, shape (n, n), in the order of `pack`.
 
-        σ² is the sum of squares over the degrees of freedom: residuals of one unknown variance, not correlated. It
-        means what it says where the fit is a minimum and the residuals are nearly linear within the errors.
+        :math:`σ²` is the sum of squares over the degrees of freedom: residuals of one unknown variance, not correlated.
+        It means what it says where the fit is a minimum and the residuals are nearly linear within the errors.
 
         Raises:
             ValueError: if there are no degrees of freedom, or J does not determine all parameters.

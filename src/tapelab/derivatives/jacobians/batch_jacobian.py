@@ -47,7 +47,8 @@ def batch_jacobian(
         argnums: the position of the argument to differentiate with respect to, or a tuple of them.
         check_independence: whether to verify that examples do not depend on each other, with one more backward pass.
             It compares a vector-Jacobian product over the whole batch, for a random cotangent u, with each block's own
-            product Jᵀu, element by element and relative to |J|ᵀ|u|, so that rounding is not taken for coupling.
+            product :math:`Jᵀu`, element by element and relative to :math:`|J|ᵀ|u|`, so that rounding is not taken for
+            coupling.
         mode, chunk_size, memory_limit, compile, unconnected, check_finite: as for `jacobian`.
 
     Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
