@@ -51,7 +51,8 @@ def batch_jacobian(
             `per_example_gradients` differentiate with respect to them.
         check_independence: whether to verify that examples do not depend on each other, with one more backward pass.
             It compares a vector-Jacobian product over the whole batch, for a random cotangent u, with each block's own
-            product Jᵀu, element by element and relative to |J|ᵀ|u|, so that rounding is not taken for coupling.
+            product :math:`Jᵀu`, element by element and relative to :math:`|J|ᵀ|u|`, so that rounding is not taken for
+            coupling.
         mode: as for `jacobian`.
         chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
