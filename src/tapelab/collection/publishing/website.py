@@ -51,7 +51,7 @@ _API = {
 
 
 def _entries(registry: Mapping[str, Any]) -> str:
-    """Every cause of a registry of `tapelab.explain`: its title, what happens, its code, an example and the fix.
+    """Every cause of a registry of `tapelab.explain`: its title, what happens, its code, how it is told, the fix.
 
     Links lead to its code, with hyphens.
     """
@@ -59,6 +59,7 @@ def _entries(registry: Mapping[str, Any]) -> str:
     return "\n\n".join(
         f"({cause.code.replace('_', '-')})=\n### {_heading(cause.title)}\n\n"
         f"{_literal(cause.meaning)} The tape calls it `{cause.code}`.\n\n"
+        f"Recognised: {_literal(cause.recognised)}\n\n"
         f"```python\n{cause.example}\n```\n\nCure:\n\n```python\n{cause.fix.format_map(names)}\n```"
         for cause in registry.values()
     )
