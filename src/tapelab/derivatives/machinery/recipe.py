@@ -42,8 +42,8 @@ class Recipe:
     """
 
     name = ""
-    vector = None
-    outside = ()
+    vector: str | None = None
+    outside: tuple[Any, ...] = ()
 
     def plan(self, problem: Problem) -> Plan:
         """Check what the probe found, and return a `Plan` without its way. Raises what cannot be done."""
