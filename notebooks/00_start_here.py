@@ -418,9 +418,9 @@ np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)
 #
 # **Further reading**
 #
-# - TensorFlow Core guide, "Introduction to gradients and automatic differentiation".
-# - TensorFlow Core guide, "Advanced automatic differentiation".
-# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), "Automatic differentiation in machine learning: a survey".
+# - TensorFlow Core guide, ["Introduction to gradients and automatic differentiation"](https://www.tensorflow.org/guide/autodiff).
+# - TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff).
+# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), ["Automatic differentiation in machine learning: a survey"](https://arxiv.org/abs/1502.05767).
 #
 # **Read next:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) opens the tape, builds one, and walks downhill with it.
 #

@@ -1098,11 +1098,11 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 #
 # **Further reading**
 #
-# - TensorFlow Core guide, "Introduction to gradients and automatic differentiation".
-# - D. E. Rumelhart, G. E. Hinton, R. J. Williams (1986), "Learning representations by back-propagating errors".
-# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), "Automatic differentiation in machine learning: a survey".
-# - A. Griewank, A. Walther (2008), "Evaluating Derivatives: Principles and Techniques of Algorithmic Differentiation".
-# - K. Simonyan, A. Vedaldi, A. Zisserman (2014), "Deep inside convolutional networks: visualising image classification models and saliency maps".
+# - TensorFlow Core guide, ["Introduction to gradients and automatic differentiation"](https://www.tensorflow.org/guide/autodiff).
+# - D. E. Rumelhart, G. E. Hinton, R. J. Williams (1986), ["Learning representations by back-propagating errors"](https://doi.org/10.1038/323533a0).
+# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), ["Automatic differentiation in machine learning: a survey"](https://arxiv.org/abs/1502.05767).
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives: Principles and Techniques of Algorithmic Differentiation"](https://doi.org/10.1137/1.9780898717761).
+# - K. Simonyan, A. Vedaldi, A. Zisserman (2014), ["Deep inside convolutional networks: visualising image classification models and saliency maps"](https://arxiv.org/abs/1312.6034).
 #
 # **Read next:** [02 Training with a tape](02_training_with_a_tape.ipynb) trains a classifier on handwritten digits with these tools;
 # [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) collects the ways to lose a gradient.

@@ -949,10 +949,10 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 #
 # **Further reading**
 #
-# - TensorFlow Core guide, "Writing a training loop from scratch": the same loop, with validation and Keras' own hooks.
-# - TensorFlow Core guide, "Better performance with tf.function": tracing, and when it happens again.
-# - D. P. Kingma, J. Ba (2015), "Adam: A method for stochastic optimization".
-# - R. Pascanu, T. Mikolov, Y. Bengio (2013), "On the difficulty of training recurrent neural networks": exploding gradients, and clipping by the global norm.
-# - J. Zhang, T. He, S. Sra, A. Jadbabaie (2020), "Why gradient clipping accelerates training: A theoretical justification for adaptivity".
+# - TensorFlow Core guide, ["Writing a training loop from scratch"](https://www.tensorflow.org/guide/keras/writing_a_training_loop_from_scratch): the same loop, with validation and Keras' own hooks.
+# - TensorFlow Core guide, ["Better performance with tf.function"](https://www.tensorflow.org/guide/function): tracing, and when it happens again.
+# - D. P. Kingma, J. Ba (2015), ["Adam: A method for stochastic optimization"](https://arxiv.org/abs/1412.6980).
+# - R. Pascanu, T. Mikolov, Y. Bengio (2013), ["On the difficulty of training recurrent neural networks"](https://arxiv.org/abs/1211.5063): exploding gradients, and clipping by the global norm.
+# - J. Zhang, T. He, S. Sra, A. Jadbabaie (2020), ["Why gradient clipping accelerates training: A theoretical justification for adaptivity"](https://arxiv.org/abs/1905.11881).
 #
 # **Read next:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb), for the day on which one of these gradients is missing.

@@ -817,10 +817,10 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # **Further reading**
 #
 # - TensorFlow guide, [Introduction to gradients and automatic differentiation](https://www.tensorflow.org/guide/autodiff), and the documentation of [`tf.where`](https://www.tensorflow.org/api_docs/python/tf/where), which describes the double where.
-# - S. Hochreiter (1998), "The vanishing gradient problem during learning recurrent neural nets and problem solutions".
-# - X. Glorot, Y. Bengio (2010), "Understanding the difficulty of training deep feedforward neural networks": saturation, and an initialisation that avoids it.
-# - R. Pascanu, T. Mikolov, Y. Bengio (2013), "On the difficulty of training recurrent neural networks": exploding gradients.
-# - K. He, X. Zhang, S. Ren, J. Sun (2015), "Delving deep into rectifiers": the initialisation for ReLU.
-# - P. Blanchard, D. J. Higham, N. J. Higham (2021), "Accurately computing the log-sum-exp and softmax functions".
+# - S. Hochreiter (1998), ["The vanishing gradient problem during learning recurrent neural nets and problem solutions"](https://doi.org/10.1142/S0218488598000094).
+# - X. Glorot, Y. Bengio (2010), ["Understanding the difficulty of training deep feedforward neural networks"](https://proceedings.mlr.press/v9/glorot10a.html): saturation, and an initialisation that avoids it.
+# - R. Pascanu, T. Mikolov, Y. Bengio (2013), ["On the difficulty of training recurrent neural networks"](https://arxiv.org/abs/1211.5063): exploding gradients.
+# - K. He, X. Zhang, S. Ren, J. Sun (2015), ["Delving deep into rectifiers"](https://arxiv.org/abs/1502.01852): the initialisation for ReLU.
+# - P. Blanchard, D. J. Higham, N. J. Higham (2021), ["Accurately computing the log-sum-exp and softmax functions"](https://doi.org/10.1093/imanum/draa038).
 #
 # **Read next:** [05 Recording control](05_recording_control.ipynb) leaves things off the tape on purpose. For a gradient that is finite and not the one you want: [07 Custom gradients](07_custom_gradients.ipynb).

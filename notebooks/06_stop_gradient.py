@@ -800,10 +800,10 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # **Further reading**
 #
 # - The TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), section "Stop gradient".
-# - Y. Bengio, N. Léonard, A. Courville (2013), "Estimating or propagating gradients through stochastic neurons for conditional computation".
-# - R. S. Sutton (1988), "Learning to predict by the methods of temporal differences".
-# - L. Baird (1995), "Residual algorithms: reinforcement learning with function approximation".
-# - R. S. Sutton, A. G. Barto (2018), "Reinforcement learning: an introduction": the random walk, semi-gradients, and the naive residual gradient.
-# - V. Mnih and others (2015), "Human-level control through deep reinforcement learning": target networks.
+# - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432).
+# - R. S. Sutton (1988), ["Learning to predict by the methods of temporal differences"](https://doi.org/10.1007/BF00115009).
+# - L. Baird (1995), ["Residual algorithms: reinforcement learning with function approximation"](https://doi.org/10.1016/B978-1-55860-377-6.50013-X).
+# - R. S. Sutton, A. G. Barto (2018), ["Reinforcement learning: an introduction"](http://incompleteideas.net/book/the-book-2nd.html): the random walk, semi-gradients, and the naive residual gradient.
+# - V. Mnih and others (2015), ["Human-level control through deep reinforcement learning"](https://doi.org/10.1038/nature14236): target networks.
 #
 # **Read next:** [07 Custom gradients](07_custom_gradients.ipynb) replaces a derivative by any other.

@@ -1102,9 +1102,9 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # **Further reading**
 #
 # - The TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), sections "Custom gradients" and "Custom gradients in SavedModel".
-# - Y. Bengio, N. Léonard, A. Courville (2013), "Estimating or propagating gradients through stochastic neurons for conditional computation".
-# - M. Blondel and others (2022), "Efficient and modular implicit differentiation".
-# - S. Bai, J. Z. Kolter, V. Koltun (2019), "Deep equilibrium models": the backward pass of section 5, in a network.
-# - M. Mächler (2012), "Accurately computing log(1 − exp(−|a|)), assessed by the Rmpfr package": the same kind of repair, for the value.
+# - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432).
+# - M. Blondel and others (2022), ["Efficient and modular implicit differentiation"](https://arxiv.org/abs/2105.15183).
+# - S. Bai, J. Z. Kolter, V. Koltun (2019), ["Deep equilibrium models"](https://arxiv.org/abs/1909.01377): the backward pass of section 5, in a network.
+# - M. Mächler (2012), ["Accurately computing log(1 − exp(−|a|)), assessed by the Rmpfr package"](https://cran.r-project.org/web/packages/Rmpfr/vignettes/log1mexp-note.pdf): the same kind of repair, for the value.
 #
 # **Read next:** [08 Multiple tapes](08_multiple_tapes.ipynb) lets several tapes record one computation.

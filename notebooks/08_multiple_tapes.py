@@ -698,9 +698,9 @@ for found in gradients.values():
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff): the section on multiple tapes.
-# - A. Agrawal and others, 2019, "TensorFlow Eager: A Multi-Stage, Python-Embedded DSL for Machine Learning": how tapes are made, and why they can be nested.
-# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul and J. M. Siskind, 2018, "Automatic Differentiation in Machine Learning: a Survey".
-# - A. Griewank and A. Walther, 2008, "Evaluating Derivatives": what a backward pass has to keep.
-# - I. Goodfellow and others, 2014, "Generative Adversarial Nets": two players, two losses.
+# - A. Agrawal and others, 2019, ["TensorFlow Eager: A Multi-Stage, Python-Embedded DSL for Machine Learning"](https://arxiv.org/abs/1903.01855): how tapes are made, and why they can be nested.
+# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul and J. M. Siskind, 2018, ["Automatic Differentiation in Machine Learning: a Survey"](https://arxiv.org/abs/1502.05767).
+# - A. Griewank and A. Walther, 2008, ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): what a backward pass has to keep.
+# - I. Goodfellow and others, 2014, ["Generative Adversarial Nets"](https://arxiv.org/abs/1406.2661): two players, two losses.
 #
 # **Read next:** [09 Higher-order gradients](09_higher_order_gradients.ipynb) puts one tape inside another.

@@ -1064,11 +1064,11 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff#higher-order_gradients): the sections on higher-order gradients and on input gradient regularisation.
-# - H. Drucker and Y. LeCun, 1992, "Improving Generalization Performance Using Double Backpropagation": the penalty of section 3.
-# - I. Goodfellow, J. Shlens and C. Szegedy, 2015, "Explaining and Harnessing Adversarial Examples": the fast gradient sign method.
-# - A. Kurakin, I. Goodfellow and S. Bengio, 2017, "Adversarial Examples in the Physical World": the basic iterative method.
-# - A. Madry, A. Makelov, L. Schmidt, D. Tsipras and A. Vladu, 2018, "Towards Deep Learning Models Resistant to Adversarial Attacks": projected gradient descent.
-# - C. Finlay and A. Oberman, 2021, "Scaleable Input Gradient Regularization for Adversarial Robustness": the penalty at scale.
-# - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, "Improved Training of Wasserstein GANs": a gradient penalty that recommends layer normalisation, so section 6 concerns it.
+# - H. Drucker and Y. LeCun, 1992, ["Improving Generalization Performance Using Double Backpropagation"](https://doi.org/10.1109/72.165600): the penalty of section 3.
+# - I. Goodfellow, J. Shlens and C. Szegedy, 2015, ["Explaining and Harnessing Adversarial Examples"](https://arxiv.org/abs/1412.6572): the fast gradient sign method.
+# - A. Kurakin, I. Goodfellow and S. Bengio, 2017, ["Adversarial Examples in the Physical World"](https://arxiv.org/abs/1607.02533): the basic iterative method.
+# - A. Madry, A. Makelov, L. Schmidt, D. Tsipras and A. Vladu, 2018, ["Towards Deep Learning Models Resistant to Adversarial Attacks"](https://arxiv.org/abs/1706.06083): projected gradient descent.
+# - C. Finlay and A. Oberman, 2021, ["Scaleable Input Gradient Regularization for Adversarial Robustness"](https://arxiv.org/abs/1905.11468): the penalty at scale.
+# - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, ["Improved Training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a gradient penalty that recommends layer normalisation, so section 6 concerns it.
 #
 # **Read next:** [10 Jacobians](10_jacobians.ipynb) keeps every output apart instead of adding them up.

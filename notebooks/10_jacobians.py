@@ -913,11 +913,11 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 #
 # **Further reading**
 #
-# - The TensorFlow Core guide, "Advanced automatic differentiation", section "Jacobians".
-# - A. Griewank, A. Walther (2008), "Evaluating Derivatives", second edition: forward and reverse mode, and what each costs.
-# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), "Automatic differentiation in machine learning: a survey".
-# - A. Agarwal, I. Ganichev (2019), "Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond": how one traced pass does the work of many.
-# - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), "On the estimation of sparse Jacobian matrices".
+# - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians".
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition: forward and reverse mode, and what each costs.
+# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), ["Automatic differentiation in machine learning: a survey"](https://arxiv.org/abs/1502.05767).
+# - A. Agarwal, I. Ganichev (2019), ["Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond"](https://arxiv.org/abs/1903.04243): how one traced pass does the work of many.
+# - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), ["On the estimation of sparse Jacobian matrices"](https://doi.org/10.1093/imamat/13.1.117).
 #
 # **Read next:** [11 Hessians and Newton's method](11_hessians_and_newton.ipynb) takes the Jacobian of a gradient;
 # [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) takes one Jacobian for each example.

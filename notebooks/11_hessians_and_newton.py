@@ -1082,12 +1082,12 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), "Example: Hessian".
-# - J. Nocedal, S. J. Wright (2006), "Numerical Optimization", 2nd edition: line search in chapter 3, least squares in chapter 10.
-# - H. H. Rosenbrock (1960), "An automatic method for finding the greatest or least value of a function".
-# - L. Armijo (1966), "Minimization of functions having Lipschitz continuous first partial derivatives".
-# - K. Levenberg (1944), "A method for the solution of certain non-linear problems in least squares".
-# - D. W. Marquardt (1963), "An algorithm for least-squares estimation of nonlinear parameters".
-# - Y. Dauphin and others (2014), "Identifying and attacking the saddle point problem in high-dimensional non-convex optimization".
+# - J. Nocedal, S. J. Wright (2006), ["Numerical Optimization"](https://doi.org/10.1007/978-0-387-40065-5), 2nd edition: line search in chapter 3, least squares in chapter 10.
+# - H. H. Rosenbrock (1960), ["An automatic method for finding the greatest or least value of a function"](https://doi.org/10.1093/comjnl/3.3.175).
+# - L. Armijo (1966), ["Minimization of functions having Lipschitz continuous first partial derivatives"](https://doi.org/10.2140/pjm.1966.16.1).
+# - K. Levenberg (1944), ["A method for the solution of certain non-linear problems in least squares"](https://doi.org/10.1090/qam/10666).
+# - D. W. Marquardt (1963), ["An algorithm for least-squares estimation of nonlinear parameters"](https://doi.org/10.1137/0111030).
+# - Y. Dauphin and others (2014), ["Identifying and attacking the saddle point problem in high-dimensional non-convex optimization"](https://arxiv.org/abs/1406.2572).
 #
 # **Read next:** [12 Without the matrix](12_without_the_matrix.ipynb) uses a Hessian that is too large to store;
 # [13 Batch Jacobians](13_batch_jacobians.ipynb) asks for one Jacobian for each example.

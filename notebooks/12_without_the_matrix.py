@@ -827,13 +827,13 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), "Example: Hessian".
-# - B. A. Pearlmutter (1994), "Fast exact multiplication by the Hessian".
-# - R. S. Dembo, T. Steihaug (1983), "Truncated-Newton algorithms for large-scale unconstrained optimization"; T. Steihaug (1983), "The conjugate gradient method and trust regions in large scale optimization".
-# - J. Martens (2010), "Deep learning via Hessian-free optimization".
-# - D. C. Liu, J. Nocedal (1989), "On the limited memory BFGS method for large scale optimization".
-# - M. R. Hestenes, E. Stiefel (1952), "Methods of conjugate gradients for solving linear systems".
-# - C. Lanczos (1950), "An iteration method for the solution of the eigenvalue problem of linear differential and integral operators".
-# - B. Ghorbani, S. Krishnan, Y. Xiao (2019), "An investigation into neural net optimization via Hessian eigenvalue density".
+# - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
+# - R. S. Dembo, T. Steihaug (1983), ["Truncated-Newton algorithms for large-scale unconstrained optimization"](https://doi.org/10.1007/BF02592055); T. Steihaug (1983), ["The conjugate gradient method and trust regions in large scale optimization"](https://doi.org/10.1137/0720042).
+# - J. Martens (2010), ["Deep learning via Hessian-free optimization"](https://www.cs.toronto.edu/~jmartens/docs/Deep_HessianFree.pdf).
+# - D. C. Liu, J. Nocedal (1989), ["On the limited memory BFGS method for large scale optimization"](https://doi.org/10.1007/BF01589116).
+# - M. R. Hestenes, E. Stiefel (1952), ["Methods of conjugate gradients for solving linear systems"](https://doi.org/10.6028/jres.049.044).
+# - C. Lanczos (1950), ["An iteration method for the solution of the eigenvalue problem of linear differential and integral operators"](https://doi.org/10.6028/jres.045.026).
+# - B. Ghorbani, S. Krishnan, Y. Xiao (2019), ["An investigation into neural net optimization via Hessian eigenvalue density"](https://arxiv.org/abs/1901.10159).
 #
 # **Read next:** [13 Batch Jacobians](13_batch_jacobians.ipynb) asks for one Jacobian for each example;
 # [15 What derivatives cost](15_what_derivatives_cost.ipynb) measures a Hessian against its products with vectors.

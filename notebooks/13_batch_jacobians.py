@@ -811,10 +811,10 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), "Batch Jacobian".
-# - A. Agarwal, I. Ganichev (2019), "Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond".
-# - I. Goodfellow (2015), "Efficient per-example gradient computations".
-# - M. Abadi and others (2016), "Deep learning with differential privacy": DP-SGD.
-# - S. McCandlish, J. Kaplan, D. Amodei and others (2018), "An empirical model of large-batch training": the gradient noise scale.
-# - S. Ioffe, C. Szegedy (2015), "Batch normalization: Accelerating deep network training by reducing internal covariate shift".
+# - A. Agarwal, I. Ganichev (2019), ["Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond"](https://arxiv.org/abs/1903.04243).
+# - I. Goodfellow (2015), ["Efficient per-example gradient computations"](https://arxiv.org/abs/1510.01799).
+# - M. Abadi and others (2016), ["Deep learning with differential privacy"](https://arxiv.org/abs/1607.00133): DP-SGD.
+# - S. McCandlish, J. Kaplan, D. Amodei and others (2018), ["An empirical model of large-batch training"](https://arxiv.org/abs/1812.06162): the gradient noise scale.
+# - S. Ioffe, C. Szegedy (2015), ["Batch normalization: Accelerating deep network training by reducing internal covariate shift"](https://arxiv.org/abs/1502.03167).
 #
 # **Read next:** [14 Forward mode](14_forward_mode.ipynb) goes from the inputs to the outputs, and builds a Jacobian by columns.

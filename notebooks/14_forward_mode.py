@@ -859,12 +859,12 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 #
 # **Further reading**
 #
-# - The TensorFlow Core guide, "Advanced automatic differentiation", section "Jacobians"; the API page of `tf.autodiff.ForwardAccumulator`.
-# - W. K. Clifford (1873), "Preliminary sketch of biquaternions": dual numbers.
-# - R. E. Wengert (1964), "A simple automatic derivative evaluation program": forward mode.
-# - B. A. Pearlmutter (1994), "Fast exact multiplication by the Hessian".
-# - W. Squire, G. Trapp (1998), "Using complex variables to estimate derivatives of real functions".
-# - A. Griewank, A. Walther (2008), "Evaluating Derivatives", second edition; chapter 13 is on Taylor coefficients.
-# - A. G. Baydin, B. A. Pearlmutter, D. Syme, F. Wood, P. Torr (2022), "Gradients without backpropagation": training with random tangents.
+# - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians"; the API page of [`tf.autodiff.ForwardAccumulator`](https://www.tensorflow.org/api_docs/python/tf/autodiff/ForwardAccumulator).
+# - W. K. Clifford (1873), ["Preliminary sketch of biquaternions"](https://doi.org/10.1112/plms/s1-4.1.381): dual numbers.
+# - R. E. Wengert (1964), ["A simple automatic derivative evaluation program"](https://doi.org/10.1145/355586.364791): forward mode.
+# - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
+# - W. Squire, G. Trapp (1998), ["Using complex variables to estimate derivatives of real functions"](https://doi.org/10.1137/S003614459631241X).
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition; chapter 13 is on Taylor coefficients.
+# - A. G. Baydin, B. A. Pearlmutter, D. Syme, F. Wood, P. Torr (2022), ["Gradients without backpropagation"](https://arxiv.org/abs/2202.08587): training with random tangents.
 #
 # **Read next:** [15 What derivatives cost](15_what_derivatives_cost.ipynb) measures what this notebook counted.

@@ -788,11 +788,11 @@ assert error < 1e-3
 #
 # **Further reading**
 #
-# - The TensorFlow Core guide, "Advanced automatic differentiation", section "Jacobians"; the API page of `tf.recompute_grad`.
-# - W. Baur, V. Strassen (1983), "The complexity of partial derivatives".
-# - A. Griewank, A. Walther (2008), "Evaluating Derivatives", second edition: what each mode costs, sparsity, checkpointing.
-# - B. A. Pearlmutter (1994), "Fast exact multiplication by the Hessian".
-# - A. Griewank, A. Walther (2000), "Algorithm 799: revolve: an implementation of checkpointing for the reverse or adjoint mode of computational differentiation".
-# - T. Chen, B. Xu, C. Zhang, C. Guestrin (2016), "Training deep nets with sublinear memory cost".
+# - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians"; the API page of [`tf.recompute_grad`](https://www.tensorflow.org/api_docs/python/tf/recompute_grad).
+# - W. Baur, V. Strassen (1983), ["The complexity of partial derivatives"](https://doi.org/10.1016/0304-3975%2883%2990110-X).
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition: what each mode costs, sparsity, checkpointing.
+# - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
+# - A. Griewank, A. Walther (2000), ["Algorithm 799: revolve: an implementation of checkpointing for the reverse or adjoint mode of computational differentiation"](https://doi.org/10.1145/347837.347846).
+# - T. Chen, B. Xu, C. Zhang, C. Guestrin (2016), ["Training deep nets with sublinear memory cost"](https://arxiv.org/abs/1604.06174).
 #
 # **Read next:** [00 Start here](00_start_here.ipynb) has the map of the collection, and its paths.

@@ -833,12 +833,12 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 #
 # **Further reading**
 #
-# - K. Levenberg (1944), "A method for the solution of certain non-linear problems in least squares".
-# - D. W. Marquardt (1963), "An algorithm for least-squares estimation of nonlinear parameters".
-# - J. J. Moré (1978), "The Levenberg–Marquardt algorithm: implementation and theory": MINPACK's.
-# - D. M. Bates, D. G. Watts (1980), "Relative curvature measures of nonlinearity": what bends is mostly the coordinates.
-# - G. H. Golub, V. Pereyra (2003), "Separable nonlinear least squares: the variable projection method and its applications": the best amplitudes for given rates, as in the last figure.
-# - M. K. Transtrum, B. B. Machta, J. P. Sethna (2011), "Geometry of nonlinear least squares with applications to sloppy models and optimization".
+# - K. Levenberg (1944), ["A method for the solution of certain non-linear problems in least squares"](https://doi.org/10.1090/qam/10666).
+# - D. W. Marquardt (1963), ["An algorithm for least-squares estimation of nonlinear parameters"](https://doi.org/10.1137/0111030).
+# - J. J. Moré (1978), ["The Levenberg–Marquardt algorithm: implementation and theory"](https://doi.org/10.1007/BFb0067700): MINPACK's.
+# - D. M. Bates, D. G. Watts (1980), ["Relative curvature measures of nonlinearity"](https://doi.org/10.1111/j.2517-6161.1980.tb01094.x): what bends is mostly the coordinates.
+# - G. H. Golub, V. Pereyra (2003), ["Separable nonlinear least squares: the variable projection method and its applications"](https://doi.org/10.1088/0266-5611/19/2/201): the best amplitudes for given rates, as in the last figure.
+# - M. K. Transtrum, B. B. Machta, J. P. Sethna (2011), ["Geometry of nonlinear least squares with applications to sloppy models and optimization"](https://arxiv.org/abs/1010.1449).
 # - National Institute of Standards and Technology, [Nonlinear regression](https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml), Statistical Reference Datasets.
 #
 # **Read next:** [14 Forward mode](14_forward_mode.ipynb) builds a Jacobian by columns, which suits a tall one;

@@ -902,13 +902,13 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 #
 # **Further reading**
 #
-# - B. Christianson (1994), "Reverse accumulation and attractive fixed points".
-# - S. Bai, J. Z. Kolter, V. Koltun (2019), "Deep equilibrium models".
-# - S. W. Fung and others (2022), "JFB: Jacobian-free backpropagation for implicit networks".
-# - M. Blondel and others (2022), "Efficient and modular implicit differentiation".
-# - J. Lorraine, P. Vicol, D. Duvenaud (2020), "Optimizing millions of hyperparameters by implicit differentiation".
-# - P. W. Koh, P. Liang (2017), "Understanding black-box predictions via influence functions".
-# - T. Wang, J.-Y. Zhu, A. Torralba, A. A. Efros (2018), "Dataset distillation".
+# - B. Christianson (1994), ["Reverse accumulation and attractive fixed points"](https://doi.org/10.1080/10556789408805572).
+# - S. Bai, J. Z. Kolter, V. Koltun (2019), ["Deep equilibrium models"](https://arxiv.org/abs/1909.01377).
+# - S. W. Fung and others (2022), ["JFB: Jacobian-free backpropagation for implicit networks"](https://arxiv.org/abs/2103.12803).
+# - M. Blondel and others (2022), ["Efficient and modular implicit differentiation"](https://arxiv.org/abs/2105.15183).
+# - J. Lorraine, P. Vicol, D. Duvenaud (2020), ["Optimizing millions of hyperparameters by implicit differentiation"](https://arxiv.org/abs/1911.02590).
+# - P. W. Koh, P. Liang (2017), ["Understanding black-box predictions via influence functions"](https://arxiv.org/abs/1703.04730).
+# - T. Wang, J.-Y. Zhu, A. Torralba, A. A. Efros (2018), ["Dataset distillation"](https://arxiv.org/abs/1811.10959).
 #
 # **Read next:** [07 Custom gradients](07_custom_gradients.ipynb) has the scalar case, with its second derivative, in section 5;
 # [12 Without the matrix](12_without_the_matrix.ipynb) has more on solving with products;

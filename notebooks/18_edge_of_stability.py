@@ -850,12 +850,12 @@ for excess in (0.9, 1.0, 1.03):
 #
 # **Further reading**
 #
-# - J. Cohen, S. Kaur, Y. Li, J. Z. Kolter, A. Talwalkar (2021), "Gradient descent on neural networks typically occurs at the edge of stability".
-# - A. Damian, E. Nichani, J. D. Lee (2023), "Self-stabilization: the implicit bias of gradient descent at the edge of stability".
-# - A. Lewkowycz, Y. Bahri, E. Dyer, J. Sohl-Dickstein, G. Gur-Ari (2020), "The large learning rate phase of deep learning: the catapult mechanism".
-# - X. Zhu, Z. Wang, X. Wang, M. Zhou, R. Ge (2023), "Understanding edge-of-stability training dynamics with a minimalist example".
-# - L. Wu, C. Ma, W. E (2018), "How SGD selects the global minima in over-parameterized learning: a dynamical stability perspective".
-# - B. T. Polyak (1964), "Some methods of speeding up the convergence of iteration methods".
+# - J. Cohen, S. Kaur, Y. Li, J. Z. Kolter, A. Talwalkar (2021), ["Gradient descent on neural networks typically occurs at the edge of stability"](https://arxiv.org/abs/2103.00065).
+# - A. Damian, E. Nichani, J. D. Lee (2023), ["Self-stabilization: the implicit bias of gradient descent at the edge of stability"](https://arxiv.org/abs/2209.15594).
+# - A. Lewkowycz, Y. Bahri, E. Dyer, J. Sohl-Dickstein, G. Gur-Ari (2020), ["The large learning rate phase of deep learning: the catapult mechanism"](https://arxiv.org/abs/2003.02218).
+# - X. Zhu, Z. Wang, X. Wang, M. Zhou, R. Ge (2023), ["Understanding edge-of-stability training dynamics with a minimalist example"](https://arxiv.org/abs/2210.03294).
+# - L. Wu, C. Ma, W. E (2018), ["How SGD selects the global minima in over-parameterized learning: a dynamical stability perspective"](https://proceedings.neurips.cc/paper/2018/hash/6651526b6fb8f29a00507de6a49ce30f-Abstract.html).
+# - B. T. Polyak (1964), ["Some methods of speeding up the convergence of iteration methods"](https://doi.org/10.1016/0041-5553%2864%2990137-5).
 #
 # **Read next:** [11 Hessians and Newton's method](11_hessians_and_newton.ipynb) takes steps that know the curvature;
 # [12 Without the matrix](12_without_the_matrix.ipynb) has Lanczos' method in the open.

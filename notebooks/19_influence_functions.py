@@ -874,14 +874,14 @@ for i, change in elsewhere.items():
 #
 # **Further reading**
 #
-# - F. R. Hampel (1974), "The influence curve and its role in robust estimation".
-# - R. D. Cook, S. Weisberg (1982), "Residuals and Influence in Regression".
-# - P. W. Koh, P. Liang (2017), "Understanding black-box predictions via influence functions".
-# - P. W. Koh, K.-S. Ang, H. H. K. Teo, P. Liang (2019), "On the accuracy of influence functions for measuring group effects".
-# - S. Basu, P. Pope, S. Feizi (2021), "Influence functions in deep learning are fragile".
-# - G. Pruthi, F. Liu, S. Kale, M. Sundararajan (2020), "Estimating training data influence by tracing gradient descent": TracIn.
-# - R. Grosse and others (2023), "Studying large language model generalization with influence functions".
-# - J. Bae, N. Ng, A. Lo, M. Ghassemi, R. Grosse (2022), "If influence functions are the answer, then what is the question?".
+# - F. R. Hampel (1974), ["The influence curve and its role in robust estimation"](https://doi.org/10.1080/01621459.1974.10482962).
+# - R. D. Cook, S. Weisberg (1982), ["Residuals and Influence in Regression"](https://conservancy.umn.edu/handle/11299/37076).
+# - P. W. Koh, P. Liang (2017), ["Understanding black-box predictions via influence functions"](https://arxiv.org/abs/1703.04730).
+# - P. W. Koh, K.-S. Ang, H. H. K. Teo, P. Liang (2019), ["On the accuracy of influence functions for measuring group effects"](https://arxiv.org/abs/1905.13289).
+# - S. Basu, P. Pope, S. Feizi (2021), ["Influence functions in deep learning are fragile"](https://arxiv.org/abs/2006.14651).
+# - G. Pruthi, F. Liu, S. Kale, M. Sundararajan (2020), ["Estimating training data influence by tracing gradient descent"](https://arxiv.org/abs/2002.08484): TracIn.
+# - R. Grosse and others (2023), ["Studying large language model generalization with influence functions"](https://arxiv.org/abs/2308.03296).
+# - J. Bae, N. Ng, A. Lo, M. Ghassemi, R. Grosse (2022), ["If influence functions are the answer, then what is the question?"](https://arxiv.org/abs/2209.05364).
 #
 # **Read next:** [12 Without the matrix](12_without_the_matrix.ipynb) has the products that large models need;
 # [13 Batch Jacobians](13_batch_jacobians.ipynb) has more uses for the gradient of each example.

@@ -856,13 +856,13 @@ gradcheck.check_gradient(
 #
 # **Further reading**
 #
-# - D. M. Young (1953), "On Richardson's method for solving linear systems with positive definite matrices".
-# - D. Maclaurin, D. Duvenaud, R. P. Adams (2015), "Gradient-based hyperparameter optimization through reversible learning".
-# - A. G. Baydin, R. Cornish, D. Martínez Rubio, M. Schmidt, F. Wood (2018), "Online learning rate adaptation with hypergradient descent".
-# - K. Chandra, A. Xie, J. Ragan-Kelley, E. Meijer (2022), "Gradient descent: the ultimate optimizer".
-# - Y. Wu, M. Ren, R. Liao, R. Grosse (2018), "Understanding short-horizon bias in stochastic meta-optimization".
-# - C. Finn, P. Abbeel, S. Levine (2017), "Model-agnostic meta-learning for fast adaptation of deep networks".
-# - A. Nichol, J. Achiam, J. Schulman (2018), "On first-order meta-learning algorithms".
+# - D. M. Young (1953), ["On Richardson's method for solving linear systems with positive definite matrices"](https://doi.org/10.1002/sapm1953321243).
+# - D. Maclaurin, D. Duvenaud, R. P. Adams (2015), ["Gradient-based hyperparameter optimization through reversible learning"](https://arxiv.org/abs/1502.03492).
+# - A. G. Baydin, R. Cornish, D. Martínez Rubio, M. Schmidt, F. Wood (2018), ["Online learning rate adaptation with hypergradient descent"](https://arxiv.org/abs/1703.04782).
+# - K. Chandra, A. Xie, J. Ragan-Kelley, E. Meijer (2022), ["Gradient descent: the ultimate optimizer"](https://arxiv.org/abs/1909.13371).
+# - Y. Wu, M. Ren, R. Liao, R. Grosse (2018), ["Understanding short-horizon bias in stochastic meta-optimization"](https://arxiv.org/abs/1803.02021).
+# - C. Finn, P. Abbeel, S. Levine (2017), ["Model-agnostic meta-learning for fast adaptation of deep networks"](https://arxiv.org/abs/1703.03400).
+# - A. Nichol, J. Achiam, J. Schulman (2018), ["On first-order meta-learning algorithms"](https://arxiv.org/abs/1803.02999).
 #
 # **Read next:** [15 What derivatives cost](15_what_derivatives_cost.ipynb) measures what a derivative through many steps takes in memory and time;
 # [12 Without the matrix](12_without_the_matrix.ipynb) has conjugate gradients, which finds its own polynomial for every system.

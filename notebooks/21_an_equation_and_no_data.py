@@ -720,13 +720,13 @@ np.testing.assert_allclose(laplacian(points, solved), by_differences, rtol=0, at
 #
 # **Further reading**
 #
-# - I. E. Lagaris, A. Likas, D. I. Fotiadis (1998), "Artificial neural networks for solving ordinary and partial differential equations".
-# - M. Raissi, P. Perdikaris, G. E. Karniadakis (2019), "Physics-informed neural networks".
-# - A. Krishnapriyan, A. Gholami, S. Zhe, R. Kirby, M. W. Mahoney (2021), "Characterizing possible failure modes in physics-informed neural networks".
-# - J. Müller, M. Zeinhofer (2023), "Achieving high accuracy with PINNs via energy natural gradient descent".
-# - P. Rathore, W. Lei, Z. Frangella, L. Lu, M. Udell (2024), "Challenges in training PINNs: a loss landscape perspective".
-# - K. Levenberg (1944), "A method for the solution of certain non-linear problems in least squares".
-# - D. W. Marquardt (1963), "An algorithm for least-squares estimation of nonlinear parameters".
+# - I. E. Lagaris, A. Likas, D. I. Fotiadis (1998), ["Artificial neural networks for solving ordinary and partial differential equations"](https://doi.org/10.1109/72.712178).
+# - M. Raissi, P. Perdikaris, G. E. Karniadakis (2019), ["Physics-informed neural networks"](https://doi.org/10.1016/j.jcp.2018.10.045).
+# - A. Krishnapriyan, A. Gholami, S. Zhe, R. Kirby, M. W. Mahoney (2021), ["Characterizing possible failure modes in physics-informed neural networks"](https://arxiv.org/abs/2109.01050).
+# - J. Müller, M. Zeinhofer (2023), ["Achieving high accuracy with PINNs via energy natural gradient descent"](https://arxiv.org/abs/2302.13163).
+# - P. Rathore, W. Lei, Z. Frangella, L. Lu, M. Udell (2024), ["Challenges in training PINNs: a loss landscape perspective"](https://arxiv.org/abs/2402.01868).
+# - K. Levenberg (1944), ["A method for the solution of certain non-linear problems in least squares"](https://doi.org/10.1090/qam/10666).
+# - D. W. Marquardt (1963), ["An algorithm for least-squares estimation of nonlinear parameters"](https://doi.org/10.1137/0111030).
 #
 # **Read next:** [12 Without the matrix](12_without_the_matrix.ipynb) does the same with products where $J^\top J$ is too large;
 # [15 What derivatives cost](15_what_derivatives_cost.ipynb) measures what each of these derivatives costs.

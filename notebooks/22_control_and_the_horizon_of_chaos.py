@@ -740,14 +740,14 @@ assert difference < 1e-3
 #
 # **Further reading**
 #
-# - L. Metz, C. D. Freeman, S. S. Schoenholz, T. Kachman (2021), "Gradients are not all you need".
-# - H. J. T. Suh, M. Simchowitz, K. Zhang, R. Tedrake (2022), "Do differentiable simulators give better policy gradients?".
-# - E. N. Lorenz (1963), "Deterministic nonperiodic flow".
-# - G. Benettin, L. Galgani, A. Giorgilli, J.-M. Strelcyn (1980), "Lyapunov characteristic exponents for smooth dynamical systems and for Hamiltonian systems; a method for computing all of them".
-# - S. H. Strogatz (1994), "Nonlinear Dynamics and Chaos".
-# - D. J. Lea, M. R. Allen, T. W. N. Haine (2000), "Sensitivity analysis of the climate of a chaotic system"; Q. Wang, R. Hu, P. Blonigan (2014), "Least squares shadowing sensitivity analysis of chaotic limit cycle oscillations".
-# - R. Y. Rubinstein (1999), "The cross-entropy method for combinatorial and continuous optimization".
-# - J. T. Betts (2010), "Practical Methods for Optimal Control and Estimation Using Nonlinear Programming", second edition: multiple shooting.
+# - L. Metz, C. D. Freeman, S. S. Schoenholz, T. Kachman (2021), ["Gradients are not all you need"](https://arxiv.org/abs/2111.05803).
+# - H. J. T. Suh, M. Simchowitz, K. Zhang, R. Tedrake (2022), ["Do differentiable simulators give better policy gradients?"](https://arxiv.org/abs/2202.00817).
+# - E. N. Lorenz (1963), ["Deterministic nonperiodic flow"](https://doi.org/10.1175/1520-0469%281963%29020%3C0130:DNF%3E2.0.CO;2).
+# - G. Benettin, L. Galgani, A. Giorgilli, J.-M. Strelcyn (1980), ["Lyapunov characteristic exponents for smooth dynamical systems and for Hamiltonian systems; a method for computing all of them"](https://doi.org/10.1007/BF02128236).
+# - S. H. Strogatz (1994), ["Nonlinear Dynamics and Chaos"](https://doi.org/10.1201/9780429492563).
+# - D. J. Lea, M. R. Allen, T. W. N. Haine (2000), ["Sensitivity analysis of the climate of a chaotic system"](https://doi.org/10.1034/j.1600-0870.2000.01137.x); Q. Wang, R. Hu, P. Blonigan (2014), ["Least squares shadowing sensitivity analysis of chaotic limit cycle oscillations"](https://arxiv.org/abs/1204.0159).
+# - R. Y. Rubinstein (1999), ["The cross-entropy method for combinatorial and continuous optimization"](https://doi.org/10.1023/A:1010091220143).
+# - J. T. Betts (2010), ["Practical Methods for Optimal Control and Estimation Using Nonlinear Programming"](https://doi.org/10.1137/1.9780898718577), second edition: multiple shooting.
 #
 # **Read next:** [14 Forward mode](14_forward_mode.ipynb) carries a nudge along with the computation instead of multiplying matrices;
 # [15 What derivatives cost](15_what_derivatives_cost.ipynb) counts what a backward pass through many steps keeps in memory.

@@ -602,12 +602,12 @@ np.testing.assert_allclose(found, tf.add_n(moved), rtol=0, atol=1e-5)
 #
 # **Further reading**
 #
-# - A. Hyvärinen (2005), "Estimation of non-normalized statistical models by score matching".
-# - M. F. Hutchinson (1990), "A stochastic estimator of the trace of the influence matrix for Laplacian smoothing splines".
-# - Y. Song, S. Garg, J. Shi, S. Ermon (2019), "Sliced score matching: a scalable approach to density and score estimation".
-# - P. Vincent (2011), "A connection between score matching and denoising autoencoders".
-# - Y. Song, S. Ermon (2019), "Generative modeling by estimating gradients of the data distribution".
-# - G. O. Roberts, R. L. Tweedie (1996), "Exponential convergence of Langevin distributions and their discrete approximations".
+# - A. Hyvärinen (2005), ["Estimation of non-normalized statistical models by score matching"](https://jmlr.org/papers/v6/hyvarinen05a.html).
+# - M. F. Hutchinson (1990), ["A stochastic estimator of the trace of the influence matrix for Laplacian smoothing splines"](https://doi.org/10.1080/03610919008812866).
+# - Y. Song, S. Garg, J. Shi, S. Ermon (2019), ["Sliced score matching: a scalable approach to density and score estimation"](https://arxiv.org/abs/1905.07088).
+# - P. Vincent (2011), ["A connection between score matching and denoising autoencoders"](https://doi.org/10.1162/NECO_a_00142).
+# - Y. Song, S. Ermon (2019), ["Generative modeling by estimating gradients of the data distribution"](https://arxiv.org/abs/1907.05600).
+# - G. O. Roberts, R. L. Tweedie (1996), ["Exponential convergence of Langevin distributions and their discrete approximations"](https://doi.org/10.2307/3318418).
 #
 # **Read next:** [12 Without the matrix](12_without_the_matrix.ipynb) uses products with random vectors for spectra;
 # [21 An equation and no data](21_an_equation_and_no_data.ipynb) has the other trace of a Jacobian, the Laplacian.

@@ -1249,12 +1249,12 @@ assert check_named | {10, 16} == cases_named  # 16: explain_retracing, in sectio
 # **Further reading**
 #
 # - TensorFlow documentation of [`tf.where`](https://www.tensorflow.org/api_docs/python/tf/where), on gradients of the branch that is not selected.
-# - F. Milletari, N. Navab, S.-A. Ahmadi (2016), "V-Net: fully convolutional neural networks for volumetric medical image segmentation": the soft Dice loss.
-# - C. Finn, P. Abbeel, S. Levine (2017), "Model-agnostic meta-learning for fast adaptation of deep networks".
-# - P. Micikevicius et al. (2018), "Mixed precision training".
-# - J. L. Ba, J. R. Kiros, G. E. Hinton (2016), "Layer normalization".
-# - I. Gulrajani et al. (2017), "Improved training of Wasserstein GANs": a gradient penalty, and why not with batch normalisation.
-# - N. J. Higham (2002), "Accuracy and stability of numerical algorithms".
+# - F. Milletari, N. Navab, S.-A. Ahmadi (2016), ["V-Net: fully convolutional neural networks for volumetric medical image segmentation"](https://arxiv.org/abs/1606.04797): the soft Dice loss.
+# - C. Finn, P. Abbeel, S. Levine (2017), ["Model-agnostic meta-learning for fast adaptation of deep networks"](https://arxiv.org/abs/1703.03400).
+# - P. Micikevicius et al. (2018), ["Mixed precision training"](https://arxiv.org/abs/1710.03740).
+# - J. L. Ba, J. R. Kiros, G. E. Hinton (2016), ["Layer normalization"](https://arxiv.org/abs/1607.06450).
+# - I. Gulrajani et al. (2017), ["Improved training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a gradient penalty, and why not with batch normalisation.
+# - N. J. Higham (2002), ["Accuracy and stability of numerical algorithms"](https://doi.org/10.1137/1.9780898718027).
 #
 # **Read next:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) has the mechanisms behind sections 2 and 3, [09 Higher-order gradients](09_higher_order_gradients.ipynb) those behind section 7,
 # and [15 What derivatives cost](15_what_derivatives_cost.ipynb) measures what section 6 counts.

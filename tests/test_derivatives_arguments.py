@@ -203,6 +203,9 @@ def square(x):
         (lambda: jacobian(square, argnums=()), ValueError, ["argnums is empty"]),
         (lambda: jacobian(square, argnums="x"), TypeError, ["'x'"]),
         (lambda: jacobian(square, wrt=[]), ValueError, ["no source", "trainable_variables"]),
+        (lambda: jacobian(square, wrt=built()), ValueError, ["Sequential 'net'; expected its", "trainable_variables"]),
+        (lambda: jacobian(square, wrt=built().layers[0]), ValueError, ["Dense 'part'; expected its variables"]),
+        (lambda: jacobian(square, wrt=tf.keras.layers.Dense(1)), ValueError, ["has no variables", "on a batch first"]),
         (lambda: jacobian(square, wrt=[tf.ones(2)]), TypeError, ["wrt[0]", "argnums"]),
         (lambda: jacobian(square, wrt=[VARIABLE, VARIABLE]), ValueError, ["wrt[1]", "twice"]),
         (lambda: jacobian(square, wrt=[VARIABLE], argnums=1), ValueError, ["both"]),
@@ -227,6 +230,10 @@ def test_errors_say_what_and_what_to_do(call, error, words):
 
 VARIABLE = tf.Variable(1.0)
 SHAPELESS = tf.Variable(1.0, shape=tf.TensorShape(None))
+
+
+def built():
+    return tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(2, name="part")], name="net")
 
 
 def in_a_strategys_scope(call):

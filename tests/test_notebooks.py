@@ -199,6 +199,14 @@ def test_further_reading_has_three_to_eight_references(nb):
     assert 3 <= len(bullets(prose(nb), "**Further reading**")) <= 8
 
 
+def test_each_reference_has_a_link(nb):
+    """A DOI, arXiv's page, the publisher's or the author's; https where there is."""
+    for reference in bullets(prose(nb), "**Further reading**"):
+        assert re.search(r"\]\(https?://[^\s()]+\)", reference), reference
+        for address in re.findall(r"\]\((https?://[^)]*)\)", reference):
+            assert not re.search(r"arxiv\.org/pdf|dx\.doi\.org|[?&](q|query)=|scholar\.google", address), address
+
+
 def test_it_opens_with_question_badges_parameters_and_setup(entry, nb):
     assert nb.cells[0].cell_type == "markdown"
     assert nb.cells[0].source.startswith("# ")

@@ -144,7 +144,9 @@ def site(output: Path, folder: Path) -> None:
     loaded, _ = _select(folder, ())
     sources = output.with_name(f"{output.name}-source")
     website.write_sources(loaded, sources)
-    sys.exit(build_main(["--quiet", "--fail-on-warning", "--keep-going", "-b", "html", str(sources), str(output)]))
+    address = f"html_context.address={website.address(loaded)}"
+    options = ["--quiet", "--fail-on-warning", "--keep-going", "-b", "html", "-D", address]
+    sys.exit(build_main([*options, str(sources), str(output)]))
 
 
 def _tell_changes(changes, place):

@@ -21,7 +21,7 @@ from tapelab.derivatives.machinery.problem import LOOPS
 from tapelab.derivatives.machinery.recipe import Way, with_value
 from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
 from tapelab.derivatives.machinery.transform import Transform, transform
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
@@ -52,7 +52,8 @@ def batch_jacobian(
             `per_example_gradients` differentiate with respect to them.
         check_independence: whether to verify that examples do not depend on each other, with one more backward pass.
             It compares a vector-Jacobian product over the whole batch, for a random cotangent u, with each block's own
-            product Jᵀu, element by element and relative to |J|ᵀ|u|, so that rounding is not taken for coupling.
+            product :math:`Jᵀu`, element by element and relative to :math:`|J|ᵀ|u|`, so that rounding is not taken for
+            coupling.
         mode: as for `jacobian`.
         chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
