@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tapelab import explain
-from tapelab.collection.catalogue import Catalogue, Notebook
+from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import copies, times
-from tapelab.collection.running.sweep import read_notebook
 
 import nbformat
 
