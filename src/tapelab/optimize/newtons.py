@@ -24,7 +24,7 @@ from tapelab.optimize.report import (
 from tapelab.optimize.standing import PRODUCTS, attempted
 from tapelab.process import quiet_stderr
 from tapelab.process.session.bar import progress_bar
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

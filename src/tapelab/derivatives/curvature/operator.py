@@ -17,11 +17,11 @@ from tapelab.derivatives.curvature.spectrum import Spectrum, lanczos
 from tapelab.derivatives.hessians.hessian import hvp
 from tapelab.derivatives.machinery.arguments.checks import dense_tensor, require_alike, require_positive
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
+from tapelab.derivatives.machinery.arguments.sources import Sources
 from tapelab.derivatives.machinery.arguments.structures import LEAF, flatten, unflatten
 from tapelab.derivatives.machinery.memory import rows_at_once
-from tapelab.derivatives.machinery.problem import Sources
 from tapelab.process.session.bar import progress_bar
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -32,7 +32,7 @@ from tapelab.derivatives.examples.variable_uses import (
 from tapelab.derivatives.first_order import recorded
 from tapelab.derivatives.machinery.memory import counted
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Survey(NamedTuple):

@@ -23,7 +23,7 @@ from tapelab.derivatives.machinery.recipe import OnePass, Recipe, with_value
 from tapelab.derivatives.machinery.rows import row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 @options_by_keyword
@@ -128,8 +128,8 @@ def require_second_order(problem: Problem) -> None:
 
 def note_given_gradients(problem: Problem) -> None:
     """Note which gradients given by the function's author are differentiated, in place of what it computes."""
-    if problem.custom_places:
-        places = ", ".join(problem.custom_places)
+    if problem.facts.custom_places:
+        places = ", ".join(problem.facts.custom_places)
         problem.note(f"the gradients given for them are differentiated, not what they compute: {places}")
 
 

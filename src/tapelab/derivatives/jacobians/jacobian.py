@@ -16,7 +16,7 @@ from tapelab.derivatives.machinery.recipe import Recipe, Way, with_value
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 
@@ -149,7 +149,7 @@ class JacobianRecipe(Recipe):
         columns, rows = per_example(problem.source_sizes, batch), per_example(problem.output_sizes, batch)
         mode = self.mode
         if mode == "auto":
-            mode = "forward" if sum(columns) < sum(rows) and Needs.TANGENTS not in problem.gaps else "reverse"
+            mode = "forward" if sum(columns) < sum(rows) and Needs.TANGENTS not in problem.facts.gaps else "reverse"
         if mode == "forward":
             problem.require_right(Needs.TANGENTS)
         pairs = zip(columns, problem.source_dtypes, strict=True)

@@ -8,7 +8,7 @@ from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.arguments.structures import Description
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import LOOPS, Problem, evaluations
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Way(NamedTuple):
@@ -112,7 +112,7 @@ class OnePass(Recipe):
     def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         compute = partial(self.compute, problem)
         ways = [Way(self.label, compute), Way(self.label, compute, eager=True)]
-        if problem.compiled_loops or (self.gains_from_xla(problem) and not problem.operations & LOOPS):
+        if problem.facts.compiled_loops or (self.gains_from_xla(problem) and not problem.operations & LOOPS):
             ways.insert(0, Way(self.label, compute, shortcut=True))
         return ways
 

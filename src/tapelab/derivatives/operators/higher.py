@@ -24,7 +24,7 @@ from tapelab.derivatives.operators.taylor_mode.by_derivatives import along
 from tapelab.derivatives.operators.taylor_mode.higher import Fourth, Path
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, zeros_if_none
 from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Biharmonic(Operator):

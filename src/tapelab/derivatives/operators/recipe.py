@@ -23,7 +23,7 @@ from tapelab.derivatives.machinery.rows import EAGER, LOOP, VECTORIZED
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
 from tapelab.derivatives.operators.taylor_mode.interpreter import propagate
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 TAYLOR = "collapsed Taylor mode"
 GENERIC = f"{TAYLOR}, operations without a rule by derivatives of derivatives"

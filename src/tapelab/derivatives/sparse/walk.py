@@ -16,7 +16,7 @@ from tapelab.derivatives.sparse.lists import LISTS
 from tapelab.derivatives.sparse.products import PRODUCTS
 from tapelab.derivatives.sparse.rules import RULES, Step
 from tapelab.derivatives.sparse.stencils import STENCILS
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _RULES = RULES | PRODUCTS | STENCILS
 _FLAT = CONSTANT | {"FloorDiv", "TruncateDiv"}  # without a derivative, or with one that is zero
