@@ -16,9 +16,8 @@ from types import ModuleType
 from typing import Any
 
 from tapelab import explain
-from tapelab.collection.catalogue import Catalogue, Notebook
+from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import copies, ratios, times
-from tapelab.collection.running.sweep import read_notebook
 
 import nbformat
 
