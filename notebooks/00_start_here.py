@@ -52,7 +52,7 @@ import tensorflow as tf
 
 runtime.start(seed)
 
-# %% alt="The sigmoid rises from 0 to 1 in an S. Below it, dashed, its slope is a bell that is 0.25 high at x = 0 and flat at zero on both sides."
+# %% alt="Line plot over x from \u221210 to 10. The sigmoid rises from 0 to 1 in an S. Below it, dashed, its slope is a bell that is 0.25 high at x = 0 and flat at zero on both sides."
 x = tf.linspace(-10.0, 10.0, points)
 
 with tf.GradientTape() as tape:
@@ -215,7 +215,7 @@ collection = {
 }
 
 
-# %% tags=["figure"] alt="The notebooks as boxes in one column for each part, joined by arrows from a notebook to those that need it. The boxes that the goal rests on are filled dark blue, the others are white; without another goal these are 00, 01, 08, 09, 10 and 11."
+# %% tags=["figure"] alt="Diagram. The notebooks as boxes in one column for each part, joined by arrows from a notebook to those that need it. The boxes that the goal rests on are filled dark blue, the others are white; without another goal these are 00, 01, 08, 09, 10 and 11."
 # @title Draw: the map
 def needed_for(number):
     """The notebooks that one rests on, and itself, in the order of the collection."""
