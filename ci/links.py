@@ -1,4 +1,4 @@
-"""Ask every address that notebooks and pages link to whether it is still there. It needs a network: CI does not run it.
+"""Ask every address that the notebooks and pages link to whether it is still there. It needs a network; CI has none.
 
     make links                   all of them
     make links ARGS=doi.org      those with this in them

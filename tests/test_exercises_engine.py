@@ -8,7 +8,6 @@ import threading
 import time
 import types
 
-from tapelab import session
 from tapelab.exercises import (
     Exercise,
     Function,
@@ -25,6 +24,7 @@ from tapelab.exercises import (
 )
 from tapelab.exercises.feedback import ERROR, NOT_ATTEMPTED, RIGHT, WRONG
 from tapelab.exercises.sheets import when_the_gradient_is_none, when_the_gradient_is_wrong
+from tapelab.process import session
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -718,14 +718,6 @@ def test_a_solved_exercise_is_remembered_and_a_wrong_one_is_not(learner):
     progress.record("sheet.other")
     assert json.loads(learner.read_text()) == {"solved": ["99.example", "sheet.other"]}
     assert list(learner.parent.iterdir()) == [learner], "no temporary file is left"
-
-
-def test_what_was_solved_under_an_old_number_stays_solved(learner):
-    learner.parent.mkdir()
-    learner.write_text(json.dumps({"solved": ["04.metric_off", "10.product", "jacobians.band"]}))
-    assert progress.solved() == {"recording_control.metric_off", "without_the_matrix.product", "jacobians.band"}
-    known = {one.identifier for module in sheets.sheets().values() for one in sheets.exercises_of(module)}
-    assert {"recording_control.metric_off", "without_the_matrix.product", "jacobians.band"} <= known
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"solved": 3}', '{"solved": [3]}', "\x00\xff"])

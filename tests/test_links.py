@@ -1,4 +1,4 @@
-"""`make links` finds the addresses in pages and calls dead what is not there. The addresses here are this machine's."""
+"""`make links` finds the addresses in pages, and calls dead what is not there; these addresses are this machine's."""
 
 import http.server
 import importlib.util

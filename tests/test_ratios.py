@@ -4,7 +4,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from tapelab.collection import ratios
+from tapelab.collection.publishing import ratios
 
 import pytest
 

@@ -7,7 +7,7 @@ from typing import Any
 from tapelab.derivatives import hessian, hvp, jacobian, jvp, pack, value_and_gradient
 from tapelab.optimize.report import assign
 from tapelab.optimize.standing import Standing, of_matrix, of_products, require_agreeing
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 
@@ -91,7 +91,7 @@ def judged_by_products(objective: Objective, args: Sequence[Any], products: int)
 
     def product(vector):
         nonlocal compared
-        found = objective.hvp(tf.constant(vector), *args).numpy()
+        found = objective.hvp(*args, vector=tf.constant(vector)).numpy()
         if not compared:
             _require_agreeing(objective, args, found, vector)
             compared = True

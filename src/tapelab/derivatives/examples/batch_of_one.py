@@ -19,7 +19,7 @@ from tapelab.derivatives.machinery.errors import CoupledExamplesError
 from tapelab.derivatives.machinery.private import function_body
 from tapelab.derivatives.machinery.problem import Problem, repeatable
 from tapelab.derivatives.machinery.reissue import CALLS, has_custom_gradient, place
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too

@@ -13,7 +13,7 @@ from tapelab.derivatives.machinery.private import function_body
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.reissue import CALLS, SHAPES, place
 from tapelab.derivatives.machinery.rows import map_rows
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -4,7 +4,7 @@ from collections.abc import Container, Sequence
 
 from tapelab.derivatives.examples.kept_apart import APART, FIXED, LOST, VALUELESS, Examples
 from tapelab.derivatives.machinery.reissue import has_custom_gradient
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 ADDING = {"Add", "AddN", "AddV2", "BiasAdd"}
 LINEAR = {"Cast", "ExpandDims", "Identity", "Mean", "Neg", "Reshape", "Squeeze", "Sum"}  # in their first input

@@ -13,7 +13,7 @@ from tapelab.derivatives.machinery.private import function_body
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.reissue import CALLS, SHAPES, reissue
 from tapelab.derivatives.operators.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, POWERS, TABLES
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 from ml_dtypes import finfo

@@ -19,7 +19,7 @@ from tapelab.derivatives.examples.kept_apart import APART, FIXED, LOST, VALUELES
 from tapelab.derivatives.examples.variable_uses import FILTER, HARMLESS, PRODUCT, SUM, SWAPPED, Use, use_of
 from tapelab.derivatives.machinery.private import captures
 from tapelab.derivatives.machinery.reissue import has_custom_gradient, place
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _KINDS = {FILTER, PRODUCT, SUM, SWAPPED}
 _READING = {"ExpandDims", "Identity", "ReadVariableOp", "Reshape", "Squeeze"}

@@ -26,7 +26,7 @@ from tapelab.derivatives.examples.custom_gradients import follow
 from tapelab.derivatives.examples.kept_apart import APART, FIXED, VALUELESS, Examples
 from tapelab.derivatives.machinery.private import captures
 from tapelab.derivatives.machinery.reissue import place
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _READING = {
     "Cast",

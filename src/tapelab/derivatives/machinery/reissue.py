@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tapelab.derivatives.machinery.outside.libraries import is_library
 from tapelab.derivatives.operators.taylor_mode.values import NoRule
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # every one of them has a gradient of its own
 SHAPES = {"Rank", "Shape", "ShapeN", "Size"}  # what they give depends on no value

@@ -17,7 +17,7 @@ from tapelab.derivatives.sparse.dependence import (
     take,
     union,
 )
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 from scipy import sparse

@@ -7,6 +7,7 @@ depend on all of its inputs, and is named.
 
 from collections.abc import Sequence
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.private import function_body
 from tapelab.derivatives.machinery.reissue import CALLS, SHAPES, place, reissue
 from tapelab.derivatives.operators.taylor_mode.kinds import CONSTANT
@@ -15,12 +16,13 @@ from tapelab.derivatives.sparse.lists import LISTS
 from tapelab.derivatives.sparse.products import PRODUCTS
 from tapelab.derivatives.sparse.rules import RULES, Step
 from tapelab.derivatives.sparse.stencils import STENCILS
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _RULES = RULES | PRODUCTS | STENCILS
 _FLAT = CONSTANT | {"FloorDiv", "TruncateDiv"}  # without a derivative, or with one that is zero
 _BRANCHES, _LOOPS = ("If", "StatelessIf"), ("While", "StatelessWhile")
-_STEPS = 50_000  # operations of all turns of loops
+# What TensorFlow raises where an operation cannot be issued with these inputs.
+_CANNOT = (LookupError, NotImplementedError, TypeError, ValueError, tf.errors.OpError)
 _DERIVED = ("gradient_tape", "gradients")  # the scopes that TensorFlow puts gradients' operations in
 
 
@@ -76,8 +78,8 @@ class Walk:
     def _follow(self, op, known):
         if self._looping:
             self._steps += 1
-            if self._steps > _STEPS:
-                raise _Unending(f"its turns are more than {_STEPS} operations")
+            if self._steps > costs.LOOP_OPERATIONS:
+                raise _Unending(f"its turns are more than {costs.LOOP_OPERATIONS} operations")
         if op.type in ("Identity", "IdentityN"):
             return known
         if op.type in CALLS:
@@ -109,7 +111,7 @@ class Walk:
             raise NoRule("a shape is not known in a graph")
         try:
             matrices = _RULES[op.type](Step(op, known, shapes, self._room))
-        except (ValueError, TypeError, IndexError, tf.errors.OpError) as error:
+        except (IndexError, TypeError, ValueError, tf.errors.OpError) as error:
             raise NoRule(f"its rule does not fit: {error}") from error
         return [
             Dependence(shape, matrix if _continuous(tensor) else None)
@@ -134,7 +136,7 @@ class Walk:
                 if op.type in LISTS or op.op_def.is_stateful or any(one.value is None for one in known):
                     return None
                 return reissue(op, [one.value for one in known])
-        except Exception:  # no kernel here, or one that refuses these values
+        except _CANNOT:  # no kernel here, or one that refuses these values
             return None
 
     def _everything(self, op, known, shapes, reason):
@@ -175,7 +177,7 @@ class Walk:
                     return now
                 now = self.run(body, now)[: len(now)]
         except _Unending as error:
-            if self._looping > 1 and self._steps > _STEPS:
+            if self._looping > 1 and self._steps > costs.LOOP_OPERATIONS:
                 raise  # they are the outer loop's turns
             return self._everything(op, known, [static_shape(tensor) for tensor in op.outputs], str(error))
         finally:
@@ -231,7 +233,7 @@ def _shapes(op, known):
                 for tensor, one in zip(op.inputs, known, strict=True)
             ]
             return [static_shape(output) for output in reissue(op, inputs)]
-    except Exception:  # an operation that cannot be issued again has the shapes that it has
+    except _CANNOT:  # an operation that cannot be issued again has the shapes that it has
         return shapes
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tapelab.derivatives.machinery.private import function_body
 from tapelab.derivatives.machinery.reissue import CALLS, place
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -6,7 +6,7 @@ from tapelab.derivatives.operators.taylor_mode import elementwise
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
 from tapelab.derivatives.operators.taylor_mode.bilinear import Bilinear
 from tapelab.derivatives.operators.taylor_mode.values import Val, padded, plus
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 # Their derivative is zero wherever they have one, or, for StopGradient, by definition.
 CONSTANT = {

@@ -1,0 +1,154 @@
+"""The folded cells that hold a notebook's checks: they run like any cell, and say in one line what came of it.
+
+A cell whose first line is ``# @title Check`` holds what a notebook claims: assertions, NumPy's and TensorFlow's, and
+reveals of predictions. JupyterLab and Colab show that line alone. Where everything holds, the cell says how many
+checks that were. Where a claim fails, it depends on who is there. A person reads what the text says and what their run
+has found, and the notebook goes on: it invites to experiments. A batch run fails, with the original traceback.
+"""
+
+import ast
+import html
+import re
+import sys
+import traceback
+from dataclasses import dataclass, field
+
+from tapelab.process import session
+
+TITLE = "# @title Check"
+_LONGEST = 300  # characters of a value or a message
+
+
+def watch() -> None:
+    """Let the cells of this session's notebook that hold checks report what came of them. Outside IPython, nothing."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None or any(isinstance(other, _Transformer) for other in shell.ast_transformers):
+        return
+    transformer = _Transformer()
+    shell.ast_transformers.append(transformer)
+    shell.events.register("pre_run_cell", transformer.starts)
+
+
+@dataclass
+class Cell:
+    """The checks of one cell, while it runs.
+
+    Attributes:
+        claims: the statements and calls that check something, as nodes of the syntax tree.
+        failures: what was found instead, one text for each claim that failed.
+    """
+
+    claims: list[ast.AST]
+    failures: list[str] = field(default_factory=list)
+
+    def failed(self, error: Exception) -> None:
+        """Note a claim that does not hold. Raises the error again if it is none of a claim's own."""
+        if isinstance(error, NameError):
+            raise error
+        frame, line = next(traceback.walk_tb(error.__traceback__))
+        around = [node for node in self.claims if node.lineno <= line <= node.end_lineno]
+        if not around:
+            raise error
+        claim = min(around, key=lambda node: node.end_lineno - node.lineno)
+        said, found = ast.unparse(claim), _short(f"{type(error).__name__}: {error}")
+        if isinstance(claim, ast.Assert):
+            said = ast.unparse(claim.test)
+            if isinstance(error, AssertionError):
+                found = _left_side(claim.test, frame)
+        self.failures.append(f"It says `{said}`. {found}".rstrip())
+
+    def broke(self, error: Exception) -> None:
+        """Note that the cell could not go on, usually because a cell above it has not been run."""
+        cause = "The check needs a cell above it that was not run. " if isinstance(error, NameError) else ""
+        self.failures.append(f"{cause}{type(error).__name__}: {_short(str(error))}")
+
+    def done(self) -> None:
+        """Show what came of the cell."""
+        from IPython.display import display
+
+        for text in self.failures:
+            display(_Line(f"✗ Your run has left the text. {text}"))
+        if self.claims and not self.failures:
+            display(_Line(f"✓ {len(self.claims)} check{'s' if len(self.claims) > 1 else ''}"))
+
+
+@dataclass
+class _Line:
+    """One small line, as HTML or as plain text."""
+
+    text: str
+
+    def _repr_html_(self):
+        return "<small>" + re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(self.text)) + "</small>"
+
+    def __repr__(self):
+        return self.text
+
+
+class _Transformer:
+    """IPython's way to change a cell's syntax tree before it runs."""
+
+    current: Cell  # of the cell that runs now; what is inserted into the tree finds it here
+
+    def __init__(self):
+        self._source = None
+
+    def starts(self, info):
+        self._source = info.raw_cell if (info.raw_cell or "").startswith(TITLE) else None
+
+    def visit(self, tree):
+        source, self._source = self._source, None
+        if source is None or not tree.body:
+            return tree
+        claims = [node for node in ast.walk(tree) if _is_claim(node)]
+        _Transformer.current = Cell(claims)
+        if session.attended():
+            tree.body = [_guarded([_guarded([s], "failed") if _holds(s, claims) else s for s in tree.body], "broke")]
+        tree.body.append(_call("done()"))
+        return ast.fix_missing_locations(tree)
+
+
+def _is_claim(node):
+    if isinstance(node, ast.Assert):
+        return True
+    name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    return name.startswith("assert_")
+
+
+def _holds(statement, claims):
+    return any(node in claims for node in ast.walk(statement))
+
+
+def _call(method):
+    """A statement that calls a method of the present cell, through no name of the notebook's own."""
+    return ast.parse(f"__import__('sys').modules[{__name__!r}]._Transformer.current.{method}").body[0]
+
+
+def _guarded(statements, method):
+    """The statements, and a call of `method` with the exception that they raise."""
+    guarded = ast.parse("try:\n    pass\nexcept Exception as _error_of_a_check:\n    pass").body[0]
+    guarded.body = statements
+    guarded.handlers[0].body = [_call(f"{method}(_error_of_a_check)")]
+    return guarded
+
+
+def _left_side(test, frame):
+    """The value of a comparison's left side, where it was made; nothing for what cannot be computed twice."""
+    if not isinstance(test, ast.Compare):
+        return ""
+    try:
+        code = compile(ast.fix_missing_locations(ast.Expression(test.left)), "<check>", "eval")
+        return f"Yours: `{_short(_plainly(eval(code, frame.f_globals, frame.f_locals)))}`."
+    except Exception:  # a tape may be used up by now
+        return ""
+
+
+def _plainly(value):
+    """A value as a person writes it: the number that a tensor or a NumPy scalar holds, without its type."""
+    number = value.numpy() if hasattr(value, "numpy") else value
+    return str(number) if getattr(number, "shape", None) == () else repr(number)
+
+
+def _short(text):
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
