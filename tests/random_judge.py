@@ -25,7 +25,7 @@ WRONG = 30, 2e-6  # further off than so many times the estimated error, and this
 
 
 # Operations that decompose a matrix. Where eigenvalues are equal, the limits that their derivatives take need a graph,
-# and second derivatives of functions of eigenvectors are not taken: they are NaN (`tapelab.derivatives.cures.ties`).
+# and second derivatives of functions of eigenvectors are not taken: they are NaN (`wrong.cures.ties`).
 DECOMPOSING = re.compile(r"eig|singular|nuclear|norm 2|polar|pinv")
 
 # Derivatives by weights that multiply the inputs: of inputs of 1e160, products and squares are out of range on the way.

@@ -13,7 +13,6 @@ from tapelab.derivatives import (
     MemoryLimitError,
     NotFiniteError,
     UnconnectedSourceError,
-    entries,
     hessian,
     hvp,
     jacobian,
@@ -25,9 +24,10 @@ from tapelab.derivatives import (
     value_and_gradient,
     vjp,
 )
-from tapelab.derivatives import transform as transform_module
-from tapelab.derivatives.memory import human, rows_at_once
-from tapelab.derivatives.structures import flatten, names, unflatten
+from tapelab.derivatives.machinery import entries
+from tapelab.derivatives.machinery import transform as transform_module
+from tapelab.derivatives.machinery.arguments.structures import flatten, names, unflatten
+from tapelab.derivatives.machinery.memory import human, rows_at_once
 from tapelab.runtime import tf
 
 import cloudpickle
@@ -549,7 +549,7 @@ def test_xla_s_programs_are_limited(monkeypatch):
 
 
 def test_without_the_private_call_the_public_one_is_used(monkeypatch):
-    from tapelab.derivatives import private
+    from tapelab.derivatives.machinery import private
 
     concrete = tf.function(lambda x, y: [x - y]).get_concrete_function(*[tf.TensorSpec([], tf.float32)] * 2)
     tensors = [tf.constant(3.0), tf.constant(1.0)]

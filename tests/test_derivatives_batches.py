@@ -7,9 +7,9 @@ from tapelab.derivatives import (
     jacobian,
     per_example_gradients,
     per_example_norms,
-    private,
     value_and_gradient,
 )
+from tapelab.derivatives.machinery import private
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 

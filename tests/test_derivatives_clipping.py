@@ -12,8 +12,8 @@ from tapelab.derivatives import (
     MemoryLimitError,
     clipped_gradient,
     per_example_norms,
-    private,
 )
+from tapelab.derivatives.machinery import private
 from tapelab.runtime import tf
 
 import numpy as np
@@ -622,5 +622,5 @@ def test_a_held_one_sees_what_changes():
 
 def test_without_the_private_captures_examples_go_one_by_one(monkeypatch):
     monkeypatch.setattr(private, "captures", lambda graph: [])
-    monkeypatch.setattr("tapelab.derivatives.uses.captures", lambda graph: [])
+    monkeypatch.setattr("tapelab.derivatives.examples.variable_uses.captures", lambda graph: [])
     check(cross_entropy, [W1], X, LABELS, way="reverse mode, examples, vectorised", warned=True)

@@ -3,17 +3,9 @@
 import itertools
 import warnings
 
-from tapelab.derivatives import (
-    FallbackWarning,
-    MemoryLimitError,
-    NotFiniteError,
-    UnconnectedSourceError,
-    factoring,
-    factors,
-    hessian,
-    hessians,
-    private,
-)
+from tapelab.derivatives import FallbackWarning, MemoryLimitError, NotFiniteError, UnconnectedSourceError, hessian
+from tapelab.derivatives.hessians import factoring, factors
+from tapelab.derivatives.machinery import private
 from tapelab.optimize import newton
 from tapelab.runtime import tf
 
@@ -201,7 +193,7 @@ variable_of_one = variable(1)
 
 def by_rows(f, *args, monkeypatch, **options):
     with monkeypatch.context() as patch, warnings.catch_warnings():
-        patch.setattr(hessians, "survey", lambda problem: (None, "switched off"))
+        patch.setattr("tapelab.derivatives.hessians.hessian.survey", lambda problem: (None, "switched off"))
         warnings.simplefilter("ignore", FallbackWarning)  # convolutions go in a loop
         return hessian(f, compile="graph", packed=True, **options)(*args).numpy()
 

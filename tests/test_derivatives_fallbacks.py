@@ -2,16 +2,8 @@
 
 import warnings
 
-from tapelab.derivatives import (
-    FallbackWarning,
-    batch_jacobian,
-    hessian,
-    hvp,
-    jacobian,
-    jvp,
-    rows,
-    value_and_gradient,
-)
+from tapelab.derivatives import FallbackWarning, batch_jacobian, hessian, hvp, jacobian, jvp, value_and_gradient
+from tapelab.derivatives.machinery import rows
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 

@@ -5,8 +5,8 @@ import inspect
 from pathlib import Path
 
 from tapelab.derivatives import CoupledExamplesError, FallbackWarning, MemoryLimitError, biharmonic, laplacian, taylor
-from tapelab.derivatives.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
-from tapelab.derivatives.taylor_mode.higher import Fourth
+from tapelab.derivatives.operators.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
+from tapelab.derivatives.operators.taylor_mode.higher import Fourth
 from tapelab.runtime import tf
 
 import numpy as np

@@ -16,7 +16,7 @@ from tapelab.derivatives import (
     sparse_hessian,
     value_gradient_laplacian,
 )
-from tapelab.derivatives.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
+from tapelab.derivatives.operators.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
 from tapelab.runtime import tf
 
 import numpy as np

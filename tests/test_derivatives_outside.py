@@ -23,7 +23,7 @@ import warnings
 import weakref
 
 from tapelab.derivatives import OutsideWarning, hessian, jacobian, value_and_gradient
-from tapelab.derivatives.outside import Outside
+from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.optimize import newton
 from tapelab.runtime import tf
 
@@ -634,6 +634,6 @@ def test_a_thread_has_its_own_values():
 
 
 def test_a_thousand_objects_are_compared_and_more_are_named(monkeypatch):
-    monkeypatch.setattr("tapelab.derivatives.reach._OBJECTS", 5)
+    monkeypatch.setattr("tapelab.derivatives.machinery.outside.reach._OBJECTS", 5)
     things = [Thing() for _ in range(9)]
     assert "first 5 objects" in " ".join(Outside(lambda: things).unseen.values())

@@ -1,6 +1,6 @@
 """Lanczos's method and spectral densities, on matrices whose eigenvalues are known."""
 
-from tapelab.derivatives.spectrum import Run, Spectrum, lanczos
+from tapelab.derivatives.curvature.spectrum import Run, Spectrum, lanczos
 
 import numpy as np
 import pytest

@@ -4,7 +4,8 @@ import contextlib
 import logging
 import warnings
 
-from tapelab.derivatives import FallbackWarning, batch_jacobian, hessian, hvp, jacobian, private, value_and_gradient
+from tapelab.derivatives import FallbackWarning, batch_jacobian, hessian, hvp, jacobian, value_and_gradient
+from tapelab.derivatives.machinery import private
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 

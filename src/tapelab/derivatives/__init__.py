@@ -24,11 +24,11 @@
 
 Each is compiled once for each structure, shapes and dtypes of the arguments, and keeps what it compiled: hold it, where
 it is called more than once. It looks at every call whether what the function reads from outside is still the same, and
-is traced anew if not (`tapelab.derivatives.outside`); what it cannot see, a warning at the first call names. Second
-derivatives through normalisation layers, and derivatives at points such as the zeros of a product, are right, where
-TensorFlow's own are not (`tapelab.derivatives.cures`). Kernels that are known to be wrong are not used
-(`tapelab.derivatives.kernels`), and what TensorFlow differentiates wrongly, or leaves out without a word, is refused
-where a graph shows it (`tapelab.derivatives.gaps`).
+is traced anew if not (`tapelab.derivatives.machinery.outside`); what it cannot see, a warning at the first call names.
+Second derivatives through normalisation layers, and derivatives at points such as the zeros of a product, are right,
+where TensorFlow's own are not (`tapelab.derivatives.wrong.cures`). Kernels that are known to be wrong are not used
+(`tapelab.derivatives.wrong.kernels`), and what TensorFlow differentiates wrongly, or leaves out without a word, is
+refused where a graph shows it (`tapelab.derivatives.wrong.gaps`).
 
 Sources are the first argument, those that ``argnums`` names, or the variables of ``wrt``; they may be nested, and the
 result has their structure.
@@ -41,10 +41,17 @@ mode, how it is compiled, chunks, the memory predicted, and the faster ways that
     print(matrix.plan(x, y))                                          all of it, in words
 """
 
-from tapelab.derivatives.batch_jacobians import batch_jacobian
-from tapelab.derivatives.clipping import clipped_gradient, per_example_norms
-from tapelab.derivatives.curvature import CurvatureOperator, Estimate
-from tapelab.derivatives.errors import (
+from tapelab.derivatives.curvature.gauss_newton import fisher_vector_product, ggn_vector_product
+from tapelab.derivatives.curvature.operator import CurvatureOperator, Estimate
+from tapelab.derivatives.curvature.spectrum import Eigenvalues, Spectrum
+from tapelab.derivatives.examples.clipping import clipped_gradient, per_example_norms
+from tapelab.derivatives.examples.per_example import per_example_gradients
+from tapelab.derivatives.first_order import jvp, value_and_gradient, vjp
+from tapelab.derivatives.hessians.hessian import hessian, hvp
+from tapelab.derivatives.jacobians.batch_jacobian import batch_jacobian
+from tapelab.derivatives.jacobians.jacobian import jacobian
+from tapelab.derivatives.machinery.arguments.packing import pack, unpack
+from tapelab.derivatives.machinery.errors import (
     CoupledExamplesError,
     FallbackWarning,
     MemoryLimitError,
@@ -54,18 +61,17 @@ from tapelab.derivatives.errors import (
     SparsityError,
     UnconnectedSourceError,
 )
-from tapelab.derivatives.first_order import jvp, value_and_gradient, vjp
-from tapelab.derivatives.gauss_newton import fisher_vector_product, ggn_vector_product
-from tapelab.derivatives.hessians import hessian, hvp
-from tapelab.derivatives.jacobians import jacobian
-from tapelab.derivatives.memory import set_memory_limit
-from tapelab.derivatives.operators import biharmonic, laplacian, second_order, taylor, value_gradient_laplacian
-from tapelab.derivatives.packing import pack, unpack
-from tapelab.derivatives.per_example import per_example_gradients
-from tapelab.derivatives.plan import Plan
+from tapelab.derivatives.machinery.memory import set_memory_limit
+from tapelab.derivatives.machinery.plan import Plan
+from tapelab.derivatives.operators.transforms import (
+    biharmonic,
+    laplacian,
+    second_order,
+    taylor,
+    value_gradient_laplacian,
+)
 from tapelab.derivatives.sparse.plan import SparsePlan
 from tapelab.derivatives.sparse.transforms import sparse_hessian, sparse_jacobian
-from tapelab.derivatives.spectrum import Eigenvalues, Spectrum
 
 __all__ = [
     "CoupledExamplesError",

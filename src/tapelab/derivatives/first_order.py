@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tapelab.derivatives.checks import require_scalar
-from tapelab.derivatives.gaps import Needs
-from tapelab.derivatives.problem import Problem
-from tapelab.derivatives.recipe import OnePass
-from tapelab.derivatives.transform import Transform, transform
+from tapelab.derivatives.machinery.arguments.checks import require_scalar
+from tapelab.derivatives.machinery.problem import Problem
+from tapelab.derivatives.machinery.recipe import OnePass
+from tapelab.derivatives.machinery.transform import Transform, transform
+from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.runtime import tf
 
 # A tape, the sources that it watched and the outputs that it has recorded.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tapelab.derivatives import NotFiniteError, SingularMatrixError, pack, unpack
-from tapelab.derivatives.failures import singular
+from tapelab.derivatives.machinery.failures import singular
 from tapelab.optimize.objective import Objective, objective_of
 from tapelab.optimize.report import Iteration, Report, assign, require_finite_start
 from tapelab.progress import progress_bar

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tapelab.derivatives.errors import MemoryLimitError
-from tapelab.derivatives.memory import human
+from tapelab.derivatives.machinery.errors import MemoryLimitError
+from tapelab.derivatives.machinery.memory import human
 from tapelab.runtime import tf
 
 import numpy as np

@@ -7,8 +7,8 @@ pattern is that of the Jacobian of the gradient.
 from collections.abc import Sequence
 
 from tapelab.derivatives.first_order import dense_gradient, recorded
-from tapelab.derivatives.hessians import gradient_under
-from tapelab.derivatives.problem import Problem
+from tapelab.derivatives.hessians.hessian import gradient_under
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.sparse.dependence import Dependence, identity, room_for
 from tapelab.derivatives.sparse.walk import Walk, static_shape
 from tapelab.runtime import tf

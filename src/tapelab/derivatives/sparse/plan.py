@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from tapelab.derivatives.memory import counted
-from tapelab.derivatives.plan import Plan
+from tapelab.derivatives.machinery.memory import counted
+from tapelab.derivatives.machinery.plan import Plan
 
 import numpy as np
 from scipy import sparse

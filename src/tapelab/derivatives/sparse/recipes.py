@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tapelab.derivatives.checks import check_chunks, require_scalar
-from tapelab.derivatives.errors import MemoryLimitError, SparsityError
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
-from tapelab.derivatives.gaps import Needs
-from tapelab.derivatives.hessians import gradient_under, note_given_gradients, require_second_order
-from tapelab.derivatives.jacobians import forward_rows
-from tapelab.derivatives.memory import counted, current_limit, rows_at_once
-from tapelab.derivatives.packing import require_one_dtype, split
-from tapelab.derivatives.problem import LOOPS, Problem
-from tapelab.derivatives.recipe import Recipe
-from tapelab.derivatives.rows import map_rows, row_ways
+from tapelab.derivatives.hessians.hessian import gradient_under, note_given_gradients, require_second_order
+from tapelab.derivatives.jacobians.jacobian import forward_rows
+from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_scalar
+from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
+from tapelab.derivatives.machinery.errors import MemoryLimitError, SparsityError
+from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
+from tapelab.derivatives.machinery.problem import LOOPS, Problem
+from tapelab.derivatives.machinery.recipe import Recipe
+from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.sparse.colouring import (
     Colouring,
     colour,
@@ -26,6 +25,7 @@ from tapelab.derivatives.sparse.dependence import room_for
 from tapelab.derivatives.sparse.layout import FORMATS, Layout
 from tapelab.derivatives.sparse.pattern import Pattern, hessian_pattern, jacobian_pattern
 from tapelab.derivatives.sparse.plan import SparsePlan
+from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.runtime import tf
 
 import numpy as np

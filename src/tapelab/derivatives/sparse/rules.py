@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tapelab.derivatives.machinery.reissue import reissue
+from tapelab.derivatives.operators.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, POWERS, TABLES
 from tapelab.derivatives.sparse.dependence import (
     Dependence,
     NoRule,
@@ -15,8 +17,6 @@ from tapelab.derivatives.sparse.dependence import (
     take,
     union,
 )
-from tapelab.derivatives.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, POWERS, TABLES
-from tapelab.derivatives.taylor_mode.reissue import reissue
 from tapelab.runtime import tf
 
 import numpy as np

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from tapelab.derivatives.jacobians import check_mode
+from tapelab.derivatives.jacobians.jacobian import check_mode
+from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.sparse.recipes import SparseHessian, SparseJacobian
-from tapelab.derivatives.transform import Transform, transform
 
 
 def sparse_jacobian(

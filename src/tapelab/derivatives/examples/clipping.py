@@ -1,0 +1,340 @@
+"""Norms of the examples' gradients, and the sum of clipped ones, without building the gradients."""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tapelab.derivatives.examples.batch_of_one import require_comparable, require_independent
+from tapelab.derivatives.examples.contributions import Built, contribution, in_turn
+from tapelab.derivatives.examples.independence import Unproven
+from tapelab.derivatives.examples.per_example import require_batch
+from tapelab.derivatives.examples.summed_chunks import (
+    chunk_within,
+    over_chunks,
+    require_same_in_chunks,
+    sizes_of,
+    survey,
+)
+from tapelab.derivatives.examples.variable_uses import Uses
+from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.machinery.arguments.checks import check_chunks
+from tapelab.derivatives.machinery.errors import CALLER, FallbackWarning
+from tapelab.derivatives.machinery.memory import counted, rows_at_once
+from tapelab.derivatives.machinery.plan import Plan
+from tapelab.derivatives.machinery.recipe import Recipe, Way
+from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, map_rows, row_ways
+from tapelab.derivatives.machinery.transform import Transform, transform
+from tapelab.runtime import tf
+
+
+def per_example_norms(
+    f: Callable,
+    *,
+    wrt: Any,
+    check_independence: bool = True,
+    chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes the norm of the gradient of each example's loss.
+
+    One backward pass gives the cotangents of what each variable's uses compute, and those and the activations the norms
+    (`tapelab.derivatives.examples.variable_uses` has the rules, and their sources). That examples do not depend on each
+    other is proved from the graph. A variable with a use that has no rule goes example by example, as
+    `per_example_gradients` does; so do all of them if the proof fails, or if f then draws random numbers or changes
+    variables: it does so once for each example, and in the one backward pass once for all. Where examples are evaluated
+    one by one, and f does neither, their losses are compared with those of the whole batch.
+
+    A pass holds the cotangents of all layers and the patches of convolutions, some times what a gradient does where
+    layers are many or convolutions. Then a batch of more than 256 examples is taken in chunks, each with a backward
+    pass of its own, where the graph proves that a chunk's losses are those in the batch: `Transform.plan` has how many
+    examples at once.
+
+    Args:
+        f: takes tensors whose first axis is the batch; returns the examples' losses, shape (batch,), not their mean.
+        wrt: variables, nested; the norm is over all of them together.
+        check_independence: whether to compare losses where examples go one by one; False inside a `tf.function`, which
+            has no values to compare.
+        chunk_size: how many examples to compute at once. By default so many that one backward pass takes about the
+            memory of the batch's gradient, at least 256; of those that go one by one, as many as fit the memory limit.
+        memory_limit: bytes, for what goes one by one; by default the one of `set_memory_limit`.
+        compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
+
+    Returns:
+        A function of f's arguments. It returns a tensor of shape (batch,), of dtype float64 if a variable has it, and
+        float32 otherwise.
+
+    Raises:
+        CoupledExamplesError: when called, if an example's loss depends on other examples, or that cannot be excluded.
+        MemoryLimitError: when called, if what goes example by example would not fit.
+        ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
+    """
+    recipe = _Norms(check_independence, chunk_size, memory_limit, compile)
+    return _transform(f, recipe, wrt, compile=compile, unconnected=unconnected, check_finite=check_finite)
+
+
+def clipped_gradient(
+    f: Callable,
+    *,
+    wrt: Any,
+    max_norm: float,
+    check_independence: bool = True,
+    chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes the sum of the examples' gradients, each clipped to a norm.
+
+    The gradient g of an example becomes g min(1, max_norm / |g|), the norm over all variables together: what
+    differentially private training adds noise to (Abadi et al., "Deep learning with differential privacy", 2016).
+    Examples are independent, so the sum needs no second backward pass: it is made of the same activations and of the
+    same cotangents, times each example's factor. Large batches are summed chunk by chunk; a smaller ``chunk_size``
+    takes less memory and more time.
+
+    Args:
+        max_norm: the largest norm, positive.
+        f, wrt, check_independence, chunk_size, memory_limit: as for `per_example_norms`.
+        compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
+
+    Returns:
+        A function of f's arguments. It returns a pair: the sum of the clipped gradients in the sources' structure, and
+        the norms before clipping, shape (batch,).
+
+    Raises:
+        CoupledExamplesError, MemoryLimitError: as for `per_example_norms`.
+        ValueError, TypeError: as for `per_example_norms`; at once if ``max_norm`` is not a positive number.
+    """
+    if isinstance(max_norm, bool) or not isinstance(max_norm, (int, float)) or not 0 < max_norm < math.inf:
+        raise ValueError(f"max_norm is {max_norm!r}; expected a positive number, such as 1.0")
+    recipe = _Clipped(check_independence, chunk_size, memory_limit, compile, max_norm)
+    return _transform(f, recipe, wrt, compile=compile, unconnected=unconnected, check_finite=check_finite)
+
+
+def _transform(f, recipe, wrt, **options):
+    check_chunks(recipe.chunk_size, recipe.memory_limit)
+    if wrt is None:
+        raise ValueError(
+            f"{recipe.name}: wrt is None; expected variables, nested. To differentiate with respect to an argument, "
+            "use per_example_gradients(f, argnums=…), and tf.norm of what it returns"
+        )
+    return transform(f, recipe, wrt=wrt, **options)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Surveyed(Plan):
+    """A plan, and what the graph showed.
+
+    Attributes:
+        missing: the indices of the sources that go example by example.
+        proved: whether the graph shows that examples do not depend on each other.
+    """
+
+    missing: tuple[int, ...] = ()
+    proved: bool = True
+
+
+class _Norms(Recipe):
+    name = "per_example_norms"
+    max_norm = None
+
+    def __init__(self, check_independence, chunk_size, memory_limit, compile):
+        self.check_independence = check_independence
+        self.chunk_size = chunk_size
+        self.memory_limit = memory_limit
+        self.compile = compile
+        self._warned = set()
+
+    def plan(self, problem):
+        batch = require_batch(problem)
+        if problem.output_shapes != [batch]:
+            raise ValueError(
+                f"{problem.name}: the result has shape {', '.join(map(str, problem.output_shapes))}; expected the "
+                f'losses of the examples, shape {batch}. Leave out their mean, with Keras by reduction="none"'
+            )
+        if not batch[0]:
+            return _Surveyed("reverse", 0, 0)
+        found, failure = None, "the function cannot be traced into a graph"
+        if problem.traceable:
+            found = survey(problem, batch[0])
+            failure = found.uses.coupled
+        reasons, coupled = found.uses.missing if found else {}, failure
+        everything = dict.fromkeys(range(len(problem.source_names)))
+        if coupled is not None:
+            why = [f"examples are not proved independent, because of {coupled}"]
+            if self.check_independence:
+                require_comparable(problem, coupled)
+            missing = everything
+        else:
+            why = [
+                f"{problem.source_names[index]} is used where there is no rule: {reasons[index]}" for index in reasons
+            ]
+            missing = everything if reasons and not problem.repeatable else reasons
+        problem.remarks += [f"one backward pass for all: {reason}" for reason in why]
+        self._warn(problem.name, why)
+        chunk, needed = self._chunk(problem, missing) if missing else (self._part(problem, found), None)
+        return _Surveyed("reverse", batch[0], chunk, needed, missing=tuple(sorted(missing)), proved=coupled is None)
+
+    def _warn(self, name, why):
+        news = [reason for reason in why if reason not in self._warned]
+        self._warned.update(news)
+        if news and self.compile != "eager":
+            more = f" (and {len(news) - 1} more: see its plan)" if len(news) > 1 else ""
+            message = f"{name} is computed a slower way (example by example), because: {news[0]}{more}"
+            warnings.warn(message, FallbackWarning, stacklevel=CALLER)
+
+    def _chunk(self, problem, chosen):
+        """How many examples at once, and how many bytes that takes."""
+        batch = problem.data_shapes[0][0]
+        sizes = [problem.source_sizes[index] * problem.source_dtypes[index].size for index in chosen]
+        return rows_at_once(
+            what=self.name,
+            shapes=f"{counted(batch, 'example')} and {counted(len(sizes), 'source')} that go example by example",
+            result=batch * sum(sizes) if self.max_norm else 0,
+            rows=batch,
+            per_row=2 * problem.largest // batch + sum(sizes),
+            advice="smaller batches",
+            chunk_size=self.chunk_size,
+            limit=self.memory_limit,
+        )
+
+    def _part(self, problem, found):
+        """How many examples at once where none goes one by one."""
+        batch = found.uses.batch
+        chunk = min(self.chunk_size or chunk_within(problem, found.uses), batch)
+        try:
+            if chunk < batch:
+                require_same_in_chunks(problem, found, sizes_of(batch, chunk))
+        except Unproven as reason:
+            problem.remarks.append(f"{counted(chunk, 'example')} at a time: {reason}")
+            return batch
+        return chunk
+
+    def ways(self, problem, plan):
+        count = len(problem.source_names)
+        if not plan.passes:
+            return [
+                Way("no example", partial(self._none, problem)),
+                Way("no example", partial(self._none, problem), True),
+            ]
+        ways = []
+        if len(plan.missing) < count:
+            label = "one backward pass"
+            if plan.missing:
+                label += f", and {len(plan.missing)} of {counted(count, 'source')} example by example"
+                for how in (VECTORIZED, LOOP):
+                    compute = partial(self._compute, problem, plan.missing, how)
+                    ways.append(Way(f"{label}, {how}", compute, chunk=plan.chunk))
+            else:
+                if plan.chunk < plan.passes:
+                    name = f"{label} for each {counted(plan.chunk, 'example')}"
+                    ways.append(Way(name, partial(self._by_chunks, problem, plan.chunk), chunk=plan.chunk))
+                ways.append(Way(label, partial(self._compute, problem, (), VECTORIZED), chunk=plan.passes))
+        everything = tuple(range(count))
+        rows = row_ways(
+            "reverse mode, examples",
+            lambda how, tensors: self._compute(problem, everything, how, tensors),
+            plan.chunk,
+        )
+        return [*ways, *(rows if problem.repeatable else rows[1:])]
+
+    def _none(self, problem, tensors):
+        sums = [tf.zeros(spec.shape, spec.dtype) for spec in problem.source_specs] if self.max_norm else []
+        return [tf.zeros([0], _dtype(problem)), *sums]
+
+    def _by_chunks(self, problem, chunk, tensors):
+        run = partial(self._compute, problem, (), VECTORIZED)
+        return over_chunks(run, tensors, chunk, problem.source_specs if self.max_norm else [], _dtype(problem))
+
+    def _compute(self, problem, missing, how, tensors):
+        dtype, batch = _dtype(problem), tensors[0].shape[0]
+        sources, losses = problem.sources(tensors), None
+        if problem.repeatable or len(missing) < len(sources):  # else one by one, and not compared with the batch
+            tape, sources, (losses,) = recorded(problem, tensors, persistent=True)
+        parts, order = [None] * len(sources), range(len(sources))
+        if len(missing) < len(sources):
+            uses = Uses(batch, tensors, sources, losses, tape)
+            if uses.coupled is not None or not uses.missing.keys() <= set(missing):
+                raise RuntimeError("the function's graph is another one than a moment ago")
+            flat = [use for index, own in enumerate(uses.by_variable) if index not in missing for use in own]
+            cotangents = iter(dense_gradient(tape, losses, [use.output for use in flat]))
+            for index, own in enumerate(uses.by_variable):
+                if index not in missing:
+                    parts[index] = contribution(own, [next(cotangents) for _ in own], batch, dtype)
+            order = uses.last_first
+        compared = []
+        if missing:
+            single, rows = self._rows(problem, missing, [sources[index] for index in missing], how, tensors)
+            compared = [] if losses is None else [losses, single]
+            for index, row in zip(missing, rows, strict=True):
+                parts[index] = Built(tf.cast(tf.reshape(row, [batch, -1]), dtype))
+        # One after the other, from the last layer on, as a backward pass goes: what a variable's share needs is free
+        # again before the next one's. Side by side they would hold as much again as the cotangents.
+        norms = tf.sqrt(tf.add_n(in_turn([part.squares for part in parts], order)))
+        if self.max_norm is None:
+            return [norms, *compared]
+        # Below the smallest number that has an inverse, nothing is clipped.
+        factors = tf.minimum(tf.cast(1, dtype), self.max_norm / tf.maximum(norms, dtype.as_numpy_dtype(1e-37)))
+        sums = [
+            tf.cast(tf.reshape(found, spec.shape), spec.dtype)
+            for found, spec in zip(
+                in_turn([partial(part.weighted, factors) for part in parts], order), problem.source_specs, strict=True
+            )
+        ]
+        return [norms, *sums, *compared]
+
+    def _rows(self, problem, missing, sources, how, tensors):
+        """Return the losses of batches of one, and for each source a row for each example: its gradient."""
+        chunk, _ = self._chunk(problem, missing)
+        norms_only, dtype = self.max_norm is None, _dtype(problem)
+
+        def row(index):
+            example = [tf.expand_dims(tf.gather(tensor, index), 0) for tensor in tensors]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(sources)
+                (loss,) = problem.evaluate(example)
+            if tuple(loss.shape) != (1,):
+                raise ValueError(f"for a batch of one example the losses have shape {loss.shape}; expected (1,)")
+            gradients = dense_gradient(tape, loss, sources)
+            if norms_only:  # a row is one number, of the same norm
+                gradients = [tf.norm(tf.cast(gradient, dtype)) for gradient in gradients]
+            return [loss[0], *gradients]
+
+        specs = [problem.source_specs[index] for index in missing]
+        specs = [tf.TensorSpec([], dtype)] * len(missing) if norms_only else specs
+        single, *rows = map_rows(
+            row, [tf.TensorSpec([], problem.output_dtypes[0]), *specs], tensors[0].shape[0], how, chunk
+        )
+        return single, rows
+
+    def result(self, problem, outputs):
+        count = len(problem.source_names) if self.max_norm else 0
+        norms, sums, compared = outputs[0], outputs[1 : 1 + count], outputs[1 + count :]
+        if compared and self.check_independence and problem.repeatable:
+            require_independent(problem, *compared)
+        return (problem.structured(sums), norms) if self.max_norm else norms
+
+
+class _Clipped(_Norms):
+    name = "clipped_gradient"
+
+    def __init__(self, check_independence, chunk_size, memory_limit, compile, max_norm):
+        super().__init__(check_independence, chunk_size, memory_limit, compile)
+        self.max_norm = float(max_norm)
+
+
+def _dtype(problem):
+    """What norms are computed in: half precision has no range for squares."""
+    return tf.float64 if tf.float64 in problem.source_dtypes else tf.float32

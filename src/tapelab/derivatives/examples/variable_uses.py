@@ -1,0 +1,228 @@
+"""How a function uses its variables, and what each use adds to the gradients of the examples.
+
+A variable's gradient for one example is a sum over its uses, and each use is known by two tensors that a backward pass
+has anyway: what the variable met (activations a) and the cotangents d of what came out.
+
+    use                                 gradient of one example         its squared norm
+    a W, one row for each example       aᵀd, of rank one                |a|² |d|²
+    a W, rows t = 1 … T                 Σ_t a_tᵀd_t                     Σ_ts (a_t·a_s) (d_t·d_s), or built where smaller
+    a convolution                       the same; a_t are its patches   the same
+    a transposed convolution            the same; d_t are patches       the same
+    a depthwise convolution             Σ_t a_t d_t for each channel    built
+    x + w, x - w, x w                   d summed over broadcast axes    built: it is no larger than d
+    rows of a table, by number          d_t added to row n_t            Σ_ts [n_t = n_s] (d_t·d_s)
+
+A variable that is used several times has its uses joined along t, so that the cross terms count (Goodfellow, "Efficient
+per-example gradient computations", 2015; Li et al., "Large language models can be strong differentially private
+learners", 2022; Bu et al., "Book-keeping", 2023). What is in no row of this table is never guessed: the variable is
+named in `Uses.missing`, with the operation and its line.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tapelab.derivatives.examples.custom_gradients import follow
+from tapelab.derivatives.examples.kept_apart import APART, FIXED, VALUELESS, Examples
+from tapelab.derivatives.machinery.private import captures
+from tapelab.derivatives.machinery.reissue import place
+from tapelab.runtime import tf
+
+_READING = {
+    "Cast",
+    "ExpandDims",
+    "Identity",
+    "ReadVariableOp",
+    "Reshape",
+    "Squeeze",
+}  # the same elements, in their order
+HARMLESS = {*VALUELESS, "VariableShape"}
+PRODUCT, SWAPPED, SUM, LOOKUP = "product", "swapped", "sum", "lookup"
+FILTER, TRANSPOSED, DEPTHWISE = "filter", "transposed filter", "depthwise filter"
+FACTORS, BUILT, ROWS = "factors", "built", "rows"
+
+
+class Use(NamedTuple):
+    """One use of a variable.
+
+    Attributes:
+        kind: PRODUCT (a W), SWAPPED (a Wᵀ), SUM (elementwise), LOOKUP (rows of a table); FILTER, TRANSPOSED or
+            DEPTHWISE (a convolution).
+        op: the operation, and at which of its inputs the variable is: `position`.
+        output: its result, whose cotangents are needed.
+        met: the tensor that the variable met.
+        shape: of the variable, as it comes into the operation.
+    """
+
+    kind: str
+    op: tf.Operation
+    position: int
+    output: tf.Tensor
+    met: tf.Tensor
+    shape: tuple[int, ...]
+
+
+class Uses:
+    """The uses of variables in the graph that is being built.
+
+    Args:
+        batch: how many examples.
+        data: tensors whose first axis is the batch.
+        variables: those to follow.
+        losses: the function's result, shape (batch,).
+        tape: persistent, has recorded the function; needed where there are custom gradients.
+
+    Attributes:
+        by_variable: for each variable, the list of its uses.
+        missing: for each variable with a use that has no rule, its index and why: the operation and its line.
+        coupled: why the losses are not proved to keep the examples apart; None if they are.
+        batch, examples: how many examples there are, and the states of the graph's tensors.
+    """
+
+    def __init__(
+        self,
+        batch: int,
+        data: Sequence[tf.Tensor],
+        variables: Sequence[tf.Variable],
+        losses: tf.Tensor,
+        tape: tf.GradientTape,
+    ):
+        self.by_variable: list[list[Use]] = [[] for _ in variables]
+        self.missing: dict[int, str] = {}
+        self.batch = batch
+        self.examples = Examples(batch, data)
+        graph = losses.graph
+        handles = {id(variable.handle): index for index, variable in enumerate(variables)}
+        self._owner = {inside.ref(): handles[id(outer)] for outer, inside in captures(graph) if id(outer) in handles}
+        self._operations = graph.get_operations()
+        for op in self._operations:
+            owners = [self._owner.get(tensor.ref()) for tensor in op.inputs]
+            follow(op, self.examples, tape)
+            if any(owner is not None for owner in owners):
+                self._note(op, owners, variables)
+        for index, uses in enumerate(self.by_variable):
+            if not uses:
+                self.missing.setdefault(index, "no use of it was found in the graph")
+            elif form_of(uses, batch) is None:
+                found = " and ".join(place(use.op) for use in uses)
+                self.missing.setdefault(index, f"it is used in different ways, {found}")
+        self.coupled = self.examples.lost.get(losses.ref())
+        if self.examples.state(losses) == FIXED:
+            self.coupled = "the losses do not depend on the arguments"
+
+    @property
+    def last_first(self) -> list[int]:
+        """The indices of all variables, by their last use in the graph, which a backward pass meets first."""
+        place = {op.name: number for number, op in enumerate(self._operations)}
+        last = [max([place[use.op.name] for use in own], default=-1) for own in self.by_variable]
+        return sorted(range(len(last)), key=last.__getitem__, reverse=True)
+
+    def _note(self, op, owners, variables):
+        mine = [index for index, owner in enumerate(owners) if owner is not None]
+        position, owner = mine[0], owners[mine[0]]
+        if op.type in HARMLESS:
+            return
+        if len(mine) == 1 and op.type in _READING and position == 0 and op.outputs[0].dtype.is_floating:
+            self._owner[op.outputs[0].ref()] = owner
+            return
+        shape = variables[owner].shape if op.inputs[position].dtype == tf.resource else op.inputs[position].shape
+        use = self._use(op, position, shape) if len(mine) == 1 else None
+        if use is not None and use.output.dtype.is_floating:
+            self.by_variable[owner].append(use)
+            return
+        for index in {owners[index] for index in mine}:
+            self.missing.setdefault(index, place(op))
+
+    def _use(self, op, position, shape):
+        """Return the `Use`, None if there is no rule for it."""
+        output, examples = op.outputs[0], self.examples
+        if examples.state(output) != APART or not examples.in_blocks(output) or not shape.is_fully_defined():
+            return None  # it is not known which part of the output is whose
+        return use_of(op, position, tuple(shape))
+
+
+def use_of(op: tf.Operation, position: int, shape: tuple[int, ...]) -> Use | None:
+    """Return how an operation uses what comes in at a position, of this shape; None if there is no rule for it."""
+    rule = _RULES.get(op.type)
+    return rule(op, position, shape) if rule else None
+
+
+def form_of(uses: Sequence[Use], batch: int) -> str | None:
+    """Say how a variable's gradients for the examples are held: FACTORS, BUILT or ROWS; None if its uses do not fit."""
+    if all(use.kind == LOOKUP for use in uses):
+        return ROWS
+    matrices = [use for use in uses if use.kind in (PRODUCT, SWAPPED, FILTER, TRANSPOSED)]
+    if not matrices:
+        return BUILT if all(use.kind in (SUM, DEPTHWISE) for use in uses) else None
+    if len({_matrix(use) for use in matrices}) > 1:
+        return None
+    rows, columns = _matrix(matrices[0])
+    count = sum(positions_of(use) // batch for use in matrices)
+    # Building them takes no more memory than the activations and cotangents do.
+    small = count * (rows + columns) >= rows * columns and count > 1
+    if len(matrices) == len(uses):
+        return BUILT if small else FACTORS
+    return BUILT if small and all(use.kind != LOOKUP for use in uses) else None
+
+
+def positions_of(use: Use) -> int:
+    """How many rows t a use has over all examples: its output's, or its input's where the output has the patches."""
+    return math.prod((use.met if use.kind == TRANSPOSED else use.output).shape[:-1])
+
+
+def _matrix(use):
+    """The shape of the matrix that a variable is in a product."""
+    return math.prod(use.shape[:-1]), use.shape[-1]
+
+
+def _sum(op, position, shape):
+    if op.type == "BiasAdd" and (position != 1 or op.get_attr("data_format") != b"NHWC"):
+        return None
+    output = op.outputs[0]
+    if len(shape) > output.shape.rank or (len(shape) == output.shape.rank and shape[0] != 1):
+        return None  # a row for each example
+    return Use(SUM, op, position, output, op.inputs[1 - position], shape)
+
+
+def _product(op, position, shape):
+    first, second = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
+    if position != 1 or len(shape) != 2 or op.get_attr(first):
+        return None
+    return Use(SWAPPED if op.get_attr(second) else PRODUCT, op, position, op.outputs[0], op.inputs[0], shape)
+
+
+def _convolution(op, position, shape):
+    images = op.inputs[0]
+    if position != 1 or op.get_attr("data_format") != b"NHWC" or images.shape[-1] != shape[2]:
+        return None
+    return Use(FILTER, op, position, op.outputs[0], images, shape)
+
+
+def _transposed(op, position, shape):
+    """A transposed convolution computes what a convolution's gradient by its images is."""
+    upstream = op.inputs[2]
+    if position != 1 or op.get_attr("data_format") != b"NHWC" or op.outputs[0].shape[-1] != shape[2]:
+        return None
+    return Use(TRANSPOSED, op, position, op.outputs[0], upstream, shape)
+
+
+def _depthwise(op, position, shape):
+    if position != 1 or op.get_attr("data_format") != b"NHWC":
+        return None
+    return Use(DEPTHWISE, op, position, op.outputs[0], op.inputs[0], shape)
+
+
+def _lookup(op, position, shape):
+    return Use(LOOKUP, op, position, op.outputs[0], op.inputs[1], shape) if position == 0 else None
+
+
+_RULES = {
+    "BatchMatMulV2": _product,
+    "Conv2D": _convolution,
+    "Conv2DBackpropInput": _transposed,
+    "DepthwiseConv2dNative": _depthwise,
+    "GatherV2": _lookup,
+    "MatMul": _product,
+    "ResourceGather": _lookup,
+    **dict.fromkeys(("Add", "AddV2", "BiasAdd", "Mul", "Sub"), _sum),
+}

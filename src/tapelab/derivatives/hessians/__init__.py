@@ -1,0 +1,1 @@
+"""Hessians, and their products with vectors."""

@@ -1,0 +1,288 @@
+"""Second derivatives of a scalar: Hessian-vector products, and whole Hessians by factors or by symmetric blocks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.hessians.factoring import Factoring, survey
+from tapelab.derivatives.hessians.factors import factored_blocks
+from tapelab.derivatives.jacobians.jacobian import offsets_of, reverse_rows
+from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_scalar
+from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
+from tapelab.derivatives.machinery.arguments.structures import LEAF
+from tapelab.derivatives.machinery.errors import MemoryLimitError
+from tapelab.derivatives.machinery.failures import line_of
+from tapelab.derivatives.machinery.memory import counted, rows_at_once
+from tapelab.derivatives.machinery.plan import Plan
+from tapelab.derivatives.machinery.problem import LOOPS, Problem
+from tapelab.derivatives.machinery.recipe import OnePass, Recipe
+from tapelab.derivatives.machinery.rows import row_ways
+from tapelab.derivatives.machinery.transform import Transform, transform
+from tapelab.derivatives.wrong.gaps import Needs
+from tapelab.runtime import tf
+
+# A Hessian's rows are computed so many at once that their largest tensors stay in the processor's cache, but not fewer
+# than start operations without much to do. Found by measuring, on networks with batches of 64 and 512.
+_CACHED = 2**20  # bytes of the largest tensor
+_FEWEST = 32  # rows
+
+
+def hvp(
+    f: Callable,
+    *,
+    wrt: Any = None,
+    argnums: int | tuple[int, ...] = 0,
+    packed: bool = False,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes a Hessian-vector product, for about the price of two gradients.
+
+    Args:
+        f: returns one scalar. Where it has a `tf.custom_gradient`, the gradient given is differentiated, and the plan
+            says so; `laplacian` differentiates what is computed.
+        packed: whether the vector and the product are one vector of shape (n,), in the order of `pack`.
+        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
+
+    Returns:
+        A function of the tangents (of the structure, shapes and dtypes of the sources) followed by f's arguments. It
+        returns the Hessian times the tangents, in the sources' structure.
+
+    Raises:
+        ValueError, TypeError: when called, as `value_and_gradient`; also for tangents that do not match the sources.
+    """
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, _HVP(packed), argnums=argnums, wrt=wrt, **options)
+
+
+def hessian(
+    f: Callable,
+    *,
+    wrt: Any = None,
+    argnums: int | tuple[int, ...] = 0,
+    packed: bool = False,
+    chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes the Hessian of f over all sources.
+
+    The blocks on and above the diagonal are computed, by reverse mode over reverse mode; those below are their
+    transposes. A block between sources that do not interact is zero.
+
+    Where f is proved to sum over examples, from its graph, and a source is a layer's weights, a pass for each unit of
+    the layer replaces one for each weight (`tapelab.derivatives.hessians.factors`), if that is less work. Other
+    sources, and all of them without that proof, take a pass for each element; the plan says which, and why.
+
+    Args:
+        f: returns one scalar. Where it has a `tf.custom_gradient`, the gradient given is differentiated, and the plan
+            says so. `laplacian` differentiates what is computed, and is this matrix's trace with its
+            ``custom_gradients=True``.
+        packed: whether to return one matrix rather than blocks.
+        chunk_size: how many rows to compute at once; by default so many that a step's tensors stay in the processor's
+            cache, and no more than fit the memory limit.
+        memory_limit: bytes; by default the one of `set_memory_limit`.
+        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
+
+    Returns:
+        A function of f's arguments. It returns the blocks: the sources' structure, and in it for each source the
+        sources' structure again, with tensors of the first source's shape followed by the second's. With ``packed``
+        it returns a matrix of shape (n, n), rows and columns in the order of `pack`.
+
+    Raises:
+        MemoryLimitError: when called, if the result would not fit; says how many bytes and what to use instead.
+        ValueError, TypeError: when called, as `value_and_gradient`.
+    """
+    check_chunks(chunk_size, memory_limit)
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, _Hessian(packed, chunk_size, memory_limit), argnums=argnums, wrt=wrt, **options)
+
+
+def gradient_under(
+    outer: tf.GradientTape, problem: Problem, tensors: Sequence[tf.Tensor]
+) -> tuple[list[tf.Tensor | tf.Variable], list[tf.Tensor | None]]:
+    """Return the sources and their flattened gradients, None where there is none, recorded by an outer tape."""
+    outer.watch(problem.sources(tensors))
+    tape, sources, outputs = recorded(problem, tensors)
+    gradients = tape.gradient(outputs[0], sources)
+    # A gather's gradient is IndexedSlices; made dense here, the outer tape follows it.
+    return sources, [None if gradient is None else tf.reshape(gradient, [-1]) for gradient in gradients]
+
+
+def require_second_order(problem: Problem) -> None:
+    """Raise where TensorFlow would silently return zeros, or something else that is not the derivative."""
+    if "EagerPyFunc" in problem.operations:
+        raise ValueError(
+            f"{problem.name}: the function calls tf.py_function, whose gradient TensorFlow does not differentiate: the "
+            "second derivative would be zero. Call the Python function directly, without tf.py_function"
+            f"{line_of('EagerPyFunc', problem.graph)}"
+        )
+    problem.require_right(Needs.SECOND)
+
+
+def note_given_gradients(problem: Problem) -> None:
+    """Note which gradients given by the function's author are differentiated, in place of what it computes."""
+    if problem.custom_places:
+        places = ", ".join(problem.custom_places)
+        problem.note(f"the gradients given for them are differentiated, not what they compute: {places}")
+
+
+class _HVP(OnePass):
+    name = "hvp"
+    label = mode = "reverse over reverse"
+    vector = "tangents"
+
+    def __init__(self, packed):
+        self.packed = packed
+
+    def check(self, problem):
+        require_scalar(problem)
+        require_second_order(problem)
+        note_given_gradients(problem)
+        if self.packed:
+            require_one_dtype(problem.source_dtypes)
+
+    def gains_from_xla(self, problem):
+        # A backward pass through a backward pass has many operations between its products, which XLA fuses: it took
+        # 0.3 to 1.07 of the time on a dozen networks. But where there was max pooling, it took one and a half times.
+        return not any(operation.startswith("MaxPool") for operation in problem.operations)
+
+    def vector_like(self, problem):
+        if self.packed:
+            return LEAF, [(sum(problem.source_sizes),)], problem.source_dtypes[:1], "packed sources"
+        return super().vector_like(problem)
+
+    def compute(self, problem, tensors):
+        vector = problem.vector(tensors)
+        if self.packed:
+            vector = split(vector[0], problem.source_shapes)
+        with tf.GradientTape(watch_accessed_variables=False) as outer:
+            sources, gradients = gradient_under(outer, problem, tensors)
+        used = [(g, tf.reshape(v, [-1])) for g, v in zip(gradients, vector, strict=True) if g is not None]
+        product = dense_gradient(outer, [g for g, _ in used], sources, [v for _, v in used])
+        return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
+
+    def result(self, problem, outputs):
+        return outputs[0] if self.packed else problem.structured(outputs)
+
+
+@dataclass(frozen=True)
+class _Surveyed(Plan):
+    """A plan, and how the Hessian comes from per-example factors, if it does; `rows` at once without them."""
+
+    factoring: Factoring | None = None
+    rows: int = 1
+
+
+class _Hessian(Recipe):
+    name = "hessian"
+
+    def __init__(self, packed, chunk_size, memory_limit):
+        self.packed = packed
+        self.chunk_size = chunk_size
+        self.memory_limit = memory_limit
+
+    def plan(self, problem):
+        require_scalar(problem)
+        require_second_order(problem)
+        note_given_gradients(problem)
+        if self.packed:
+            require_one_dtype(problem.source_dtypes)
+        largest = max(problem.source_sizes)
+        chunk, needed = self._rows_at_once(problem, largest)
+        factoring, why = survey(problem)
+        if factoring is not None:
+            try:
+                missing = [size for index, size in enumerate(problem.source_sizes) if index not in factoring.chosen]
+                rows = max(*factoring.sizes, *missing, 0)
+                extra = factoring.elements * problem.source_dtypes[0].size
+                fewer, needed = self._rows_at_once(problem, rows, extra)
+                return _Surveyed("reverse over reverse", largest, fewer, needed, factoring=factoring, rows=chunk)
+            except MemoryLimitError:
+                why = "their intermediate results would not fit the memory limit"
+        problem.remarks.append(f"by per-example factors: {why}")
+        return _Surveyed("reverse over reverse", largest, chunk, needed, rows=chunk)
+
+    def _rows_at_once(self, problem, rows, extra=0):
+        """Return how many rows to compute at once, and how many bytes the whole takes."""
+        sizes = problem.source_sizes
+        n, item = sum(sizes), max(dtype.size for dtype in problem.source_dtypes)
+        # A matrix is put together from all of its blocks; blocks are only joined from the chunks of a source's rows.
+        joined = (
+            n * n
+            if self.packed
+            else max(size * (n - start) for size, start in zip(sizes, offsets_of(sizes), strict=True))
+        )
+        return rows_at_once(
+            what="hessian",
+            shapes=f"{counted(n, 'element')} in {counted(len(sizes), 'source')}, a matrix of shape ({n}, {n})",
+            result=item * (n * n + joined) + extra,
+            rows=rows,
+            per_row=item * max(sizes) + 5 * problem.largest,  # one-hot, and a pass back through a pass back
+            advice="hvp, which never builds the matrix, or fewer sources",
+            most=max(_FEWEST, _CACHED // max(problem.largest, 1)),
+            chunk_size=self.chunk_size,
+            limit=self.memory_limit,
+        )
+
+    def prefers_xla(self, problem, plan):
+        # XLA wins where the cost is in starting operations; at larger sizes its matrix products are the slower ones.
+        return sum(problem.source_sizes) <= 1000 and not problem.operations & LOOPS
+
+    def ways(self, problem, plan):
+        rows = row_ways("symmetric blocks, rows", partial(self._by_rows, problem, plan.rows), plan.rows)
+        if plan.factoring is None:
+            return rows
+        sizes, chosen = problem.source_sizes, plan.factoring.chosen
+        units = sum(plan.factoring.sizes)
+        label = f"by per-example factors: {units} directions instead of {sum(sizes[index] for index in chosen)}"
+        if left := [size for index, size in enumerate(sizes) if index not in chosen]:
+            label += f", and {counted(sum(left), 'row')} of {len(left)} of {counted(len(sizes), 'source')}"
+        factors = row_ways(label, partial(self._by_factors, problem, plan), plan.chunk)
+        return [*[way._replace(passes=units + sum(left)) for way in factors if not way.eager], *rows]
+
+    def _by_factors(self, problem, plan, how, tensors):
+        blocks = factored_blocks(problem, plan.factoring, self.packed, plan.chunk, how, tensors)
+        return self._assembled(problem, blocks)
+
+    def _by_rows(self, problem, chunk, how, tensors):
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
+            sources, gradients = gradient_under(outer, problem, tensors)
+        sizes, specs = problem.source_sizes, problem.source_specs
+        blocks = {}
+        for i, gradient in enumerate(gradients):
+            if gradient is None:
+                rows = [tf.zeros([sizes[i], *spec.shape], spec.dtype) for spec in specs[i:]]
+            else:
+                rows = reverse_rows(outer, gradient, sources[i:], specs[i:], how, chunk)
+            for j, row in enumerate(rows, start=i):
+                blocks[i, j] = tf.reshape(row, [sizes[i], sizes[j]])
+        return self._assembled(problem, blocks)
+
+    def _assembled(self, problem, blocks):
+        """Put the blocks on and above the diagonal, and the mirror images of those above it, where they belong."""
+        specs, every = problem.source_specs, sorted({i for i, _ in blocks})
+        for i, j in [pair for pair in blocks if pair[0] != pair[1]]:
+            blocks[j, i] = tf.cast(tf.transpose(blocks[i, j]), specs[i].dtype)
+        if self.packed:
+            return [tf.concat([tf.concat([blocks[i, j] for j in every], axis=1) for i in every], axis=0)]
+        return [tf.reshape(blocks[i, j], specs[i].shape + specs[j].shape) for i in every for j in every]
+
+    def result(self, problem, outputs):
+        if self.packed:
+            return outputs[0]
+        count = len(problem.source_names)
+        return problem.structured(
+            [problem.structured(outputs[start : start + count]) for start in range(0, count * count, count)]
+        )

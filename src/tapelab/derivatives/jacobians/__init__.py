@@ -1,0 +1,1 @@
+"""Jacobians, of a function and of each example of a batch."""

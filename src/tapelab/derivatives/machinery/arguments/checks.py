@@ -1,0 +1,102 @@
+"""What is checked before and after a derivative is computed, whatever kind it is."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tapelab.derivatives.machinery.arguments.structures import Description, flatten, names
+from tapelab.derivatives.machinery.errors import NotFiniteError
+from tapelab.derivatives.machinery.memory import checked_limit
+from tapelab.derivatives.machinery.private import keras_mask
+from tapelab.derivatives.machinery.problem import Problem
+from tapelab.runtime import tf
+
+
+def check_chunks(chunk_size: int | None, memory_limit: float | None) -> None:
+    """Raise ValueError unless these are None or positive."""
+    require_positive(chunk_size=1 if chunk_size is None else chunk_size)
+    if memory_limit is not None:
+        checked_limit(memory_limit)
+
+
+def require_positive(**numbers: Any) -> None:
+    """Raise ValueError, which names the first that is none, unless all are positive whole numbers."""
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ValueError(f"{name} is {number!r}; expected a positive whole number")
+
+
+def require_scalar(problem: Problem) -> None:
+    """Raise ValueError unless the function returns one scalar."""
+    if problem.output_shapes != [()]:
+        shapes = ", ".join(
+            f"{name} {shape}" for name, shape in zip(problem.output_names, problem.output_shapes, strict=True)
+        )
+        raise ValueError(
+            f"{problem.name} needs a function that returns one scalar, shape (), and got {shapes}. Reduce it, for "
+            "example with tf.reduce_mean; for all of its derivatives use jacobian"
+        )
+
+
+def require_alike(
+    name: str,
+    kind: str,
+    description: Description,
+    tensors: Sequence[tf.Tensor],
+    wanted: Description,
+    shapes: Sequence[tuple[int, ...]],
+    dtypes: Sequence[tf.DType],
+    what: str,
+) -> None:
+    """Raise unless the tangents match the sources, or the cotangents the function's results."""
+    labels = names(description, kind)
+    if names(description, "") != names(wanted, ""):
+        raise ValueError(
+            f"{name}: the {kind} do not have the structure of the {what}: they are {', '.join(labels) or 'none'}; "
+            f"expected {', '.join(names(wanted, kind))}"
+        )
+    for label, tensor, shape, dtype in zip(labels, tensors, shapes, dtypes, strict=True):
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"{name}: {label} has shape {tuple(tensor.shape)}; expected that of the {what}, {shape}")
+        if tensor.dtype != dtype:
+            raise TypeError(f"{name}: {label} has dtype {tensor.dtype.name}; expected {dtype.name}; use tf.cast")
+
+
+def require_finite(result: Any, name: str) -> None:
+    leaves = []
+    description = flatten(result, leaves)
+    for label, leaf in zip(names(description, "the result"), leaves, strict=True):
+        if not tf.executing_eagerly():
+            raise RuntimeError(
+                f"{name}: check_finite=True reads values, which a tf.function does not have; leave it out"
+            )
+        bad = int(tf.math.count_nonzero(~tf.math.is_finite(leaf)))
+        if bad:
+            raise NotFiniteError(
+                f"{name}: {bad} of {tf.size(leaf)} elements of {label}, shape {tuple(leaf.shape)}, are NaN or "
+                "infinite. Look for a division by zero, log or sqrt at 0, or an overflow: "
+                "tf.debugging.enable_check_numerics() names the operation"
+            )
+
+
+def dense_tensor(leaf: Any, name: str) -> tf.Tensor:
+    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
+        raise TypeError(f"{name}: an argument is a {type(leaf).__name__}; pass dense tensors, such as its values")
+    return tf.convert_to_tensor(leaf.value if isinstance(leaf, tf.keras.Variable) else leaf)
+
+
+def require_no_mask(name: str, tensors: Sequence[tf.Tensor]) -> None:
+    for tensor in tensors:
+        if keras_mask(tensor) is not None:
+            raise ValueError(
+                f"{name}: an argument of shape {tuple(tensor.shape)} carries a Keras mask, as from "
+                "Embedding(mask_zero=True). Layers in the function would not find it: pass the mask as an argument of "
+                "its own, hand it to them with mask=, and pass tf.identity(x), which has none"
+            )
+
+
+def require_no_strategy(name: str) -> None:
+    if tf.distribute.has_strategy():
+        raise RuntimeError(
+            f"{name}: called in the scope of a {type(tf.distribute.get_strategy()).__name__}, whose variables have a "
+            "copy on each device. Derivatives are computed on one device: call it outside the strategy's scope"
+        )

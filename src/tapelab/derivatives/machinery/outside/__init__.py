@@ -1,0 +1,1 @@
+"""What a function reads from outside its arguments, and whose code that is."""

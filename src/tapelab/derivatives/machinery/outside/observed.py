@@ -1,0 +1,72 @@
+"""Running a function for the first time, to see what it does or whether it runs: what it changed is changed back."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from tapelab import process
+from tapelab.derivatives.machinery.private import function_classes, operations_run
+from tapelab.runtime import tf
+
+_CHANGING = ("assign", "scatter", "batch_scatter", "_strided_slice_assign")
+
+
+@contextlib.contextmanager
+def observed() -> Iterator[set[str]]:
+    """Undo changes of variables at the end of the block, and yield a set of the operations that run in it.
+
+    Not undone is what moves a `tf.random.Generator` on, and what Python does itself.
+    """
+    values = _Values()
+    with contextlib.ExitStack() as stack:
+        owner = next(kind for kind in type(tf.Variable(0.0)).__mro__ if "assign_add" in vars(kind))
+        for name in vars(owner):
+            if name.startswith(_CHANGING):
+                stack.enter_context(_keeping(values, owner, name, lambda variable: [variable]))
+        concrete = function_classes()[1]
+        if hasattr(concrete, "_call_flat"):  # else what a tf.function changes stays changed
+            stack.enter_context(_keeping(values, concrete, "_call_flat", lambda called: called.graph.variables))
+        ran = stack.enter_context(operations_run())
+        try:
+            yield ran
+        finally:
+            stack.close()
+            values.restore()
+
+
+@contextlib.contextmanager
+def undone_if_it_fails(variables: Iterable[tf.Variable]) -> Iterator[None]:
+    """Give variables back the values that they have now, if the block raises."""
+    values = _Values()
+    values.keep(variables)
+    try:
+        yield
+    except Exception:
+        values.restore()
+        raise
+
+
+class _Values:
+    """Variables and the values that they had."""
+
+    def __init__(self):
+        self._kept = {}
+
+    def keep(self, variables):
+        with tf.init_scope():
+            for variable in variables:
+                if id(variable) not in self._kept:
+                    self._kept[id(variable)] = variable, tf.identity(variable)
+
+    def restore(self):
+        for variable, value in self._kept.values():
+            variable.assign(value)
+
+
+def _keeping(values, owner, name, variables_of):
+    """Replace a method that changes variables by one that keeps their values first."""
+
+    def change(changing, *args, **kwargs):
+        values.keep(variables_of(changing))
+        return process.original(owner, name)(changing, *args, **kwargs)
+
+    return process.replaced(owner, name, change)

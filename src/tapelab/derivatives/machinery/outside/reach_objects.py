@@ -1,0 +1,132 @@
+"""What is watched of classes, and of their instances."""
+
+import functools
+import threading
+import types
+import weakref
+from collections import ChainMap, UserDict, UserList, UserString
+from typing import Any
+
+from tapelab.derivatives.machinery.outside import unwatchable
+from tapelab.derivatives.machinery.outside.libraries import split_classes
+from tapelab.derivatives.machinery.outside.watches import MISSING, Reached, Where
+from tapelab.runtime import tf
+
+import numpy as np
+
+_PYTHONS_OWN = (UserDict, UserList, UserString, ChainMap, types.SimpleNamespace, threading.local)  # as the caller's
+_PLAIN_BASES = {"abc", "builtins", "typing"}  # they read no attributes
+# What is not called by an operation on an object, but when its class makes, copies or describes one.
+_MAKING = {"__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__"}
+_NO_OPERATION = {"__del__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__setattr__", "__dir__"}
+_NO_HOOKS = {"build", "get_config", "from_config", "__init__"}  # of Keras: nothing that a built layer reads
+# What Keras keeps under private names and builds into a trace; and what changes without a meaning for it.
+_KERAS_PRIVATE = {
+    "_compile_loss", "_dtype_policy", "_fn_kwargs", "_functional", "_layers", "_non_trainable_variables", "_trainable",
+    "_trainable_variables", "_user_loss", "_user_loss_weights",
+}  # fmt: skip
+_KERAS_IGNORED = {
+    "build", "built", "compiled", "history", "loss", "name", "optimizer", "predict_function", "quantize",
+    "steps_per_execution", "stop_training", "supports_jit", "test_function", "train_function",
+    "unrolled_steps_per_execution",
+}  # fmt: skip
+_KERAS_CREATION = ("_constraint", "_initializer", "_parameters")  # matters when a layer is made, or trained by Keras
+
+
+def watch_class(reach: Reached, kind: type, where: Where, made: bool = True) -> None:
+    """Watch what a class has that some code names, and what operations on its instances call.
+
+    Args:
+        made: whether the function may make instances of it.
+    """
+    own, others = split_classes(kind)
+    hooks = {name for base in others for name in vars(base)} - _NO_HOOKS
+    held = {name: value for base in own for name, value in vars(base).items()}
+    names = {name for name, value in held.items() if _is_operation(name, value) or name in hooks}
+    names |= held.keys() & (reach.names | (_MAKING if made else set()))
+    if reach.by_name:
+        names |= {name for name in held if not name.startswith("__")}
+    for base in own:
+        place = lambda name: Where(f".{name}", where)  # noqa: E731
+        reach.attributes(lambda b=base: vars(b).get, names, f"{base.__name__}'s", place, base)
+        reach.compare(vars(base).__len__, f"{base.__name__}'s attributes")
+
+
+def watch_instance(reach: Reached, value: Any, where: Where, named: bool) -> None:
+    """Watch the class and the attributes of an object: those that some code names, or all if others can be read."""
+    kind = type(value)
+    said = f"a {kind.__name__}'s"
+    own, others = split_classes(kind)
+    if own and kind not in reach.kinds:
+        reach.kinds.add(kind)
+        watch_class(reach, kind, where, made=False)
+        if split_classes(type(kind))[0]:
+            reach.later(kind, where)
+    keras = kind.__module__.split(".")[0] == "keras" or isinstance(value, tf.keras.layers.Layer)
+    whole = (own or isinstance(value, _PYTHONS_OWN)) and not keras and _is_read_whole(reach, others)
+    if named and not own and not isinstance(value, (_PYTHONS_OWN, np.ndarray)):
+        reach.tell(where, unwatchable.why_not_held(value))
+    reach.by_name |= unwatchable.reads_by_name(value)
+    place = lambda name: Where(f".{name}", where)  # noqa: E731
+    slots = {
+        name
+        for base in own
+        for name, slot in vars(base).items()
+        if isinstance(slot, types.MemberDescriptorType) and (whole or name in reach.names)
+    }
+    reach.attributes(lambda: functools.partial(getattr, value), slots, said, place, value)
+    attributes = _dictionary(value)
+    for name in ("__wrapped__", "_differentiated", "python_function", "_python_function"):
+        reach.later(attributes.get(name, MISSING), where)
+    methods = {name for base in own for name in vars(base)}
+    names = (attributes.keys() | methods) & reach.names
+    look = lambda: _dictionary(value).get  # noqa: E731  the object may get another dictionary
+    if keras:
+        public = {name for name in attributes if not name.startswith("_") and not name.endswith(_KERAS_CREATION)}
+        kept = (public - _KERAS_IGNORED) | (_KERAS_PRIVATE & attributes.keys())
+        reach.attributes(look, kept | names, said, place, attributes, own=True, named=named and bool(own))
+    else:
+        names = names | attributes.keys() if whole else names
+        reach.attributes(look, names, said, place, attributes, named=named and (bool(own) or whole))
+    if whole or (own and not keras):
+        reach.compare(_form(value), f"{said} attributes")
+
+
+def _is_read_whole(reach, others) -> bool:
+    """Whether attributes of an object can be read that no code names: the code of its library classes may."""
+    libraries = [base for base in others if base.__module__ not in _PLAIN_BASES]
+    tensorflows = {name for base in libraries if base.__module__.startswith("tensorflow") for name in vars(base)}
+    foreign = any(not base.__module__.startswith(("tensorflow", "keras")) for base in libraries)
+    return reach.by_name or foreign or bool(tensorflows & reach.names - {"name", "__module__"})
+
+
+def _is_operation(name, value):
+    """Whether an operation on an object can call this, such as ``__mul__``."""
+    special = name.startswith("__") and name.endswith("__") and name not in _NO_OPERATION | _MAKING
+    return special and (isinstance(value, types.FunctionType) or hasattr(type(value), "__get__"))
+
+
+def _form(value):
+    """Return what looks at the class of an object and the number of its attributes, and does not keep it alive."""
+    found = type(value), len(_dictionary(value))
+    try:
+        reference = weakref.ref(value)
+    except TypeError:
+        return lambda: (type(value), len(_dictionary(value)))
+
+    def look():
+        thing = reference()
+        return found if thing is None else (type(thing), len(_dictionary(thing)))  # nothing reads what is gone
+
+    return look
+
+
+def _dictionary(value):
+    """The attributes of an object, past what its class makes of reading one."""
+    if isinstance(value, threading.local):
+        return value.__dict__  # the calling thread's
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return attributes if isinstance(attributes, dict) else {}

@@ -1,0 +1,76 @@
+"""Issuing an operation of a traced graph again, on other inputs, in the graph that is being built."""
+
+import functools
+import inspect
+from collections.abc import Sequence
+
+from tapelab.derivatives.machinery.outside.libraries import is_library
+from tapelab.derivatives.operators.taylor_mode.values import NoRule
+from tapelab.runtime import tf
+
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # every one of them has a gradient of its own
+SHAPES = {"Rank", "Shape", "ShapeN", "Size"}  # what they give depends on no value
+# Names that raw operations have for their inputs and attributes, where they are newer than the operation's own.
+_RENAMED = {
+    "dim": "axis",
+    "e": "y",
+    "input": "condition",
+    "reduction_indices": "axis",
+    "split_dim": "axis",
+    "squeeze_dims": "axis",
+    "t": "x",
+}
+
+
+def reissue(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Run an operation on these inputs, through the public raw operation, so that a tape records it."""
+    if op.type == "Const":
+        return [tf.constant(tf.make_ndarray(op.get_attr("value")), op.outputs[0].dtype)]
+    raw = getattr(tf.raw_ops, op.type, None)
+    if raw is None:
+        raise NoRule("it has no public raw operation")
+    arguments, left = {}, list(inputs)
+    for argument in op.op_def.input_arg:
+        if argument.number_attr or argument.type_list_attr:
+            count = op.get_attr(argument.number_attr or argument.type_list_attr)
+            count = count if argument.number_attr else len(count)
+            arguments[argument.name], left = left[:count], left[count:]
+        else:
+            arguments[argument.name] = left.pop(0)
+    for attribute in op.op_def.attr:
+        arguments[attribute.name] = op.get_attr(attribute.name)
+    wanted = _parameters(raw)
+    for old in [name for name in arguments if name not in wanted]:
+        value, new = arguments.pop(old), _RENAMED.get(old)
+        if new in wanted:  # what else there is, such as T, is inferred
+            arguments[new] = value
+    found = raw(**arguments)
+    if found is None or isinstance(found, tf.Operation):
+        return []
+    return [found] if tf.is_tensor(found) else list(_flat(found))
+
+
+def has_custom_gradient(op: tf.Operation) -> bool:
+    """Whether an operation's gradient was given by the function's author: tf.custom_gradient, gradient_override_map."""
+    if op.type in CALLS:
+        return False  # every traced function has this attribute
+    return "_gradient_op_type" in op.node_def.attr
+
+
+def place(op: tf.Operation) -> str:
+    """Name an operation and the line that made it: the innermost one that is in no library."""
+    frames = [frame for frame in op.traceback or [] if not is_library(frame.filename)]
+    return f"{op.type} at {frames[-1].filename}:{frames[-1].lineno}" if frames else f"{op.type} ({op.name})"
+
+
+@functools.cache
+def _parameters(raw):
+    return [name for name in inspect.signature(raw).parameters if name != "name"]
+
+
+def _flat(found):
+    for part in found:
+        if isinstance(part, (list, tuple)):
+            yield from part
+        else:
+            yield part

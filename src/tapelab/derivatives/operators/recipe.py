@@ -1,0 +1,307 @@
+"""What the recipes of differential operators share: memory, chunks of examples, the ways, and the check of examples."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tapelab.derivatives.examples.chunks import data_by_example, in_chunks
+from tapelab.derivatives.examples.independence import (
+    Unproven,
+    coupling,
+    require_independent,
+    require_proved_if_changing,
+)
+from tapelab.derivatives.hessians.hessian import require_second_order
+from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
+from tapelab.derivatives.machinery.plan import Plan
+from tapelab.derivatives.machinery.problem import LOOPS, Problem
+from tapelab.derivatives.machinery.recipe import Recipe, Way
+from tapelab.derivatives.machinery.rows import EAGER, LOOP, VECTORIZED
+from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
+from tapelab.derivatives.operators.taylor_mode.interpreter import propagate
+from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val
+from tapelab.runtime import tf
+
+TAYLOR = "collapsed Taylor mode"
+GENERIC = f"{TAYLOR}, operations without a rule by derivatives of derivatives"
+# Bytes of the largest channel. Up to here XLA, which joins elementwise operations, saves more on them than it loses on
+# matrix products: 10 to 60 % of the time in networks of width 64 to 512.
+SMALL = 2**23
+ONCE = (
+    "the function draws random numbers or changes variables, and nested tapes evaluate it more than once: take that "
+    "out of it, or pass what it draws as an argument"
+)
+_LINEAR = "the result is zero: nothing on the way from the sources has a second derivative (a ReLU network has none)"
+
+
+@dataclass(frozen=True)
+class Chunked(Plan):
+    """A `Plan` that may take the examples of a batch in chunks.
+
+    Attributes:
+        examples: how many at once; None for all.
+        by_example: which of the data go with them.
+    """
+
+    examples: int | None = None
+    by_example: tuple[bool, ...] = ()
+
+
+class Operator(Recipe):
+    """A differential operator. Subclasses have `count`, `compute` and `specs`, and `nested`.
+
+    Args:
+        name: for messages.
+        batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit: as for `laplacian`.
+
+    Attributes:
+        split: whether `compute` can take some lanes after the others.
+    """
+
+    split = False
+
+    def __init__(
+        self,
+        name: str,
+        batched: bool,
+        check_independence: bool,
+        custom_gradients: bool,
+        chunk_size: int | None,
+        batch_chunk_size: int | None,
+        memory_limit: int | None,
+    ):
+        if batch_chunk_size is not None and not batched:
+            raise ValueError(
+                f"batch_chunk_size is {batch_chunk_size!r} with batched=False, which has no examples to take in "
+                "chunks. Leave one of them out"
+            )
+        self.name = name
+        self.batched = batched
+        self.check_independence = check_independence and batched
+        self.custom_gradients = custom_gradients
+        self.chunk_size = chunk_size
+        self.batch_chunk_size = batch_chunk_size
+        self.memory_limit = memory_limit
+
+    def count(self, problem: Problem) -> int:
+        """How many lanes go through the function beside its value and one sum."""
+        raise NotImplementedError
+
+    def compute(
+        self,
+        problem: Problem,
+        sources: Sequence[tf.Tensor],
+        rest: Sequence[tf.Tensor],
+        coefficients: Sequence[tf.Tensor | None],
+        *,
+        chunk: int,
+        strict: bool,
+    ) -> list[tf.Tensor]:
+        """Return the results by Taylor mode, some of the lanes at a time."""
+        raise NotImplementedError
+
+    def nested(
+        self,
+        problem: Problem,
+        tensors: Sequence[tf.Tensor],
+        coefficients: Sequence[tf.Tensor | None],
+        *,
+        how: str,
+        chunk: int,
+    ) -> list[tf.Tensor]:
+        """Return the results by nested tapes."""
+        raise NotImplementedError
+
+    def coefficients(
+        self, problem: Problem, sources: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor | None], list[int | None]]:
+        """Return tensors that are computed for the whole batch, and the axis of the examples in each, if it has one."""
+        return [], []
+
+    def specs(self, problem: Problem) -> list[tf.TensorSpec]:
+        """The specs of the results of `compute`, without the axis of the examples."""
+        return [
+            tf.TensorSpec(shape[1:], dtype)
+            for shape, dtype in zip(problem.output_shapes, problem.output_dtypes, strict=True)
+        ]
+
+    def example(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of one example."""
+        return shape[1:] if self.batched else shape
+
+    def size(self, problem: Problem) -> int:
+        """How many elements an example of the sources has."""
+        return sum(math.prod(self.example(shape)) for shape in problem.source_shapes)
+
+    def units(self, problem: Problem) -> list[tf.Tensor]:
+        """The unit directions, for each source (size, *example), batched with an axis of length 1 for the batch."""
+        count, start, found = self.size(problem), 0, []
+        for shape, dtype in zip(problem.source_shapes, problem.source_dtypes, strict=True):
+            example = self.example(shape)
+            size = math.prod(example)
+            units = tf.pad(tf.eye(size, dtype=dtype), [[start, count - start - size], [0, 0]])
+            found.append(tf.reshape(units, [count, *([1] if self.batched else []), *example]))
+            start += size
+        return found
+
+    def plan(self, problem: Problem) -> Plan:
+        require_second_order(problem)
+        if self.batched:
+            self._require_batch(problem)
+        if self.check_independence:
+            require_proved_if_changing(problem)
+        count = self.count(problem)
+        lanes = min(self.chunk_size or count, count) if self.split else count
+        examples, own = self._examples(problem, 4 + 2 * lanes)
+        largest = problem.largest if examples is None else problem.largest * examples // problem.source_shapes[0][0]
+        given = self.chunk_size if self.split else None
+        chunk, needed = rows_at_once(
+            what=self.name,
+            shapes=f"{counted(count, 'direction')} and a largest tensor of {largest} bytes",
+            result=4 * largest,  # the value and the sum of second derivatives, before and after an operation
+            rows=count if self.split else 1,
+            per_row=2 * largest * (1 if self.split else lanes),
+            advice="a smaller batch",
+            chunk_size=given,
+            limit=self.memory_limit,
+        )
+        chunk = chunk if self.split else count
+        if chunk < count and not problem.repeatable:
+            raise ValueError(
+                f"{problem.name}: the function draws random numbers or changes variables, and would do so once for "
+                f"each of {-(-count // chunk)} chunks of directions. Raise chunk_size or memory_limit to {count} "
+                "directions at once, or use a smaller batch"
+            )
+        return Chunked("collapsed Taylor", count, chunk, needed, examples=examples, by_example=own)
+
+    def _examples(self, problem, streams):
+        """How many examples at once, None for all, and which data go with them.
+
+        Chunks of them cost nothing, unlike those of directions, and are preferred where they are proved to be right.
+        """
+        batch = problem.source_shapes[0][0] if self.batched else 1
+        fit = int(current_limit(self.memory_limit) * batch // max(streams * problem.largest, 1))
+        examples = self.batch_chunk_size or max(fit, 1)
+        if examples >= batch:
+            return None, ()
+        try:
+            sizes = [size for size in (examples, batch % examples) if size]
+            return examples, data_by_example(problem, sizes)
+        except Unproven as error:
+            if self.batch_chunk_size:
+                raise ValueError(
+                    f"{problem.name}: batch_chunk_size is {self.batch_chunk_size}, but it is not proved that the "
+                    f"results for {examples} of the {batch} examples are those of the whole batch: {error}. Leave it "
+                    "out, or use smaller batches"
+                ) from error
+            problem.remarks.append(f"chunks of {counted(examples, 'example')}, which would fit: {error}")
+            return None, ()
+
+    def _require_batch(self, problem):
+        shapes = problem.source_shapes + problem.output_shapes
+        if any(not shape or shape[0] != shapes[0][0] for shape in shapes):
+            labels = problem.source_names + problem.output_names
+            found = ", ".join(f"{label} {shape}" for label, shape in zip(labels, shapes, strict=True))
+            raise ValueError(
+                f"{problem.name}: sources and results need one batch axis, first and of one size; these are {found}. "
+                "For a function of one example, or of anything else, use batched=False"
+            )
+
+    def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
+        whole = plan.examples is None  # tapes do not differentiate loops that XLA compiles
+        return whole and plan.chunk * problem.largest <= SMALL and not problem.operations & LOOPS
+
+    def ways(self, problem: Problem, plan: Plan) -> list[Way]:
+        chunks = "" if plan.examples is None else f", {plan.examples} of {problem.source_shapes[0][0]} examples at once"
+        taylor = [
+            Way(label + chunks, partial(self._taylor, problem, plan, strict=strict), chunk=plan.chunk)
+            for label, strict in ((TAYLOR, True), (GENERIC, False))
+        ]
+        tapes = [
+            Way(
+                f"nested tapes, {how}{chunks}",
+                partial(self._nested, problem, plan, how),
+                eager=how == EAGER,
+                chunk=plan.chunk,
+            )
+            for how in (VECTORIZED, LOOP, EAGER)
+        ]
+        return [*taylor, *tapes]
+
+    def _taylor(self, problem, plan, tensors, *, strict):
+        start = problem.data_start
+
+        def run(own, coefficients):
+            return self.compute(problem, own[:start], own[start:], coefficients, chunk=plan.chunk, strict=strict)
+
+        return self._checked(problem, tensors, self._chunks(problem, plan, LOOP, tensors, run))
+
+    def _nested(self, problem, plan, how, tensors):
+        if not problem.repeatable:
+            raise NoRule(ONCE)
+
+        def run(own, coefficients):
+            return self.nested(problem, own, coefficients, how=how, chunk=plan.chunk)
+
+        results = self._chunks(problem, plan, EAGER if how == EAGER else LOOP, tensors, run)
+        if problem.custom_gradients:
+            problem.note("gradients given by tf.custom_gradient are used, not those of what is computed")
+        return self._checked(problem, tensors, results)
+
+    def _chunks(self, problem, plan, how, tensors, run):
+        coefficients, axes = self.coefficients(problem, problem.sources(tensors))
+        if plan.examples is None:
+            return run(list(tensors), coefficients)
+        own = [*[0] * problem.data_start, *[0 if one else None for one in plan.by_example]]
+        return in_chunks(
+            lambda parts: run(parts[: len(own)], parts[len(own) :]),
+            [*tensors, *coefficients],
+            [*own, *axes],
+            problem.source_shapes[0][0],
+            plan.examples,
+            self.specs(problem),
+            how,
+        )
+
+    def _checked(self, problem, tensors, results):
+        return [*results, *coupling(problem, tensors)] if self.check_independence else results
+
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+        width = len(self.specs(problem)) if self.batched else len(outputs)
+        if len(outputs) > width:
+            require_independent(problem, outputs[width:])
+        return self.structured(problem, outputs[:width])
+
+    def structured(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+        """Give the flat list of results the structure that the caller gets."""
+        return problem.structured_outputs(outputs)
+
+
+def propagated(
+    problem: Problem,
+    vals: Sequence[Val],
+    rest: Sequence[tf.Tensor],
+    algebra: Algebra,
+    *,
+    strict: bool,
+    custom_gradients: bool,
+) -> list[Val]:
+    """Send the sources' channels through the function; note which gradients given by its author were not used.
+
+    Raises:
+        NoRule: if there are such, and ``custom_gradients`` asks for them.
+    """
+    outputs, custom = propagate(lambda *own: problem.evaluate([*own, *rest]), vals, algebra, strict=strict)
+    if custom and custom_gradients:
+        raise NoRule(f"{', '.join(custom)} has a gradient of its own, which custom_gradients=True asks for")
+    if custom:
+        problem.note(f"what they compute is differentiated, not the gradient given for them: {', '.join(custom)}")
+    return outputs
+
+
+def note_if_zero(problem: Problem, outputs: Sequence[Val]) -> None:
+    """Note that the last channel of every result is zero."""
+    if all(output.ch is None or output.ch[-1] is None for output in outputs):
+        problem.note(_LINEAR)

@@ -1,0 +1,66 @@
+"""Powers and logarithms, by channels in proportion to the value: no power leaves the range of floats before its result.
+
+The second derivative of 1/v is 2/v³: in float32 that is 0 where v = 1e13, and what it multiplies may be 1e26. With
+u = a / v it is a function of channels near 1: a^p = v^p u^p and log a = log v + log u, where u's value is 1.
+"""
+
+import math
+
+from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
+from tapelab.derivatives.operators.taylor_mode.values import Val
+from tapelab.runtime import tf
+
+
+def power_of(algebra: Algebra, a: Val, y: tf.Tensor, p: float) -> Val:
+    """Return y = a^p for a number p that is not a whole one from 0."""
+    if a.ch is None:
+        return Val(y)
+    zero = a.v == 0
+
+    def derivative(order):
+        at_zero = tf.cast(0.0 if p > order else math.inf, y.dtype)
+        return _falling(p, order) * tf.where(zero, at_zero, y)
+
+    return algebra.unary(Val(a.v, a.over(tf.where(zero, tf.ones_like(a.v), a.v))), y, derivative)
+
+
+def power_near_one(algebra: Algebra, a: Val, v: tf.Tensor, y: tf.Tensor, p: float) -> Val:
+    """Return y · (a / v)^p, v being the value of a."""
+    return Val(y) if a.ch is None else algebra.unary(Val(v, a.over(v)), y, lambda order: _falling(p, order) * y)
+
+
+def log_of(algebra: Algebra, a: Val, y: tf.Tensor) -> Val:
+    """Return y = log a."""
+    if a.ch is None:
+        return Val(y)
+    zero, one = a.v == 0, tf.ones_like(a.v)
+    slope = tf.where(zero, tf.cast(math.inf, y.dtype), one)
+
+    def derivative(order):
+        return (-1) ** (order - 1) * math.factorial(order - 1) * slope
+
+    return algebra.unary(Val(a.v, a.over(tf.where(zero, one, a.v))), y, derivative)
+
+
+def powers_of(algebra: Algebra, a: Val, p: tf.Tensor, y: tf.Tensor) -> Val:
+    """Return y = a^p, p having no channels: a number for each element, known when the graph runs."""
+    if a.ch is None:
+        return Val(y)
+    p, v = tf.broadcast_to(p, y.shape), tf.broadcast_to(a.v, y.shape)
+    plain = tf.logical_or(v == 0, tf.logical_and(p >= 0, p == tf.round(p)))
+    one = tf.ones_like(v)
+    base = tf.where(plain, v, one)
+
+    def derivative(order):
+        factor = tf.ones_like(p)
+        for i in range(order):
+            factor = factor * (p - i)
+        # x⁰ has no derivatives, at 0 neither
+        return tf.where(plain, tf.math.multiply_no_nan(tf.pow(base, p - order), factor), factor * y)
+
+    over = Val(v, a.padded(y.shape.rank)).over(tf.where(plain, one, v))
+    return algebra.unary(Val(v, over), y, derivative)
+
+
+def _falling(p, order):
+    return math.prod(p - i for i in range(order))

@@ -1,0 +1,266 @@
+"""Differential operators by collapsed Taylor mode: of second order, the biharmonic one, derivatives along a curve."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tapelab.derivatives.machinery.arguments.checks import check_chunks
+from tapelab.derivatives.machinery.transform import Transform, transform
+from tapelab.derivatives.operators.coefficients import General, Sampled
+from tapelab.derivatives.operators.higher import Biharmonic, Taylor
+from tapelab.derivatives.operators.second_order import SecondOrder
+
+
+def laplacian(
+    f: Callable,
+    *,
+    argnums: int | tuple[int, ...] = 0,
+    batched: bool = True,
+    check_independence: bool = True,
+    samples: int | None = None,
+    seed: int | None = None,
+    custom_gradients: bool = False,
+    chunk_size: int | None = None,
+    batch_chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes the Laplacian Δf: the sum of the second derivatives by each element.
+
+    Values, first derivatives and the sum of second ones go through f together
+    (`tapelab.derivatives.operators.taylor_mode`): for D elements that costs about D + 2 evaluations, and no product of
+    second derivatives is built. Tapes differentiate the result, by variables too, as the residual of a differential
+    equation needs it. Second derivatives through `tf.nn.moments`, and so through normalisation layers, are right. A
+    function that is linear in pieces, such as a ReLU network, has Laplacian 0 almost everywhere; `plan` says so where
+    it finds it.
+
+    Args:
+        f: takes and returns tensors, nested if need be; if ``batched``, with the batch as the first axis of sources and
+            results. Arguments that are not sources may have any shape.
+        argnums: the position of the argument to differentiate with respect to, or a tuple of them, all of whose
+            elements are summed over.
+        batched: whether each example has its own Laplacian. Otherwise all elements of the sources are summed over, for
+            each element of the result.
+        check_independence: whether to make sure that examples do not depend on each other: from the graph of f, or,
+            where that does not tell, by comparing two Jacobian-vector products at every call.
+        samples: for many elements, how many random directions to take instead of all unit directions. The result is
+            then Hutchinson's estimate: right in the mean, with a standard deviation for each example of
+            √(2 Σ_{i≠j} H_ij² / samples), H its Hessian; each example has its own directions.
+        seed: of those directions, which are then the same at every call; None draws new ones at each.
+        custom_gradients: which function is differentiated where its author gave it a gradient, with
+            `tf.custom_gradient` or a gradient override. False: what it computes; the gradient given is not used, and
+            `plan` names it. True: the gradient given, by nested tapes, which are slower. `hessian` and `hvp` always
+            take the gradient given: where it is not the derivative, their trace is that of True.
+        chunk_size: how many directions to send through f at once; by default as many as fit the memory limit. Each
+            further chunk costs two more evaluations of f.
+        batch_chunk_size: how many examples to send through f at once, of which smaller chunks cost hardly more; by
+            default all, or as many as fit the memory limit, where f's graph shows that it does to a chunk what it does
+            to them all. Arguments that are no sources go along with the examples if they have one row for each and f
+            keeps those apart. A tape around the result keeps what every chunk computed.
+        memory_limit: bytes; by default the one of `set_memory_limit`.
+        compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    In training compile the whole step, ``tf.function(step, jit_compile=True)``: one program takes less time than a tape
+    around one.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
+
+    Returns:
+        A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
+
+    Raises:
+        CoupledExamplesError: when called, if examples depend on each other.
+        MemoryLimitError: when called, if not even one direction fits; says how many bytes and what to use instead.
+        ValueError: if ``samples`` or ``seed`` are not whole numbers, or ``seed`` is given alone.
+        RuntimeError: when called inside a tf.function, if independence has to be checked by values.
+        ValueError, TypeError: when called, as `value_and_gradient`; also if ``batched`` and there is no common batch
+            axis.
+    """
+    check_chunks(chunk_size, memory_limit)
+    check_chunks(batch_chunk_size, None)
+    options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
+    if samples is None and seed is not None:
+        raise ValueError(f"seed is {seed!r} without samples: all directions are taken. Pass samples=, or no seed")
+    recipe = SecondOrder("laplacian", *options) if samples is None else Sampled(samples, seed, *options)
+    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+
+
+def value_gradient_laplacian(
+    f: Callable,
+    *,
+    argnums: int | tuple[int, ...] = 0,
+    batched: bool = True,
+    check_independence: bool = True,
+    custom_gradients: bool = False,
+    chunk_size: int | None = None,
+    batch_chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes f, its first derivatives and its Laplacian, in the pass of `laplacian`.
+
+    Args:
+        f, argnums, batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit: as for
+            `laplacian`; what is differentiated where a gradient was given is stated there.
+        compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
+
+    Returns:
+        A function of f's arguments. It returns a triple: f's result; in the result's structure, for each tensor the
+        sources' structure, with tensors of shape (batch, result's other axes, source's other axes), as `batch_jacobian`
+        has them, or (*result's shape, *source's shape) unbatched; and the Laplacian, like f's result.
+
+    Raises:
+        Exception: when called, what `laplacian` raises.
+    """
+    check_chunks(chunk_size, memory_limit)
+    check_chunks(batch_chunk_size, None)
+    options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
+    recipe = SecondOrder("value_gradient_laplacian", *options, all_orders=True)
+    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+
+
+def second_order(
+    f: Callable,
+    *,
+    directions: Any = None,
+    weights: Any = None,
+    matrix: Any = None,
+    drift: Any = None,
+    argnums: int = 0,
+    batched: bool = True,
+    check_independence: bool = True,
+    custom_gradients: bool = False,
+    chunk_size: int | None = None,
+    batch_chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes Σ_ij C_ij ∂_i ∂_j f + b·∇f: any linear operator of second order.
+
+    C is given as a matrix, or as Σ_r w_r v_r v_rᵀ by directions v_r and weights w_r of any sign. Each direction costs
+    about one evaluation of f, the drift b nothing: the heat operator ∂_t - κ ∂_xx takes the one direction x, with
+    weight -κ, and the drift along t. Coefficients are not differentiated by the source: (v·∇)² f means vᵀ(∇²f)v where v
+    depends on x.
+
+    Args:
+        f: as for `laplacian`, which says what is differentiated where a gradient was given.
+        directions: shape (number, *example) or (number, batch, *example), or a function of the source that returns
+            one. Unbatched, (number, *source's shape).
+        weights: shape (number,), or a function of the source; None for ones.
+        matrix: instead of directions: numbers of shape (n, n) for n elements of an example, of which the symmetric part
+            counts; by its eigenvectors, those of eigenvalue zero left out.
+        drift: shape (*example) or (batch, *example), or a function of the source; None for zero.
+        argnums: the position of the argument to differentiate with respect to, one tensor.
+        batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit: as for `laplacian`.
+        compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f or a coefficient reads from
+    outside has changed; a warning at the first call names what it cannot see. Coefficients that are variables are read
+    at every call.
+
+    Returns:
+        A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
+
+    Raises:
+        ValueError: if not exactly one of directions and matrix is given, or the matrix is not (n, n); when called, for
+            shapes that do not fit the source.
+        Exception: when called, also what `laplacian` raises.
+    """
+    check_chunks(chunk_size, memory_limit)
+    check_chunks(batch_chunk_size, None)
+    if not isinstance(argnums, int):
+        raise TypeError(f"argnums is {argnums!r}; second_order differentiates with respect to one argument")
+    options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
+    recipe = General(directions, weights, matrix, drift, *options)
+    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+
+
+def biharmonic(
+    f: Callable,
+    *,
+    argnums: int | tuple[int, ...] = 0,
+    batched: bool = True,
+    check_independence: bool = True,
+    custom_gradients: bool = False,
+    batch_chunk_size: int | None = None,
+    memory_limit: int | None = None,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes Δ²f, the Laplacian of the Laplacian: Σ_ij ∂_i² ∂_j² f.
+
+    Gradient, Hessian, gradient of the Laplacian and Δ² go through f together (`taylor_mode.higher`): for D elements
+    about 2 + 2 D + D (D + 1) / 2 evaluations, where a Laplacian of a Laplacian takes (D + 2)². An
+    operation without a rule takes fourth derivatives of it alone along D² curves. Tapes differentiate the result.
+
+    Args:
+        f, argnums, batched, check_independence, custom_gradients, batch_chunk_size: as for `laplacian`; what is
+            differentiated where a gradient was given is stated there.
+        memory_limit: bytes; by default the one of `set_memory_limit`. Only the batch can be taken in chunks.
+        compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
+
+    Returns:
+        A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
+
+    Raises:
+        Exception: when called, what `laplacian` raises.
+    """
+    check_chunks(batch_chunk_size, memory_limit)
+    options = (batched, check_independence, custom_gradients, None, batch_chunk_size, memory_limit)
+    recipe = Biharmonic("biharmonic", *options)
+    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+
+
+def taylor(
+    f: Callable,
+    order: int,
+    *,
+    argnums: int | tuple[int, ...] = 0,
+    custom_gradients: bool = False,
+    compile: str = "auto",
+    unconnected: str = "error",
+    check_finite: bool = False,
+) -> Transform:
+    """Return a function that computes the derivatives of f along a curve, up to an order (Taylor mode, a jet).
+
+    The curve is x(t) = x + v_1 t + v_2 t² / 2 + … + v_m tᵐ / m!, and the k-th result is dᵏ/dtᵏ f(x(t)) at t = 0. These
+    are derivatives on both sides, not divided by factorials, as in JAX's ``jet``: Taylor's coefficient is the k-th
+    result over k!. With one coefficient, t ↦ f(x + t v), they are (v·∇)ᵏ f. All elements move at once, along one curve,
+    and so nothing is asked of a batch: examples may depend on each other.
+
+    Args:
+        f: takes and returns tensors, nested if need be.
+        order: of the highest derivative, from 1 to 4.
+        argnums: the position of the argument that moves, or a tuple of them.
+        custom_gradients: as for `laplacian`.
+        compile, unconnected, check_finite: as for `value_and_gradient`.
+
+    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
+    warning at the first call names what it cannot see.
+
+    Returns:
+        A function of the coefficients [v_1, …, v_m], a list of 1 to ``order`` entries like the source (those that are
+        missing are zero), followed by f's arguments. It returns a pair: f's result, and a list of ``order`` entries
+        like it, the derivatives.
+
+    Raises:
+        ValueError: if ``order`` is not 1, 2, 3 or 4.
+        ValueError, TypeError: when called, as `value_and_gradient`; also for coefficients that do not match the source.
+    """
+    if isinstance(order, bool) or not isinstance(order, int) or not 1 <= order <= 4:
+        raise ValueError(f"order is {order!r}; expected 1, 2, 3 or 4. For more, nest: the result has derivatives too")
+    recipe = Taylor(order, custom_gradients)
+    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)

@@ -1,0 +1,60 @@
+"""Second derivatives through `tf.nn.moments`, and so through normalisation layers: right, where TensorFlow's are wrong.
+
+`tf.nn.moments` computes the variance as ``mean((x - stop_gradient(mean(x)))²)``. That leaves the first derivative as it
+is, since x - mean(x) sums to zero, and the second one without a term: the variance of n numbers has the Hessian
+2/n (I - 1/n), and TensorFlow's has 2/n I. No public report of it is known.
+"""
+
+from tapelab.derivatives.machinery import private
+from tapelab.derivatives.wrong.gaps import Needs
+from tapelab.derivatives.wrong.replaced_function import Replacement
+from tapelab.runtime import tf
+
+
+def _moments(x, axes, shift=None, name=None, keep_dims=None, keepdims=None):
+    """tf.nn.moments: the mean in the variance is differentiated too; TensorFlow stops its gradient."""
+    with tf.name_scope(name or "moments"):
+        x = tf.convert_to_tensor(x)
+        y = tf.cast(x, tf.float32) if x.dtype == tf.float16 else x  # as the original: half has no range for squares
+        mean = tf.reduce_mean(y, axes, keepdims=True)
+        variance = tf.reduce_mean(tf.math.squared_difference(y, mean), axes, keepdims=True)
+        if not (keepdims or keep_dims):
+            mean, variance = tf.squeeze(mean, axes), tf.squeeze(variance, axes)
+        return tf.cast(mean, x.dtype), tf.cast(variance, x.dtype)
+
+
+def stops_the_mean(definition: tf.compat.v1.GraphDef) -> bool:
+    """Whether a graph, or a function in its library, contains SquaredDifference(x, StopGradient(Mean(x)))."""
+    return any(map(_squares, [definition.node, *(function.node_def for function in definition.library.function)]))
+
+
+def _squares(nodes):
+    nodes = {node.name: node for node in nodes}
+
+    def source(name):
+        """The node that an input comes from, past identities; the input's name where it is no node's."""
+        while (node := nodes.get(name.split(":")[0])) is not None and node.op == "Identity":
+            name = node.input[0]
+        return name.split(":")[0] if node is None else node.name
+
+    for node in nodes.values():
+        if node.op == "SquaredDifference":
+            x, stop = map(source, node.input[:2])
+            if stop in nodes and nodes[stop].op == "StopGradient":
+                mean = source(nodes[stop].input[0])
+                if mean in nodes and nodes[mean].op == "Mean" and source(nodes[mean].input[0]) == x:
+                    return True
+    return False
+
+
+GRADIENTS = {}
+FUNCTIONS = [
+    Replacement(
+        owners=lambda: private.modules_with_moments(),
+        name="moments",
+        function=_moments,
+        needs=Needs.SECOND,
+        what="a variance by tf.nn.moments (as a normalisation layer does)",
+        traced=stops_the_mean,
+    )
+]

@@ -1,0 +1,54 @@
+"""Writing to an index twice: the gradient goes to what was written last, and TensorFlow's to all that was written."""
+
+from tapelab.derivatives.wrong.replaced_gradients import plain
+from tapelab.runtime import tf
+
+import numpy as np
+
+
+def _scatter_update(op, upstream):
+    """tf.tensor_scatter_nd_update: to what was written last; TensorFlow's gradient goes to all that an index wrote."""
+    indices = op.inputs[1]
+    tensor, _, updates = plain("TensorScatterUpdate")(op, upstream)
+    depth = indices.shape[-1]
+    number = tf.reshape(tf.range(tf.size(indices) // depth), tf.shape(indices)[:-1])
+    written = tf.tensor_scatter_nd_update(tf.fill(tf.shape(upstream)[:depth], -1), indices, number)
+    return tensor, None, _where(tf.gather_nd(written, indices) == number, updates)
+
+
+def _written_twice(op, upstream):
+    indices = tf.get_static_value(op.inputs[1])
+    if indices is None:
+        return True
+    rows = indices.reshape(-1, indices.shape[-1])
+    return len(np.unique(rows, axis=0)) < len(rows)
+
+
+_scatter_update.applies = _written_twice
+
+
+def _dynamic_stitch(op, upstream):
+    """tf.dynamic_stitch: to what was written last; TensorFlow's gradient goes to all that an index wrote."""
+    half = len(op.inputs) // 2
+    indices = [op.inputs[i] for i in range(half)]
+    numbers, start = [], 0
+    for each in indices:
+        numbers.append(tf.reshape(start + tf.range(tf.size(each)), tf.shape(each)))
+        start += tf.size(each)
+    written = tf.dynamic_stitch(indices, numbers)
+    values = [
+        _where(tf.gather(written, each) == number, tf.gather(upstream, each))
+        for each, number in zip(indices, numbers, strict=True)
+    ]
+    return [None] * half + values
+
+
+def _where(holds, values):
+    """Return the values where a condition on their first axes holds, and 0 elsewhere."""
+    missing = values.shape.rank - holds.shape.rank
+    holds = tf.reshape(holds, tf.concat([tf.shape(holds), [1] * missing], 0))
+    return tf.where(holds, values, tf.zeros_like(values))
+
+
+GRADIENTS = {"DynamicStitch": _dynamic_stitch, "TensorScatterUpdate": _scatter_update}
+FUNCTIONS = []

@@ -1,0 +1,199 @@
+"""Our gradients of single operations in place of TensorFlow's, for what is differentiated within a block.
+
+TensorFlow looks a gradient up by the type of an operation, when a tape or a graph is differentiated. A function that
+`tf.function` traced keeps the backward functions that were built from what was found, so it has a *twin* here: the same
+graph, with backward functions that are built and used within such blocks only. What TensorFlow makes later of a call
+that a tape recorded within a block is made in such a block, too.
+"""
+
+import contextlib
+import contextvars
+import copy
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tapelab import process
+from tapelab.derivatives.machinery import private
+
+_twins = weakref.WeakKeyDictionary()  # what keeps backward functions → its twin
+_forward_mode = {}  # "cache": of the products with tangents that an accumulator traced within a block
+
+
+class _Block(NamedTuple):
+    """What holds while a block runs.
+
+    Attributes:
+        gradients: by the type of the operation.
+        met: the types of the operations that were differentiated by our gradient.
+        kept: whether a call that goes into a graph keeps our gradients, wherever that graph is differentiated.
+    """
+
+    gradients: dict[str, Callable]
+    met: set[str]
+    kept: bool
+
+
+_block = contextvars.ContextVar("the innermost block of this context")
+
+
+def plain(kind: str) -> Callable:
+    """Return TensorFlow's own gradient of a type of operation."""
+    registry = private.gradient_registry()
+    return process.original(type(registry), "lookup")(registry, kind)
+
+
+def complete() -> bool:
+    """Whether all that TensorFlow differentiates within a block is differentiated by our gradients."""
+    return len(_places()) == 4
+
+
+def in_a_block() -> bool:
+    """Whether gradients are replaced here."""
+    return _block.get(None) is not None
+
+
+@contextlib.contextmanager
+def replaced(gradients: dict[str, Callable], met: set[str], *, kept: bool = False) -> Iterator[None]:
+    """Have this thread find these gradients in place of TensorFlow's while the block runs.
+
+    Args:
+        gradients: by the type of the operation.
+        met: the types of the operations that are differentiated by our gradient are added to it.
+        kept: whether a call that goes into a graph keeps our gradients, wherever that graph is differentiated: for the
+            graphs of derivatives. The graph of a function of the caller's has TensorFlow's outside such blocks.
+    """
+    if not (places := _places()):
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        for place in places:
+            stack.enter_context(process.replaced(*place))
+        token = _block.set(_Block(gradients, met, kept))
+        try:
+            yield
+        finally:
+            _block.reset(token)
+
+
+@functools.cache
+def _places():
+    """What is replaced in TensorFlow: triples of its owner, its name and ours."""
+    registry, functions = private.gradient_registry(), private.classes_with_backward_functions()
+    if registry is None:
+        return []
+    places = [(type(registry), "lookup", _lookup)]
+    if functions is not None:
+        places += [(functions[0], "_call_flat", _call_flat), (functions[1], "forward_backward", _forward_backward)]
+    if (forward_mode := private.forward_mode_cache()) is not None:
+        places.append((forward_mode[0], "call_function", _call_function))
+    return places
+
+
+def _lookup(registry, kind):
+    kind = getattr(kind, "decode", lambda: kind)()
+    if registry is private.gradient_registry() and kind in _block.get().gradients:
+        return functools.partial(_differentiate, kind)
+    return process.original(type(registry), "lookup")(registry, kind)
+
+
+def _differentiate(kind, op, *upstreams):
+    block = _block.get()
+    ours = block.gradients[kind]
+    if not getattr(ours, "applies", lambda *_: True)(op, *upstreams):
+        return plain(kind)(op, *upstreams)
+    block.met.add(kind)
+    return ours(op, *upstreams)
+
+
+def _call_flat(concrete, *args, **kwargs):
+    call = process.underneath(private.classes_with_backward_functions()[0], "_call_flat", _call_flat)
+    return _with_own_record(_twin_of_function(concrete), call, *args, **kwargs)
+
+
+def _forward_backward(rewriting, *args, **kwargs):
+    call = process.original(private.classes_with_backward_functions()[1], "forward_backward")
+    if "met" in vars(rewriting):
+        return call(rewriting, *args, **kwargs)
+    return _with_own_record(_twin_of_rewriting(rewriting), call, *args, **kwargs)
+
+
+def _call_function(args=None, kwargs=None, tracing_options=None):
+    module, cache = private.forward_mode_cache()
+    if getattr(tracing_options, "function_cache", None) is cache:
+        tracing_options = copy.copy(tracing_options)
+        tracing_options.function_cache = _forward_mode.setdefault("cache", type(cache)())
+    return process.original(module, "call_function")(args, kwargs, tracing_options)
+
+
+def _with_own_record(twin, call, *args, **kwargs):
+    """Call with a twin. What was met when its backward functions were built counts as met again."""
+    block = _block.get()
+    token = _block.set(block._replace(met=twin.met))
+    try:
+        return call(twin, *args, **kwargs)
+    finally:
+        _block.reset(token)
+        block.met.update(twin.met)
+
+
+def _twin_of_function(concrete):
+    if (twin := _twins.get(concrete)) is not None:
+        return twin
+    twin = copy.copy(concrete)
+    twin.met = set()
+    twin._first_order_tape_functions, twin._higher_order_tape_functions = {}, {}
+    rewriting = concrete._delayed_rewrite_functions
+    twin._delayed_rewrite_functions = own = _twin_of_rewriting(rewriting)
+
+    def get_gradient_function():
+        chosen = own if _block.get().kept else rewriting
+        return chosen._rewrite_forward_and_call_backward
+
+    select = twin._select_forward_and_backward_functions
+
+    def select_forward_and_backward_functions(*args):
+        call = select(*args)
+        _keep_in_backward_functions(call._functions)
+        return call
+
+    twin._get_gradient_function = get_gradient_function
+    twin._select_forward_and_backward_functions = select_forward_and_backward_functions
+    return _twins.setdefault(concrete, twin)
+
+
+def _twin_of_rewriting(rewriting):
+    """The twin of what has the backward functions of the calls in graphs."""
+    if (twin := _twins.get(rewriting)) is not None:
+        return twin
+    twin = copy.copy(rewriting)
+    twin.met = set()
+    twin._cached_function_pairs = {}
+    twin._rewrite_forward_and_call_backward = _in_a_block(twin._rewrite_forward_and_call_backward)
+    return _twins.setdefault(rewriting, twin)
+
+
+def _keep_in_backward_functions(functions):
+    """Have the backward functions that a tape records call what they call in a block."""
+    if not hasattr(functions, "_wrap_backward_function") or "_wrap_backward_function" in vars(functions):
+        return
+    wrap = functions._wrap_backward_function
+
+    def wrap_backward_function(*args):
+        backward, outputs = wrap(*args)
+        return _in_a_block(backward), outputs
+
+    functions._wrap_backward_function = wrap_backward_function
+
+
+def _in_a_block(function):
+    """The same function, in a block like this one whenever it is called."""
+    block = _block.get()
+
+    @functools.wraps(function)
+    def within(*args, **kwargs):
+        with replaced(block.gradients, set(), kept=block.kept):
+            return function(*args, **kwargs)
+
+    return within
