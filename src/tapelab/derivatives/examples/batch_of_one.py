@@ -16,9 +16,8 @@ from tapelab.derivatives.examples.kept_apart import APART, FIXED, VALUELESS, Exa
 from tapelab.derivatives.examples.source_sites import sums_over_examples
 from tapelab.derivatives.first_order import recorded
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
-from tapelab.derivatives.machinery.private import function_body
 from tapelab.derivatives.machinery.problem import Problem, repeatable
-from tapelab.derivatives.machinery.reissue import CALLS, has_custom_gradient, place
+from tapelab.graphs.program import CALLS, function_body, has_custom_gradient, place
 from tapelab.runtime import tf
 
 import numpy as np

@@ -9,10 +9,9 @@ from itertools import islice, product
 
 from tapelab.derivatives.examples.independence import ELEMENTWISE, Unproven, walk
 from tapelab.derivatives.machinery.memory import counted
-from tapelab.derivatives.machinery.private import function_body
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.reissue import CALLS, SHAPES, place
 from tapelab.derivatives.machinery.rows import map_rows
+from tapelab.graphs.program import CALLS, SHAPES, function_body, place
 from tapelab.runtime import tf
 
 import numpy as np

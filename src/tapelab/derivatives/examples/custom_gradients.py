@@ -3,7 +3,7 @@
 from collections.abc import Container, Sequence
 
 from tapelab.derivatives.examples.kept_apart import APART, FIXED, LOST, VALUELESS, Examples
-from tapelab.derivatives.machinery.reissue import has_custom_gradient
+from tapelab.graphs.program import has_custom_gradient
 from tapelab.runtime import tf
 
 ADDING = {"Add", "AddN", "AddV2", "BiasAdd"}

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 
 from tapelab.derivatives.first_order import linearized
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
-from tapelab.derivatives.machinery.private import function_body
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.reissue import CALLS, SHAPES, reissue
 from tapelab.derivatives.operators.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, POWERS, TABLES
+from tapelab.graphs.program import CALLS, SHAPES, function_body, reissue
 from tapelab.runtime import tf
 
 import numpy as np

@@ -8,7 +8,7 @@ or loses it: what has no rule is never assumed to keep it. What depends on no ex
 
 from collections.abc import Callable, Sequence
 
-from tapelab.derivatives.machinery.reissue import SHAPES, has_custom_gradient, place
+from tapelab.graphs.program import SHAPES, has_custom_gradient, place
 from tapelab.runtime import tf
 
 FIXED, APART, LOST = "fixed", "apart", "lost"

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from tapelab.derivatives.examples.custom_gradients import ADDING, LINEAR, QUOTIENTS, backward_keeps, outputs_that_vary
 from tapelab.derivatives.examples.kept_apart import APART, FIXED, LOST, VALUELESS, Examples
 from tapelab.derivatives.examples.variable_uses import FILTER, HARMLESS, PRODUCT, SUM, SWAPPED, Use, use_of
-from tapelab.derivatives.machinery.private import captures
-from tapelab.derivatives.machinery.reissue import has_custom_gradient, place
+from tapelab.graphs.program import captures, has_custom_gradient, place
 from tapelab.runtime import tf
 
 _KINDS = {FILTER, PRODUCT, SUM, SWAPPED}

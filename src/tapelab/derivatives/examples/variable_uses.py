@@ -24,8 +24,7 @@ from typing import NamedTuple
 
 from tapelab.derivatives.examples.custom_gradients import follow
 from tapelab.derivatives.examples.kept_apart import APART, FIXED, VALUELESS, Examples
-from tapelab.derivatives.machinery.private import captures
-from tapelab.derivatives.machinery.reissue import place
+from tapelab.graphs.program import captures, place
 from tapelab.runtime import tf
 
 _READING = {

@@ -12,9 +12,9 @@ from tapelab.derivatives.machinery.errors import SingularMatrixError, Unconnecte
 from tapelab.derivatives.machinery.failures import line_of, singular
 from tapelab.derivatives.machinery.outside.observed import observed
 from tapelab.derivatives.machinery.private import with_autograph
-from tapelab.derivatives.machinery.reissue import CALLS, has_custom_gradient, place
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
+from tapelab.graphs.program import CALLS, has_custom_gradient, place
 from tapelab.runtime import tf
 
 # What TensorFlow says of an operation without a gradient.

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tapelab.derivatives.machinery.reissue import reissue
 from tapelab.derivatives.operators.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, POWERS, TABLES
 from tapelab.derivatives.sparse.dependence import (
     Dependence,
@@ -17,6 +16,7 @@ from tapelab.derivatives.sparse.dependence import (
     take,
     union,
 )
+from tapelab.graphs.program import reissue
 from tapelab.runtime import tf
 
 import numpy as np

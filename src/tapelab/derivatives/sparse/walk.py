@@ -7,14 +7,13 @@ depend on all of its inputs, and is named.
 
 from collections.abc import Sequence
 
-from tapelab.derivatives.machinery.private import function_body
-from tapelab.derivatives.machinery.reissue import CALLS, SHAPES, place, reissue
 from tapelab.derivatives.operators.taylor_mode.kinds import CONSTANT
 from tapelab.derivatives.sparse.dependence import Dependence, NoRule, Room, everything, union
 from tapelab.derivatives.sparse.lists import LISTS
 from tapelab.derivatives.sparse.products import PRODUCTS
 from tapelab.derivatives.sparse.rules import RULES, Step
 from tapelab.derivatives.sparse.stencils import STENCILS
+from tapelab.graphs.program import CALLS, SHAPES, function_body, place, reissue
 from tapelab.runtime import tf
 
 _RULES = RULES | PRODUCTS | STENCILS

@@ -13,8 +13,7 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
-from tapelab.derivatives.machinery.private import function_body
-from tapelab.derivatives.machinery.reissue import CALLS, place
+from tapelab.graphs.program import CALLS, function_body, place
 from tapelab.runtime import tf
 
 import numpy as np

@@ -8,8 +8,8 @@ from collections import ChainMap, UserDict, UserList, UserString
 from typing import Any
 
 from tapelab.derivatives.machinery.outside import unwatchable
-from tapelab.derivatives.machinery.outside.libraries import split_classes
 from tapelab.derivatives.machinery.outside.watches import MISSING, Reached, Where
+from tapelab.graphs.libraries import split_classes
 from tapelab.runtime import tf
 
 import numpy as np

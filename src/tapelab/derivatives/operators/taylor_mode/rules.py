@@ -6,7 +6,6 @@ At least one input has channels where a rule is asked.
 
 from collections.abc import Callable, Sequence
 
-from tapelab.derivatives.machinery.reissue import reissue
 from tapelab.derivatives.operators.taylor_mode import elementwise
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra, Derivatives
 from tapelab.derivatives.operators.taylor_mode.bilinear import Einsum, Lanewise, MatMul, Product
@@ -24,6 +23,7 @@ from tapelab.derivatives.operators.taylor_mode.composed import (
 from tapelab.derivatives.operators.taylor_mode.kinds import LINEAR, bilinear_of, combination, unary_of
 from tapelab.derivatives.operators.taylor_mode.products import cumulative_product, product, segment_product
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, full, over_lanes, padded, times
+from tapelab.graphs.program import reissue
 from tapelab.runtime import tf
 
 Rule = Callable[[Algebra, tf.Operation, Sequence[Val], Sequence[tf.Tensor]], list[Val]]
