@@ -40,7 +40,8 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
 
 from tapelab import gradcheck, plots, runtime
 from tapelab.exercises.sheets import when_the_gradient_is_none as exercises
-from tapelab.explain import ExplainTape, draw, explain, hooks
+from tapelab.explain import ExplainTape, draw, explain
+from tapelab.explain.ground import hooks
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -11,8 +11,8 @@ mpl.use("Agg")
 
 from tapelab import runtime
 from tapelab.explain import ExplainTape, draw
-from tapelab.explain.drawing import LIMIT
-from tapelab.explain.layout import layered
+from tapelab.explain.drawing.draw import LIMIT
+from tapelab.explain.drawing.layout import layered
 
 import matplotlib.pyplot as plt
 import tensorflow as tf

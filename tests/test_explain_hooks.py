@@ -6,7 +6,8 @@ import threading
 import weakref
 
 from tapelab import runtime
-from tapelab.explain import ExplainTape, explain, hooks
+from tapelab.explain import ExplainTape, explain
+from tapelab.explain.ground import hooks
 
 import numpy as np
 import pytest

@@ -2,7 +2,7 @@
 
 from tapelab import runtime
 from tapelab.explain import CAUSES, REMARKS, VALUES, ExplainTape, explain
-from tapelab.explain.lines import Line
+from tapelab.explain.ground.lines import Line
 
 import pytest
 import tensorflow as tf
@@ -149,7 +149,7 @@ OTHER_ARGUMENTS = """
 import tensorflow as tf
 from tensorflow.python.eager import record
 record.record_operation = lambda op_type, inputs, outputs: None
-from tapelab.explain import hooks
+from tapelab.explain.ground import hooks
 print(hooks.BLIND)
 """
 

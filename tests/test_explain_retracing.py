@@ -3,7 +3,8 @@
 import contextlib
 
 from tapelab import runtime
-from tapelab.explain import RETRACING, Retracings, explain_retracing, traces
+from tapelab.explain import RETRACING, Retracings, explain_retracing
+from tapelab.explain.retracing import traces
 
 import numpy as np
 import pytest
@@ -397,7 +398,7 @@ def test_a_missing_symbol_is_noticed_at_import(fresh):
     code = (
         "from tensorflow.python.eager.polymorphic_function import transform\n"
         "del transform.CONCRETE_FUNCTION_CALLBACKS\n"
-        "from tapelab.explain import traces\n"
+        "from tapelab.explain.retracing import traces\n"
         "print(traces.BLIND)"
     )
     assert "CONCRETE_FUNCTION_CALLBACKS" in fresh(code)

@@ -2,7 +2,8 @@
 
 import functools
 
-from tapelab.explain import ExplainTape, explain, special_points
+from tapelab.explain import ExplainTape, explain
+from tapelab.explain.values import special_points
 
 import numpy as np
 import pytest

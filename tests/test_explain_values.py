@@ -11,8 +11,9 @@ import re
 import textwrap
 
 from tapelab import runtime
-from tapelab.explain import REMARKS, VALUES, ExplainTape, explain, values
-from tapelab.explain.values import SYMPTOMS, alike, study
+from tapelab.explain import REMARKS, VALUES, ExplainTape, explain
+from tapelab.explain.values import study as studying
+from tapelab.explain.values.study import SYMPTOMS, alike, study
 
 import numpy as np
 import pytest
@@ -1182,5 +1183,5 @@ def test_rounding_that_cancellation_leaves_is_not_taken_for_a_contradiction():
     """The replay adds up in another order than the tape, and is left with another rounding error."""
     part = tf.constant([1e3], tf.float32)
     found, expected = tf.constant([6e-5]), tf.constant([-3e-5])
-    assert values._agree(found, expected, [(None, part), (None, -part)])
-    assert not values._agree(found, expected, [(None, part / 1e3)])
+    assert studying._agree(found, expected, [(None, part), (None, -part)])
+    assert not studying._agree(found, expected, [(None, part / 1e3)])

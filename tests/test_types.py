@@ -12,7 +12,7 @@ TYPED = (
     "collection/**/*.py",
     "derivatives/**/*.py",
     "exercises/*.py",
-    "explain/*.py",
+    "explain/**/*.py",
     "interactive/*.py",
     "optimize/*.py",
     "process/*.py",

@@ -5,7 +5,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterable
 
-from tapelab.explain import lines
+from tapelab.explain.ground import lines
 
 NOT_ATTEMPTED, RIGHT, WRONG, ERROR = "not attempted", "right", "wrong", "error"
 _OPENINGS = {

@@ -6,36 +6,43 @@
         y = tf.round(x) * 2.0
     explain(tape, y, x)                  # the cause, the line, the fix
 
-`tapelab.explain.causes` lists every answer with its meaning, an example and the fix.
+`CAUSES`, `REMARKS`, `VALUES` and `RETRACING` list every answer with its meaning, an example and the fix.
 
-How it works, in the order in which to read it. `hooks` shows what runs, `log` keeps it and replays what the tape
-records, `tape` is the tape. `conduct` tells whether one operation passes a gradient, `bodies` the same for the inside
-of a tf.function, `flow` puts the ways together. `presence` judges where values flow from source to target, `absence`
-where they do not, and `judge` holds the judgement against the tape. `explanation` puts it into words, `telling` makes
-text and Markdown of these. `sketch` decides what a drawing shows, `layout` where, and `drawing` draws it.
+How it works, room by room, in the order in which to read it.
 
-Of a whole Keras model, `model_step` runs one step, `diagnose` examines every gradient in it, `diagnosis` is the answer,
-and `watch` does so while fit runs. Why a tf.function was traced again is another question: `traces` reads what
-TensorFlow keeps, `retracing_causes` says what differs, `retracing_fixes` what to write, `retracing` answers.
+- `ground`: `hooks` shows what runs, `log` keeps it and replays what the tape records, `explain_tape` is the tape;
+  `lines` finds the learner's own line, `rendering` makes text and Markdown of an answer.
+- `values`, why a gradient is NaN, infinite, zero, huge or tiny: `rerun` computes what ran once more, forwards and
+  backwards, `not_finite`, `zeros`, `magnitude`, `structure` and `special_points` read the mechanism from it, `study`
+  puts these together.
+- `missing`, why a gradient is None: `one_operation` tells whether an operation passes a gradient, `inside_functions`
+  the same for the inside of a tf.function, `paths` puts the ways together. `cut_path` judges where values flow from
+  source to target, `no_path` where they do not.
+- `asking` holds the judgement of `missing` against the tape, adds that of `values`, and `explanation` is the answer.
+- `drawing`: `sketch` decides what a drawing shows, `layout` where, and `draw` draws it; `numbered_table` is a table.
+- `models`: of a whole Keras model, `model_step` runs one step, `diagnose` examines every gradient in it, `diagnosis` is
+  the answer, and `watch` does so while fit runs.
+- `retracing`, why a tf.function was traced again: `traces` reads what TensorFlow keeps, `causes` says what differs,
+  `fixes` what to write, `answer` answers.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from tapelab import runtime  # noqa: F401  its import of TensorFlow is the quiet one
-from tapelab.explain.causes import CAUSES, REMARKS
-from tapelab.explain.causes_of_values import VALUES
-from tapelab.explain.diagnose import diagnose
-from tapelab.explain.diagnosis import Diagnosis
+from tapelab.explain.asking import NoGradientError, explain, gradient_or_explain
+from tapelab.explain.drawing.numbered_table import Table, table
 from tapelab.explain.explanation import Explanation, Explanations
-from tapelab.explain.judge import NoGradientError, explain, gradient_or_explain
-from tapelab.explain.retracing import Retracing, Retracings, explain_retracing
-from tapelab.explain.retracing_causes import RETRACING
-from tapelab.explain.table import Table, table
-from tapelab.explain.tape import ExplainTape
-from tapelab.explain.watch import Watch
+from tapelab.explain.ground.explain_tape import ExplainTape
+from tapelab.explain.missing.causes import CAUSES, REMARKS
+from tapelab.explain.models.diagnose import diagnose
+from tapelab.explain.models.diagnosis import Diagnosis
+from tapelab.explain.models.watch import Watch
+from tapelab.explain.retracing.answer import Retracing, Retracings, explain_retracing
+from tapelab.explain.retracing.causes import RETRACING
+from tapelab.explain.values.causes import VALUES
 
 if TYPE_CHECKING:
-    from tapelab.explain.drawing import draw
+    from tapelab.explain.drawing.draw import draw
 
 __all__ = [
     "CAUSES",
@@ -63,7 +70,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import `draw` when it is asked for: it needs Matplotlib, and the first answer needs TensorFlow alone."""
     if name == "draw":
-        from tapelab.explain.drawing import draw
+        from tapelab.explain.drawing.draw import draw
 
         return draw
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,13 +4,13 @@ import collections.abc
 import dataclasses
 from collections.abc import Iterator
 
-from tapelab.explain.bodies import Cut
-from tapelab.explain.causes import CAUSES, REMARKS
-from tapelab.explain.causes_of_values import VALUES
-from tapelab.explain.lines import Line
-from tapelab.explain.telling import MARKDOWN, Style, Told
-from tapelab.explain.trace import Node
-from tapelab.explain.values import Elements, Link, ValueFinding
+from tapelab.explain.ground.lines import Line
+from tapelab.explain.ground.rendering import MARKDOWN, Style, Told
+from tapelab.explain.missing.causes import CAUSES, REMARKS
+from tapelab.explain.missing.inside_functions import Cut
+from tapelab.explain.values.causes import VALUES
+from tapelab.explain.values.rerun.nodes import Node
+from tapelab.explain.values.study import Elements, Link, ValueFinding
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -30,8 +30,8 @@ class Explanation(Told):
         cuts: the first cut on each path from the source, a tuple of `Cut`.
         further: cuts behind the first on the path with the fewest, a tuple of `Cut`.
         remarks: keys of `REMARKS` and `VALUES`.
-        symptom: what the gradient's value is like, a key of `tapelab.explain.values.SYMPTOMS`: "none", "nan", "inf",
-            "zero", "partly zero", "huge", "tiny", "target nan", "target inf" or "fine".
+        symptom: what the gradient's value is like, a key of `SYMPTOMS` in `tapelab.explain.values.study`:
+            "none", "nan", "inf", "zero", "partly zero", "huge", "tiny", "target nan", "target inf" or "fine".
         healthy: False where something is wrong, True where nothing is; None where there is no gradient, or where it
             cannot be told.
         op: the operation to blame for a bad value, such as "Log"; "" where there is none.

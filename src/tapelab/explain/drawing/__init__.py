@@ -1,0 +1,1 @@
+"""What a tape recorded, as a picture and as a table."""

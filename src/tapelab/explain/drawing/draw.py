@@ -1,0 +1,302 @@
+"""`draw`: a picture of what a tape recorded between some sources and a target, and where the gradient is cut."""
+
+import sys
+from typing import Any
+
+from tapelab import plots
+from tapelab.explain.asking import answers_to_show
+from tapelab.explain.drawing.layout import GAP_Y, layered
+from tapelab.explain.drawing.shown_values import Passage
+from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, simplify, sketch
+from tapelab.explain.ground import expressions, hooks
+from tapelab.explain.ground.explain_tape import ExplainTape
+from tapelab.explain.ground.measure import array
+from tapelab.explain.ground.number_text import cotangent_text
+from tapelab.explain.values.study import TROUBLE, replayed
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+
+LIMIT = 24  # boxes, before neighbours are merged
+_WIDE, _SMALL = 9.0, 7.5  # font sizes in points
+_TEXT = 38  # characters of source text in a box
+_PAD = 6.0
+_CLOSE = 15.0  # between rows, where every second row is one of labels
+_MARGIN, _LEGEND = 14.0, 34.0
+
+# Told apart by the line around the box and by the sign before its title as well as by colour.
+_STATES = {
+    RECORDED: {"edgecolor": plots.BLUE, "facecolor": "#E3F0F8", "linestyle": "-", "linewidth": 1.4},
+    NOT_RECORDED: {"edgecolor": plots.GREY, "facecolor": "#F4F4F4", "linestyle": (0, (3, 2)), "linewidth": 1.2},
+}
+_SIGNS = {RECORDED: "●", NOT_RECORDED: "○"}
+_OPEN = {"color": plots.BLUE, "linestyle": "-", "linewidth": 1.3}
+_OFF_TAPE = {"color": plots.GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.3}
+_BACK = "#8A3F00"  # what flows back: dark enough for small letters, and in grey
+_CUT = {"color": plots.RED, "linestyle": (0, (4, 2)), "linewidth": 1.8}
+
+
+def draw(tape: ExplainTape, target: Any, sources: Any, *, limit: int = LIMIT, values: bool = False) -> Figure:
+    """Draw what a tape recorded between some sources and a target.
+
+    Each box is an operation with the line of source that ran it; time runs downwards. Filled circles and solid borders
+    mark what was recorded. Where the gradient does not pass, the link is dashed and has the cause written on it. Beyond
+    `limit` boxes, neighbours are merged: first what lies between branch points.
+
+    With `values=True` it is the picture of backpropagation: each box has its value, and each link, after an arrow that
+    points up, what flows back through it: the cotangent, or its norm and share of zeros. Where the gradient of a
+    source is bad, the operation where the trouble began has a thick border and says which.
+
+    Args:
+        tape: an `ExplainTape`; it is not used up by this.
+        target: a tensor, or a structure of tensors.
+        sources: a tensor or variable, or a structure of them.
+        limit: how many boxes to aim at.
+        values: whether to show the values and the cotangents.
+
+    Returns:
+        A Matplotlib figure. Made with pyplot: a notebook shows it at the end of the cell.
+
+    Raises:
+        TypeError: if `tape` is not an `ExplainTape`.
+        ValueError: if there is nothing to draw: no sources, or something that was not seen or is not a tensor.
+    """
+    asked, answers = answers_to_show(tape, target, sources, sys._getframe(1), "draw")
+    findings = [finding for finding, _ in answers]
+    drawing = sketch(asked, findings)
+    simplify(drawing, limit)
+    title, passage = _title(asked, findings), None
+    if values:
+        sick, passage = _passage(tape, asked, answers)
+        title = sick or title
+    with hooks.deaf():
+        return _figure(drawing, title, passage)
+
+
+def _passage(tape, asked, answers):
+    """Return a title that says which gradients are bad, or None, and the `Passage`."""
+    targets = list(asked[0].targets)
+    names = [asked[0].target_name, *(question.source_name for question in asked)]
+    gradients = [gradient for _, gradient in answers]
+    replay, found = replayed(tape, targets, [question.source for question in asked], names, gradients)
+    bad = {one.node: f"✖ {TROUBLE[one.symptom]}: {one.code}" for one in found if one.healthy is False and one.node}
+    sick = [(name, one) for name, one in zip(names[1:], found, strict=True) if one.healthy is False]
+    if not sick:
+        only = gradients[0] if len(gradients) == 1 else None
+        known = f"The gradient of {names[0]} with respect to {names[1]}: {cotangent_text(array(only))}"
+        return None if only is None else known, Passage(replay, bad)
+    who = ", ".join(name for name, _ in sick) if len(sick) <= 3 else f"{len(sick)} of {len(asked)} sources"
+    verdicts = " or ".join(dict.fromkeys(_VERDICTS[one.symptom] for _, one in sick))
+    return f"The gradient of {names[0]} with respect to {who}: {verdicts}", Passage(replay, bad)
+
+
+def _title(asked, findings):
+    target = asked[0].target_name
+    there, missing = [], []
+    for question, finding in zip(asked, findings, strict=True):
+        (there if finding.exists else missing).append(question.source_name)
+    if not missing:
+        title = f"The gradient of {target} exists"
+    elif len(missing) > 3:
+        title = f"The gradient of {target} is missing for {len(missing)} of {len(asked)} sources"
+    elif there:  # what is drawn is above all what was recorded
+        known = ", ".join(there) if len(there) <= 3 else f"{len(there)} of {len(asked)} sources"
+        title = f"The gradient of {target} exists for {known}, not for {', '.join(missing)}"
+    else:
+        title = f"No gradient of {target} with respect to {', '.join(missing)}"
+    # Where one path carries the gradient, others may be cut: then it is there and not the whole.
+    partly = {
+        question.source_name: len({step.cuts[0] for step in question.flow.frontier(question.start, question.goals)})
+        for question, finding in zip(asked, findings, strict=True)
+        if finding.exists
+    }
+    partly = {name: count for name, count in partly.items() if count}
+    if not partly:
+        return title
+    names = ", ".join(partly) if len(partly) <= 3 else f"{len(partly)} of {len(asked)} sources"
+    places = max(partly.values())
+    return f"{title}; {'one path' if places == 1 else 'some paths'} from {names} {'is' if places == 1 else 'are'} cut"
+
+
+_VERDICTS = {"nan": "NaN", "inf": "infinite", "target nan": "the target is NaN", "target inf": "the target is infinite"}
+_VERDICTS |= {word: word for word in ("zero", "partly zero", "huge", "tiny")} | {"fine": "finite, and wrong"}
+
+
+def _figure(drawing, title, passage):
+    texts = {box: _text(box, _files(drawing), passage) for box in drawing.boxes}
+    sizes = {box: _size(text) for box, text in texts.items()}
+    links, labels = [], {}
+    for link, causes in drawing.links.items():
+        if causes:  # they stand between the two boxes, with a place of their own
+            sizes[link] = _size(["✕ " + cause for cause in causes], pad=2.0)
+            links += [(link[0], link), (link, link[1])]
+        elif passage is not None and passage.cotangent(*link):
+            labels[link] = "↑ " + passage.cotangent(*link)
+            sizes[link] = _size([labels[link]], pad=3.0)
+            links += [(link[0], link), (link, link[1])]
+        else:
+            links.append(link)
+    placed, routes = layered(sizes, links, gap_y=_CLOSE if labels else GAP_Y)
+    bends = [x for points in routes.values() for x, _ in points]
+    left = min([place.x - place.width / 2 for place in placed.values()] + bends)
+    right = max([place.x + place.width / 2 for place in placed.values()] + bends)
+    bottom = min(place.y - place.height / 2 for place in placed.values())
+    width = max(right - left, _width([title], 1.25 * _WIDE), 330.0)
+    middle = (left + right) / 2
+    fig, ax = _axes(middle - width / 2 - _MARGIN, middle + width / 2 + _MARGIN, bottom - _LEGEND, 20.0 + 1.5 * _MARGIN)
+    for (start, end), points in routes.items():
+        _draw_link(ax, points, _link_style(start, end, labels), arrow=isinstance(end, Box))
+    for node, place in placed.items():
+        if isinstance(node, Box):
+            _draw_box(ax, node, texts[node], place, is_origin=bool(passage and passage.mark(node)))
+        elif node in labels:
+            _draw_cotangent(ax, labels[node], place)
+        else:
+            causes = "\n".join("✕ " + cause for cause in drawing.links[node])
+            font = {"color": plots.RED, "fontsize": _SMALL, "weight": "bold"}
+            ax.text(place.x, place.y, causes, ha="center", va="center", gid="cause", **font)
+    ax.text(middle, 20.0, title, fontsize=1.25 * _WIDE, weight="bold", ha="center", va="center", gid="title")
+    _draw_legend(ax, middle, bottom - 18.0, _legend(drawing, passage))
+    return fig
+
+
+def _legend(drawing, passage):
+    """What the signs mean: those of recording always; with values, only those that occur."""
+    recorded, cut = ("● recorded", plots.BLUE), ("✕ gradient cut", plots.RED)
+    missed = ("○ not recorded", plots.GREY)
+    if passage is None:
+        return [recorded, missed, cut]
+    back = ("↑ gradient, backwards", _BACK)
+    is_missed = any(box.state == NOT_RECORDED for box in drawing.boxes)
+    return [
+        ("= value, forwards", "black"),
+        back,
+        *([missed] if is_missed else []),
+        *([cut] if any(drawing.links.values()) else []),
+    ]
+
+
+def _axes(left, right, bottom, top):
+    """A figure, with axes that fill it and have points as units."""
+    # At low resolution Matplotlib rounds the widths of letters up, and text would not fit its box.
+    fig = plt.figure(figsize=((right - left) / 72, (top - bottom) / 72), dpi=110)
+    ax = fig.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(left, right), ylim=(bottom, top))
+    ax.set_axis_off()
+    return fig, ax
+
+
+def _files(drawing):
+    return {line.file for box in drawing.boxes for line in box.lines}
+
+
+def _text(box, files, passage):
+    """The lines of text in a box, the title first."""
+    title = f"{_SIGNS[box.state]} {box.title}"
+    if box.role == "operation" and box.mark:
+        title += f" · {box.mark}"
+    text = [title]
+    if len(box.operations) > 1:
+        text.append(_shortened(", ".join(dict.fromkeys(box.operations))))
+    if len(box.lines) == 1:
+        line = box.lines[0]
+        place = f"line {line.number}" if len(files) == 1 else line.place
+        source = _expression(box) or line.text
+        text.extend(_wrapped(f"{place}: {source}" if source else place))
+    elif box.lines:
+        numbers = [line.number for line in box.lines]
+        text.append(f"lines {min(numbers)} to {max(numbers)}")
+    if passage is None:
+        return text
+    if passage.value(box):
+        text.append(f"= {passage.value(box)}")
+    if box.role == "source" and passage.gradient(box):
+        text.append(f"↑ gradient {passage.gradient(box)}")
+    if passage.mark(box):
+        text.append(passage.mark(box))
+    return text
+
+
+def _expression(box):
+    """The learner's expression that one operation ran, where it is known."""
+    if len(box.events) != 1:
+        return ""
+    found = expressions.at(box.events[0].place.code, box.events[0].place.instruction)
+    return "" if found is None else expressions.text(found)
+
+
+def _wrapped(text):
+    """At most two lines of text, broken after a space, a comma or a bracket where there is one."""
+    if len(text) <= _TEXT:
+        return [text]
+    at = max(text.rfind(sign, 0, _TEXT) + 1 for sign in " (,[")
+    first = text[: at if at > _TEXT / 2 else _TEXT]
+    return [first, _shortened(text[len(first) :].strip())]
+
+
+def _shortened(text):
+    return text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"
+
+
+def _width(text, size):
+    # DejaVu Sans Mono, which comes with Matplotlib: every character is 0.602 em wide.
+    return 0.602 * size * max(map(len, text))
+
+
+def _size(text, pad=_PAD):
+    width = max(_width(text[:1], _WIDE), _width(text, _SMALL))
+    return width + 2 * pad, _WIDE * 1.35 + (len(text) - 1) * _SMALL * 1.35 + 2 * pad
+
+
+def _draw_box(ax, box, text, place, is_origin):
+    round_ends = "round,pad=0,rounding_size=9" if box.role != "operation" else "round,pad=0,rounding_size=2"
+    corner = (place.x - place.width / 2, place.y - place.height / 2)
+    style = dict(_STATES[box.state])
+    if box.role != "operation":
+        style["linewidth"] = 2.2
+    if is_origin:
+        style |= {"edgecolor": plots.RED, "linewidth": 3.0}
+    patch = FancyBboxPatch(corner, place.width, place.height, boxstyle=round_ends, gid="box", zorder=2, **style)
+    ax.add_patch(patch)
+    if box.mark:  # a second border
+        inner = (corner[0] + 2.5, corner[1] + 2.5)
+        style |= {"linewidth": 0.8, "facecolor": "none"}
+        ax.add_patch(FancyBboxPatch(inner, place.width - 5, place.height - 5, boxstyle=round_ends, zorder=3, **style))
+    y = place.y + place.height / 2 - _PAD - _WIDE * 0.675
+    for i, line in enumerate(text):
+        colour = plots.RED if line.startswith("✖") else _BACK if line.startswith("↑") else "black"
+        font = {"fontsize": _SMALL if i else _WIDE, "family": "DejaVu Sans Mono", "color": colour}
+        font["weight"] = "normal" if i and colour == "black" else "bold"
+        ax.text(place.x, y, line, ha="center", va="center", zorder=4, gid="text", parse_math=False, **font)
+        y -= (_WIDE + _SMALL) * 0.675 if i == 0 else _SMALL * 1.35
+
+
+def _draw_cotangent(ax, text, place):
+    """The label on a link: on white, so that the link does not run through it."""
+    around = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
+    font = {"fontsize": _SMALL, "family": "DejaVu Sans Mono", "weight": "bold", "color": _BACK}
+    ax.text(place.x, place.y, text, ha="center", va="center", zorder=3, gid="cotangent", bbox=around, **font)
+
+
+def _link_style(start, end, labels):
+    if start in labels or end in labels:
+        return _OPEN
+    if not (isinstance(start, Box) and isinstance(end, Box)):
+        return _CUT  # to or from the cause that is written on it
+    return _OPEN if start.state == end.state == RECORDED else _OFF_TAPE
+
+
+def _draw_link(ax, points, style, arrow):
+    xs, ys = zip(*points, strict=True)
+    ax.plot(xs, ys, zorder=1, solid_joinstyle="round", gid="link", **style)
+    if arrow:
+        tip, before = points[-1], (points[-1][0], points[-1][1] + 6.0)
+        arrow_style = {"arrowstyle": "-|>", "color": style["color"], "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
+        ax.annotate("", xy=tip, xytext=before, arrowprops=arrow_style, zorder=1)
+
+
+def _draw_legend(ax, middle, y, entries):
+    for i, (label, colour) in enumerate(entries):
+        x = (i - (len(entries) - 1) / 2) * 110
+        ax.text(middle + x, y, label, color=colour, fontsize=_SMALL, ha="center", va="center", gid="legend")

@@ -1,0 +1,189 @@
+"""The tape as a numbered table: one row for each operation, with its value and, read upwards, its gradient."""
+
+import dataclasses
+import sys
+from typing import Any
+
+from tapelab.explain.asking import answers_to_show
+from tapelab.explain.ground import expressions, hooks
+from tapelab.explain.ground.explain_tape import ExplainTape
+from tapelab.explain.ground.measure import array
+from tapelab.explain.ground.number_text import cotangent_text, value_text
+from tapelab.explain.ground.rendering import escaped
+from tapelab.explain.values.study import TROUBLE, replayed
+
+_HEADS = ("#", "operation", "of", "value", "gradient")
+_LONGEST = 44  # characters of an expression
+_TRANSPARENT = frozenset({"ReadVariableOp"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One operation, or a source.
+
+    Attributes:
+        number: from 0.
+        title: the operation's type; a source's name.
+        source: what it was made from: the learner's expression, or the numbers of the rows that it takes.
+        value: its value, as text.
+        gradient: the target's gradient with respect to it, as text; "" where there is none.
+        mark: where trouble began, which; else "".
+    """
+
+    number: int
+    title: str
+    source: str
+    value: str
+    gradient: str
+    mark: str = ""
+
+    @property
+    def cells(self) -> list[str]:
+        """The texts of the columns."""
+        return [
+            str(self.number),
+            self.title,
+            self.source,
+            self.value,
+            self.gradient + (f"  {self.mark}" if self.mark else ""),
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """The rows of a tape between some sources and a target, in the order in which they ran.
+
+    Attributes:
+        target: what the learner calls the target.
+        rows: a tuple of `Row`.
+        values: whether values and gradients are shown.
+    """
+
+    target: str
+    rows: tuple[Row, ...]
+    values: bool = True
+
+    def __str__(self):
+        lines = [self._heads(), *(self._cells(row) for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        ]
+        rule = "  ".join("─" * width for width in widths)
+        return "\n".join([text[0], rule, *text[1:]])
+
+    def _repr_markdown_(self):
+        lines = [
+            self._heads(),
+            ["---"] * len(self._heads()),
+            *([escaped(cell) for cell in self._cells(row)] for row in self.rows),
+        ]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+    def _heads(self):
+        heads = [*_HEADS[:4], f"↑ d {self.target} / d #"]
+        return heads if self.values else heads[:3]
+
+    def _cells(self, row):
+        return row.cells if self.values else row.cells[:3]
+
+
+def table(tape: ExplainTape, target: Any, sources: Any, *, values: bool = True) -> Table:
+    """List what a tape recorded between some sources and a target.
+
+    Read downwards it is the forward pass; read upwards, in the last column, the backward pass: each row's gradient is
+    made of those of the rows that use it.
+
+    Args:
+        tape: an `ExplainTape`; it is not used up by this.
+        target: a tensor, or a structure of tensors.
+        sources: a tensor or variable, or a structure of them.
+        values: whether to show values and gradients.
+
+    Returns:
+        A `Table`; `print` shows it in a terminal, a notebook as Markdown.
+
+    Raises:
+        TypeError: if `tape` is not an `ExplainTape`.
+        ValueError: if there is nothing to list: no sources, or something that was not seen or is not a tensor.
+    """
+    asked, answers = answers_to_show(tape, target, sources, sys._getframe(1), "list")
+    names = [asked[0].target_name, *(question.source_name for question in asked)]
+    gradients = [gradient for _, gradient in answers]
+    replay, found = replayed(tape, list(asked[0].targets), [question.source for question in asked], names, gradients)
+    with hooks.deaf(), hooks.paused():
+        return Table(names[0], tuple(_rows(replay, asked, found)), values)
+
+
+def _rows(replay, asked, found):
+    trace, numbers, count = replay.trace, {}, 0
+    marks = {one.node: f"✖ {TROUBLE[one.symptom]}: {one.code}" for one in found if one.healthy is False and one.node}
+    for question in asked:
+        key, count = question.start, count + 1
+        numbers[key] = count - 1
+        value = _value(trace, key)
+        yield Row(count - 1, question.source_name, "", value, _gradient(replay, key))
+    on_the_way = _upstream(replay)
+    for node in trace.nodes:
+        if node not in on_the_way:
+            continue
+        if node.op in _TRANSPARENT or (node.op == "Identity" and node.inputs[0] < 0 <= node.outputs[0]):
+            numbers.update(dict.fromkeys(node.outputs, numbers.get(node.inputs[0])))
+            continue
+        numbers.update(dict.fromkeys(node.outputs, count))
+        yield Row(
+            count,
+            node.op,
+            _source(node, trace, numbers),
+            _value(trace, node.outputs[0]),
+            _gradient(replay, node.outputs[0]),
+            marks.get(node, ""),
+        )
+        count += 1
+
+
+def _upstream(replay):
+    """The nodes that the target was made by, as far as they were made from the sources."""
+    producer = replay.trace.producer
+    depends = replay.depending(replay.sources)
+    found, waiting = set(), list(replay.targets)
+    while waiting:
+        node = producer.get(waiting.pop())
+        if node is not None and node not in found and depends & set(node.inputs):
+            found.add(node)
+            waiting.extend(node.inputs)
+    return found
+
+
+def _source(node, trace, numbers):
+    """The learner's expression; within a function or a library, the rows and numbers that the operation takes."""
+    expression = expressions.of_node(node) if node.event.op == node.op else None
+    taken = ", ".join(_operand(trace, key, numbers) for key in node.inputs)
+    if expression is None:
+        return _shortened(taken)
+    return _shortened(expressions.text(expression)) + (f"  [{taken}]" if len(taken) <= 16 else "")
+
+
+def _operand(trace, key, numbers):
+    if numbers.get(key) is not None:
+        return f"#{numbers[key]}"
+    values = array(trace.values[key])
+    return value_text(values) if values.size == 1 else "·"
+
+
+def _value(trace, key):
+    value = trace.values[key]
+    reads = [node for node in trace.users.get(key, ()) if node.op in _TRANSPARENT]
+    if reads:
+        value = trace.values[reads[0].outputs[0]]
+    values = array(value)
+    return value_text(values) if values.size else ""
+
+
+def _gradient(replay, key):
+    cotangent = replay.cotangent(key)
+    return "" if cotangent is None else cotangent_text(array(cotangent))
+
+
+def _shortened(text):
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -1,0 +1,312 @@
+"""What a drawing shows, before it has any coordinates: boxes and links, and fewer of them where there are many."""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+from tapelab.explain.ground.lines import Line
+from tapelab.explain.ground.log import Kind
+from tapelab.explain.missing.causes import CAUSES
+from tapelab.explain.missing.question import Question
+from tapelab.explain.missing.verdict import Finding
+
+RECORDED, NOT_RECORDED = "recorded", "not recorded"
+
+# Reading a variable is not worth a box.
+_TRANSPARENT = frozenset({"ReadVariableOp"})
+
+
+@dataclasses.dataclass(eq=False)
+class Box:
+    """One box.
+
+    Attributes:
+        role: "source", "operation" or "target".
+        title: what it is.
+        state: `RECORDED` or `NOT_RECORDED`.
+        mark: "custom gradient", "tf.function" or empty.
+        lines: the learner's `Line`s, in order, without repetition.
+        operations: the operations' names; more than one where boxes were merged.
+        events: the `Event`s of the log; of a source and a target none.
+        keys: of the tensors that leave the box: of a source, its own and those read from it.
+    """
+
+    role: str
+    title: str
+    state: str
+    mark: str = ""
+    lines: tuple[Line, ...] = ()
+    operations: tuple[str, ...] = ()
+    events: tuple = ()
+    keys: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass
+class Sketch:
+    """Boxes and links.
+
+    Attributes:
+        boxes: a list of `Box`.
+        links: (box, box) → the titles of the causes by which the link is cut, a tuple; empty where it is not.
+    """
+
+    boxes: list
+    links: dict
+
+
+def sketch(questions: Sequence[Question], findings: Sequence[Finding]) -> Sketch:
+    """Draw up what lies between some sources and one target.
+
+    Args:
+        questions: a list of `Question`, one for each source, about one target.
+        findings: a list of `Finding`, the answers.
+
+    Returns:
+        A `Sketch`.
+    """
+    return _Draft(questions[0]).drawn(questions, findings)
+
+
+class _Draft:
+    def __init__(self, question):
+        self._log, self._flow = question.log, question.flow
+        self._boxes = {}  # event index → Box
+        self._sketch = Sketch([], {})
+        self._goals = question.goals
+        self._upstream = self._flow.upstream(self._goals)
+        self._target = Box("target", question.target_name, self._state(self._goals), keys=tuple(self._goals))
+
+    def drawn(self, questions, findings):
+        for question, finding in zip(questions, findings, strict=True):
+            self._add_source(question, finding)
+        self._sketch.boxes.append(self._target)
+        at_target = {CAUSES[one.code].title for one in findings if one.code == "target_dtype"}
+        for goal in self._goals:
+            maker = self._flow.producer.get(goal)
+            if maker is not None and maker.index in self._boxes:
+                self._link(self._boxes[maker.index], self._target, tuple(at_target))
+        self._prune()
+        return self._sketch
+
+    def _prune(self):
+        """Take out operations that lead nowhere in the picture."""
+        drawing = self._sketch
+        while True:
+            leading = {start for start, _ in drawing.links}
+            useless = [box for box in drawing.boxes if box.role == "operation" and box not in leading]
+            if not useless:
+                return
+            drawing.boxes = [box for box in drawing.boxes if box not in useless]
+            drawing.links = {pair: titles for pair, titles in drawing.links.items() if pair[1] not in useless}
+
+    def _state(self, keys):
+        return RECORDED if keys & self._log.on_tape else NOT_RECORDED
+
+    def _add_source(self, question, finding):
+        reads = [event for event in self._flow.uses(question.start) if event.op in _TRANSPARENT]
+        keys = (question.start, *(key for event in reads for key in event.outputs))
+        source = Box("source", question.source_name, self._state({question.start}), keys=keys)
+        self._sketch.boxes.append(source)
+        blamed = not finding.exists and not finding.cuts and finding.code not in ("used_up", "target_dtype")
+        reached = self._follow(question.start, source, finding, (CAUSES[finding.code].title,) if blamed else ())
+        if not finding.path:
+            self._add_missing_link(source, reached, finding)
+        elif finding.path[-1].event.op == "ReadVariableOp":
+            self._link(source, self._target, ())
+
+    def _follow(self, start, source, finding, at_source):
+        """Add what a source leads to: as far as it leads to the target, or everything where nothing does."""
+        downstream = self._flow.downstream(start)
+        reached, seen, waiting = [], set(), [(start, source, at_source if finding.path else ())]
+        while waiting:
+            node, box, carried = waiting.pop()
+            for step in self._flow.steps(node):
+                if (finding.path and step.end not in self._upstream) or self._is_taken_over(step, downstream):
+                    continue
+                titles, end = self._titles(step, box, carried), box
+                if step.event.op not in _TRANSPARENT:
+                    end = self._box(step.event)
+                    reached.append(step.event)
+                    self._link(box, end, titles)
+                    titles = ()
+                if (step.end, end) not in seen:
+                    seen.add((step.end, end))
+                    waiting.append((step.end, end, titles))
+        return reached
+
+    def _is_taken_over(self, step, downstream):
+        """Whether a custom gradient answers for what this step makes, so that the inside need not be shown."""
+        taker = self._log.producers.get(step.end)
+        is_custom = taker is not None and taker is not step.event and taker.kind is Kind.CUSTOM
+        return is_custom and not downstream.isdisjoint(taker.inputs)
+
+    def _titles(self, step, box, carried):
+        """The causes to write on a link. That recording was stopped is written where it begins, not after."""
+        inside = box.role == "operation" and box.state == NOT_RECORDED
+        codes = [cut.code for cut in step.cuts if not (inside and cut.code in ("recording_stopped", "tape_reset"))]
+        return tuple(dict.fromkeys((*carried, *(CAUSES[code].title for code in codes))))
+
+    def _add_missing_link(self, source, reached, finding):
+        """Where no values flow, show what each side has, and between them the cause."""
+        made = [
+            event
+            for event in self._log.events
+            if event.op not in _TRANSPARENT and any(key in self._upstream for key in event.outputs)
+        ]
+        for event in made:
+            for key in event.inputs:
+                maker = self._flow.producer.get(key)
+                if maker in made and maker is not event:
+                    self._link(self._box(maker), self._box(event), ())
+        at_line = [event for event in reached if event.line == finding.line]
+        last = max(at_line or reached, key=lambda event: event.index, default=None)
+        later = [event for event in made if last is not None and event.index > last.index and event not in reached]
+        start = source if last is None else self._box(last)
+        self._link(start, self._box(later[0]) if later else self._target, (CAUSES[finding.code].title,))
+
+    def _box(self, event):
+        if event.index not in self._boxes:
+            mark = {Kind.CUSTOM: "custom gradient", Kind.FUNCTION: "tf.function"}.get(event.kind, "")
+            state = RECORDED if event.unrecorded is None and not event.erased else NOT_RECORDED
+            lines = (event.line,) if event.line else ()
+            self._boxes[event.index] = Box(
+                "operation", event.name, state, mark, lines, (event.name,), (event,), event.outputs
+            )
+            self._sketch.boxes.append(self._boxes[event.index])
+        return self._boxes[event.index]
+
+    def _link(self, start, end, titles):
+        """Link two boxes. Where several values go the same way, the link is cut only if all are."""
+        if start is not end:
+            known = self._sketch.links.get((start, end), titles)
+            self._sketch.links[start, end] = known if titles else ()
+
+
+def simplify(drawing: Sketch, limit: int) -> None:
+    """Merge boxes if there are more than so many, until there are not or nothing is left to merge.
+
+    What lies between branch points goes first; then skip connections and branches that look alike; then, two by two,
+    what leads to one place only; then, two by two, what ran one after the other. A cut link is never merged away, nor
+    are boxes of which one is recorded and the other is not.
+
+    Args:
+        drawing: a `Sketch`; it is changed.
+        limit: the number of boxes wanted.
+    """
+    for rules in ((_merge_chain,), (_merge_chain, _drop_bypass, _merge_parallel)):
+        if len(drawing.boxes) > limit:
+            while any(rule(_Links(drawing)) for rule in rules):
+                pass
+    for pairs in (_only_ways, _successions):
+        while len(drawing.boxes) > limit and _merge_round(drawing, pairs(_Links(drawing))):
+            pass
+
+
+def _merge_round(drawing, pairs):
+    """Merge pairs, no box twice, so that the merged boxes come out alike. Returns whether there was one."""
+    merged = set()
+    for first, second in pairs:
+        links = _Links(drawing)
+        if merged.isdisjoint((first, second)) and not links.would_hide_a_cut(first, second):
+            links.merge(first, second)
+            merged |= {first, second}
+    return bool(merged)
+
+
+class _Links:
+    """A sketch with its links looked up both ways, for one step of simplification."""
+
+    def __init__(self, drawing):
+        self.drawing = drawing
+        self.after = {box: [] for box in drawing.boxes}
+        self.before = {box: [] for box in drawing.boxes}
+        for start, end in drawing.links:
+            self.after[start].append(end)
+            self.before[end].append(start)
+
+    def uncut(self):
+        """Return the links that are not cut and whose two boxes are alike, as a list of (start, end)."""
+        return [pair for pair, titles in self.drawing.links.items() if not titles and _alike(*pair)]
+
+    def would_hide_a_cut(self, first, second):
+        """Whether merging two boxes would put a cut link on top of one that is not cut, or make it a link to itself."""
+        links = self.drawing.links
+        if links.get((first, second)) or links.get((second, first)):
+            return True
+        ways = [((other, first), (other, second)) for other in self.before[first]]
+        ways += [((first, other), (second, other)) for other in self.after[first]]
+        return any(one in links and two in links and bool(links[one]) != bool(links[two]) for one, two in ways)
+
+    def merge(self, first, second):
+        """Make one box of two."""
+        drawing = self.drawing
+        lines = tuple(dict.fromkeys((*first.lines, *second.lines)))
+        operations = (*first.operations, *second.operations)
+        both = Box("operation", f"{len(operations)} operations", first.state, first.mark, lines, operations)
+        both.events, both.keys = first.events + second.events, first.keys + second.keys
+        links = {}
+        for (start, end), titles in drawing.links.items():
+            start = both if start in (first, second) else start
+            end = both if end in (first, second) else end
+            if start is not end:
+                links[start, end] = links.get((start, end), titles) if titles else ()
+        drawing.boxes[drawing.boxes.index(first)] = both
+        drawing.boxes.remove(second)
+        drawing.links = links
+        return True
+
+
+def _alike(first, second):
+    return first.role == second.role == "operation" and (first.state, first.mark) == (second.state, second.mark)
+
+
+def _merge_chain(links):
+    """Merge two boxes between which nothing branches off or comes in."""
+    for start, end in links.uncut():
+        if len(links.after[start]) == 1 and len(links.before[end]) == 1:
+            return links.merge(start, end)
+    return False
+
+
+def _drop_bypass(links):
+    """Leave out a link beside which one box alone makes the same way, as a skip connection does."""
+    for start, end in links.uncut():
+        for box in links.after[start]:
+            alone = links.before[box] == [start] and links.after[box] == [end]
+            if alone and not links.drawing.links[start, box] and not links.drawing.links[box, end]:
+                del links.drawing.links[start, end]
+                return True
+    return False
+
+
+def _merge_parallel(links):
+    """Merge two boxes that come from the same boxes and lead to the same."""
+    seen = {}
+    for box in links.drawing.boxes:
+        ways = [(other, box) for other in links.before[box]] + [(box, other) for other in links.after[box]]
+        if box.role != "operation" or any(links.drawing.links[way] for way in ways):
+            continue
+        key = (box.state, box.mark, frozenset(links.before[box]), frozenset(links.after[box]))
+        if key in seen:
+            return links.merge(seen[key], box)
+        seen[key] = box
+    return False
+
+
+def _only_ways(links):
+    """Boxes with the only box that they lead to. No other way leads there, so merging makes no cycle."""
+    return [(start, end) for start, end in links.uncut() if len(links.after[start]) == 1]
+
+
+def _successions(links):
+    """Boxes that are alike and next to each other in time. Nothing lies between, so merging makes no cycle."""
+    waiting = {box: len(before) for box, before in links.before.items()}
+    ready, order = [box for box, count in waiting.items() if not count], []
+    while ready:
+        # The most recent first, so that what belongs together stays together.
+        order.append(ready.pop())
+        for box in links.after[order[-1]]:
+            waiting[box] -= 1
+            if not waiting[box]:
+                ready.append(box)
+    return [pair for pair in itertools.pairwise(order) if _alike(*pair)]

@@ -1,0 +1,188 @@
+"""`ExplainTape`: a `tf.GradientTape` that can be asked why a gradient is None."""
+
+import collections
+import contextlib
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from tapelab.explain.ground import hooks, lines
+from tapelab.explain.ground.log import Log, keys_of
+
+import tensorflow as tf
+
+_USED_UP = "A non-persistent GradientTape can only be used to compute one set of gradients (or jacobians)"
+
+# Tensors that a gradient computation returned, by key, newest last: what shows that a target is itself a gradient.
+gradients_returned = collections.deque(maxlen=10_000)
+
+
+class ExplainTape(tf.GradientTape):
+    """A drop-in replacement for `tf.GradientTape` that keeps a log of what it saw.
+
+    Use it as you would a `tf.GradientTape`: the arguments, the gradients and the errors are the same. Afterwards
+    `explain(tape, target, source)` says why a gradient is None, and `draw(tape, target, sources)` shows what was
+    recorded.
+
+    The log holds every tensor made inside the tape until the tape itself is released, and each operation takes some
+    microseconds longer: it is for finding a mistake, not for training. Inside a `tf.function` it is an ordinary tape.
+
+    Args:
+        persistent: whether `gradient` may be called more than once.
+        watch_accessed_variables: whether trainable variables are watched when they are read.
+    """
+
+    def __init__(self, persistent=False, watch_accessed_variables=True):
+        # Always persistent underneath, so that the tape can be asked again for what it really returns. That it is used
+        # up after one gradient, unless it was asked to be persistent, is taken care of in `_computing`.
+        super().__init__(persistent=True, watch_accessed_variables=watch_accessed_variables)
+        self.log = Log(self)
+        self.is_persistent = persistent
+        self.watches_variables = watch_accessed_variables
+        self.in_function = False
+        self.blind = None
+        self.spent = False  # whether the one gradient of a tape that is not persistent has been computed
+        self.spent_line = None
+        self.asked = set()  # (key of target, key of source) of that call
+        self.refused = False  # whether a later call was refused
+        self._busy = False
+        self._finalizer = None
+
+    def __enter__(self):
+        if tf.executing_eagerly():
+            self.blind = hooks.blind()
+        if self.spent:
+            # As with a plain tape, a used-up tape starts afresh when entered again.
+            super().__enter__()
+            super().reset()
+            self.log = Log(self)
+            self.spent, self.refused = False, False
+        else:
+            super().__enter__()
+        if not tf.executing_eagerly():
+            self.in_function = True
+            return self
+        try:
+            if not self.blind:
+                self.log.open()
+                self._finalizer = weakref.finalize(self, hooks.forget, self.log)  # a tape may never be left
+                self._finalizer.atexit = False
+                hooks.listen(self.log)
+        except BaseException:
+            self._stop_listening()
+            super().__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(self, *exception):
+        try:
+            super().__exit__(*exception)
+        finally:
+            self._stop_listening()
+
+    def _stop_listening(self):
+        if not self.in_function and not self.blind:
+            hooks.silence(self.log)
+            if self._finalizer is not None:
+                self._finalizer.detach()
+            self.log.close()
+
+    def watch(self, tensor: Any) -> None:
+        super().watch(tensor)
+        if self._sees():
+            self.log.watch(tensor)
+
+    @contextlib.contextmanager
+    def stop_recording(self) -> Iterator[None]:
+        with super().stop_recording():
+            self.log.is_paused = True
+            try:
+                yield
+            finally:
+                self.log.is_paused = False
+
+    def reset(self) -> None:
+        super().reset()
+        self.log.reset()
+
+    def gradient(self, target: Any, sources: Any, *arguments: Any, **keywords: Any) -> Any:
+        with self._computing(target, sources):
+            found = super().gradient(target, sources, *arguments, **keywords)
+        if not self._busy and self._sees():
+            gradients_returned.extend(
+                hooks.key(tensor)
+                for tensor in tf.nest.flatten(found, expand_composites=True)
+                if tensor is not None and not tf.is_symbolic_tensor(tensor)
+            )
+        return found
+
+    def jacobian(self, target: tf.Tensor, sources: Any, *arguments: Any, **keywords: Any) -> Any:
+        self._refuse_loop(keywords)
+        with self._computing(target, sources):
+            return super().jacobian(target, sources, *arguments, **keywords)
+
+    def batch_jacobian(self, target: tf.Tensor, source: Any, *arguments: Any, **keywords: Any) -> tf.Tensor | None:
+        self._refuse_loop(keywords)
+        with self._computing(target, source):
+            return super().batch_jacobian(target, source, *arguments, **keywords)
+
+    def result_for(self, targets: list[Any], source: Any) -> Any:
+        """Ask the tape what its gradient is, without using up the tape or a tf.py_function, and recording nothing.
+
+        Args:
+            targets: a list of tensors.
+            source: a tensor or variable.
+
+        Returns:
+            A tensor, `tf.IndexedSlices` or None.
+
+        Raises:
+            Whatever the gradient computation raises.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(hooks.deaf())
+            stack.enter_context(hooks.paused())
+            stack.enter_context(hooks.with_python_calls(self.log.python_calls))
+            if self._recording_now():
+                stack.enter_context(super().stop_recording())
+            return super().gradient(targets, source)
+
+    def _sees(self):
+        return not self.in_function and not self.blind and self.log.opened is not None
+
+    def _recording_now(self):
+        return self.log.is_open and not self.log.is_paused
+
+    @contextlib.contextmanager
+    def _computing(self, target, sources):
+        """Behave as a tape that is not persistent does: stop recording, compute once, then be used up."""
+        if self._busy or self.is_persistent:
+            yield
+            return
+        if self.spent:
+            self.refused = True
+            raise RuntimeError(_USED_UP)
+        super().__exit__(None, None, None)
+        self._stop_listening()
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+        self.spent, self.spent_line = True, lines.walk(sys._getframe(1), (), None).line
+        if self._sees():
+            self.asked = set(_pairs(target, sources))
+
+    def _refuse_loop(self, keywords):
+        if not keywords.get("experimental_use_pfor", True) and tf.executing_eagerly() and not self.is_persistent:
+            raise RuntimeError(
+                "GradientTape must be created with persistent=True to compute the jacobian with eager execution "
+                "enabled and with experimental_use_pfor set to False."
+            )
+
+
+def _pairs(target, sources):
+    """Return (key, key) for each target and source."""
+    keys = [[key for value in tf.nest.flatten(values) for key in keys_of(value)] for values in (target, sources)]
+    return [(first, second) for first in keys[0] for second in keys[1]]

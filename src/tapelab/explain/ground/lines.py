@@ -1,0 +1,260 @@
+"""The learner's own line: which one ran an operation, what it says, and what its objects are called there."""
+
+import ast
+import dataclasses
+import functools
+import linecache
+import pathlib
+import re
+import sys
+import sysconfig
+import types
+import typing
+from collections.abc import Container, Sequence
+
+from tapelab.explain.ground import expressions
+
+_HERE = str(pathlib.Path(__file__).parents[2])  # the whole package: none of its lines is the learner's
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+_OWN, _LIBRARY, _TELLING = range(3)
+_known_files = {}
+
+
+def _file_kind(filename):
+    """Whether a file is the learner's own, a library's, or one in which `walk` looks for a function."""
+    if filename not in _known_files:
+        # No file at all, "<frozen …>", is Python itself; but in IPython 7 a cell is "<ipython-input-…>".
+        nowhere = filename.startswith("<") and not filename.startswith(("<ipython", "<stdin", "<string"))
+        if filename.endswith(("eager/backprop.py", "polymorphic_function/atomic_function.py")):
+            _known_files[filename] = _TELLING
+        else:
+            # What AutoGraph writes lies in the folder for temporary files; its lines are not the learner's either.
+            foreign = nowhere or filename.startswith((_HERE, *_LIBRARIES)) or "__autograph_generated_file" in filename
+            _known_files[filename] = _LIBRARY if foreign else _OWN
+    return _known_files[filename]
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line of source: the file's name as Python knows it, and the number from 1."""
+
+    file: str
+    number: int
+
+    @property
+    def text(self) -> str:
+        """The source of the line, without indentation; empty where Python does not have it."""
+        return linecache.getline(self.file, self.number).strip()
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people: "cell In[3], line 2" or "train.py, line 12"."""
+        return f"{_file_name(self.file)}, line {self.number}"
+
+    def __str__(self):
+        return f"{self.place}: {self.text}" if self.text else self.place
+
+
+def _file_name(file):
+    old_cell = re.match(r"<ipython-input-(\d+)-", file)
+    if old_cell:
+        return f"cell In[{old_cell[1]}]"
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
+        named = getattr(shell.compile, "format_code_name", lambda name: None)(file)
+        if named:
+            return " ".join(named).replace("Cell ", "cell ").replace("In [", "In[")
+        number = _cell_number(shell, file)
+        if number:
+            return f"cell In[{number}]"
+        if re.search(r"ipykernel_\d+", file):
+            return "this notebook"
+    return pathlib.PurePath(file).name
+
+
+def _cell_number(shell, file):
+    """The number of the last cell that was run with the source of a file, or None: IPython 7 does not keep it."""
+    source = "".join(linecache.getlines(file)).strip()
+    cells = shell.history_manager.input_hist_parsed  # what linecache has, too: the cell without IPython's own syntax
+    return next((i for i in range(len(cells) - 1, 0, -1) if source and cells[i].strip() == source), None)
+
+
+class Place(typing.NamedTuple):
+    """Where an operation was run from.
+
+    Attributes:
+        line: the innermost line that is the learner's own, or None.
+        in_backward: whether a tape's gradient computation ran it.
+        function: the tf.function's private object, where a call of one was asked for.
+        code, instruction: the learner's code object and the instruction in it that ran the operation; None where the
+            line is.
+        scope: TensorFlow's name scope, in which Keras puts the names of its layers.
+    """
+
+    line: Line | None
+    in_backward: bool
+    function: object
+    code: types.CodeType | None = None
+    instruction: int | None = None
+    scope: str = ""
+
+
+@functools.lru_cache(maxsize=65536)
+def _line(file, number):
+    return Line(file, number)
+
+
+def walk(
+    frame: types.FrameType | None,
+    backward_codes: Container[types.CodeType],
+    function_code: types.CodeType | None,
+    scope: str = "",
+) -> Place:
+    """Go up the stack to the learner's own line.
+
+    Args:
+        frame: where to start.
+        backward_codes: a set of code objects; meeting one on the way means that a backward pass is running.
+        function_code: a code object whose frame's `self` is wanted, or None.
+        scope: TensorFlow's name scope.
+
+    Returns:
+        A `Place`.
+    """
+    in_backward, function = False, None
+    known = _known_files  # this runs for every operation, over the fifty frames of a Keras layer
+    while frame is not None:
+        code = frame.f_code
+        kind = known.get(code.co_filename)
+        if kind is None:
+            kind = _file_kind(code.co_filename)
+        if kind == _OWN:
+            line = _line(code.co_filename, frame.f_lineno)
+            return Place(line, in_backward, function, code, frame.f_lasti, scope)
+        if kind == _TELLING:
+            in_backward = in_backward or code in backward_codes
+            if code is function_code and function is None:
+                function = frame.f_locals.get("self")
+        frame = frame.f_back
+    return Place(None, in_backward, function, scope=scope)
+
+
+def own_frame(frame: types.FrameType | None) -> types.FrameType | None:
+    """Return the innermost frame, from the given one outwards, that is the learner's own, or None."""
+    while frame is not None and _file_kind(frame.f_code.co_filename) != _OWN:
+        frame = frame.f_back
+    return frame
+
+
+def first_own(stack: Sequence[typing.Any]) -> Line | None:
+    """Return the innermost line that is the learner's own of a traceback's entries (innermost last), or None."""
+    for entry in reversed(stack):
+        if _file_kind(entry.filename) == _OWN:
+            return Line(entry.filename, entry.lineno)
+    return None
+
+
+def name_in(frame: types.FrameType | None, value: typing.Any) -> str | None:
+    """Return the name that a value has in a frame, or None. Short names of the notebook's own (_, _3) do not count."""
+    if frame is None:
+        return None
+    for scope in (frame.f_locals, frame.f_globals):
+        for name, candidate in scope.items():
+            if candidate is value and not name.startswith("_"):
+                return name
+    return None
+
+
+def arguments(frame: types.FrameType) -> ast.Call | None:
+    """Return the call that a frame is making, as an `ast.Call`, or None where its source is not known."""
+    call = expressions.at(frame.f_code, frame.f_lasti)
+    return call if isinstance(call, ast.Call) else None
+
+
+def argument(call: ast.Call | None, position: int, names: Container[str]) -> ast.expr | None:
+    """Return the expression that a call has for one parameter, as an `ast.expr`, or None.
+
+    Args:
+        call: an `ast.Call` or None.
+        position: of the parameter, from 0.
+        names: what the parameter may be called.
+    """
+    if call is None or any(isinstance(one, ast.Starred) for one in call.args):
+        return None
+    if position < len(call.args):
+        return call.args[position]
+    return next((keyword.value for keyword in call.keywords if keyword.arg in names), None)
+
+
+def elements(expression: ast.expr | None, count: int) -> list[ast.expr | None]:
+    """Return the expressions of the elements of a list, tuple or dict that is written out; None for each elsewhere."""
+    found = []
+    if isinstance(expression, (ast.List, ast.Tuple)):
+        found = expression.elts
+    elif isinstance(expression, ast.Dict) and None not in expression.keys:
+        found = expression.values
+    if len(found) != count or any(isinstance(one, ast.Starred) for one in found):
+        return [None] * count
+    return found
+
+
+def reference(expression: ast.expr | None) -> str | None:
+    """Return the source of an expression that names an object: ``x``, ``layer.kernel``, ``params["w"]``; else None."""
+    part = expression
+    while isinstance(part, (ast.Attribute, ast.Subscript)):
+        if isinstance(part, ast.Subscript) and not isinstance(part.slice, (ast.Constant, ast.Name, ast.UnaryOp)):
+            return None
+        part = part.value
+    return ast.unparse(expression) if isinstance(part, ast.Name) else None
+
+
+def rebinding(frame: types.FrameType | None, name: str | None) -> Line | None:
+    """Find the line that turned a variable into a tensor: ``x = x + 1`` where ``x = tf.Variable(...)`` came first.
+
+    Args:
+        frame: the learner's frame; its source is searched.
+        name: what to look for.
+
+    Returns:
+        The `Line` of the assignment, or None. In a notebook only the running cell is searched.
+    """
+    if frame is None or name is None:
+        return None
+    file = frame.f_code.co_filename
+    tree = expressions.tree_of(file)
+    if tree is None:
+        return None
+    scope = tree
+    if frame.f_code.co_name != "<module>":
+        inside = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == frame.f_code.co_name
+        ]
+        around = [node for node in inside if node.lineno <= frame.f_lineno <= node.end_lineno]
+        scope = around[-1] if around else tree
+    found, made = None, False
+    for node in ast.walk(scope):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
+            found = node.lineno
+        if not isinstance(node, ast.Assign) or not any(_is_name(target, name) for target in node.targets):
+            continue
+        if "Variable" in ast.unparse(node.value):
+            made = True
+        elif any(_is_name(part, name) for part in ast.walk(node.value)):
+            found = node.lineno
+    return _line(file, found) if found and made else None
+
+
+def _is_name(node, name):
+    return isinstance(node, ast.Name) and node.id == name
+
+
+_NUMBER = re.compile(r"(?<![\w.])\d+\.?\d*(?:[eE][+-]?\d+)?")
+
+
+def numbers_in(line: Line | None) -> list[float]:
+    """Return the numbers written out in a line's source, as floats."""
+    return [float(number) for number in _NUMBER.findall(line.text)] if line else []

@@ -1,0 +1,77 @@
+"""How an answer is told: as plain text and as Markdown."""
+
+from collections.abc import Sequence
+
+from tapelab.explain.ground.lines import Line
+
+
+def escaped(text: str) -> str:
+    """Return text with the letters that Markdown takes as its own escaped."""
+    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>|" else letter for letter in text)
+
+
+class Style:
+    """Plain text: what the parts of an answer look like."""
+
+    between = "\n"
+    strong = text = code = staticmethod(str)
+
+    @staticmethod
+    def block(code: str) -> str:
+        """Code of several lines."""
+        return "".join(f"\n    {line}" for line in code.splitlines())
+
+    @staticmethod
+    def table(rows: Sequence[Sequence[str]]) -> str:
+        """A table; the first row has the heads."""
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        return "\n".join(lines)
+
+    def line(self, line: Line, layer: str = "") -> str:
+        """Where a line of the learner's is, and what it says."""
+        place = line.place + (f" (layer {layer})" if layer else "")
+        return f"{self.text(f'{place}:')} {self.code(line.text)}" if line.text else self.text(place)
+
+
+class _Markdown(Style):
+    between = "\n\n"
+    text = cell = staticmethod(escaped)
+
+    @classmethod
+    def strong(cls, text):
+        return f"**{cls.text(text)}**"
+
+    @staticmethod
+    def code(text):
+        fence = "``" if "`" in text else "`"
+        return f"{fence} {text} {fence}" if fence == "``" else f"`{text}`"
+
+    @staticmethod
+    def block(code):
+        return f"\n\n```python\n{code}\n```"
+
+    @classmethod
+    def table(cls, rows):
+        head, *rest = ("| " + " | ".join(map(cls.cell, row)) + " |" for row in rows)
+        return "\n".join([head, "|---" * len(rows[0]) + "|", *rest])
+
+
+PLAIN, MARKDOWN = Style(), _Markdown()
+
+
+class Told:
+    """An answer that has a `heading` and `lines`, which take a `Style`."""
+
+    def __repr__(self):
+        return f"<{type(self).__name__}: {self.heading}>"
+
+    def __str__(self):
+        return PLAIN.between.join(self.lines(PLAIN))
+
+    def markdown(self) -> str:
+        """Return the answer as Markdown."""
+        return MARKDOWN.between.join(self.lines(MARKDOWN))
+
+    def _repr_markdown_(self):
+        return self.markdown()

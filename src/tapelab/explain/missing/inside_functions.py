@@ -1,0 +1,239 @@
+"""How a gradient gets from one input of a tf.function to one of its outputs, operation by operation.
+
+The body is rebuilt from the definition that TensorFlow's runtime holds, so that trying out gradients leaves the
+learner's graph as it is. Where the learner's own graph is still there, it tells the line of each operation.
+"""
+
+import dataclasses
+import functools
+import heapq
+import itertools
+import weakref
+
+from tapelab.explain.ground import hooks, lines
+from tapelab.explain.ground.log import Event, can_carry, is_handle
+from tapelab.explain.missing.one_operation import CONVERSIONS
+
+import tensorflow as tf
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_BRANCHES = frozenset({"If", "StatelessIf"})
+_LOOPS = frozenset({"While", "StatelessWhile"})
+_LEAVING = frozenset({"PyFunc", "PyFuncStateless"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """A place where the gradient does not pass.
+
+    Attributes:
+        code: of the cause.
+        op: the operation's name.
+        line: the learner's `Line`, or None.
+        event: the `Event` in the log that did it, or that called the function that did it.
+        node: the operation's own name within the function; empty in eager code.
+    """
+
+    code: str
+    op: str
+    line: lines.Line | None
+    event: object = dataclasses.field(default=None, repr=False)
+    node: str = ""
+
+
+class Body:
+    """The body of one tf.function.
+
+    Args:
+        graph: our own copy, to be added to.
+        original: the learner's graph, or None.
+    """
+
+    def __init__(self, graph, original):
+        self._graph = graph
+        self._original = original
+        self._consumers = {}
+        for operation in list(graph.get_operations()):
+            for position, tensor in enumerate(operation.inputs):
+                self._consumers.setdefault(tensor.name, []).append((operation, position))
+        self.output_count = len(graph.outputs)
+        self._inner = {}
+        self._passes = {}
+        self.route = functools.cache(self._route)
+
+    def _route(self, start, end, to_state=False):
+        """Find the path with the fewest cuts.
+
+        Args:
+            start: the position of an input.
+            end: the position of an output; with `to_state`, of an input that is a handle, whose state counts as reached
+                when something is written to it.
+            to_state: see `end`.
+
+        Returns:
+            A tuple of `Cut`, empty where the gradient passes; None if no path leads there.
+        """
+        goal = ("state", self._graph.inputs[end].name) if to_state else self._graph.outputs[end].name
+        count = itertools.count()
+        queue = [(0, next(count), self._graph.inputs[start].name, ())]
+        seen = set()
+        while queue:
+            cost, _, node, cuts = heapq.heappop(queue)
+            if node in seen:
+                continue
+            seen.add(node)
+            if node == goal:
+                return cuts
+            for following, new_cuts in self._steps(node):
+                heapq.heappush(queue, (cost + len(new_cuts), next(count), following, (*cuts, *new_cuts)))
+        return None
+
+    def _steps(self, node):
+        if isinstance(node, tuple):  # what was written to a state is read from its handle
+            for operation, _ in self._consumers.get(node[1], ()):
+                for output in operation.outputs:
+                    yield output.name, ()
+            return
+        for operation, position in self._consumers.get(node, ()):
+            if operation.type in _CALLS:
+                yield from self._through_call(operation, position)
+                continue
+            for output in operation.outputs:
+                cuts = self._through(operation, position, output)
+                if cuts is not None:
+                    yield output.name, cuts
+            if not operation.outputs and not is_handle(operation.inputs[position].dtype):
+                for tensor in operation.inputs:
+                    if is_handle(tensor.dtype):
+                        yield ("state", tensor.name), (self._cut("state", operation),)
+
+    def _through_call(self, operation, position):
+        inner = self._body(operation.get_attr("f").name)
+        if inner is None:
+            for output in operation.outputs:
+                yield output.name, ()
+            return
+        for output in operation.outputs:
+            cuts = inner.route(position, output.value_index)
+            if cuts is not None:
+                yield output.name, cuts
+        for other, tensor in enumerate(operation.inputs):
+            if is_handle(tensor.dtype) and other != position:
+                cuts = inner.route(position, other, to_state=True)
+                if cuts is not None:
+                    yield ("state", tensor.name), cuts
+
+    def _through(self, operation, position, output):
+        """Return the cuts from one input of an operation to one output: a tuple, or None if nothing flows there."""
+        if operation.type in _BRANCHES and position > 0:
+            routes = [
+                body.route(position - 1, output.value_index)
+                for body in (self._body(operation.get_attr(name).name) for name in ("then_branch", "else_branch"))
+                if body is not None
+            ]
+            routes = [route for route in routes if route is not None]
+            return min(routes, key=len) if routes else None
+        if operation.type in _LOOPS:
+            # TensorFlow's gradient of a loop is zero, not None, where the body passes none.
+            return () if output.value_index in self._reached_by_loop(operation, position) else None
+        code = self._cause(operation, position, output)
+        return (self._cut(code, operation),) if code else ()
+
+    def _reached_by_loop(self, operation, position):
+        """The positions of the outputs that depend on an input of a loop, after any number of rounds."""
+        body = self._body(operation.get_attr("body").name)
+        if body is None:
+            return range(len(operation.outputs))
+        reached, waiting = set(), [position]
+        while waiting:
+            at = waiting.pop()
+            if at not in reached:
+                reached.add(at)
+                waiting.extend(index for index in range(body.output_count) if body.route(at, index) is not None)
+        return reached
+
+    def _cause(self, operation, position, output):
+        """Return the cause by which an operation cuts the gradient, or None. As `Conductors.cut_at`, for a graph."""
+        source = operation.inputs[position]
+        if operation.type == "StopGradient":
+            return "stop_gradient"
+        if operation.type in _LEAVING:
+            return "left_tensorflow"
+        if not can_carry(source.dtype):
+            return None  # behind a cut, which was counted there
+        if output.dtype == tf.string:
+            return "through_string"
+        if operation.type in CONVERSIONS and not can_carry(output.dtype):
+            return "cast_to_integer"
+        gradient_type = _custom_type(operation)
+        if gradient_type is None:
+            try:
+                if not hooks.has_gradient(operation.type):
+                    return "not_differentiable"
+            except LookupError:
+                return "no_gradient_registered"
+        if not can_carry(output.dtype):
+            return "not_differentiable"
+        if is_handle(source.dtype) or is_handle(output.dtype):
+            return None
+        if operation.type == "EagerPyFunc":
+            return None  # it passes what its Python code passes, or zero; trying it out would change how it runs
+        key = (operation.name, position, output.value_index)
+        if key not in self._passes:
+            self._passes[key] = self._try(source, output)
+        if self._passes[key] is True:
+            return None
+        return "custom_gradient_none" if gradient_type else self._passes[key] or "not_differentiable"
+
+    def _try(self, source, output):
+        """Whether tf.gradients returns something for an operation; "no_gradient_registered" where it says so."""
+        with self._graph.as_default():
+            try:
+                return tf.gradients([output], [source])[0] is not None
+            except LookupError:
+                return "no_gradient_registered"
+            except Exception:
+                return True  # it cannot be tried out: the tape's own result has the last word
+
+    def _body(self, name):
+        """Return the body of a function that is called within this one, or None."""
+        if name not in self._inner:
+            self._inner[name] = _rebuilt(name, hooks.inner_graph(self._original, name))
+        return self._inner[name]
+
+    def _cut(self, code, operation):
+        line = None
+        if self._original is not None:
+            try:
+                line = lines.first_own(self._original.get_operation_by_name(operation.name).traceback)
+            except (KeyError, AttributeError):
+                line = None
+        return Cut(code, operation.type, line, node=operation.name)
+
+
+def _custom_type(operation):
+    try:
+        return operation.get_attr("_gradient_op_type")
+    except ValueError:
+        return None
+
+
+# A body is released with the function that it belongs to.
+_bodies = weakref.WeakKeyDictionary()
+
+
+def body_of(event: Event) -> Body | None:
+    """Return the `Body` of a function's call, or None where TensorFlow has forgotten the function."""
+    function = event.place.function
+    if function is None:
+        return _rebuilt(event.op, None)
+    if function not in _bodies:
+        _bodies[function] = _rebuilt(event.op, hooks.graph_of(function))
+    return _bodies[function]
+
+
+def _rebuilt(name, original):
+    try:
+        return Body(hooks.rebuild(name), original)
+    except Exception:  # whatever it is, the body stays unknown, and the tape's own result has the last word
+        return None

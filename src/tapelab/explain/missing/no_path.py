@@ -1,0 +1,292 @@
+"""Judgement where no path of values leads from the source to the target: why do they not meet?
+
+Here the answer is about what did not happen, and some of it cannot be known for certain: a NumPy function reads a
+tensor's memory without telling anyone. Each rule says what it saw; the first that applies answers.
+"""
+
+import re
+
+from tapelab.explain.ground import lines
+from tapelab.explain.ground.explain_tape import gradients_returned
+from tapelab.explain.ground.log import Kind, keys_of
+from tapelab.explain.missing.cut_path import unwatched_variable
+from tapelab.explain.missing.question import Question
+from tapelab.explain.missing.verdict import Finding
+
+import numpy as np
+
+# Words in a line of source that suggest that a value left TensorFlow there.
+_LEAVING = re.compile(
+    r"\bnp\.|numpy|\bmath\.|\bscipy|\bsklearn|\bpd\.|\.item\(|\bpredict|\bfloat\(|\bint\(|tolist|asarray|\.shape|\.size"
+)
+
+
+def without_path(question: Question) -> Finding:
+    """Judge a question between whose source and target no values flow.
+
+    Args:
+        question: a `Question`.
+
+    Returns:
+        A `Finding`.
+    """
+    rules = (_statistics, _target_outside, _replaced, _recomputed, _left, _constant, _perhaps_left, _before, _unused)
+    trace = _Trace(question)
+    for rule in rules:
+        finding = rule(question, trace)
+        if finding is not None:
+            return finding
+    sentence = f"Nothing that ran inside the tape leads from {question.source_name} to {question.target_name}."
+    branch = next((d for d in question.log.departures if d.key in trace.downstream and d.how == "__bool__"), None)
+    if branch is not None:
+        sentence += f" {question.source_name} only decided which branch of Python code ran."
+    certain = not _constants_after_unused(question, trace)[1]
+    if not certain:
+        sentence += " Or a value left TensorFlow unseen, as when a library reads it as a NumPy array."
+    return Finding("unrelated", sentence, line=branch.place.line if branch else None, certain=certain)
+
+
+class _Trace:
+    """What several rules need to know.
+
+    Attributes:
+        upstream: the nodes from which the target was made.
+        downstream: the nodes that were made from the source.
+        roots: keys upstream that no operation of the log made and that are values, not handles.
+    """
+
+    def __init__(self, question):
+        flow, log = question.flow, question.log
+        self.upstream = flow.upstream(question.goals)
+        self.downstream = flow.downstream(question.start)
+        keys = [node for node in self.upstream if not isinstance(node, tuple)]
+        self.roots = sorted(key for key in keys if not flow.is_made(key) and not _is_handle(log, key))
+
+    def new_constants(self, question, since):
+        """Roots that came into being after a moment while the tape was open, but for numbers written in the source."""
+        closed = question.log.closed or float("inf")
+        return [key for key in self.roots if since < key < closed and not _is_written_out(question, key)]
+
+
+def _is_handle(log, key):
+    return key in log.tensors and log.is_handle(key)
+
+
+def _value(question, key):
+    """The value of a tensor of the log or of a target, as an array."""
+    tensor = question.log.tensors.get(key)
+    if tensor is None:
+        tensor = next(target for target in question.targets if key in keys_of(target))
+    return np.asarray(tensor)
+
+
+def _is_written_out(question, key):
+    """Whether a constant is a number in the line that used it, such as the 2.0 of `2.0 * x`, or an axis or a shape."""
+    value = _value(question, key)
+    uses = question.flow.uses(key)
+    if value.dtype.kind not in "fc" and uses:
+        return True
+    if value.size != 1 or not uses:
+        return False
+    return any(np.isclose(abs(value.item()), number) for number in lines.numbers_in(uses[0].line))
+
+
+def _statistics(question, trace):
+    """A variable that holds moving statistics: in training they are not even read."""
+    finding = unwatched_variable(question, None, {}) if question.is_variable else None
+    return finding if finding is not None and finding.code == "moving_statistics" else None
+
+
+def _target_outside(question, trace):
+    """The target was made when the tape did not record."""
+    log, target = question.log, min(question.goals)
+    maker = question.flow.producer.get(target)
+    if maker is not None:
+        return None
+    if log.closed is not None and target > log.closed:
+        if target in gradients_returned:
+            sentence = f"{question.target_name} is a gradient that was computed after the outer tape had closed."
+            return Finding("inner_gradient_outside", sentence)
+        return Finding("target_after_tape", f"{question.target_name} was computed after the tape had closed.")
+    if target < log.opened and target != question.start:
+        return Finding("target_before_tape", f"{question.target_name} was computed before the tape opened.")
+    return None
+
+
+def _replaced(question, trace):
+    """The source is a tensor that was made later, or that nothing uses."""
+    if question.is_variable:
+        return None
+    log, start = question.log, question.start
+    maker = question.flow.producer.get(start)
+    line = question.was_rebound or (maker.line if maker else None)
+    if log.closed is not None and start > log.closed:
+        sentence = (
+            f"{question.source_name} is a new tensor, made after the tape had closed; nothing in it can have used it."
+        )
+        return Finding("source_replaced", sentence, line=line)
+    twin = _twin(question, trace)
+    if maker is not None and twin is None and not question.flow.uses(start):
+        sentence = (
+            f"{question.source_name} is a new tensor made by {maker.name}; "
+            f"{question.target_name} was not computed from it."
+        )
+        return Finding("source_replaced", sentence, line=line)
+    return None
+
+
+def _recomputed(question, trace):
+    twin = None if question.is_variable else _twin(question, trace)
+    if twin is None:
+        return None
+    event = question.flow.producer[twin]
+    sentence = f"{question.source_name} was computed twice, and {question.target_name} was made from the other one."
+    return Finding("recomputed", sentence, line=event.line)
+
+
+def _twin(question, trace):
+    """The key of a tensor upstream of the target that was computed in the same way as the source, or None."""
+    producer = question.flow.producer
+    if question.start not in producer or producer[question.start].op == "ReadVariableOp":
+        return None  # every read of a variable is computed in the same way
+    fingerprints = {}
+
+    def fingerprint(key):
+        if key in fingerprints:
+            return fingerprints[key]
+        event = producer.get(key)
+        if event is not None:
+            made = (event.op, event.outputs.index(key), tuple(fingerprint(one) for one in event.inputs))
+        elif _is_handle(question.log, key) or question.log.tensors[key].shape.num_elements() > 4:
+            made = key
+        else:
+            made = _value(question, key).tobytes()
+        fingerprints[key] = hash(made)
+        return fingerprints[key]
+
+    # In order of the log, so that the recursion finds the inputs done.
+    for event in question.log.events:
+        for key in event.outputs:
+            fingerprint(key)
+    wanted = fingerprint(question.start)
+    for event in question.log.events:
+        for key in event.outputs:
+            if key != question.start and key in trace.upstream and fingerprints[key] == wanted:
+                return key
+    return None
+
+
+def _left(question, trace):
+    """A value was handed to Python by a method that the hooks see, and a constant came in afterwards."""
+    for departure in question.log.departures:
+        if departure.key not in trace.downstream or departure.how == "__bool__":
+            continue
+        later = trace.new_constants(question, departure.time)
+        came_back = [key for key in later if _same_value(question, departure.key, key)]
+        if came_back or later:
+            how = departure.how.strip("_")
+            sentence = f"A value that depends on {question.source_name} left TensorFlow through {how}()."
+            return Finding("left_tensorflow", sentence, line=departure.place.line, certain=bool(came_back))
+    return None
+
+
+def _same_value(question, left, returned):
+    before, after = _value(question, left), _value(question, returned)
+    if before.dtype.kind not in "fiubc" or after.dtype.kind not in "fiubc":
+        return False
+    return before.size == after.size and np.allclose(before.ravel(), after.ravel())
+
+
+def _constant(question, trace):
+    """The target was computed by a backward pass."""
+    backward = [
+        question.flow.producer[key]
+        for key in trace.upstream
+        if key in question.flow.producer and question.flow.producer[key].place.in_backward
+    ]
+    if not backward or not (question.flow.uses(question.start) or question.start in question.log.on_tape):
+        return None
+    sentence = (
+        f"{question.target_name} comes from a gradient that does not depend on {question.source_name}: it is constant."
+    )
+    return Finding("constant_derivative", sentence, line=max(backward, key=lambda event: event.index).line)
+
+
+def _constants_after_unused(question, trace):
+    """Find what is left behind where NumPy read a value: a result without use, and constants that came later.
+
+    Returns:
+        The first event downstream of the source whose result no operation used, or None; and the keys of new constants.
+    """
+    flow = question.flow
+    unused = [
+        flow.producer[node]
+        for node in trace.downstream
+        if not isinstance(node, tuple) and node in flow.producer and not flow.uses(node)
+    ]
+    first = min(unused, key=lambda event: event.index, default=None)
+    if first is not None:
+        return first, trace.new_constants(question, max(first.outputs))
+    # A watched tensor that only NumPy read is without use itself.
+    if not flow.uses(question.start) and (question.is_variable or question.start in question.log.on_tape):
+        return None, trace.new_constants(question, question.log.opened)
+    return None, []
+
+
+def _perhaps_left(question, trace):
+    """As `_constants_after_unused`, and the source text speaks of leaving TensorFlow."""
+    first, later = _constants_after_unused(question, trace)
+    if not later:
+        return None
+    line = _suspicious_line(question, first, later)
+    if line is None:
+        return None
+    sentence = (
+        f"A value that depends on {question.source_name} probably left TensorFlow here and came back as a constant."
+    )
+    return Finding("left_tensorflow", sentence, line=line, certain=False)
+
+
+def _suspicious_line(question, first, later):
+    """The first line, from the unused result to the use of the constant, whose words suggest leaving TensorFlow."""
+    uses = [use.line for key in later for use in question.flow.uses(key) if use.line]
+    starts = [first.line] if first and first.line else uses
+    files = {line.file for line in (*uses, *starts)}
+    if len(files) != 1:
+        return next((line for line in (*starts, *uses) if _LEAVING.search(line.text)), None)
+    numbers = [line.number for line in (*uses, *starts)]
+    if not uses and question.frame is not None:
+        numbers.append(question.frame.f_lineno - 1)
+    candidates = [lines.Line(next(iter(files)), number) for number in range(min(numbers), max(numbers) + 1)]
+    return next((line for line in candidates if _LEAVING.search(line.text)), None)
+
+
+def _before(question, trace):
+    """The source was not used inside, no variable was, and the target begins with values from before the tape."""
+    log, flow = question.log, question.flow
+    if flow.uses(question.start):
+        return None
+    if any(_is_handle(log, node) for node in trace.upstream if not isinstance(node, tuple)):
+        return None
+    old = [key for key in trace.roots if key < log.opened and log.tensors[key].dtype.is_floating]
+    if not old or question.start > log.opened:
+        return None
+    made = [event for event in log.events if any(key in event.inputs for key in old)]
+    sentence = (
+        f"{question.source_name} was not used inside the tape; {question.target_name} starts from a tensor that was "
+        "computed before it opened."
+    )
+    return Finding("target_before_tape", sentence, line=made[0].line if made else None, certain=False)
+
+
+def _unused(question, trace):
+    """A variable that was not read while the tape was recording."""
+    reads = [event for event in question.flow.uses(question.start) if event.kind is not Kind.CUSTOM]
+    if not question.is_variable or reads:
+        return None
+    sentence = f"{question.source_name} was not read while the tape was recording."
+    calls = [event for event in question.log.events if event.index in question.log.python_calls_of]
+    hidden = any(event.kind is Kind.FUNCTION and not trace.upstream.isdisjoint(event.outputs) for event in calls)
+    if hidden:
+        sentence += " Or a tf.py_function inside a tf.function read it, which is out of sight."
+    return Finding("unused_variable", sentence, certain=not hidden)

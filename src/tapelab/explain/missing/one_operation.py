@@ -1,0 +1,81 @@
+"""Does one operation pass a gradient from an output to one of its inputs? If not: by which cause does it not?
+
+The answers are cause codes of `tapelab.explain.missing.causes`, or None where the gradient passes.
+"""
+
+from tapelab.explain.ground import hooks
+from tapelab.explain.ground.log import Event, Kind
+
+import tensorflow as tf
+
+CONVERSIONS = frozenset({"Cast", "Bitcast"})
+
+
+class Conductors:
+    """Answers for the events of one log, each worked out once, with the registered gradient function itself."""
+
+    def __init__(self, log):
+        self._log = log
+        self._results = {}
+
+    def cut_at(self, event: Event, position: int) -> str | None:
+        """Return the cause by which an event, not a function's call, cuts the gradient of one input.
+
+        Args:
+            event: an `Event` of the log.
+            position: of the input.
+
+        Returns:
+            A cause code, or None if the gradient passes.
+        """
+        log = self._log
+        if event.kind is Kind.CUSTOM:
+            return None if self._returns(event, position) else "custom_gradient_none"
+        if event.op == "StopGradient":
+            return "stop_gradient"
+        if not log.carries(event.inputs[position]):
+            return None  # what depends on the source has such a dtype only behind a cut, which was counted there
+        if "Dataset" in event.op:
+            return "left_tensorflow"
+        if any(log.tensors[key].dtype == tf.string for key in event.outputs):
+            return "through_string"
+        if event.op in CONVERSIONS and not any(log.carries(key) for key in event.outputs):
+            return "cast_to_integer"
+        try:
+            if not hooks.has_gradient(event.op):
+                return "not_differentiable"
+        except LookupError:
+            return "no_gradient_registered"
+        if not any(log.carries(key) for key in event.outputs):
+            return "not_differentiable"
+        try:
+            return None if self._returns(event, position) else "not_differentiable"
+        except LookupError:
+            return "no_gradient_registered"
+
+    def _returns(self, event, position):
+        """Whether the gradient function, given ones, returns something for an input."""
+        if event.index not in self._results:
+            self._results[event.index] = self._run(event)
+        result = self._results[event.index]
+        if isinstance(result, LookupError):
+            raise result
+        # A gradient function that cannot be tried out is taken to work: the tape's own result has the last word.
+        return result is None or (position < len(result) and result[position] is not None)
+
+    def _run(self, event):
+        outputs = [self._log.tensors[key] for key in event.outputs]
+        if any(self._log.is_handle(key) for key in event.outputs):
+            return None
+        with hooks.deaf(), hooks.paused(), hooks.with_python_calls(self._log.python_calls_of.get(event.index, {})):
+            upstream = [tf.ones_like(tensor) for tensor in outputs]
+            try:
+                if event.kind is Kind.CUSTOM:
+                    found = event.backward(*upstream)
+                    return list(found) if isinstance(found, (list, tuple)) else [found]
+                inputs = [self._log.tensors[key] for key in event.inputs]
+                return hooks.gradients_of(event.op, event.attributes, inputs, outputs, upstream)
+            except LookupError as error:
+                return error
+            except Exception:
+                return None

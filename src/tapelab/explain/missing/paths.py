@@ -1,0 +1,286 @@
+"""Where values flow in a log, and where a gradient can flow back.
+
+Nodes are keys of tensors, and ("state", handle, version) for what a variable or table holds after its version-th write.
+"""
+
+import dataclasses
+import heapq
+import itertools
+from collections.abc import Iterable, Set
+
+from tapelab.explain.ground.log import Event, Kind, Unrecorded, keys_of
+from tapelab.explain.missing.inside_functions import Cut, body_of
+from tapelab.explain.missing.one_operation import Conductors
+
+import tensorflow as tf
+
+Point = int | tuple[str, int, int]  # what the docstring calls a node
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One step along the flow of values: from a node through an event to another node.
+
+    Attributes:
+        start, end: nodes.
+        event: the `Event`.
+        cuts: a tuple of `Cut`, empty where the gradient passes.
+        off_tape: why the event is not on the tape, where that needs no cut of its own to explain it: nothing that it
+            took was on it, or TensorFlow had suspended the tapes to do something that is a cut, such as
+            tf.stop_gradient.
+        is_zero: whether the gradient that passes is zero, because it belongs to another output of the function.
+    """
+
+    start: object
+    end: object
+    event: Event
+    cuts: tuple = ()
+    off_tape: Unrecorded | None = None
+    is_zero: bool = False
+
+
+class Flow:
+    """The flow of values in a log.
+
+    Args:
+        log: a `Log`.
+        goals: the keys of the tensors that are asked for.
+    """
+
+    def __init__(self, log, goals):
+        self._log, self._goals = log, goals
+        self._conductors = Conductors(log)
+        self._consumers, self._readers, self._steps = {}, {}, {}
+        self.producer = {}
+        self._returned = {}  # key of what the Python code of a tf.py_function returned → the py_function's event
+        self._writes = {}  # (event index, handle) → the version that the event makes
+        self._before = {}  # node → the nodes that its value was made of
+        versions = {}
+        for event in log.events:
+            for position, key in enumerate(event.inputs):
+                self._consumers.setdefault(key, []).append((event, position))
+                if log.is_handle(key):
+                    self._readers.setdefault((key, versions.get(key, 0)), []).append(event)
+            handles = [key for key in event.inputs if log.is_handle(key)]
+            made_of = [*event.inputs, *(("state", key, versions.get(key, 0)) for key in handles)]
+            if _may_write(event):
+                for key in handles:
+                    versions[key] = versions.get(key, 0) + 1
+                    self._writes[event.index, key] = versions[key]
+                    self._before.setdefault(("state", key, versions[key]), []).extend(made_of)
+            if event.op == "EagerPyFunc":
+                made_of += self._inside_python(event)
+            for key in event.outputs:
+                self.producer.setdefault(key, event)
+                self._before.setdefault(key, []).extend(made_of)
+
+    def _inside_python(self, event):
+        """Tie the operations that ran inside a tf.py_function to its event. Returns the keys of what they returned."""
+        returned = []
+        for _, arguments, results in self._log.python_calls_of.get(event.index, {}).values():
+            # Inside, the arguments are other tensors with the same values, and so are the results outside.
+            inside = [key for argument in tf.nest.flatten(arguments) for key in keys_of(argument)]
+            for key, outside in zip(inside, event.inputs, strict=False):
+                self._before.setdefault(key, []).append(outside)
+            returned += [key for result in tf.nest.flatten(results) if result is not None for key in keys_of(result)]
+        self._returned.update(dict.fromkeys(returned, event))
+        return returned
+
+    def uses(self, key: int) -> list[Event]:
+        """Return the events that take a tensor as input."""
+        return [event for event, _ in self._consumers.get(key, ())]
+
+    def steps(self, node: Point) -> list[Step]:
+        """Return the `Step`s that lead on from a node."""
+        if node not in self._steps:
+            self._steps[node] = list(self._state_steps(node) if isinstance(node, tuple) else self._tensor_steps(node))
+        return self._steps[node]
+
+    def is_made(self, key: Point) -> bool:
+        """Whether the log knows what a tensor was made of."""
+        return key in self._before
+
+    def cuts_of(self, event: Event, position: int) -> list[Cut]:
+        """Return the cuts between an input of an event and any of its outputs, as a list of `Cut`."""
+        return [cut for step in self.steps(event.inputs[position]) if step.event is event for cut in step.cuts]
+
+    def _state_steps(self, node):
+        _, handle, version = node
+        for event in self._readers.get((handle, version), ()):
+            for output in event.outputs:
+                yield Step(node, output, event)
+            written = self._writes.get((event.index, handle))
+            if written is not None:
+                yield Step(node, ("state", handle, written), event)
+
+    def _tensor_steps(self, key):
+        for event, position in self._consumers.get(key, ()):
+            if event.kind is Kind.FUNCTION:
+                yield from self._function_steps(key, event, position)
+                continue
+            for output in event.outputs:
+                yield self._operation_step(key, event, position, output)
+            yield from self._write_steps(key, event)
+        if key in self._returned:
+            event = self._returned[key]
+            for output in event.outputs:
+                yield Step(key, output, event, (Cut("python_closure", event.name, event.line, event),))
+
+    def _write_steps(self, key, event):
+        made_by = self.producer.get(key)
+        if self._log.is_handle(key) and not (made_by and "Dataset" in made_by.op):
+            return
+        for handle in event.inputs:
+            written = self._writes.get((event.index, handle))
+            if written is not None and handle != key:
+                # Filling an iterator is part of leaving for tf.data, which was noted where the dataset was made.
+                cuts = () if self._log.is_handle(key) else (Cut("state", event.name, event.line, event),)
+                yield Step(key, ("state", handle, written), event, cuts)
+
+    def _operation_step(self, key, event, position, output):
+        if "Dataset" in event.op and self._log.is_handle(key):
+            return Step(key, output, event)
+        code = self._status(event, output) or self._conductors.cut_at(event, position)
+        cuts = (Cut(code, event.name, event.line, event),) if code else ()
+        return Step(key, output, event, cuts, event.unrecorded)
+
+    def _status(self, event, output):
+        """The cause that lies in the state of the tape when an event ran, or None."""
+        if event.kind is Kind.PYTHON:
+            return "left_tensorflow"
+        code = _missed(event)
+        if code:
+            # Reading a variable is no step of the learner's: where what uses the value was missed as well, that counts.
+            uses = self.uses(output) if event.op == "ReadVariableOp" and output not in self._goals else ()
+            return None if uses and all(_missed(use) == code for use in uses) else code
+        last = self._log.producers.get(output)
+        if last is not event and last is not None and last.kind is Kind.CUSTOM:
+            # A custom gradient took over this output, and what flows here did not go through its arguments.
+            return "custom_gradient_none"
+        return None
+
+    def _function_steps(self, key, event, position):
+        body = body_of(event)
+        routes = [
+            () if body is None else body.route(position, index) for index in range(self._real_outputs(event, body))
+        ]
+        passes = any(
+            route == () and self._log.carries(output) for route, output in zip(routes, event.outputs, strict=False)
+        )
+        for route, output in zip(routes, event.outputs, strict=False):
+            code = self._status(event, output)
+            if code:
+                if route is not None:
+                    cuts = (Cut(code, event.name, event.line, event), *self._located(route, event))
+                    yield Step(key, output, event, cuts)
+            elif passes and self._log.carries(output):
+                yield Step(key, output, event, (), event.unrecorded, is_zero=route != ())
+            elif route is not None:
+                yield Step(key, output, event, self._located(route, event), event.unrecorded)
+        for other, handle in enumerate(event.inputs):
+            written = self._writes.get((event.index, handle))
+            if written is None or handle == key or body is None:
+                continue
+            route = body.route(position, other, to_state=True)
+            if route is not None:
+                yield Step(key, ("state", handle, written), event, self._located(route, event))
+
+    def _real_outputs(self, event, body):
+        return len(event.outputs) if body is None else min(len(event.outputs), body.output_count)
+
+    def _located(self, cuts, event):
+        """Cuts of a function's body, with the line of the call where the body's own line is not known."""
+        return tuple(dataclasses.replace(cut, line=cut.line or event.line, event=event) for cut in cuts)
+
+    def cheapest(self, start: Point, goals: Set[Point]) -> list[Step] | None:
+        """Find the path with the fewest cuts, then the fewest steps off the tape.
+
+        Args:
+            start: a node.
+            goals: a set of nodes.
+
+        Returns:
+            A list of `Step`, empty where the start is a goal; None if no path leads there.
+        """
+        count = itertools.count()
+        queue = [((0, 0, 0), next(count), start, None)]
+        seen = set()
+        while queue:
+            cost, _, node, trail = heapq.heappop(queue)
+            if node in seen:
+                continue
+            seen.add(node)
+            if node in goals:
+                path = []
+                while trail is not None:
+                    step, trail = trail
+                    path.append(step)
+                return path[::-1]
+            for step in self.steps(node):
+                if step.end not in seen:
+                    added = (cost[0] + len(step.cuts), cost[1] + (step.off_tape is not None), cost[2] + 1)
+                    heapq.heappush(queue, (added, next(count), step.end, (step, trail)))
+        return None
+
+    def downstream(self, start: Point) -> set[Point]:
+        """Return the set of nodes that values from a node flow to, itself included."""
+        return _closure([start], self._ends)
+
+    def upstream(self, goals: Iterable[Point]) -> set[Point]:
+        """Return the set of nodes that values flow from to any of the goals, themselves included."""
+        return _closure(goals, lambda node: self._before.get(node, ()))
+
+    def _ends(self, node):
+        """The nodes that `steps` leads to, without working out what is cut on the way."""
+        if isinstance(node, tuple):
+            return [step.end for step in self._state_steps(node)]
+        ends = []
+        for event, position in self._consumers.get(node, ()):
+            if event.kind is Kind.FUNCTION:
+                ends.extend(step.end for step in self._function_steps(node, event, position))
+                continue
+            ends.extend(event.outputs)
+            ends.extend(step.end for step in self._write_steps(node, event))
+        if node in self._returned:
+            ends.extend(self._returned[node].outputs)
+        return ends
+
+    def frontier(self, start: Point, goals: Iterable[Point]) -> list[Step]:
+        """Return the first cut of every path from a node to a goal, as a list of `Step` without repetition."""
+        useful = self.upstream(goals)
+        found, seen, waiting = [], set(), [start]
+        while waiting:
+            node = waiting.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            for step in self.steps(node):
+                if step.end not in useful:
+                    continue
+                if step.cuts:
+                    found.append(step)
+                else:
+                    waiting.append(step.end)
+        return sorted(found, key=lambda step: step.event.index)
+
+
+def _missed(event):
+    """The cause by which an event is not on the tape whatever its inputs are, or None."""
+    if event.erased:
+        return "tape_reset"
+    return "recording_stopped" if event.unrecorded is Unrecorded.PAUSED else None
+
+
+def _may_write(event):
+    """Whether an event may change a state: it has no outputs, or is a function."""
+    return event.kind is Kind.FUNCTION or (event.kind is Kind.OPERATION and not event.outputs)
+
+
+def _closure(starts, following):
+    seen, waiting = set(), list(starts)
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting.extend(following(node))
+    return seen

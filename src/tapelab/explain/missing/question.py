@@ -1,0 +1,122 @@
+"""One question, "why is this gradient None?", with the names that the learner uses."""
+
+import ast
+import collections.abc
+import dataclasses
+import types
+from typing import Any
+
+from tapelab.explain.ground import lines
+from tapelab.explain.ground.log import Log, keys_of
+from tapelab.explain.missing.paths import Flow
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A target, a source, and the log of the tape that stood between them.
+
+    Attributes:
+        tape: the `ExplainTape`.
+        flow: the `Flow` of values in the log.
+        targets: the target's tensors.
+        source: a tensor or variable.
+        target_name, source_name: what they are called.
+        frame: the learner's frame, or None.
+    """
+
+    tape: tf.GradientTape
+    flow: Flow
+    targets: tuple
+    source: object
+    target_name: str
+    source_name: str
+    frame: types.FrameType | None
+
+    @property
+    def log(self) -> Log:
+        """The tape's log."""
+        return self.tape.log
+
+    @property
+    def start(self) -> int:
+        """The key of the source; for a variable, of its handle; for a ragged or sparse tensor, of its values."""
+        return keys_of(self.source)[0]
+
+    @property
+    def goals(self) -> set[int]:
+        """The keys of the target's tensors."""
+        return {key for target in self.targets for key in keys_of(target)}
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether the source is a variable, TensorFlow's or Keras's."""
+        return hasattr(self.source, "handle")
+
+    @property
+    def watched_variable(self) -> tf.Variable:
+        """The variable that the tape knows: of a Keras variable, TensorFlow's inside it."""
+        return self.source.value if hasattr(self.source, "path") else self.source
+
+    @property
+    def was_rebound(self) -> lines.Line | None:
+        """The `Line` that made a tensor of what used to be a variable, or None."""
+        return None if self.is_variable else lines.rebinding(self.frame, self.source_name)
+
+
+def name_of(value: Any, frame: types.FrameType | None, expression: ast.expr | None, place: str) -> str:
+    """Return what to call a target or source.
+
+    Args:
+        value: the target or source.
+        frame: the learner's frame, or None.
+        expression: what the learner wrote for it in the call, as `tapelab.explain.ground.lines.argument` returns it,
+            or None.
+        place: what to call it if nothing better is known, such as "source[0]".
+
+    Returns:
+        The learner's own expression or name, else a variable's path or name, else the place.
+    """
+    own = lines.reference(expression) or lines.name_in(frame, value)
+    if own:
+        return own
+    if hasattr(value, "handle"):
+        name = getattr(value, "path", None) or value.name.removesuffix(":0")
+        if name != "Variable":  # the name of every variable without a name
+            return name
+    return place
+
+
+def named_sources(sources: Any, frame: types.FrameType | None, expression: ast.expr | None) -> list[tuple[str, Any]]:
+    """Name each element of a structure of sources.
+
+    Args:
+        sources: a tensor or variable, or a structure of them.
+        frame: the learner's frame, or None.
+        expression: what the learner wrote for the whole, or None.
+
+    Returns:
+        A list of (name, source), in the order in which the learner put them into the structure, the names distinct.
+    """
+    named = {}
+    for value, part, place in _leaves(sources, expression, lines.reference(expression) or "source"):
+        name = name_of(value, frame, part, place)
+        named[name if name not in named else f"{name} ({place})"] = value
+    return list(named.items())
+
+
+def _leaves(structure, expression, place):
+    """The leaves of a structure: a list of (value, the learner's expression or None, place)."""
+    if not tf.nest.is_nested(structure):
+        return [(structure, expression, place)]
+    if isinstance(structure, collections.abc.Mapping):
+        steps, values = [f"[{key!r}]" for key in structure], list(structure.values())
+    elif hasattr(structure, "_fields"):
+        steps, values = [f".{field}" for field in structure._fields], list(structure)
+    else:
+        values = list(structure) if isinstance(structure, (list, tuple)) else tf.nest.flatten(structure)
+        steps = [f"[{i}]" for i in range(len(values))]
+    parts = lines.elements(expression, len(values))
+    leaves = [_leaves(*one) for one in zip(values, parts, map(place.__add__, steps), strict=True)]
+    return [leaf for found in leaves for leaf in found]

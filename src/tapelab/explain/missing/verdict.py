@@ -1,0 +1,41 @@
+"""What the judgement found, before it is put into the learner's words."""
+
+import dataclasses
+from collections.abc import Iterable
+
+from tapelab.explain.ground.lines import Line
+from tapelab.explain.missing.inside_functions import Cut
+from tapelab.explain.missing.paths import Step
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A judgement.
+
+    Attributes:
+        code: of the cause.
+        sentence: what happened.
+        exists: whether there is a gradient; None where it is not known.
+        line: the learner's `Line` to look at.
+        certain: whether the cause is certain.
+        cuts: the first cut on each path.
+        further: the cuts behind the first, on the path with the fewest.
+        path: the `Step`s of that path.
+        remarks: codes.
+        fix: what to write, where it is not what the cause says.
+    """
+
+    code: str
+    sentence: str
+    exists: bool | None = False
+    line: Line | None = None
+    certain: bool = True
+    cuts: tuple[Cut, ...] = ()
+    further: tuple[Cut, ...] = ()
+    path: tuple[Step, ...] = ()
+    remarks: tuple[str, ...] = ()
+    fix: str = ""
+
+    def with_remarks(self, remarks: Iterable[str]) -> "Finding":
+        """Return the finding with remarks."""
+        return dataclasses.replace(self, remarks=tuple(remarks))

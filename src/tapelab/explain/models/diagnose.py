@@ -1,0 +1,355 @@
+"""`diagnose`: what is the matter with the gradients of a Keras model on a batch, without a tape of the learner's."""
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tapelab.explain.asking import judged
+from tapelab.explain.ground import lines
+from tapelab.explain.ground.lines import Line
+from tapelab.explain.ground.log import keys_of
+from tapelab.explain.ground.measure import array, rms
+from tapelab.explain.missing.paths import Flow
+from tapelab.explain.missing.question import Question
+from tapelab.explain.models import model_step
+from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth
+from tapelab.explain.values import magnitude, mechanisms
+from tapelab.explain.values.causes import VALUES
+from tapelab.explain.values.fixes import repair
+from tapelab.explain.values.rerun.nodes import Trace
+from tapelab.explain.values.sentences import blamed, sentence_of
+from tapelab.explain.values.study import study
+
+import numpy as np
+import tensorflow as tf
+
+FAR = 1e4  # times smaller or larger than the gradients nearest the loss: vanishing or exploding
+_MANY_ZEROS = 0.4
+_ACTIVATIONS = {"Relu": "relu", "Relu6": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Softmax": "softmax"}
+_FLAT = 0.01  # a slope below this counts as saturated
+
+
+def diagnose(
+    model: tf.keras.Model, loss: Any = None, x: Any = None, y: Any = None, *, sample_weight: Any = None
+) -> Diagnosis:
+    """Say of each trainable variable of a Keras model whether its gradient is healthy and, if not, why not.
+
+    One step is run eagerly, with ``training=True``; then everything is as it was: weights, moving statistics, seeds,
+    metrics, optimizers. A gradient counts as vanishing or exploding by comparison: where the root mean square of its
+    elements is 1e4 times smaller or larger than that of the variables nearest the loss. Every intermediate value is
+    kept meanwhile, so pass a batch, not the whole data.
+
+    Args:
+        model: a Keras model. One that is not built yet is built on `x`.
+        loss: the name of a Keras loss, a Keras loss, a function of (y, prediction), or a list or dict of these for
+            several outputs; what is not a scalar is averaged, and the model's own losses (regularisers, add_loss)
+            are added. None for the loss that the model was compiled with, or the losses of its own train_step.
+        x: the batch's inputs: an array or tensor, or a dict, list or tuple of them. Or a `tf.data.Dataset` or
+            `keras.utils.PyDataset` with the targets in it, of which the first batch is taken.
+        y: the targets, likewise; None where the loss needs none.
+        sample_weight: shape (batch,), for a loss of Keras.
+
+    Returns:
+        A `Diagnosis`.
+
+    Raises:
+        TypeError: if `model` is not a Keras model, or `x` a generator.
+        ValueError: if nothing can be trained, no data were passed, or there is no loss.
+    """
+    if not isinstance(model, tf.keras.Model):
+        raise TypeError(f"model is a {type(model).__name__}; expected a Keras model: diagnose(model, loss, x, y)")
+    if x is None:
+        raise ValueError("x is missing; expected a batch: diagnose(model, loss, x, y)")
+    batch = model_step.batch_of(x, y, sample_weight)
+    own = lines.own_frame(sys._getframe(1))
+    asked_from = Line(own.f_code.co_filename, own.f_lineno) if own else None
+    return diagnosed(model, loss, batch, asked_from)
+
+
+def diagnosed(
+    model: tf.keras.Model,
+    loss: Any,
+    batch: tuple[Any, Any, Any],
+    asked_from: Line | None,
+    weights: Sequence[tuple[Any, tf.Tensor]] | None = None,
+) -> Diagnosis:
+    """Diagnose a model.
+
+    Args:
+        model, loss: as `diagnose` takes them.
+        batch: (x, y, sample_weight) as `tapelab.explain.models.model_step.batch_of` returns them.
+        asked_from: the learner's `Line` that asked, which is not to blame for anything; or None.
+        weights: [(variable, value)] to put in place meanwhile.
+    """
+    if not _is_built(model):
+        model(batch[0])
+    if not model.trainable_variables:
+        raise ValueError(
+            f"{model.name} has no trainable variables; is trainable=False, or has it no layers with weights?"
+        )
+    with model_step.unchanged(model):
+        for variable, value in weights or ():
+            variable.assign(value)
+        tape, parts, examined = _at_a_scale_that_fits(model, loss, batch, asked_from)
+        findings = [finding for _, finding in examined]
+        return Diagnosis(
+            model.name,
+            _value(parts[0]),
+            _examples(batch[0]),
+            tuple(health for health, _ in examined),
+            tuple(_layers(model, tape, findings)),
+            parts[0].scale,
+            tuple(_notes(model, tape, parts)),
+        )
+
+
+def _at_a_scale_that_fits(model, loss, batch, asked_from):
+    """Run a step and examine it. For mixed precision, lower the scale of the loss as its optimizer would.
+
+    An optimizer that scales the loss skips a step whose gradients overflow, and halves the scale: that is no fault yet.
+    """
+    first, scale = None, None
+    while True:
+        tape, parts = model_step.run(model, loss, *batch, scale=scale)
+        examined = [one for number, part in enumerate(parts) for one in _examine(model, tape, part, number, asked_from)]
+        found = tape, parts, examined
+        first, scale = first or found, parts[0].scale / 16
+        if not any(health.status == "not finite" for health, _ in examined):
+            return found
+        if scale < 1 or not isinstance(model.optimizer, tf.keras.optimizers.LossScaleOptimizer):
+            return first
+
+
+def _is_built(model):
+    layers = model._flatten_layers() if hasattr(model, "_flatten_layers") else [model]
+    return all(layer.built for layer in layers)
+
+
+def _value(part):
+    losses = tf.nest.flatten(part.loss)
+    return float(sum(np.sum(np.asarray(one, np.float64)) for one in losses)) / part.scale
+
+
+def _examples(x):
+    first = tf.nest.flatten(x)[0]
+    return int(first.shape[0]) if first.shape.rank else 1
+
+
+def _examine(model, tape, part, number, asked_from):
+    """Return (VariableHealth, ValueFinding) for each variable of one loss."""
+    names = [name_of(variable, model) + (f" (loss {number + 1})" if number else "") for variable in part.variables]
+    findings = study(tape, part.loss, part.variables, names=["the loss", *names])
+    values = [None if one.cotangent is None else array(one.cotangent) for one in findings]
+    reference = _near_the_loss(tape, part.variables, values)
+    targets = tuple(tf.nest.flatten(part.loss))
+    flow = Flow(tape.log, {key for one in targets for key in keys_of(one)})
+    found = []
+    for variable, name, finding, value in zip(part.variables, names, findings, values, strict=True):
+        weight = float(np.linalg.norm(array(tf.convert_to_tensor(variable)).ravel()))
+        if value is None:
+            (missing,) = judged([Question(tape, flow, targets, variable, "the loss", name, None)])
+            health = _of_none(missing, name, weight, int(np.prod(tuple(variable.shape))), asked_from)
+        else:
+            norm = float(rms(value.ravel()) * math.sqrt(value.size)) / part.scale
+            zeros = float((value == 0).mean()) if value.size else 0.0
+            status, story = _status(finding, value, zeros, reference, name, part.scale)
+            if story["code"] == "zero_weights":
+                story.update(_of_zero_weights(finding, model))
+            if story["line"] == asked_from:  # the operation ran in a layer of Keras
+                story.update(line=None, fix=story["fix"] and _fix_in_layer(story))
+            health = VariableHealth(name, status, story.pop("healthy"), norm, weight, value.size, zeros, **story)
+        found.append((health, finding))
+    return found
+
+
+def name_of(variable: Any, model: tf.keras.Model) -> str:
+    """Return a variable's path within its model."""
+    path = getattr(variable, "path", None) or variable.name.removesuffix(":0")
+    return path.removeprefix(f"{model.name}/")
+
+
+# What to write in a model, where that differs from what to write at a tape.
+_IN_A_MODEL = {
+    "unused_variable": ("No layer that the step called read {name}.", "# call its layer in call(), or take it out"),
+    "unrelated": (
+        "Nothing leads from {name} to the loss.",
+        "# give the output that it leads to a loss, or take its layer out",
+    ),
+}
+
+
+def _of_none(missing, name, weight, size, asked_from):
+    """The health of a variable without a gradient. `missing` is its `Explanation`."""
+    sentence, fix = missing.sentence, missing.fix
+    if missing.code in _IN_A_MODEL:
+        sentence, fix = (text.format(name=name) for text in _IN_A_MODEL[missing.code])
+    return VariableHealth(
+        name,
+        "none",
+        False,
+        None,
+        weight,
+        size,
+        code=missing.code,
+        sentence=sentence,
+        line=None if missing.line == asked_from else missing.line,
+        fix=fix,
+        certain=missing.certain,
+    )
+
+
+def _typical(value):
+    """The root mean square of a gradient's elements that are not zero; 0 where it has none or is not finite."""
+    if value is None or not np.isfinite(value).all():
+        return 0.0
+    return rms(value[value != 0])
+
+
+def _near_the_loss(tape, variables, values):
+    """The median size of the gradients of the third of the variables that the forward pass used last."""
+    used = {}
+    for position, event in enumerate(tape.log.events):
+        for key in event.inputs:
+            used.setdefault(key, position)
+    positions = [min((used.get(key, -1) for key in keys_of(one)), default=-1) for one in variables]
+    order = sorted(range(len(variables)), key=positions.__getitem__)
+    sizes = [size for size in (_typical(values[i]) for i in order) if size]
+    return float(np.median(sizes[-max(1, len(sizes) // 3) :])) if sizes else 0.0
+
+
+def _status(finding, value, zeros, reference, name, scale):
+    """Return the status and what is said about it, a dict."""
+    story = {
+        "healthy": finding.healthy,
+        "code": "" if finding.code == "exists" else finding.code,
+        "sentence": finding.sentence if finding.code != "exists" else "",
+        "line": finding.line,
+        "layer": finding.layer,
+        "fix": finding.fix,
+        "certain": finding.certain,
+    }
+    if finding.symptom in ("nan", "inf"):
+        return "not finite", story
+    if finding.symptom == "zero":
+        return "zero", story
+    size = _typical(value)
+    is_small, is_large = size * FAR < reference, size > FAR * reference
+    if finding.healthy is False:
+        # What the study calls tiny or huge it judged by itself.
+        is_small, is_large = is_small or finding.symptom == "tiny", is_large or finding.symptom == "huge"
+    if is_small or is_large:
+        if finding.symptom not in ("tiny", "huge") or not story["code"] or finding.healthy:
+            story.update(_story_of_size(finding, is_large, name))
+        compared = f"Its elements are {size / scale:.1e} on average, those nearest the loss {reference / scale:.1e}."
+        story["sentence"] = f"{story['sentence']} {compared}".strip()
+        return ("exploding" if is_large else "vanishing"), story
+    if finding.symptom == "partly zero" and zeros >= _MANY_ZEROS:
+        return "partly zero", story
+    if finding.symptom == "partly zero":  # a few units that are off on one batch: `LayerHealth` counts them
+        story.update(healthy=True, code="", sentence="", line=None, layer="", fix="")
+    return "fine", story
+
+
+def _of_zero_weights(finding, model):
+    """Which variable of the model is all 0, and whether it is frozen: a dict of what to say, empty if it is none."""
+    story, evidence = finding.story, finding.evidence
+    read = [mechanisms.read_from(evidence, key) for key in story.node.inputs if key != story.key]
+    handles = [evidence.trace.values[key] for key in read if key is not None]
+    trained = {id(variable) for variable in model.trainable_variables}
+    for variable in model.variables:
+        if any(getattr(variable.value, "handle", None) is handle for handle in handles):
+            name = name_of(variable, model)
+            layer = name.rpartition("/")[0]
+            sentence = f"All of {name} is 0, and what passes it on the way back is multiplied by it."
+            fix = f'kernel_initializer="glorot_uniform"  # of {layer}: weights that are not all 0'
+            if id(variable) not in trained:
+                sentence += " It is frozen (trainable=False), so it stays 0."
+                fix += f"; or, if it is to learn, trainable=True of {layer}"
+            return {"sentence": sentence, "fix": fix}
+    return {}
+
+
+def _story_of_size(finding, is_large, name):
+    """What the flow of the gradient says about a variable whose gradient is far from the others'."""
+    code, symptom = ("exploding", "huge") if is_large else ("vanishing", "tiny")
+    nothing = {"healthy": None, "code": "", "sentence": f"The gradient is {code}, and no single step makes it so."}
+    if finding.evidence is None:
+        return nothing
+    story = magnitude.story(finding.evidence, 10.0 if is_large else 0.1)
+    if story.code == "exists" or story.node is None:
+        return nothing
+    names = {"source": name, "target": "the loss", "of": blamed(finding.evidence, story, name)}
+    return {
+        "healthy": False,
+        "code": story.code,
+        "sentence": sentence_of(finding.evidence, story, symptom, names),
+        "line": story.node.line,
+        "layer": story.node.layer,
+        "fix": repair(story, names),
+        "certain": story.certain,
+    }
+
+
+# What to write where the operation lies in a layer of Keras, whose lines are not the learner's.
+_IN_A_LAYER = {
+    "dead_relu": 'layers.LeakyReLU()  # in place of the relu{where}; or kernel_initializer="he_normal", a smaller rate',
+    "at_kink": 'kernel_initializer="glorot_uniform"  # in the layers: weights, or inputs, that are not all 0',
+    "symmetric_units": 'kernel_initializer="glorot_uniform"  # in the layers: units that do not start equal',
+    "saturated": "layers.BatchNormalization()  # before the activation{where}; it works in training mode",
+    "vanishing": 'activation="relu", kernel_initializer="he_normal"  # in the layers; or layers.BatchNormalization()',
+    "exploding": 'kernel_initializer="glorot_uniform"  # in the layers; or layers.BatchNormalization(), clipnorm=1.0',
+}
+
+
+def _fix_in_layer(story):
+    code, layer = story["code"], story["layer"]
+    if code == "zero_weights":
+        return story["fix"]
+    where = f" of {layer}" if layer and code in ("dead_relu", "saturated") else f" {layer}" if layer else ""
+    if code in _IN_A_LAYER:
+        return _IN_A_LAYER[code].format(where=where)
+    return VALUES[code].fix.format(source="s", target="loss", of="s") if code in VALUES else ""
+
+
+def _layers(model, tape, findings):
+    """The activations of each layer, as `LayerHealth`."""
+    names = {layer.name for layer in model._flatten_layers()} if hasattr(model, "_flatten_layers") else set()
+    evidence = next((one.evidence for one in findings if one.evidence is not None), None)
+    trace = evidence.trace if evidence is not None else Trace(tape.log)
+    found = {}
+    for node in trace.nodes:
+        if node.op in _ACTIVATIONS and node.layer in names:
+            found.setdefault((node.layer, _ACTIVATIONS[node.op]), []).append(array(trace.values[node.outputs[0]]))
+    for (layer, activation), outputs in found.items():
+        widths = {values.shape[-1] for values in outputs if values.ndim > 1}
+        rows = sum(values.size for values in outputs) // max(widths, default=1)
+        if len(widths) != 1 or rows < 2:
+            continue
+        (units,) = widths
+        values = np.concatenate([one.reshape(-1, units) for one in outputs])
+        if activation == "relu":
+            yield LayerHealth(layer, activation, units, float((values == 0).all(axis=0).mean()), None)
+        else:
+            yield LayerHealth(layer, activation, units, None, _saturated(activation, values))
+
+
+def _saturated(activation, values):
+    """The share of values at an end of the activation; of a softmax, of rows at one."""
+    if activation == "tanh":
+        return float((1 - values**2 < _FLAT).mean())
+    flat = values * (1 - values) < _FLAT
+    return float((flat.all(axis=1) if activation == "softmax" else flat).mean())
+
+
+def _notes(model, tape, parts):
+    keras = {id(key) for variable in model.variables for key in (variable, getattr(variable, "value", None))}
+    asked = {id(variable) for part in parts for variable in part.variables}
+    for variable in tape.watched_variables():
+        if id(variable) not in keras | asked and variable.trainable:
+            yield (
+                f"The model reads {variable.name.removesuffix(':0')}, a tf.Variable, and Keras does not train it: "
+                "make it with self.add_weight(...)."
+            )
+    if parts[0].scale != 1:
+        yield f"The loss was scaled by {parts[0].scale:g} for mixed precision; the norms are those without the scale."

@@ -1,0 +1,284 @@
+"""What `diagnose` answers: each variable's gradient, each layer's activations, as text, Markdown and a figure."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tapelab.explain.ground.lines import Line
+from tapelab.explain.ground.rendering import Style, Told
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Statuses, what they mean, and how the figure marks them: not by colour alone; the colours are those of `plots`.
+STATUSES = {
+    "none": "there is no gradient",
+    "not finite": "the gradient contains NaN or an infinity",
+    "zero": "all elements of the gradient are zero",
+    "exploding": "the gradient is far larger than those near the loss",
+    "vanishing": "the gradient is far smaller than those near the loss",
+    "partly zero": "at least two in five elements of the gradient are zero",
+    "fine": "none of these",
+}
+_MARKS = {
+    "fine": ("o", "BLUE"),
+    "partly zero": ("D", "ORANGE"),
+    "zero": ("v", "RED"),
+    "none": ("X", "RED"),
+    "not finite": ("*", "RED"),
+    "exploding": ("^", "RED"),
+    "vanishing": ("s", "RED"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class VariableHealth:
+    """One trainable variable and its gradient.
+
+    Attributes:
+        name: the variable's path within the model.
+        status: a key of `STATUSES`.
+        healthy: False where there is something to mend, True where not, None where that cannot be told.
+        gradient_norm: the Euclidean norm of the gradient of the loss; NaN or infinity where the gradient is, None where
+            there is none.
+        weight_norm: the Euclidean norm of the variable's value.
+        size: the number of elements.
+        zeros: the share of the gradient's elements that are zero, from 0 to 1.
+        code: the cause: a key of `tapelab.explain.CAUSES` or of the mechanisms behind bad values; "" where nothing is
+            known to be wrong.
+        sentence: what happened.
+        line: the learner's `Line` to change, or None.
+        layer: the layer in which it happened, or "".
+        fix: what to write, as code.
+        certain: False where the cause is only probable.
+    """
+
+    name: str
+    status: str
+    healthy: bool | None
+    gradient_norm: float | None
+    weight_norm: float
+    size: int
+    zeros: float = 0.0
+    code: str = ""
+    sentence: str = ""
+    line: Line | None = None
+    layer: str = ""
+    fix: str = ""
+    certain: bool = True
+
+    @property
+    def ratio(self) -> float | None:
+        """The gradient's norm over the weight's; None where one is missing or the weight is zero."""
+        return None if self.gradient_norm is None or not self.weight_norm else self.gradient_norm / self.weight_norm
+
+    @property
+    def cause(self) -> tuple[str, Line | None, str, str]:
+        """What variables with one cause have in common."""
+        return (self.code, self.line, self.layer, self.fix)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerHealth:
+    """The activations of one layer on the batch.
+
+    Attributes:
+        layer: its name.
+        activation: "relu", "sigmoid", "tanh" or "softmax".
+        units: how many units it has.
+        dead: the share of units that are zero for every example; None where zero is not an end of the activation.
+        saturated: the share of values at an end of the activation, where its slope is below 0.01; None for ReLU.
+    """
+
+    layer: str
+    activation: str
+    units: int
+    dead: float | None
+    saturated: float | None
+
+    def __str__(self):
+        if self.dead is not None:
+            return f"{self.layer} ({self.activation}): {round(self.dead * self.units)} of {self.units} units dead"
+        return f"{self.layer} ({self.activation}): {self.saturated:.0%} of the values saturated"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Diagnosis(Told):
+    """The answer of `diagnose`. True in a condition if there is nothing to mend.
+
+    Attributes:
+        model: the model's name.
+        loss: the loss's value on the batch; of a custom train_step with several, the first one's.
+        batch: the number of examples.
+        variables: a tuple of `VariableHealth`, in the model's order.
+        layers: a tuple of `LayerHealth`, in the order in which they ran.
+        scale: what the loss was multiplied with for mixed precision. The norms are those of the unscaled loss.
+        notes: further sentences.
+    """
+
+    model: str
+    loss: float
+    batch: int
+    variables: tuple[VariableHealth, ...]
+    layers: tuple[LayerHealth, ...] = ()
+    scale: float = 1.0
+    notes: tuple[str, ...] = ()
+
+    def __bool__(self):
+        return math.isfinite(self.loss) and not self.sick
+
+    def __getitem__(self, name):
+        """The `VariableHealth` of a variable by its path."""
+        found = [one for one in self.variables if name in (one.name, f"{self.model}/{one.name}")]
+        if not found:
+            raise KeyError(f"{name!r}; the variables are {', '.join(one.name for one in self.variables)}")
+        return found[0]
+
+    @property
+    def sick(self) -> tuple[VariableHealth, ...]:
+        """The variables with something to mend, a tuple."""
+        return tuple(one for one in self.variables if one.healthy is False)
+
+    @property
+    def heading(self) -> str:
+        """The answer in a few words."""
+        return f"{self._verdict}; loss {self.loss:.4g} on {self.batch} example{'s' * (self.batch != 1)}"
+
+    @property
+    def _verdict(self):
+        count, sick = len(self.variables), len(self.sick)
+        what = (
+            f"{sick} of {count} variables {'have' if sick > 1 else 'has'} a bad gradient"
+            if sick
+            else f"all {count} variables learn"
+        )
+        what = what if count > 1 else ("its variable has a bad gradient" if sick else "its variable learns")
+        return f"{self.model}: {what}"
+
+    def lines(self, style: Style) -> Iterator[str]:
+        """The answer, part by part."""
+        yield style.strong(self.heading)
+        yield style.table([_HEAD, *map(_row, self.variables)])
+        groups = {}
+        for one in self.sick:
+            groups.setdefault(one.cause, []).append(one)
+        for members in groups.values():
+            first = members[0]
+            names = _listed([one.name for one in members])
+            doubt = "" if all(one.certain for one in members) else " (probable)"
+            yield style.strong(f"{names}: {first.code or first.status}") + style.text(doubt)
+            yield from _story(style, first)
+        unwell = [str(layer) for layer in self.layers if (layer.dead or 0) > 0 or (layer.saturated or 0) >= 0.1]
+        if unwell:
+            yield style.text("Activations: " + "; ".join(unwell) + ".")
+        for note in self.notes:
+            yield style.text(note)
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the gradient flow: the norm of each variable's gradient, the model's first one on top, on a log scale.
+
+        Each status has a marker of its own, and is written beside it where it is not "fine". The weights' norms are
+        grey bars. Gradients without a logarithm (none, zero, not finite) lie on the left or right edge.
+
+        Args:
+            ax: the Matplotlib axes to draw into; a new figure by default.
+
+        Returns:
+            The axes. Their title is the finding; `alt` says in words what they show.
+        """
+        from tapelab import plots  # with Matplotlib, which not everyone who asks has
+
+        import matplotlib.pyplot as plt
+
+        if ax is None:
+            _, ax = plt.subplots(figsize=(8.5, 1.6 + 0.27 * len(self.variables)), layout="constrained")
+        norms = [one.gradient_norm for one in self.variables]
+        shown = [(i, math.log10(norm)) for i, norm in enumerate(norms) if norm and math.isfinite(norm)]
+        weights = [(i, math.log10(one.weight_norm)) for i, one in enumerate(self.variables) if one.weight_norm]
+        spread = [value for _, value in (*shown, *weights) if math.isfinite(value)] or [0.0]
+        low, high = min(spread) - 1.0, max(spread) + 1.0
+        if shown:
+            ax.plot([value for _, value in shown], [i for i, _ in shown], color=plots.GREY, linewidth=0.8, zorder=1)
+        if weights:
+            sizes, places = [value for _, value in weights], [i for i, _ in weights]
+            ax.plot(sizes, places, "|", color=plots.GREY, markersize=11, label="weight")
+        for status, (marker, colour) in _MARKS.items():
+            where = [i for i, one in enumerate(self.variables) if one.status == status]
+            if where:
+                sizes = [_place(norms[i], low, high) for i in where]
+                ax.plot(
+                    sizes,
+                    where,
+                    marker,
+                    color=getattr(plots, colour),
+                    markersize=8,
+                    label=f"gradient: {status}",
+                    zorder=3,
+                )
+                for i, size in zip(where, sizes, strict=True):
+                    if status != "fine":
+                        ax.annotate(
+                            status, (size, i), xytext=(8, 0), textcoords="offset points", va="center", fontsize=8
+                        )
+        ax.set_yticks(range(len(norms)), [one.name for one in self.variables], fontsize=8)
+        bad = ", ".join(dict.fromkeys(one.code if one.status == "fine" else one.status for one in self.sick))
+        title = f"{self._verdict} ({bad})" if bad else self._verdict
+        ax.set(xlabel="log10 of the Euclidean norm", title=title, xlim=(low - 0.3, high + 0.6))
+        ax.set_ylim(len(norms) - 0.4, -0.6)  # the input on top
+        ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        return ax
+
+    @property
+    def alt(self) -> str:
+        """The figure in words, for its alternative text."""
+        norms = [one for one in self.variables if one.gradient_norm and math.isfinite(one.gradient_norm)]
+        parts = [f"Norms of the gradients of the {len(self.variables)} variables of {self.model}, from input to loss"]
+        if norms:
+            least, most = min(norms, key=_norm), max(norms, key=_norm)
+            parts.append(f"from {_number(_norm(least))} ({least.name}) to {_number(_norm(most))} ({most.name})")
+        for status in STATUSES:
+            names = [one.name for one in self.variables if one.status == status]
+            if names and status != "fine":
+                parts.append(f"{status}: {_listed(names)}")
+        return "; ".join(parts) + "."
+
+
+def _norm(one):
+    return one.gradient_norm
+
+
+def _place(norm, low, high):
+    """Where a norm is drawn: what has no logarithm lies on an edge."""
+    if norm is None or norm == 0:
+        return low
+    return math.log10(norm) if math.isfinite(norm) else high
+
+
+def _story(style, one):
+    if one.sentence:
+        yield style.text(one.sentence)
+    if one.line is not None:
+        yield style.line(one.line, one.layer)
+    elif one.layer:
+        yield style.text(f"In layer {one.layer}.")
+    if one.fix:
+        yield style.text("Fix:") + style.block(one.fix)
+
+
+_HEAD = ("variable", "gradient", "norm", "weight", "ratio", "zeros", "cause")
+
+
+def _row(one):
+    norm = "" if one.gradient_norm is None else _number(one.gradient_norm)
+    ratio = "" if one.ratio is None else _number(one.ratio)
+    zeros = "" if one.gradient_norm is None else f"{one.zeros:.0%}"
+    return (one.name, one.status, norm, _number(one.weight_norm), ratio, zeros, one.code)
+
+
+def _number(value):
+    return f"{value:.1e}" if math.isfinite(value) and value else f"{value:g}"
+
+
+def _listed(names):
+    return ", ".join(names) if len(names) < 4 else f"{', '.join(names[:2])} and {len(names) - 2} other variables"

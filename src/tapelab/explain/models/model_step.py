@@ -1,0 +1,285 @@
+"""One training step of a Keras model on an `ExplainTape`, with nothing about the model changed afterwards."""
+
+import contextlib
+import dataclasses
+import inspect
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from tapelab.explain.ground.explain_tape import ExplainTape
+
+import numpy as np
+import tensorflow as tf
+
+_ONE_PATCH = threading.RLock()
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A loss and the variables whose gradient was asked for. A custom train_step may have several.
+
+    Attributes:
+        loss: a scalar tensor.
+        variables: a list of variables.
+        scale: what the loss was multiplied with, for mixed precision.
+    """
+
+    loss: tf.Tensor
+    variables: list
+    scale: float = 1.0
+
+
+def batch_of(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    """Return a batch as Keras passes it to a model.
+
+    Args:
+        x: arrays, tensors, or a dict, list or tuple of them; or a `tf.data.Dataset` or `keras.utils.PyDataset`, of
+            which the first batch is taken and which has the targets too.
+        y: targets, likewise, or None.
+        sample_weight: an array of shape (batch,), likewise, or None.
+
+    Returns:
+        (x, y, sample_weight) of tensors, floating-point NumPy arrays in Keras's `floatx`.
+
+    Raises:
+        TypeError: if `x` is something to draw batches from that is not known, such as a generator.
+        ValueError: if `x` is a dataset and `y` or `sample_weight` is passed too, or if the dataset is empty.
+    """
+    is_dataset, is_sequence = isinstance(x, tf.data.Dataset), isinstance(x, tf.keras.utils.PyDataset)
+    if is_dataset or is_sequence:
+        if y is not None or sample_weight is not None:
+            raise ValueError(f"x is a {type(x).__name__}, which has the targets in it: leave y and sample_weight out")
+        batch = next(iter(x), None) if is_dataset else x[0]
+        if batch is None:
+            raise ValueError("the dataset is empty; expected at least one batch")
+        x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
+    elif inspect.isgenerator(x) or hasattr(x, "__next__"):
+        raise TypeError(f"x is a {type(x).__name__}; take one batch from it: x, y = next(batches)")
+    return tuple(None if one is None else _tensors(one) for one in (x, y, sample_weight))
+
+
+def _tensors(data):
+    if hasattr(data, "to_numpy"):  # a table of Pandas
+        data = data.to_numpy()
+    if isinstance(data, (list, tuple)) and all(np.isscalar(one) for one in tf.nest.flatten(data)):
+        data = np.asarray(data)
+    return tf.nest.map_structure(_tensor, data)
+
+
+def _tensor(value):
+    if tf.is_tensor(value) or isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+        return value
+    value = np.asarray(value)
+    return tf.convert_to_tensor(value.astype(tf.keras.backend.floatx()) if value.dtype.kind == "f" else value)
+
+
+def everything_in(model: tf.keras.Model) -> list[Any]:
+    """Return every variable that a step may change: weights, moving statistics, seeds, metrics, the optimizers'.
+
+    Returns:
+        A list, each variable once.
+    """
+    layers = model._flatten_layers() if hasattr(model, "_flatten_layers") else [model]
+    found = [*model.variables, *model.metrics_variables, *_global_seed()]
+    for layer in layers:
+        # Keras does not count a tf.Variable among a layer's variables.
+        found += [value for value in vars(layer).values() if isinstance(value, tf.Variable)]
+    for optimizer in optimizers_of(model):
+        found += optimizer.variables
+    return list({id(variable): variable for variable in found}.values())
+
+
+def _global_seed():
+    """The state of Keras's seed for layers and losses that have none of their own; nothing where it cannot be found."""
+    try:
+        from keras.src.backend.common.global_state import get_global_attribute
+    except ImportError:
+        return []
+    generator = get_global_attribute("global_seed_generator")
+    return [generator.state] if generator is not None else []
+
+
+def optimizers_of(model: tf.keras.Model) -> list[tf.keras.optimizers.Optimizer]:
+    """Return the optimizers of a model, as a list: that of compile, and its own in the case of a custom train_step."""
+    own = [value for value in vars(model).values() if isinstance(value, tf.keras.optimizers.Optimizer)]
+    found = [getattr(model, "optimizer", None), *own]
+    return list({id(one): one for one in found if one is not None}.values())
+
+
+@contextlib.contextmanager
+def unchanged(model: tf.keras.Model) -> Iterator[None]:
+    """Restore every variable of a model at the end of this context."""
+    before = [(variable, tf.identity(variable)) for variable in everything_in(model)]
+    try:
+        yield
+    finally:
+        for variable, value in before:
+            variable.assign(value)
+
+
+def has_own_step(model: tf.keras.Model) -> bool:
+    """Whether a model's class has a train_step of its own."""
+    return type(model).train_step is not tf.keras.Model.train_step
+
+
+def run(
+    model: tf.keras.Model, loss: Any, x: Any, y: Any, sample_weight: Any = None, scale: float | None = None
+) -> tuple[ExplainTape, list[Part]]:
+    """Run one training step's forward pass, or a custom train_step, under an `ExplainTape`.
+
+    Args:
+        model: a Keras model that is built.
+        loss: as `tapelab.explain.diagnose` takes it.
+        x, y, sample_weight: as `batch_of` returns them.
+        scale: what to multiply the loss with, in place of what its optimizer does.
+
+    Returns:
+        (tape, a list of `Part`).
+
+    Raises:
+        ValueError: if `loss` is None and the model was not compiled with one.
+    """
+    if loss is None and has_own_step(model):
+        return _run_own_step(model, x, y, sample_weight)
+    if loss is None and not model.compiled:
+        raise ValueError("the model is not compiled, so it has no loss; compile it, or pass a loss")
+    with ExplainTape(persistent=True) as tape:
+        prediction = call(model, x)
+        value = _loss(model, loss, x, y, prediction, sample_weight)
+        scaled, scale = _scaled(model, value) if scale is None else (value * scale, scale)
+    return tape, [Part(scaled, list(model.trainable_variables), scale)]
+
+
+def call(model: tf.keras.Model, x: Any) -> Any:
+    """Call a model as train_step does."""
+    return model(x, training=True) if _takes(model.call, "training") else model(x)
+
+
+def _takes(function, name):
+    parameters = inspect.signature(function).parameters
+    return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+def _scaled(model, value):
+    """The loss as the optimizer scales it, and the factor."""
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        return value, 1.0
+    return optimizer.scale_loss(value), float(optimizer.scale_loss(tf.constant(1.0)))
+
+
+def _loss(model, loss, x, y, prediction, sample_weight):
+    if loss is None:
+        more = {"training": True} if _takes(model.compute_loss, "training") else {}
+        value = model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=sample_weight, **more)
+        if value is None:
+            raise ValueError("the model was compiled without a loss; pass one")
+        return value
+    value = _of_structure(loss, y, prediction, sample_weight)
+    return tf.add_n([value, *(tf.cast(one, value.dtype) for one in model.losses)])
+
+
+def _of_structure(loss, y, prediction, sample_weight):
+    """The sum of the losses of all outputs."""
+    if isinstance(loss, dict):
+        return tf.add_n([_of_structure(one, y[name], prediction[name], sample_weight) for name, one in loss.items()])
+    if isinstance(loss, (list, tuple)):
+        triples = zip(loss, y, prediction, strict=True)
+        return tf.add_n([_of_structure(*triple, sample_weight) for triple in triples])
+    from_keras = isinstance(loss, (str, tf.keras.losses.Loss))
+    if from_keras and tf.nest.is_nested(prediction):
+        if isinstance(prediction, dict):
+            return _of_structure(dict.fromkeys(prediction, loss), y, prediction, sample_weight)
+        return _of_structure([loss] * len(prediction), y, prediction, sample_weight)
+    if isinstance(loss, str):
+        loss = _from_name(loss)
+    weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+    if sample_weight is not None and not isinstance(loss, tf.keras.losses.Loss):
+        raise ValueError("sample_weight needs a loss of Keras; a function of your own can weight by itself")
+    return tf.reduce_mean(tf.convert_to_tensor(loss(y, prediction, **weights)))
+
+
+def _from_name(name):
+    """A Keras loss by its name, as an object, which takes sample weights and casts."""
+    found = tf.keras.losses.get(name)
+    if isinstance(found, tf.keras.losses.Loss):
+        return found
+    by_name = [
+        one for one in vars(tf.keras.losses).values() if isinstance(one, type) and issubclass(one, tf.keras.losses.Loss)
+    ]
+    for kind in by_name:
+        made = None
+        with contextlib.suppress(TypeError, ValueError):
+            made = kind()
+        if getattr(made, "fn", None) is found:
+            return made
+    return lambda y, prediction: found(y, prediction)
+
+
+def _run_own_step(model, x, y, sample_weight):
+    """Run a custom train_step, and take down each gradient that its tape is asked for."""
+    asked, data = [], (x, y) if sample_weight is None else (x, y, sample_weight)
+    with ExplainTape(persistent=True) as tape, _noting(asked), _idle(optimizers_of(model)):
+        model.train_step(data)
+    if any(tf.is_symbolic_tensor(target) for targets, _ in asked for target in tf.nest.flatten(targets)):
+        raise ValueError("the train_step is a tf.function, whose tape cannot be seen; take that decorator away")
+    if not asked:
+        raise ValueError("the train_step asked no tf.GradientTape for a gradient; pass a loss")
+    parts = []
+    for targets, sources in asked:
+        variables = [one for one in tf.nest.flatten(sources) if hasattr(one, "handle")]
+        total = tf.nest.flatten(targets)
+        parts.append(Part(total[0] if len(total) == 1 else total, variables, _scale_of_own(model)))
+    return tape, parts
+
+
+def _scale_of_own(model):
+    """What a custom train_step is expected to have scaled its loss with: nothing, unless the optimizer asks for it."""
+    optimizer = getattr(model, "optimizer", None)
+    return 1.0 if optimizer is None else float(optimizer.scale_loss(tf.constant(1.0)))
+
+
+@contextlib.contextmanager
+def _noting(asked):
+    """Append (target, sources) to a list for each gradient that a tape of this thread is asked for."""
+    me = threading.get_ident()
+    with _ONE_PATCH:
+        original = tf.GradientTape.gradient
+
+        def gradient(self, target, sources, *arguments, **keywords):
+            if threading.get_ident() == me:
+                asked.append((target, sources))
+            return original(self, target, sources, *arguments, **keywords)
+
+        tf.GradientTape.gradient = gradient
+        try:
+            yield
+        finally:
+            tf.GradientTape.gradient = original
+
+
+@contextlib.contextmanager
+def _idle(optimizers):
+    """Make optimizers do nothing, so that a step neither moves the weights nor makes variables for them."""
+    names = ("apply", "apply_gradients")
+    places = {
+        (kind, name): vars(kind)[name]
+        for one in optimizers
+        for kind in type(one).__mro__
+        for name in names
+        if name in vars(kind)
+    }
+    mine = {id(one) for one in optimizers}
+    with _ONE_PATCH:
+        for (kind, name), original in places.items():
+
+            def instead(self, *arguments, original=original, **keywords):
+                return None if id(self) in mine else original(self, *arguments, **keywords)
+
+            setattr(kind, name, instead)
+        try:
+            yield
+        finally:
+            for (kind, name), original in places.items():
+                setattr(kind, name, original)

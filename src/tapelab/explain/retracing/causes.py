@@ -1,0 +1,312 @@
+"""What made TensorFlow trace a function again: how its traces differ, in words and with the fix as code."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tapelab.explain.ground.lines import Line
+from tapelab.explain.retracing import traces
+from tapelab.explain.retracing.fixes import differing_axes, expression_of, fix_of
+
+import tensorflow as tf
+
+# The codes of a `RetracingCause` and what they mean.
+RETRACING = {
+    "shape": "a tensor had another shape",
+    "dtype": "a tensor had another dtype",
+    "python_value": "a Python number or text was another",
+    "flag": "a Python flag was True, False or None",
+    "object": "a Python object was another one",
+    "structure": "a list, tuple or dict was built in another way",
+    "kind": "an argument was of another kind: a tensor, a variable, a Python value, None",
+    "same_variable_twice": "one variable came in several places, or no longer did",
+    "variable": "a variable was trainable, or no longer was",
+    "other_type": "a tensor of a special type, such as ragged or sparse, was of another make",
+    "variables_made": "the first call made variables",
+    "relaxed": "reduce_retracing=True gave up part of a shape",
+    "graph": "the function was called while another graph was built",
+    "strategy": "the function was called inside and outside a distribution strategy, or on another device of one",
+    "saving": "a model was saved",
+    "made_anew": "the function itself was defined again",
+    "wrapped_anew": "tf.function was called again on one Python function",
+    "new_objects": "a decorated method was called on new objects",
+    "keras_recompiled": "Keras made a model's function again",
+    "stale_global": "a Python number that the function reads was changed; the trace keeps the old one",
+}
+# One of each of these is how TensorFlow works, and no number of calls makes more of them.
+_EXPECTED = {"flag", "variables_made", "relaxed", "same_variable_twice", "variable", "saving", "strategy", "graph"}
+
+
+@dataclasses.dataclass(frozen=True)
+class RetracingCause:
+    """One reason for which a function was traced again.
+
+    Attributes:
+        code: a key of `RETRACING`.
+        sentence: what differed.
+        argument: where in the arguments, such as ``x`` or ``batch['image']``; empty where it is no argument.
+        values: what it was, in the order of the traces, each once, as text.
+        traces: how many traces it brought beyond the first.
+        line: the learner's `Line` that called for the last of them, or None.
+        fix: what to write, as code.
+        expected: whether this is how TensorFlow works: their number is limited, and nothing is to be mended.
+    """
+
+    code: str
+    sentence: str
+    argument: str = ""
+    values: tuple[str, ...] = ()
+    traces: int = 1
+    line: Line | None = None
+    fix: str = ""
+    expected: bool = False
+
+
+_SHOWN = 5
+
+
+def causes_of(
+    function: tf.types.experimental.PolymorphicFunction, found: Sequence[traces.Trace], since: int = 0
+) -> list[RetracingCause]:
+    """Return why a function has more than one trace.
+
+    Args:
+        function: a ``tf.function``.
+        found: its traces, a list of `tapelab.explain.retracing.traces.Trace`, oldest first.
+        since: the number of the first trace to explain.
+
+    Returns:
+        A list of `RetracingCause`, the one with the most traces first.
+    """
+    name, by_cause = traces.name_of(function), {}
+    for number, trace in enumerate(found):
+        if number == 0 or number < since:
+            continue
+        earlier = [_differences(old, trace) for old in found[:number]]
+        fewest = min(len(one) for one in earlier)
+        # Of those that resemble it as much, the latest.
+        differences = next(one for one in reversed(earlier) if len(one) == fewest)
+        if traces.relaxes(function):
+            differences = [
+                (path, "relaxed" if code == "shape" and _covers(trace, found[:number], path) else code)
+                for path, code in differences
+            ]
+        for difference in differences:
+            by_cause.setdefault(difference, []).append(number)
+    causes = [_cause(function, name, path, code, numbers, found) for (path, code), numbers in by_cause.items()]
+    return sorted(causes, key=lambda cause: -cause.traces)
+
+
+def merged(causes: Iterable[RetracingCause]) -> list[RetracingCause]:
+    """Return the causes of several functions with one definition, each once, its traces and values together."""
+    by_place = {}
+    for cause in causes:
+        old = by_place.get((cause.code, cause.argument))
+        if old is not None:
+            values = tuple(dict.fromkeys(old.values + cause.values))
+            cause = dataclasses.replace(cause, traces=old.traces + cause.traces, values=values)
+        by_place[cause.code, cause.argument] = cause
+    return sorted(by_place.values(), key=lambda cause: -cause.traces)
+
+
+def _differences(old, new):
+    """Return [(path, code)] of what two traces differ in."""
+    if old.makes_variables is not new.makes_variables and _same_leaves(old, new):
+        return [("", "variables_made")]
+    found = [("", _SETTING[key]) for key in new.setting if old.setting[key] != new.setting[key]]
+    structures = []
+    for path in dict.fromkeys([*old.leaves, *new.leaves]):
+        before, after = old.leaves.get(path), new.leaves.get(path)
+        if any(path.startswith(outer) and path != outer for outer in structures):
+            continue
+        if before is None or after is None:
+            found.append((path, "structure"))
+        elif not before.same(after):
+            found += [(path, code) for code in _codes(before, after)]
+            if "structure" in (before.kind, after.kind):
+                structures.append(path)
+    return found
+
+
+_SETTING = {"graph": "graph", "strategy": "strategy", "saving": "saving", "xla": "graph"}
+
+
+def _same_leaves(old, new):
+    return old.leaves.keys() == new.leaves.keys() and all(
+        leaf.same(new.leaves[path]) for path, leaf in old.leaves.items()
+    )
+
+
+def _codes(before, after):
+    """Return the codes of what two leaves in one place differ in."""
+    if before.kind != after.kind:
+        return ["kind"]
+    if before.kind == "value":
+        return ["flag" if all(isinstance(one.value, bool | None) for one in (before, after)) else "python_value"]
+    if before.kind in ("object", "structure"):
+        return [before.kind]
+    codes = []
+    if before.dtype != after.dtype:
+        codes.append("dtype")
+    if before.shape is not None and str(before.shape) != str(after.shape):
+        codes.append("shape")
+    if before.kind == "variable" and not codes:
+        return ["variable" if before.value[0] != after.value[0] else "same_variable_twice"]
+    return codes or ["other_type"]
+
+
+def _covers(trace, earlier, path):
+    """Whether a trace gave up a dimension that earlier ones still had."""
+    shape = trace.leaves[path].shape
+    if shape.rank is None or None in shape.as_list():
+        return any(
+            old.leaves[path].shape.is_compatible_with(shape)
+            for old in earlier
+            if path in old.leaves and old.leaves[path].shape is not None
+        )
+    return False
+
+
+def _text(leaf, code):
+    """What one leaf was, as text."""
+    if leaf is None:
+        return "not passed"
+    if code in ("shape", "relaxed"):
+        return str(leaf.shape)
+    if code == "dtype":
+        return leaf.dtype.name
+    if leaf.kind == "value":
+        return repr(leaf.value)
+    if leaf.kind in ("object", "structure"):
+        return leaf.value
+    if leaf.kind in ("tensor", "variable"):
+        return f"a {leaf.kind} of {leaf.dtype.name} {leaf.shape}"
+    return str(leaf.value)
+
+
+def _cause(function, name, path, code, numbers, found):
+    """Put one cause into words. `numbers` are those of the traces that it brought."""
+    seen = [trace.leaves.get(path) for trace in found[: numbers[-1] + 1]]
+    texts = [_text(leaf, code) for leaf in seen] if path else []
+    values = tuple(dict.fromkeys(texts))
+    last = found[numbers[-1]]
+    expression = expression_of(function, last.call, path)
+    subject = f"Argument {path}" + (f" ({expression} in the call)" if expression not in (None, path) else "")
+    listed = ", ".join(values[:_SHOWN]) + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
+    if code == "flag" and len(values) > 3:
+        code = "python_value"
+    sentence = _SENTENCES[code].format(
+        name=name, subject=subject, listed=listed, count=len(values), extra=_extra(code, seen, texts)
+    )
+    fix = fix_of(function, name, path, code, numbers, found)
+    return RetracingCause(code, sentence, path, values, len(numbers), last.line, fix, code in _EXPECTED)
+
+
+_SENTENCES = {
+    "shape": "{subject} came in {count} shapes: {listed}.{extra} Each new shape is traced anew.",
+    "relaxed": "{subject} came in several shapes, and reduce_retracing=True gave up what differed: {listed}. "
+    "The last trace fits them all.",
+    "dtype": "{subject} came in {count} dtypes: {listed}. Each is traced anew.",
+    "python_value": "{subject} is a Python value, and each new one is traced anew: {listed}.",
+    "flag": "{subject} is a Python flag, with one trace for each value: {listed}.",
+    "object": "{subject} is a Python object, which TensorFlow knows by its identity: {listed}.{extra} Each new object "
+    "is traced anew.",
+    "structure": "{subject} was built differently: {listed}. Each new structure is traced anew.",
+    "kind": "{subject} was of different kinds: {listed}. Each is traced anew.",
+    "same_variable_twice": "One variable came in several places of the arguments, or no longer did ({subject}). "
+    "That takes a trace of its own.",
+    "variable": "{subject} is a variable that was trainable in one call and not in another.",
+    "other_type": "{subject} came as tensors of {count} types: {listed}. Each is traced anew.",
+    "variables_made": "The first call made variables, so TensorFlow traced {name} a second time without making any. "
+    "That happens once.",
+    "graph": "{name} was called while a tf.Graph was built, and needs a trace for that graph.",
+    "strategy": "{name} was called both inside and outside a tf.distribute strategy, or for another of its devices.",
+    "saving": "A model with {name} in it was saved, which traces it once more.",
+}
+
+
+def _extra(code, seen, texts):
+    if code == "object" and "an object that no longer exists" in texts:
+        return " One that no longer exists can never be passed again, and its trace stays."
+    return _where_shapes_differ(seen) if code == "shape" else ""
+
+
+def _where_shapes_differ(seen):
+    shapes = [leaf.shape for leaf in seen if leaf is not None and leaf.shape is not None]
+    if any(shape.rank is None for shape in shapes):
+        return ""
+    if len({shape.rank for shape in shapes}) > 1:
+        return " Their numbers of axes differ."
+    return f" They differ in axis {' and '.join(map(str, differing_axes(shapes)))}."
+
+
+def made_anew(
+    code: str,
+    name: str,
+    count: int,
+    line: Line | None,
+    changed: Mapping[str, tuple[str, ...]] | None = None,
+    models: int | None = None,
+) -> RetracingCause:
+    """Return the cause of several functions that have one definition.
+
+    Args:
+        code: "made_anew", "wrapped_anew", "new_objects" or "keras_recompiled".
+        name: of the function.
+        count: how many there are.
+        line: that of the last call.
+        changed: names that the function's code reads from outside and that were not the same: name → values as text.
+        models: the number of models that they belong to, for Keras.
+    """
+    changed = changed or {}
+    said, fix = {
+        "made_anew": (f"{name} was defined {count} times, and each time it is a new function without traces.", _ONCE),
+        "wrapped_anew": (
+            f"tf.function was called {count} times on {name}, and each call gives a new function without traces.",
+            f"fast = tf.function({name})  # once, before the loop",
+        ),
+        "new_objects": (f"{name} is a method, and was called on {count} objects: each has traces of its own.", _OBJECT),
+        "keras_recompiled": (
+            f"Keras made {name} {count} times"
+            + (f", for {models} models." if models and models > 1 else ": compile() forgets what was traced."),
+            _KERAS,
+        ),
+    }[code]
+    for key, values in changed.items():
+        listed = ", ".join(values[:_SHOWN]) + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
+        said += f" It reads {key} from outside, which was {listed}."
+    if changed:
+        key = next(iter(changed))
+        fix += f"\n# and pass what changes as a tensor: {name}(..., tf.constant({key}))"
+    values = next(iter(changed.values())) if changed else ()
+    return RetracingCause(code, said, next(iter(changed), ""), values, count - 1, line, fix)
+
+
+_ONCE = "# define it once, before the loop: the def, the lambda and tf.function(...) belong outside"
+_OBJECT = "# make the object once, before the loop; or decorate a function that takes what it needs as tensors"
+_KERAS = (
+    "# build and compile the model once, before the loop\n"
+    "model.optimizer.learning_rate = 0.01  # to change the rate without compiling\n"
+    "model.set_weights(initial_weights)  # to start again"
+)
+
+
+def stale(before: Mapping[str, Any], now: Mapping[str, Any], line: Line | None, name: str) -> list[RetracingCause]:
+    """Return a cause for each Python value that a function read when it was traced and that has changed since.
+
+    Args:
+        before, now: name → value.
+        line: that of the trace.
+        name: of the function.
+    """
+    found = []
+    for key, value in before.items():
+        if key in now and now[key] != value:
+            sentence = (
+                f"{name} read the Python value {key} when it was traced, {value!r}; it is {now[key]!r} now, and "
+                f"the trace still computes with {value!r}. A change of a Python value outside the "
+                "arguments traces nothing anew."
+            )
+            fix = f"{key} = tf.Variable({value!r})  # and {key}.assign(...) to change it; or pass it as an argument"
+            found.append(RetracingCause("stale_global", sentence, key, (repr(value), repr(now[key])), 0, line, fix))
+    return found

@@ -1,0 +1,155 @@
+"""What to write so that a tf.function is not traced again: the learner's own call or decorator, rewritten."""
+
+import ast
+from collections.abc import Sequence
+
+from tapelab.explain.ground.lines import argument
+from tapelab.explain.retracing import traces
+
+import tensorflow as tf
+
+
+def differing_axes(shapes: Sequence[tf.TensorShape]) -> list[int]:
+    """Return the axes in which shapes of one rank differ, a list of integers."""
+    return [axis for axis in range(shapes[0].rank) if len({shape[axis] for shape in shapes}) > 1]
+
+
+def _passed(function, call, path):
+    """Return the part of a call, as an `ast.expr`, that is an argument or holds it; None where it is not known."""
+    if call is None or not path:
+        return None
+    name = _top(path)
+    code = getattr(traces.plain(function), "__code__", None)
+    if code is None:
+        return None
+    names = list(code.co_varnames[: code.co_argcount])
+    if traces.is_method(function):
+        names = names[1:]
+    if name in names:
+        return argument(call, names.index(name), (name,))
+    return next((one.value for one in call.keywords if one.arg == name), None)
+
+
+def _top(path):
+    return path.split("[")[0].split(".")[0]
+
+
+def expression_of(function: tf.types.experimental.PolymorphicFunction, call: ast.Call | None, path: str) -> str | None:
+    """The learner's source of an argument in the call, or None."""
+    found = _passed(function, call, path)
+    return ast.unparse(found) + path[len(_top(path)) :] if found is not None else None
+
+
+def _call_with(function, trace, path, wrapping):
+    """The call's source with an argument replaced, `wrapping` being its new source with {} for the old one."""
+    name, found = traces.name_of(function), _passed(function, trace.call, path)
+    if found is None or _top(path) != path:
+        return f"{name}({wrapping.format(path)})"
+    new = ast.parse(wrapping.format(ast.unparse(found)), mode="eval").body
+
+    class Replace(ast.NodeTransformer):
+        def visit(self, node):
+            return new if node is found else super().visit(node)
+
+    # Only a copy of the outermost node: the replaced one is a direct part of it.
+    call = ast.Call(
+        trace.call.func, list(trace.call.args), [ast.keyword(one.arg, one.value) for one in trace.call.keywords]
+    )
+    return ast.unparse(Replace().visit(call))
+
+
+def fix_of(
+    function: tf.types.experimental.PolymorphicFunction,
+    name: str,
+    path: str,
+    code: str,
+    numbers: Sequence[int],
+    found: Sequence[traces.Trace],
+) -> str:
+    """Return what to write against one cause, as code; empty where nothing is to be mended.
+
+    Args:
+        function: the ``tf.function``.
+        name: what it is called.
+        path: the place in the arguments.
+        code: of the cause.
+        numbers: of the traces that it brought.
+        found: all traces.
+    """
+    last = found[numbers[-1]]
+    leaves = [trace.leaves[path] for trace in found[: numbers[-1] + 1] if path in trace.leaves]
+    if code == "shape":
+        return _fix_of_shape(function, path, leaves, found)
+    if code == "dtype":
+        return _call_with(function, last, path, f"tf.cast({{}}, {leaves[0].dtype!r})") + "  # one dtype in every call"
+    if code == "python_value":
+        made = "tf.constant({})"
+        floating = [one.dtype for one in last.leaves.values() if one.dtype is not None and one.dtype.is_floating]
+        if floating and all(isinstance(leaf.value, int | float) for leaf in leaves):
+            # A Python number takes the dtype of what it meets; a tensor has one of its own.
+            made = f"tf.constant({{}}, {floating[0]!r})"
+        fixed = _call_with(function, last, path, made)
+        why = f"# if {name} needs it in Python, as a shape or for a Python loop, a trace for each value is the price"
+        return f"{fixed}  # a tensor: one trace for all values\n{why}"
+    if code == "object":
+        if any("function" in leaf.value for leaf in leaves):
+            return f"# define the function once, outside the loop, and pass the same one in each call of {name}"
+        return "# make the object once, outside the loop, and pass the same one; or pass the tensors that it holds"
+    if code == "structure":
+        if any("list" in str(leaf.value) or "tuple" in str(leaf.value) for leaf in leaves):
+            fixed = _call_with(function, last, path, "tf.stack({})")
+            return f"{fixed}  # one tensor; or a list or tuple of one length in every call"
+        return f"# pass {path} with the same keys, or leave it out, in every call"
+    if code == "kind":
+        values = [trace for trace in found if path in trace.leaves and trace.leaves[path].kind == "value"]
+        dtypes = [leaf.dtype for leaf in leaves if leaf.dtype is not None]
+        if values and dtypes and values[-1].leaves[path].value is not None:
+            fixed = _call_with(function, values[-1], path, f"tf.constant({{}}, {dtypes[-1]!r})")
+            return f"{fixed}  # a tensor in every call"
+        return f"# pass {path} as the same kind of thing in every call: always a tensor, or always None"
+    if code == "other_type":
+        return f"# pass {path} with one type; @tf.function(input_signature=[...]) can fix it"
+    return ""
+
+
+def _fix_of_shape(function, path, leaves, found):
+    shapes = [leaf.shape for leaf in leaves if leaf.shape is not None]
+    is_batch = len({shape.rank for shape in shapes}) == 1 and shapes[0].rank and differing_axes(shapes) == [0]
+    if traces.compiled_by_xla(function):
+        first = [f"# XLA compiles anew for each shape, so pad {path} to one shape, for instance:"]
+        return "\n".join([*first, "dataset.batch(n, drop_remainder=True)  # or dataset.padded_batch(n, padded_shapes)"])
+    signature = _signature(function, found)
+    lines = ["@tf.function(reduce_retracing=True)"]
+    if signature:
+        lines = [f"@tf.function(input_signature=[{signature}])", "# or: @tf.function(reduce_retracing=True)"]
+    if is_batch:
+        lines.append("# or one batch size: dataset.batch(n, drop_remainder=True)")
+    return "\n".join(lines)
+
+
+def _signature(function, found):
+    """The source of an input signature that fits all traces, or None where the arguments are not tensors alone.
+
+    Parameters at the end that always have their default may be left out of it.
+    """
+    if any(trace.leaves.keys() != found[0].leaves.keys() for trace in found):
+        return None
+    paths, defaults = list(found[0].leaves), list(getattr(traces.plain(function), "__defaults__", None) or ())
+    while paths and defaults and all(_is_value(trace.leaves[paths[-1]], defaults[-1]) for trace in found):
+        paths.pop()
+        defaults.pop()
+    specs = []
+    for path in paths:
+        leaves = [trace.leaves[path] for trace in found]
+        if any(leaf.kind != "tensor" for leaf in leaves) or len({leaf.dtype for leaf in leaves}) > 1:
+            return None
+        shape = leaves[0].shape
+        for leaf in leaves[1:]:
+            shape = shape.most_specific_compatible_shape(leaf.shape)
+        sizes = None if shape.rank is None else tuple(shape.as_list())
+        specs.append(f"tf.TensorSpec({sizes}, {leaves[0].dtype!r})")
+    return ", ".join(specs) if all(path.isidentifier() for path in paths) else None
+
+
+def _is_value(leaf, value):
+    return leaf.kind == "value" and leaf.value is value

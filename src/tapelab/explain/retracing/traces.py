@@ -1,0 +1,389 @@
+"""Every private TensorFlow symbol that `explain_retracing` needs: a function's traces, and word of each new one.
+
+A ``tf.function`` keeps its traces by the types of its arguments and by the setting in which it was called. TensorFlow
+shows neither to the public. Here both become plain data: `Trace`, with a `Leaf` for each tensor, number or object in
+the arguments. `BLIND` says what is missing in this TensorFlow; then `explain_retracing` gives the number of traces,
+which is public, and no causes.
+"""
+
+import ast
+import builtins
+import contextlib
+import dataclasses
+import functools
+import pathlib
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tapelab.explain.ground import expressions, lines
+from tapelab.explain.ground.lines import Line
+
+import tensorflow as tf
+
+BLIND = None
+try:
+    from tensorflow.core.function.polymorphism import function_cache
+    from tensorflow.core.function.trace_type import custom_nest_trace_type, default_types
+    from tensorflow.python.eager.polymorphic_function import (
+        function_context,
+        polymorphic_function,
+        tracing_compilation,
+        transform,
+    )
+    from tensorflow.python.ops.resource_variable_ops import VariableSpec
+
+    _NEEDED = (
+        (function_cache.FunctionCache, "_primary"),
+        (function_cache.FunctionContext, "scope_type"),
+        (function_context.EagerContext, "parent_graph device_functions in_cross_replica_context variable_policy"),
+        (function_context, "make_function_context"),
+        (tracing_compilation, "trace_function"),
+        (tracing_compilation.ScopeType, "VARIABLE_CREATION NO_VARIABLE_CREATION"),
+        (transform, "CONCRETE_FUNCTION_CALLBACKS"),
+        (polymorphic_function, "_frequent_tracing_detector_manager"),
+        (polymorphic_function._frequent_tracing_detector_manager, "_detectors"),
+        (polymorphic_function._FrequentTracingDetector, "_calls_per_tracings"),
+        (custom_nest_trace_type, "CustomNestTraceType"),
+        *((default_types, kind) for kind in ("Literal", "Weakref", "Tuple", "List", "NamedTuple", "Attrs", "Dict")),
+        *((tf.function(lambda: None), name) for name in ("_function_cache", "_descriptor_cache", "_reduce_retracing")),
+    )
+    for _owner, _names in _NEEDED:
+        for _name in _names.split():
+            if not hasattr(_owner, _name):
+                raise AttributeError(f"{getattr(_owner, '__name__', type(_owner).__name__)}.{_name}")
+except (ImportError, AttributeError) as error:
+    BLIND = f"TensorFlow {tf.__version__} lacks a symbol that explain_retracing looks through: {error}"
+
+_POLYMORPHIC = "polymorphic_function/polymorphic_function.py"
+_TENSORFLOW = str(pathlib.Path(tf.__file__).parent)
+_WRAPPER = "util/traceback_utils.py"  # a frame of it lies between a call and the function
+
+
+class Leaf(typing.NamedTuple):
+    """One tensor, number or object in the arguments, or the shape of the structure around several.
+
+    Attributes:
+        kind: "tensor", "variable", "value" (a Python value), "object", "structure", or the name of a `tf.TypeSpec`.
+        shape: a `tf.TensorShape`, or None.
+        dtype: a `tf.DType`, or None.
+        value: what else it is: a value, a description, an object's type. Objects also have their identity.
+        type: TensorFlow's own description, which decides whether two leaves are the same.
+    """
+
+    kind: str
+    shape: object
+    dtype: object
+    value: object
+    type: object
+
+    def same(self, other: "Leaf") -> bool:
+        """Whether TensorFlow takes the two for the same. An object that is gone is not even the same as itself."""
+        return self.kind == other.kind and bool(self.type == other.type)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """One trace of a function.
+
+    Attributes:
+        leaves: path in the arguments, such as ``batch['image']`` → `Leaf`.
+        setting: what else decides: name → hashable.
+        makes_variables: True for the trace of a first call that made variables, False for that of one after it, None
+            where there are none.
+        line: the learner's `Line` with the call, or None.
+        call: that call as an `ast.Call`, or None.
+    """
+
+    leaves: dict
+    setting: dict
+    makes_variables: bool | None
+    line: Line | None = None
+    call: ast.Call | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class New:
+    """A trace that was made while `noticing`.
+
+    Attributes:
+        function: the ``tf.function``.
+        before: the traces it had before, a list of `Trace`.
+        trace: the new one.
+        captured: names that its Python code reads from outside, with their values, where these are plain numbers or
+            texts.
+    """
+
+    function: object
+    before: list
+    trace: Trace
+    captured: dict
+
+
+def is_function(value: Any) -> bool:
+    """Whether a value is a ``tf.function``."""
+    return isinstance(value, tf.types.experimental.PolymorphicFunction) and hasattr(value, "python_function")
+
+
+def traces_of(function: tf.types.experimental.PolymorphicFunction) -> list[Trace]:
+    """Return a function's traces, oldest first, as a list of `Trace`."""
+    found = []
+    for (context, function_type), concrete in list(function._function_cache._primary.items()):
+        line, direct = _line_of_call(concrete.graph)
+        call = _call_on(line, name_of(function)) if direct else None
+        found.append(_trace(function_type, context, line, call))
+    return mark_makers(found)
+
+
+def relaxes(function: tf.types.experimental.PolymorphicFunction) -> bool:
+    """Whether a function was made with ``reduce_retracing=True``."""
+    return bool(function._reduce_retracing)
+
+
+def compiled_by_xla(function: tf.types.experimental.PolymorphicFunction) -> bool:
+    """Whether a function was made with ``jit_compile=True``."""
+    return bool(getattr(function, "_jit_compile", False))
+
+
+def objects_of(function: tf.types.experimental.PolymorphicFunction) -> list[tf.types.experimental.PolymorphicFunction]:
+    """Return the functions that a decorated method has become, one for each object that still exists."""
+    return [made for made in list(function._descriptor_cache.values()) if is_function(made)]
+
+
+def plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the Python function with the learner's code: without decorators and without the object of a method."""
+    python = plain_bound(function)
+    return getattr(python, "__func__", python)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return what a function is called."""
+    return getattr(plain(function), "__name__", type(plain(function)).__name__)
+
+
+def code_of(function: Callable[..., Any]) -> types.CodeType | Callable[..., Any]:
+    """Return the code object that functions made anew from one definition share; the callable itself if it has none."""
+    python = plain(function)
+    return getattr(python, "__code__", python)
+
+
+def recent_traces(function: tf.types.experimental.PolymorphicFunction) -> int:
+    """Return how often this definition was traced lately, whichever ``tf.function`` was made of it."""
+    detectors = polymorphic_function._frequent_tracing_detector_manager._detectors
+    try:
+        return len(detectors[code_of(function)]._calls_per_tracings)
+    except (KeyError, TypeError):
+        return 0
+
+
+@contextlib.contextmanager
+def noticing(found: list[New]) -> Iterator[None]:
+    """While this context lasts, append a `New` to the list `found` for each trace that is made, in any thread."""
+
+    def notice(concrete):
+        # A trace that cannot be read must not become the learner's error.
+        with contextlib.suppress(AttributeError, KeyError, ValueError, TypeError):
+            new = _new(concrete, sys._getframe(1))
+            if new is not None:
+                found.append(new)
+
+    transform.CONCRETE_FUNCTION_CALLBACKS.append(notice)
+    try:
+        yield
+    finally:
+        transform.CONCRETE_FUNCTION_CALLBACKS.remove(notice)
+
+
+def _new(concrete, frame):
+    """Read what was traced from the stack; None for what is no learner's function (a dataset's, TensorFlow's own)."""
+    options = None
+    while frame is not None:
+        code = frame.f_code
+        if options is None and code is tracing_compilation.trace_function.__code__:
+            options = frame.f_locals.get("tracing_options")
+        elif options is not None and code.co_filename.endswith(_POLYMORPHIC):
+            function = frame.f_locals.get("self")
+            if is_function(function) and function._function_cache is options.function_cache:
+                break
+        frame = frame.f_back
+    else:
+        return None
+    if getattr(code_of(function), "co_filename", "").startswith(_TENSORFLOW):
+        return None
+    while frame.f_back is not None and frame.f_back.f_locals.get("self") is function:
+        frame = frame.f_back
+    outside = frame.f_back
+    while outside is not None and outside.f_code.co_filename.endswith(_WRAPPER):
+        outside = outside.f_back
+    caller = lines.own_frame(outside)
+    line = Line(caller.f_code.co_filename, caller.f_lineno) if caller else None
+    call = lines.arguments(caller) if caller is not None and caller is outside else None
+    setting = function_context.make_function_context(options.scope_type)
+    trace = _trace(concrete.function_type, setting, line, call)
+    return New(function, traces_of(function), trace, captured(function))
+
+
+def captured(function: Callable[..., Any]) -> dict[str, bool | int | float | str]:
+    """Return the plain numbers and texts that a function's code reads from outside: name → value, as they are now."""
+    python = plain(function)
+    code = getattr(python, "__code__", None)
+    if code is None:
+        return {}
+    cells = zip(code.co_freevars, python.__closure__ or (), strict=False)
+    outside = {name: python.__globals__[name] for name in code.co_names if name in python.__globals__}
+    for name, cell in cells:
+        with contextlib.suppress(ValueError):  # not yet bound
+            outside[name] = cell.cell_contents
+    return {name: value for name, value in outside.items() if isinstance(value, (bool, int, float, str))}
+
+
+def in_closure(function: Callable[..., Any], name: str) -> Any:
+    """Return what a function's closure has under a name, or None."""
+    python = plain(function)
+    code = getattr(python, "__code__", None)
+    if code is None or name not in code.co_freevars:
+        return None
+    return python.__closure__[code.co_freevars.index(name)].cell_contents
+
+
+def functions_within(value: Any, depth: int = 4) -> list[tf.types.experimental.PolymorphicFunction]:
+    """Return each ``tf.function`` that a Python function holds in its closure, directly or through other functions."""
+    if is_function(value):
+        return [value, *functions_within(plain(value), depth - 1)] if depth else [value]
+    found = []
+    for cell in (getattr(plain(value), "__closure__", None) or ()) if depth and callable(value) else ():
+        with contextlib.suppress(ValueError):
+            found += functions_within(cell.cell_contents, depth - 1)
+    return list({id(one): one for one in found}.values())
+
+
+def is_method(function: Callable[..., Any]) -> bool:
+    """Whether a ``tf.function`` is what a decorated method became for one object."""
+    return type(getattr(plain_bound(function), "__self__", None)).__name__ == "TfMethodTarget"
+
+
+def plain_bound(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the Python function without decorators, but with its object where it is a method."""
+    python = function.python_function if is_function(function) else function
+    while hasattr(python, "__wrapped__"):
+        python = python.__wrapped__
+    return python
+
+
+def mark_makers(found: list[Trace]) -> list[Trace]:
+    """Return traces of one function, marked as `Trace.makes_variables` says.
+
+    TensorFlow marks each trace as one that may make variables until one has.
+    """
+    if all(one.makes_variables for one in found):
+        return [dataclasses.replace(one, makes_variables=None) for one in found]
+    return found
+
+
+def _trace(function_type, context, line, call):
+    eager = context.context
+    setting = {
+        "graph": None if eager.parent_graph is None else id(eager.parent_graph),
+        "strategy": (eager.in_cross_replica_context, tuple(map(str, eager.device_functions))),
+        "saving": str(eager.variable_policy),
+        "xla": eager.xla_context_id,
+    }
+    leaves = {}
+    for name, parameter in function_type.parameters.items():
+        _flatten(name, parameter.type_constraint, leaves)
+    makes = context.scope_type is tracing_compilation.ScopeType.VARIABLE_CREATION
+    return Trace(leaves, setting, makes, line, call)
+
+
+def _flatten(path, kind, leaves):
+    inner, what = _inner(path, kind)
+    if inner is not None:
+        leaves[path] = Leaf("structure", None, None, what, what)
+        for part, inside in inner.items():
+            _flatten(part, inside, leaves)
+    elif isinstance(kind, default_types.Literal):
+        value = float("nan") if kind.value is default_types.NanMarker else kind.value
+        leaves[path] = Leaf("value", None, None, value, kind)
+    elif isinstance(kind, default_types.Weakref):
+        leaves[path] = Leaf("object", None, None, _object(kind.placeholder_value(None)), kind)
+    elif isinstance(kind, VariableSpec):
+        leaves[path] = Leaf("variable", kind.shape, kind.dtype, (kind.trainable, kind.alias_id), kind)
+    elif isinstance(kind, tf.TensorSpec):
+        leaves[path] = Leaf("tensor", kind.shape, kind.dtype, None, (kind.shape, kind.dtype))
+    else:
+        name = type(kind).__name__.removesuffix("Spec")
+        shape, dtype = getattr(kind, "shape", None), getattr(kind, "dtype", None)
+        leaves[path] = Leaf(name, shape, dtype, str(kind), kind)
+
+
+def _inner(path, kind):
+    """Return ({path: type} of what is inside, a description), or (None, None) where a type is no structure."""
+    if isinstance(kind, default_types.List):
+        inner = _numbered(path, kind.components_tuple.components)
+        return inner, f"a list of {len(inner)}"
+    if isinstance(kind, default_types.Tuple):
+        inner = _numbered(path, kind.components)
+        return inner, f"a tuple of {len(inner)}"
+    if isinstance(kind, default_types.Dict):
+        inner = {f"{path}[{key!r}]": inside for key, inside in kind.mapping.items()}
+        return inner, "a dict with " + (", ".join(sorted(map(repr, kind.mapping))) or "no keys")
+    if isinstance(kind, (default_types.NamedTuple, default_types.Attrs)):
+        named = getattr(kind, "named_attributes", kind)
+        inner = {
+            f"{path}.{name}": inside
+            for name, inside in zip(named.attribute_names, named.attributes.components, strict=True)
+        }
+        return inner, f"a {named.type_name}"
+    if isinstance(kind, custom_nest_trace_type.CustomNestTraceType):
+        return _numbered(path, kind.components), f"a {kind.value_type.__name__} with {kind.metadata!r}"
+    return None, None
+
+
+def _numbered(path, parts):
+    return {f"{path}[{i}]": part for i, part in enumerate(parts)}
+
+
+def _object(value):
+    if value is None:
+        return "an object that no longer exists"
+    if callable(value) and hasattr(value, "__name__"):
+        return f"the function {value.__name__}"
+    return f"a {type(value).__name__} object"
+
+
+def _line_of_call(graph):
+    """The learner's `Line` that called for a trace, and whether it called the function itself rather than, say, fit."""
+    found = (None, None, False)
+    for operation in graph.get_operations()[:8]:
+        stack = list(operation.traceback)
+        calls = [
+            i
+            for i, entry in enumerate(stack)
+            if entry.filename.endswith(_POLYMORPHIC) and entry.name in ("__call__", "get_concrete_function")
+        ]
+        # An operation inside another function's call has more of these frames: the fewest are this function's own.
+        if calls and (found[0] is None or len(calls) < found[0]):
+            outside = stack[: calls[-1]]
+            while outside and outside[-1].filename.endswith(_WRAPPER):
+                outside.pop()
+            line = lines.first_own(outside)
+            found = (len(calls), line, bool(outside) and line == lines.first_own(outside[-1:]))
+    return found[1:]
+
+
+@functools.lru_cache(maxsize=256)
+def _call_on(line, name):
+    """The call of a function on a line, as an `ast.Call`: by its name, or else the only one that may be."""
+    if line is None:
+        return None
+    tree = expressions.tree_of(line.file)
+    if tree is None:
+        return None
+    calls = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno <= line.number <= node.end_lineno
+    ]
+    named = [node for node in calls if ast.unparse(node.func).split(".")[-1] == name]
+    others = [node for node in calls if isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id)]
+    return next((found[0] for found in (named, others) if len(found) == 1), None)

@@ -1,0 +1,174 @@
+"""The gradient flow: how the norm of the cotangent changes from target to source, and what makes it so."""
+
+import collections
+import dataclasses
+import math
+
+from tapelab.explain.ground.lines import Line
+from tapelab.explain.ground.measure import array, rms
+from tapelab.explain.values import mechanisms
+from tapelab.explain.values.not_finite import Story
+from tapelab.explain.values.rerun.evidence import Evidence
+from tapelab.explain.values.rerun.nodes import Node
+
+import numpy as np
+
+HUGE, SMALL = 1e5, 1e-6  # of the largest element; arbitrary, so that a large or small gradient alone is no alarm
+_REPEATED = 3  # as many equal steps are growth or decay
+_STEEP = 1e3  # the factor of one step that counts as steep, and 1 / it as flat
+_NAMED = 3  # contributions
+_SCALING = frozenset({"Mean", "Sum", "Cast", "Identity"})  # as large or small as the learner wanted
+
+
+@dataclasses.dataclass(frozen=True)
+class FlowStep:
+    """One step of the gradient flow.
+
+    Attributes:
+        node: the `Node`.
+        before: the root mean square of the cotangent that came from the target.
+        after: of the cotangent that it led to, with all other contributions.
+    """
+
+    node: Node
+    before: float
+    after: float
+
+    @property
+    def line(self) -> Line | None:
+        """The learner's line."""
+        return self.node.line
+
+    @property
+    def factor(self) -> float:
+        """after / before; NaN where one of them is 0."""
+        return self.after / self.before if self.before and self.after else math.nan
+
+
+def flow(evidence: Evidence) -> list[FlowStep]:
+    """Follow the largest contributions from the source to the target.
+
+    The norms are those of the elements that depend on the source: elsewhere a cotangent may be large and not matter.
+
+    Args:
+        evidence: an `Evidence`.
+
+    Returns:
+        A list of `FlowStep`, the target's end first.
+    """
+    reached = evidence.reached
+
+    def size(tensor, key):
+        values, mask = array(tensor), reached.get(key)
+        if mask is None or mask.shape != values.shape:
+            return rms(values)
+        return rms(values[mask]) if mask.any() else 0.0
+
+    steps, key, replay = [], evidence.source, evidence.replay
+    while True:
+        parts = [(node, part) for node, part in replay.parts.get(key, ()) if node is not None]
+        if not parts:
+            return steps[::-1]
+        # Of ways that are about as strong, the longest: a recurrent weight is used in every step.
+        strongest = max(size(part, key) for _, part in parts)
+        node = min((one for one, part in parts if size(part, key) >= 0.1 * strongest), key=lambda one: one.index)
+        upstream = replay.passed[node].upstream
+        sizes = [size(one, out) if one is not None else -1.0 for one, out in zip(upstream, node.outputs, strict=True)]
+        largest = max(range(len(sizes)), key=sizes.__getitem__)
+        # All ways into the value add up: a skip connection doubles where each way alone keeps the size.
+        steps.append(FlowStep(node, sizes[largest], size(replay.cotangent(key), key)))
+        key = node.outputs[largest]
+
+
+def story(evidence: Evidence, largest: float) -> Story:
+    """Tell why a gradient is huge or tiny.
+
+    Args:
+        evidence: an `Evidence`.
+        largest: the largest absolute value in the gradient.
+
+    Returns:
+        A `Story`; its `is_alarm` is False where no step stands out.
+    """
+    grows = largest > 1
+    steps = flow(evidence)
+    if not grows and (found := _cancelling(evidence, steps)):
+        return found
+    steps = [step for step in steps if not math.isnan(step.factor)]
+    groups = collections.defaultdict(list)
+    for step in steps:
+        groups[step.line, step.node.op].append(step)
+    by_line = collections.defaultdict(float)
+    for (line, _), members in groups.items():
+        by_line[line] += _logs(members)
+    candidates = [members for (_, op), members in groups.items() if op not in _SCALING]
+    if not candidates:
+        return Story("exists", None, is_alarm=False)
+    pick = max if grows else min
+    chosen = pick(candidates, key=lambda members: _logs(members) + 1e-3 * by_line[members[0].line])
+    worst = pick(chosen, key=lambda step: step.factor)
+    if abs(_logs([worst])) > max(math.log10(_STEEP), 0.5 * abs(_logs(chosen))):  # one step, and others of its kind
+        chosen = [worst]
+    node, total = chosen[0].node, 10 ** _logs(chosen)
+    values = {"count": len(chosen), "factor": 10 ** (_logs(chosen) / len(chosen)), "total": total}
+    together = 10 ** by_line[node.line]
+    if len(chosen) >= _REPEATED and (max(total, together) > 30 if grows else min(total, together) < 1 / 30):
+        return Story("exploding" if grows else "vanishing", node, node.inputs[0], values=values)
+    return _single(evidence, node, grows, values)
+
+
+def _cancelling(evidence, steps):
+    """The `Story` of contributions of opposite signs that leave next to nothing; None where none meet on the way."""
+    for key in (evidence.source, *[key for step in reversed(steps) for key in step.node.outputs]):
+        parts = [(node, array(part)) for node, part in evidence.replay.parts.get(key, ()) if node is not None]
+        shapes = {part.shape for _, part in parts}
+        if len(parts) < 2 or len(shapes) > 1 or any(np.iscomplexobj(part) or not part.size for _, part in parts):
+            continue
+        total = array(evidence.replay.cotangent(key))
+        at = np.argmax(np.max([np.abs(part) for _, part in parts], axis=0))
+        terms = [(float(part.flat[at]), _use(evidence, node)) for node, part in parts]
+        terms.sort(key=lambda term: -abs(term[0]))
+        if rms(total) >= max(rms(part) for _, part in parts) / _STEEP:
+            continue
+        named = [f"{term:.3g} by {_place(node)}" for term, node in terms[:_NAMED]]
+        more = f" and {len(terms) - _NAMED} more" if len(terms) > _NAMED else ""
+        values = {"made": ", ".join(named) + more, "total": float(total.flat[at])}
+        return Story("cancelling", terms[0][1], key, values=values, is_alarm=False)
+    return None
+
+
+def _use(evidence, node):
+    """The node, or of a variable's read the first that uses what was read."""
+    users = evidence.trace.users.get(node.outputs[0], ()) if node.op == "ReadVariableOp" else ()
+    return users[0] if users else node
+
+
+def _place(node):
+    return f"{node.name} ({node.line.place})" if node.line else node.name
+
+
+def _logs(steps):
+    return sum(math.log10(step.factor) for step in steps)
+
+
+def _single(evidence, node, grows, values):
+    if node.op in ("SelfAdjointEigV2", "Svd", "Eig", "MatrixInverse", "MatrixSolve", "Cholesky"):
+        code, key = mechanisms.of_infinite(evidence, node)
+        return Story("ill_conditioned" if node.op == "Cholesky" else code, node, key, values=values)
+    if grows and values["total"] > _STEEP:
+        # A factor that the learner wrote, or data in their own unit, is no accident of the slope.
+        scale = _scale(evidence, node) if node.op in ("Mul", "MatMul", "Conv2D", "RealDiv") else None
+        is_scale = scale is not None and not evidence.is_learned(scale)
+        key = node.inputs[0] if scale is None else scale
+        return Story("exists" if is_scale else "steep", node, key, values=values, is_alarm=not is_scale)
+    if not grows and values["total"] < 1 / _STEEP:
+        if node.op in ("Sigmoid", "Tanh", "Softmax", "Erf", "LogSoftmax"):
+            return Story("saturated", node, node.inputs[0], values=values)
+        if node.op in ("Exp", "Prod"):
+            return Story("underflow", node, node.inputs[0], values=values)
+    return Story("exists", None, is_alarm=False)
+
+
+def _scale(evidence, node):
+    """The operand that scales the gradient."""
+    return node.inputs[-1] if node.op == "RealDiv" else max(node.inputs, key=lambda key: rms(evidence.array(key)))

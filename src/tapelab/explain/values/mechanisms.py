@@ -1,0 +1,268 @@
+"""What one operation did to its values, told from the values: codes of `tapelab.explain.values.causes.VALUES`."""
+
+from tapelab.explain.values.rerun.evidence import PASSING, Evidence
+from tapelab.explain.values.rerun.nodes import Node
+
+import numpy as np
+
+_DIVISIONS = frozenset({"RealDiv", "Div", "DivNoNan", "Reciprocal", "Inv", "Xdivy", "FloorMod", "Mod"})
+_INVERSE_FUNCTIONS = frozenset({"Acos", "Asin", "Atanh", "Acosh"})
+_SHRINKING = frozenset({"Prod", "Exp", "Mul", "Square", "Pow", "Cast", "Cumprod"})
+_ZEROING_MAXIMA = frozenset({"Relu", "Relu6", "Maximum", "Minimum", "ClipByValue"})
+PRODUCTS = frozenset({"Mul", "MatMul", "BatchMatMulV2", "BatchMatMul", "Conv2D", "Einsum", "MulNoNan"})
+_SATURATING = frozenset({"Sigmoid", "Tanh", "Erf", "Erfc", "Elu", "Selu", "Softplus", "Atan", "Softsign", "Exp"})
+_CHOOSING = frozenset(
+    [
+        "Select",
+        "SelectV2",
+        "StridedSlice",
+        "Slice",
+        "GatherV2",
+        "Gather",
+        "GatherNd",
+        "ResourceGather",
+        "Split",
+        "SplitV",
+        "Unpack",
+    ]
+)
+_MAXIMA = frozenset(["Max", "Min", "MaxPool", "MaxPoolV2", "MaxPool3D", "TopKV2", "SegmentMax", "UnsortedSegmentMax"])
+TINY = 1e-18  # what divides to more than float32 can hold once it is squared
+
+
+def of_infinite(evidence: Evidence, node: Node, at: np.ndarray | np.bool_ | None = None) -> tuple[str, int | None]:
+    """Name the mechanism by which a node made something that is not finite, forwards or backwards.
+
+    Args:
+        evidence: an `Evidence`.
+        node: with finite inputs.
+        at: where the bad elements are: a mask in the shape of the first input, or None.
+
+    Returns:
+        (code, key): of `VALUES`; and the key of the node's input that is to blame.
+    """
+    if node.is_custom or node.is_opaque:
+        return "custom_gradient" if node.is_custom else "unexplained", None
+    inputs = evidence.made_of(node)
+    x = inputs[0] if inputs else np.zeros(0)
+    picked = x[at] if at is not None and at.shape == x.shape and at.any() else x
+    outputs = [evidence.trace.values[key] for key in node.outputs]
+    makes_nan = any(evidence.measure.nan(one) for one in outputs)
+    rule = _RULES.get(node.op, _other)
+    return rule(evidence, node, inputs, picked, makes_nan), node.inputs[0] if node.inputs else None
+
+
+def _log(evidence, node, inputs, x, makes_nan):
+    x = x + (node.op == "Log1p")
+    if (np.real(x) < 0).any():
+        return "domain"
+    if shrunk_to_zero(evidence, node.inputs[0]):
+        return "underflow"
+    return "all_masked" if _sums_nothing(evidence, node.inputs[0]) else "log_of_zero"
+
+
+def _sums_nothing(evidence, key):
+    """Whether a value is the sum of exp(-inf), as tf.reduce_logsumexp has it where all is masked."""
+    for wanted in ("Sum", "Exp"):
+        node = evidence.trace.producer.get(key)
+        while node is not None and node.op in PASSING:
+            node = evidence.trace.producer.get(node.inputs[0])
+        if node is None or node.op != wanted:
+            return False
+        key = node.inputs[0]
+    return bool(np.isneginf(np.real(evidence.array(key))).any())
+
+
+def _xlogy(evidence, node, inputs, x, makes_nan):
+    return "domain" if (inputs[1] + (node.op == "Xlog1py") < 0).any() else "log_of_zero"
+
+
+def _root(evidence, node, inputs, x, makes_nan):
+    return "domain" if (np.real(x) < 0).any() else "root_at_zero"
+
+
+def _division(evidence, node, inputs, x, makes_nan):
+    below = inputs[-1]
+    above = inputs[0] if len(inputs) > 1 else np.ones(1)
+    if (below == 0).any():
+        if shrunk_to_zero(evidence, node.inputs[-1]):
+            return "underflow"
+        try:
+            both = np.broadcast_arrays(above, below)
+        except ValueError:
+            both = above, below
+        return "zero_over_zero" if makes_nan and ((both[0] == 0) & (both[1] == 0)).any() else "division_by_zero"
+    return "division_by_zero" if (np.abs(below) < TINY).any() else "overflow"
+
+
+def _power(evidence, node, inputs, x, makes_nan):
+    base, exponent = np.broadcast_arrays(*inputs)
+    if makes_nan or ((base < 0) & (exponent != np.round(exponent))).any():
+        return "domain"
+    at_zero = exponent[base == 0]
+    if (at_zero == 0).any():
+        return "zero_times_infinity"
+    if (at_zero < 0).any():
+        return "division_by_zero"
+    return "root_at_zero" if (at_zero < 1).any() else "overflow"
+
+
+def _inverse(evidence, node, inputs, x, makes_nan):
+    outside = x < 1 if node.op == "Acosh" else np.abs(x) > 1
+    return "domain" if outside.any() else "pole"
+
+
+def _softmax(evidence, node, inputs, x, makes_nan):
+    return "all_masked" if makes_nan else "overflow"
+
+
+def _mean(evidence, node, inputs, x, makes_nan):
+    return "overflow" if inputs[0].size else "zero_over_zero"
+
+
+def _sum(evidence, node, inputs, x, makes_nan):
+    return "inf_minus_inf" if makes_nan else "overflow"
+
+
+def _product(evidence, node, inputs, x, makes_nan):
+    return "zero_times_infinity" if makes_nan else "overflow"
+
+
+def _other(evidence, node, inputs, x, makes_nan):
+    return "overflow"
+
+
+_always = {
+    "pole": "Lgamma Digamma Polygamma Zeta Tan",
+    "zero_over_zero": "Atan2",
+    "root_at_zero": "EuclideanNorm",
+    "wrong_at_zero": "Cumprod",
+    "not_positive_definite": "Cholesky",
+    "degenerate_eigenvalues": "SelfAdjointEigV2 Svd Eig",
+    "ill_conditioned": "MatrixInverse MatrixSolve MatrixDeterminant LogMatrixDeterminant MatrixTriangularSolve",
+}
+_RULES = {op: lambda *_, code=code: code for code, ops in _always.items() for op in ops.split()}
+_RULES |= dict.fromkeys(("Log", "Log1p"), _log) | dict.fromkeys(("Xlogy", "Xlog1py"), _xlogy)
+_RULES |= dict.fromkeys(("Sqrt", "Rsqrt"), _root) | dict.fromkeys(_DIVISIONS, _division) | {"Pow": _power}
+_RULES |= dict.fromkeys(_INVERSE_FUNCTIONS, _inverse) | dict.fromkeys(("Softmax", "LogSoftmax"), _softmax)
+_RULES |= dict.fromkeys(("Mean",), _mean) | dict.fromkeys(("Sub", "Add", "AddV2", "AddN", "Sum", "BiasAdd"), _sum)
+_RULES |= dict.fromkeys(("Mul", "MatMul", "BatchMatMulV2"), _product)
+
+
+def shrunk_to_zero(evidence: Evidence, key: int) -> Node | None:
+    """Return the node that made a zero of numbers that were not zero, because it was too small; None where none did."""
+    for _ in range(6):
+        node = evidence.trace.producer.get(key)
+        if node is None:
+            return None
+        values = [evidence.array(name) for name in node.inputs if evidence.trace.values[name].dtype.is_floating]
+        if node.op in _SHRINKING:
+            zero = evidence.array(key) == 0
+            if node.op == "Pow":
+                values = values[:1]
+            if node.op == "Mul" and node.inputs[0] == node.inputs[1]:
+                values = values[:1]
+            nonzero = [value[zero] if value.shape == zero.shape else value for value in values]
+            if node.op == "Exp":
+                return node if zero.any() and np.isfinite(values[0]).all() else None
+            if zero.any() and all(one.all() for one in nonzero):
+                return node
+            return None
+        if node.op not in PASSING and node.op not in ("Sum", "Mean"):
+            return None
+        key = node.inputs[0]
+    return None
+
+
+def of_zero(evidence: Evidence, node: Node, position: int) -> str:
+    """Name the mechanism by which a node made a cotangent of zeros out of one that is not zero.
+
+    Args:
+        evidence: an `Evidence`.
+        node: in the replay.
+        position: of the input whose cotangent became zero.
+
+    Returns:
+        A code of `VALUES`.
+    """
+    if node.is_custom or node.is_opaque:
+        return "custom_gradient" if node.is_custom else "unknown_zero"
+    x, op = evidence.made_of(node), node.op
+    at_goal = not np.any(evidence.array(evidence.target))
+    if op in _ZEROING_MAXIMA:
+        if at_goal and op in ("Relu", "Maximum") and _has_margin(evidence, node):
+            return "hinge_inactive"
+        if op.startswith("Relu"):
+            if (x[0] == 0).all():
+                return "at_kink"
+            return "dead_relu" if (x[0] <= 0).all() else "clipped"
+        return "dead_relu" if op == "Maximum" and _is_relu(evidence, node) else "clipped"
+    if op in _SATURATING:
+        return "underflow" if op == "Exp" else "saturated"
+    if op in ("Softmax", "LogSoftmax"):
+        upstream = evidence.replay.passed[node].upstream[0].numpy()
+        spread = np.ptp(upstream, axis=-1).max() if upstream.size else 0.0
+        return "constant_output" if x[0].shape[-1] == 1 or spread < 1e-6 * np.abs(upstream).max() else "saturated"
+    if op in ("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"):
+        return "constant_output" if x[0].shape[-1] == 1 else "at_minimum"
+    if op in ("Sign", "Round", "Rint", "Floor", "Ceil"):
+        return "flat_operation"
+    if op in ("Abs", "ComplexAbs"):
+        return "at_minimum" if at_goal else "at_kink"
+    if op in ("Square", "Pow", "SquaredDifference", "Cos", "Sin", "Cosh", "L2Loss"):
+        return "at_minimum"
+    if op in _MAXIMA:
+        return "not_maximum"
+    if op in _CHOOSING:
+        return "not_selected"
+    if op in PRODUCTS or op in ("RealDiv", "DivNoNan", "Xlogy", "Xdivy"):
+        return _by_product(evidence, node, position, x)
+    if op == "Cumprod":
+        return "wrong_at_zero"
+    if op == "Prod":
+        return "underflow" if x[0].all() else "multiplied_by_zero"
+    if op == "Mean" and not x[0].size:
+        return "zero_over_zero"
+    return "underflow" if all(one.all() for one in x if one.size) else "unknown_zero"
+
+
+def _has_margin(evidence, node):
+    """Whether what goes into a maximum is a positive constant and something more, as in margin + d1 - d2."""
+    for key in node.inputs:
+        maker = evidence.trace.producer.get(key)
+        while maker is not None and maker.op in ("Sub", "Add", "AddV2"):
+            terms = maker.inputs[:1] if maker.op == "Sub" else maker.inputs
+            for one in terms:
+                value = evidence.array(one)
+                if value.size and (value > 0).all() and not evidence.is_learned(one) and one not in evidence.depends:
+                    return True
+            maker = evidence.trace.producer.get(maker.inputs[0])
+    return False
+
+
+def _is_relu(evidence, node):
+    return any(not array.any() and array.size == 1 for array in evidence.made_of(node))
+
+
+def read_from(evidence: Evidence, key: int) -> int | None:
+    """Return the handle's key of the variable that a value was read from and handed on; None for another value."""
+    maker = evidence.trace.producer.get(key)
+    while maker is not None and maker.op in PASSING and maker.op != "ReadVariableOp":
+        maker = evidence.trace.producer.get(maker.inputs[0])
+    return maker.inputs[0] if maker is not None and maker.op == "ReadVariableOp" else None
+
+
+def _by_product(evidence, node, position, x):
+    others = [key for i, key in enumerate(node.inputs) if i != position and evidence.array(key).size]
+    if node.op == "Mul" and node.inputs[0] == node.inputs[1]:
+        return "at_minimum"
+    zeros = [key for key in others if evidence.measure.zero(evidence.value(key))]
+    if not zeros:
+        # An operand that was broadcast gets a sum, which may be 0 because its terms cancel.
+        is_sum = x[position].shape != evidence.array(node.outputs[0]).shape
+        return "underflow" if node.op == "Mul" and not is_sum and all(one.all() for one in x) else "constant_output"
+    if shrunk_to_zero(evidence, zeros[0]):
+        return "underflow"
+    if node.op in ("Mul", "MulNoNan", "RealDiv"):
+        return "zero_weights" if evidence.is_learned(zeros[0]) else "multiplied_by_zero"
+    return "zero_input" if read_from(evidence, zeros[0]) is None else "zero_weights"

@@ -1,0 +1,212 @@
+"""The story of a value that is not finite: where it began, by which mechanism, and what happened to it afterwards.
+
+Forwards, the story follows a bad value back to what first made it bad. Backwards, it follows a bad cotangent from the
+source to the node where it became bad, and asks there first whether a forward value had been bad before.
+"""
+
+import dataclasses
+
+from tapelab.explain.ground.measure import array
+from tapelab.explain.values import mechanisms
+from tapelab.explain.values.rerun.evidence import Evidence, bad_elements
+from tapelab.explain.values.rerun.nodes import Node
+
+import numpy as np
+
+_SELECTIONS = frozenset({"Select", "SelectV2"})
+# What cuts a part out: its backward pass fills the rest with zeros.
+_SLICES = frozenset(["StridedSlice", "Slice", "GatherV2", "Gather", "GatherNd", "Split", "SplitV", "Unpack"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Story:
+    """What happened.
+
+    Attributes:
+        code: a key of `VALUES`.
+        node: the `Node` to blame, or None.
+        key: of the value to blame, or None: of the node's input, or what came in bad.
+        then: the nodes that carried the trouble on, a tuple of (node, what happened there).
+        values: named numbers for the sentence.
+        is_alarm: whether something is wrong.
+        certain: whether the cause is certain.
+    """
+
+    code: str
+    node: Node | None
+    key: int | None = None
+    then: tuple = ()
+    values: dict = dataclasses.field(default_factory=dict)
+    is_alarm: bool = True
+    certain: bool = True
+
+
+def of_value(evidence: Evidence, key: int) -> Story:
+    """Tell where a forward value that is not finite comes from.
+
+    Args:
+        evidence: an `Evidence`.
+        key: of the value.
+
+    Returns:
+        A `Story`.
+    """
+    measure = evidence.measure
+    is_nan = measure.nan(evidence.value(key))
+    found = evidence.roots(key, measure.nan if is_nan else measure.not_finite)
+    node, root = min(found, key=lambda one: -1 if one[0] is None else one[0].index)
+    if node is None:
+        return _came_in(evidence, root)
+    infinite = [one for one in node.inputs if evidence.bad(one)]
+    if not infinite:
+        return _from_finite(evidence, node)
+    return _from_infinities(evidence, node, infinite)
+
+
+def _from_finite(evidence, node, then=()):
+    at = _bad_outputs(evidence, node)
+    code, key = mechanisms.of_infinite(evidence, node, at)
+    if code == "underflow":
+        shrunk = mechanisms.shrunk_to_zero(evidence, node.inputs[-1 if len(node.inputs) > 1 else 0])
+        then = ((node, "got 0"), *then)
+        node, key = shrunk, shrunk.inputs[0]
+    if code == "unexplained":
+        return Story(code, node, certain=False)
+    is_half = bool(node.outputs) and evidence.trace.values[node.outputs[0]].dtype.size == 2
+    return Story(code, node, key, then, {"is_half": is_half})
+
+
+def _bad_outputs(evidence, node):
+    """Where the first output is bad, if it has the shape of the first input."""
+    made = array(evidence.trace.values[node.outputs[0]])
+    return bad_elements(made) if node.inputs and made.shape == evidence.array(node.inputs[0]).shape else None
+
+
+def _from_infinities(evidence, node, infinite):
+    """A node made NaN out of infinities: blame what made these, unless somebody had put them in."""
+    measure = evidence.measure
+    roots = [one for key in infinite for one in evidence.roots(key, measure.not_finite)]
+    made = sorted((one for one in roots if one[0] is not None), key=lambda one: one[0].index)
+    if made:
+        root = made[0][0]
+        story = _from_finite(evidence, root, ((node, "made NaN of it"),))
+        code = story.code
+        if node.op in ("Mul", "MulNoNan", "MatMul"):
+            zeros = [key for key in node.inputs if not evidence.bad(key) and np.any(evidence.array(key) == 0)]
+            if zeros and not evidence.is_learned(zeros[0]):
+                code = "masked_by_zero"
+            elif zeros and code == "log_of_zero":  # p log p has a limit at 0; elsewhere the infinity is the mistake
+                code = "zero_times_infinity"
+        return dataclasses.replace(story, code=code)
+    came_in = [key for _, key in roots if key == evidence.source or measure.nan(evidence.value(key))]
+    if came_in:
+        return _came_in(evidence, came_in[0])
+    variables = [key for _, key in roots if evidence.is_learned(key)]
+    if variables:
+        return _came_in(evidence, variables[0])
+    # An infinity that was put in on purpose, such as a mask of -inf, met this node.
+    code, _ = mechanisms.of_infinite(evidence, node)
+    if node.op in ("Mul", "MulNoNan", "MatMul"):
+        code = "zero_times_infinity"
+    return Story(code, node, infinite[0])
+
+
+def _came_in(evidence, key):
+    users = evidence.users(key)
+    return Story("source_not_finite", users[0] if users else None, key)
+
+
+def of_cotangent(evidence: Evidence) -> Story:
+    """Tell where a gradient that is not finite comes from.
+
+    Args:
+        evidence: an `Evidence` whose gradient is not finite.
+
+    Returns:
+        A `Story`.
+    """
+    stories = [
+        _at_origin(evidence, *one) for one in evidence.origins(lambda part, _: evidence.measure.not_finite(part))
+    ]
+    if not stories:
+        return Story("unexplained", None, certain=False)
+    overruling = [one for one in stories if one.code in ("unselected_branch", "masked_by_zero")]
+    return max(overruling or stories, key=lambda one: one.node.index if one.node else -1)
+
+
+def _at_origin(evidence, node, position):
+    """The story of one node at which good cotangents became bad."""
+    passed = evidence.replay.passed[node]
+    mask = bad_elements(array(passed.downstream[position]))
+    known = [key for key in (*node.inputs, *node.outputs) if evidence.bad(key)]
+    turned = ((node, "turned the gradient bad"),)
+    if known:
+        story = of_value(evidence, known[0])
+        story = dataclasses.replace(story, then=(*story.then, *turned))
+    else:
+        value = evidence.array(node.inputs[position])
+        code, key = mechanisms.of_infinite(evidence, node, mask if value.shape == mask.shape else None)
+        values = {}
+        if code == "overflow":
+            dtype = passed.downstream[position].dtype
+            values = {"is_backward": True, "dtype": dtype.name, "is_half": dtype.size == 2}
+        story = Story(code, node, key, values=values, certain=code != "unexplained")
+        if code == "underflow":
+            shrunk = mechanisms.shrunk_to_zero(evidence, node.inputs[-1 if len(node.inputs) > 1 else 0])
+            story = Story(code, shrunk, shrunk.inputs[0], ((node, "got 0"), *turned))
+    maker = _zero_maker(evidence, node, mask)
+    if maker is None or story.code in ("source_not_finite", "custom_gradient"):
+        return story
+    if maker.op in _SELECTIONS:
+        return dataclasses.replace(story, code="unselected_branch", then=(*story.then, (maker, "gave it gradient 0")))
+    if maker.op in ("Mul", "MulNoNan") and _has_constant_zero(evidence, maker):
+        return dataclasses.replace(story, code="masked_by_zero", then=(*story.then, (maker, "multiplied by 0")))
+    if maker.op in _SLICES:
+        values = {**story.values, "unused": True}
+        return dataclasses.replace(story, then=(*story.then, (maker, "left it out")), values=values)
+    return story
+
+
+def _has_constant_zero(evidence, node):
+    return any(np.any(evidence.array(key) == 0) and not evidence.is_learned(key) for key in node.inputs)
+
+
+def _zero_maker(evidence, node, bad):
+    """From a node whose cotangent holds zeros where it became bad, towards the target: the node that made these zeros.
+
+    Args:
+        evidence: an `Evidence`.
+        node: the origin.
+        bad: where the contribution is bad.
+
+    Returns:
+        A `Node`, or None where the cotangent is not zero there.
+    """
+    upstream = [one for one in evidence.replay.passed[node].upstream if one is not None]
+    here = array(upstream[0]) == 0
+    where = bad if here.shape == bad.shape else here
+    if not here.any() or (here.shape == bad.shape and not (here & bad).any()):
+        return None
+    where = where & here if where.shape == here.shape else here
+    seen = set()
+    while node not in seen:
+        seen.add(node)
+        following = evidence.following(node)
+        if not following:
+            return None
+        after, part = max(following, key=lambda one: evidence.measure.share_of_zeros(one[1]))
+        if after.op in _SELECTIONS:
+            return after
+        above = [array(one) for one in evidence.replay.passed[after].upstream if one is not None]
+        same = [one for one in above if one.shape == where.shape == array(part).shape]
+        if same:
+            if not ((same[0] == 0) & where).any():
+                return after
+            where = where & (same[0] == 0)
+        else:
+            share = max((float((one == 0).mean()) for one in above if one.size), default=0.0)
+            if evidence.measure.share_of_zeros(part) > share and after.op not in ("Reshape", "Identity", "Sum", "Mean"):
+                return after
+            where = above[0] == 0 if above else where
+        node = after
+    return None

@@ -1,0 +1,1 @@
+"""What ran, once more: the log as nodes with their values, and the backward pass through them."""

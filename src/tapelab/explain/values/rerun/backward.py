@@ -1,0 +1,143 @@
+"""The backward pass once more, node by node, with the gradient functions that TensorFlow itself uses.
+
+A *cotangent* is the gradient of the target with respect to a tensor. The upstream cotangents of a node are those of its
+outputs; what its gradient function makes of them are its contributions to the cotangents of its inputs.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Iterable
+
+from tapelab.explain.ground import hooks
+from tapelab.explain.ground.log import Kind, can_carry
+from tapelab.explain.ground.measure import dense
+
+import tensorflow as tf
+
+# Outputs for which the tape passes None on rather than zeros.
+_MAY_BE_NONE = {
+    "SoftmaxCrossEntropyWithLogits": {1},
+    "SparseSoftmaxCrossEntropyWithLogits": {1},
+    "FusedBatchNorm": {1, 2, 3, 4},
+    "FusedBatchNormV3": {1, 2, 3, 4, 5},
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Passed:
+    """What one node had in the backward pass.
+
+    Attributes:
+        upstream: the cotangent of each output, or None.
+        downstream: its contribution to each input, or None.
+    """
+
+    upstream: tuple
+    downstream: tuple
+
+
+class Replay:
+    """The backward pass of some targets, along everything that depends on some sources.
+
+    Args:
+        trace: a `Trace`.
+        targets: the keys of the targets.
+        sources: the keys of all sources.
+
+    Attributes:
+        trace: the same.
+        targets, sources: the same, as a tuple and a set.
+        parts: key → what its cotangent is the sum of, a list of (node, contribution); of the target also (None, ones).
+        passed: node → `Passed`, for every node that a cotangent reached.
+    """
+
+    def __init__(self, trace, targets, sources):
+        self.trace, self.targets, self.sources = trace, tuple(targets), set(sources)
+        self.parts, self.passed = collections.defaultdict(list), {}
+        self._sums = {}
+        depends = self.depending(self.sources)
+        for key in self.targets:
+            if key in trace.values and can_carry(trace.values[key].dtype):
+                self.parts[key].append((None, tf.ones_like(trace.values[key])))
+        taken = set()  # what a later custom gradient answers for
+        with hooks.deaf(), hooks.paused():
+            for node in reversed(trace.nodes):
+                if node.is_recorded and any(key in depends for key in node.inputs):
+                    self._pass(node, depends, taken)
+
+    def depending(self, keys: Iterable[int]) -> set[int]:
+        """Return the keys of all tensors that were made from these in a recorded way, and these."""
+        found = set(keys)
+        for node in self.trace.nodes:
+            if node.is_recorded and any(key in found for key in node.inputs):
+                found.update(node.outputs)
+        return found
+
+    def cotangent(self, key: int) -> tf.Tensor | tf.IndexedSlices | None:
+        """Return the gradient of the targets with respect to a tensor of the trace, or None."""
+        if key not in self._sums:
+            self._sums[key] = _sum([part for _, part in self.parts.get(key, ())])
+        return self._sums[key]
+
+    def _pass(self, node, depends, taken):
+        upstream = [None if key in taken else self.cotangent(key) for key in node.outputs]
+        if node.event.kind is Kind.CUSTOM:
+            taken.update(node.outputs)
+        if all(one is None for one in upstream):
+            return
+        upstream = [self._filled(node, position, one) for position, one in enumerate(upstream)]
+        try:
+            downstream = self._gradients(node, upstream)
+        except LookupError:
+            downstream = [None] * len(node.inputs)
+        self.passed[node] = Passed(tuple(upstream), tuple(downstream))
+        for key, part in zip(node.inputs, downstream, strict=False):
+            if part is not None and key in depends:
+                self.parts[key].append((node, part))
+                self._sums.pop(key, None)
+
+    def _filled(self, node, position, upstream):
+        """The cotangent of an output as the tape hands it on: zeros where there is none, with exceptions."""
+        value = self.trace.values[node.outputs[position]]
+        if upstream is not None:
+            return dense(upstream)
+        if position in _MAY_BE_NONE.get(node.op, ()) or not can_carry(value.dtype) or value.dtype == tf.resource:
+            return None
+        return tf.raw_ops.ZerosLike(x=value)
+
+    def _gradients(self, node, upstream):
+        trace = self.trace
+        with hooks.with_python_calls(trace.log.python_calls_of.get(node.event.index, {})):
+            if node.backward is not None:
+                found = node.backward(*upstream)
+                return list(found) if isinstance(found, (list, tuple)) else [found]
+            inputs = [trace.values[key] for key in node.inputs]
+            outputs = [trace.values[key] for key in node.outputs]
+            if node.is_compiled:
+                return _compiled(node, inputs, outputs, upstream)
+            return hooks.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
+
+
+def _compiled(node, inputs, outputs, upstream):
+    """Run a gradient function under XLA, whose values differ: at infinite slopes, for example."""
+    exists = []
+
+    def gradients(inputs, outputs, upstream):
+        found = hooks.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
+        exists[:] = [one is not None for one in found]
+        return [one for one in found if one is not None]
+
+    try:
+        compiled = tf.function(gradients, jit_compile=True, autograph=False)
+        # Called through `compiled`, a function for each node would count as retracing, and TensorFlow would warn of it.
+        found = iter(compiled.get_concrete_function(inputs, outputs, upstream)(inputs, outputs, upstream))
+    except (tf.errors.OpError, ValueError, TypeError):  # such as one of TensorFlow's tensor lists
+        return hooks.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
+    return [next(found) if there else None for there in exists]
+
+
+def _sum(parts):
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    with hooks.deaf(), hooks.paused():
+        return tf.raw_ops.AddN(inputs=[dense(part) for part in parts])  # adds tensor lists, too

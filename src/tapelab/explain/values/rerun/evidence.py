@@ -1,0 +1,252 @@
+"""What the replay shows about one source: where a bad value or a bad cotangent comes from, node by node."""
+
+import contextlib
+import functools
+from collections.abc import Callable
+
+from tapelab.explain.ground import hooks
+from tapelab.explain.ground.log import is_handle
+from tapelab.explain.ground.measure import Measures, array
+from tapelab.explain.values.rerun.nodes import Node
+
+import numpy as np
+import tensorflow as tf
+
+# Operations that hand a value on as it is, in another shape or dtype or as a copy.
+PASSING = frozenset({"Identity", "IdentityN", "Reshape", "Cast", "ExpandDims", "Squeeze", "Snapshot", "ReadVariableOp"})
+READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
+
+
+class Evidence:
+    """One source in a replay.
+
+    Args:
+        replay: a `Replay`.
+        source: the key of the source.
+        measures: a `Measures` that the evidence about all sources of a replay shares.
+
+    Attributes:
+        replay, trace, source: as above.
+        measure: the `Measures`.
+        gradient: the cotangent of the source, or None.
+        depends: the keys of all that was made from the source.
+    """
+
+    def __init__(self, replay, source, measures=None):
+        self.replay, self.trace, self.source = replay, replay.trace, source
+        self.measure = measures or Measures()
+        self.gradient = replay.cotangent(source)
+        self.depends = replay.depending({source})
+
+    @property
+    def target(self) -> int:
+        """The key of the target; of several, of the first that is not finite, else of the first."""
+        return next((key for key in self.replay.targets if self.bad(key)), self.replay.targets[0])
+
+    def value(self, key: int) -> tf.Tensor | None:
+        """The forward value of a tensor; of a variable's handle, what it held when it was read."""
+        value = self.trace.values[key]
+        if value.dtype == tf.resource:
+            reads = [node for node in self.trace.users.get(key, ()) if node.op == "ReadVariableOp"]
+            return self.trace.values[reads[0].outputs[0]] if reads else None
+        return value
+
+    def array(self, key: int) -> np.ndarray:
+        """The forward value as an array."""
+        return array(self.value(key))
+
+    def bad(self, key: int) -> bool:
+        """Whether a forward value is not finite."""
+        return self.measure.not_finite(self.value(key))
+
+    def made_of(self, node: Node) -> list[np.ndarray]:
+        """The values of a node's inputs, as arrays."""
+        return [self.array(key) for key in node.inputs]
+
+    def users(self, key: int) -> list[Node]:
+        """The nodes that use a value; where it is only read from a variable, those that use what was read."""
+        found = []
+        for node in self.trace.users.get(key, ()):
+            found.extend(self.users(node.outputs[0]) if node.op == "ReadVariableOp" else [node])
+        return found
+
+    def is_learned(self, key: int) -> bool:
+        """Whether a value was made from a source or from any variable: it is no mask or constant."""
+        waiting, seen = [key], set()
+        while waiting:
+            one = waiting.pop()
+            if one in seen:
+                continue
+            seen.add(one)
+            maker = self.trace.producer.get(one)
+            if one in self.replay.sources or (maker is not None and maker.op in READS):
+                return True
+            # What a comparison gave is a mask, whatever it compared.
+            if maker is not None and self.trace.values[one].dtype != tf.bool:
+                waiting.extend(maker.inputs)
+        return False
+
+    @functools.cached_property
+    def reached(self) -> dict[int, np.ndarray | np.bool_]:
+        """key → which elements depend on the source: NaN is put in its place and the log run again."""
+        return {key: np.isnan(array(value)) for key, value in self._rerun(_filled).items()}
+
+    def target_changes(self) -> bool | None:
+        """Whether the target changes where the source does, a little and at random; None where that cannot be told."""
+        generator = np.random.default_rng(0)
+
+        def moved(tensor):
+            values = array(tensor)
+            step = 0.1 * generator.standard_normal(values.shape) * (1.0 + np.abs(values))
+            return tf.cast(tf.constant(values + step), tensor.dtype)
+
+        new = self._rerun(moved)
+        pairs = [(array(new[key]), self.array(key)) for key in self.replay.targets if key in new]
+        if not pairs or any(not np.isfinite(after).all() for after, _ in pairs):
+            return None
+        # By more than rounding, as between two ways of adding up.
+        size = self.trace.values[self.target].dtype.size
+        rounding = 30 * float(np.finfo({2: np.float16, 4: np.float32}.get(size, np.float64)).eps)
+        return any(np.abs(after - before).max() > rounding * np.abs(before).max() for after, before in pairs)
+
+    def target_moved(self, step: np.ndarray) -> float:
+        """The sum of the targets after a step of the source.
+
+        Args:
+            step: in the shape of the source's value.
+
+        Raises:
+            ValueError: if the log cannot be run again with another source, by what it holds alone.
+        """
+        moved = []
+
+        def change(tensor):
+            if moved or tensor.shape != step.shape:
+                raise ValueError("an operation cannot be run again")
+            moved.append(tensor)
+            return tensor + tf.cast(step, tensor.dtype)
+
+        new = self._rerun(change)
+        return sum(float(np.sum(array(new.get(key, self.trace.values[key])), dtype=np.float64)) for key in
+                   self.replay.targets)  # fmt: skip
+
+    def _rerun(self, change):
+        """Run the log again with another value for the source: key → the new value of all that depends on it.
+
+        Args:
+            change: takes the source's value and returns another. It is also applied to what comes out of operations
+                that cannot be run again, as if they handed the change on.
+        """
+        trace, source = self.trace, self.source
+        is_variable = is_handle(trace.values[source].dtype)
+        new = {} if is_variable else {source: change(trace.values[source])}
+        read = None
+        with hooks.deaf(), hooks.paused():
+            for node in trace.nodes:
+                reads = is_variable and source in node.inputs
+                if not reads and not any(key in new for key in node.inputs):
+                    continue
+                old = [trace.values[key] for key in node.outputs]
+                made = None
+                if node.op == "ReadVariableOp" and reads:
+                    read = read or [change(old[0])]  # every read of a variable gives the same
+                    made = read
+                elif not (node.is_custom or node.is_opaque or reads):
+                    inputs = [new.get(key, trace.values[key]) for key in node.inputs]
+                    # Where an operation refuses the value, all that it makes counts as changed.
+                    with contextlib.suppress(Exception):
+                        made = hooks.run(node.op, node.attributes, inputs, len(old)) if old else []
+                made = [change(one) if one.dtype.is_floating else one for one in old] if made is None else made
+                new.update(zip(node.outputs, made, strict=True))
+        return new
+
+    def concerned(self, tensor: tf.Tensor | tf.IndexedSlices, key: int) -> np.ndarray:
+        """A cotangent's elements that the source has a part in, as an array; all where that is not known."""
+        values, mask = array(tensor), self.reached.get(key)
+        return values[mask] if mask is not None and mask.shape == values.shape and mask.any() else values
+
+    def origins(self, is_bad: Callable[[tf.Tensor | tf.IndexedSlices, int], bool]) -> list[tuple[Node, int]]:
+        """Find the nodes at which good cotangents became bad ones on the way to the source.
+
+        Args:
+            is_bad: takes a cotangent and the key that it belongs to, and says whether it is bad.
+
+        Returns:
+            A list of (node, position of the input whose contribution was bad).
+        """
+        found, seen, waiting = [], set(), [self.source]
+        while waiting:
+            key = waiting.pop(0)
+            for node, part in self.replay.parts.get(key, ()):
+                if node is None or (node, key) in seen or not is_bad(part, key):
+                    continue
+                seen.add((node, key))
+                upstream = self.replay.passed[node].upstream
+                pairs = zip(node.outputs, upstream, strict=True)
+                worse = [out for out, one in pairs if one is not None and is_bad(one, out)]
+                if worse:
+                    waiting.extend(worse)
+                else:
+                    position = next(
+                        i
+                        for i, (name, one) in enumerate(
+                            zip(node.inputs, self.replay.passed[node].downstream, strict=False)
+                        )
+                        if name == key and one is not None and is_bad(one, key)
+                    )
+                    found.append((node, position))
+        return found
+
+    def following(self, node: Node) -> list[tuple[Node, tf.Tensor | tf.IndexedSlices]]:
+        """The nodes towards the target that gave a node its upstream cotangent: a list of (node, contribution)."""
+        parts = [part for key in node.outputs for part in self.replay.parts.get(key, ())]
+        return [(other, part) for other, part in parts if other is not None and other in self.replay.passed]
+
+    def roots(
+        self, key: int, is_bad: Callable[[tf.Tensor | None], bool], seen: set[int] | None = None
+    ) -> list[tuple[Node | None, int]]:
+        """Find what first made a forward value bad.
+
+        Args:
+            key: of a value that is bad.
+            is_bad: whether a value is bad.
+
+        Returns:
+            A list of (node that made a bad value of good ones, its key), or (None, key) for a value that came in bad.
+        """
+        seen = set() if seen is None else seen
+        found, waiting = [], [key]
+        while waiting:
+            one = waiting.pop(0)
+            if one in seen:
+                continue
+            seen.add(one)
+            node = self.trace.producer.get(one)
+            if node is None or (node.op in READS and self._came_in_bad(node, is_bad)):
+                found.append((None, one))
+                continue
+            worse = [name for name in node.inputs if is_bad(self.value(name))]
+            waiting.extend(worse)
+            if not worse:
+                found.append((node, one))
+        return found
+
+    def _came_in_bad(self, node, is_bad):
+        return node.op == "ReadVariableOp" or is_bad(self._variable(node))
+
+    def _variable(self, node):
+        """What the variable that a lookup reads holds now; None where that cannot be told."""
+        handle = self.trace.values[node.inputs[0]]
+        try:
+            return tf.raw_ops.ReadVariableOp(resource=handle, dtype=self.trace.values[node.outputs[0]].dtype)
+        except tf.errors.OpError:
+            return None
+
+
+def _filled(tensor):
+    return tf.fill(tf.shape(tensor), tf.constant(np.nan, tensor.dtype)) if tensor.dtype.is_floating else tensor
+
+
+def bad_elements(values: np.ndarray) -> np.ndarray | np.bool_:
+    """Return where an array is not finite."""
+    return ~np.isfinite(values) if values.size else np.zeros(values.shape, bool)

@@ -1,0 +1,263 @@
+"""The log as a list of nodes, one for each operation that ran, also inside a tf.function, a branch or a loop.
+
+The body of a function is interpreted again, operation by operation, with the inputs that the call had. What the call
+itself returned for its backward pass is *pinned*: used in place of what is computed again. So random numbers, dropout
+masks and variables that were changed since are the true ones. What a loop kept for its backward pass, round by round,
+is pinned too; in a loop within a loop there are no pins.
+"""
+
+import dataclasses
+import itertools
+
+from tapelab.explain.ground import hooks, lines
+from tapelab.explain.ground.log import Event, Kind, is_handle
+from tapelab.explain.values.rerun.operations import (
+    attributes_of,
+    constant_of,
+    custom_gradient,
+    is_safe_to_run,
+    needed,
+    pushed_in,
+)
+
+import tensorflow as tf
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_BRANCHES = frozenset({"If", "StatelessIf"})
+_LOOPS = frozenset({"While", "StatelessWhile"})
+
+
+class NotInterpreted(Exception):
+    """A function's body cannot be run again without changing something."""
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Node:
+    """One operation that ran.
+
+    Attributes:
+        index: its position in time.
+        op: its type, such as "MatMul"; a function's or custom gradient's name.
+        inputs, outputs: keys of `Trace.values`.
+        attributes: alternating names and values.
+        event: the `Event` of the log that it is, or that called the function it is in.
+        line: the learner's `Line`, or None.
+        scope: TensorFlow's name scope, in which the names of Keras's layers are.
+        backward: a backward function of its own; None where the registered one is used.
+        is_recorded: whether the tape has it.
+        is_compiled: whether XLA ran it.
+        is_opaque: whether it is a function's call that could not be taken apart.
+        loop: the rounds of the loops that it ran in, outermost first.
+    """
+
+    index: int
+    op: str
+    inputs: tuple
+    outputs: tuple
+    attributes: tuple
+    event: Event
+    line: lines.Line | None
+    scope: str = ""
+    backward: object = None
+    is_recorded: bool = True
+    is_compiled: bool = False
+    is_opaque: bool = False
+    loop: tuple = ()
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether the learner or a library wrote its gradient."""
+        return (self.backward is not None and not self.is_opaque) or self.op == "EagerPyFunc"
+
+    @property
+    def name(self) -> str:
+        """What to call it: of the values that a function returned, the function's name."""
+        return self.event.name if self.event.kind is Kind.FUNCTION and self.outputs[0] >= 0 else self.op
+
+    @property
+    def layer(self) -> str:
+        """The name of the Keras layer that it ran in, or ""; in a tf.function TensorFlow may have added a number."""
+        return self.scope.rstrip("/").rpartition("/")[2]
+
+
+class Trace:
+    """The nodes of a log.
+
+    Args:
+        log: a `Log`.
+        inline: whether to take function calls apart. Without, each is one opaque node.
+
+    Attributes:
+        log: the same.
+        nodes: every `Node`, in the order of time.
+        values: key → tensor. Keys of tensors within functions are negative.
+        producer: key → the node that made it, the last one where a custom gradient took over.
+        users: key → the nodes that take it.
+    """
+
+    def __init__(self, log, inline=True):
+        self.log = log
+        self.nodes, self.values = [], dict(log.tensors)
+        self._fresh = itertools.count(-1, -1)
+        with hooks.deaf(), hooks.paused():
+            for event in log.events:
+                if not event.erased:
+                    self._add_event(event, inline)
+        self.producer, self.users = {}, {}
+        for node in self.nodes:
+            if node.inputs or node.backward is None:
+                self.producer.update(dict.fromkeys(node.outputs, node))
+            for key in node.inputs:
+                self.users.setdefault(key, []).append(node)
+
+    def _add_event(self, event, inline):
+        is_recorded = event.unrecorded is None
+        if event.kind is not Kind.FUNCTION:
+            self._add(
+                event.op, event.inputs, event.outputs, event.attributes, event,
+                backward=event.backward, is_recorded=is_recorded, scope=event.place.scope,
+            )  # fmt: skip
+            return
+        mark = len(self.nodes)
+        if inline:
+            try:
+                _Interpreter(self, event, is_recorded).run()
+                return
+            except Exception:  # whatever it is: the call stays one node, with the backward function that it has
+                del self.nodes[mark:]
+        backward, inputs, outputs = event.call or (None, event.inputs, event.outputs)
+        self._add(event.name, inputs, outputs, (), event, backward=backward, is_recorded=is_recorded, is_opaque=True)
+
+    def _add(self, op, inputs, outputs, attributes, event, line=None, **more):
+        line = line or event.line
+        node = Node(len(self.nodes), op, tuple(inputs), tuple(outputs), attributes, event, line, **more)
+        self.nodes.append(node)
+        return node
+
+    def new_key(self, value: tf.Tensor) -> int:
+        """Keep a value that is not in the log. Returns its key."""
+        key = next(self._fresh)
+        self.values[key] = value
+        return key
+
+
+class _Interpreter:
+    """Takes one call of a function apart."""
+
+    def __init__(self, trace, event, is_recorded):
+        self._trace, self._event, self._is_recorded = trace, event, is_recorded
+        self._unknown = set()  # keys of values that must not be computed again
+        function = event.place.function
+        self._graph = hooks.rebuild(event.op) if function is None else hooks.graph_of(function)
+        self._is_compiled = function is not None and function.definition.attr["_XlaMustCompile"].b
+
+    def run(self):
+        trace, event = self._trace, self._event
+        outputs = self._graph.outputs
+        pins = {tensor.name: trace.values[key] for tensor, key in zip(outputs, event.outputs, strict=False)}
+        inner = self._graph_run(self._graph, event.inputs, pins, (), self._is_recorded)
+        for key, outer in zip(inner, event.outputs, strict=False):
+            if key not in trace.values or (key in self._unknown and trace.values[outer].dtype.is_floating):
+                raise NotInterpreted("an output")
+        for key, outer in zip(inner, event.outputs, strict=False):
+            attributes = ("T", trace.values[outer].dtype.as_datatype_enum)
+            trace._add("Identity", (key,), (outer,), attributes, event, is_recorded=self._is_recorded)
+
+    def _graph_run(self, graph, arguments, pins, loop, is_recorded):
+        known = dict(zip((tensor.name for tensor in graph.inputs), arguments, strict=False))
+        for operation in needed(graph):
+            if operation.type == "Placeholder":
+                continue
+            inputs = tuple(known[tensor.name] for tensor in operation.inputs)
+            outputs = self._operation(graph, operation, inputs, pins, loop, is_recorded, known)
+            known.update(zip((tensor.name for tensor in operation.outputs), outputs, strict=False))
+        return [known[tensor.name] for tensor in graph.outputs]
+
+    def _operation(self, graph, operation, inputs, pins, loop, is_recorded, known):
+        trace = self._trace
+        if operation.type in _CALLS:
+            inner = hooks.inner_graph(graph, operation.get_attr("f").name)
+            return self._graph_run(inner, inputs, {}, loop, is_recorded)
+        if operation.type in _BRANCHES:
+            branch = "then_branch" if self._is_true(inputs[0]) else "else_branch"
+            inner = hooks.inner_graph(graph, operation.get_attr(branch).name)
+            return self._graph_run(inner, inputs[1:], {}, loop, is_recorded)
+        if operation.type in _LOOPS:
+            return self._loop(graph, operation, inputs, loop, is_recorded, pins)
+        outputs, is_known = self._known_values(operation, inputs, pins)
+        keys = tuple(trace.new_key(value) for value in outputs)
+        if not is_known:
+            self._unknown.update(keys)
+            return keys
+        if operation.type == "Const":
+            return keys
+        backward = custom_gradient(operation, self._evaluate, lambda tensor: self._value_of(graph, tensor, known))
+        trace._add(
+            operation.type, inputs, keys, attributes_of(operation), self._event, lines.first_own(operation.traceback),
+            scope=operation.name.rpartition("/")[0], backward=backward, is_recorded=is_recorded,
+            is_compiled=self._is_compiled, loop=loop,
+        )  # fmt: skip
+        return keys
+
+    def _loop(self, graph, operation, state, loop, is_recorded, pins):
+        condition, body = (hooks.inner_graph(graph, operation.get_attr(name).name) for name in ("cond", "body"))
+        kept = {position: pins[tensor.name] for position, tensor in enumerate(operation.outputs) if tensor.name in pins}
+        kept = pushed_in(body, kept)
+        number = 0
+        # The condition has no part in the gradient.
+        while self._is_true(*self._graph_run(condition, state, {}, (*loop, number), False)):
+            kept_now = {name: items[number] for name, items in kept.items()}
+            state = self._graph_run(body, state, kept_now, (*loop, number), is_recorded)
+            number += 1
+        return state
+
+    def _is_true(self, key):
+        if key in self._unknown:
+            raise NotInterpreted("a condition")
+        return bool(self._trace.values[key])
+
+    def _known_values(self, operation, inputs, pins):
+        """The values of an operation's outputs, and whether they are the true ones.
+
+        The state of a random generator must not be read again, and need not: the numbers drawn from it are pinned.
+        """
+        values = [self._trace.values[key] for key in inputs]
+        if self._unknown.isdisjoint(inputs) and is_safe_to_run(operation):
+            return self._values(operation, values, pins), True
+        pinned = [None if is_handle(tensor.dtype) else pins.get(tensor.name) for tensor in operation.outputs]
+        if all(value is not None for value in pinned):
+            return pinned, True
+        if any(is_handle(tensor.dtype) for tensor in operation.outputs):
+            raise NotInterpreted(operation.type)
+        return [tf.zeros((), tensor.dtype) for tensor in operation.outputs], False
+
+    def _values(self, operation, inputs, pins):
+        if operation.type == "Const":
+            return [constant_of(operation)]
+        pinned = [None if is_handle(tensor.dtype) else pins.get(tensor.name) for tensor in operation.outputs]
+        if all(value is not None for value in pinned):
+            return pinned
+        if not is_safe_to_run(operation):
+            raise NotInterpreted(operation.type)
+        outputs = hooks.run(operation.type, attributes_of(operation), inputs, len(operation.outputs))
+        return [value if pin is None else pin for value, pin in zip(outputs, pinned, strict=True)]
+
+    def _value_of(self, graph, tensor, known):
+        """The value of a tensor in a graph that was run; its operation is run now if the outputs did not need it."""
+        if tensor.name not in known:
+            operation = tensor.op
+            values = [self._value_of(graph, one, known) for one in operation.inputs]
+            outputs = self._values(operation, values, {})
+            known.update(
+                (one.name, self._trace.new_key(value)) for one, value in zip(operation.outputs, outputs, strict=True)
+            )
+        return self._trace.values[known[tensor.name]]
+
+    def _evaluate(self, graph, arguments):
+        """Run a graph without leaving nodes behind: for a custom gradient. `arguments` are tensors."""
+        trace = self._trace
+        mark = len(trace.nodes)
+        with hooks.deaf(), hooks.paused():
+            keys = self._graph_run(graph, [trace.new_key(value) for value in arguments], {}, (), False)
+        del trace.nodes[mark:]
+        return [trace.values[key] for key in keys]

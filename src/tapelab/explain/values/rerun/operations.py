@@ -1,0 +1,131 @@
+"""Operations of a graph, as they can be run again eagerly: in which order, with which attributes, which must not."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tapelab.explain.ground import hooks
+from tapelab.explain.ground.measure import items
+
+import tensorflow as tf
+
+# Operations that TensorFlow calls stateful and that can be run again without changing what the learner has: they read,
+# or they draw random numbers that belong to nobody.
+_READING = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"})
+_DRAWING = frozenset(
+    {
+        "RandomUniform",
+        "RandomStandardNormal",
+        "RandomUniformInt",
+        "TruncatedNormal",
+        "RandomShuffle",
+        "Multinomial",
+        "RandomGammaV2",
+        "RandomGamma",
+        "RandomPoissonV2",
+    }
+)
+
+
+def is_safe_to_run(operation: tf.Operation) -> bool:
+    """Whether running an operation of a graph once more changes nothing."""
+    return not operation.op_def.is_stateful or operation.type in _READING or operation.type in _DRAWING
+
+
+def needed(graph: tf.Graph) -> list[tf.Operation]:
+    """Return the operations that a graph's outputs are made of, inputs first.
+
+    Not in the order in which they were made: a loop gets its accumulators after it was. What only changes state is left
+    out: assignments, prints and assertions.
+    """
+    order, done = [], set()
+    waiting = [(tensor.op, False) for tensor in reversed(graph.outputs)]
+    while waiting:
+        operation, is_ready = waiting.pop()
+        if operation in done:
+            continue
+        if is_ready:
+            done.add(operation)
+            order.append(operation)
+        else:
+            waiting.append((operation, True))
+            waiting.extend((tensor.op, False) for tensor in operation.inputs if tensor.op not in done)
+    return order
+
+
+def pushed_in(body: tf.Graph, lists: Mapping[int, tf.Tensor]) -> dict[str, list[tf.Tensor]]:
+    """Find what each round of a loop kept for the backward pass.
+
+    Args:
+        body: the graph of one round.
+        lists: position of an output of the loop → its value; those that are not tensor lists are left out.
+
+    Returns:
+        Name of a tensor in the body → the list of its values, one for each round.
+    """
+    found = {}
+    for position, value in lists.items():
+        push = body.outputs[position].op
+        if push.type != "TensorListPushBack" or value.dtype != tf.variant:
+            continue
+        tensor = push.inputs[1]
+        if tensor.dtype not in (tf.variant, tf.resource):
+            found[tensor.name] = items(value, tensor.dtype)
+    return found
+
+
+def constant_of(operation: tf.Operation) -> tf.Tensor:
+    """Return the tensor that a Const operation gives."""
+    return tf.constant(tf.make_ndarray(operation.get_attr("value")))
+
+
+def attributes_of(operation: tf.Operation) -> tuple[Any, ...]:
+    """Return an operation's attributes as eager execution takes them: a tuple of alternating names and values."""
+    definition = operation.node_def.attr
+    return tuple(
+        one
+        for attribute in operation.op_def.attr
+        for one in (attribute.name, _attribute(definition[attribute.name], attribute.type))
+    )
+
+
+def _attribute(value, kind):
+    field = value.WhichOneof("value")
+    if field == "shape":
+        return None if value.shape.unknown_rank else [size.size for size in value.shape.dim]
+    if field == "list":
+        return _list_attribute(value, kind)
+    if field == "func":
+        return value.func.name
+    return None if field is None else getattr(value, field)
+
+
+def _list_attribute(value, kind):
+    if kind == "list(shape)":
+        return [_attribute(type(value)(shape=shape), "shape") for shape in value.list.shape]
+    field = {"list(string)": "s", "list(int)": "i", "list(float)": "f", "list(bool)": "b", "list(type)": "type"}[kind]
+    return list(getattr(value.list, field))
+
+
+def custom_gradient(
+    operation: tf.Operation,
+    evaluate: Callable[[tf.Graph, list[tf.Tensor]], Sequence[tf.Tensor]],
+    value_of: Callable[[tf.Tensor], tf.Tensor],
+) -> Callable[..., list[tf.Tensor | None]] | None:
+    """Return the backward function of an operation in a graph that has a custom gradient; None where it has none.
+
+    Args:
+        operation: of a graph.
+        evaluate: takes a graph and the eager tensors for its inputs, and returns those of its outputs.
+        value_of: takes a symbolic tensor of the operation's graph and returns the eager tensor that it stood for.
+    """
+    try:
+        operation.get_attr("_gradient_op_type")
+    except ValueError:
+        return None
+
+    def backward(*upstream):
+        graph, captured, positions = hooks.inside_custom_gradient(operation, upstream)
+        found = evaluate(graph, [*upstream, *map(value_of, captured)])
+        return [None if position is None else found[position] for position in positions]
+
+    return backward

@@ -1,0 +1,137 @@
+"""Gradients that are finite and miss a derivative at a special point: zeros, meeting kinks, equal eigenvalues.
+
+`SPECIAL_POINTS` is what the audit of TensorFlow's derivatives (ci/derivative_audit/SPECIAL_POINTS.md) knows, as a
+table: the operation, at which recorded values it is at such a point, and what it is called. A row alone accuses nobody.
+Only where differences of the target, to both sides, agree with each other and not with the gradient is it told.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+from tapelab.explain.ground.measure import array
+from tapelab.explain.values.not_finite import Story
+from tapelab.explain.values.rerun.evidence import Evidence
+from tapelab.explain.values.rerun.nodes import Node
+
+import numpy as np
+
+_STEP = 0.01  # of the source's size, or of 1: of the four steps, the largest
+_OFF = 0.05  # relative: far more than float32 and differences leave
+_TRIES = 2  # directions; each costs four evaluations of the target
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialPoint:
+    """A row.
+
+    Attributes:
+        operations: types.
+        holds: whether a node of such a type is at a special point, by the values that were recorded.
+        code: a key of `VALUES`.
+    """
+
+    operations: frozenset[str]
+    holds: Callable[[Evidence, Node], bool]
+    code: str
+
+
+def _has_zero(evidence, node):
+    return bool((evidence.array(node.inputs[0]) == 0).any())
+
+
+def _is_zero_coefficient(evidence, node):
+    return node.inputs[0] in evidence.depends and _has_zero(evidence, node)
+
+
+def _at_kink(evidence, node):
+    x = evidence.made_of(node)
+    other = x[1] if len(x) > 1 else 0.0
+    return bool((x[0] == other).any())
+
+
+def _is_degenerate(evidence, node):
+    """Whether two eigenvalues or singular values are equal up to rounding."""
+    values = evidence.array(node.outputs[0])
+    if values.ndim == 0 or values.shape[-1] < 2:
+        return False
+    gaps = np.abs(np.diff(np.sort(values, -1), axis=-1))
+    return bool((gaps <= 8 * np.finfo(values.dtype).eps * np.abs(values).max()).any())
+
+
+SPECIAL_POINTS = (
+    SpecialPoint(frozenset({"Xlogy", "Xlog1py", "Xdivy"}), _is_zero_coefficient, "zero_coefficient"),
+    SpecialPoint(frozenset({"SelfAdjointEigV2", "Svd"}), _is_degenerate, "equal_eigenvalues"),
+    SpecialPoint(frozenset({"Cumprod", "Prod", "SegmentProd", "UnsortedSegmentProd"}), _has_zero, "product_with_zero"),
+    SpecialPoint(frozenset({"Abs", "Relu", "Maximum", "Minimum"}), _at_kink, "kinks_meet"),
+)
+
+
+def story(evidence: Evidence) -> Story | None:
+    """Look for a derivative that the gradient misses at a special point.
+
+    Args:
+        evidence: an `Evidence`, of a gradient that is finite.
+
+    Returns:
+        A `Story`, or None.
+    """
+    nodes = [node for node in evidence.replay.passed if evidence.depends & set(node.inputs)]
+    for row in SPECIAL_POINTS:
+        found = [node for node in nodes if node.op in row.operations and row.holds(evidence, node)]
+        if row.code == "kinks_meet" and len(found) < 2:
+            continue
+        if found:
+            # Two rows may hold, and one of them be innocent: what is told is that the gradient is off, and where from.
+            if not _is_missed(evidence, nodes):
+                return None
+            node = min(found, key=lambda one: one.index)
+            code = "wrong_at_zero" if node.op == "Cumprod" and not _is_backward(node) else row.code
+            return Story(code, node, node.inputs[0])
+    return None
+
+
+def _is_backward(node):
+    return node.event.place.in_backward or "gradient_tape" in node.scope.split("/")
+
+
+def _is_missed(evidence, nodes):
+    """Whether differences to both sides agree along each of some directions, and in one of them not with the gradient.
+
+    A custom gradient, and a function that could not be taken apart, is not what it computes: nothing is said.
+    """
+    if any(node.is_custom or node.is_opaque for node in nodes):
+        return False
+    gradient, x = array(evidence.gradient), evidence.array(evidence.source)
+    if gradient.dtype not in (np.float32, np.float64) or gradient.shape != x.shape:
+        return False
+    generator = np.random.default_rng(0)
+    missed = False
+    for _ in range(_TRIES):
+        direction = generator.uniform(0.5, 1.0, x.shape) * generator.choice([-1.0, 1.0], x.shape)
+        try:
+            verdict = _differs(evidence, direction, float(np.sum(gradient * direction)), x)
+        except ValueError:
+            return False
+        if verdict is None:
+            return False
+        missed = missed or verdict
+    return missed
+
+
+def _differs(evidence, direction, slope, x):
+    """Whether the target's slope along a direction is another; None where there is none, or it is not known."""
+    step = _STEP * max(1.0, float(np.abs(x).max(initial=0.0)))
+    here = sum(float(np.sum(evidence.array(key), dtype=np.float64)) for key in evidence.replay.targets)
+    noise = 20 * float(np.finfo(x.dtype).eps) * max(abs(here), 1.0) / step
+    central, bends = [], []
+    for h in (step, step / 2):
+        above, below = (evidence.target_moved(side * h * direction) for side in (1, -1))
+        central.append((above - below) / (2 * h))
+        bends.append(abs(above - 2 * here + below) / h)  # by how much the slopes to both sides differ
+    found = (4 * central[1] - central[0]) / 3
+    size = max(abs(found), abs(slope))
+    if not np.isfinite([*central, *bends]).all() or abs(central[1] - central[0]) > _OFF * size + noise:
+        return None
+    if bends[1] > 0.7 * bends[0] and bends[1] > 0.2 * _OFF * size + noise:  # a kink's does not shrink with the step
+        return None
+    return abs(found - slope) > _OFF * size + 5 * noise

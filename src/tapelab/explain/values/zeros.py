@@ -1,0 +1,254 @@
+"""The story of a gradient that is zero: of all its elements, or of some."""
+
+import dataclasses
+
+from tapelab.explain.ground.measure import array, rms
+from tapelab.explain.values import mechanisms, not_finite
+from tapelab.explain.values.not_finite import Story
+from tapelab.explain.values.rerun.evidence import PASSING, Evidence
+
+import numpy as np
+
+# Activations, and what it is called where they give the same for every example.
+_FLAT = {"Relu": "dead_relu", "Relu6": "dead_relu", "Sigmoid": "saturated", "Tanh": "saturated"}
+_MANY = 16  # as many different examples switch a sound unit on
+# Nothing is wrong where a gradient is zero for one of these reasons.
+BENIGN = frozenset({"at_minimum", "hinge_inactive", "not_selected", "not_maximum"})
+
+# What is worth a note where some elements are zero.
+_NOTES = frozenset({"dead_relu", "not_selected", "not_maximum", "clipped", "multiplied_by_zero", "at_kink"})
+
+
+def all_zero(evidence: Evidence) -> Story:
+    """Tell why every element of a gradient is zero.
+
+    Args:
+        evidence: an `Evidence`.
+
+    Returns:
+        A `Story`.
+    """
+    origins = evidence.origins(lambda part, key: _is_zero(evidence, part, key))
+    if not origins:
+        return _cancelled(evidence)
+    passed = evidence.replay.passed
+
+    def strength(one):
+        return max((rms(array(up)) for up in passed[one[0]].upstream if up is not None), default=0.0)
+
+    node, position = max(origins, key=strength)
+    overflow = _beyond_overflow(evidence, node)
+    if overflow is not None:
+        return overflow
+    code = mechanisms.of_zero(evidence, node, position)
+    if code in ("constant_output", "at_minimum"):
+        changes = evidence.target_changes()
+        code = code if changes is None else "at_minimum" if changes else "constant_output"
+    if code == "unknown_zero":
+        return Story("unexplained", node, node.inputs[position], is_alarm=False, certain=False)
+    silenced = _silenced_before(evidence, node, position, code)
+    return silenced or Story(code, node, node.inputs[position], is_alarm=code not in BENIGN)
+
+
+def _silenced_before(evidence, node, position, code):
+    """The `Story` of the first activation that silenced what comes into a node; None where none before it did.
+
+    Behind a layer whose units are all dead or saturated, values come from biases alone: they are 0, or the same for
+    every example. A node that is flat at such values may be flat by itself too, so the cause is certain at 0 only.
+    """
+    if code in ("dead_relu", "at_kink", "saturated"):
+        keys = [node.inputs[position]]
+    elif code == "zero_input":
+        others = (key for i, key in enumerate(node.inputs) if i != position)
+        keys = [key for key in others if evidence.measure.zero(evidence.value(key))]
+    else:
+        return None
+    by_zeros = _flat_before(evidence, keys, evidence.measure.zero)
+    first = min(by_zeros + _flat_before(evidence, keys, _is_same_for_all), key=lambda one: one.index, default=None)
+    if first is None:
+        return None
+    return Story(_FLAT[first.op], first, first.inputs[0], certain=first in by_zeros)
+
+
+def _flat_before(evidence, keys, is_silent):
+    """The activations that are flat for all that they get, among the nodes that lead to some values by silent ones."""
+    found, waiting = [], list(keys)
+    while waiting:
+        key = waiting.pop()
+        node = evidence.trace.producer.get(key)
+        if node is not None and node not in found and is_silent(evidence.value(key)):
+            found.append(node)
+            waiting += node.inputs
+    return [node for node in found if node.op in _FLAT and _is_flat(evidence, node)]
+
+
+def _is_flat(evidence, node):
+    before, after = evidence.array(node.inputs[0]), evidence.array(node.outputs[0])
+    if _FLAT[node.op] == "dead_relu":
+        return before.any() and not after.any()
+    return not ((1 - after**2) if node.op == "Tanh" else after * (1 - after)).any()
+
+
+def _is_same_for_all(tensor):
+    """Whether a value is 0, or the same for all of several examples up to rounding."""
+    values = array(tensor)
+    if values.ndim < 2 or len(values) < 2:
+        return not values.any()
+    return bool(np.abs(values - values[0]).max(initial=0.0) <= 1e-5 * np.abs(values).max(initial=0.0))
+
+
+def _beyond_overflow(evidence, node):
+    """The `Story` of an overflow on the way to a node, behind which an infinity became 0; None where there is none.
+
+    An infinity that was put in, such as a mask of -inf, is no overflow.
+    """
+    for key in (*node.inputs, *node.outputs):
+        seen, waiting = set(), [key]
+        while waiting:
+            one = waiting.pop()
+            if one in seen or not evidence.trace.values[one].dtype.is_floating:
+                continue
+            seen.add(one)
+            if evidence.bad(one):
+                story = not_finite.of_value(evidence, one)
+                if story.code == "overflow":
+                    return dataclasses.replace(story, then=(*story.then, (node, "made 0 of it")))
+                continue
+            maker = evidence.trace.producer.get(one)
+            if maker is not None and not evidence.array(one).all():  # a zero: perhaps of an infinity
+                waiting.extend(maker.inputs)
+    return None
+
+
+def _is_zero(evidence, part, key):
+    if evidence.measure.zero(part):
+        return True
+    values = evidence.concerned(part, key)
+    return bool(values.size) and not values.any()
+
+
+def _cancelled(evidence):
+    """Contributions add up to zero: because the target is constant, or because it is stationary here."""
+    node, changes = _cancelling(evidence), evidence.target_changes()
+    if node is None or changes is None:
+        return Story("unexplained", node, node and node.inputs[0], is_alarm=False, certain=False)
+    return Story("at_minimum" if changes else "constant_output", node, node.inputs[0], is_alarm=not changes)
+
+
+def _cancelling(evidence):
+    """The node at which contributions that are not zero add up to zero."""
+    waiting, seen = [evidence.source], set()
+    while waiting:
+        key = waiting.pop(0)
+        parts = [(node, part) for node, part in evidence.replay.parts.get(key, ()) if node is not None]
+        alive = [node for node, part in parts if not evidence.measure.zero(part)]
+        if len(alive) > 1:
+            return alive[0] if alive[0].op != "ReadVariableOp" else next(iter(evidence.users(key)), None)
+        for node, _ in parts:
+            if node not in seen:
+                seen.add(node)
+                waiting.extend(node.outputs)
+    return None
+
+
+def partly_zero(evidence: Evidence) -> Story:
+    """Tell why some elements of a gradient are zero.
+
+    Args:
+        evidence: an `Evidence`.
+
+    Returns:
+        A `Story`; its `is_alarm` is True for dead units and where TensorFlow's gradient is wrong.
+    """
+    dead = max((_dead(evidence, node) for node in _relus(evidence)), key=lambda one: one[0], default=(0.0, None))
+    if dead[0]:
+        return dead[1]
+    lossy = [(_lost(evidence, node), node) for node in evidence.replay.passed if evidence.depends & set(node.inputs)]
+    for _, node in lossy:
+        if node.op == "Cumprod" and np.any(evidence.array(node.inputs[0]) == 0):
+            return Story("wrong_at_zero", node, node.inputs[0])
+    share, node = max(lossy, key=lambda one: one[0], default=(0.0, None))
+    if node is None or share == 0:
+        return Story("exists", None, is_alarm=False)
+    code = mechanisms.of_zero(evidence, node, 0)
+    return Story("exists", node, node.inputs[0], values={"note": code} if code in _NOTES else {}, is_alarm=False)
+
+
+def dead_units(before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find the units of a ReLU that are off for every example, and whether that is more than chance.
+
+    Args:
+        before: what the ReLU got, of shape (examples, ..., units).
+
+    Returns:
+        (off, certain): two masks over the units. A few examples may leave a sound unit off: it counts as dead for
+        certain where there are many different examples, or where it is further below 0 than the others ever reach.
+    """
+    if before.ndim < 2 or before.shape[0] < 2:
+        none = np.zeros(before.shape[-1:] or 1, bool)
+        return none, none
+    rows = before.reshape(-1, before.shape[-1])
+    off = (rows <= 0).all(axis=0)
+    examples = len(np.unique(rows, axis=0))
+    reach = np.abs(rows[:, ~off]).max(initial=0.0)
+    spread = np.ptp(rows, axis=0)
+    far = rows.max(axis=0) < -3 * np.maximum(reach, spread)
+    return off, off & (far | (examples >= _MANY))
+
+
+def _relus(evidence):
+    """The ReLUs whose units are the source's rows or columns: what comes next, and what the source multiplies."""
+    products = [node for node in evidence.users(evidence.source) if node.op in mechanisms.PRODUCTS]
+    found = [node for product in products for key in product.inputs for node in _handed_on(evidence, key)]
+    waiting, seen = evidence.users(evidence.source), set()
+    while waiting:
+        node = waiting.pop()
+        if node in seen or node not in evidence.replay.passed:
+            continue
+        seen.add(node)
+        found.append(node)
+        if node.op not in ("Relu", "Relu6"):
+            after = [other for key in node.outputs for other in evidence.users(key)]
+            waiting += [other for other in after if other.op not in mechanisms.PRODUCTS - {"Mul", "MulNoNan"}]
+    return [node for node in found if node.op in ("Relu", "Relu6")]
+
+
+def _handed_on(evidence, key):
+    """The node that made a value, before it was handed on, in a list; nothing where there is none."""
+    maker = evidence.trace.producer.get(key)
+    while maker is not None and maker.op in PASSING:
+        maker = evidence.trace.producer.get(maker.inputs[0])
+    return [] if maker is None else [maker]
+
+
+def _dead(evidence, relu):
+    """The share of a gradient's elements that the dead units of a ReLU leave at 0, whole rows or columns; a `Story`."""
+    off, certain = dead_units(evidence.array(relu.inputs[0]))
+    story = Story("dead_relu", relu, relu.inputs[0], values={"dead": int(off.sum()), "units": off.size})
+    gradient = array(evidence.gradient)
+    for axis, size in enumerate(gradient.shape):
+        if certain.any() and size % off.size == 0:
+            of_dead_units = np.moveaxis(gradient, axis, 0)[np.tile(off, size // off.size)]
+            if not of_dead_units.any():
+                return float(off.mean()), story
+    return 0.0, story
+
+
+def _lost(evidence, node):
+    """The share of elements that were not zero in a node's cotangent and are in what it passed on."""
+    passed = evidence.replay.passed[node]
+    if not passed.upstream or passed.upstream[0] is None:
+        return 0.0
+    above = array(passed.upstream[0])
+    worst = 0.0
+    for key, part in zip(node.inputs, passed.downstream, strict=False):
+        below = array(part)
+        if key not in evidence.depends or not below.size or not above.size:
+            continue
+        lost = (
+            ((above != 0) & (below == 0)).mean()
+            if above.shape == below.shape
+            else (below == 0).mean() - (above == 0).mean()
+        )
+        worst = max(worst, float(lost))
+    return worst
