@@ -108,6 +108,7 @@ _BY_HAND = {
     "Gather": {"params": X, "indices": [2, 0, 2]},
     "GatherNd": {"params": X, "indices": [[2, 1], [0, 0]]},
     "GatherV2": {"params": X, "indices": [2, 0, 2], "axis": 1},
+    "OneHot": {"indices": WHOLE, "depth": 4, "on_value": np.array(0.7), "off_value": np.array(0.2)},
     # scattering
     "DynamicPartition": {"data": X, "partitions": [0, 1, 1, 0], "num_partitions": 2},
     "MirrorPadGrad": {"input": numbers(4, 5), "paddings": EDGES, "mode": "REFLECT"},

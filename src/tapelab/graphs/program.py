@@ -64,6 +64,27 @@ def place(op: tf.Operation) -> str:
     return f"{op.type} at {frames[-1].filename}:{frames[-1].lineno}" if frames else f"{op.type} ({op.name})"
 
 
+def in_order(graph: tf.Graph) -> list[tf.Operation]:
+    """Return a graph's operations, each after those of its inputs: a loop gets further ones with its gradient."""
+    found: list[tf.Operation] = []
+    met, left = set(), [(op, False) for op in reversed(graph.get_operations())]
+    while left:
+        op, ready = left.pop()
+        if ready:
+            found.append(op)
+        elif op not in met:
+            met.add(op)
+            left += [(op, True), *((tensor.op, False) for tensor in reversed(op.inputs))]
+    return found
+
+
+def branches_of(op: tf.Operation) -> list[str]:
+    """Return the names of the functions of which a conditional runs one: of an if the second one first."""
+    if op.type in ("If", "StatelessIf"):
+        return [op.get_attr("else_branch").name, op.get_attr("then_branch").name]
+    return [branch.name for branch in op.get_attr("branches")]
+
+
 def function_body(graph: tf.Graph, name: str) -> tf.Graph:
     """Return the graph of a function that a graph calls by name.
 

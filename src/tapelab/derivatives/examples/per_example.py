@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from tapelab.derivatives.examples.batch_of_one import require_alone_as_in_batch, require_comparable, require_independent
-from tapelab.derivatives.examples.independence import Unproven
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
@@ -15,6 +14,7 @@ from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
+from tapelab.graphs.batch import Unproven
 from tapelab.runtime import tf
 
 

@@ -15,10 +15,10 @@ from tapelab.derivatives.jacobians.jacobian import (
 )
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
-from tapelab.derivatives.machinery.problem import LOOPS
 from tapelab.derivatives.machinery.recipe import Way
 from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
 from tapelab.derivatives.machinery.transform import Transform, transform
+from tapelab.graphs.program import LOOPS
 from tapelab.runtime import tf
 
 import numpy as np

@@ -14,7 +14,7 @@ from tapelab.derivatives.machinery.outside.observed import observed
 from tapelab.derivatives.machinery.private import with_autograph
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
-from tapelab.graphs.program import CALLS, has_custom_gradient, place
+from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, place
 from tapelab.runtime import tf
 
 # What TensorFlow says of an operation without a gradient.
@@ -27,8 +27,6 @@ _REFUSED = {
         "full rank, or multiply by tf.linalg.pinv"
     ),
 }
-# What XLA does not handle in reverse mode, and takes seconds to find out.
-LOOPS = {"While", "StatelessWhile"}
 # Operations that start so change something: a variable, a generator's state, an iterator, whatever Python can.
 _CHANGING = (
     "Assign",

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from tapelab.derivatives.machinery.arguments.structures import Description
 from tapelab.derivatives.machinery.plan import Plan
-from tapelab.derivatives.machinery.problem import LOOPS, Problem
+from tapelab.derivatives.machinery.problem import Problem
+from tapelab.graphs.program import LOOPS
 from tapelab.runtime import tf
 
 

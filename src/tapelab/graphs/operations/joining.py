@@ -80,9 +80,9 @@ ROWS = {
     "DepthwiseConv2dNative": Operation(STENCIL, EACH, examples=_IMAGES),
     "DepthwiseConv2dNativeBackpropFilter": Operation(STENCIL, EACH),
     "DepthwiseConv2dNativeBackpropInput": Operation(STENCIL, EACH, examples=("out_backprop",)),
-    "FusedBatchNorm": Operation(STENCIL),
+    "FusedBatchNorm": Operation(STENCIL, examples=("x",)),
     "FusedBatchNormGradV3": Operation(STENCIL),
-    "FusedBatchNormV2": Operation(STENCIL),
+    "FusedBatchNormV2": Operation(STENCIL, examples=("x",)),
     "FusedBatchNormV3": Operation(STENCIL, examples=("x",)),  # in inference; in training all examples meet
     "MaxPool": Operation(STENCIL, facts="chooses", examples=_IMAGES),
     "MaxPool3D": Operation(STENCIL, facts="chooses", examples=_IMAGES),

@@ -52,6 +52,7 @@ ROWS = {
     "Gather": _LOOKUP,
     "GatherNd": _LOOKUP,
     "GatherV2": _LOOKUP,
+    "OneHot": Operation(LOOKUP, JOINTLY),
     "ResourceGather": _READ,
     "ResourceGatherNd": _READ,
     # Into rows of a table, by numbers.

@@ -29,6 +29,7 @@ FACTS = {
     "cross entropy": "a loss of logits and labels",
     "cuts": "where an input is beyond a bound, its derivative is zero",
     "flat": "its derivative is zero wherever it has one, or by definition",
+    "leaves": "calls Python, of which TensorFlow has no derivative",
     "passes": "the result has the elements of the first input, in their order",
     "parts": "each result is a part of the first input",
     "pieces": "linear in pieces, in its one input",

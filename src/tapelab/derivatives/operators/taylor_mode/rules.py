@@ -224,10 +224,11 @@ def _batch_norm(algebra, op, vals, values):
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(elementwise.TABLES, _table_rule),
+    # Of several that fit, the last: rules of one operation's own come after those for what is said of many.
+    **dict.fromkeys(LINEAR, _linear),
     **dict.fromkeys(elementwise.BY_GRADIENT, _by_gradient),
     **dict.fromkeys(elementwise.PIECEWISE, _piecewise),
-    **dict.fromkeys(LINEAR, _linear),
+    **dict.fromkeys(elementwise.TABLES, _table_rule),
     **dict.fromkeys(["Add", "AddN", "AddV2", "Sub"], _sum_rule),
     **dict.fromkeys(["CheckNumerics", "EnsureShape", "Identity", "IdentityN", "PreventGradient", "Snapshot"], _same),
     **dict.fromkeys(["BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"], _matmul),
