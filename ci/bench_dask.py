@@ -7,7 +7,7 @@ import queue
 import sys
 import time
 
-from tapelab.collection import cluster, single_run, sweep
+from tapelab.collection.running import cluster, single_run, sweep
 
 from distributed import LocalCluster
 

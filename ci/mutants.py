@@ -27,8 +27,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tapelab.collection import catalogue, forkserver, times
-from tapelab.files import write_whole
+from tapelab.collection import catalogue, forkserver
+from tapelab.collection.publishing import times
+from tapelab.process.files import write_whole
 
 import click
 import nbformat

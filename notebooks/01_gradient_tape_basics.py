@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb)
 #
-# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 18 to read, 4 more to go further, 28 for the exercises
+# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 19 to read, 4 more to go further, 40 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -83,9 +83,10 @@ print("dy/dx =", dy_dx.numpy())
 # list is the **tape**. `y`, the result you ask about, is the **target**; `x`, the input you ask about, is the
 # **source**.
 #
-# `tf.GradientTape` does not show its list. `ExplainTape` is the same tape with a window in it.
+# `tf.GradientTape` does not show its list. `ExplainTape`, which comes with these notebooks and not with TensorFlow, is
+# the same tape with a window in it.
 
-# %% alt="Three boxes under a box for x with the value 2: x times x with the value 4, five times x with the value 10, and below both their sum, 14. Arrows up carry gradients: 1 from the sum to each product, then 4 and 5 into x, whose gradient is 9."
+# %% alt="A graph that is read downwards. At the top x with the value 2; below it x times x with the value 4 and five times x with the value 10; below both their sum, 14. Beside each arrow down, an arrow up carries a gradient: 1 from the sum to each product; then 5 from one product to x, and from the other 2 and 2 on two arrows. The gradient of x is 9."
 with ExplainTape() as tape:
     a = x * x
     b = 5.0 * x
@@ -106,16 +107,20 @@ plt.show()
 # | 3 | `y = a + b` | 14 | 1 for `a`, 1 for `b` |
 #
 # Values flow down the list. Derivatives flow **up**. Start at the bottom with $\mathrm dy/\mathrm dy = 1$. Entry 3 hands
-# 1 to `a` and 1 to `b`. Entry 2 multiplies its 1 by 5, for `x`. Entry 1 multiplies its 1 by 2, for `x`, and by 2 again
-# (the graph draws both as one 4). `x` adds up what it receives: $5 + 2 + 2 = 9$. The printed table has the same numbers in
-# its last column, for you to read upwards.
+# 1 to `a` and 1 to `b`. Entry 2 multiplies its 1 by 5, for `x`. Entry 1 uses `x` twice, so two arrows lead back from it:
+# it multiplies its 1 by 2, for the first `x`, and by 2 again, for the second. `x` adds up what it receives:
+# $5 + 2 + 2 = 9$. The printed table has the same numbers in its last column, for you to read upwards.
+#
+# Why is it right to read from the end? An entry's result can be used only after it was computed. So whoever uses it
+# stands further down, and has been read: when you arrive at an entry, its sum is complete.
 
 # %% [markdown]
 # Two rules are all it takes: **multiply along a path, add where paths meet.**
 #
 # Going up the list with these two rules is the **backward pass**, and the method is **backpropagation**. Because
 # derivatives travel against the computation, it is also called **reverse-mode** automatic differentiation. What an
-# entry is handed from below is its **upstream gradient**, or *cotangent*.
+# entry is handed by those that use its result is its **upstream gradient**, or *cotangent*: upstream as seen by the
+# backward pass, which starts at the target.
 #
 # Now change one sign: the last line becomes `y = a * b`. Entry 3's local derivatives are no longer 1.
 #
@@ -147,6 +152,26 @@ assert [row.gradient for row in table(tape, y, x).rows] == ["9", "1", "1", "1"]
 #
 # This is why a tape must remember *values*: the local derivatives of a product are its factors, and the backward pass
 # comes long after they were computed.
+
+# %% [markdown]
+# ### Exercise: Draw a tape (6 min)
+#
+# Take three lines at $x = 3$: `a = x * x`, then `b = a + x`, then `y = a * b`. Draw their tape on paper: the entries, the
+# values down, the gradients up. Which value has each entry, and which gradient has it collected when the backward pass
+# reaches it?
+
+# %%
+answer = {
+    "value of a": ...,
+    "value of b": ...,
+    "value of y": ...,
+    "gradient of y": ...,
+    "gradient of b": ...,
+    "gradient of a": ...,
+    "gradient of x": ...,
+}
+
+exercises.written_tape.check(answer)
 
 # %% [markdown]
 # ## 2. A tape of your own
@@ -197,9 +222,10 @@ print("y     =", result.value)
 print("dy/dx =", root.gradient)
 
 # %% [markdown]
-# The same 14 and the same 9. Below are three more runs, each through your tape and through TensorFlow's, at $x = 3$.
-# The second is a chain, $u = 2x + 1$ squared: from the bottom up, $2u \cdot 1 \cdot 2 = 14 \cdot 2 = 28$. The third has
-# a loop in it. Your tape never finds out: it meets four products.
+# The same 14 and the same 9. (Called a second time, `backward_pass` would add to the gradients that are there: each run
+# needs new numbers.) Below are three more runs, each through your tape and through TensorFlow's, at $x = 3$. The second
+# is a chain, $u = 2x + 1$ squared: from the bottom up, $2u \cdot 1 \cdot 2 = 14 \cdot 2 = 28$. The third has a loop in
+# it. Your tape never finds out: it meets four products.
 #
 # TensorFlow's tape can differentiate more, hundreds of operations on tensors of any shape, on any device. It is tidier,
 # too: it records only inside its `with` block, and only what depends on something that it watches (section 7). The
@@ -237,6 +263,11 @@ for f in (fan_out, chain, loop):
 # %% tags=["check"]
 # @title Check
 assert (result.value, root.gradient) == (14.0, 9.0)
+again = Number(2.0)
+product_of_it = again * 5.0
+for _ in range(2):
+    backward_pass(product_of_it)
+assert again.gradient > 5.0  # added to what was there
 exact = {fan_out: lambda x: 2 * x + 5, chain: lambda x: 8 * x + 4, loop: lambda x: 4 * x**3}
 for f, derivative in exact.items():
     for point in (-1.5, 0.0, 3.0):
@@ -247,6 +278,25 @@ for f, derivative in exact.items():
             value = f(theirs)
         assert mine.gradient == tape.gradient(value, theirs) == derivative(point)
 assert len([made_from for _, made_from in record if made_from]) == 4  # the loop's products
+
+# %% [markdown]
+# ### Exercise: Two more entries (6 min)
+#
+# What would your tape need for a division and a tanh? Their local derivatives. Write the forward and the backward pass
+# of $y = \tanh(a / b)$ for two numbers, without a tape: return `y` and its gradients with respect to `a` and `b`.
+#
+# Example: $a = 1$, $b = 2$ gives 0.4621, 0.3932 and −0.1966.
+
+
+# %%
+def tanh_of_quotient(a, b):
+    q = a / b
+    y = tf.tanh(q)
+    ...  # the backward pass: what q is handed, then a and b
+    return y, ..., ...  # the value, and the gradients with respect to a and b
+
+
+exercises.two_more_entries.check(tanh_of_quotient)
 
 # %% [markdown]
 # ## 3. Gradients of a dense layer

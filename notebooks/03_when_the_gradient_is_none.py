@@ -41,7 +41,7 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
 from tapelab import gradcheck, plots, runtime
 from tapelab.exercises.sheets import when_the_gradient_is_none as exercises
 from tapelab.explain import ExplainTape, draw, explain
-from tapelab.explain.ground import hooks
+from tapelab.explain.ground import private
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -518,7 +518,7 @@ print("the gradient's shape:", contrast_gradient.shape)
 # @title Check
 assert rounded is None
 assert "AdjustContrast" in complaint
-assert hooks.has_gradient("Round")  # an entry, and a function that returns None
+assert private.has_gradient("Round")  # an entry, and a function that returns None
 for staircase in (tf.floor, tf.math.ceil, tf.argmax, lambda x: x > 0.5):
     with tf.GradientTape() as check_tape:
         check_y = tf.reduce_sum(tf.cast(staircase(x), tf.float32))

@@ -981,7 +981,7 @@ print("first row by differences:", np.round(true[0], 3))
 # @title Check
 np.testing.assert_allclose(by_helper, true, rtol=1e-5, atol=1e-6)
 direction = tf.constant(generator.normal(size=samples.shape))
-product = derivatives.hvp(lambda samples: score(layer_norm, samples, kernel))(direction, samples)
+product = derivatives.hvp(lambda samples: score(layer_norm, samples, kernel))(samples, vector=direction)
 with tf.GradientTape() as outer:
     outer.watch(samples)
     with tf.GradientTape() as inner:

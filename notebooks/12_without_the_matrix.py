@@ -761,7 +761,7 @@ exercises.lowest.check(lowest_eigenvalue)
 # In your own code, `tapelab.derivatives.hvp` is compiled and takes Keras variables as they are, and `tapelab.optimize.newton_cg` changes the variables and returns a report. Keep the function that `hvp` returns, and you keep what it compiled.
 
 # %% tags=["nbval-ignore-output"]
-one_line = derivatives.hvp(loss, wrt=model.trainable_variables)(v)
+one_line = derivatives.hvp(loss, wrt=model.trainable_variables)(vector=v)
 print("product:", [tuple(part.shape) for part in one_line])
 
 w = tf.Variable(origin)

@@ -750,7 +750,7 @@ for point, rule, right, by_body in custom.values():
     with tf.autodiff.ForwardAccumulator(check_x, one) as check_accumulator:
         check_y = check_f(check_x)
     np.testing.assert_equal(check_accumulator.jvp(check_y).numpy(), by_body)
-    assert derivatives.jvp(check_f)(one, check_x)[1] == right
+    assert derivatives.jvp(check_f)(check_x, tangents=one)[1] == right
 tripled = tf.custom_gradient(lambda x: (tf.round(x), lambda upstream: 3.0 * upstream))
 for check_f, expected in ((square, 4.0), (tripled, 3.0), (tf.function(square), 3.0)):
     check_x = tf.constant(2.0)
@@ -794,8 +794,10 @@ exercises.tapes_only.check(jvp_from_tapes)
 # %%
 x = tf.random.normal((3,))
 jacobian = derivatives.jacobian(tall)(x)  # 3 inputs, 42 outputs: it goes forwards
-value, pushed = derivatives.jvp(tall)(tf.ones(3), x)
-product = derivatives.hvp(lambda: tf.reduce_mean((model(data) - targets) ** 2), wrt=model.trainable_variables)(tangents)
+value, pushed = derivatives.jvp(tall)(x, tangents=tf.ones(3))
+product = derivatives.hvp(lambda: tf.reduce_mean((model(data) - targets) ** 2), wrt=model.trainable_variables)(
+    vector=tangents
+)
 print("jacobian:", jacobian.shape)
 print("jvp:     ", pushed.shape)
 print("hvp:     ", [tuple(part.shape) for part in product])

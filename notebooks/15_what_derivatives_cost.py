@@ -539,7 +539,7 @@ assert f"a matrix of shape ({weight_count}, {weight_count})" in message
 assert width != 256 or "would need about 470.1 GiB" in message
 assert "hvp" in message
 assert width != 256 or 1.0 <= 4 * weight_count / 2**20 < 1.05
-for part, by_tapes in zip(derivatives.hvp(loss, wrt=weights)(vectors), hessian_vector_product(), strict=True):
+for part, by_tapes in zip(derivatives.hvp(loss, wrt=weights)(vector=vectors), hessian_vector_product(), strict=True):
     np.testing.assert_allclose(part, by_tapes, rtol=0, atol=1e-3 * np.max(np.abs(by_tapes)))
 
 # %% [markdown]

@@ -791,7 +791,7 @@ def heavy_ball(start, count):
 
 def by_cg(count):
     solution = optimize.conjugate_gradient_direction(
-        -v, lambda p: product(p, w, *trained_on), tolerance=0.0, limit=count
+        -v, lambda p: product(w, *trained_on, vector=p), tolerance=0.0, limit=count
     )
     return pulls(solution[0])
 
@@ -826,7 +826,7 @@ plt.show()
 
 # %% tags=["check"]
 # @title Check
-np.testing.assert_allclose(product(v, w, *trained_on), by_hand, rtol=0, atol=1e-12)
+np.testing.assert_allclose(product(w, *trained_on, vector=v), by_hand, rtol=0, atol=1e-12)
 at_40 = {name: row[4] for name, row in errors.items()}
 assert at_40["conjugate gradients"] < 2e-6
 assert 5e-5 < at_40["training recorded from the solution"] < 5e-2

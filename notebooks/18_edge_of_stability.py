@@ -231,7 +231,7 @@ print("2 / rate:          ", 2 / rate)
 # In your own code, `derivatives.hvp` gives the product for any function, and `derivatives.CurvatureOperator` is the Hessian of a model's loss over a data set. Its `spectrum` runs Lanczos' method, the careful sister of power iteration: it keeps all the vectors and takes the best of them together.
 
 # %% tags=["nbval-ignore-output"]
-by_helper = derivatives.hvp(loss)(random_start, start)
+by_helper = derivatives.hvp(loss)(start, vector=random_start)
 by_hand = product(start, random_start)
 print(f"hvp: relative difference {float(tf.norm(by_helper - by_hand) / tf.norm(by_hand)):.0e}")
 

@@ -818,7 +818,7 @@ with tf.GradientTape() as tape:
     tape.watch(moved)
     value = loss_b(moved)
 at_moved = tape.gradient(value, moved)
-by_formula = at_moved - ALPHA * derivatives.hvp(loss_a)(at_moved, w)
+by_formula = at_moved - ALPHA * derivatives.hvp(loss_a)(w, vector=at_moved)
 size = tf.norm(by_formula)
 print(f"second order against (I - αH) times the gradient: {tf.norm(meta_gradients[True] - by_formula) / size:.0e}")
 print(f"first order against it:                           {tf.norm(meta_gradients[False] - by_formula) / size:.2f}")

@@ -107,8 +107,8 @@ def make_collection():
 @pytest.fixture(scope="session")
 def run_batch():
     """A function that runs a batch in this process. Returns its exit status and what it printed."""
-    from tapelab.collection import batch, pool, sweep
-    from tapelab.collection.storage import open_storage
+    from tapelab.collection.reports.storage import Folder
+    from tapelab.collection.running import batch, pool, sweep
 
     from rich.console import Console
 
@@ -118,7 +118,7 @@ def run_batch():
         console = Console(file=written, width=140)
         with executor or pool.Local(workers, fork=False) as executor:
             settings = batch.Settings(**({"timeout": 120.0} | settings))
-            status = batch.Batch(collection, runs, executor, open_storage(output), settings, console).run()
+            status = batch.Batch(collection, runs, executor, Folder(output), settings, console).run()
         return status, written.getvalue()
 
     return run

@@ -106,13 +106,13 @@ def gradient(case):
 
 @check
 def vjp(case):
-    _, found = derivatives.vjp(case.program, **case.options)(case.weights, case.x)
+    _, found = derivatives.vjp(case.program, **case.options)(case.x, cotangents=case.weights)
     yield _rows(found, case.one(case.jacobian, "rkn,rk->rn", case.weights))
 
 
 @check
 def jvp(case):
-    _, found = derivatives.jvp(case.program, **case.options)(case.tangents, case.x)
+    _, found = derivatives.jvp(case.program, **case.options)(case.x, tangents=case.tangents)
     yield _blocks(found, case.one(case.jacobian, "rkn,rn->rk", case.tangents))
 
 
@@ -159,7 +159,7 @@ def two_arguments(case):
 
 @check
 def hvp(case):
-    found = derivatives.hvp(case.loss, **case.options)(case.tangents, case.x)
+    found = derivatives.hvp(case.loss, **case.options)(case.x, vector=case.tangents)
     yield _rows(found, case.one(case.hessian, "rknm,rk,rm->rn", case.weights, case.tangents))
 
 
@@ -215,7 +215,7 @@ def second_order(case):
 def _taylor(case, coefficients):
     orders = random_truth.ORDERS
     transform = derivatives.taylor(case.program, orders, **case.options)
-    _, found = transform([tf.constant(c) for c in coefficients], case.x)
+    _, found = transform(case.x, tangents=[tf.constant(c) for c in coefficients])
 
     def curves(times):
         first, *second = coefficients
@@ -275,7 +275,8 @@ class _Weighted:
 @check
 def per_example_gradients(case):
     weighted = _Weighted(case)
-    found = derivatives.per_example_gradients(weighted.losses, wrt=weighted.variable, chunk_size=2, **case.options)
+    options = case.options | {"wrt": weighted.variable, "batch_chunk_size": 2}
+    found = derivatives.per_example_gradients(weighted.losses, **options)
     yield _rows(found(case.x), weighted.gradients)
 
 
@@ -312,15 +313,15 @@ def weights_hessian(case):
 @check
 def weights_hvp(case):
     weighted, vector = _Weighted(case), np.cos(np.arange(case.n**2)).reshape(case.n, case.n)
-    found = derivatives.hvp(weighted.loss, wrt=weighted.variable, **case.options)(vector, case.x)
+    found = derivatives.hvp(weighted.loss, wrt=weighted.variable, **case.options)(case.x, vector=vector)
     weights = case.shared
     yield _all(found, case.one(case.hessian, "rkij,k,ra,rb,bj->ai", weights, case.x, case.x, vector))
 
 
 @check
-def ggn_vector_product(case):
+def ggnvp(case):
     weighted, vector = _Weighted(case), np.cos(np.arange(case.n**2)).reshape(case.n, case.n)
-    product = derivatives.ggn_vector_product(
+    product = derivatives.ggnvp(
         weighted.model, lambda y: tf.reduce_sum(y**2) / 2, wrt=weighted.variable, **case.options
     )
     first, x = case.jacobian, case.x
@@ -329,4 +330,4 @@ def ggn_vector_product(case):
         error = np.einsum(
             "rki,ra,rkj,rb,bj->ai", np.abs(first.value), abs(x), 2 * first.error, abs(x), np.abs(vector)
         ) + np.einsum("rki,ra,rkj,rb,bj->ai", 2 * first.error, abs(x), np.abs(first.value), abs(x), np.abs(vector))
-    yield _all(product(vector, x), Comparison(None, right, error, first.exists))
+    yield _all(product(x, vector=vector), Comparison(None, right, error, first.exists))

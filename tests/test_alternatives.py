@@ -3,7 +3,8 @@
 import json
 from types import SimpleNamespace
 
-from tapelab import alternatives, session
+from tapelab import session
+from tapelab.session import alternatives
 
 import matplotlib.pyplot as plt
 import pytest

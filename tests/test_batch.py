@@ -10,9 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
-from tapelab.collection import pool, single_run, storage, sweep
 from tapelab.collection.forkserver import servers
-from tapelab.collection.storage import StorageError
+from tapelab.collection.running import pool, single_run, sweep
 
 import nbformat
 import pytest
@@ -28,7 +27,7 @@ def words(process):
     except psutil.Error:  # it has ended meanwhile
         return []
 family = psutil.Process({os.getpid()}).children(recursive=True)
-print('wave' in sys.modules, sum('tapelab.collection.child' in words(process) for process in family) > 0)"""
+print('wave' in sys.modules, sum('tapelab.collection.running.child' in words(process) for process in family) > 0)"""
 # Each fault, and one notebook before and one after that have none.
 FAULTS = {
     "00_good": ["seed = 0", "print('fine', seed)", ABOUT],
@@ -474,25 +473,6 @@ def test_jobs_start_with_the_longest(tmp_path, make_collection, run_batch, monke
     assert "[1/2] ran 01_b" in second
 
 
-@pytest.mark.thorough(keep=1)
-@pytest.mark.parametrize("url", ["memory://results", "file://{}/a place"])
-def test_results_go_where_a_url_says(tmp_path, small, run_batch, url):
-    url = url.format(tmp_path)
-    status, shown = run_batch(small, url)
-    assert status == 0
-    place = storage.open_storage(url)
-    assert place.names() == {"00_one.ipynb", "report.html", "report.json", "junit.xml"}
-    assert nbformat.reads(place.read("00_one.ipynb").decode(), as_version=4).cells[1].outputs[0].text == "0 x\n"
-    _, shown = run_batch(small, url, resume=True)
-    assert "1 of 1 runs are unchanged" in shown
-
-
-@pytest.mark.parametrize("url", ["nonesuch://place", "http://127.0.0.1:9/place"])
-def test_a_url_that_cannot_be_written_is_refused(url):
-    with pytest.raises(StorageError, match=f"cannot write to {url}"):
-        storage.open_storage(url)
-
-
 def test_runs_are_shown_as_starting_while_the_fork_servers_import(monkeypatch):
     imported, jobs = (
         threading.Event(),
@@ -543,7 +523,7 @@ def test_the_plan_is_checked_before_the_output_is_touched(tmp_path, make_collect
 
 
 def test_the_command_without_its_extra_says_what_to_install():
-    code = "import sys; sys.modules['rich'] = None; import tapelab.cli"
+    code = "import sys; sys.modules['rich'] = None; import tapelab.collection.cli"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "pip install 'tapelab[lab]'" in done.stderr

@@ -9,8 +9,8 @@ import sys
 import time
 from types import SimpleNamespace
 
-from tapelab.collection import cluster
 from tapelab.collection.forkserver import servers
+from tapelab.collection.running import cluster
 
 import distributed
 import psutil

@@ -5,8 +5,10 @@ import re
 import subprocess
 from pathlib import Path
 
-from tapelab.cli import main
-from tapelab.collection import catalogue, copies, sweep
+from tapelab.collection import catalogue
+from tapelab.collection.cli import main
+from tapelab.collection.publishing import copies
+from tapelab.collection.running import sweep
 
 import nbformat
 import pytest

@@ -13,6 +13,7 @@ from tapelab.derivatives import (
     MemoryLimitError,
     NotFiniteError,
     UnconnectedSourceError,
+    costs,
     hessian,
     hvp,
     jacobian,
@@ -24,7 +25,6 @@ from tapelab.derivatives import (
     value_and_gradient,
     vjp,
 )
-from tapelab.derivatives.machinery import entries
 from tapelab.derivatives.machinery import transform as transform_module
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, unflatten
 from tapelab.derivatives.machinery.memory import human, rows_at_once
@@ -158,10 +158,10 @@ def test_keras_variables_in_every_transformation(model):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
     tangents = [tf.ones(variable.shape) for variable in variables]
     along = sum(float(tf.reduce_sum(g)) for g in wanted)
-    np.testing.assert_allclose(jvp(loss, wrt=variables)(tangents, x)[1], along, rtol=1e-5)
-    np.testing.assert_allclose(vjp(loss, wrt=variables)(1.0, x)[1][0], wanted[0], atol=1e-6)
+    np.testing.assert_allclose(jvp(loss, wrt=variables)(x, tangents=tangents)[1], along, rtol=1e-5)
+    np.testing.assert_allclose(vjp(loss, wrt=variables)(x, cotangents=1.0)[1][0], wanted[0], atol=1e-6)
     matrix = hessian(loss, wrt=variables, packed=True)(x)
-    np.testing.assert_allclose(pack(hvp(loss, wrt=variables)(tangents, x)), tf.reduce_sum(matrix, 1), atol=1e-5)
+    np.testing.assert_allclose(pack(hvp(loss, wrt=variables)(x, vector=tangents)), tf.reduce_sum(matrix, 1), atol=1e-5)
     for mode in ("forward", "reverse"):
         rows = jacobian(model, wrt=variables, mode=mode)(x)
         assert [row.shape for row in rows] == [(2, 2, *variable.shape) for variable in variables]
@@ -185,12 +185,12 @@ def square(x):
         (lambda: value_and_gradient(square)({}), ValueError, ["no tensor"]),
         (lambda: value_and_gradient(square)(tf.ones(2)), ValueError, ["scalar", "(2,)", "reduce_mean"]),
         (lambda: hessian(square)(tf.ones(2)), ValueError, ["hessian(square)", "scalar", "(2,)"]),
-        (lambda: hvp(square)(1.0), TypeError, ["argument 0"]),
-        (lambda: hvp(square)(), TypeError, ["tangents", "first argument"]),
-        (lambda: hvp(square)(tf.ones(2), 1.0), ValueError, ["tangents has shape (2,)", "expected", "()"]),
-        (lambda: jvp(square)([1.0], 1.0), ValueError, ["structure", "tangents[0]"]),
-        (lambda: jvp(square)(tf.constant(1.0, tf.float64), 1.0), TypeError, ["float64", "expected float32"]),
-        (lambda: vjp(square)(tf.ones(3), tf.ones(2)), ValueError, ["cotangents has shape (3,)", "(2,)"]),
+        (lambda: hvp(square)(vector=1.0), TypeError, ["argument 0"]),
+        (lambda: hvp(square)(), TypeError, ["hvp(square)(x, vector=…)", "got 0 by position"]),
+        (lambda: hvp(square)(1.0, vector=tf.ones(2)), ValueError, ["vector has shape (2,)", "expected", "()"]),
+        (lambda: jvp(square)(1.0, tangents=[1.0]), ValueError, ["structure", "tangents[0]"]),
+        (lambda: jvp(square)(1.0, tangents=tf.constant(1.0, tf.float64)), TypeError, ["float64", "expected float32"]),
+        (lambda: vjp(square)(tf.ones(2), cotangents=tf.ones(3)), ValueError, ["cotangents has shape (3,)", "(2,)"]),
         (lambda: jacobian(lambda x: tf.cast(x, tf.int32))(1.0), TypeError, ["the function's result", "int32"]),
         (lambda: jacobian(lambda x: None)(1.0), ValueError, ["returned no tensor"]),
         (lambda: jacobian(square, mode="sideways"), ValueError, ["'sideways'", "'forward'"]),
@@ -384,9 +384,9 @@ def test_a_plan_tells_mode_compilation_chunks_and_bytes():
     def loss(x):
         return tf.reduce_sum(x**3)
 
-    assert hessian(loss).plan(x).mode == hvp(loss).plan(x, x).mode == "reverse over reverse"
+    assert hessian(loss).plan(x).mode == hvp(loss).plan(x, vector=x).mode == "reverse over reverse"
     assert hessian(loss).plan(x).passes == 5
-    plan = jvp(loss).plan(x, x)
+    plan = jvp(loss).plan(x, tangents=x)
     assert (plan.mode, plan.passes, plan.bytes, str(plan)) == ("forward", 1, None, "one forward pass, compiled by XLA")
 
 
@@ -410,7 +410,7 @@ def test_hessian_vector_products_take_xla_where_it_gains():
             return tf.reduce_sum(pool(tf.nn.conv2d(image, kernel, 1, "SAME"), 2, 2, "VALID") ** 2)
 
         kernel = tf.ones((3, 3, 1, 8))
-        return hvp(loss).plan(kernel, kernel, tf.random.normal((16, 16, 16, 1))).compiled
+        return hvp(loss).plan(kernel, tf.random.normal((16, 16, 16, 1)), vector=kernel).compiled
 
     assert network(tf.nn.avg_pool2d) == "xla"
     assert network(tf.nn.max_pool2d) == "graph"
@@ -477,7 +477,7 @@ class Tag:
 
 
 def test_what_was_not_used_for_longest_is_compiled_anew(monkeypatch):
-    monkeypatch.setattr(entries, "_KEPT", 3)
+    monkeypatch.setattr(costs, "SIGNATURES", 3)
     traces = []
 
     def f(x, tag):
@@ -540,7 +540,7 @@ def test_a_function_and_what_was_compiled_for_it_go_together():
 
 def test_xla_s_programs_are_limited(monkeypatch):
     """TensorFlow never frees them. Beyond the limit a plain graph does."""
-    monkeypatch.setattr(transform_module, "_PROGRAMS", 1)
+    monkeypatch.setattr(costs, "PROGRAMS", 1)
     held = value_and_gradient(lambda x: tf.reduce_sum(x**2))
     assert held.plan(tf.ones(1)).compiled == "xla"
     plan = held.plan(tf.ones(2))

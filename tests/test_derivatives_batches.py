@@ -198,14 +198,14 @@ IMAGES = GENERATOR.standard_normal((5, 6, 6, 1)).astype(np.float32)
 LABELS = np.array([0, 2, 1, 1, 0])
 
 
-@pytest.mark.parametrize(("reduced", "chunk_size"), [(True, None), (False, 2)])
-def test_each_example_has_the_gradient_of_a_batch_of_one(model, reduced, chunk_size):
+@pytest.mark.parametrize(("reduced", "size"), [(True, None), (False, 2)])
+def test_each_example_has_the_gradient_of_a_batch_of_one(model, reduced, size):
     def loss(x, y):
         losses = tf.keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True)
         return tf.reduce_mean(losses) if reduced else losses
 
     variables = {"conv": model.layers[0].trainable_variables, "dense": model.layers[-1].trainable_variables}
-    found = per_example_gradients(loss, wrt=variables, chunk_size=chunk_size)(IMAGES, LABELS)
+    found = per_example_gradients(loss, wrt=variables, batch_chunk_size=size)(IMAGES, LABELS)
     assert found["conv"][0].shape == (5, 3, 3, 1, 2)
     gradient = value_and_gradient(lambda x, y: tf.reduce_mean(loss(x, y)), wrt=variables)
     for i in range(5):

@@ -108,7 +108,7 @@ def test_gradient_and_hessian(case):
     np.testing.assert_allclose(matrix, numerical_jacobian(eager_gradient, x), atol=1e-8)
     np.testing.assert_allclose(matrix, tf.transpose(matrix), atol=1e-14)
     vector = np.random.default_rng(1).standard_normal(x.size)
-    np.testing.assert_allclose(hvp(f, packed=True)(vector, *args), tf.linalg.matvec(matrix, vector), atol=1e-12)
+    np.testing.assert_allclose(hvp(f, packed=True)(*args, vector=vector), tf.linalg.matvec(matrix, vector), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["softmax and cross-entropy", "batch normalisation"])
@@ -151,7 +151,7 @@ def test_products_and_jacobians_of_several_inputs_and_nested_outputs():
         tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-8), found, numerical)
 
     tangents = (tf.constant(draw(4, 3)), {"v": tf.constant(draw(3, 2))})
-    value, pushed = jvp(two_outputs, argnums=(0, 1))(tangents, x, w)
+    value, pushed = jvp(two_outputs, argnums=(0, 1))(x, w, tangents=tangents)
     tf.nest.map_structure(np.testing.assert_allclose, value, two_outputs(x, w))
     for name, index in (("rows", ()), ("both", (0,))):
         part, product = numerical[name], pushed[name]
@@ -161,7 +161,7 @@ def test_products_and_jacobians_of_several_inputs_and_nested_outputs():
         np.testing.assert_allclose(product, wanted, atol=1e-8)
 
     cotangents = {"rows": tf.constant(draw(4, 2)), "both": (tf.constant(0.7, tf.float64),)}
-    _, (by_x, by_w) = vjp(two_outputs, argnums=(0, 1))(cotangents, x, w)
+    _, (by_x, by_w) = vjp(two_outputs, argnums=(0, 1))(x, w, cotangents=cotangents)
     rows, both = numerical["rows"], numerical["both"][0]
     np.testing.assert_allclose(by_x, np.tensordot(cotangents["rows"], rows[0], 2) + 0.7 * both[0], atol=1e-8)
     np.testing.assert_allclose(
@@ -233,7 +233,7 @@ def test_transforms_compose():
     with tf.GradientTape() as tape:
         tape.watch(x)
         total = tf.reduce_sum(gradient(x))
-    np.testing.assert_allclose(tape.gradient(total, x), hvp(f)(tf.ones_like(x), x), atol=1e-12)
+    np.testing.assert_allclose(tape.gradient(total, x), hvp(f)(x, vector=tf.ones_like(x)), atol=1e-12)
 
 
 def test_inside_a_function():

@@ -250,7 +250,7 @@ def test_keras_convolutions_and_attention():
 
 def in_chunks(f, variables, *data, count, **options):
     """Compare with the loop; a chunk has this many examples."""
-    return check(f, variables, *data, way=f"{ONE_PASS} for each {count} examples", chunk_size=count, **options)
+    return check(f, variables, *data, way=f"{ONE_PASS} for each {count} examples", batch_chunk_size=count, **options)
 
 
 def test_a_batch_in_chunks():
@@ -258,8 +258,8 @@ def test_a_batch_in_chunks():
     assert held.plan(X, LABELS).chunk == 2
     assert held.plan(X, LABELS).passes == 5
     in_chunks(cross_entropy, [W1, B2], X[:4], LABELS[:4], count=2)
-    check(cross_entropy, [W1, B2], X, LABELS, chunk_size=7)  # one chunk
-    compiled = clipped_gradient(cross_entropy, wrt=[W1], max_norm=1.0, chunk_size=2, compile="xla")
+    check(cross_entropy, [W1, B2], X, LABELS, batch_chunk_size=7)  # one chunk
+    compiled = clipped_gradient(cross_entropy, wrt=[W1], max_norm=1.0, batch_chunk_size=2, compile="xla")
     sums, norms = clipped_gradient(cross_entropy, wrt=[W1], max_norm=1.0)(X, LABELS)
     found = compiled(X, LABELS)
     np.testing.assert_allclose(found[0][0], sums[0], atol=1e-13)
@@ -289,7 +289,7 @@ def test_other_layers_in_chunks():
     ],
 )
 def test_a_function_that_counts_its_examples_is_not_taken_in_chunks(f, reason):
-    compute = clipped_gradient(f, wrt=[W1], max_norm=1.0, chunk_size=2)
+    compute = clipped_gradient(f, wrt=[W1], max_norm=1.0, batch_chunk_size=2)
     whole = clipped_gradient(f, wrt=[W1], max_norm=1.0)
     np.testing.assert_allclose(compute(X)[1], whole(X)[1], rtol=1e-13)
     plan = compute.plan(X)
@@ -345,7 +345,7 @@ def test_large_batches_are_taken_in_chunks_by_default():
 
     compute = clipped_gradient(losses, wrt=[kernel], max_norm=5.0)
     sums, norms = compute(images)
-    whole, together = clipped_gradient(losses, wrt=[kernel], max_norm=5.0, chunk_size=512)(images)
+    whole, together = clipped_gradient(losses, wrt=[kernel], max_norm=5.0, batch_chunk_size=512)(images)
     assert compute.plan(images).chunk == 256
     np.testing.assert_allclose(norms, together, rtol=1e-12)
     np.testing.assert_allclose(sums[0], whole[0], rtol=1e-9)
@@ -397,7 +397,7 @@ def test_a_variable_without_a_rule_goes_example_by_example():
     wanted = np.sqrt(sum((g**2).reshape(5, -1).sum(1) for g in looped(losses, [w, odd, b], X)))
     np.testing.assert_allclose(norms, wanted, rtol=1e-12)
     way = "one backward pass, and 1 of 3 sources example by example, vectorised"
-    plan = check(losses, [w, odd, b], X, way=way, warned=True, chunk_size=2).plan(X)
+    plan = check(losses, [w, odd, b], X, way=way, warned=True, batch_chunk_size=2).plan(X)
     assert "Exp at" in plan.given_up[0]
     with pytest.raises(MemoryLimitError, match="1 source that go"), pytest.warns(FallbackWarning):
         per_example_norms(losses, wrt=[w, odd, b], memory_limit=10)(X)
@@ -494,7 +494,7 @@ def crossed(rows):
 @pytest.mark.parametrize("activation", [tf.nn.silu, straight_through, clipping])
 def test_custom_gradients_that_keep_the_examples_apart(activation):
     check(with_activation(activation), [W1, W2], X)
-    check(with_activation(activation), [W1, W2], X, way=f"{ONE_PASS} for each 2 examples", chunk_size=2)
+    check(with_activation(activation), [W1, W2], X, way=f"{ONE_PASS} for each 2 examples", batch_chunk_size=2)
 
 
 @pytest.mark.parametrize(

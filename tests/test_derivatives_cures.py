@@ -10,7 +10,7 @@ from tapelab.derivatives import (
     FallbackWarning,
     batch_jacobian,
     clipped_gradient,
-    ggn_vector_product,
+    ggnvp,
     hessian,
     hvp,
     jacobian,
@@ -58,7 +58,7 @@ V = np.sin(np.arange(1.0, 10.0))
 
 def along(f, x, v, **options):
     """The third derivative along v."""
-    return jvp(lambda x: tf.tensordot(v, hvp(f, **options)(v, x), 1), **options)(v, x)[1]
+    return jvp(lambda x: tf.tensordot(v, hvp(f, **options)(x, vector=v), 1), **options)(x, tangents=v)[1]
 
 
 def on_variables(transform):
@@ -73,7 +73,7 @@ def on_variables(transform):
 
 @on_variables
 def gauss_newton(f, w, examples, v, **options):
-    return ggn_vector_product(f, lambda outputs: tf.reduce_sum(outputs**2), wrt=w, **options)(v, examples)
+    return ggnvp(f, lambda outputs: tf.reduce_sum(outputs**2), wrt=w, **options)(examples, vector=v)
 
 
 @on_variables
@@ -84,8 +84,8 @@ def clipped(f, w, examples, v, **options):
 # How a derivative is computed, and what it is, of the gradient g, the Hessian H and the third derivative t along v.
 DERIVATIVES = {
     "gradient": (lambda f, x, v, **o: value_and_gradient(f, **o)(x)[1], lambda g, H, t, v: g),
-    "jvp": (lambda f, x, v, **o: jvp(f, **o)(v, x)[1], lambda g, H, t, v: g @ v),
-    "vjp": (lambda f, x, v, **o: vjp(f, **o)(tf.constant(1.5, x.dtype), x)[1], lambda g, H, t, v: 1.5 * g),
+    "jvp": (lambda f, x, v, **o: jvp(f, **o)(x, tangents=v)[1], lambda g, H, t, v: g @ v),
+    "vjp": (lambda f, x, v, **o: vjp(f, **o)(x, cotangents=tf.constant(1.5, x.dtype))[1], lambda g, H, t, v: 1.5 * g),
     "Jacobian, forward": (lambda f, x, v, **o: jacobian(f, mode="forward", **o)(x), lambda g, H, t, v: g),
     "Jacobian of a gradient, forward": (
         lambda f, x, v, **o: jacobian(lambda x: value_and_gradient(f, **o)(x)[1], mode="forward", **o)(x),
@@ -99,7 +99,7 @@ DERIVATIVES = {
         lambda f, x, v, **o: batch_jacobian(lambda rows: tf.map_fn(f, rows), **o)(tf.stack([x, x]))[1],
         lambda g, H, t, v: g,
     ),
-    "hvp": (lambda f, x, v, **o: hvp(f, **o)(v, x), lambda g, H, t, v: H @ v),
+    "hvp": (lambda f, x, v, **o: hvp(f, **o)(x, vector=v), lambda g, H, t, v: H @ v),
     "Hessian": (lambda f, x, v, **o: hessian(f, **o)(x), lambda g, H, t, v: H),
     "third derivative": (along, lambda g, H, t, v: t),
     "Gauss-Newton product": (gauss_newton, lambda g, H, t, v: 10 * g * (g @ v)),
@@ -226,7 +226,7 @@ def test_where(where, compile):
     for _ in range(2):
         np.testing.assert_allclose(transform(X)[1], [LOG2] * 3, rtol=1e-12)
     assert "tf.math.xlogy: linear in x at x = 0 too" in str(transform.plan(X))
-    np.testing.assert_allclose(jvp(g, compile=compile)(X + 1, X)[1], 3 * LOG2, rtol=1e-12)
+    np.testing.assert_allclose(jvp(g, compile=compile)(X, tangents=X + 1)[1], 3 * LOG2, rtol=1e-12)
     assert abs(plain(g)).max() == 0, "a plain tape sees our gradient"
 
 
@@ -403,6 +403,9 @@ def test_determinants_of_singular_matrices(n, lost):
     """A determinant is a polynomial of the elements: its derivatives exist where it is zero, and need no inverse."""
     x = np.random.default_rng(n).standard_normal((n, n))
     x[:lost] = x[-1] * np.arange(1, lost + 1)[:, None] if lost < n else 0
-    for derivative in (lambda f: value_and_gradient(f, compile="graph")(x)[1], lambda f: hvp(f, compile="graph")(x, x)):
+    for derivative in (
+        lambda f: value_and_gradient(f, compile="graph")(x)[1],
+        lambda f: hvp(f, compile="graph")(x, vector=x),
+    ):
         right = derivative(determinant_by_permutations)
         np.testing.assert_allclose(derivative(tf.linalg.det), right, rtol=1e-9, atol=1e-9)

@@ -7,8 +7,8 @@ from tapelab.derivatives import (
     MemoryLimitError,
     NotFiniteError,
     UnconnectedSourceError,
-    fisher_vector_product,
-    ggn_vector_product,
+    fvp,
+    ggnvp,
     hessian,
     hvp,
     jacobian,
@@ -55,28 +55,30 @@ def built(loss, y, x=X, f=model):
 
 @pytest.mark.parametrize("compile", ["auto", "xla", "graph", "eager"])
 def test_ggn_is_the_product_of_three_matrices(compile):
-    product = ggn_vector_product(model, cross_entropy, wrt=W, packed=True, compile=compile)
-    np.testing.assert_allclose(product(V, X, LABELS), built(cross_entropy, LABELS) @ V.numpy(), atol=ATOL)
-    assert product.plan(V, X, LABELS).mode == "forward and reverse"
+    product = ggnvp(model, cross_entropy, wrt=W, packed=True, compile=compile)
+    np.testing.assert_allclose(product(X, LABELS, vector=V), built(cross_entropy, LABELS) @ V.numpy(), atol=ATOL)
+    assert product.plan(X, LABELS, vector=V).mode == "forward and reverse"
 
 
 def test_ggn_takes_and_returns_the_variables_structure():
-    product = ggn_vector_product(model, squared_error, wrt=W, check_finite=True, **GRAPH)
-    tangents = {"a": tf.ones([3, 2], tf.float64), "b": [tf.ones([2, 3], tf.float64), tf.zeros(3, tf.float64)]}
-    found = product(tangents, X, VALUES)
+    product = ggnvp(model, squared_error, wrt=W, check_finite=True, **GRAPH)
+    vector = {"a": tf.ones([3, 2], tf.float64), "b": [tf.ones([2, 3], tf.float64), tf.zeros(3, tf.float64)]}
+    found = product(X, VALUES, vector=vector)
     assert found.keys() == W.keys()
-    np.testing.assert_allclose(pack(found), built(squared_error, VALUES) @ pack(tangents).numpy(), atol=ATOL)
-    with pytest.raises(ValueError, match=r"tangents\['a'\] has shape \(2,\)"):
-        product(tangents | {"a": tf.ones(2, tf.float64)}, X, VALUES)
+    np.testing.assert_allclose(pack(found), built(squared_error, VALUES) @ pack(vector).numpy(), atol=ATOL)
+    with pytest.raises(ValueError, match=r"vector\['a'\] has shape \(2,\)"):
+        product(X, VALUES, vector=vector | {"a": tf.ones(2, tf.float64)})
     with pytest.raises(NotFiniteError):
-        product(tangents, X * np.nan, VALUES)
+        product(X * np.nan, VALUES, vector=vector)
 
 
 def test_ggn_is_the_hessian_of_a_linear_model_and_not_of_this_one():
-    linear = ggn_vector_product(lambda x: x @ W["a"], squared_error, wrt=W["a"], packed=True, **GRAPH)
+    linear = ggnvp(lambda x: x @ W["a"], squared_error, wrt=W["a"], packed=True, **GRAPH)
     direct = hvp(lambda x, y: squared_error(y, x @ W["a"]), wrt=W["a"], packed=True, **GRAPH)
-    np.testing.assert_allclose(linear(V[:6], X, VALUES[:, :2]), direct(V[:6], X, VALUES[:, :2]), atol=ATOL)
-    whole = hvp(lambda x, y: squared_error(y, model(x)), wrt=W, packed=True, **GRAPH)(V, X, VALUES)
+    np.testing.assert_allclose(
+        linear(X, VALUES[:, :2], vector=V[:6]), direct(X, VALUES[:, :2], vector=V[:6]), atol=ATOL
+    )
+    whole = hvp(lambda x, y: squared_error(y, model(x)), wrt=W, packed=True, **GRAPH)(X, VALUES, vector=V)
     assert not np.allclose(whole, built(squared_error, VALUES) @ V.numpy(), atol=0.01)
 
 
@@ -96,7 +98,7 @@ def test_several_outputs_one_of_them_a_function_of_another():
     def of_joined(_, z):
         return tf.reduce_sum(tf.cosh(z[:, 3] / 9) + z[:, 0] ** 2 * z[:, 3])
 
-    found = ggn_vector_product(two, loss, wrt=W, packed=True, **GRAPH)(V, X)
+    found = ggnvp(two, loss, wrt=W, packed=True, **GRAPH)(X, vector=V)
     expected = built(of_joined, None, f=joined) @ V.numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
@@ -115,11 +117,11 @@ def sum_of(each):
     ],
 )
 def test_fisher_is_the_ggn_of_the_negative_log_likelihood(distribution, loss, y):
-    product = fisher_vector_product(model, distribution, wrt=W, packed=True, **GRAPH)
-    found = product(V, X)
+    product = fvp(model, distribution, wrt=W, packed=True, **GRAPH)
+    found = product(X, vector=V)
     np.testing.assert_allclose(found, built(loss, y) @ V.numpy(), atol=ATOL)
-    total = fisher_vector_product(model, distribution, wrt=W, packed=True, **GRAPH, reduction="sum")
-    np.testing.assert_allclose(total(V, X), 7 * found, atol=10 * ATOL)
+    total = fvp(model, distribution, wrt=W, packed=True, **GRAPH, reduction="sum")
+    np.testing.assert_allclose(total(X, vector=V), 7 * found, atol=10 * ATOL)
 
 
 def test_fisher_is_an_expectation_over_the_models_labels_and_not_over_the_datas():
@@ -135,9 +137,9 @@ def test_fisher_is_an_expectation_over_the_models_labels_and_not_over_the_datas(
             g = pack(tape.gradient(each[example][label], W)).numpy()
             fisher += probabilities[example, label] * np.outer(g, g) / 7
             empirical += (label == LABELS[example].numpy()) * np.outer(g, g) / 7
-    product = fisher_vector_product(model, "categorical", wrt=W, packed=True, **GRAPH)
-    np.testing.assert_allclose(product(V, X), fisher @ V.numpy(), atol=ATOL)
-    assert not np.allclose(product(V, X), empirical @ V.numpy(), atol=0.01)
+    product = fvp(model, "categorical", wrt=W, packed=True, **GRAPH)
+    np.testing.assert_allclose(product(X, vector=V), fisher @ V.numpy(), atol=ATOL)
+    assert not np.allclose(product(X, vector=V), empirical @ V.numpy(), atol=0.01)
 
 
 def test_keras_models_with_normalisation():
@@ -169,7 +171,7 @@ def test_keras_models_with_normalisation():
 
 def test_products_refuse():
     def product(loss, f=model):
-        return ggn_vector_product(f, loss, wrt=W, packed=True, **GRAPH)(V, X, VALUES)
+        return ggnvp(f, loss, wrt=W, packed=True, **GRAPH)(X, VALUES, vector=V)
 
     with pytest.raises(ValueError, match=r"the loss reads wrt\['a'\].*itself"):
         product(lambda y, z: squared_error(y, z) + tf.reduce_sum(W["a"] ** 2))
@@ -180,17 +182,17 @@ def test_products_refuse():
     with pytest.raises(UnconnectedSourceError, match=r"wrt\['b'\]\[1\]"):
         product(squared_error, lambda x: tf.tanh(x @ W["a"]) @ W["b"][0])
     with pytest.raises(TypeError, match="the loss is a float"):
-        ggn_vector_product(model, 1.0, wrt=W)
+        ggnvp(model, 1.0, wrt=W)
     with pytest.raises(ValueError, match="wrt is None"):
-        ggn_vector_product(model, squared_error, wrt=None)
+        ggnvp(model, squared_error, wrt=None)
     with pytest.raises(ValueError, match="the distribution is 'cauchy'; expected one of 'categorical'"):
-        fisher_vector_product(model, "cauchy", wrt=W)
+        fvp(model, "cauchy", wrt=W)
     with pytest.raises(ValueError, match=r"is <.*expected one of 'categorical'"):
-        fisher_vector_product(model, squared_error, wrt=W)
+        fvp(model, squared_error, wrt=W)
     with pytest.raises(ValueError, match="reduction is 'none'"):
-        fisher_vector_product(model, "gaussian", wrt=W, reduction="none")
+        fvp(model, "gaussian", wrt=W, reduction="none")
     with pytest.raises(ValueError, match="one tensor of outputs"):
-        fisher_vector_product(lambda x: (model(x), x), "gaussian", wrt=W)({k: W[k] for k in W}, X)
+        fvp(lambda x: (model(x), x), "gaussian", wrt=W)(X, vector={k: W[k] for k in W})
 
 
 def cubes(z):
@@ -206,9 +208,9 @@ def test_what_tensorflow_does_not_differentiate_twice_is_refused(known):
         return result
 
     with pytest.raises(ValueError, match="py_function"):
-        ggn_vector_product(model, loss, wrt=W, packed=True, **GRAPH)(V, X)
+        ggnvp(model, loss, wrt=W, packed=True, **GRAPH)(X, vector=V)
     with pytest.raises(ValueError, match="py_function"):
-        hvp(loss)(X, X)
+        hvp(loss)(X, vector=X)
 
 
 def test_a_model_that_no_graph_holds():
@@ -216,10 +218,10 @@ def test_a_model_that_no_graph_holds():
         return model(x) if x.numpy()[0, 0] > -9 else x
 
     with pytest.warns(FallbackWarning, match="cannot be traced"):
-        found = ggn_vector_product(branching, cross_entropy, wrt=W, packed=True)(V, X, LABELS)
+        found = ggnvp(branching, cross_entropy, wrt=W, packed=True)(X, LABELS, vector=V)
     np.testing.assert_allclose(found, built(cross_entropy, LABELS) @ V.numpy(), atol=ATOL)
     with pytest.raises(ValueError, match=r"reads wrt\['a'\]"):
-        ggn_vector_product(branching, lambda y, z: squared_error(y, z + W["a"][0, 0]), wrt=W, packed=True)(V, X, VALUES)
+        ggnvp(branching, lambda y, z: squared_error(y, z + W["a"][0, 0]), wrt=W, packed=True)(X, VALUES, vector=V)
 
 
 def dataset(y, size):
@@ -387,7 +389,9 @@ def test_a_loss_that_is_not_what_was_said_is_refused():
         batch_size=3,
         **GRAPH,
     )
-    whole = hvp(lambda: squared_error(VALUES, model(X)) + tf.reduce_sum(W["a"] ** 2), wrt=W, packed=True, **GRAPH)(V)
+    whole = hvp(lambda: squared_error(VALUES, model(X)) + tf.reduce_sum(W["a"] ** 2), wrt=W, packed=True, **GRAPH)(
+        vector=V
+    )
     np.testing.assert_allclose(penalty @ V, whole, atol=ATOL)
     with pytest.raises(ValueError, match="penalty"):
         made(lambda y, z: total(y, z) + 1, reduction="sum")
@@ -444,7 +448,7 @@ def test_vectors_and_numbers_refused(operators):
     A, _ = operators["ggn"]
     with pytest.raises(ValueError, match=r"shape \(14,\): expected \(15,\), \(15, columns\)"):
         A @ V[:14]
-    with pytest.raises(ValueError, match="do not have the structure of the variables"):
+    with pytest.raises(ValueError, match="vector= has not the structure of the variables"):
         A @ [V]
     with pytest.raises(TypeError, match="dtype float32: expected float64"):
         A @ tf.ones(N)
@@ -501,5 +505,5 @@ def test_gauss_newton_products_take_xla_but_for_convolutions(convolution, compil
     kernel = tf.Variable(tf.ones((3, 3, 1, 8)) if convolution else tf.ones((16, 64)))
     x = tf.ones((16, 16, 16, 1)) if convolution else tf.ones((256, 16))
     model = (lambda x: tf.nn.conv2d(x, kernel, 1, "SAME")) if convolution else (lambda x: tf.tanh(x @ kernel))
-    product = ggn_vector_product(model, lambda outputs: tf.reduce_mean(outputs**2), wrt=kernel)
-    assert product.plan(tf.ones(kernel.shape), x).compiled == compiled
+    product = ggnvp(model, lambda outputs: tf.reduce_mean(outputs**2), wrt=kernel)
+    assert product.plan(x, vector=tf.ones(kernel.shape)).compiled == compiled

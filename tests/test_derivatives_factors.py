@@ -3,8 +3,15 @@
 import itertools
 import warnings
 
-from tapelab.derivatives import FallbackWarning, MemoryLimitError, NotFiniteError, UnconnectedSourceError, hessian
-from tapelab.derivatives.hessians import factoring, factors
+from tapelab.derivatives import (
+    FallbackWarning,
+    MemoryLimitError,
+    NotFiniteError,
+    UnconnectedSourceError,
+    costs,
+    hessian,
+)
+from tapelab.derivatives.hessians import factoring
 from tapelab.graphs.program import function_body
 from tapelab.optimize import newton
 from tapelab.runtime import tf
@@ -241,7 +248,7 @@ def test_a_packed_matrix_is_put_together_from_strips(monkeypatch):
     """Beside the matrix, no tensor is larger than a strip, and each strip waits for the one before it."""
     f = with_activation(tf.tanh)
     wanted = by_rows(f, X, wrt=NET, monkeypatch=monkeypatch)
-    monkeypatch.setattr(factors, "_STRIP", 97 * 14)  # two inputs of the first layer, with its 7 units
+    monkeypatch.setattr(costs, "STRIP", 97 * 14)  # two inputs of the first layer, with its 7 units
     matrix = hessian(f, wrt=NET, compile="graph", packed=True)
     assert relative(matrix(X).numpy(), wanted) < 1e-12
     graph = tf.function(matrix, autograph=False).get_concrete_function(X).graph

@@ -105,7 +105,7 @@ def test_a_plan_says_what_was_given_up_and_why():
 def test_python_control_flow_on_tensors_is_converted(f):
     gradient, hessian = exact(f)
     np.testing.assert_allclose(value_and_gradient(f, compile="graph")(X)[1], gradient, atol=1e-8)
-    np.testing.assert_allclose(hvp(f, compile="graph")(X, X), np.tensordot(hessian, X, 2), atol=1e-8)
+    np.testing.assert_allclose(hvp(f, compile="graph")(X, vector=X), np.tensordot(hessian, X, 2), atol=1e-8)
 
 
 @pytest.mark.thorough(keep=1)
@@ -114,7 +114,7 @@ def test_python_control_flow_on_tensors_is_converted(f):
 def test_forward_mode(f):
     gradient, _ = exact(f)
     np.testing.assert_allclose(jacobian(f, mode="forward")(X), gradient, atol=1e-8)
-    np.testing.assert_allclose(jvp(f)(np.ones_like(X), X)[1], np.sum(gradient), atol=1e-8)
+    np.testing.assert_allclose(jvp(f)(X, tangents=np.ones_like(X))[1], np.sum(gradient), atol=1e-8)
 
 
 def test_nothing_is_logged_while_ways_are_tried(capfd):
@@ -137,7 +137,7 @@ def test_python_function():
         return tf.reduce_sum(tf.py_function(lambda x: tf.sin(x) ** 2, [x], tf.float64))
 
     np.testing.assert_allclose(value_and_gradient(f)(X)[1], np.sin(2 * X), atol=1e-12)
-    for transform in (hessian(f), lambda x: hvp(f)(x, x)):
+    for transform in (hessian(f), lambda x: hvp(f)(x, vector=x)):
         with pytest.raises(ValueError, match=r"tf\.py_function.*second derivative would be zero"):
             transform(X)
 

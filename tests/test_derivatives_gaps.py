@@ -1,5 +1,6 @@
 """Derivatives that TensorFlow gets wrong without a word are refused, and what is right beside them is not."""
 
+import contextlib
 import re
 import warnings
 from pathlib import Path
@@ -79,7 +80,7 @@ def test_refused(f):
     with pytest.raises(ValueError, match="the second derivative would be wrong, since it"):
         hessian(loss, compile="graph")(X)
     with pytest.raises(ValueError, match="Write "):
-        hvp(loss, compile="graph")(X, X)
+        hvp(loss, compile="graph")(X, vector=X)
     value_and_gradient(loss, compile="graph")(X)  # the first derivative is right
 
 
@@ -206,15 +207,15 @@ def test_what_has_no_derivative_is_refused(name, wrap):
 def test_whichever_derivative_is_asked_for():
     f, cotangents = LACKING["values of one_hot"], np.ones([2, 3])
     for name, derivative in {
-        "vjp": lambda: vjp(f)(cotangents, X),
-        "jvp": lambda: jvp(f)(X, X),
+        "vjp": lambda: vjp(f)(X, cotangents=cotangents),
+        "jvp": lambda: jvp(f)(X, tangents=X),
         "jacobian": lambda: jacobian(f)(X),
         "batch_jacobian": lambda: batch_jacobian(lambda x: f(x)[:1])(X),
         "per_example_gradients": lambda: per_example_gradients(beside(f))(X),
-        "hvp": lambda: hvp(beside(f))(X, X),
+        "hvp": lambda: hvp(beside(f))(X, vector=X),
         "hessian": lambda: hessian(beside(f))(X),
         "laplacian": lambda: laplacian(beside(f), batched=False)(X),
-        "taylor": lambda: taylor(f, 2)([X], X),
+        "taylor": lambda: taylor(f, 2)(X, tangents=[X]),
         "sparse_jacobian": lambda: sparse_jacobian(f)(X),
     }.items():
         with pytest.raises(ValueError, match=f"^{name}.*: the (second )?derivative would be wrong, since it"):
@@ -271,13 +272,13 @@ def test_what_is_right_once_has_a_gradient_and_no_product_with_tangents(name, wr
     chosen = jacobian(f, compile="graph")
     np.testing.assert_array_equal(chosen(X), rows)
     assert chosen.plan(X).mode == "reverse"  # though the columns are fewer
-    _, product = vjp(f, compile="graph")(np.ones(len(rows)), X)
+    _, product = vjp(f, compile="graph")(X, cotangents=np.ones(len(rows)))
     np.testing.assert_allclose(product, tf.reduce_sum(rows, 0), rtol=1e-5)
     for derivative in (
-        lambda: jvp(f)(X, X),
+        lambda: jvp(f)(X, tangents=X),
         lambda: jacobian(f, mode="forward")(X),
-        lambda: taylor(f, 1)([X], X),
-        lambda: hvp(beside(f))(X, X),
+        lambda: taylor(f, 1)(X, tangents=[X]),
+        lambda: hvp(beside(f))(X, vector=X),
     ):
         with pytest.raises(ValueError, match="derivative would be wrong, since it"):
             derivative()
@@ -359,7 +360,7 @@ def test_a_partition_is_differentiated():
         ]
     )
     v = np.array([[1.0, -2.0, 0.5]])
-    np.testing.assert_allclose(hvp(loss, compile="graph")(v, X), [wanted @ v[0]], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(hvp(loss, compile="graph")(X, vector=v), [wanted @ v[0]], rtol=1e-9, atol=1e-12)
 
 
 def test_shapes_are_stitched_as_they_may():
@@ -371,7 +372,7 @@ def test_shapes_are_stitched_as_they_may():
 
     a, b, c = X[0]
     row = [6 * a * b * c, c * (3 * a**2 + 3 * b**2 + c**2), b * (3 * a**2 + b**2 + 3 * c**2)]
-    found = hvp(lambda x: products(x), compile="graph")(np.array([[1.0, 0.0, 0.0]]), X)
+    found = hvp(lambda x: products(x), compile="graph")(X, vector=np.array([[1.0, 0.0, 0.0]]))
     np.testing.assert_allclose(found, [row], rtol=1e-9)
 
 
@@ -379,7 +380,7 @@ def test_shapes_are_stitched_as_they_may():
     ("derivative", "operation"),
     [
         (lambda: hessian(lambda x: tf.reduce_sum(tf.math.igamma(x**2, x)))(X), "IgammaGradA"),
-        (lambda: hvp(lambda x: tf.reduce_sum(tf.math.igamma(x**2, x)))(X, X), "IgammaGradA"),
+        (lambda: hvp(lambda x: tf.reduce_sum(tf.math.igamma(x**2, x)))(X, vector=X), "IgammaGradA"),
         (lambda: value_and_gradient(lambda x: tf.linalg.lu(tf.eye(3, dtype=x.dtype) * x)[0][0, 0])(X), "Lu"),
     ],
     ids=["hessian", "hvp", "gradient"],
@@ -543,9 +544,9 @@ def test_a_singular_matrix_is_named_with_its_line(name, compile, first):
     "derivative",
     [
         lambda f: hessian(f)(SINGULAR),
-        lambda f: hvp(f)(SINGULAR, SINGULAR),
-        lambda f: jvp(f)(SINGULAR, SINGULAR),
-        lambda f: vjp(f)(np.float64(1), SINGULAR),
+        lambda f: hvp(f)(SINGULAR, vector=SINGULAR),
+        lambda f: jvp(f)(SINGULAR, tangents=SINGULAR),
+        lambda f: vjp(f)(SINGULAR, cotangents=np.float64(1)),
         lambda f: jacobian(lambda x: f(x)[tf.newaxis])(SINGULAR),
         lambda f: jacobian(lambda x: f(x)[tf.newaxis], mode="forward", compile="graph")(SINGULAR),
     ],
@@ -589,12 +590,12 @@ def test_the_square_of_an_absolute_value_is_warned_of(square, second):
 
     transform = hvp(loss, compile="graph")
     with pytest.warns(FallbackWarning, match=r"hvp.* may be wrong at some points, since it squares an absolute value"):
-        product = transform(X, X)
+        product = transform(X, vector=X)
     np.testing.assert_allclose(product, second * X, rtol=1e-9)
     with warnings.catch_warnings():
         warnings.simplefilter("error", FallbackWarning)
         value_and_gradient(loss, compile="graph")(X)
-        hvp(lambda x: tf.reduce_sum(tf.abs(x) ** 3 + tf.abs(x) * x), compile="graph")(X, X)
+        hvp(lambda x: tf.reduce_sum(tf.abs(x) ** 3 + tf.abs(x) * x), compile="graph")(X, vector=X)
 
 
 @pytest.mark.parametrize("compile", ["eager", "auto"])
@@ -611,19 +612,36 @@ def test_second_derivatives_through_eig_are_warned_of():
 
     x = np.array([[1.0, 0.2], [0.3, 2.0]])
     with pytest.warns(FallbackWarning, match=r"hvp.* may be wrong at some points, since it computes tf\.linalg\.eig,"):
-        hvp(loss, compile="graph")(x, x)
+        hvp(loss, compile="graph")(x, vector=x)
+
+
+@pytest.mark.parametrize("compile", ["auto", "graph"])
+@pytest.mark.parametrize(
+    ("name", "weight"), [("segment_sum", 1.0), ("segment_mean", 0.5), ("segment_sqrt_n", 0.5**0.5)]
+)
+def test_rows_of_sparse_segments_are_vectorised(name, weight, compile):
+    """The converter of `tf.vectorized_map` mistakes their gradients where the last segments are empty."""
+
+    def f(x):
+        return getattr(tf.sparse, name)(x, [0, 1, 2], [0, 2, 2], num_segments=5)
+
+    transform = jacobian(f, mode="reverse", compile=compile)
+    x = np.arange(3.0)[:, None]
+    wanted = np.zeros((5, 3))
+    wanted[0, 0] = 1
+    wanted[2, 1:] = weight
+    np.testing.assert_allclose(transform(x)[:, 0, :, 0], wanted)
+    assert "vectorised" in transform.plan(x).way
 
 
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
-@pytest.mark.parametrize("name", ["segment_sum", "segment_mean", "segment_sqrt_n"])
-def test_rows_of_sparse_segments_are_not_vectorised(name):
-    """`tf.vectorized_map` maps their gradients wrongly where a segment is missing."""
-
-    def f(x):
-        return getattr(tf.sparse, name)(x, [0, 1, 2], [0, 2, 2])
-
-    transform = jacobian(f, mode="reverse")
-    x = np.arange(3.0)[:, None]
-    weight = {"segment_sum": 1.0, "segment_mean": 0.5, "segment_sqrt_n": 0.5**0.5}[name]
-    np.testing.assert_allclose(transform(x)[:, 0, :, 0], [[1, 0, 0], [0, 0, 0], [0, weight, weight]])
-    assert "vectorised" not in transform.plan(x).way
+def test_rows_of_sparse_segments_go_one_by_one_where_their_converter_cannot_be_replaced(monkeypatch):
+    monkeypatch.setattr(
+        "tapelab.derivatives.machinery.private.segment_gradients_by_segments", lambda: contextlib.nullcontext(False)
+    )
+    transform = jacobian(lambda x: tf.sparse.segment_sum(x, [0, 1], [0, 2], num_segments=5), mode="reverse")
+    x = np.arange(3.0)
+    np.testing.assert_allclose(transform(x), [[1, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]])
+    plan = transform.plan(x)
+    assert "loop" in plan.way
+    assert any("sparse segments" in why for why in plan.given_up)

@@ -78,9 +78,9 @@ X32, V32 = Z.astype(np.float32), np.arange(1, 7, dtype=np.float32)
 def test_forward_mode_through_max_pooling_of_stride_one(f):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
-        np.testing.assert_allclose(np.ravel(jvp(f)(V32, X32)[1]), maxima(X32, V32), rtol=1e-5)
+        np.testing.assert_allclose(np.ravel(jvp(f)(X32, tangents=V32)[1]), maxima(X32, V32), rtol=1e-5)
     with pytest.raises(RuntimeError, match="GradGrad is zero where strides are 1"):
-        jvp(f, compile="graph")(V32, X32)
+        jvp(f, compile="graph")(X32, tangents=V32)
 
 
 def test_two_numbers_that_xla_takes_for_equal():
@@ -90,10 +90,10 @@ def test_two_numbers_that_xla_takes_for_equal():
         return tf.nn.max_pool2d(tf.reshape(x, [1, 1, 2, 1]), [1, 2], 1, "VALID")
 
     derivative = jvp(largest)
-    assert np.ravel(derivative(v, x)[1]) == [4]
-    assert derivative.plan(v, x).compiled == "graph"
+    assert np.ravel(derivative(x, tangents=v)[1]) == [4]
+    assert derivative.plan(x, tangents=v).compiled == "graph"
     with pytest.raises(RuntimeError, match="compares 16 bits"):
-        jvp(largest, compile="xla")(v, x)
+        jvp(largest, compile="xla")(x, tangents=v)
 
 
 def test_second_derivatives_through_max_pooling_of_stride_one():
@@ -106,7 +106,7 @@ def test_second_derivatives_through_max_pooling_of_stride_one():
             times[2 * (i + row) + j + column] += 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
-        found = hvp(lambda x: tf.reduce_sum(pooled(x) ** 2))(V32, X32)
+        found = hvp(lambda x: tf.reduce_sum(pooled(x) ** 2))(X32, vector=V32)
     np.testing.assert_allclose(found, 2 * times * np.cos(2 * X32) * V32, rtol=1e-4, atol=1e-5)
 
 
@@ -114,7 +114,7 @@ def test_max_pooling_of_other_strides_stays_in_a_graph():
     def f(x):
         return tf.nn.max_pool3d(tf.reshape(tf.sin(x), [1, 3, 2, 1, 1]), (3, 2, 1), (3, 2, 1), "SAME")
 
-    found = np.ravel(jvp(f, compile="graph")(V32, X32)[1])
+    found = np.ravel(jvp(f, compile="graph")(X32, tangents=V32)[1])
     np.testing.assert_allclose(found, (np.cos(X32) * V32)[np.argmax(np.sin(X32))], rtol=1e-5)
 
 
@@ -136,4 +136,4 @@ def test_forward_mode_where_the_gradient_divides_by_the_cotangent(f):
     x = np.array([0.3, -1.1, 0.7])
     rows = jacobian(f, mode="reverse", compile="graph")(x)
     np.testing.assert_allclose(jacobian(f, mode="forward", compile="graph")(x), rows, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(jvp(f, compile="graph")(x, x)[1], tf.tensordot(rows, x, 1), rtol=1e-12)
+    np.testing.assert_allclose(jvp(f, compile="graph")(x, tangents=x)[1], tf.tensordot(rows, x, 1), rtol=1e-12)

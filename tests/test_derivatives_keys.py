@@ -11,8 +11,8 @@ from tapelab.derivatives import (
     batch_jacobian,
     biharmonic,
     clipped_gradient,
-    fisher_vector_product,
-    ggn_vector_product,
+    fvp,
+    ggnvp,
     hessian,
     hvp,
     jacobian,
@@ -333,13 +333,13 @@ TWICE = {
     "two sources": (lambda f, o: value_and_gradient(f, argnums=(0, 1), **o)(POINT, POINT)[1], [9.0, 18.0]),
     "source and data": (lambda f, o: value_and_gradient(f, **o)(POINT, POINT)[1], [9.0]),
     "closed over": (lambda f, o: value_and_gradient(lambda a: f(a, POINT), **o)(POINT)[1], [9.0]),
-    "jvp": (lambda f, o: jvp(f, **o)(POINT, POINT, POINT)[1], [27.0]),
-    "vjp": (lambda f, o: vjp(f, argnums=(0, 1), **o)(POINT, POINT, POINT)[1], [27.0, 54.0]),
+    "jvp": (lambda f, o: jvp(f, **o)(POINT, POINT, tangents=POINT)[1], [27.0]),
+    "vjp": (lambda f, o: vjp(f, argnums=(0, 1), **o)(POINT, POINT, cotangents=POINT)[1], [27.0, 54.0]),
     "jacobian": (lambda f, o: jacobian(f, argnums=(0, 1), **o)(POINT, POINT), [9.0, 18.0]),
-    "hvp": (lambda f, o: hvp(f, argnums=1, **o)(POINT, POINT, POINT), [18.0]),
+    "hvp": (lambda f, o: hvp(f, argnums=1, **o)(POINT, POINT, vector=POINT), [18.0]),
     "hessian": (lambda f, o: hessian(f, argnums=(0, 1), **o)(POINT, POINT), [0.0, 6.0, 6.0, 6.0]),
     "laplacian": (lambda f, o: laplacian(f, argnums=1, batched=False, **o)(POINT, POINT), [6.0]),
-    "taylor": (lambda f, o: taylor(f, 2, argnums=1, **o)([POINT], POINT, POINT)[1], [54.0, 54.0]),
+    "taylor": (lambda f, o: taylor(f, 2, argnums=1, **o)(POINT, POINT, tangents=[POINT])[1], [54.0, 54.0]),
 }
 
 
@@ -723,27 +723,28 @@ def squared_error(y, found):
     return tf.reduce_sum((found - y) ** 2)
 
 
-# Of each: the function, how the derivative is made of it, and with what it is called.
+# Of each: the function, how the derivative is made of it, its arguments, and its vector if it takes one.
 TRANSFORMATIONS = {
     "value_and_gradient": (total, value_and_gradient, (X,)),
     "variables": (total, lambda f, **o: value_and_gradient(f, wrt=KERNEL, **o), (X,)),
-    "jvp": (total, jvp, (X, X)),
-    "vjp": (squares, vjp, (tf.ones(3), X)),
+    "jvp": (total, jvp, (X,), {"tangents": X}),
+    "vjp": (squares, vjp, (X,), {"cotangents": tf.ones(3)}),
     "jacobian": (squares, jacobian, (X,)),
     "jacobian, forward": (squares, lambda f, **o: jacobian(f, mode="forward", **o), (X,)),
     "jacobian, chunks": (squares, lambda f, **o: jacobian(f, mode="reverse", chunk_size=1, **o), (X,)),
     "batch_jacobian": (squares, batch_jacobian, (X,)),
-    "hvp": (total, hvp, (X, X)),
+    "hvp": (total, hvp, (X,), {"vector": X}),
     "hessian": (total, hessian, (X,)),
     "hessian, variables": (total, lambda f, **o: hessian(f, wrt=KERNEL, **o), (X,)),
     "sparse_jacobian": (squares, sparse_jacobian, (X,)),
     "sparse_hessian": (total, sparse_hessian, (X,)),
     "ggn": (
         outputs,
-        lambda f, **o: ggn_vector_product(f, squared_error, wrt=KERNEL, **o),
-        (KERNEL, X, tf.ones((3, 1))),
+        lambda f, **o: ggnvp(f, squared_error, wrt=KERNEL, **o),
+        (X, tf.ones((3, 1))),
+        {"vector": KERNEL},
     ),
-    "fisher": (outputs, lambda f, **o: fisher_vector_product(f, "gaussian", wrt=KERNEL, **o), (KERNEL, X)),
+    "fisher": (outputs, lambda f, **o: fvp(f, "gaussian", wrt=KERNEL, **o), (X,), {"vector": KERNEL}),
 }
 # These are not computed where the function cannot be traced: nested tapes evaluate it more than once.
 OPERATORS = {
@@ -752,7 +753,7 @@ OPERATORS = {
     "biharmonic": (squares, biharmonic, (X,)),
     "second_order": (squares, lambda f, **o: second_order(f, directions=[[1.0, 0.0]], weights=[1.0], **o), (X,)),
     "value_gradient_laplacian": (squares, value_gradient_laplacian, (X,)),
-    "taylor": (total, lambda f, **o: taylor(f, 2, **o), ([X], X)),
+    "taylor": (total, lambda f, **o: taylor(f, 2, **o), (X,), {"tangents": [X]}),
 }
 NORMS = {
     "per_example_norms": (squares, lambda f, **o: per_example_norms(f, wrt=KERNEL, **o), (X,)),
@@ -762,7 +763,7 @@ NORMS = {
 
 def updates(name, update, *, untraceable=False, **options):
     """How many updates the first call makes, and the second one."""
-    f, make, arguments = (TRANSFORMATIONS | OPERATORS | NORMS)[name]
+    f, make, arguments, *vector = (TRANSFORMATIONS | OPERATORS | NORMS)[name]
 
     def updating(x):
         if untraceable and x.numpy().sum() > 1e9:
@@ -772,7 +773,7 @@ def updates(name, update, *, untraceable=False, **options):
     held, found = make(updating, **options), []
     for _ in range(2):
         COUNT.assign(0.0)
-        held(*arguments)
+        held(*arguments, **dict(*vector))
         found.append(float(COUNT))
     return found
 

@@ -61,14 +61,14 @@ def require(f, x, gradient, second, compile):
     value, found = value_and_gradient(f, compile=compile)(x)
     np.testing.assert_allclose(value, f(x), rtol=1e-7)
     np.testing.assert_allclose(found, gradient, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(jvp(f, compile=compile)(ones, x)[1], sum(gradient), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(jvp(f, compile=compile)(x, tangents=ones)[1], sum(gradient), rtol=1e-9, atol=1e-12)
     if second is not None:
         np.testing.assert_allclose(hessian(f, compile=compile)(x), second, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(hvp(f, compile=compile)(ones, x), second.sum(1), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(hvp(f, compile=compile)(x, vector=ones), second.sum(1), rtol=1e-9, atol=1e-12)
         if compile != "eager":
             lap = laplacian(f, batched=False, compile=compile)(x)
             np.testing.assert_allclose(lap, np.trace(second), rtol=1e-9, atol=1e-12)
-            along = taylor(f, 2, compile=compile)([ones], x)[1][1]
+            along = taylor(f, 2, compile=compile)(x, tangents=[ones])[1][1]
             np.testing.assert_allclose(along, second.sum(), rtol=1e-9, atol=1e-12)
 
 
@@ -141,8 +141,12 @@ def test_labels_of_any_sum(name, compile):
         for transform in (value_and_gradient, hessian):
             found, wanted = (transform(f, **both)(z, labels) for f in (loss, written_out))
             tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, wanted)
-        np.testing.assert_allclose(*[hvp(f, compile=compile)(v, z, labels) for f in (loss, written_out)], atol=1e-12)
-        np.testing.assert_allclose(*[jvp(f, compile=compile)(v, z, labels)[1] for f in (loss, written_out)], atol=1e-12)
+        np.testing.assert_allclose(
+            *[hvp(f, compile=compile)(z, labels, vector=v) for f in (loss, written_out)], atol=1e-12
+        )
+        np.testing.assert_allclose(
+            *[jvp(f, compile=compile)(z, labels, tangents=v)[1] for f in (loss, written_out)], atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("compile", ["eager", "graph"])
@@ -169,8 +173,10 @@ def test_gradients_that_tensorflow_does_not_differentiate(name):
     losses = [lambda x, f=f: tf.reduce_sum(f(x) ** 2, [1, 2, 3]) for f in UNDERIVED[name]]
     for compile in ("eager", "graph"):
         scalars = [lambda x, f=f: f(x)[0] for f in losses]
-        np.testing.assert_allclose(*[hvp(f, compile=compile)(IMAGES, IMAGES) for f in scalars], rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(*[jvp(f, compile=compile)(IMAGES, IMAGES)[1] for f in losses], rtol=1e-4)
+        np.testing.assert_allclose(
+            *[hvp(f, compile=compile)(IMAGES, vector=IMAGES) for f in scalars], rtol=1e-4, atol=1e-5
+        )
+        np.testing.assert_allclose(*[jvp(f, compile=compile)(IMAGES, tangents=IMAGES)[1] for f in losses], rtol=1e-4)
     np.testing.assert_allclose(*[laplacian(f)(IMAGES) for f in losses], rtol=1e-3)
 
 
@@ -181,9 +187,9 @@ def test_bicubic_images():
     def loss(x):
         return tf.reduce_sum(resized(x) ** 2, [1, 2, 3])
 
-    np.testing.assert_allclose(jvp(resized)(IMAGES, IMAGES)[1], resized(IMAGES), rtol=1e-5)
+    np.testing.assert_allclose(jvp(resized)(IMAGES, tangents=IMAGES)[1], resized(IMAGES), rtol=1e-5)
     np.testing.assert_allclose(
-        hvp(lambda x: loss(x)[0])(IMAGES, IMAGES),
+        hvp(lambda x: loss(x)[0])(IMAGES, vector=IMAGES),
         value_and_gradient(lambda x: loss(x)[0])(IMAGES)[1],
         rtol=1e-4,
         atol=1e-5,

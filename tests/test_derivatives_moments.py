@@ -111,10 +111,10 @@ def of_a_gradient(transform):
 
 
 COMPOSED = {
-    "hvp": lambda f: hvp(f, compile="graph")(V, X),
-    "hvp, eagerly": lambda f: hvp(f, compile="eager")(V, X),
-    "jvp": lambda f: of_a_gradient(jvp)(f)(V, X)[1],
-    "vjp": lambda f: of_a_gradient(vjp)(f)(V, X)[1],  # the Hessian is symmetric
+    "hvp": lambda f: hvp(f, compile="graph")(X, vector=V),
+    "hvp, eagerly": lambda f: hvp(f, compile="eager")(X, vector=V),
+    "jvp": lambda f: of_a_gradient(jvp)(f)(X, tangents=V)[1],
+    "vjp": lambda f: of_a_gradient(vjp)(f)(X, cotangents=V)[1],  # the Hessian is symmetric
     "jacobian, forward": lambda f: np.tensordot(jacobian(gradient(f), mode="forward", compile="graph")(X), V, 2),
     "jacobian, reverse": lambda f: np.tensordot(jacobian(gradient(f), mode="reverse", compile="graph")(X), V, 2),
     "jacobian of ours": lambda f: np.tensordot(

@@ -17,6 +17,7 @@ from tapelab.derivatives import (
     value_gradient_laplacian,
 )
 from tapelab.derivatives.operators.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
+from tapelab.derivatives.operators.taylor_mode.rules import RULES
 from tapelab.runtime import tf
 
 import numpy as np
@@ -190,6 +191,16 @@ def test_an_operation_without_a_rule_is_named_with_its_line():
     assert "MatrixDeterminant" in held.plan(X).given_up[0]
 
 
+def test_a_fault_in_a_rule_is_not_called_a_missing_rule(monkeypatch):
+    def faulty(algebra, op, vals, values):
+        raise AttributeError("no such thing")
+
+    monkeypatch.setitem(RULES, "Tanh", faulty)
+    with pytest.warns(FallbackWarning, match="AttributeError: no such thing"):
+        found = laplacian(tf.tanh, compile="graph")(X)
+    close(projected(found), by_tapes(tf.tanh, X))
+
+
 @tf.custom_gradient
 def straight_through(x):
     return tf.sin(x), lambda upstream: 3 * upstream * x
@@ -222,9 +233,9 @@ def test_which_function_hessian_and_laplacian_differentiate_under_a_custom_gradi
     asked = laplacian(f, batched=False, compile="graph", custom_gradients=True)
     with pytest.warns(FallbackWarning, match="custom_gradients=True"):
         close(asked(x), 7.0)
-    for second, args in ((hessian(f, compile="graph"), (x,)), (hvp(f, compile="graph"), (x, x))):
-        close(tf.reduce_sum(second(*args)), 7.0)
-        (note,) = second.plan(*args).notes
+    for second, vector in ((hessian(f, compile="graph"), {}), (hvp(f, compile="graph"), {"vector": x})):
+        close(tf.reduce_sum(second(x, **vector)), 7.0)
+        (note,) = second.plan(x, **vector).notes
         assert note.startswith("the gradients given for them are differentiated, not what they compute: IdentityN at")
         assert "test_derivatives_operators.py:" in note
     assert "the gradients given for them are differentiated" in str(sparse_hessian(f, compile="graph").plan(x))

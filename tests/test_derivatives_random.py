@@ -90,7 +90,7 @@ CHECKS = [
     "clipped_gradient",
     "weights_hessian",
     "weights_hvp",
-    "ggn_vector_product",
+    "ggnvp",
 ]
 
 

@@ -115,7 +115,7 @@ def test_in_float32(point):
     def log_determinant(x):
         return tf.reduce_sum(tf.math.log(tf.linalg.eigvalsh(symmetric(x))))
 
-    near(hvp(log_determinant)(tf.constant(E, "float32"), x), truth, 1e-3)
+    near(hvp(log_determinant)(x, vector=tf.constant(E, "float32")), truth, 1e-3)
 
 
 @pytest.mark.thorough(keep=1)
@@ -129,8 +129,8 @@ def test_jacobian_and_products(point, way):
     truth = np.stack([daleckii_krein(POINTS[point], e.reshape(3, 3), *oracle).ravel() for e in np.eye(9)])
     for mode in ("forward", "reverse"):
         near(jacobian(f, mode=mode, compile=way)(x), truth, tolerance)
-    near(jvp(f, compile=way)(tf.constant(E), x)[1], truth.T @ E.ravel(), tolerance)
-    near(vjp(f, compile=way)(tf.constant(W), x)[1], truth @ W.ravel(), tolerance)
+    near(jvp(f, compile=way)(x, tangents=tf.constant(E))[1], truth.T @ E.ravel(), tolerance)
+    near(vjp(f, compile=way)(x, cotangents=tf.constant(W))[1], truth @ W.ravel(), tolerance)
 
 
 VALUES = {
@@ -171,7 +171,7 @@ def test_hessian_of_a_function_of_eigenvalues_alone(name, point):
     truth = [daleckii_krein(POINTS[point], e.reshape(3, 3), *oracle).ravel() for e in np.eye(9)]
     got, scale = hessian(f)(at(point)), max(np.abs(truth).max(), 1e-6 / np.abs(POINTS[point]).max())
     np.testing.assert_allclose(np.reshape(got, [9, 9]), truth, rtol=0, atol=1e-8 * scale)
-    near(hvp(f)(tf.constant(E), at(point)) / scale + 1, np.reshape(truth @ E.ravel(), [3, 3]) / scale + 1, 1e-8)
+    near(hvp(f)(at(point), vector=tf.constant(E)) / scale + 1, np.reshape(truth @ E.ravel(), [3, 3]) / scale + 1, 1e-8)
 
 
 def test_hessian_of_the_sum_of_squared_singular_values():
@@ -238,7 +238,7 @@ def test_pseudoinverse(f, shape):
         def along(x):
             return tf.reduce_sum(gradient(x)[1] * v)
 
-        near(hvp(number)(tf.constant(v), tf.constant(x)), differences(along, x), 1e-7)
+        near(hvp(number)(tf.constant(x), vector=tf.constant(v)), differences(along, x), 1e-7)
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (3, 2), (2, 4), (4, 2)])
@@ -284,7 +284,11 @@ def test_second_derivatives_of_a_complex_decomposition():
 
     x, v = np.stack([3 * np.eye(3) + W, E]), GENERATOR.standard_normal((2, 3, 3))
     gradient = value_and_gradient(number, compile="graph")
-    near(hvp(number)(tf.constant(v), tf.constant(x)), differences(lambda x: tf.reduce_sum(gradient(x)[1] * v), x), 1e-7)
+    near(
+        hvp(number)(tf.constant(x), vector=tf.constant(v)),
+        differences(lambda x: tf.reduce_sum(gradient(x)[1] * v), x),
+        1e-7,
+    )
 
 
 WITHOUT_DERIVATIVE = {
@@ -300,7 +304,7 @@ WITHOUT_DERIVATIVE = {
 def test_what_has_no_derivative_is_nan(name, point):
     f = WITHOUT_DERIVATIVE[name]
     assert np.isnan(value_and_gradient(f, compile="graph")(at(point))[1]).any()
-    assert np.isnan(jvp(f)(tf.constant(E), at(point))[1])
+    assert np.isnan(jvp(f)(at(point), tangents=tf.constant(E))[1])
     assert np.isnan(value_and_gradient(tf.function(f, autograph=False))(at(point))[1]).any()
 
 
@@ -312,7 +316,7 @@ def test_squares_of_eigenvectors_that_add_up():
 
     x = at("two equal")
     np.testing.assert_allclose(value_and_gradient(lambda x: tf.reduce_sum(f(x)))(x)[1], 0, atol=1e-12)
-    np.testing.assert_array_equal(np.isnan(jvp(f)(tf.constant(E), x)[1]), [True, True, False])
+    np.testing.assert_array_equal(np.isnan(jvp(f)(x, tangents=tf.constant(E))[1]), [True, True, False])
     np.testing.assert_array_equal(np.isnan(jacobian(f)(x)).any((1, 2)), [True, True, False])
 
 
@@ -327,8 +331,8 @@ def test_second_derivatives_of_eigenvectors_at_equal_eigenvalues_are_nan():
     def f(x):
         return weighted(by_eigh(tf.sqrt)(x))
 
-    assert np.isnan(hvp(f)(tf.constant(E), at("two equal"))).any()
-    assert np.isfinite(hvp(f)(tf.constant(E), at("different"))).all()
+    assert np.isnan(hvp(f)(at("two equal"), vector=tf.constant(E))).any()
+    assert np.isfinite(hvp(f)(at("different"), vector=tf.constant(E))).all()
 
 
 @pytest.mark.parametrize("function", [tf.sqrt, tf.math.log])
@@ -352,9 +356,9 @@ def test_eagerly_a_limit_is_nan():
         return tf.reduce_sum(tf.linalg.eigvalsh(symmetric(x)) ** 2)
 
     near(value_and_gradient(values, compile="eager")(x)[1], 2 * POINTS["two equal"], 1e-12)
-    assert np.isnan(hvp(values, compile="eager")(tf.constant(E), x)).any()
+    assert np.isnan(hvp(values, compile="eager")(x, vector=tf.constant(E))).any()
     assert np.isnan(value_and_gradient(lambda x: weighted(by_eigh(tf.sqrt)(x)), compile="eager")(x)[1]).any()
-    near(hvp(values, compile="eager")(tf.constant(E), at("different")), E + E.T, 1e-12)
+    near(hvp(values, compile="eager")(at("different"), vector=tf.constant(E)), E + E.T, 1e-12)
 
 
 def test_batches():

@@ -15,7 +15,7 @@ TWO = tf.constant(2.0, tf.float64)
 def by_taylor(f, x, dtype=tf.float64):
     """The derivatives of orders 1 to 4 by `taylor`, then the Laplacian and the biharmonic operator."""
     x = tf.constant([x], dtype)
-    found = taylor(f, 4, compile="graph")([tf.ones_like(x)], x)[1]
+    found = taylor(f, 4, compile="graph")(x, tangents=[tf.ones_like(x)])[1]
     return [float(d[0]) for d in found] + [float(op(f, compile="graph")(x)[0]) for op in (laplacian, biharmonic)]
 
 

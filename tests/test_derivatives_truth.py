@@ -126,12 +126,12 @@ TRANSFORMS = {
     ),
     "jvp": (
         lambda rows: jvp(rows, **GRAPH),
-        lambda held: held(V, X)[1],
+        lambda held: held(X, tangents=V)[1],
         lambda rows: np.tensordot(tape_jacobian(rows, X), V, 2),
     ),
     "vjp": (
         lambda rows: vjp(rows, **GRAPH),
-        lambda held: held(V, X)[1],
+        lambda held: held(X, cotangents=V)[1],
         lambda rows: np.tensordot(V, tape_jacobian(rows, X), 2),
     ),
     "jacobian": (
@@ -146,7 +146,7 @@ TRANSFORMS = {
     ),
     "hvp": (
         lambda rows: hvp(loss_of(rows), **GRAPH),
-        lambda held: held(V, X),
+        lambda held: held(X, vector=V),
         lambda rows: np.tensordot(tape_jacobian(lambda x: tape_gradient(loss_of(rows), x), X), V, 2),
     ),
     "hessian": (
@@ -298,10 +298,10 @@ def test_a_changed_layer_is_noticed(network, change, direct):
         return tape_gradient(lambda x: tf.reduce_sum(upstream * tf.cast(network(x, training=True), tf.float32)), BATCH)
 
     before = by_tape()
-    np.testing.assert_allclose(held(upstream, BATCH, **arguments)[1], before, atol=1e-6)
+    np.testing.assert_allclose(held(BATCH, cotangents=upstream, **arguments)[1], before, atol=1e-6)
     change(network)
     wanted = by_tape()
-    found = held(upstream, BATCH, **arguments)[1]
+    found = held(BATCH, cotangents=upstream, **arguments)[1]
     if change is policy:
         # Kernels round to bfloat16 at other places in a graph than eagerly: what all share is that the result is one.
         assert in_bfloat16(found)

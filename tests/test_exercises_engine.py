@@ -720,14 +720,6 @@ def test_a_solved_exercise_is_remembered_and_a_wrong_one_is_not(learner):
     assert list(learner.parent.iterdir()) == [learner], "no temporary file is left"
 
 
-def test_what_was_solved_under_an_old_number_stays_solved(learner):
-    learner.parent.mkdir()
-    learner.write_text(json.dumps({"solved": ["04.metric_off", "10.product", "jacobians.band"]}))
-    assert progress.solved() == {"recording_control.metric_off", "without_the_matrix.product", "jacobians.band"}
-    known = {one.identifier for module in sheets.sheets().values() for one in sheets.exercises_of(module)}
-    assert {"recording_control.metric_off", "without_the_matrix.product", "jacobians.band"} <= known
-
-
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"solved": 3}', '{"solved": [3]}', "\x00\xff"])
 def test_a_damaged_file_is_reported_ignored_and_replaced(learner, damage):
     learner.parent.mkdir()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tapelab.exercises import Exercise, Function, Value, sheets
 from tapelab.exercises.feedback import NOT_ATTEMPTED, RIGHT, WRONG
-from tapelab.exercises.sheets import stop_gradient
+from tapelab.exercises.sheets import clinic, stop_gradient
 
 import pytest
 import tensorflow as tf
@@ -106,9 +106,11 @@ def test_without_a_name_the_body_is_the_cell_and_what_it_returns_is_checked():
 
 
 def test_an_exercise_is_called_after_its_module_and_its_name_there():
-    module = __name__.rpartition(".")[2]
-    assert (double.identifier, double.name) == (f"{module}.double", "double")
-    assert stop_gradient.hard_choice.identifier == "stop_gradient.hard_choice"
+    assert (stop_gradient.hard_choice.identifier, stop_gradient.hard_choice.name) == (
+        "stop_gradient.hard_choice",
+        "hard_choice",
+    )
+    assert clinic.sinc.identifier == "clinic.sinc"  # whose module is a case of the sheet's
     assert double.heading == "### Exercise: Twice (1 min)"
 
 

@@ -315,8 +315,8 @@ def test_boxes_name_operation_line_and_mark():
     shown = texts(draw(tape, loss, [x, y, w]), "text")
     assert "● clip · custom gradient" in shown
     assert any(text.endswith("· tf.function") for text in shown)
-    assert "○ StopGradient" in shown
-    assert "● Round" in shown
+    assert "○ stop_gradient" in shown
+    assert "● round" in shown
     assert any(text.startswith("line ") and text.endswith(": clip(x)") for text in shown)
     assert "● x" in shown
     assert "○ w" in shown

@@ -7,14 +7,14 @@ import weakref
 
 from tapelab import runtime
 from tapelab.explain import ExplainTape, explain
-from tapelab.explain.ground import hooks
+from tapelab.explain.ground import hooks, private, self_test
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 runtime.start(seed=0)
-hooks.blind()
+self_test.blind()
 
 
 def untouched():
@@ -30,7 +30,7 @@ def leave_tensorflow_untouched():
 
 
 def test_the_self_test_passes_on_this_tensorflow():
-    assert hooks.blind() is None
+    assert self_test.blind() is None
 
 
 NAMES = ["execute", "record_operation", "fast path", "_numpy", "numpy_function", "py_function", "op callback"]
@@ -263,11 +263,11 @@ def test_the_self_test_notices_a_missing_hook(name, monkeypatch):
     else:
         monkeypatch.delitem(hooks._replacements, name)
     found = "A non-persistent GradientTape" if name == "py_function" else "the hooks saw"
-    assert found in hooks._try_out()
+    assert found in self_test._try_out()
 
 
 def test_without_the_hooks_the_tape_works_and_says_that_it_cannot_see(monkeypatch):
-    monkeypatch.setattr(hooks, "blind", lambda: "TensorFlow 9.9 lacks a symbol")
+    monkeypatch.setattr(self_test, "blind", lambda: "TensorFlow 9.9 lacks a symbol")
     x = tf.Variable(2.0)
     with ExplainTape() as tape:
         assert untouched()
@@ -299,7 +299,7 @@ def test_the_log_is_released_with_the_tape():
         with ExplainTape() as tape:
             y = tf.sin(x * 2.0)
         assert explain(tape, y, x)
-        return weakref.ref(tape.log.tensors[hooks.key(y)])
+        return weakref.ref(tape.log.tensors[private.key(y)])
 
     gc.disable()  # at once, not only when the garbage collector comes
     try:
@@ -315,9 +315,9 @@ def test_explaining_a_function_leaves_its_py_function_as_it_was():
     with ExplainTape() as tape, tape.stop_recording():
         y = run(tf.convert_to_tensor(x))
     assert explain(tape, y, x).code == "recording_stopped"
-    before = dict(hooks.python_calls())
+    before = dict(private.python_calls())
     run(tf.constant(3.0))
-    assert hooks.python_calls() == before
+    assert private.python_calls() == before
 
 
 # The tape itself.

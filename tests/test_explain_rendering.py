@@ -76,6 +76,8 @@ def test_every_cause_is_documented(cause):
     assert cause.code.isidentifier()
     assert cause.title
     assert cause.meaning.endswith((".", ".)"))
+    assert cause.recognised.endswith(".")
+    assert cause.sentence or cause.code in REMARKS
     assert cause.example
     cause.fix.format(source="x", target="y", op="Round", watchable="x", of="x")
     assert cause.code in cause._repr_markdown_()
@@ -149,8 +151,8 @@ OTHER_ARGUMENTS = """
 import tensorflow as tf
 from tensorflow.python.eager import record
 record.record_operation = lambda op_type, inputs, outputs: None
-from tapelab.explain.ground import hooks
-print(hooks.BLIND)
+from tapelab.explain.ground import private
+print(private.BLIND)
 """
 
 

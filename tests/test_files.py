@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from tapelab.files import write_whole
+from tapelab.process.files import write_whole
 
 import pytest
 

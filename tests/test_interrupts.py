@@ -6,7 +6,7 @@ import pty
 import signal
 import subprocess
 
-from tapelab.collection import pool
+from tapelab.collection.running import pool
 
 import psutil
 import pytest
@@ -14,7 +14,7 @@ import pytest
 # Every run succeeds at once without a process, but for those called long: they last until the batch ends.
 FAKE = """
 import pathlib, time
-from tapelab.collection import single_run
+from tapelab.collection.running import single_run
 def run(job, source, *, children, **_):
     problem = None
     if "long" in job.run.name:
@@ -37,7 +37,7 @@ sys.meta_path.insert(0, Finder)
 # Sends a signal when the page has been written.
 AFTER_THE_PAGE = """
 import os
-from tapelab.collection import report
+from tapelab.collection.reports import report
 show = report.show
 def show_late(*arguments, **options):
     os.kill(os.getpid(), {number})
@@ -71,7 +71,7 @@ def verdicts(records, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("module", ["tapelab.cli", "tapelab.collection.batch"])
+@pytest.mark.parametrize("module", ["tapelab.collection.cli", "tapelab.collection.running.batch"])
 def test_a_signal_while_the_command_starts_is_reported(begin, records, tmp_path, number, module):
     process = begin("--no-fork", first=WHILE_IMPORTING.format(module=module, number=int(number)))
     shown, told = process.communicate(timeout=120)
@@ -142,7 +142,7 @@ def test_the_report_is_written_even_if_the_batch_itself_fails(tmp_path, collecti
 
 
 def test_a_command_that_is_killed_leaves_what_a_report_needs(begin, records, tmp_path, wait_for):
-    process = begin("--no-fork", first=FAKE + "from tapelab.collection import batch; batch.REPORT_SECONDS = 0")
+    process = begin("--no-fork", first=FAKE + "from tapelab.collection.running import batch; batch.REPORT_SECONDS = 0")
     wait_for(lambda: (tmp_path / "started").exists() or process.poll() is not None)
     wait_for(lambda: '"verdict": "ran"' in (tmp_path / "out" / "report.json").read_text())
     process.kill()

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from tapelab.derivatives import FallbackWarning, MemoryLimitError, NotFiniteError
 from tapelab.optimize import Objective, lbfgs, least_squares, levenberg_marquardt, quasi_newton
-from tapelab.progress import progress_bar
+from tapelab.optimize import residuals as points
 from tapelab.runtime import tf
+from tapelab.session.bar import progress_bar
 
 import numpy as np
 import pytest
@@ -339,7 +340,7 @@ def rosenbrock(x):
 @pytest.mark.parametrize("moment", ["in the callback", "in a trial step"])
 @pytest.mark.parametrize(
     ("method", "module", "of"),
-    [(levenberg_marquardt, least_squares, rosenbrock_residuals), (lbfgs, quasi_newton, rosenbrock)],
+    [(levenberg_marquardt, points, rosenbrock_residuals), (lbfgs, quasi_newton, rosenbrock)],
 )
 def test_after_an_interrupt_the_variables_hold_the_best_point(method, module, of, moment, monkeypatch):
     x, best, raised = tf.Variable([-1.2, 1.0], dtype=tf.float64), [], []

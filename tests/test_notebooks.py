@@ -4,7 +4,9 @@ import ast
 import re
 from pathlib import Path
 
-from tapelab.collection import catalogue, sweep, sync, times
+from tapelab.collection import catalogue
+from tapelab.collection.publishing import sync, times
+from tapelab.collection.running import sweep
 
 import nbformat
 import pytest

@@ -3,9 +3,10 @@
 import json
 import re
 
-from tapelab.cli import main
-from tapelab.collection import environment, records, single_run
-from tapelab.collection.storage import Folder
+from tapelab.collection.cli import main
+from tapelab.collection.reports import records
+from tapelab.collection.reports.storage import Folder
+from tapelab.collection.running import environment, single_run
 
 import nbformat
 import pytest

@@ -4,7 +4,7 @@ import re
 import sys
 from itertools import pairwise
 
-from tapelab import data, progress
+from tapelab import data
 from tapelab.derivatives import MemoryLimitError, NotFiniteError, SingularMatrixError, hessian, value_and_gradient
 from tapelab.optimize import (
     Objective,
@@ -18,6 +18,7 @@ from tapelab.optimize import (
 )
 from tapelab.optimize.standing import PRODUCTS, of_matrix, of_products
 from tapelab.runtime import start, tf
+from tapelab.session import bar as progress
 
 import numpy as np
 import pytest

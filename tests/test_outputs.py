@@ -1,11 +1,10 @@
 """No output of a notebook is lost between its kernel and what is kept, or the verdict says so."""
 
 import asyncio
-import json
 import os
-import sys
 
-from tapelab.collection import execution, forkserver, kernel, variables
+from tapelab.collection import forkserver
+from tapelab.collection.running import execution, kernel, variables
 
 import nbformat
 import psutil
@@ -45,7 +44,6 @@ def test_a_kernel_waits_for_a_slow_reader(starter, tmp_path, monkeypatch, wait_f
         client.start_channels()
         try:
             await client.wait_for_ready(timeout=120)
-            assert client.complete
             asked = client.execute(PRINTS)
             # A kernel that drops messages comes through without a reader. One that does not comes to a rest.
             worker, spent, resting = psutil.Process(manager.provisioner.pid), None, 0
@@ -69,22 +67,24 @@ def test_a_kernel_waits_for_a_slow_reader(starter, tmp_path, monkeypatch, wait_f
     assert asyncio.run(lines()) == [str(i) for i in range(MESSAGES)]
 
 
-@pytest.mark.thorough
-def test_a_kernel_that_may_drop_messages_fails_a_run_with_many(
-    tmp_path, make_collection, run_batch, records, monkeypatch
-):
-    (tmp_path / "jupyter" / "kernels" / "other").mkdir(parents=True)
-    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    spec = {"argv": argv, "display_name": "other", "language": "other"}  # it cannot be told to wait
-    (tmp_path / "jupyter" / "kernels" / "other" / "kernel.json").write_text(json.dumps(spec))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
-    few, many = (f"for i in range({number}): print(i, flush=True)" for number in (20, execution.HIGH_WATER))
-    collection = make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0", few, many, "1"]})
-    status, _ = run_batch(collection, tmp_path / "out", kernel="other")
-    assert status == 1
-    problem = records(tmp_path / "out")["00_one"]["problem"]
-    assert (problem["kind"], problem["cell"]) == ("outputs lost", 3)
-    assert problem["message"].startswith("outputs may be lost: ")
+def test_a_kernel_that_cannot_be_told_to_wait_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel.Kernel, "folder", tmp_path, raising=False)
+    monkeypatch.setattr(kernel, "SET_UP", "get_ipython().of_another_kernel")
+    monkeypatch.chdir(tmp_path)
+
+    async def start():
+        manager = kernel.Kernel(kernel_name="python3")
+        await manager.start_kernel()
+        client = manager.client()
+        client.start_channels()
+        try:
+            await client.wait_for_ready(timeout=120)
+        finally:
+            client.stop_channels()
+            await manager.shutdown_kernel(now=True)
+
+    with pytest.raises(RuntimeError, match="it is not ipykernel"):
+        asyncio.run(start())
 
 
 def test_outputs_that_do_not_arrive_are_named(monkeypatch):

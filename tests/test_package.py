@@ -92,6 +92,12 @@ def test_the_notebooks_travel_without_their_outputs(built, installed):
         assert {f"{NAMES[0]}.ipynb", f"{NAMES[0]}.py"} <= {Path(name).name for name in archive.getnames()}
 
 
+def test_the_tables_of_causes_travel(installed):
+    tables = Path("src", "tapelab", "explain", "causes")
+    found = {path.name for path in (installed / tables.relative_to("src")).glob("*.toml")}
+    assert found == {path.name for path in (ROOT / tables).glob("*.toml")} != set()
+
+
 def test_lab_makes_copies_in_the_present_folder(installed, tmp_path):
     done = in_package(installed, tmp_path, "lab", "--no-open")
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,8 @@
 import base64
 import io
 
-from tapelab import alternatives, plots
+from tapelab import plots
+from tapelab.session import alternatives
 
 import matplotlib
 import numpy as np

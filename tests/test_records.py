@@ -3,10 +3,10 @@
 import json
 from dataclasses import replace
 
-from tapelab.collection import records
-from tapelab.collection.records import Phases, Record, Report
-from tapelab.collection.single_run import Problem
-from tapelab.collection.storage import Folder
+from tapelab.collection.reports import records
+from tapelab.collection.reports.records import Phases, Record, Report
+from tapelab.collection.reports.storage import Folder
+from tapelab.collection.running.single_run import Problem
 
 import pytest
 

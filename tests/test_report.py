@@ -5,11 +5,11 @@ import io
 import re
 import xml.etree.ElementTree as ET
 
-from tapelab.collection import records, report
-from tapelab.collection.live import Terminal, view
-from tapelab.collection.records import Phases, Record, Report
-from tapelab.collection.single_run import Problem
-from tapelab.collection.storage import Folder
+from tapelab.collection.reports import records, report
+from tapelab.collection.reports.live import Terminal, view
+from tapelab.collection.reports.records import Phases, Record, Report
+from tapelab.collection.reports.storage import Folder
+from tapelab.collection.running.single_run import Problem
 
 import nbformat
 import pytest

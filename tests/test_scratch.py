@@ -7,7 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tapelab.collection import forkserver, scratch
+from tapelab.collection import forkserver
+from tapelab.collection.processes import scratch
 
 import psutil
 import pytest
@@ -89,7 +90,7 @@ def test_a_folder_goes_with_its_block_and_is_its_owners_alone():
 
 
 HOLDS = """
-from tapelab.collection import scratch
+from tapelab.collection.processes import scratch
 with scratch.folder() as first:
     pass
 with scratch.folder() as second:

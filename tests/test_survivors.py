@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
-from tapelab.collection import forkserver, single_run, sweep
-from tapelab.collection.children import Children
+from tapelab.collection import forkserver
+from tapelab.collection.running import single_run, sweep
+from tapelab.collection.running.children import Children
 
 import nbformat
 import psutil

@@ -3,8 +3,9 @@
 import json
 import re
 
-from tapelab.collection import catalogue, sweep
-from tapelab.files import write_whole
+from tapelab.collection import catalogue
+from tapelab.collection.running import sweep
+from tapelab.process.files import write_whole
 
 import nbformat
 import pytest

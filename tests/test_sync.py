@@ -10,7 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from tapelab.collection import catalogue, sync, teachers
+from tapelab.collection import catalogue
+from tapelab.collection.publishing import sync, teachers
 from tapelab.exercises.sheets import recording_control
 
 import jupytext

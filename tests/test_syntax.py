@@ -2,7 +2,7 @@
 
 import ast
 
-from tapelab import syntax
+from tapelab.process import syntax
 
 import pytest
 

@@ -5,7 +5,8 @@ import re
 import shutil
 from pathlib import Path
 
-from tapelab.collection import catalogue, teachers
+from tapelab.collection import catalogue
+from tapelab.collection.publishing import teachers
 
 import pytest
 

@@ -1,6 +1,6 @@
 """How long a notebook takes is counted: words, open cells, exercises."""
 
-from tapelab.collection import times
+from tapelab.collection.publishing import times
 
 import nbformat
 import pytest

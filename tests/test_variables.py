@@ -2,7 +2,7 @@
 
 import os
 
-from tapelab.collection import variables
+from tapelab.collection.running import variables
 
 import pytest
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 from tapelab import explain
-from tapelab.collection import catalogue, copies, website
+from tapelab.collection import catalogue
+from tapelab.collection.publishing import copies, website
 
 import nbformat
 import pytest

@@ -128,7 +128,7 @@ def scalar_pairs(ours, theirs, args):
     yield "gradient", derivatives.value_and_gradient(ours)(*args), jax.value_and_grad(theirs)(*args)
     yield "hessian", derivatives.hessian(ours)(*args), jax.hessian(theirs)(*args)
     product = jax.jvp(lambda x: jax.grad(theirs)(x, *args[1:]), args[:1], (vector,))[1]
-    yield "hvp", derivatives.hvp(ours)(jax.tree.map(np.asarray, vector), *args), product
+    yield "hvp", derivatives.hvp(ours)(*args, vector=jax.tree.map(np.asarray, vector)), product
 
 
 def nested_pairs(dtype):
@@ -138,8 +138,8 @@ def nested_pairs(dtype):
     value, pull = jax.vjp(jax_nested, *args)
     cotangents = jax.tree.map(lambda part: np.asarray(jnp.cos(part)), value)
     both = {"argnums": (0, 1)}
-    yield "jvp", derivatives.jvp(tf_nested, **both)(tangents, *args), jax.jvp(jax_nested, args, tangents)
-    yield "vjp", derivatives.vjp(tf_nested, **both)(cotangents, *args)[1], pull(cotangents)
+    yield "jvp", derivatives.jvp(tf_nested, **both)(*args, tangents=tangents), jax.jvp(jax_nested, args, tangents)
+    yield "vjp", derivatives.vjp(tf_nested, **both)(*args, cotangents=cotangents)[1], pull(cotangents)
     for mode in ("forward", "reverse"):
         yield mode, derivatives.jacobian(tf_nested, mode=mode, **both)(*args), jax.jacrev(jax_nested, (0, 1))(*args)
 

@@ -132,7 +132,7 @@ def run_hvp(work):
         return outer.gradient(gradients, variables, output_gradients=vector)
 
     ours = hvp(loss, wrt=variables)
-    return {"guide": guide, "tapelab": lambda: ours(vector, x, y)}
+    return {"guide": guide, "tapelab": lambda: ours(x, y, vector=vector)}
 
 
 def run_jacobian(work):

@@ -131,10 +131,10 @@ def our_ways(loss: Loss, count: int) -> dict[str, Callable[[Tensors, Tensors], A
             OUR_WAYS,
             (
                 lambda xs, vs: gradient(*xs)[1],
-                lambda xs, vs: [jvp(tuple(vs), *xs)[1]],
+                lambda xs, vs: [jvp(*xs, tangents=tuple(vs))[1]],
                 by("reverse"),
                 by("forward"),
-                lambda xs, vs: hvp(tuple(vs), *xs),
+                lambda xs, vs: hvp(*xs, vector=tuple(vs)),
                 contracted,
             ),
             strict=True,

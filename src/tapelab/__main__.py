@@ -1,12 +1,12 @@
 """The command ``tapelab``, which is also ``python -m tapelab``."""
 
-from tapelab.collection import interrupts
+from tapelab.collection.processes import interrupts
 
 
 def main() -> None:
     """Run the command."""
     interrupts.command.watch()  # before the imports, which take a second or more
-    from tapelab import cli
+    from tapelab.collection import cli
 
     cli.main()
 

@@ -13,7 +13,7 @@ import io
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tapelab import alternatives
+from tapelab.session import alternatives
 
 import matplotlib.pyplot as plt
 import numpy as np

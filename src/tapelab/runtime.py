@@ -8,8 +8,8 @@ import contextlib
 import os
 import sys
 
-from tapelab import alternatives, claims
 from tapelab.process import quiet_stderr
+from tapelab.session import alternatives, claims
 
 # What TensorFlow's C++ code logs, such as XLA at its first compilation, is about the machine; what is wrong with a
 # program, it raises. Errors are logged still, and before TensorFlow 2.21 what XLA says of its first compilation.
@@ -28,8 +28,8 @@ def start(seed: int = 0) -> None:
 
     Seeds Python, NumPy, TensorFlow and Keras; switches TensorFloat-32 off, so that a GPU multiplies float32 matrices
     with float32's 24 bits and the numbers in the text hold there too; lets GPU memory grow on demand, so that several
-    notebooks can share one GPU. In a notebook, cells of checks report themselves from then on (`tapelab.claims`), and
-    figures have their alternative texts (`tapelab.alternatives`).
+    notebooks can share one GPU. In a notebook, cells of checks report themselves from then on
+    (`tapelab.session.claims`), and figures have their alternative texts (`tapelab.session.alternatives`).
 
     Args:
         seed: an integer from 0 to 2**32 - 1.

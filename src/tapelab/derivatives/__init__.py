@@ -1,23 +1,23 @@
 """Derivatives of TensorFlow functions, as functions: gradients, Jacobians, Hessians and their products with vectors.
 
     value_and_gradient(f)(x)                                          value, gradient
-    jvp(f)(tangents, x)                                               value, product
-    vjp(f)(cotangents, x)                                             value, product
+    jvp(f)(x, tangents=v)                                             value, product
+    vjp(f)(x, cotangents=u)                                           value, product
     jacobian(f)(x)                                                    shape (*f(x), *x)
     batch_jacobian(f)(x)                                              shape (batch, outs, ins)
-    hvp(loss, wrt=w)(tangents, x, y)                                  like w
+    hvp(loss, wrt=w)(x, y, vector=v)                                  like w
     hessian(loss, wrt=w, packed=True)(x, y)                           shape (n, n)
     per_example_gradients(loss, wrt=w)(x, y)                          shape (batch, *variable)
     per_example_norms(losses, wrt=w)(x, y)                            shape (batch,)
     clipped_gradient(losses, wrt=w, max_norm=1.0)(x, y)               total, norms
-    ggn_vector_product(model, loss, wrt=w)(tangents, x, y)            like w
-    fisher_vector_product(model, "categorical", wrt=w)(tangents, x)   like w
+    ggnvp(model, loss, wrt=w)(tangents, x, y)            like w
+    fvp(model, "categorical", wrt=w)(tangents, x)   like w
     CurvatureOperator(model, loss, wrt=w, data=data) @ vector         over the data set; .trace() and more
 
     laplacian(u)(x)                                                   like u(x), of each example
     biharmonic(u)(x)                                                  like u(x)
     second_order(u, directions=…, weights=…, drift=…)(x)              like u(x)
-    taylor(f, 3)([v], x)                                              value, derivatives along a curve
+    taylor(f, 3)(x, tangents=[v])                                     value, derivatives along a curve
 
     sparse_jacobian(f)(x)                                             tf.SparseTensor
     sparse_hessian(loss, format="csr")(x)                             SciPy matrix (n, n)
@@ -30,8 +30,36 @@ where TensorFlow's own are not (`tapelab.derivatives.wrong.cures`). Kernels that
 (`tapelab.derivatives.wrong.kernels`), and what TensorFlow differentiates wrongly, or leaves out without a word, is
 refused where a graph shows it (`tapelab.derivatives.wrong.gaps`).
 
-Sources are the first argument, those that ``argnums`` names, or the variables of ``wrt``; they may be nested, and the
-result has their structure.
+What several have in common means the same in all:
+
+``wrt``
+    The variables to differentiate with respect to, nested; Keras 3 variables included. Every argument is data then.
+``argnums``
+    Without ``wrt``, the position of the argument to differentiate with respect to, or a tuple of positions. These
+    sources may be nested, too, and the result has their structure.
+``tangents``, ``cotangents``, ``vector``
+    What a product is with: a keyword of the call, after the function's own arguments.
+``return_value``
+    Whether the result is a pair, the function's value and the derivative. `value_and_gradient`, `jvp`, `vjp` and
+    `taylor` return that pair always. What draws random numbers has a value where it is evaluated once, for the whole
+    batch, and is refused elsewhere.
+``packed``
+    Whether the sources' elements are one axis of n, in the order of `pack`: vectors have the shape (n,), a Hessian
+    (n, n).
+``chunk_size``
+    How many passes to make at once: rows, columns, colours or directions. By default as many as fit the memory limit.
+``batch_chunk_size``
+    How many examples to compute at once. By default as many as fit the memory limit.
+``memory_limit``
+    How many bytes the result and the work towards it may take, by default the limit of `set_memory_limit`. A
+    `MemoryLimitError` says how many they would take, and what to use instead.
+``compile``
+    "auto" takes the fastest way that works: XLA where that pays, a graph, or single operations. A `FallbackWarning`
+    says why it is a slower one. "xla", "graph" and "eager" take that one way, or raise.
+``unconnected``
+    "error" for an `UnconnectedSourceError` where the function does not depend on a source, "zero" for zeros.
+``check_finite``
+    Whether NaN or infinity in the result raises `NotFiniteError`.
 
 What is returned has a method that tells how a call with these arguments is computed, and compiles it if it is new: the
 mode, how it is compiled, chunks, the memory predicted, and the faster ways that were given up and why (a `Plan`).
@@ -41,8 +69,11 @@ mode, how it is compiled, chunks, the memory predicted, and the faster ways that
     print(matrix.plan(x, y))                                          all of it, in words
 """
 
-from tapelab.derivatives.curvature.gauss_newton import fisher_vector_product, ggn_vector_product
-from tapelab.derivatives.curvature.operator import CurvatureOperator, Estimate
+from typing import NoReturn
+
+from tapelab.derivatives.curvature.estimates import Estimate
+from tapelab.derivatives.curvature.gauss_newton import fvp, ggnvp
+from tapelab.derivatives.curvature.operator import CurvatureOperator
 from tapelab.derivatives.curvature.spectrum import Eigenvalues, Spectrum
 from tapelab.derivatives.examples.clipping import clipped_gradient, per_example_norms
 from tapelab.derivatives.examples.per_example import per_example_gradients
@@ -62,7 +93,7 @@ from tapelab.derivatives.machinery.errors import (
     UnconnectedSourceError,
 )
 from tapelab.derivatives.machinery.memory import set_memory_limit
-from tapelab.derivatives.machinery.plan import Plan
+from tapelab.derivatives.machinery.plan import Plan, SparsePlan
 from tapelab.derivatives.operators.transforms import (
     biharmonic,
     laplacian,
@@ -70,8 +101,8 @@ from tapelab.derivatives.operators.transforms import (
     taylor,
     value_gradient_laplacian,
 )
-from tapelab.derivatives.sparse.plan import SparsePlan
 from tapelab.derivatives.sparse.transforms import sparse_hessian, sparse_jacobian
+from tapelab.names_elsewhere import refuse
 
 __all__ = [
     "CoupledExamplesError",
@@ -91,8 +122,8 @@ __all__ = [
     "batch_jacobian",
     "biharmonic",
     "clipped_gradient",
-    "fisher_vector_product",
-    "ggn_vector_product",
+    "fvp",
+    "ggnvp",
     "hessian",
     "hvp",
     "jacobian",
@@ -111,3 +142,30 @@ __all__ = [
     "value_gradient_laplacian",
     "vjp",
 ]
+
+# What JAX, torch.func, functorch, Opacus, BackPACK and SciPy call it, and what it is called here.
+_ELSEWHERE = {
+    "grad": "value_and_gradient(f)",
+    "gradient": "value_and_gradient(f)",
+    "grad_and_value": "value_and_gradient(f), which returns the value first",
+    "value_and_grad": "value_and_gradient(f)",
+    "jacrev": 'jacobian(f, mode="reverse")',
+    "jacfwd": 'jacobian(f, mode="forward")',
+    "linearize": "jvp(f)(x, tangents=v)",
+    "hessian_vector_product": "hvp(f)(x, vector=v)",
+    "vhp": "hvp(f)(x, vector=v), since a Hessian is symmetric",
+    "ggn_vector_product": "ggnvp(model, loss, wrt=w)(x, y, vector=v)",
+    "gnvp": "ggnvp(model, loss, wrt=w)(x, y, vector=v)",
+    "fisher_vector_product": 'fvp(model, "categorical", wrt=w)(x, vector=v)',
+    "per_sample_gradients": "per_example_gradients(loss, wrt=w)(x, y)",
+    "per_sample_grads": "per_example_gradients(loss, wrt=w)(x, y)",
+    "vmap": "batch_jacobian(f) or per_example_gradients(loss, wrt=w), which go over a batch, or tf.vectorized_map",
+    "jet": "taylor(f, order)(x, tangents=[v])",
+    "forward_laplacian": "laplacian(f)",
+    "ravel_pytree": "pack(variables), and unpack(vector, variables)",
+    "curve_fit": "tapelab.optimize.levenberg_marquardt(residuals, x, y, wrt=parameters)",
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse(__name__, name, _ELSEWHERE)

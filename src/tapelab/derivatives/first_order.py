@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import require_scalar
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import OnePass
@@ -14,6 +15,7 @@ from tapelab.runtime import tf
 Recording = tuple[tf.GradientTape, list[tf.Tensor | tf.Variable], list[tf.Tensor]]
 
 
+@options_by_keyword
 def value_and_gradient(
     f: Callable,
     *,
@@ -27,14 +29,7 @@ def value_and_gradient(
 
     Args:
         f: returns one scalar.
-        wrt: variables to differentiate with respect to, nested; Keras 3 variables included.
-        argnums: without ``wrt``: the position of the argument to differentiate with respect to, or a tuple of them.
-        compile: "auto", "xla", "graph" or "eager".
-        unconnected: "error", or "zero" for the gradient of a source that f does not depend on.
-        check_finite: whether NaN or infinity in the result raises `NotFiniteError`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments that returns a pair: the value, and the gradient in the sources' structure.
@@ -46,6 +41,7 @@ def value_and_gradient(
     return transform(f, _ValueAndGradient(), argnums=argnums, wrt=wrt, **options)
 
 
+@options_by_keyword
 def vjp(
     f: Callable,
     *,
@@ -59,14 +55,11 @@ def vjp(
 
     Args:
         f: returns a tensor or nested tensors.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
-        A function of the cotangents (of the structure, shapes and dtypes of f's result) followed by f's arguments. It
-        returns a pair: f's result, and the cotangents times the Jacobian in the sources' structure.
+        A function of f's arguments and the keyword ``cotangents``, of the structure, shapes and dtypes of f's result.
+        It returns a pair: f's result, and the cotangents times the Jacobian in the sources' structure.
 
     Raises:
         ValueError, TypeError: when called, as `value_and_gradient`; also for cotangents that do not match the result.
@@ -75,6 +68,7 @@ def vjp(
     return transform(f, _VJP(), argnums=argnums, wrt=wrt, **options)
 
 
+@options_by_keyword
 def jvp(
     f: Callable,
     *,
@@ -88,13 +82,10 @@ def jvp(
 
     Args:
         f: returns a tensor or nested tensors.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
-        A function of the tangents (of the structure, shapes and dtypes of the sources) followed by f's arguments. It
+        A function of f's arguments and the keyword ``tangents``, of the structure, shapes and dtypes of the sources. It
         returns a pair: f's result, and the Jacobian times the tangents in the result's structure.
 
     Raises:

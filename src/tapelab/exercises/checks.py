@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from tapelab import syntax
 from tapelab.exercises import compare, feedback
 from tapelab.exercises.feedback import ERROR, NOT_ATTEMPTED, RIGHT, WRONG, Feedback
 from tapelab.explain import ExplainTape, explain
+from tapelab.process import syntax
 
 import numpy as np
 import tensorflow as tf

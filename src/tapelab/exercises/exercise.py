@@ -93,7 +93,8 @@ class Exercise:
         """The sheet's name and the exercise's name in it, such as "recording_control.metric_off"."""
         sheet = inspect.unwrap(self._starter).__globals__
         name = next(name for name, value in sheet.items() if value is self)
-        return f"{sheet['__name__'].rpartition('.')[2]}.{name}"
+        module = sheet["__name__"].removeprefix("tapelab.exercises.sheets.")
+        return f"{module.partition('.')[0]}.{name}"  # a sheet may be a folder
 
     @property
     def name(self) -> str:

@@ -6,28 +6,9 @@ import warnings
 from pathlib import Path
 
 from tapelab import session
-from tapelab.files import write_whole
+from tapelab.process.files import write_whole
 
 import platformdirs
-
-# An exercise was once called by its notebook's number: what was solved then stays solved.
-_NUMBERED = {
-    "00": "start_here",
-    "01": "gradient_tape_basics",
-    "02": "training_with_a_tape",
-    "03": "when_the_gradient_is_none",
-    "04": "recording_control",
-    "05": "stop_gradient",
-    "06": "custom_gradients",
-    "07": "multiple_tapes",
-    "08": "higher_order_gradients",
-    "09": "jacobians",
-    "10": "hessians_and_newton",
-    "11": "batch_jacobians",
-    "12": "forward_mode",
-    "13": "what_derivatives_cost",
-}
-_MOVED = {"hessians_and_newton.product": "without_the_matrix.product"}
 
 
 def path() -> Path:
@@ -60,13 +41,7 @@ def solved() -> set[str]:
             stacklevel=2,
         )
         return set()
-    return set(map(_present_name, names))
-
-
-def _present_name(identifier):
-    sheet, _, name = identifier.partition(".")
-    identifier = f"{_NUMBERED.get(sheet, sheet)}.{name}"
-    return _MOVED.get(identifier, identifier)
+    return set(names)
 
 
 def record(identifier: str) -> None:

@@ -6,7 +6,8 @@
         y = tf.round(x) * 2.0
     explain(tape, y, x)                  # the cause, the line, the fix
 
-`CAUSES`, `REMARKS`, `VALUES` and `RETRACING` list every answer with its meaning, an example and the fix.
+`CAUSES`, `REMARKS`, `VALUES` and `RETRACING` list every answer with its meaning, an example and the fix: `causes` has
+them as tables.
 
 How it works, room by room, in the order in which to read it.
 
@@ -30,16 +31,14 @@ from typing import TYPE_CHECKING, Any
 
 from tapelab import runtime  # noqa: F401  its import of TensorFlow is the quiet one
 from tapelab.explain.asking import NoGradientError, explain, gradient_or_explain
+from tapelab.explain.causes import CAUSES, REMARKS, RETRACING, VALUES
 from tapelab.explain.drawing.numbered_table import Table, table
 from tapelab.explain.explanation import Explanation, Explanations
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.missing.causes import CAUSES, REMARKS
 from tapelab.explain.models.diagnose import diagnose
 from tapelab.explain.models.diagnosis import Diagnosis
 from tapelab.explain.models.watch import Watch
 from tapelab.explain.retracing.answer import Retracing, Retracings, explain_retracing
-from tapelab.explain.retracing.causes import RETRACING
-from tapelab.explain.values.causes import VALUES
 
 if TYPE_CHECKING:
     from tapelab.explain.drawing.draw import draw

@@ -10,11 +10,11 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from tapelab.explain.causes import CAUSES
 from tapelab.explain.explanation import Explanation, Explanations, with_value
-from tapelab.explain.ground import lines
+from tapelab.explain.ground import expressions, lines
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.log import can_carry, keys_of
-from tapelab.explain.missing.causes import CAUSES
 from tapelab.explain.missing.cut_path import along_path
 from tapelab.explain.missing.no_path import without_path
 from tapelab.explain.missing.paths import Flow
@@ -127,9 +127,9 @@ def questions(tape: tf.GradientTape, target: Any, source: Any, frame: types.Fram
     goals = {key for one in targets if tf.is_tensor(one) and _is_eager(one) for key in keys_of(one)}
     flow = Flow(tape.log, goals) if isinstance(tape, ExplainTape) else None
     own = lines.own_frame(frame)
-    call = lines.arguments(frame) if own is frame else None
-    target_name = name_of(target, own, lines.argument(call, 1, ("target",)), "target")
-    named = named_sources(source, own, lines.argument(call, 2, ("source", "sources")))
+    call = expressions.arguments(frame) if own is frame else None
+    target_name = name_of(target, own, expressions.argument(call, 1, ("target",)), "target")
+    named = named_sources(source, own, expressions.argument(call, 2, ("source", "sources")))
     return [Question(tape, flow, targets, one, target_name, name, own) for name, one in named]
 
 
@@ -163,9 +163,10 @@ def answers_to_show(
     if not asked:
         raise ValueError("sources is empty; expected at least one tensor or variable")
     answers = find_all(asked)
-    for finding, _ in answers:
+    for question, (finding, _) in zip(asked, answers, strict=True):
+        sentence, _ = _said(question, finding)
         if finding.exists is None or finding.code in ("wrong_type", "keras_tensor", "not_opened", "target_is_variable"):
-            raise ValueError(f"there is nothing to {purpose}. {finding.sentence} See explain(tape, target, source).")
+            raise ValueError(f"there is nothing to {purpose}. {sentence} See explain(tape, target, source).")
     return asked, answers
 
 
@@ -193,12 +194,13 @@ def _not_a_question(question):
         for value in values:
             kind = type(value).__name__
             if kind == "KerasTensor":
-                return Finding("keras_tensor", f"{name} is a symbolic KerasTensor, through which no value ever flowed.")
+                return Finding("keras_tensor", values={"name": name})
             if not tf.is_tensor(value) and not hasattr(value, "handle"):
+                said = {"name": name, "type": kind, "expected": "a tensor or variable"}
                 if values is not question.targets:
-                    return Finding("wrong_type", f"{name} is of type {kind}; expected a tensor or variable.")
+                    return Finding("wrong_type", values=said)
                 fix = f"# compute {name} with TensorFlow's operations: no float(), .numpy() or np. on the way"
-                return Finding("wrong_type", f"{name} is of type {kind}; expected a tensor.", fix=fix)
+                return Finding("wrong_type", fix=fix, values=said | {"expected": "a tensor"})
     return None
 
 
@@ -206,15 +208,13 @@ def _cannot_see(question):
     """The `Finding` where there is no log to read, else None."""
     tape = question.tape
     if not isinstance(tape, ExplainTape):
-        sentence = f"The tape is a {type(tape).__name__}, which keeps no record to read."
-        return Finding("plain_tape", sentence, exists=None)
+        return Finding("plain_tape", exists=None, values={"type": type(tape).__name__})
     if tape.in_function or not tf.executing_eagerly():
-        return Finding("inside_function", "The tape was opened inside a tf.function, while it was traced.", exists=None)
+        return Finding("inside_function", exists=None)
     if tape.blind or tape.log.failure:
-        sentence = f"What the tape recorded cannot be seen: {tape.blind or tape.log.failure}."
-        return Finding("blind", sentence, exists=None)
+        return Finding("blind", exists=None, values={"why": tape.blind or tape.log.failure})
     if tape.log.opened is None:
-        return Finding("not_opened", "The tape was never opened, so it recorded nothing.")
+        return Finding("not_opened")
     symbolic = [value for value in (question.source, *question.targets) if not _is_eager(value)]
     if symbolic:
         sentence = f"{symbolic[0].name} is a tensor of a graph, not a value."
@@ -227,10 +227,7 @@ def _is_eager(value):
 
 
 def _variable_target(question):
-    if any(hasattr(target, "handle") for target in question.targets):
-        sentence = f"{question.target_name} is a variable, and a variable's value has no history."
-        return Finding("target_is_variable", sentence)
-    return None
+    return Finding("target_is_variable") if any(hasattr(one, "handle") for one in question.targets) else None
 
 
 def _checked(question, gradient):
@@ -242,15 +239,14 @@ def _checked(question, gradient):
         return _not_computed(gradient), None
     if finding.exists == (gradient is None):
         says, returned = ("a gradient", "None") if finding.exists else ("none", "a gradient")
-        sentence = f"By the log of operations there should be {says}, but the tape returned {returned}."
-        return Finding("unknown", sentence, exists=None if gradient is None else True), gradient
+        exists = None if gradient is None else True
+        return Finding("unknown", exists=exists, values={"says": says, "returned": returned}), gradient
     if gradient is None:
         return finding, None
     tape = question.tape
     asked = (next(iter(question.goals)), question.start) in tape.asked
     if tape.spent and (tape.refused or not asked):
-        sentence = "The gradient exists, but the tape is not persistent and has already given its one gradient."
-        return Finding("used_up", sentence, line=tape.spent_line, path=finding.path), gradient
+        return Finding("used_up", line=tape.spent_line, path=finding.path), gradient
     return finding.with_remarks(_remarks(question, finding, gradient)), gradient
 
 
@@ -260,12 +256,11 @@ def _dtypes(question):
         dtype = tf.as_dtype(question.source.dtype).name
         name = question.source_name
         fix = f"{name} = tf.strings.to_number({name})  # above tape.watch" if dtype == "string" else ""
-        sentence = f"{name} has dtype {dtype}, which has no gradients."
-        return Finding("source_dtype", sentence, path=_path(question), fix=fix)
+        return Finding("source_dtype", path=_path(question), fix=fix, values={"dtype": dtype})
     if not any(can_carry(target.dtype) for target in question.targets):
         dtype, maker = question.targets[0].dtype.name, question.flow.producer.get(min(question.goals))
-        sentence = f"{question.target_name} has dtype {dtype}, which has no gradients."
-        return Finding("target_dtype", sentence, line=maker.line if maker else None, path=_path(question))
+        line = maker.line if maker else None
+        return Finding("target_dtype", line=line, path=_path(question), values={"dtype": dtype})
     return None
 
 
@@ -299,7 +294,7 @@ def _not_computed(error):
 
 
 def _lookup_error(cut):
-    return Finding("no_gradient_registered", f"TensorFlow has no gradient for {cut.op}.", line=cut.line, cuts=(cut,))
+    return Finding("no_gradient_registered", line=cut.line, cuts=(cut,))
 
 
 def _remarks(question, finding, gradient):
@@ -311,8 +306,8 @@ def _remarks(question, finding, gradient):
         yield "indexed_slices"
 
 
-def _as_explanation(question, finding, value):
-    """Put a finding, and the `ValueFinding` of a gradient that exists, into the learner's words."""
+def _said(question, finding):
+    """The sentence and the fix of a finding, in the learner's words."""
     names = {
         "source": question.source_name,
         "target": question.target_name,
@@ -320,15 +315,24 @@ def _as_explanation(question, finding, value):
         # tape.watch does not take a Keras variable, but takes its value.
         "watchable": question.source_name + (".value" if hasattr(question.source, "path") else ""),
     }
+    names |= finding.values
+    cause = CAUSES[finding.code]
+    fix = finding.fix or ("" if finding.exists else cause.fix.format(**names))
+    return finding.sentence or cause.sentence.format(**names), fix
+
+
+def _as_explanation(question, finding, value):
+    """Put a finding, and the `ValueFinding` of a gradient that exists, into the learner's words."""
+    sentence, fix = _said(question, finding)
     explanation = Explanation(
         exists=finding.exists,
         code=finding.code,
-        sentence=finding.sentence,
+        sentence=sentence,
         source=question.source_name,
         target=question.target_name,
         line=finding.line,
         certain=finding.certain,
-        fix=finding.fix or ("" if finding.exists else CAUSES[finding.code].fix.format(**names)),
+        fix=fix,
         cuts=finding.cuts,
         further=finding.further,
         remarks=finding.remarks,

@@ -4,11 +4,10 @@ import collections.abc
 import dataclasses
 from collections.abc import Iterator
 
+from tapelab.explain.causes import CAUSES, REMARKS, VALUES
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.rendering import MARKDOWN, Style, Told
-from tapelab.explain.missing.causes import CAUSES, REMARKS
 from tapelab.explain.missing.inside_functions import Cut
-from tapelab.explain.values.causes import VALUES
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.explain.values.study import Elements, Link, ValueFinding
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tapelab import alternatives, session
+from tapelab import session
 from tapelab.interactive import names
+from tapelab.session import alternatives
 
 import matplotlib.figure
 import matplotlib.pyplot as plt

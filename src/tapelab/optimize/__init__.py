@@ -10,7 +10,11 @@ too. A small gradient is no minimum yet: `Report.standing` says what the point i
 `Objective` in place of the function keeps what was compiled for the next call.
 """
 
-from tapelab.optimize.least_squares import LeastSquaresReport, levenberg_marquardt
+from typing import NoReturn
+
+from tapelab.names_elsewhere import refuse
+from tapelab.optimize.fit_report import LeastSquaresReport
+from tapelab.optimize.least_squares import levenberg_marquardt
 from tapelab.optimize.newtons import conjugate_gradient_direction, newton, newton_cg, newton_direction
 from tapelab.optimize.objective import Objective
 from tapelab.optimize.quasi_newton import lbfgs
@@ -30,3 +34,18 @@ __all__ = [
     "newton_cg",
     "newton_direction",
 ]
+
+# What SciPy, JAXopt, Optax and PyTorch call it, and what it is called here.
+_ELSEWHERE = {
+    "curve_fit": "levenberg_marquardt(residuals, x, y, wrt=parameters)",
+    "leastsq": "levenberg_marquardt(residuals, x, y, wrt=parameters)",
+    "LevenbergMarquardt": "levenberg_marquardt(residuals, x, y, wrt=parameters)",
+    "minimize": "lbfgs(loss, x, y, wrt=variables), newton or newton_cg",
+    "fmin_l_bfgs_b": "lbfgs(loss, x, y, wrt=variables)",
+    "LBFGS": "lbfgs(loss, x, y, wrt=variables)",
+    "fmin_ncg": "newton_cg(loss, x, y, wrt=variables)",
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse(__name__, name, _ELSEWHERE)

@@ -10,97 +10,20 @@ the singular values of J D⁻¹: JᵀJ, whose condition number is the square of 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from tapelab.derivatives import NotFiniteError, SingularMatrixError, pack, unpack
-from tapelab.derivatives.machinery.failures import singular
+from tapelab.optimize.fit_report import LeastSquaresReport
 from tapelab.optimize.objective import Objective, objective_of
-from tapelab.optimize.report import Iteration, Report, assign, require_finite_start
-from tapelab.progress import progress_bar
-from tapelab.runtime import tf
+from tapelab.optimize.report import Iteration, require_finite_start, require_not_negative
+from tapelab.optimize.residuals import Linearized, Residuals, Steps
+from tapelab.session.bar import progress_bar
 
 import numpy as np
 
 _DECREASE = 1e-4  # the part of the predicted decrease that a step has to deliver
 _LARGEST = 1e20  # of the damping; the columns of J D⁻¹ have norms up to 1
 _SCALINGS = ("columns", "identity")
-
-
-@dataclass
-class LeastSquaresReport(Report):
-    """What `levenberg_marquardt` did and found. ``value`` is half the sum of the squares.
-
-    Attributes:
-        converged: whether one of the three tests was passed.
-        parameters: the variables' values at the end, packed, shape (n,), in float64.
-        residuals: how many there are.
-        rank: of the Jacobian at the end, as far as its dtype tells.
-        smallest_singular_value: of the Jacobian at the end, in the parameters' units; 0 where residuals are fewer. Its
-            square is the smallest eigenvalue of JᵀJ.
-        standing: None; the Jacobian tells less than a Hessian, and `stands` says what.
-    """
-
-    parameters: np.ndarray = field(default_factory=lambda: np.empty(0))
-    residuals: int = 0
-    rank: int = 0
-    smallest_singular_value: float = 0.0
-    _root: np.ndarray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
-    _loose: np.ndarray = field(default_factory=lambda: np.empty(0), repr=False)
-
-    @property
-    def stands(self) -> str:
-        """What the Jacobian tells of the end, in a sentence; empty where the minimisation has not converged."""
-        n = self.parameters.size
-        if not self.converged:
-            return ""
-        if self.rank < n:
-            return (
-                f"the Jacobian has rank {self.rank} for {n} parameters: along some directions the residuals do not "
-                "change to first order, and whether this is a minimum, a saddle or a flat place is not known"
-            )
-        return (
-            f"a minimum of the linearised residuals: the Jacobian has full rank {n}, and its smallest singular value "
-            f"is {self.smallest_singular_value:.3g}; the curvature of the residuals themselves was not looked at"
-        )
-
-    @property
-    def degrees_of_freedom(self) -> int:
-        """The number of residuals less that of parameters."""
-        return self.residuals - self.parameters.size
-
-    @property
-    def covariance(self) -> np.ndarray:
-        """The parameters' estimated covariance matrix σ² (JᵀJ)⁻¹, shape (n, n), in the order of `pack`.
-
-        σ² is the sum of squares over the degrees of freedom: residuals of one unknown variance, not correlated. It
-        means what it says where the fit is a minimum and the residuals are nearly linear within the errors.
-
-        Raises:
-            ValueError: if there are no degrees of freedom, or J does not determine all parameters.
-        """
-        n = self.parameters.size
-        if self.rank < n:
-            raise ValueError(
-                f"the Jacobian has rank {self.rank} for {n} parameters: the residuals do not determine the elements "
-                f"{', '.join(map(str, self._loose))} (in the order of pack) apart from each other, and no covariance "
-                "exists. Fix or merge parameters, or add data"
-            )
-        if self.degrees_of_freedom < 1:
-            raise ValueError(
-                f"{self.residuals} residuals for {n} parameters leave no degrees of freedom: the variance of the "
-                "residuals is not known, and so no covariance. Add data"
-            )
-        return 2 * self.value / self.degrees_of_freedom * (self._root @ self._root.T)
-
-    @property
-    def standard_errors(self) -> np.ndarray:
-        """The square roots of the covariance's diagonal, shape (n,).
-
-        Raises:
-            ValueError: as `covariance`.
-        """
-        return np.sqrt(np.diag(self.covariance))
 
 
 def levenberg_marquardt(
@@ -165,193 +88,108 @@ def levenberg_marquardt(
             unknown scaling, or a ``jacobian`` that returns another shape or does not agree with the residuals.
     """
     tolerances = {"gradient": gradient_tolerance, "step": step_tolerance, "cost": cost_tolerance}
+    _require_sound(tolerances, damping, scaling, jacobian)
+    problem = Residuals(objective_of(residuals, wrt, compile, memory_limit), args, jacobian)
+    point = problem.start
+    here = problem.linearized(point)
+    tolerances = {name: max(tolerance, 4 * here.rounding) for name, tolerance in tolerances.items()}
+    report = LeastSquaresReport(here.value, here.gradient_norm, reason=f"all {iterations} iterations used")
+    require_finite_start(report)
+    report.plan = problem.plan(here)
+    scale = np.zeros(point.size)
+    try:
+        with progress_bar(iterations, "minimising") as advance:
+            for _ in range(iterations):
+                if here.orthogonal(tolerances["gradient"]):
+                    break
+                scale = np.maximum(scale, here.norms if scaling == "columns" else here.norms.max())
+                search = _search(problem, here, scale, damping, tolerances)
+                point, damping = search.point, search.next_damping
+                report.iterations.append(search.iteration)
+                if callback is not None:
+                    problem.hold(point)
+                    callback(search.iteration)
+                here = problem.linearized(point)  # a callback may have changed what the residuals read
+                report.value, report.gradient_norm = here.value, here.gradient_norm
+                advance(loss=report.value, gradient=report.gradient_norm)
+                if search.ended:
+                    report.converged, report.reason = search.converged, search.ended
+                    break
+    finally:
+        problem.hold(point)  # a trial step may have been interrupted
+    if not report.converged and here.orthogonal(tolerances["gradient"]):
+        report.converged = True
+        report.reason = "the residuals are orthogonal to the Jacobian's columns, within the tolerance"
+    report.parameters, report.residuals = point, here.residuals.size
+    report.judge(here.jacobian, here.rounding)
+    return report
+
+
+def _require_sound(tolerances, damping, scaling, jacobian):
     for name, tolerance in tolerances.items():
-        if not tolerance >= 0:
-            raise ValueError(f"{name}_tolerance is {tolerance!r}; expected 0 or a positive number")
+        require_not_negative(f"{name}_tolerance", tolerance)
     if not 0 < damping < _LARGEST:
         raise ValueError(f"damping is {damping!r}; expected a positive number below {_LARGEST:g}, such as 1e-3")
-
     if scaling not in _SCALINGS:
         raise ValueError(f"scaling is {scaling!r}; expected one of {', '.join(map(repr, _SCALINGS))}")
     if jacobian is not None and not callable(jacobian):
         raise TypeError(f"jacobian is a {type(jacobian).__name__}; expected a function that returns the matrix")
-    objective = objective_of(residuals, wrt, compile, memory_limit)
-    wrt = objective.wrt
-    start = pack(wrt)
-    kind = start.dtype.as_numpy_dtype
-
-    def evaluate(point):
-        assign(wrt, point.astype(kind))
-        try:
-            found = pack(objective.f(*args))
-        except tf.errors.InvalidArgumentError as error:
-            if why := singular(error):
-                raise SingularMatrixError(f"levenberg_marquardt: {why}") from error
-            raise
-        return found.numpy().astype(np.float64), found.dtype
-
-    def attempt(point):
-        try:
-            return evaluate(point)[0]
-        except SingularMatrixError:  # the residuals have no values there
-            return np.full_like(r, np.nan)
-
-    def linearize(point):
-        r, _ = evaluate(point)
-        if jacobian is None:
-            blocks = [np.reshape(block, (r.size, -1)) for block in tf.nest.flatten(objective.jacobian(*args))]
-            matrix = np.concatenate(blocks, axis=1).astype(np.float64)
-        else:
-            matrix = _as_matrix(jacobian(*args), (r.size, point.size))
-        return r, matrix, matrix.T @ r
-
-    point = start.numpy().astype(np.float64)
-    r, dtype = evaluate(point)
-    if not r.size:
-        raise ValueError("the residuals are empty; expected one number for each observation, at least one")
-    rounding = max(float(np.finfo(each.as_numpy_dtype).eps) for each in (dtype, start.dtype))
-    tolerances = {name: max(tolerance, 4 * rounding) for name, tolerance in tolerances.items()}
-    r, matrix, gradient = linearize(point)
-    report = LeastSquaresReport(r @ r / 2, float(np.max(np.abs(gradient))), reason=f"all {iterations} iterations used")
-    require_finite_start(report)
-    if jacobian is None:
-        report.plan = objective.jacobian.plan(*args)
-    else:
-        _compare(matrix, objective, args, rounding)
-    scale = np.zeros(point.size)
-
-    def noise():
-        """By how much the residuals change with the last digit of each parameter: finer than that is chance."""
-        return 4 * rounding * np.linalg.norm(np.abs(matrix) @ np.abs(point))
-
-    def orthogonal():
-        """Whether the largest cosine between the residuals and a column is within its tolerance."""
-        least = max(tolerances["gradient"] * np.linalg.norm(r), noise())
-        return bool(np.all(np.abs(gradient) <= np.linalg.norm(matrix, axis=0) * least))
-
-    try:
-        with progress_bar(iterations, "minimising") as advance:
-            for _ in range(iterations):
-                if orthogonal():
-                    break
-                norms = np.linalg.norm(matrix, axis=0)
-                scale = np.maximum(scale, norms if scaling == "columns" else norms.max())
-                steps = _Steps(matrix, r, np.where(scale > 0, scale, 1))
-                small = max(tolerances["cost"] * report.value, noise() * np.linalg.norm(r))
-                first, accepted, raise_by = True, None, 2.0
-                while accepted is None and not report.converged and damping < _LARGEST:
-                    step, predicted = steps(damping)
-                    trial = attempt(point + step)
-                    with np.errstate(over="ignore", invalid="ignore"):
-                        # Half the difference of the sums of squares, without its cancellation. NaN is no decrease.
-                        decrease = (r - trial) @ (r + trial) / 2
-                    if first and max(predicted, abs(decrease)) <= small:
-                        report.converged = True
-                        report.reason = "the predicted and the actual decrease are within the tolerance"
-                    if decrease > max(0, _DECREASE * predicted):
-                        accepted = point + step
-                        if first and np.linalg.norm(scale * step) <= tolerances["step"] * np.linalg.norm(scale * point):
-                            report.converged = True
-                            report.reason = "the step is within the tolerance, relative to the parameters"
-                    else:
-                        first, damping, raise_by = False, damping * raise_by, 2 * raise_by
-                taken = 0.0 if accepted is None else 1.0
-                slope = float(gradient @ step)
-                done = Iteration(report.value, report.gradient_norm, damping, 0, False, slope, taken)
-                report.iterations.append(done)
-                if accepted is not None:
-                    point = accepted
-                    damping *= max(1 / 3, 1 - (2 * min(decrease / predicted, 1) - 1) ** 3)
-                if callback is not None:
-                    assign(wrt, point.astype(kind))
-                    callback(done)
-                r, matrix, gradient = linearize(point)  # a callback may have changed what the residuals read
-                report.value, report.gradient_norm = float(r @ r / 2), float(np.max(np.abs(gradient)))
-                advance(loss=report.value, gradient=report.gradient_norm)
-                if accepted is None and not report.converged:
-                    report.reason = "no step lowers the sum of squares; the step was refused"
-                if accepted is None or report.converged:
-                    break
-    finally:
-        assign(wrt, point.astype(kind))  # a trial step may have been interrupted
-    if not report.converged and orthogonal():
-        report.converged = True
-        report.reason = "the residuals are orthogonal to the Jacobian's columns, within the tolerance"
-    report.parameters, report.residuals = point, r.size
-    _decompose(report, matrix, rounding)
-    return report
 
 
-def _as_matrix(found, shape):
-    """The caller's Jacobian in float64."""
-    expected = f"expected one matrix of shape {shape}: a row for each residual, a column for each element of wrt"
-    try:
-        matrix = np.asarray(found, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"jacobian returned a {type(found).__name__}, which is no matrix; {expected}") from error
-    if matrix.shape != shape:
-        raise ValueError(f"jacobian returned shape {matrix.shape}; {expected}, in the order of pack")
-    return matrix
+@dataclass(frozen=True)
+class _Search:
+    """What the search for a step from one point came to.
+
+    Attributes:
+        point: where the next iteration begins: the same point, if no step was accepted.
+        iteration: the report's entry.
+        next_damping: for the next search.
+        converged: whether a test was passed.
+        ended: why the minimisation ends here, in words; empty if it goes on.
+    """
+
+    point: np.ndarray
+    iteration: Iteration
+    next_damping: float
+    converged: bool
+    ended: str
 
 
-def _compare(matrix, objective, args, rounding):
-    """Raise ValueError if the caller's Jacobian does not agree with a product of the residuals' own."""
-    norms = np.linalg.norm(matrix, axis=0)
-    # Each column counts alike, whatever its parameter's unit.
-    vector = np.random.default_rng(0).normal(size=norms.size) / np.where(norms > 0, norms, 1)
-    tangents = unpack(tf.constant(vector, pack(objective.wrt).dtype), objective.wrt)
-    _, product = objective.jvp(tangents, *args)
-    difference = np.abs(matrix @ vector - product.numpy())
-    terms = np.abs(matrix) @ np.abs(vector)
-    # Half the digits, of the row's terms. A row of cancelled terms in the residuals has its noise from their size.
-    far = difference - rounding**0.5 * terms - rounding**0.75 * terms.max()
-    if not np.max(far) <= 0:
-        row = int(np.argmax(np.where(np.isnan(far), np.inf, far)))
-        raise ValueError(
-            f"jacobian does not agree with the residuals: along a random vector, residual {row} (in the order of pack) "
-            f"changes by {product.numpy()[row]:.6g}, and its row times the vector is {(matrix @ vector)[row]:.6g}. "
-            "Compare it with tapelab.derivatives.jacobian; if only the order differs, see tapelab.derivatives.pack"
-        )
+def _search(problem: Residuals, here: Linearized, scale: np.ndarray, damping: float, tolerances: dict) -> _Search:
+    """Raise the damping until a step lowers the sum of squares, or none will. The tests look at the first step."""
+    steps = Steps(here, np.where(scale > 0, scale, 1))
+    step, predicted = steps(damping)
+    decrease = here.decrease_to(problem.tried(here.point + step))
+    ended = _passed(here, scale, step, predicted, decrease, tolerances)
+    converged, raise_by = bool(ended), 2.0
+    while not _lowers(decrease, predicted):
+        damping, raise_by = damping * raise_by, 2 * raise_by
+        if converged or damping >= _LARGEST:
+            ended = ended or "no step lowers the sum of squares; the step was refused"
+            done = _iteration(here, damping, step, 0.0)
+            return _Search(here.point, done, damping, converged, ended)
+        step, predicted = steps(damping)
+        decrease = here.decrease_to(problem.tried(here.point + step))
+    done = _iteration(here, damping, step, 1.0)
+    ratio = 1.0 if decrease >= predicted else decrease / predicted
+    damping *= max(1 / 3, 1 - (2 * ratio - 1) ** 3)
+    return _Search(here.point + step, done, damping, converged, ended)
 
 
-class _Steps:
-    """The steps for every damping, from one decomposition of the scaled Jacobian."""
-
-    def __init__(self, jacobian, residuals, scale):
-        if not np.isfinite(jacobian).all():
-            raise NotFiniteError(
-                "the Jacobian of the residuals is NaN or infinite at the best point found, which the variables hold; "
-                "look for a square root or a norm at 0, or an overflow"
-            )
-        self._left, self._values, self._right = np.linalg.svd(jacobian / scale, full_matrices=False)
-        self._along = self._left.T @ residuals
-        self._scale = scale
-
-    def __call__(self, damping):
-        """Return the step, and by how much it lowers the sum of squares, halved, if the residuals are linear."""
-        values = self._values
-        part = values / (values**2 + damping) * self._along
-        # The model falls by Σ (u·r)² s² (s² + 2λ) / (2 (s² + λ)²), a sum of what is not negative.
-        predicted = np.sum(part**2 * (values**2 + 2 * damping)) / 2
-        return -(part @ self._right) / self._scale, float(predicted)
+def _lowers(decrease, predicted):
+    return decrease > max(0, _DECREASE * predicted)  # NaN does not
 
 
-def _decompose(report, jacobian, rounding):
-    """Note the rank, the smallest singular value and a root of (JᵀJ)⁻¹."""
-    least = np.linalg.svd(jacobian, compute_uv=False)[-1] if jacobian.shape[0] >= jacobian.shape[1] else 0.0
-    report.smallest_singular_value = float(least)
-    size = (2 * report.value) ** 0.5
-    scale = np.linalg.norm(jacobian, axis=0)
-    # A parameter that moves the residuals by no more than rounding when it changes by all of itself is not determined.
-    moved = scale * np.abs(report.parameters)
-    scale = np.where((report.parameters != 0) & (moved <= rounding * max(moved.max(), size)), 0, scale)
-    jacobian = np.where(scale > 0, jacobian, 0)
-    scale = np.where(scale > 0, scale, 1)
-    _, values, right = np.linalg.svd(jacobian / scale, full_matrices=jacobian.shape[0] < jacobian.shape[1])
-    values = np.pad(values, (0, len(right) - len(values)))
-    kept = values > rounding * max(jacobian.shape) * values[0]
-    report.rank = int(np.count_nonzero(kept))
-    if kept.all():
-        report._root = right.T / values / scale[:, np.newaxis]
-    else:
-        report._loose = np.flatnonzero(np.abs(right[~kept]).max(axis=0) > rounding**0.5)
+def _passed(here, scale, step, predicted, decrease, tolerances):
+    """Which test of convergence a step passes, in words; empty if none."""
+    small = np.linalg.norm(scale * step) <= tolerances["step"] * np.linalg.norm(scale * here.point)
+    if small and _lowers(decrease, predicted):
+        return "the step is within the tolerance, relative to the parameters"
+    least = max(tolerances["cost"] * here.value, here.noise * np.linalg.norm(here.residuals))
+    if max(predicted, abs(decrease)) <= least:
+        return "the predicted and the actual decrease are within the tolerance"
+    return ""
+
+
+def _iteration(here, damping, step, taken):
+    return Iteration(here.value, here.gradient_norm, damping, 0, False, float(here.gradient @ step), taken)

@@ -23,8 +23,8 @@ from tapelab.optimize.report import (
 )
 from tapelab.optimize.standing import PRODUCTS, attempted
 from tapelab.process import quiet_stderr
-from tapelab.progress import progress_bar
 from tapelab.runtime import tf
+from tapelab.session.bar import progress_bar
 
 import numpy as np
 
@@ -203,12 +203,12 @@ def newton_cg(
 
     def direction(gradient, damping):
         found, count, negative = conjugate_gradient_direction(
-            gradient, lambda vector: objective.hvp(vector, *args), damping, limit=products
+            gradient, lambda vector: objective.hvp(*args, vector=vector), damping, limit=products
         )
         return found, damping, count, negative
 
     def plan(gradient):
-        return objective.hvp.plan(gradient, *args)
+        return objective.hvp.plan(*args, vector=gradient)
 
     def judge():
         return judged_by_products(objective, args, probes) if probes else None

@@ -91,7 +91,7 @@ def judged_by_products(objective: Objective, args: Sequence[Any], products: int)
 
     def product(vector):
         nonlocal compared
-        found = objective.hvp(tf.constant(vector), *args).numpy()
+        found = objective.hvp(*args, vector=tf.constant(vector)).numpy()
         if not compared:
             _require_agreeing(objective, args, found, vector)
             compared = True

@@ -15,7 +15,7 @@ from tapelab.optimize.report import (
     require_probes,
 )
 from tapelab.optimize.standing import PRODUCTS, attempted
-from tapelab.progress import progress_bar
+from tapelab.session.bar import progress_bar
 
 import numpy as np
 
@@ -65,54 +65,73 @@ def lbfgs(
         NotFiniteError: if the loss or its gradient is NaN or infinite where the variables are now.
         ValueError, TypeError: as `value_and_gradient`; for numbers that are not positive.
     """
-    from scipy.optimize import minimize
-
     require_not_negative("tolerance", tolerance)
     require_positive(iterations=iterations, history=history)
     require_probes(probes)
     objective = objective_of(f, wrt, compile)
-    evaluate, wrt = objective.value_and_gradient, objective.wrt
-    kind = pack(wrt).dtype.as_numpy_dtype
-    seen = []  # what was evaluated last: a point, its value and gradient
-
-    def at(point):
-        assign(wrt, point.astype(kind))
-        value, gradient = evaluate(*args)
-        seen[:] = point.copy(), float(value), pack(gradient).numpy().astype(np.float64)
-        return seen[1:]
-
-    best = pack(wrt).numpy().astype(np.float64)
-    value, gradient = at(best)
-    report = Report(value, float(np.max(np.abs(gradient))), reason=f"all {iterations} iterations used")
+    descent = _Descent(objective, args, callback)
+    report = descent.report
     require_finite_start(report)
-    report.plan = evaluate.plan(*args)
-
-    def iterated(point):
-        nonlocal best, value, gradient
-        if not np.array_equal(point, seen[0]):  # the line search has ended at an earlier one of its trials
-            at(point)
-        slope = float(gradient @ (point - best))
-        done = Iteration(report.value, report.gradient_norm, 0.0, 0, False, slope, 1.0)
-        best, value, gradient = seen
-        report.iterations.append(done)
-        report.value, report.gradient_norm = value, float(np.max(np.abs(gradient)))
-        if callback is not None:
-            assign(wrt, best.astype(kind))
-            callback(done)
-        advance(loss=report.value, gradient=report.gradient_norm)
-
+    report.plan = objective.value_and_gradient.plan(*args)
+    report.reason = f"all {iterations} iterations used"
     options = {"maxiter": iterations, "maxfun": 30 * iterations, "maxcor": history, "gtol": tolerance, "ftol": 0.0}
     try:
         with progress_bar(iterations, "minimising") as advance:
             if report.gradient_norm > tolerance:
-                found = minimize(at, best, jac=True, method="L-BFGS-B", callback=iterated, options=options)
+                message = descent.run(options, advance)
                 if len(report.iterations) < iterations:
-                    report.reason = f"SciPy stopped: {found.message}"
+                    report.reason = f"SciPy stopped: {message}"
     finally:
-        assign(wrt, best.astype(kind))  # a trial step may have been interrupted
+        descent.hold(descent.best)  # a trial step may have been interrupted
     report.converged = report.gradient_norm <= tolerance
     if report.converged:
         report.reason = f"the gradient is within the tolerance of {tolerance:g}"
         if probes:
             report.standing = attempted(lambda: judged_by_products(objective, args, probes))
     return report
+
+
+class _Descent:
+    """SciPy's minimiser under way: the best point, with its gradient and report, and what was evaluated last."""
+
+    def __init__(self, objective, args, callback):
+        self._objective, self._args, self._callback = objective, args, callback
+        packed = pack(objective.wrt)
+        self._kind = packed.dtype.as_numpy_dtype
+        self.best = packed.numpy().astype(np.float64)
+        value, self._gradient = self._at(self.best)
+        self.report = Report(value, float(np.max(np.abs(self._gradient))))
+
+    def hold(self, point):
+        """Give the variables the values of a point."""
+        assign(self._objective.wrt, point.astype(self._kind))
+
+    def _at(self, point):
+        self.hold(point)
+        value, gradient = self._objective.value_and_gradient(*self._args)
+        self._last = point.copy(), float(value), pack(gradient).numpy().astype(np.float64)
+        return self._last[1:]
+
+    def run(self, options, advance):
+        """Minimise from the best point. Returns why SciPy stopped, in its words."""
+        from scipy.optimize import minimize
+
+        def iterated(point):
+            if not np.array_equal(point, self._last[0]):  # the line search has ended at an earlier one of its trials
+                self._at(point)
+            self._note()
+            advance(loss=self.report.value, gradient=self.report.gradient_norm)
+
+        return minimize(self._at, self.best, jac=True, method="L-BFGS-B", callback=iterated, options=options).message
+
+    def _note(self):
+        """An iteration has ended where the objective was evaluated last."""
+        report, (point, value, gradient) = self.report, self._last
+        slope = float(self._gradient @ (point - self.best))
+        done = Iteration(report.value, report.gradient_norm, 0.0, 0, False, slope, 1.0)
+        self.best, self._gradient = point, gradient
+        report.iterations.append(done)
+        report.value, report.gradient_norm = value, float(np.max(np.abs(gradient)))
+        if self._callback is not None:
+            self.hold(self.best)
+            self._callback(done)

@@ -12,6 +12,9 @@ Nothing here imports TensorFlow: its import is one of the things to be quiet.
 
 - `leases`: what a change is, how its block ends, and whom it belongs to.
 - `stderr`, `loggers`, `symbols`: the three things that are changed.
+
+Two more functions are here because of others who run at the same time: `files.write_whole`, for those who read what is
+written, and `syntax.parse`, for threads that parse.
 """
 
 from tapelab.process.leases import Owner

@@ -157,7 +157,7 @@ class PlainProcess(subprocess.Popen):
             return
         lifeline, held = os.pipe()
         weakref.finalize(self, os.close, held)
-        guard = [sys.executable, "-P", "-m", "tapelab.collection.guard", str(lifeline)]
+        guard = [sys.executable, "-P", "-m", "tapelab.collection.processes.guard", str(lifeline)]
         try:
             super().__init__([*guard, *command], pass_fds=(lifeline,), start_new_session=True, **kwargs)
         finally:

@@ -1,10 +1,10 @@
 """The fork server's process: import, wait for requests, fork.
 
 One connection for each child. The server forks as soon as one is made, so no client can hold up another: the fork reads
-the request, becomes a guard (`tapelab.collection.guard`), and forks once more. The request holds the command, its
-folder and environment, and the three standard streams. The child answers with its process id once it is set up; when
-it and all that it started have ended, the guard sends its exit status. A client that goes away takes its child along,
-and a runner that goes away takes the server and every child.
+the request, becomes a guard (`tapelab.collection.processes.guard`), and forks once more. The request holds the command,
+its folder and environment, and the three standard streams. The child answers with its process id once it is set up;
+when it and all that it started have ended, the guard sends its exit status. A client that goes away takes its child
+along, and a runner that goes away takes the server and every child.
 
     python -m tapelab.collection.forkserver.server SOCKET MODULE ...
 
@@ -29,7 +29,7 @@ from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from tapelab.collection import guard
+from tapelab.collection.processes import guard
 
 # Variables that may differ between the server and a child. Libraries read more than a hundred others while they are
 # imported (TF_ENABLE_ONEDNN_OPTS, KERAS_BACKEND, PYTHONHASHSEED, TMPDIR, ...), too late for a child to change.

@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from tapelab.collection.forkserver.process import ForkedProcess, ForkError, PlainProcess, ServerGoneError
-from tapelab.collection.scratch import folder
+from tapelab.collection.processes.scratch import folder
 
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
@@ -38,9 +38,9 @@ PROCESSES = (
     "jupyter_client.asynchronous",
     "jupyter_client.manager",
     "ipykernel.kernelspec",
-    "tapelab.files",
+    "tapelab.process.files",
     "tapelab.collection.forkserver",
-    "tapelab.collection.kernel",
+    "tapelab.collection.running.kernel",
 )
 
 READY_SECONDS = 120

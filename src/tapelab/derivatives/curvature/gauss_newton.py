@@ -18,12 +18,14 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, linearized
 from tapelab.derivatives.hessians.hessian import require_second_order
+from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.arguments.structures import LEAF, flatten, unflatten
 from tapelab.derivatives.machinery.errors import UnconnectedSourceError
-from tapelab.derivatives.machinery.recipe import OnePass
+from tapelab.derivatives.machinery.recipe import OnePass, with_value
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.runtime import tf
 
@@ -31,12 +33,14 @@ from tapelab.runtime import tf
 _between: ContextVar[Callable[[list[tf.Tensor]], list[tf.Tensor]] | None] = ContextVar("between", default=None)
 
 
-def ggn_vector_product(
+@options_by_keyword
+def ggnvp(
     model: Callable,
     loss: Callable,
     *,
     wrt: Any,
     packed: bool = False,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -51,26 +55,25 @@ def ggn_vector_product(
         model: takes x, tensors nested if need be; reads the variables; returns tensors, nested if need be.
         loss: called as Keras calls its losses, ``loss(y, outputs)``; returns one scalar. It may not read the variables
             itself: add the product with a penalty's own Hessian (`hvp`) to the result.
-        wrt: variables, nested.
+        wrt: variables, nested. There is no ``argnums``: the sources are what the model reads.
         packed: whether the vector and the product are one vector of shape (n,), in the order of `pack`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what the model or the loss reads from
-    outside has changed; a warning at the first call names what it cannot see.
+        return_value, compile, unconnected, check_finite: see `tapelab.derivatives`; the value is the loss.
 
     Returns:
-        A function of the tangents (of the structure, shapes and dtypes of the variables), of x, and of what else the
-        loss takes before the outputs: ``product(tangents, x, y)``, or ``product(tangents, x)`` for ``loss(outputs)``.
-        It returns the matrix times the tangents, in the variables' structure.
+        A function of x, of what else the loss takes before the outputs, and of the keyword ``vector``, of the
+        structure, shapes and dtypes of the variables: ``product(x, y, vector=v)``, or ``product(x, vector=v)`` for
+        ``loss(outputs)``. It returns the matrix times the vector, in the variables' structure.
 
     Raises:
         UnconnectedSourceError: when called, if the loss does not depend on the outputs.
         ValueError, TypeError: when called, as `hvp`; also for a loss that reads the variables itself.
     """
-    return _transform("ggn_vector_product", model, loss, wrt, packed, compile, unconnected, check_finite)
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return _transform(with_value(_GaussNewton("ggnvp", packed), return_value), model, loss, wrt, **options)
 
 
-def fisher_vector_product(
+@options_by_keyword
+def fvp(
     model: Callable,
     distribution: str,
     *,
@@ -103,23 +106,21 @@ def fisher_vector_product(
         model: takes x, tensors nested if need be, whose first axis is the examples'; returns one floating-point tensor
             z with that axis first.
         distribution: one of the names above.
-        wrt: variables, nested.
+        wrt: as for `ggnvp`.
         reduction: "mean" or "sum" over the examples.
         packed: whether the vector and the product are one vector of shape (n,), in the order of `pack`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what the model reads from outside has
-    changed; a warning at the first call names what it cannot see.
+        compile, unconnected, check_finite: see `tapelab.derivatives`. There is no loss, and so no ``return_value``.
 
     Returns:
-        A function of the tangents (of the structure, shapes and dtypes of the variables) and of x. It returns the
-        matrix times the tangents, in the variables' structure.
+        A function of x and the keyword ``vector``, of the structure, shapes and dtypes of the variables. It returns the
+        matrix times the vector, in the variables' structure.
 
     Raises:
         ValueError, TypeError: at once for an unknown distribution or reduction; when called, as `hvp`.
     """
     loss = log_partition(distribution, reduction)
-    return _transform("fisher_vector_product", model, loss, wrt, packed, compile, unconnected, check_finite)
+    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return _transform(_GaussNewton("fvp", packed), model, loss, wrt, **options)
 
 
 def log_partition(distribution: str, reduction: str) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -131,7 +132,7 @@ def log_partition(distribution: str, reduction: str) -> Callable[[tf.Tensor], tf
     if not isinstance(distribution, str) or distribution not in _LOG_PARTITIONS:
         raise ValueError(
             f"the distribution is {distribution!r}; expected one of {', '.join(map(repr, _LOG_PARTITIONS))}, the "
-            "name of what the model predicts. For any other loss use ggn_vector_product, or the kind 'ggn'"
+            "name of what the model predicts. For any other loss use ggnvp, or the kind 'ggn'"
         )
     check_reduction(reduction)
     each = _LOG_PARTITIONS[distribution]
@@ -164,12 +165,14 @@ _LOG_PARTITIONS = {
 }
 
 
-def _transform(name, model, loss, wrt, packed, compile, unconnected, check_finite):
+def _transform(recipe, model, loss, wrt, **options):
     for what, value in (("model", model), ("loss", loss)):
         if not callable(value):
-            raise TypeError(f"{name}: the {what} is a {type(value).__name__}; pass a function, not what it returns")
+            raise TypeError(
+                f"{recipe.name}: the {what} is a {type(value).__name__}; pass a function, not what it returns"
+            )
     if wrt is None:
-        raise ValueError(f"{name}: wrt is None; expected variables, nested, that the model reads")
+        raise ValueError(f"{recipe.name}: wrt is None; expected variables, nested, that the model reads")
 
     def through_outputs(x, *targets):
         leaves = []
@@ -180,8 +183,7 @@ def _transform(name, model, loss, wrt, packed, compile, unconnected, check_finit
         return outputs, loss(*targets, unflatten(description, iter(outputs)))
 
     through_outputs.__name__ = getattr(model, "__name__", None) or getattr(model, "name", type(model).__name__)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(through_outputs, _GaussNewton(name, packed), wrt=wrt, **options)
+    return transform(through_outputs, recipe, wrt=wrt, **options)
 
 
 @contextlib.contextmanager
@@ -195,7 +197,7 @@ def _between_model_and_loss(act: Callable) -> Iterator[None]:
 
 class _GaussNewton(OnePass):
     label = mode = "forward and reverse"
-    vector = "tangents"
+    vector = "vector"
 
     def __init__(self, name, packed):
         self.name = name
@@ -217,10 +219,7 @@ class _GaussNewton(OnePass):
             look.get_concrete_function(*specs)
 
     def gains_from_xla(self, problem):
-        # What lies between the products, XLA fuses: networks of dense layers and normalisation took 0.56 to 0.92 of the
-        # time, small ones 0.6 to 1.2. With convolutions it was 0.85 to 1.27.
-        slow = ("Conv", "DepthwiseConv", "MaxPool")
-        return not any(operation.startswith(slow) for operation in problem.operations)
+        return not any(operation.startswith(costs.SLOW_GGN) for operation in problem.operations)
 
     def vector_like(self, problem):
         if self.packed:
@@ -247,6 +246,9 @@ class _GaussNewton(OnePass):
         curvature = dense_gradient(curved, [slope for slope, _ in pairs], outputs, [v for _, v in pairs])
         product = dense_gradient(tape, outputs, sources, curvature)
         return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
+
+    def value(self, problem, outputs):
+        return outputs[-1]  # the loss
 
     def result(self, problem, outputs):
         return outputs[0] if self.packed else problem.structured(outputs)

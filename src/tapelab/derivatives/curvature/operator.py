@@ -3,43 +3,30 @@
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from tapelab.derivatives import costs
+from tapelab.derivatives.curvature import estimates
 from tapelab.derivatives.curvature.batches import Batches, require_additive
 from tapelab.derivatives.curvature.gauss_newton import (
     check_reduction,
-    fisher_vector_product,
-    ggn_vector_product,
+    fvp,
+    ggnvp,
 )
 from tapelab.derivatives.curvature.spectrum import Spectrum, lanczos
 from tapelab.derivatives.hessians.hessian import hvp
 from tapelab.derivatives.machinery.arguments.checks import dense_tensor, require_alike, require_positive
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
+from tapelab.derivatives.machinery.arguments.sources import Sources
 from tapelab.derivatives.machinery.arguments.structures import LEAF, flatten, unflatten
 from tapelab.derivatives.machinery.memory import rows_at_once
-from tapelab.derivatives.machinery.problem import Sources
-from tapelab.progress import progress_bar
 from tapelab.runtime import tf
+from tapelab.session.bar import progress_bar
 
 import numpy as np
 
 if TYPE_CHECKING:
     import scipy.sparse.linalg
-
-_TOGETHER = 8  # products with so many vectors go through the data set at once
-
-
-class Estimate(NamedTuple):
-    """An estimate from random vectors.
-
-    Attributes:
-        value: a number, or an array of shape (n,).
-        standard_error: the standard deviation of the value over other random vectors, estimated from these; of the
-            value's shape. 0 where the value is exact.
-    """
-
-    value: Any
-    standard_error: Any
 
 
 class CurvatureOperator:
@@ -49,7 +36,7 @@ class CurvatureOperator:
     variables are read at every product: the matrix is that at their present values. Its rows and columns are in the
     order of `pack`.
 
-    ``operator @ v`` takes a vector of shape (n,), a matrix of shape (n, k), or tangents of the variables' structure and
+    ``operator @ v`` takes a vector of shape (n,), a matrix of shape (n, k), or a vector of the variables' structure and
     shapes, all of the variables' dtype, and returns the like.
 
     The matrix belongs to the loss of the whole data set: the mean of its examples' losses, each of the same weight
@@ -67,14 +54,14 @@ class CurvatureOperator:
         model: takes x, nested if need be; returns outputs, nested if need be, with the examples first.
         loss: called as ``loss(y, outputs)``, or ``loss(outputs)`` for data without y; returns one scalar, the mean or
             sum over the examples of a batch. For the kind "fisher" the name of the distribution that the model
-            predicts, as for `fisher_vector_product`; y is not used then.
+            predicts, as for `fvp`; y is not used then.
         wrt: variables, nested, of one dtype.
         data: a `tf.data.Dataset` of batches, each (x, y) or x; or a pair of arrays (x, y).
         kind: "hessian"; "ggn", the generalised Gauss-Newton matrix; or "fisher".
         reduction: "mean" or "sum", what the loss is over the examples, and so what the matrix belongs to.
         batch_size: into how many examples to cut arrays; None for all at once.
         check_independence: whether to check the first batch.
-        compile: as for `value_and_gradient`.
+        compile: see `tapelab.derivatives`.
 
     Keep the operator to keep what it compiled, one program for each shape of batches. It is traced anew when what the
     model or the loss reads from outside has changed; a warning at the first call names what it cannot see.
@@ -87,7 +74,7 @@ class CurvatureOperator:
     Raises:
         CoupledExamplesError: if the outputs for an example depend on the others, or on chance.
         ValueError, TypeError: for arguments that do not fit, or a loss that is not what ``reduction`` says; in
-            products, as `hvp` and `ggn_vector_product`.
+            products, as `hvp` and `ggnvp`.
     """
 
     def __init__(
@@ -123,8 +110,8 @@ class CurvatureOperator:
     def __repr__(self):
         return f"<CurvatureOperator {self.kind!r}, shape {self.shape}, {self.dtype.name}>"
 
-    def __matmul__(self, tangents: Any) -> Any:
-        """Return the matrix times a vector of shape (n,), a matrix of shape (n, k), or tangents like the variables.
+    def __matmul__(self, vector: Any) -> Any:
+        """Return the matrix times a vector of shape (n,), a matrix of shape (n, k), or a vector like the variables.
 
         Raises:
             ValueError: if the shapes or the structure do not fit, or the data set is empty.
@@ -132,7 +119,7 @@ class CurvatureOperator:
             RuntimeError: inside a tf.function.
         """
         leaves, n = [], self.shape[0]
-        description = flatten(tangents, leaves, numbers=True)
+        description = flatten(vector, leaves, numbers=True)
         tensors = [dense_tensor(leaf, repr(self)) for leaf in leaves]
         wrong = next((tensor.dtype for tensor in tensors if tensor.dtype != self.dtype), None)
         if wrong is not None:
@@ -142,7 +129,7 @@ class CurvatureOperator:
             (tensor,) = tensors
             if tensor.shape.rank not in (1, 2) or tensor.shape[0] != n:
                 raise ValueError(
-                    f"{self!r} @ a tensor of shape {tuple(tensor.shape)}: expected ({n},), ({n}, columns), or tangents "
+                    f"{self!r} @ a tensor of shape {tuple(tensor.shape)}: expected ({n},), ({n}, columns), or a vector "
                     "of the structure and shapes of the variables"
                 )
             columns = [tensor] if tensor.shape.rank == 1 else tf.unstack(tensor, axis=1)
@@ -150,16 +137,14 @@ class CurvatureOperator:
             result = images[0] if tensor.shape.rank == 1 else np.reshape(images, (len(columns), n)).T
             return tf.cast(result, self.dtype)
         dtypes = [self.dtype] * len(self._shapes)
-        require_alike(
-            repr(self), "tangents", description, tensors, self._description, self._shapes, dtypes, "variables"
-        )
+        require_alike(repr(self), "vector", description, tensors, self._description, self._shapes, dtypes, "variables")
         (image,) = self._apply([tensors])
         parts = split(tf.cast(image, self.dtype), self._shapes)
         return unflatten(self._description, iter(parts))
 
     def trace(
         self, samples: int = 100, *, exact: bool = False, method: str = "hutchinson", seed: int | None = None
-    ) -> Estimate:
+    ) -> estimates.Estimate:
         """Return the trace: an estimate with its standard error, or the exact one from n products.
 
         Hutchinson's estimate is the mean of zᵀAz over random signs z (1989). Hutch++ takes a third of the products to
@@ -178,23 +163,10 @@ class CurvatureOperator:
         if method not in ("hutchinson", "hutch++"):
             raise ValueError(f'method is {method!r}; expected "hutchinson" or "hutch++", or use exact=True')
         if exact:
-            return Estimate(float(np.sum(self.diagonal(exact=True).value)), 0.0)
-        signs = _Signs(self.shape[0], seed)
-        found, rest = 0.0, None
-        if method == "hutch++":
-            _require_samples(samples, 6)
-            samples //= 3
-            sketch = [image for _, image in self._through(signs.take(samples), samples, "sketching")]
-            rest = np.linalg.qr(np.stack(sketch, axis=1))[0]
-            found = sum(q @ image for q, image in self._through(rest.T, rest.shape[1], "the sketch's trace"))
-        _require_samples(samples, 2)
-        vectors = signs.take(samples)
-        if rest is not None:
-            vectors = (z - rest @ (z @ rest) for z in vectors)
-        values = [z @ image for z, image in self._through(vectors, samples, "estimating the trace")]
-        return Estimate(float(found + np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5))
+            return estimates.Estimate(float(np.sum(self.diagonal(exact=True).value)), 0.0)
+        return estimates.trace(self._through, self.shape[0], samples, method, seed)
 
-    def diagonal(self, samples: int = 100, *, exact: bool = False, seed: int | None = None) -> Estimate:
+    def diagonal(self, samples: int = 100, *, exact: bool = False, seed: int | None = None) -> estimates.Estimate:
         """Return the diagonal: an estimate with its standard errors, or the exact one from n products.
 
         The estimate is the mean of z times Az, element by element, over random signs z (Bekas et al., "An estimator for
@@ -212,19 +184,9 @@ class CurvatureOperator:
         Raises:
             ValueError: for fewer samples.
         """
-        n = self.shape[0]
         if exact:
-            units = (np.eye(1, n, index)[0] for index in range(n))
-            images = enumerate(image for _, image in self._through(units, n, "computing the diagonal"))
-            return Estimate(np.array([image[index] for index, image in images]), np.zeros(n))
-        _require_samples(samples, 2)
-        mean, squares = np.zeros(n), np.zeros(n)
-        pairs = self._through(_Signs(n, seed).take(samples), samples, "estimating the diagonal")
-        for count, (z, image) in enumerate(pairs, start=1):
-            deviation = z * image - mean
-            mean += deviation / count
-            squares += deviation * (z * image - mean)
-        return Estimate(mean, np.sqrt(squares / (samples - 1) / samples))
+            return estimates.exact_diagonal(self._through, self.shape[0])
+        return estimates.diagonal(self._through, self.shape[0], samples, seed)
 
     def spectrum(
         self, steps: int = 40, probes: int = 10, *, seed: int | None = None, memory_limit: float | None = None
@@ -239,7 +201,7 @@ class CurvatureOperator:
             steps: products for each start, at least 1.
             probes: how many starts, at least 1.
             seed: of the starts; None draws new ones each time.
-            memory_limit: bytes; by default the one of `set_memory_limit`.
+            memory_limit: see `tapelab.derivatives`.
 
         Raises:
             MemoryLimitError: if the basis would not fit.
@@ -254,7 +216,6 @@ class CurvatureOperator:
             rows=1,
             per_row=0,
             advice="fewer steps",
-            chunk_size=None,
             limit=memory_limit,
         )
         generator = np.random.default_rng(seed)
@@ -288,7 +249,7 @@ class CurvatureOperator:
         """Yield each vector with its product, an array of shape (n,) in float64; some at once."""
         vectors = iter(vectors)
         with progress_bar(count, doing) as advance:
-            while group := list(itertools.islice(vectors, _TOGETHER)):
+            while group := list(itertools.islice(vectors, costs.VECTORS)):
                 for vector, image in zip(group, self._apply([*map(self._tensors, group)]), strict=True):
                     advance()
                     yield vector, image
@@ -307,41 +268,19 @@ class CurvatureOperator:
             args = args[:1] if self.kind == "fisher" else args
             for row, column in zip(total, columns, strict=True):
                 parts = []
-                flatten(self._product(column, *args), parts)
+                flatten(self._product(*args, vector=column), parts)
                 row += (size if self._mean else 1) * np.concatenate([np.ravel(part) for part in parts])
         return total / examples if self._mean else total
 
 
-class _Signs:
-    """Random vectors of signs.
-
-    Args:
-        size: of each.
-        seed: None for new ones.
-    """
-
-    def __init__(self, size, seed):
-        self._size = size
-        self._generator = np.random.default_rng(seed)
-
-    def take(self, count: int) -> Iterator[np.ndarray]:
-        for _ in range(count):
-            yield self._generator.integers(0, 2, self._size) * 2.0 - 1
-
-
 def _product_of(kind, model, loss, wrt, reduction, compile):
     if kind == "fisher":
-        return fisher_vector_product(model, loss, wrt=wrt, reduction=reduction, compile=compile)
+        return fvp(model, loss, wrt=wrt, reduction=reduction, compile=compile)
     for what, value in (("model", model), ("loss", loss)):
         if not callable(value):
             raise TypeError(f"the {what} of the kind {kind!r} is {value!r}; expected a function")
     if kind == "ggn":
-        return ggn_vector_product(model, loss, wrt=wrt, compile=compile)
+        return ggnvp(model, loss, wrt=wrt, compile=compile)
     if kind == "hessian":
         return hvp(lambda x, *targets: loss(*targets, model(x)), wrt=wrt, compile=compile)
     raise ValueError(f'kind is {kind!r}; expected "hessian", "ggn" or "fisher"')
-
-
-def _require_samples(samples, least):
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < least:
-        raise ValueError(f"samples is {samples!r}; expected a whole number of at least {least}")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,24 +18,27 @@ from tapelab.derivatives.examples.summed_chunks import (
 )
 from tapelab.derivatives.examples.variable_uses import Uses
 from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
-from tapelab.derivatives.machinery.errors import CALLER, FallbackWarning
+from tapelab.derivatives.machinery.errors import FallbackWarning, warn_caller
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
-from tapelab.derivatives.machinery.recipe import Recipe, Way
+from tapelab.derivatives.machinery.recipe import Recipe, Way, with_value
 from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
 from tapelab.runtime import tf
 
 
+@options_by_keyword
 def per_example_norms(
     f: Callable,
     *,
     wrt: Any,
     check_independence: bool = True,
-    chunk_size: int | None = None,
+    batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -57,16 +59,14 @@ def per_example_norms(
 
     Args:
         f: takes tensors whose first axis is the batch; returns the examples' losses, shape (batch,), not their mean.
-        wrt: variables, nested; the norm is over all of them together.
+        wrt: variables, nested; the norm is over all of them together. There is no ``argnums``: the arguments are the
+            batch; `per_example_gradients` has it.
         check_independence: whether to compare losses where examples go one by one; False inside a `tf.function`, which
             has no values to compare.
-        chunk_size: how many examples to compute at once. By default so many that one backward pass takes about the
-            memory of the batch's gradient, at least 256; of those that go one by one, as many as fit the memory limit.
+        batch_chunk_size: by default so many that one backward pass takes about the memory of the batch's gradient, at
+            least 256; of those that go one by one, as many as fit the memory limit.
         memory_limit: bytes, for what goes one by one; by default the one of `set_memory_limit`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns a tensor of shape (batch,), of dtype float64 if a variable has it, and
@@ -77,18 +77,20 @@ def per_example_norms(
         MemoryLimitError: when called, if what goes example by example would not fit.
         ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
     """
-    recipe = _Norms(check_independence, chunk_size, memory_limit, compile)
-    return _transform(f, recipe, wrt, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    recipe = _Norms(check_independence, batch_chunk_size, memory_limit, compile)
+    return _transform(f, recipe, wrt, return_value, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
+@options_by_keyword
 def clipped_gradient(
     f: Callable,
     *,
     wrt: Any,
     max_norm: float,
     check_independence: bool = True,
-    chunk_size: int | None = None,
+    batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -98,16 +100,13 @@ def clipped_gradient(
     The gradient g of an example becomes g min(1, max_norm / |g|), the norm over all variables together: what
     differentially private training adds noise to (Abadi et al., "Deep learning with differential privacy", 2016).
     Examples are independent, so the sum needs no second backward pass: it is made of the same activations and of the
-    same cotangents, times each example's factor. Large batches are summed chunk by chunk; a smaller ``chunk_size``
-    takes less memory and more time.
+    same cotangents, times each example's factor. Large batches are summed chunk by chunk; smaller chunks take less
+    memory and more time.
 
     Args:
         max_norm: the largest norm, positive.
-        f, wrt, check_independence, chunk_size, memory_limit: as for `per_example_norms`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        f, wrt, check_independence, batch_chunk_size, memory_limit: as for `per_example_norms`.
+        return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns a pair: the sum of the clipped gradients in the sources' structure, and
@@ -119,18 +118,18 @@ def clipped_gradient(
     """
     if isinstance(max_norm, bool) or not isinstance(max_norm, (int, float)) or not 0 < max_norm < math.inf:
         raise ValueError(f"max_norm is {max_norm!r}; expected a positive number, such as 1.0")
-    recipe = _Clipped(check_independence, chunk_size, memory_limit, compile, max_norm)
-    return _transform(f, recipe, wrt, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    recipe = _Clipped(check_independence, batch_chunk_size, memory_limit, compile, max_norm)
+    return _transform(f, recipe, wrt, return_value, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
-def _transform(f, recipe, wrt, **options):
-    check_chunks(recipe.chunk_size, recipe.memory_limit)
+def _transform(f, recipe, wrt, return_value, **options):
+    check_chunks(recipe.memory_limit, batch_chunk_size=recipe.batch_chunk_size)
     if wrt is None:
         raise ValueError(
             f"{recipe.name}: wrt is None; expected variables, nested. To differentiate with respect to an argument, "
             "use per_example_gradients(f, argnums=…), and tf.norm of what it returns"
         )
-    return transform(f, recipe, wrt=wrt, **options)
+    return transform(f, with_value(recipe, return_value), wrt=wrt, **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,9 +149,9 @@ class _Norms(Recipe):
     name = "per_example_norms"
     max_norm = None
 
-    def __init__(self, check_independence, chunk_size, memory_limit, compile):
+    def __init__(self, check_independence, batch_chunk_size, memory_limit, compile):
         self.check_independence = check_independence
-        self.chunk_size = chunk_size
+        self.batch_chunk_size = batch_chunk_size
         self.memory_limit = memory_limit
         self.compile = compile
         self._warned = set()
@@ -193,7 +192,7 @@ class _Norms(Recipe):
         if news and self.compile != "eager":
             more = f" (and {len(news) - 1} more: see its plan)" if len(news) > 1 else ""
             message = f"{name} is computed a slower way (example by example), because: {news[0]}{more}"
-            warnings.warn(message, FallbackWarning, stacklevel=CALLER)
+            warn_caller(message, FallbackWarning)
 
     def _chunk(self, problem, chosen):
         """How many examples at once, and how many bytes that takes."""
@@ -206,14 +205,14 @@ class _Norms(Recipe):
             rows=batch,
             per_row=2 * problem.largest // batch + sum(sizes),
             advice="smaller batches",
-            chunk_size=self.chunk_size,
+            batch_chunk_size=self.batch_chunk_size,
             limit=self.memory_limit,
         )
 
     def _part(self, problem, found):
         """How many examples at once where none goes one by one."""
         batch = found.uses.batch
-        chunk = min(self.chunk_size or chunk_within(problem, found.uses), batch)
+        chunk = min(self.batch_chunk_size or chunk_within(problem, found.uses), batch)
         try:
             if chunk < batch:
                 require_same_in_chunks(problem, found, sizes_of(batch, chunk))
@@ -330,8 +329,8 @@ class _Norms(Recipe):
 class _Clipped(_Norms):
     name = "clipped_gradient"
 
-    def __init__(self, check_independence, chunk_size, memory_limit, compile, max_norm):
-        super().__init__(check_independence, chunk_size, memory_limit, compile)
+    def __init__(self, check_independence, batch_chunk_size, memory_limit, compile, max_norm):
+        super().__init__(check_independence, batch_chunk_size, memory_limit, compile)
         self.max_norm = float(max_norm)
 
 

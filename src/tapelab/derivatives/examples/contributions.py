@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.examples.variable_uses import (
     BUILT,
     DEPTHWISE,
@@ -16,8 +17,6 @@ from tapelab.derivatives.examples.variable_uses import (
     form_of,
 )
 from tapelab.runtime import tf
-
-_FEW = 32  # elements of a filter: below, a convolution with one filter for each gathers them faster than copying does
 
 
 class Factors(NamedTuple):
@@ -161,7 +160,7 @@ def patches(use: Use, images: tf.Tensor) -> tf.Tensor:
         pairs = use.op.get_attr("explicit_paddings")
         images, padding = tf.pad(images, [pairs[:2], pairs[2:4], pairs[4:6], pairs[6:]]), "VALID"
     count = math.prod(use.shape[:3])
-    if count <= _FEW:
+    if count <= costs.GATHERED:
         one_hot = tf.reshape(tf.eye(count, dtype=images.dtype), [*use.shape[:3], count])
         strides, dilations = use.op.get_attr("strides"), use.op.get_attr("dilations")
         return tf.nn.conv2d(images, one_hot, strides[1:3], padding, dilations=dilations[1:3])

@@ -5,27 +5,31 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.examples.batch_of_one import require_alone_as_in_batch, require_comparable, require_independent
 from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import Recipe
+from tapelab.derivatives.machinery.recipe import Recipe, with_value
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
 from tapelab.runtime import tf
 
 
+@options_by_keyword
 def per_example_gradients(
     f: Callable,
     *,
     wrt: Any = None,
     argnums: int | tuple[int, ...] = 0,
     check_independence: bool = True,
-    chunk_size: int | None = None,
+    batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -45,12 +49,8 @@ def per_example_gradients(
             scalar or of shape (batch,). A scalar is the sum or the mean of what each example has.
         check_independence: whether examples have to be independent. False gives the gradients of batches of one,
             whatever they are of the batch's loss, and serves a `tf.function`, which has no values to compare.
-        chunk_size: how many examples to compute at once; by default as many as fit the memory limit.
-        memory_limit: bytes; by default the one of `set_memory_limit`.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, batch_chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see
+            `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns the sources' structure, with tensors of shape (batch, *source's shape).
@@ -61,17 +61,18 @@ def per_example_gradients(
         MemoryLimitError: when called, if the result would not fit; says how many bytes and what to use instead.
         ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
     """
-    check_chunks(chunk_size, memory_limit)
+    check_chunks(memory_limit, batch_chunk_size=batch_chunk_size)
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, _PerExample(check_independence, chunk_size, memory_limit), argnums=argnums, wrt=wrt, **options)
+    recipe = with_value(_PerExample(check_independence, batch_chunk_size, memory_limit), return_value)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 
 
 class _PerExample(Recipe):
     name = "per_example_gradients"
 
-    def __init__(self, check_independence, chunk_size, memory_limit):
+    def __init__(self, check_independence, batch_chunk_size, memory_limit):
         self.check_independence = check_independence
-        self.chunk_size = chunk_size
+        self.batch_chunk_size = batch_chunk_size
         self.memory_limit = memory_limit
 
     def plan(self, problem):
@@ -90,7 +91,7 @@ class _PerExample(Recipe):
             rows=batch[0],
             per_row=2 * problem.largest // max(batch[0], 1),
             advice="smaller batches",
-            chunk_size=self.chunk_size,
+            batch_chunk_size=self.batch_chunk_size,
             limit=self.memory_limit,
         )
         return _Proved("reverse", batch[0], chunk, needed, compared=compared)
@@ -106,8 +107,7 @@ class _PerExample(Recipe):
         return False
 
     def prefers_xla(self, problem, plan):
-        # A convolution's filter gradients are many small batches of products, which XLA computes one by one.
-        return "Conv2D" not in problem.operations
+        return problem.operations.isdisjoint(costs.SLOW_PER_EXAMPLE)
 
     def ways(self, problem, plan):
         ways = row_ways("reverse mode, examples", partial(self._compute, problem, plan), plan.chunk)

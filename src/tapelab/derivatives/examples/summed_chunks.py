@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.examples.chunks import Twins
 from tapelab.derivatives.examples.variable_uses import (
     BUILT,
@@ -30,10 +31,6 @@ from tapelab.derivatives.machinery.memory import counted
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.graphs.batch import Unproven
 from tapelab.runtime import tf
-
-_FEWEST = 256  # examples: smaller chunks cost more time than their memory is worth
-_MORE = 1.3  # a pass over the whole batch may take this times a gradient: chunks hold the sums over examples twice
-_ROOM = 1.5  # a gradient takes more than the layers' results: what comes after them, and cotangents of one layer
 
 
 class Survey(NamedTuple):
@@ -111,7 +108,7 @@ def fits_whole(problem: Problem, uses: Uses) -> bool:
                 turn, size * max(met, output), 8 * (output + met + 3 * uses.batch * positions**2) * (positions > 1)
             )
     sums = sum(size * dtype.size for size, dtype in zip(problem.source_sizes, problem.source_dtypes, strict=True))
-    return max(2 * results + turn, sums) <= _MORE * max(results + 2 * largest, sums)
+    return max(2 * results + turn, sums) <= costs.CLIPPED_WHOLE * max(results + 2 * largest, sums)
 
 
 def chunk_within(problem: Problem, uses: Uses) -> int:
@@ -132,10 +129,10 @@ def chunk_within(problem: Problem, uses: Uses) -> int:
                 extra += size * math.prod(use.met.shape)
         if form_of(own, uses.batch) == BUILT and own[0].kind != SUM:
             extra += size * uses.batch * problem.source_sizes[index]
-    chunks = math.ceil((kept + extra) / (_ROOM * kept))
+    chunks = math.ceil((kept + extra) / (costs.CLIPPED_ROOM * kept))
     # About so many, of one size where that is possible.
     even = [count for count in range(math.ceil(0.75 * chunks), 2 * chunks) if uses.batch % count == 0]
-    return min(uses.batch, max(_FEWEST, math.ceil(uses.batch / min(even, default=chunks))))
+    return min(uses.batch, max(costs.CLIPPED_EXAMPLES, math.ceil(uses.batch / min(even, default=chunks))))
 
 
 def over_chunks(

@@ -46,8 +46,8 @@ def survey(problem: Problem) -> tuple[Factoring | None, str]:
     specs = problem.source_specs[: problem.data_start] + [tf.TensorSpec(*pair) for pair in pairs]
     try:
         tf.function(trace, autograph=False).get_concrete_function(*specs)
-    except Exception as error:  # an operation that the rules take for another one
-        return None, f"the function's graph is not understood ({type(error).__name__})"
+    except LookupError as error:  # the body of a function that is called is not found
+        return None, f"the function's graph cannot be looked into: {error}"
     return found[-1]
 
 

@@ -19,6 +19,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.examples.contributions import patches
 from tapelab.derivatives.examples.source_sites import Site, Sites, find_uses, inputs_of, is_offset, is_plain, units_of
 from tapelab.derivatives.examples.variable_uses import FILTER, SUM, SWAPPED
@@ -30,11 +31,6 @@ from tapelab.derivatives.machinery.rows import map_rows
 from tapelab.runtime import tf
 
 Blocks = dict[tuple[int, int], tf.Tensor]
-
-# A packed matrix is computed in strips of rows, of which each has this many elements or this share of the matrix.
-# Found by measuring: thinner ones took more memory on a first call, and more time.
-_STRIP = 2**22
-_SHARE = 10
 
 
 def factored_blocks(
@@ -164,7 +160,7 @@ def _matrix(pairs, batch, n):
     strips = []
     for own in pairs:
         above, site = len(strips), own[0].rows
-        most = max(_STRIP, n * n // _SHARE) // (n * site.size)
+        most = max(costs.STRIP, n * n // costs.STRIP_SHARE) // (n * site.size)
         for first in range(0, inputs_of(site), max(most, 1)):
             start = sum(strip.shape[0] for strip in strips)
             with tf.control_dependencies(strips[-1:]):

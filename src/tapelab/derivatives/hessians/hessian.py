@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.hessians.factoring import Factoring, survey
 from tapelab.derivatives.hessians.factors import factored_blocks
 from tapelab.derivatives.jacobians.jacobian import offsets_of, reverse_rows
+from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_scalar
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.arguments.structures import LEAF
@@ -17,25 +19,22 @@ from tapelab.derivatives.machinery.failures import line_of
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import OnePass, Recipe
+from tapelab.derivatives.machinery.recipe import OnePass, Recipe, with_value
 from tapelab.derivatives.machinery.rows import row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.graphs.program import LOOPS
 from tapelab.runtime import tf
 
-# A Hessian's rows are computed so many at once that their largest tensors stay in the processor's cache, but not fewer
-# than start operations without much to do. Found by measuring, on networks with batches of 64 and 512.
-_CACHED = 2**20  # bytes of the largest tensor
-_FEWEST = 32  # rows
 
-
+@options_by_keyword
 def hvp(
     f: Callable,
     *,
     wrt: Any = None,
     argnums: int | tuple[int, ...] = 0,
     packed: bool = False,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -46,22 +45,20 @@ def hvp(
         f: returns one scalar. Where it has a `tf.custom_gradient`, the gradient given is differentiated, and the plan
             says so; `laplacian` differentiates what is computed.
         packed: whether the vector and the product are one vector of shape (n,), in the order of `pack`.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
-        A function of the tangents (of the structure, shapes and dtypes of the sources) followed by f's arguments. It
-        returns the Hessian times the tangents, in the sources' structure.
+        A function of f's arguments and the keyword ``vector``, of the structure, shapes and dtypes of the sources. It
+        returns the Hessian times the vector, in the sources' structure.
 
     Raises:
-        ValueError, TypeError: when called, as `value_and_gradient`; also for tangents that do not match the sources.
+        ValueError, TypeError: when called, as `value_and_gradient`; also for a vector that does not match the sources.
     """
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, _HVP(packed), argnums=argnums, wrt=wrt, **options)
+    return transform(f, with_value(_HVP(packed), return_value), argnums=argnums, wrt=wrt, **options)
 
 
+@options_by_keyword
 def hessian(
     f: Callable,
     *,
@@ -70,6 +67,7 @@ def hessian(
     packed: bool = False,
     chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -90,11 +88,7 @@ def hessian(
         packed: whether to return one matrix rather than blocks.
         chunk_size: how many rows to compute at once; by default so many that a step's tensors stay in the processor's
             cache, and no more than fit the memory limit.
-        memory_limit: bytes; by default the one of `set_memory_limit`.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, memory_limit, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns the blocks: the sources' structure, and in it for each source the
@@ -105,9 +99,10 @@ def hessian(
         MemoryLimitError: when called, if the result would not fit; says how many bytes and what to use instead.
         ValueError, TypeError: when called, as `value_and_gradient`.
     """
-    check_chunks(chunk_size, memory_limit)
+    check_chunks(memory_limit, chunk_size=chunk_size)
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, _Hessian(packed, chunk_size, memory_limit), argnums=argnums, wrt=wrt, **options)
+    recipe = with_value(_Hessian(packed, chunk_size, memory_limit), return_value)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 
 
 def gradient_under(
@@ -134,15 +129,15 @@ def require_second_order(problem: Problem) -> None:
 
 def note_given_gradients(problem: Problem) -> None:
     """Note which gradients given by the function's author are differentiated, in place of what it computes."""
-    if problem.custom_places:
-        places = ", ".join(problem.custom_places)
+    if problem.facts.custom_places:
+        places = ", ".join(problem.facts.custom_places)
         problem.note(f"the gradients given for them are differentiated, not what they compute: {places}")
 
 
 class _HVP(OnePass):
     name = "hvp"
     label = mode = "reverse over reverse"
-    vector = "tangents"
+    vector = "vector"
 
     def __init__(self, packed):
         self.packed = packed
@@ -155,9 +150,7 @@ class _HVP(OnePass):
             require_one_dtype(problem.source_dtypes)
 
     def gains_from_xla(self, problem):
-        # A backward pass through a backward pass has many operations between its products, which XLA fuses: it took
-        # 0.3 to 1.07 of the time on a dozen networks. But where there was max pooling, it took one and a half times.
-        return not any(operation.startswith("MaxPool") for operation in problem.operations)
+        return not any(operation.startswith(costs.SLOW_HVP) for operation in problem.operations)
 
     def vector_like(self, problem):
         if self.packed:
@@ -232,14 +225,13 @@ class _Hessian(Recipe):
             rows=rows,
             per_row=item * max(sizes) + 5 * problem.largest,  # one-hot, and a pass back through a pass back
             advice="hvp, which never builds the matrix, or fewer sources",
-            most=max(_FEWEST, _CACHED // max(problem.largest, 1)),
+            most=max(costs.HESSIAN_ROWS, costs.HESSIAN_CACHED // max(problem.largest, 1)),
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
         )
 
     def prefers_xla(self, problem, plan):
-        # XLA wins where the cost is in starting operations; at larger sizes its matrix products are the slower ones.
-        return sum(problem.source_sizes) <= 1000 and not problem.operations & LOOPS
+        return sum(problem.source_sizes) <= costs.XLA_HESSIAN and not problem.operations & LOOPS
 
     def ways(self, problem, plan):
         rows = row_ways("symmetric blocks, rows", partial(self._by_rows, problem, plan.rows), plan.rows)

@@ -13,9 +13,10 @@ from tapelab.derivatives.jacobians.jacobian import (
     reverse_rows,
     unit_tangents,
 )
+from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
-from tapelab.derivatives.machinery.recipe import Way
+from tapelab.derivatives.machinery.recipe import Way, with_value
 from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.program import LOOPS
@@ -25,6 +26,7 @@ import numpy as np
 from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 
+@options_by_keyword
 def batch_jacobian(
     f: Callable,
     *,
@@ -33,6 +35,7 @@ def batch_jacobian(
     mode: str = "auto",
     chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -44,14 +47,13 @@ def batch_jacobian(
 
     Args:
         f: takes and returns tensors whose first axis is the batch. Arguments that are not sources may have any shape.
-        argnums: the position of the argument to differentiate with respect to, or a tuple of them.
+        argnums: see `tapelab.derivatives`. There is no ``wrt``: variables have no batch axis; `jacobian` and
+            `per_example_gradients` differentiate with respect to them.
         check_independence: whether to verify that examples do not depend on each other, with one more backward pass.
             It compares a vector-Jacobian product over the whole batch, for a random cotangent u, with each block's own
             product Jᵀu, element by element and relative to |J|ᵀ|u|, so that rounding is not taken for coupling.
-        mode, chunk_size, memory_limit, compile, unconnected, check_finite: as for `jacobian`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        mode: as for `jacobian`.
+        chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns the result's structure, and in it for each tensor the sources'
@@ -65,10 +67,10 @@ def batch_jacobian(
         ValueError, TypeError: when called, as `jacobian`; also if there is no common batch axis.
     """
     check_mode(mode)
-    check_chunks(chunk_size, memory_limit)
+    check_chunks(memory_limit, chunk_size=chunk_size)
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = _BatchJacobian(check_independence, mode, chunk_size, memory_limit)
-    return transform(f, recipe, argnums=argnums, wrt=None, **options)
+    return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=None, **options)
 
 
 class _BatchJacobian(JacobianRecipe):

@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import Recording, dense_gradient, linearized, recorded
+from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.memory import rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import Recipe, Way
+from tapelab.derivatives.machinery.recipe import Recipe, Way, with_value
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
@@ -22,6 +24,7 @@ import numpy as np
 _MODES = ("auto", "forward", "reverse")
 
 
+@options_by_keyword
 def jacobian(
     f: Callable,
     *,
@@ -30,6 +33,7 @@ def jacobian(
     mode: str = "auto",
     chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -40,12 +44,8 @@ def jacobian(
         f: returns a tensor or nested tensors.
         mode: "reverse" takes a backward pass for each element of the result, "forward" a forward pass for each element
             of the sources; "auto" takes the mode with fewer.
-        chunk_size: how many of those passes to make at once; by default as many as fit the memory limit.
-        memory_limit: bytes; by default the one of `set_memory_limit`.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see
+            `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns the result's structure, and in it for each tensor the sources'
@@ -56,9 +56,10 @@ def jacobian(
         ValueError, TypeError: when called, as `value_and_gradient`.
     """
     check_mode(mode)
-    check_chunks(chunk_size, memory_limit)
+    check_chunks(memory_limit, chunk_size=chunk_size)
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, _Jacobian(mode, chunk_size, memory_limit), argnums=argnums, wrt=wrt, **options)
+    recipe = with_value(_Jacobian(mode, chunk_size, memory_limit), return_value)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 
 
 def check_mode(mode: str) -> None:
@@ -149,7 +150,7 @@ class JacobianRecipe(Recipe):
         columns, rows = per_example(problem.source_sizes, batch), per_example(problem.output_sizes, batch)
         mode = self.mode
         if mode == "auto":
-            mode = "forward" if sum(columns) < sum(rows) and Needs.TANGENTS not in problem.gaps else "reverse"
+            mode = "forward" if sum(columns) < sum(rows) and Needs.TANGENTS not in problem.facts.gaps else "reverse"
         if mode == "forward":
             problem.require_right(Needs.TANGENTS)
         pairs = zip(columns, problem.source_dtypes, strict=True)
@@ -190,9 +191,8 @@ class _Jacobian(JacobianRecipe):
     advice = "jvp or vjp, which never build the matrix, or fewer sources"
 
     def prefers_xla(self, problem, plan):
-        # XLA saves the start of each operation, which counts while they are small; its forward mode is slower.
         elements = sum(problem.source_sizes) * sum(problem.output_sizes)
-        return plan.mode == "reverse" and elements <= 1_000_000 and not problem.operations & LOOPS
+        return plan.mode == "reverse" and elements <= costs.XLA_JACOBIAN and not problem.operations & LOOPS
 
     def compute(self, problem, plan, how, tensors):
         jacobians = (self._forward if plan.mode == "forward" else self._reverse)(problem, plan.chunk, how, tensors)

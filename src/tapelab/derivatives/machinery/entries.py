@@ -1,35 +1,48 @@
 """What a transform keeps: a compiled program for each signature of its arguments that was used lately."""
 
-from collections import OrderedDict
+import itertools
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.arguments.context import chance
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.runtime import tf
 
-_KEPT = 64  # signatures of one transform
 
+class Recent:
+    """A cache of the entries that were used last: each keeps a compiled program, and what that has captured, alive.
 
-class Recent(OrderedDict):
-    """A cache of the entries that were used last: each keeps a compiled program, and what that has captured, alive."""
+    A key is looked up once in a call: to hash one takes longer than to note when its entry was used.
+    """
+
+    def __init__(self):
+        self._kept: dict[Hashable, list] = {}  # lists of when an entry was used last, and the entry
+        self._clock = itertools.count()
+
+    def __len__(self):
+        return len(self._kept)
 
     def recall(self, key: Hashable) -> "Entry | None":
         """Return an entry, which is then the last to go; None if there is none."""
-        try:
-            self.move_to_end(key)
-        except KeyError:
+        kept = self._kept.get(key)
+        if kept is None:
             return None
-        return self[key]
+        kept[0] = next(self._clock)
+        return kept[1]
 
-    def keep(self, key: Hashable, entry: "Entry") -> "Entry":
+    def keep(self, key: Hashable, entry: "Entry") -> None:
         """Add an entry; beyond the limit, the one that was not used for longest goes."""
-        self[key] = entry
-        if len(self) > _KEPT:
-            self.popitem(last=False)
-        return entry
+        self._kept[key] = [next(self._clock), entry]
+        if len(self._kept) > costs.SIGNATURES:
+            used = {key: kept[0] for key, kept in list(self._kept.items())}
+            self._kept.pop(min(used, key=used.get), None)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._kept.clear()
 
 
 class Entry(NamedTuple):

@@ -38,10 +38,6 @@ class OutsideWarning(RuntimeWarning):
     """The function reads what cannot be looked at again: later calls go on with what was found at the first."""
 
 
-# How many calls lie between a warning and the line that asked for the derivative; one of them keeps AutoGraph out.
-CALLER = 7
-
-
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn at the caller's own line, however many calls of this package and of libraries lie between."""
     frame, level = sys._getframe(1), 2

@@ -61,8 +61,9 @@ def rows_at_once(
     rows: int,
     per_row: int,
     advice: str,
-    chunk_size: int | None,
     limit: float | None,
+    chunk_size: int | None = None,
+    batch_chunk_size: int | None = None,
     most: int | None = None,
 ) -> tuple[int, int]:
     """Decide how many rows to compute at once, so that the whole stays within the limit.
@@ -74,8 +75,9 @@ def rows_at_once(
         rows: how many rows there are.
         per_row: bytes of the work on one row.
         advice: what to use instead, for the error.
-        chunk_size: the caller's number of rows, or None.
         limit: the caller's limit in bytes, or None for the one that is set.
+        chunk_size: the caller's number of rows, or None.
+        batch_chunk_size: the same where the rows are examples.
         most: without a caller's number, how many rows at once at most; None for all.
 
     Returns:
@@ -88,11 +90,12 @@ def rows_at_once(
     limit = current_limit(limit)
     rows = max(rows, 1)
     fit = max(1, int((limit - result) // max(per_row, 1)))
-    chunk = min(rows, chunk_size or min(fit, most or rows))
+    given = chunk_size or batch_chunk_size
+    chunk = min(rows, given or min(fit, most or rows))
     needed = result + chunk * per_row
     if needed > limit:
-        if chunk_size:
-            advice = f"a chunk_size below {chunk_size}, or {advice}"
+        if given:
+            advice = f"a {'chunk_size' if chunk_size else 'batch_chunk_size'} below {given}, or {advice}"
         raise MemoryLimitError(
             f"{what} of {shapes} would need about {human(needed)} ({needed:.0f} bytes); the limit is {human(limit)}. "
             f"Use {advice}; or raise the limit with memory_limit= or set_memory_limit()"

@@ -31,6 +31,22 @@ def with_autograph(f: Callable) -> Callable:
         return f
 
 
+def unconverted(kind: type) -> type:
+    """Mark the methods of a class as what AutoGraph calls as it is, and return the class.
+
+    `tf.autograph.experimental.do_not_convert` switches AutoGraph off for all that a method calls, too, which takes
+    1 µs. Without its mark ``autograph_info__``, that is what the methods become.
+    """
+    for name, method in list(vars(kind).items()):
+        if name == "__call__" or not name.startswith("_"):
+            wrapped = tf.autograph.experimental.do_not_convert(method)
+            if hasattr(wrapped, "autograph_info__"):
+                kind.autograph_info__ = method.autograph_info__ = wrapped.autograph_info__
+            else:
+                setattr(kind, name, wrapped)
+    return kind
+
+
 def derivatives_wanted(tensors: Sequence[tf.Tensor]) -> int:
     """Return how far the open tapes may differentiate what is computed from tensors: 0, 1, or 2 for higher orders.
 
@@ -188,12 +204,12 @@ def operations_run() -> Iterator[set[str]]:
         op_callbacks.remove_op_callback(note)
 
 
-def keras_mask(tensor: tf.Tensor) -> Any:
-    """Return the mask that a Keras layer has attached to a tensor, and None if there is none.
+def masked(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return those of the tensors to which a Keras layer has attached a mask.
 
-    Without ``_keras_mask`` in the tensor's attributes, as where Keras keeps masks elsewhere, none is found.
+    Without ``_keras_mask`` in a tensor's attributes, as where Keras keeps masks elsewhere, none is found.
     """
-    return vars(tensor).get("_keras_mask")
+    return [tensor for tensor in tensors if tensor.__dict__.get("_keras_mask") is not None]
 
 
 def random_state() -> tuple:
@@ -305,8 +321,11 @@ def vectorized(f: Callable[[Any], Any], elements: Any) -> Any:
 
     Its own fallback is a loop that the caller is not told of.
     """
-    with filter_gradients_by_products():
-        return tf.vectorized_map(f, elements, fallback_to_while_loop=False)
+    with filter_gradients_by_products(), segment_gradients_by_segments() as right:
+        mapped = tf.vectorized_map(f, elements, fallback_to_while_loop=False)
+    if not right and any(op.type in _SEGMENT_GRADIENTS for op in tf.compat.v1.get_default_graph().get_operations()):
+        raise NotImplementedError("tf.vectorized_map may map the gradient of a sum over sparse segments wrongly")
+    return mapped
 
 
 @contextlib.contextmanager
@@ -389,3 +408,43 @@ def _filter_gradients(images, upstream, shape, strides, dilations, padding):
         product = tf.matmul(grouped(images[:, rows, columns]), upstream, transpose_a=True)
         products.append(tf.reshape(tf.transpose(product, [0, 2, 1, 3]), [-1, *shape[2:]]))
     return tf.reshape(tf.stack(products, axis=1), [-1, *shape])
+
+
+_SEGMENT_GRADIENTS = ("SparseSegmentMeanGrad", "SparseSegmentSqrtNGrad", "SparseSegmentSumGrad")
+
+
+@contextlib.contextmanager
+def segment_gradients_by_segments() -> Iterator[bool]:
+    """While this is open, `tf.vectorized_map` sends gradients of sums over sparse segments to the segments they are of.
+
+    Its own converter takes the largest number of a segment for the last one, and so gives another row's gradient where
+    there are empty segments behind it, as ``num_segments`` makes them. Yields whether ours is used: without
+    ``_pfor_converter_registry`` `vectorized` refuses these gradients.
+    """
+    try:
+        from tensorflow.python.ops.parallel_for import pfor
+
+        registry, wrap = pfor._pfor_converter_registry, pfor.wrap
+        for kind in _SEGMENT_GRADIENTS:
+            process.original(registry, kind)
+    except (ImportError, AttributeError, KeyError):
+        yield False
+        return
+
+    def convert(pfor_input):
+        gradient = pfor_input.stacked_input(0)
+        indices, ids, size = map(pfor_input.unstacked_input, (1, 2, 3))
+        rows, segments = tf.shape(gradient)[0], tf.shape(gradient)[1]
+        row = tf.range(rows)[:, tf.newaxis]
+        found = getattr(tf.raw_ops, pfor_input.op_type)(
+            grad=tf.reshape(gradient, tf.concat([[-1], tf.shape(gradient)[2:]], 0)),
+            indices=tf.reshape(indices + tf.cast(row * size, indices.dtype), [-1]),
+            segment_ids=tf.reshape(ids + tf.cast(row * segments, ids.dtype), [-1]),
+            output_dim0=rows * size,
+        )
+        return wrap(tf.reshape(found, tf.concat([[rows, size], tf.shape(found)[1:]], 0)), True)
+
+    with contextlib.ExitStack() as stack:
+        for kind in _SEGMENT_GRADIENTS:
+            stack.enter_context(process.replaced(registry, kind, convert))
+        yield True

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.arguments.structures import Description
 from tapelab.derivatives.machinery.plan import Plan
-from tapelab.derivatives.machinery.problem import Problem
+from tapelab.derivatives.machinery.problem import Problem, evaluations
 from tapelab.graphs.program import LOOPS
 from tapelab.runtime import tf
 
@@ -36,7 +37,8 @@ class Recipe:
 
     Attributes:
         name: for messages.
-        vector: what the leading argument is, "tangents" or "cotangents", if there is one.
+        vector: the keyword of the vector that a call takes beside the arguments ("tangents", "cotangents", "vector"),
+            if there is one.
         outside: a tuple of what is built into the trace beside the function, looked at before each call as it is.
     """
 
@@ -68,10 +70,14 @@ class Recipe:
         return result
 
     def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
-        """Return what the leading argument has to match: a description, shapes, dtypes, and what they belong to."""
-        if self.vector == "tangents":
-            return problem.source_description, problem.source_shapes, problem.source_dtypes, "sources"
-        return problem.output_description, problem.output_shapes, problem.output_dtypes, "function's results"
+        """Return what the vector has to match: a description, shapes, dtypes, and what they belong to."""
+        if self.vector == "cotangents":
+            return problem.output_description, problem.output_shapes, problem.output_dtypes, "function's results"
+        return problem.source_description, problem.source_shapes, problem.source_dtypes, "sources"
+
+    def value(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+        """Return what the caller gets as the function's value, from the flat list of what it returned."""
+        return problem.structured_outputs(outputs)
 
     def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         """Return what the caller gets, from the flat list that was computed."""
@@ -98,7 +104,7 @@ class OnePass(Recipe):
 
     def gains_from_xla(self, problem: Problem) -> bool:
         """Whether XLA is tried first."""
-        return problem.largest <= 2**14  # a call is mostly its own start, which is half as long under XLA
+        return problem.largest <= costs.XLA_ONE_PASS
 
     def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the derivative, a flat list of tensors."""
@@ -107,6 +113,77 @@ class OnePass(Recipe):
     def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         compute = partial(self.compute, problem)
         ways = [Way(self.label, compute), Way(self.label, compute, eager=True)]
-        if problem.compiled_loops or (self.gains_from_xla(problem) and not problem.operations & LOOPS):
+        if problem.facts.compiled_loops or (self.gains_from_xla(problem) and not problem.operations & LOOPS):
             ways.insert(0, Way(self.label, compute, shortcut=True))
         return ways
+
+
+def with_value(recipe: Recipe, return_value: bool) -> Recipe:
+    """Return the recipe, or if asked for one whose result is a pair: the function's value, and the recipe's result."""
+    return _WithValue(recipe) if return_value else recipe
+
+
+class _WithValue(Recipe):
+    """The function's value comes from the evaluation that the derivative makes anyway, where it makes one."""
+
+    def __init__(self, recipe):
+        self._recipe = recipe
+        self.name = recipe.name
+        self.vector = recipe.vector
+        self.outside = recipe.outside
+
+    def plan(self, problem: Problem) -> Plan:
+        return self._recipe.plan(problem)
+
+    def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
+        return self._recipe.prefers_xla(problem, plan)
+
+    def ways(self, problem: Problem, plan: Plan) -> list[Way]:
+        ways = self._recipe.ways(problem, plan)
+        return [way._replace(compute=partial(_compute, problem, way.compute)) for way in ways]
+
+    def accepts(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> bool:
+        return self._recipe.accepts(problem, _apart(problem, outputs)[1])
+
+    def verify(self, problem: Problem, tensors: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> None:
+        self._recipe.verify(problem, tensors, _apart(problem, outputs)[1])
+
+    def numbers(self, result: Any) -> Any:
+        value, derivative = result
+        return value, self._recipe.numbers(derivative)
+
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
+        return self._recipe.vector_like(problem)
+
+    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
+        value, own = _apart(problem, outputs)
+        return self._recipe.value(problem, value), self._recipe.result(problem, own)
+
+
+def _apart(problem, outputs):
+    """Return what belongs to the value, and the derivative's own outputs."""
+    count = len(outputs) - len(problem.output_names)
+    return outputs[count:], outputs[:count]
+
+
+def _compute(problem, compute, tensors):
+    with evaluations() as seen:
+        outputs = compute(tensors)
+    value = next((found for given, found in seen if _same(given, tensors) and _is_here(found)), None)
+    if value is None:
+        if not problem.repeatable:
+            raise ValueError(
+                f"{problem.name}: the function draws random numbers, changes variables or calls Python, and its value "
+                "would be of another evaluation than the derivative. Leave out return_value=True"
+            )
+        value = problem.evaluate(tensors)
+    return [*outputs, *value]
+
+
+def _same(some, others):
+    return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
+
+
+def _is_here(tensors):
+    """Whether tensors belong to the graph that is being built, and not to one within, such as a loop's body."""
+    return tf.executing_eagerly() or all(tensor.graph is tf.compat.v1.get_default_graph() for tensor in tensors)

@@ -8,13 +8,14 @@ works, and keep the first that runs.
 import contextlib
 import dataclasses
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from tapelab import process
+from tapelab.derivatives import costs
+from tapelab.derivatives.machinery.arguments.calling import no_vector, require_call
 from tapelab.derivatives.machinery.arguments.checks import (
     dense_tensor,
     require_alike,
@@ -23,16 +24,17 @@ from tapelab.derivatives.machinery.arguments.checks import (
     require_no_strategy,
 )
 from tapelab.derivatives.machinery.arguments.context import chance, context, stateless_scope
+from tapelab.derivatives.machinery.arguments.sources import Sources
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, statics
 from tapelab.derivatives.machinery.entries import Entry, Recent, graph_being_built
-from tapelab.derivatives.machinery.errors import CALLER, FallbackWarning, OutsideWarning, warn_caller
+from tapelab.derivatives.machinery.errors import FallbackWarning, OutsideWarning, warn_caller
+from tapelab.derivatives.machinery.failures import lacks_a_gradient
 from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan, describe_way
-from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording
-from tapelab.derivatives.machinery.problem import Problem, Sources, lacks_a_gradient
+from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording, unconverted
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe
-from tapelab.derivatives.machinery.rows import VECTORIZED
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_singular, require_right
@@ -45,16 +47,17 @@ _UNCONNECTED = ("error", "zero")
 _UNTRACEABLE = "the function cannot be traced into a graph"
 _ATTEMPTS = 3  # builds of one program
 _TOLD = 8  # things in one warning
-# TensorFlow keeps what XLA compiled until the process ends, some 0.3 MB for the smallest function.
-_PROGRAMS, _ALL_PROGRAMS = 64, 1000  # of one transform, of all
 
 
 class _NotForATapeError(RuntimeError):
     """What a tape records cannot be computed this way. Another way can, and nobody has to change anything."""
 
 
+# In a tf.function that is converted by AutoGraph, this code is not: it would take seconds. `Problem` sees to what the
+# function itself needs of AutoGraph.
+@unconverted
 class Transform:
-    """A derivative of a function: call it like the function, with the tangents or cotangents first if it takes them.
+    """A derivative of a function: call it like the function, with the vector as a keyword if it multiplies by one.
 
     It is compiled once for each structure, shapes and dtypes of the arguments. Python numbers and strings among the
     arguments are compiled in, as `tf.function` does; so is every Python value that the function reads from elsewhere.
@@ -100,9 +103,6 @@ class Transform:
     def __repr__(self):
         return f"<{self.__name__}>"
 
-    # In a tf.function that is converted by AutoGraph, this code is not: it would take seconds. `Problem` sees to what
-    # the function itself needs of AutoGraph.
-    @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, outputs, tensors = self._entry(args, kwargs)
         if outputs is None:
@@ -119,7 +119,6 @@ class Transform:
             require_finite(self._recipe.numbers(result), self.__name__)
         return result
 
-    @tf.autograph.experimental.do_not_convert
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the `Plan` of a call with these arguments. New ones are compiled for and computed with once.
 
@@ -130,12 +129,16 @@ class Transform:
 
     def _run(self, entry, tensors):
         if entry.plan.compiled == "eager":
-            with entry.problem.cure.applied():
-                return entry.run(tensors)
+            return self._run_eagerly(entry, tensors)
         if recording() or not tf.executing_eagerly():
             with cured_calls():
                 return entry.run(tensors)
         return entry.run(tensors)
+
+    @tf.autograph.experimental.do_not_convert
+    def _run_eagerly(self, entry, tensors):
+        with entry.problem.cure.applied():
+            return entry.run(tensors)
 
     def _entry(self, args, kwargs):
         """Return the entry for the arguments, the outputs if it had to be built, and the arguments' tensors."""
@@ -143,18 +146,20 @@ class Transform:
         recipe, sources = self._recipe, self._sources
         vector = None
         if recipe.vector:
-            if not args:
-                raise TypeError(f"{self.__name__} takes the {recipe.vector} as its first argument, and got none")
-            vector, *args = args
+            try:
+                vector = kwargs.pop(recipe.vector)  # the dictionary is this call's own
+            except KeyError:
+                raise no_vector(self.__name__, recipe.vector, self._differentiated, args, kwargs) from None
         leaves, taken = [], None
         if sources.variables is None:
             chosen, args = sources.take(args, self.__name__)
             taken = flatten(chosen, leaves, numbers=True)
         rest = flatten((tuple(args), kwargs), leaves)
-        vector = flatten(vector, leaves, numbers=True)
+        vector = flatten(vector, leaves, numbers=True) if recipe.vector else None
         tensors = [leaf if isinstance(leaf, tf.Tensor) else dense_tensor(leaf, self.__name__) for leaf in leaves]
         require_no_mask(self.__name__, tensors)
         if stateless_scope() is not None:
+            require_call(self.__name__, recipe.vector, self._differentiated, args, kwargs)
             return *self._build(taken, rest, vector, tensors), tensors
         key = (taken, rest, vector, context(self.__name__), *[(tensor.dtype, tensor.shape) for tensor in tensors])
         under_tapes = key
@@ -166,10 +171,12 @@ class Transform:
             self._entries.clear()  # the others have read the same
             entry = None
         if entry is None:
+            require_call(self.__name__, recipe.vector, self._differentiated, args, kwargs)
             entry, outputs = self._build(taken, rest, vector, tensors)
             self._entries.keep(under_tapes if entry.loops else key, entry)
         return entry, outputs, tensors
 
+    @tf.autograph.experimental.do_not_convert
     def _build(self, taken, rest, vector, tensors):
         """Return the entry and its outputs, of a function that read the same at the start and at the end.
 
@@ -192,10 +199,10 @@ class Transform:
             differs = ""
             if own := before.own_changes():
                 # Made on the first call, as Keras makes variables, or set at every call? A second one tells.
-                before, first = look(), problem.constants
+                before, first = look(), problem.facts.constants
                 problem = self._problem(taken, rest, vector, tensors)
                 own = before.own_changes()
-                differs = ", ".join(sorted({label for _, label in own})) if problem.constants != first else ""
+                differs = ", ".join(sorted({label for _, label in own})) if problem.facts.constants != first else ""
             with problem.cure.applied():
                 entry, outputs = self._first_that_works(problem, self._recipe.plan(problem), tensors)
             after = look(ignored=own)
@@ -225,11 +232,6 @@ class Transform:
     def _ways(self, problem, plan):
         """The ways to try, best first: pairs of a `Way` and whether XLA compiles it (None: no graph)."""
         *graph, eager = self._recipe.ways(problem, plan)
-        if gathered := sorted(op for op in problem.operations if op.startswith("SparseSegment")):
-            graph = [way for way in graph if VECTORIZED not in way.label]
-            problem.remarks.append(
-                f"{VECTORIZED}: tf.vectorized_map maps the gradient of {', '.join(gathered)} wrongly"
-            )
         if self._compile == "eager":
             return [(eager, None)]
         if self._compile == "xla":
@@ -245,7 +247,7 @@ class Transform:
         if xla and not problem.repeatable:
             problem.remarks.append("XLA: it draws other random numbers than TensorFlow, and may not change variables")
             xla = []
-        if xla and (self._programs >= _PROGRAMS or _programs >= _ALL_PROGRAMS):
+        if xla and (self._programs >= costs.PROGRAMS or _programs >= costs.ALL_PROGRAMS):
             problem.remarks.append(
                 f"XLA: it has compiled {self._programs} programs for this derivative and {_programs} in all, which "
                 "TensorFlow keeps for ever"
@@ -363,19 +365,18 @@ class Transform:
         for doubt in doubts:
             if doubt not in self._warned:
                 self._warned.add(doubt)
-                warnings.warn(f"{self.__name__} {doubt}", FallbackWarning, stacklevel=CALLER)
+                warn_caller(f"{self.__name__} {doubt}", FallbackWarning)
 
     def _warn_of_open_tapes(self, problem):
         """What a tape records of the single operations, it differentiates by TensorFlow's gradients."""
         seen = (recording() or not tf.executing_eagerly()) and not in_a_block()
         if seen and problem.cure.operations and "tapes" not in self._warned:
             self._warned.add("tapes")
-            warnings.warn(
+            warn_caller(
                 f"{self.__name__} is right, but what an open tape makes of it is not, where TensorFlow's gradients of "
                 f"{', '.join(sorted(problem.cure.operations))} are wrong: it is not compiled, so that the tape records "
                 "single operations. Compile it, or take the second derivative by a function of tapelab.derivatives",
                 FallbackWarning,
-                stacklevel=CALLER,
             )
 
     def _warn(self, label, compiled, error):
@@ -383,10 +384,9 @@ class Transform:
             return
         self._warned.add((label, compiled))
         reason = _first_line(error) if error else _UNTRACEABLE
-        warnings.warn(
+        warn_caller(
             f"{self.__name__} is computed a slower way ({describe_way(label, compiled)}), because: {reason}",
             FallbackWarning,
-            stacklevel=CALLER,
         )
 
 

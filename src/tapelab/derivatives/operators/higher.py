@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.hessians.hessian import require_second_order
 from tapelab.derivatives.machinery.arguments.structures import Container, Description
 from tapelab.derivatives.machinery.plan import Plan
@@ -14,7 +15,6 @@ from tapelab.derivatives.machinery.rows import map_rows
 from tapelab.derivatives.operators.recipe import (
     GENERIC,
     ONCE,
-    SMALL,
     TAYLOR,
     Operator,
     note_if_zero,
@@ -87,7 +87,7 @@ class Taylor(Recipe):
     """
 
     name = "taylor"
-    vector = "coefficients"
+    vector = "tangents"
 
     def __init__(self, order: int, custom_gradients: bool):
         self.order = order
@@ -106,7 +106,7 @@ class Taylor(Recipe):
         return Plan("Taylor")
 
     def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
-        return self.order * problem.largest <= SMALL and not problem.operations & LOOPS
+        return self.order * problem.largest <= costs.XLA_OPERATOR and not problem.operations & LOOPS
 
     def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         label = TAYLOR.removeprefix("collapsed ")

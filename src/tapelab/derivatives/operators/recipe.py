@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.examples.chunks import data_by_example, in_chunks
 from tapelab.derivatives.examples.independence import (
     coupling,
@@ -27,9 +28,6 @@ from tapelab.runtime import tf
 
 TAYLOR = "collapsed Taylor mode"
 GENERIC = f"{TAYLOR}, operations without a rule by derivatives of derivatives"
-# Bytes of the largest channel. Up to here XLA, which joins elementwise operations, saves more on them than it loses on
-# matrix products: 10 to 60 % of the time in networks of width 64 to 512.
-SMALL = 2**23
 ONCE = (
     "the function draws random numbers or changes variables, and nested tapes evaluate it more than once: take that "
     "out of it, or pass what it draws as an argument"
@@ -212,7 +210,7 @@ class Operator(Recipe):
 
     def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
         whole = plan.examples is None  # tapes do not differentiate loops that XLA compiles
-        return whole and plan.chunk * problem.largest <= SMALL and not problem.operations & LOOPS
+        return whole and plan.chunk * problem.largest <= costs.XLA_OPERATOR and not problem.operations & LOOPS
 
     def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         chunks = "" if plan.examples is None else f", {plan.examples} of {problem.source_shapes[0][0]} examples at once"

@@ -1,15 +1,20 @@
-"""The recipe of all operators of second order, Σ_r w_r (v_r·∇)² f + b·∇f: collapsed Taylor mode, or nested tapes."""
+"""The recipes of operators of second order, Σ_r w_r (v_r·∇)² f + b·∇f: collapsed Taylor mode, or nested tapes."""
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+from tapelab.derivatives.first_order import dense_gradient, recorded
+from tapelab.derivatives.machinery.arguments.checks import require_positive
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.operators.nested import nested
+from tapelab.derivatives.machinery.rows import map_rows
 from tapelab.derivatives.operators.recipe import Operator, note_if_zero, propagated
 from tapelab.derivatives.operators.taylor_mode.algebras import Second
 from tapelab.derivatives.operators.taylor_mode.values import Val, zeros_if_none
 from tapelab.runtime import tf
+
+import numpy as np
 
 # Directions for each source, weights and drifts, the latter for each source; None for ones, and for zero.
 Coefficients = tuple[list[tf.Tensor], tf.Tensor | None, list[tf.Tensor] | None]
@@ -93,9 +98,27 @@ class SecondOrder(Operator):
         chunk: int,
     ) -> list[tf.Tensor]:
         directions, drifts, weights = _parts(coefficients)
-        drift = None if drifts[0] is None else drifts
-        found = nested(problem, tensors, directions, weights, drift, batched=self.batched, how=how, chunk=chunk)
-        return self._results(problem, *found)
+        count, drift = directions[0].shape[0], drifts[0] is not None
+        if drift:  # one direction more, whose second derivative has no weight
+            directions = [_joined(v, b) for v, b in zip(directions, drifts, strict=True)]
+        lanes = directions[0].shape[0]
+        values = problem.evaluate(tensors)
+        sums, slopes = [], []
+        for number, value in enumerate(values):
+            lead = list(value.shape[:1]) if self.batched else []
+            size = value.shape[len(lead) :].num_elements()
+            row = partial(_bend_and_slope, problem, tensors, number, directions, lead, size)
+            specs = [tf.TensorSpec(lead, value.dtype)] * 2
+            bends, along = (
+                tf.reshape(part, [size, lanes, *lead]) for part in map_rows(row, specs, size * lanes, how, chunk)
+            )
+            w = tf.ones([count], value.dtype) if weights is None else tf.cast(weights, value.dtype)
+            operator = tf.tensordot(bends[:, :count], w, [[1], [0]])
+            if drift:
+                operator += along[:, count]
+            sums.append(_shaped(operator, value))
+            slopes.append(tf.stack([_shaped(along[:, lane], value) for lane in range(count)]))
+        return self._results(problem, values, sums, slopes)
 
     def specs(self, problem: Problem) -> list[tf.TensorSpec]:
         values = super().specs(problem)
@@ -132,7 +155,167 @@ class SecondOrder(Operator):
         return tuple(map(problem.structured_outputs, (outputs[:count], rows, outputs[-count:])))
 
 
+class General(SecondOrder):
+    """Σ_r w_r (v_r·∇)² f + b·∇f, for one source.
+
+    Args:
+        directions, weights, matrix, drift: as for `second_order`.
+        options: as for `SecondOrder`.
+    """
+
+    def __init__(self, directions: Any, weights: Any, matrix: Any, drift: Any, *options: Any):
+        super().__init__("second_order", *options)
+        if (directions is None) == (matrix is None):
+            raise ValueError("second_order takes either directions or a matrix; pass exactly one of them")
+        if matrix is not None:
+            if weights is not None:
+                raise ValueError("weights belong to directions; with a matrix, multiply it instead")
+            directions, weights = _factors(matrix)
+        self._flat = matrix is not None
+        self._directions, self._weights, self._drift = directions, weights, drift
+        self.outside = (directions, weights, drift)
+
+    def count(self, problem: Problem) -> int:
+        if len(problem.source_names) != 1:
+            raise ValueError(f"{problem.name}: the source has {len(problem.source_names)} tensors; pass one tensor")
+        spec = tf.TensorSpec(problem.source_shapes[0], problem.source_dtypes[0])
+        traced = tf.function(lambda x: self.directions(problem, [x])[0], autograph=False).get_concrete_function(spec)
+        return traced.structured_outputs[0].shape[0]
+
+    def directions(self, problem: Problem, sources: Sequence[tf.Tensor]) -> Coefficients:
+        x = sources[0]
+        vectors = self._vectors(problem, x)
+        weights = self._weights
+        if weights is not None:
+            weights = _read(weights, x)
+            if weights.shape != vectors.shape[:1]:
+                raise ValueError(
+                    f"{problem.name}: the weights have shape {weights.shape}; expected one for each of the "
+                    f"{vectors.shape[0]} directions, ({vectors.shape[0]},)"
+                )
+        return [vectors], weights, None if self._drift is None else [self._shaped(problem, "drift", self._drift, x, 0)]
+
+    def _vectors(self, problem, x):
+        vectors = self._directions
+        if self._flat:
+            example = self.example(tuple(x.shape))
+            if len(vectors) and vectors.shape[1] != math.prod(example):
+                n = vectors.shape[1]
+                raise ValueError(
+                    f"{problem.name}: the matrix has shape ({n}, {n}); expected n = {math.prod(example)}, the elements "
+                    f"of {'an example' if self.batched else 'the source'} of shape {example}"
+                )
+            vectors = vectors.reshape([-1, *example])
+        return self._shaped(problem, "directions", vectors, x, 1)
+
+    def _shaped(self, problem, what, value, x, lead):
+        """Convert a coefficient, whose first ``lead`` axes are its own; insert an axis for the batch if it has none."""
+        tensor = _read(value, x)
+        example, shape = self.example(tuple(x.shape)), tuple(tensor.shape)
+        if self.batched and len(shape) == lead + len(example):
+            tensor = tf.expand_dims(tensor, lead)
+        wanted = [example, tuple(x.shape)] if self.batched else [example]
+        if shape[lead:] not in wanted:
+            first = "(number, …)" if lead else "(…)"
+            raise ValueError(
+                f"{problem.name}: {what} of shape {shape} given; expected {first} with … one of "
+                f"{', '.join(map(str, wanted))}, for a source of shape {tuple(x.shape)}"
+            )
+        return tensor
+
+
+class Sampled(SecondOrder):
+    """Hutchinson's estimate of the Laplacian: the mean of (v·∇)² f over vectors v of random signs.
+
+    Args:
+        samples, seed: as for `laplacian`.
+        options: as for `SecondOrder`.
+    """
+
+    def __init__(self, samples: int, seed: int | None, *options: Any):
+        super().__init__("laplacian", *options)
+        require_positive(samples=samples)
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise ValueError(f"seed is {seed!r}; expected a whole number")
+        self._samples, self._seed = samples, seed
+
+    def count(self, problem: Problem) -> int:
+        return self._samples
+
+    def directions(self, problem: Problem, sources: Sequence[tf.Tensor]) -> Coefficients:
+        found = []
+        for number, x in enumerate(sources):
+            shape = [self._samples, *x.shape]
+            if self._seed is None:
+                ones = tf.random.uniform(shape, maxval=2, dtype=tf.int32)
+            else:
+                ones = tf.random.stateless_uniform(shape, [self._seed, number], maxval=2, dtype=tf.int32)
+            found.append(tf.cast(2 * ones - 1, x.dtype))
+        return found, tf.fill([self._samples], tf.constant(1 / self._samples, tf.float64)), None
+
+
 def _parts(coefficients):
     """Undo `SecondOrder.coefficients`: directions and drifts for each source, and weights."""
     size = len(coefficients) // 2
     return coefficients[:size], coefficients[size : 2 * size], coefficients[-1]
+
+
+def _read(value, x):
+    """A coefficient where the sources are x: a function of them, or a constant or variable."""
+    value = value(x) if callable(value) and not isinstance(value, tf.Variable) else value
+    return tf.cast(tf.convert_to_tensor(value), x.dtype)
+
+
+def _factors(matrix):
+    """Directions and weights with Σ_r w_r v_r v_rᵀ = (C + Cᵀ)/2: eigenvectors and eigenvalues that are not zero."""
+    matrix = np.asarray(matrix, np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
+        raise ValueError(
+            f"the matrix has shape {matrix.shape}; expected finite numbers of shape (n, n). For coefficients that "
+            "depend on the example, pass directions as a function"
+        )
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    kept = np.abs(values) > len(values) * np.finfo(float).eps * np.abs(values).max(initial=0)
+    return vectors.T[kept], values[kept]
+
+
+def _bend_and_slope(problem, tensors, number, directions, lead, size, index):
+    """Second and first derivative of one element of a result along a direction, for each example: reverse over reverse.
+
+    Args:
+        number: which result; it has ``size`` elements for each example, and the batch's axis ``lead``.
+        index: which element and direction.
+    """
+    element, lane = index // directions[0].shape[0], index % directions[0].shape[0]
+    with tf.GradientTape(watch_accessed_variables=False) as outer:
+        outer.watch(problem.sources(tensors))
+        tape, sources, outputs = recorded(problem, tensors)
+        output = outputs[number]
+        seed = tf.broadcast_to(tf.one_hot(element, size, dtype=output.dtype), [*lead, size])
+        gradients = tape.gradient(output, sources, output_gradients=tf.reshape(seed, output.shape))
+        gradients = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
+    tangents = [tf.broadcast_to(tf.gather(v, lane), x.shape) for v, x in zip(directions, sources, strict=True)]
+    used = [(g, v) for g, v in zip(gradients, tangents, strict=True) if g is not None]
+    bends = dense_gradient(outer, [g for g, _ in used], sources, [v for _, v in used]) if used else []
+    return [
+        _inner(bends, tangents if used else [], lead, output.dtype),
+        _inner([g for g, _ in used], [v for _, v in used], lead, output.dtype),
+    ]
+
+
+def _joined(v, b):
+    shape = tf.broadcast_static_shape(v.shape[1:], b.shape)
+    return tf.concat([tf.broadcast_to(v, [v.shape[0], *shape]), tf.broadcast_to(b, shape)[None]], 0)
+
+
+def _inner(left, right, lead, dtype):
+    """The inner product over all sources, for each example."""
+    products = [
+        tf.cast(tf.reduce_sum(tf.reshape(a * b, [*lead, -1]), -1), dtype) for a, b in zip(left, right, strict=True)
+    ]
+    return tf.add_n(products) if products else tf.zeros(lead, dtype)
+
+
+def _shaped(rows, value):
+    """(elements, *batch) to the value's shape."""
+    return tf.reshape(tf.transpose(rows, [*range(1, rows.shape.rank), 0]), value.shape)

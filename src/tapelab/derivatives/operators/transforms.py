@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
+from tapelab.derivatives.machinery.recipe import with_value
 from tapelab.derivatives.machinery.transform import Transform, transform
-from tapelab.derivatives.operators.coefficients import General, Sampled
 from tapelab.derivatives.operators.higher import Biharmonic, Taylor
-from tapelab.derivatives.operators.second_order import SecondOrder
+from tapelab.derivatives.operators.second_order import General, Sampled, SecondOrder
 
 
+@options_by_keyword
 def laplacian(
     f: Callable,
     *,
@@ -22,6 +24,7 @@ def laplacian(
     chunk_size: int | None = None,
     batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -38,8 +41,8 @@ def laplacian(
     Args:
         f: takes and returns tensors, nested if need be; if ``batched``, with the batch as the first axis of sources and
             results. Arguments that are not sources may have any shape.
-        argnums: the position of the argument to differentiate with respect to, or a tuple of them, all of whose
-            elements are summed over.
+        argnums: see `tapelab.derivatives`; the sum is over the elements of all these arguments. There is no ``wrt``:
+            variables have no batch axis; the sum over theirs is a Hessian's trace (`CurvatureOperator.trace`).
         batched: whether each example has its own Laplacian. Otherwise all elements of the sources are summed over, for
             each element of the result.
         check_independence: whether to make sure that examples do not depend on each other: from the graph of f, or,
@@ -52,20 +55,15 @@ def laplacian(
             `tf.custom_gradient` or a gradient override. False: what it computes; the gradient given is not used, and
             `plan` names it. True: the gradient given, by nested tapes, which are slower. `hessian` and `hvp` always
             take the gradient given: where it is not the derivative, their trace is that of True.
-        chunk_size: how many directions to send through f at once; by default as many as fit the memory limit. Each
-            further chunk costs two more evaluations of f.
+        chunk_size: how many directions to send through f at once; each further chunk costs two more evaluations of f.
         batch_chunk_size: how many examples to send through f at once, of which smaller chunks cost hardly more; by
             default all, or as many as fit the memory limit, where f's graph shows that it does to a chunk what it does
             to them all. Arguments that are no sources go along with the examples if they have one row for each and f
             keeps those apart. A tape around the result keeps what every chunk computed.
-        memory_limit: bytes; by default the one of `set_memory_limit`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
+        memory_limit, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     In training compile the whole step, ``tf.function(step, jit_compile=True)``: one program takes less time than a tape
     around one.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
 
     Returns:
         A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
@@ -78,15 +76,16 @@ def laplacian(
         ValueError, TypeError: when called, as `value_and_gradient`; also if ``batched`` and there is no common batch
             axis.
     """
-    check_chunks(chunk_size, memory_limit)
-    check_chunks(batch_chunk_size, None)
+    check_chunks(memory_limit, chunk_size=chunk_size, batch_chunk_size=batch_chunk_size)
     options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
     if samples is None and seed is not None:
         raise ValueError(f"seed is {seed!r} without samples: all directions are taken. Pass samples=, or no seed")
     recipe = SecondOrder("laplacian", *options) if samples is None else Sampled(samples, seed, *options)
+    recipe = with_value(recipe, return_value)
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
+@options_by_keyword
 def value_gradient_laplacian(
     f: Callable,
     *,
@@ -106,10 +105,7 @@ def value_gradient_laplacian(
     Args:
         f, argnums, batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit: as for
             `laplacian`; what is differentiated where a gradient was given is stated there.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns a triple: f's result; in the result's structure, for each tensor the
@@ -119,13 +115,13 @@ def value_gradient_laplacian(
     Raises:
         Exception: when called, what `laplacian` raises.
     """
-    check_chunks(chunk_size, memory_limit)
-    check_chunks(batch_chunk_size, None)
+    check_chunks(memory_limit, chunk_size=chunk_size, batch_chunk_size=batch_chunk_size)
     options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
     recipe = SecondOrder("value_gradient_laplacian", *options, all_orders=True)
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
+@options_by_keyword
 def second_order(
     f: Callable,
     *,
@@ -140,6 +136,7 @@ def second_order(
     chunk_size: int | None = None,
     batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -161,11 +158,9 @@ def second_order(
         drift: shape (*example) or (batch, *example), or a function of the source; None for zero.
         argnums: the position of the argument to differentiate with respect to, one tensor.
         batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit: as for `laplacian`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
+        return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
-    Keep the returned function to keep what it compiled. It is traced anew when what f or a coefficient reads from
-    outside has changed; a warning at the first call names what it cannot see. Coefficients that are variables are read
-    at every call.
+    Coefficients that are variables are read at every call; what else they read is as what f reads.
 
     Returns:
         A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
@@ -175,15 +170,16 @@ def second_order(
             shapes that do not fit the source.
         Exception: when called, also what `laplacian` raises.
     """
-    check_chunks(chunk_size, memory_limit)
-    check_chunks(batch_chunk_size, None)
+    check_chunks(memory_limit, chunk_size=chunk_size, batch_chunk_size=batch_chunk_size)
     if not isinstance(argnums, int):
         raise TypeError(f"argnums is {argnums!r}; second_order differentiates with respect to one argument")
     options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
     recipe = General(directions, weights, matrix, drift, *options)
+    recipe = with_value(recipe, return_value)
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
+@options_by_keyword
 def biharmonic(
     f: Callable,
     *,
@@ -193,6 +189,7 @@ def biharmonic(
     custom_gradients: bool = False,
     batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -206,11 +203,8 @@ def biharmonic(
     Args:
         f, argnums, batched, check_independence, custom_gradients, batch_chunk_size: as for `laplacian`; what is
             differentiated where a gradient was given is stated there.
-        memory_limit: bytes; by default the one of `set_memory_limit`. Only the batch can be taken in chunks.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        memory_limit: see `tapelab.derivatives`. Only the batch can be taken in chunks: there is no ``chunk_size``.
+        return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns what f does, in structure, shapes and dtypes.
@@ -218,12 +212,14 @@ def biharmonic(
     Raises:
         Exception: when called, what `laplacian` raises.
     """
-    check_chunks(batch_chunk_size, memory_limit)
+    check_chunks(memory_limit, batch_chunk_size=batch_chunk_size)
     options = (batched, check_independence, custom_gradients, None, batch_chunk_size, memory_limit)
     recipe = Biharmonic("biharmonic", *options)
+    recipe = with_value(recipe, return_value)
     return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
 
 
+@options_by_keyword
 def taylor(
     f: Callable,
     order: int,
@@ -244,21 +240,19 @@ def taylor(
     Args:
         f: takes and returns tensors, nested if need be.
         order: of the highest derivative, from 1 to 4.
-        argnums: the position of the argument that moves, or a tuple of them.
+        argnums: see `tapelab.derivatives`; these arguments move. There is no ``wrt``: pass a variable's value
+            as an argument.
         custom_gradients: as for `laplacian`.
-        compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        compile, unconnected, check_finite: see `tapelab.derivatives`.
 
     Returns:
-        A function of the coefficients [v_1, …, v_m], a list of 1 to ``order`` entries like the source (those that are
-        missing are zero), followed by f's arguments. It returns a pair: f's result, and a list of ``order`` entries
+        A function of f's arguments and the keyword ``tangents``, the list [v_1, …, v_m] of 1 to ``order`` entries like
+        the source; those that are missing are zero. It returns a pair: f's result, and a list of ``order`` entries
         like it, the derivatives.
 
     Raises:
         ValueError: if ``order`` is not 1, 2, 3 or 4.
-        ValueError, TypeError: when called, as `value_and_gradient`; also for coefficients that do not match the source.
+        ValueError, TypeError: when called, as `value_and_gradient`; also for tangents that do not match the source.
     """
     if isinstance(order, bool) or not isinstance(order, int) or not 1 <= order <= 4:
         raise ValueError(f"order is {order!r}; expected 1, 2, 3 or 4. For more, nest: the result has derivatives too")

@@ -15,11 +15,10 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from tapelab.derivatives import costs
+
 import numpy as np
 from scipy import sparse
-
-_ROUNDS = 8  # of another order of the classes
-_QUICK = 300_000  # entries: above, fewer orders are tried
 
 
 class Colouring(NamedTuple):
@@ -78,14 +77,14 @@ def _best(pattern, greedy: Callable, least: int) -> np.ndarray:
     neighbours = _lists(turned)
     used = np.flatnonzero(np.diff(turned.indptr))
     best = None
-    quick = pattern.nnz > _QUICK
+    quick = pattern.nnz > costs.COLOURED_QUICKLY
     for order in _orders(pattern, turned, used):
         colours = greedy(neighbours, pattern.shape, order)
         if best is None or colours.max(initial=-1) < best.max(initial=-1):
             best = colours
         if best.max(initial=-1) < least or quick:
             return best
-    for turn in range(_ROUNDS):
+    for turn in range(costs.COLOURINGS):
         order = _by_classes(best, used, turn)
         colours = greedy(neighbours, pattern.shape, order)
         if colours.max(initial=-1) <= best.max(initial=-1):
@@ -131,7 +130,7 @@ def _smallest_last(turned, used):
         for r in rows[j]:
             left[r] -= 1
             # Beyond some columns in a row, its part of their degrees is the same for all: it orders nothing.
-            if len(columns[r]) <= 64:
+            if len(columns[r]) <= costs.COLOURED_ROW:
                 for other in columns[r]:
                     if other not in removed:
                         degree[other] -= 1

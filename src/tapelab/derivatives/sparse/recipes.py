@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
 from tapelab.derivatives.hessians.hessian import gradient_under, note_given_gradients, require_second_order
 from tapelab.derivatives.jacobians.jacobian import forward_rows
@@ -11,7 +12,8 @@ from tapelab.derivatives.machinery.arguments.checks import check_chunks, require
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.errors import MemoryLimitError, SparsityError
 from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
-from tapelab.derivatives.machinery.problem import LOOPS, Problem
+from tapelab.derivatives.machinery.plan import SparsePlan
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.sparse.colouring import (
@@ -24,8 +26,8 @@ from tapelab.derivatives.sparse.colouring import (
 from tapelab.derivatives.sparse.dependence import room_for
 from tapelab.derivatives.sparse.layout import FORMATS, Layout
 from tapelab.derivatives.sparse.pattern import Pattern, hessian_pattern, jacobian_pattern
-from tapelab.derivatives.sparse.plan import SparsePlan
 from tapelab.derivatives.wrong.gaps import Needs
+from tapelab.graphs.program import LOOPS
 from tapelab.runtime import tf
 
 import numpy as np
@@ -33,10 +35,6 @@ from ml_dtypes import finfo
 from scipy import sparse
 
 _ENTRY = 64  # bytes: of an entry's value in a product and in the result, and of its row and column, copied once
-# Under XLA the gradient of a slice is an operation that is not vectorised; and that of concatenation is a slice.
-_SLICED = {"Slice"}
-_SLICED_TWICE = {"ConcatV2", "Pad", "PadV2", "Slice"}
-_SMALL = 2**22  # bytes of the largest tensor for all colours: below, starting operations costs more than what they do
 
 
 class _Sparse(Recipe):
@@ -51,7 +49,7 @@ class _Sparse(Recipe):
     def __init__(self, packed, format, check_pattern, chunk_size, memory_limit):
         if format not in FORMATS:
             raise ValueError(f"format is {format!r}; expected one of {', '.join(map(repr, FORMATS))}")
-        check_chunks(chunk_size, memory_limit)
+        check_chunks(memory_limit, chunk_size=chunk_size)
         self.packed = packed
         self.format = format
         self.check_pattern = check_pattern
@@ -134,14 +132,14 @@ class _Sparse(Recipe):
                 return self.find(problem, limit)
             except MemoryLimitError:
                 raise
-            except Exception as error:  # whatever a graph holds that cannot be looked into
+            except (LookupError, TypeError, ValueError, tf.errors.OpError) as error:  # not traced, or not looked into
                 problem.remarks.append(f"a pattern from the graph: {type(error).__name__}: {str(error)[:200]}")
         room_for(problem.name, limit)(rows * columns)
         return Pattern(sparse.csr_array(np.ones([rows, columns], bool)))
 
     def prefers_xla(self, problem, plan):
-        slow = LOOPS | (_SLICED if plan.mode == "reverse" else _SLICED_TWICE)
-        return plan.passes * problem.largest <= _SMALL and not problem.operations & slow
+        slow = LOOPS.union(costs.SLOW_SPARSE_REVERSE if plan.mode == "reverse" else costs.SLOW_SPARSE)
+        return plan.passes * problem.largest <= costs.XLA_SPARSE and not problem.operations & slow
 
     def ways(self, problem, plan):
         return row_ways(f"{plan.mode} mode, colours", partial(self._compute, problem, plan.chunk), plan.chunk)
@@ -315,8 +313,8 @@ class SparseHessian(_Sparse):
 
 def _without_forward_mode(problem):
     """Why TensorFlow has no Jacobian-vector product of a function; None if it has. It differentiates gradients."""
-    if Needs.TANGENTS in problem.gaps:
-        return problem.gaps[Needs.TANGENTS]
+    if Needs.TANGENTS in problem.facts.gaps:
+        return problem.facts.gaps[Needs.TANGENTS]
     own = [] if problem.data_start == 0 else problem.source_specs
     data = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
 

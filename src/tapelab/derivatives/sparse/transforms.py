@@ -4,10 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tapelab.derivatives.jacobians.jacobian import check_mode
+from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.recipe import with_value
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.sparse.recipes import SparseHessian, SparseJacobian
 
 
+@options_by_keyword
 def sparse_jacobian(
     f: Callable,
     *,
@@ -19,6 +22,7 @@ def sparse_jacobian(
     check_pattern: bool = True,
     chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -38,12 +42,8 @@ def sparse_jacobian(
         check_pattern: whether to compare the matrix with a random vector-Jacobian product when it is computed for the
             first time; inside a tf.function, whenever that runs, except under XLA, which leaves such checks out. A
             function that draws random numbers or changes variables is not checked.
-        chunk_size: how many products to compute at once; by default as many as fit the memory limit.
-        memory_limit: bytes; by default the one of `set_memory_limit`.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see
+            `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns the result's structure, and in it for each tensor the sources'
@@ -60,9 +60,10 @@ def sparse_jacobian(
     check_mode(mode)
     recipe = SparseJacobian(mode, packed, format, check_pattern, chunk_size, memory_limit)
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
+    return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=wrt, **options)
 
 
+@options_by_keyword
 def sparse_hessian(
     f: Callable,
     *,
@@ -73,6 +74,7 @@ def sparse_hessian(
     check_pattern: bool = True,
     chunk_size: int | None = None,
     memory_limit: int | None = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -84,12 +86,10 @@ def sparse_hessian(
 
     Args:
         f: returns one scalar.
-        packed, format, chunk_size, memory_limit: as for `sparse_jacobian`.
+        packed, format: as for `sparse_jacobian`.
         check_pattern: as for `sparse_jacobian`, with a random Hessian-vector product.
-        wrt, argnums, compile, unconnected, check_finite: as for `value_and_gradient`.
-
-    Keep the returned function to keep what it compiled. It is traced anew when what f reads from outside has changed; a
-    warning at the first call names what it cannot see.
+        wrt, argnums, chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see
+            `tapelab.derivatives`.
 
     Returns:
         A function of f's arguments. It returns the blocks: the sources' structure, and in it for each source the
@@ -101,4 +101,4 @@ def sparse_hessian(
     """
     recipe = SparseHessian(packed, format, check_pattern, chunk_size, memory_limit)
     options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
+    return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=wrt, **options)

@@ -7,6 +7,7 @@ depend on all of its inputs, and is named.
 
 from collections.abc import Sequence
 
+from tapelab.derivatives import costs
 from tapelab.derivatives.sparse.dependence import Dependence, NoRule, Room, everything, union
 from tapelab.derivatives.sparse.lists import LISTS
 from tapelab.derivatives.sparse.products import PRODUCTS
@@ -18,7 +19,8 @@ from tapelab.runtime import tf
 
 _RULES = RULES | PRODUCTS | STENCILS
 _FLAT = with_fact("flat")
-_STEPS = 50_000  # operations of all turns of loops
+# What TensorFlow raises where an operation cannot be issued with these inputs.
+_CANNOT = (LookupError, NotImplementedError, TypeError, ValueError, tf.errors.OpError)
 _DERIVED = ("gradient_tape", "gradients")  # the scopes that TensorFlow puts gradients' operations in
 
 
@@ -74,8 +76,8 @@ class Walk:
     def _follow(self, op, known):
         if self._looping:
             self._steps += 1
-            if self._steps > _STEPS:
-                raise _Unending(f"its turns are more than {_STEPS} operations")
+            if self._steps > costs.LOOP_OPERATIONS:
+                raise _Unending(f"its turns are more than {costs.LOOP_OPERATIONS} operations")
         if op.type in ("Identity", "IdentityN"):
             return known
         if op.type in CALLS:
@@ -107,7 +109,7 @@ class Walk:
             raise NoRule("a shape is not known in a graph")
         try:
             matrices = _RULES[op.type](Step(op, known, shapes, self._room))
-        except (ValueError, TypeError, IndexError, tf.errors.OpError) as error:
+        except (IndexError, TypeError, ValueError, tf.errors.OpError) as error:
             raise NoRule(f"its rule does not fit: {error}") from error
         return [
             Dependence(shape, matrix if _continuous(tensor) else None)
@@ -132,7 +134,7 @@ class Walk:
                 if op.type in LISTS or op.op_def.is_stateful or any(one.value is None for one in known):
                     return None
                 return reissue(op, [one.value for one in known])
-        except Exception:  # no kernel here, or one that refuses these values
+        except _CANNOT:  # no kernel here, or one that refuses these values
             return None
 
     def _everything(self, op, known, shapes, reason):
@@ -175,7 +177,7 @@ class Walk:
                     return now
                 now = self.run(body, now)[: len(now)]
         except _Unending as error:
-            if self._looping > 1 and self._steps > _STEPS:
+            if self._looping > 1 and self._steps > costs.LOOP_OPERATIONS:
                 raise  # they are the outer loop's turns
             return self._everything(op, known, [static_shape(tensor) for tensor in op.outputs], str(error))
         finally:
@@ -231,7 +233,7 @@ def _shapes(op, known):
                 for tensor, one in zip(op.inputs, known, strict=True)
             ]
             return [static_shape(output) for output in reissue(op, inputs)]
-    except Exception:  # an operation that cannot be issued again has the shapes that it has
+    except _CANNOT:  # an operation that cannot be issued again has the shapes that it has
         return shapes
 
 

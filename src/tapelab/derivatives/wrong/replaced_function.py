@@ -1,6 +1,7 @@
-"""What a family of cures says of a library function that it replaces."""
+"""What a family of cures says of a library function that it replaces, and how it finds one that was traced before."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from tapelab.derivatives.wrong.gaps import Needs
@@ -25,3 +26,36 @@ class Replacement(NamedTuple):
     needs: Needs
     what: str
     traced: Callable[[tf.compat.v1.GraphDef], bool]
+
+
+Node = tf.compat.v1.NodeDef
+Inputs = Callable[[Node], list[Node]]
+
+
+def has_node(pattern: Callable[[Node, Inputs], bool]) -> Callable[[tf.compat.v1.GraphDef], bool]:
+    """Return a function that looks whether a graph, or a function in its library, has a node that fits a pattern.
+
+    Args:
+        pattern: takes a node, and a function that returns the nodes which a node's inputs come from, past identities;
+            what is no node of the same graph has "" for its type.
+    """
+
+    def traced(definition):
+        for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
+            inputs = partial(_inputs, {node.name: node for node in nodes})
+            if any(pattern(node, inputs) for node in nodes):
+                return True
+        return False
+
+    return traced
+
+
+def _inputs(nodes, node):
+    found = []
+    for name in node.input:
+        if name.startswith("^"):  # what runs before, and gives nothing
+            continue
+        while (source := nodes.get(name.split(":")[0])) is not None and source.op == "Identity":
+            name = source.input[0]
+        found.append(Node(name=name.split(":")[0]) if source is None else source)
+    return found

@@ -1,6 +1,7 @@
 """The exercises and predictions of the collection, one module for each notebook, and the progress through them.
 
-A module has the notebook's name without its number. Its exercises and predictions are module-level names.
+A module has the notebook's name without its number. Its exercises and predictions are module-level names. The clinic's
+is a folder, with a module for each case.
 """
 
 import importlib

@@ -69,6 +69,183 @@ def _numbers(random, dtype, *shape):
     return tf.constant(random.normal(size=shape), dtype)
 
 
+def _table_of(x):
+    a = x * x
+    b = a + x
+    return {"value of a": a, "value of b": b, "value of y": a * b} | {
+        "gradient of y": 1.0,
+        "gradient of b": a,
+        "gradient of a": b + a,
+        "gradient of x": 4.0 * x**3 + 3.0 * x**2,  # y is x⁴ + x³
+    }
+
+
+written_tape = Exercise(
+    title="Draw a tape",
+    minutes=6,
+    hints=(
+        "Draw the three entries one below the other, with an arrow into each entry from whatever it uses. Two arrows "
+        "lead into `a`, both from `x`.",
+        "The values first, from the top. Then 1 beside `y`, and upwards: each arrow carries what its entry was handed, "
+        "times the local derivative.",
+        "`a` is used by `b` and by `y`, so two numbers are added there: 9 and 12. `x` is used three times.",
+    ),
+    checker=Value(
+        expected=lambda: _table_of(3.0),
+        mistakes=(
+            Mistake(
+                "one_user_of_a",
+                "The gradient of `a` has one of its two parts. Who uses `a`? Each user sends something back.",
+                {"gradient of a": 12.0},
+                where=lambda answer: answer["gradient of a"] in (9.0, 12.0),
+            ),
+            Mistake(
+                "square_used_once",
+                "Look at `a = x * x` again. It takes `x` at two places, and an arrow leads back from each.",
+                {"gradient of x": 72.0},
+                where=lambda answer: answer["gradient of x"] in (72.0, 63.0),
+            ),
+            Mistake(
+                "no_path_through_b",
+                "`x` has received what comes through `a`. `b = a + x` uses `x`, too.",
+                {"gradient of x": 126.0},
+            ),
+            Mistake(
+                "own_value",
+                "The entry `y = a * b` hands each factor the *other* factor.",
+                {"gradient of b": 12.0},
+            ),
+            Mistake(
+                "derivative_of_values",
+                "The first three are values: what each line computes for $x = 3$.",
+                {"value of a": 6.0},
+            ),
+        ),
+        wrong=(
+            (
+                "values",
+                {"value of a": 9.0, "value of b": 12.0, "value of y": 21.0}
+                | {key: number for key, number in _table_of(3.0).items() if key.startswith("gradient")},
+            ),
+        ),
+    ),
+)
+
+
+@written_tape.starter()
+def _():
+    answer = {
+        "value of a": ...,
+        "value of b": ...,
+        "value of y": ...,
+        "gradient of y": ...,
+        "gradient of b": ...,
+        "gradient of a": ...,
+        "gradient of x": ...,
+    }
+
+    return answer
+
+
+@written_tape.right
+def _():
+    r"""Downwards 9, 12 and 108. Upwards, `y = a * b` hands 9 to `b` and 12 to `a`; `b = a + x` hands its 9 on to both,
+    so `a` has $12 + 9 = 21$; `x * x` sends $21 \cdot 3$ back along each of its two arrows, and with the 9 from `b`
+    that makes $63 + 63 + 9 = 135$. By hand: $y = x^4 + x^3$, so $4x^3 + 3x^2 = 108 + 27$."""
+    answer = {
+        "value of a": 9.0,
+        "value of b": 12.0,
+        "value of y": 108.0,
+        "gradient of y": 1.0,
+        "gradient of b": 9.0,
+        "gradient of a": 21.0,
+        "gradient of x": 135.0,
+    }
+    return answer
+
+
+def _bent_by_a_tape(a, b):
+    with tf.GradientTape() as tape:
+        tape.watch([a, b])
+        y = tf.tanh(a / b)
+    return y, *tape.gradient(y, [a, b])
+
+
+def _pairs(random, dtype):
+    pairs = [(1.0, 2.0), (-0.4, 0.8), *random.uniform(0.5, 1.5, size=(2, 2))]
+    return [tuple(tf.constant(number, dtype) for number in pair) for pair in pairs]
+
+
+two_more_entries = Exercise(
+    title="Two more entries",
+    minutes=6,
+    hints=(
+        "There are two entries: the quotient `q`, and the tanh of it. Each needs its local derivatives: $a/b$ one for "
+        "`a` and one for `b`, the tanh one for `q`.",
+        "The tanh has the derivative $1 - \\tanh^2$, and `y` *is* the tanh.",
+        "The quotient's are $1/b$ for `a` and $-a/b^2$ for `b`. Both are multiplied by what `q` is handed.",
+    ),
+    checker=Function(reference=_bent_by_a_tape, inputs=_pairs),
+)
+
+
+@two_more_entries.starter("tanh_of_quotient")
+def _(a, b):
+    q = a / b
+    y = tf.tanh(q)
+    ...  # the backward pass: what q is handed, then a and b
+    return y, ..., ...  # the value, and the gradients with respect to a and b
+
+
+@two_more_entries.right
+def _(a, b):
+    r"""The tanh hands `q` the number $1 - y^2$: a tape that keeps `y` need not compute it again. The quotient passes
+    it on times $1/b$ to `a`, and times $-a/b^2$, which is $-q/b$, to `b`."""
+    q = a / b
+    y = tf.tanh(q)
+    upstream = 1.0 - y**2
+    return y, upstream / b, -upstream * q / b
+
+
+@two_more_entries.mistake("sign")
+def _(a, b):
+    """The last has the wrong sign. What does the quotient do when `b` grows?"""
+    q = a / b
+    upstream = 1.0 - tf.tanh(q) ** 2
+    return tf.tanh(q), upstream / b, upstream * q / b
+
+
+@two_more_entries.mistake("quotient_alone")
+def _(a, b):
+    """These are the local derivatives of the quotient. They are multiplied by what the tanh hands back to `q`."""
+    q = a / b
+    return tf.tanh(q), 1.0 / b, -q / b
+
+
+@two_more_entries.mistake("tanh_alone")
+def _(a, b):
+    """Both are what `q` is handed. The quotient has local derivatives of its own, one for `a` and one for `b`."""
+    y = tf.tanh(a / b)
+    return y, 1.0 - y**2, 1.0 - y**2
+
+
+@two_more_entries.mistake("twice_bent")
+def _(a, b):
+    """The tanh's derivative is 1 minus the square of the tanh. `y` is the tanh already: you have taken it once more."""
+    q = a / b
+    y = tf.tanh(q)
+    upstream = 1.0 - tf.tanh(y) ** 2
+    return y, upstream / b, -upstream * q / b
+
+
+@two_more_entries.wrong("one_dtype")
+def _(a, b):
+    q = a / b
+    y = tf.tanh(q)
+    upstream = tf.constant(1.0) - y**2
+    return y, upstream / b, -upstream * q / b
+
+
 def _layers(random, dtype):
     def layer(batch, inputs, outputs):
         sizes = (batch, inputs), (inputs, outputs), (batch, outputs)

@@ -1,17 +1,20 @@
 """`draw`: a picture of what a tape recorded between some sources and a target, and where the gradient is cut."""
 
+import ast
 import sys
 from typing import Any
 
 from tapelab import plots
 from tapelab.explain.asking import answers_to_show
-from tapelab.explain.drawing.layout import GAP_Y, layered
+from tapelab.explain.drawing.layout import STUB, layered
+from tapelab.explain.drawing.numbered_table import numbering
 from tapelab.explain.drawing.shown_values import Passage
 from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, simplify, sketch
 from tapelab.explain.ground import expressions, hooks
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import cotangent_text
+from tapelab.explain.ground.rendering import spelled
 from tapelab.explain.values.study import TROUBLE, replayed
 
 import matplotlib.pyplot as plt
@@ -22,8 +25,8 @@ LIMIT = 24  # boxes, before neighbours are merged
 _WIDE, _SMALL = 9.0, 7.5  # font sizes in points
 _TEXT = 38  # characters of source text in a box
 _PAD = 6.0
-_CLOSE = 15.0  # between rows, where every second row is one of labels
 _MARGIN, _LEGEND = 14.0, 34.0
+_APART = 5.0  # half the distance of an arrow down from its arrow up
 
 # Told apart by the line around the box and by the sign before its title as well as by colour.
 _STATES = {
@@ -34,6 +37,7 @@ _SIGNS = {RECORDED: "●", NOT_RECORDED: "○"}
 _OPEN = {"color": plots.BLUE, "linestyle": "-", "linewidth": 1.3}
 _OFF_TAPE = {"color": plots.GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.3}
 _BACK = "#8A3F00"  # what flows back: dark enough for small letters, and in grey
+_BACKWARDS = {"color": _BACK, "linestyle": "-", "linewidth": 1.3}
 _CUT = {"color": plots.RED, "linestyle": (0, (4, 2)), "linewidth": 1.8}
 
 
@@ -44,8 +48,9 @@ def draw(tape: ExplainTape, target: Any, sources: Any, *, limit: int = LIMIT, va
     mark what was recorded. Where the gradient does not pass, the link is dashed and has the cause written on it. Beyond
     `limit` boxes, neighbours are merged: first what lies between branch points.
 
-    With `values=True` it is the picture of backpropagation: each box has its value, and each link, after an arrow that
-    points up, what flows back through it: the cotangent, or its norm and share of zeros. Where the gradient of a
+    With `values=True` it is the picture of backpropagation: each box has its value, which goes down, and beside each
+    link an arrow goes up with what flows back: the cotangent, or its norm and share of zeros. An operation that takes
+    the same tensor at two places, as `x * x` does, has two links to it. Where the gradient of a
     source is bad, the operation where the trouble began has a thick border and says which.
 
     Args:
@@ -80,15 +85,16 @@ def _passage(tape, asked, answers):
     names = [asked[0].target_name, *(question.source_name for question in asked)]
     gradients = [gradient for _, gradient in answers]
     replay, found = replayed(tape, targets, [question.source for question in asked], names, gradients)
+    numbers, _ = numbering(replay, [question.start for question in asked])
     bad = {one.node: f"✖ {TROUBLE[one.symptom]}: {one.code}" for one in found if one.healthy is False and one.node}
     sick = [(name, one) for name, one in zip(names[1:], found, strict=True) if one.healthy is False]
     if not sick:
         only = gradients[0] if len(gradients) == 1 else None
         known = f"The gradient of {names[0]} with respect to {names[1]}: {cotangent_text(array(only))}"
-        return None if only is None else known, Passage(replay, bad)
+        return None if only is None else known, Passage(replay, bad, numbers)
     who = ", ".join(name for name, _ in sick) if len(sick) <= 3 else f"{len(sick)} of {len(asked)} sources"
     verdicts = " or ".join(dict.fromkeys(_VERDICTS[one.symptom] for _, one in sick))
-    return f"The gradient of {names[0]} with respect to {who}: {verdicts}", Passage(replay, bad)
+    return f"The gradient of {names[0]} with respect to {who}: {verdicts}", Passage(replay, bad, numbers)
 
 
 def _title(asked, findings):
@@ -131,13 +137,16 @@ def _figure(drawing, title, passage):
         if causes:  # they stand between the two boxes, with a place of their own
             sizes[link] = _size(["✕ " + cause for cause in causes], pad=2.0)
             links += [(link[0], link), (link, link[1])]
-        elif passage is not None and passage.cotangent(*link):
-            labels[link] = "↑ " + passage.cotangent(*link)
-            sizes[link] = _size([labels[link]], pad=3.0)
-            links += [(link[0], link), (link, link[1])]
-        else:
+            continue
+        back = passage.cotangents(*link) if passage is not None else []
+        for edge, text in enumerate(back):
+            label = (*link, edge)
+            labels[label] = text
+            sizes[label] = (_width([text], _SMALL) + 4 * _APART, 1.5 * _SMALL)
+            links += [(link[0], label), (label, link[1])]
+        if not back:
             links.append(link)
-    placed, routes = layered(sizes, links, gap_y=_CLOSE if labels else GAP_Y)
+    placed, routes = layered(sizes, links)
     bends = [x for points in routes.values() for x, _ in points]
     left = min([place.x - place.width / 2 for place in placed.values()] + bends)
     right = max([place.x + place.width / 2 for place in placed.values()] + bends)
@@ -146,7 +155,10 @@ def _figure(drawing, title, passage):
     middle = (left + right) / 2
     fig, ax = _axes(middle - width / 2 - _MARGIN, middle + width / 2 + _MARGIN, bottom - _LEGEND, 20.0 + 1.5 * _MARGIN)
     for (start, end), points in routes.items():
-        _draw_link(ax, points, _link_style(start, end, labels), arrow=isinstance(end, Box))
+        if start in labels:
+            _draw_both_ways(ax, routes[start[0], start], points, placed[start])
+        elif end not in labels:
+            _draw_link(ax, points, _link_style(start, end), arrow=isinstance(end, Box))
     for node, place in placed.items():
         if isinstance(node, Box):
             _draw_box(ax, node, texts[node], place, is_origin=bool(passage and passage.mark(node)))
@@ -170,7 +182,7 @@ def _legend(drawing, passage):
     back = ("↑ gradient, backwards", _BACK)
     is_missed = any(box.state == NOT_RECORDED for box in drawing.boxes)
     return [
-        ("= value, forwards", "black"),
+        ("↓ value, forwards", plots.BLUE),
         back,
         *([missed] if is_missed else []),
         *([cut] if any(drawing.links.values()) else []),
@@ -193,7 +205,8 @@ def _files(drawing):
 
 def _text(box, files, passage):
     """The lines of text in a box, the title first."""
-    title = f"{_SIGNS[box.state]} {box.title}"
+    number = passage.number(box) if passage else ""
+    title = f"{_SIGNS[box.state]} {number}{spelled(box.title) if box.operations == (box.title,) else box.title}"
     if box.role == "operation" and box.mark:
         title += f" · {box.mark}"
     text = [title]
@@ -223,7 +236,7 @@ def _expression(box):
     if len(box.events) != 1:
         return ""
     found = expressions.at(box.events[0].place.code, box.events[0].place.instruction)
-    return "" if found is None else expressions.text(found)
+    return "" if found is None else ast.unparse(found)
 
 
 def _wrapped(text):
@@ -274,14 +287,24 @@ def _draw_box(ax, box, text, place, is_origin):
 
 def _draw_cotangent(ax, text, place):
     """The label on a link: on white, so that the link does not run through it."""
-    around = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
+    around = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
     font = {"fontsize": _SMALL, "family": "DejaVu Sans Mono", "weight": "bold", "color": _BACK}
-    ax.text(place.x, place.y, text, ha="center", va="center", zorder=3, gid="cotangent", bbox=around, **font)
+    ax.text(place.x + _APART, place.y, text, ha="center", va="center", zorder=3, gid="cotangent", bbox=around, **font)
 
 
-def _link_style(start, end, labels):
-    if start in labels or end in labels:
-        return _OPEN
+def _draw_both_ways(ax, upper, lower, label):
+    """An edge with a label: the value's arrow down and, to the right of it, the gradient's up, through the label."""
+    aside = label.width / 2 - _APART
+    (port, top), *rest = upper
+    upper = [(port, top), (port, top - STUB), *rest[1:]] if top == rest[0][1] else upper
+    down = [(x - _APART, y) for x, y in upper[:-2]] + [(x - aside, y) for x, y in (*upper[-2:], *lower[:2])]
+    down += [(x - _APART, y) for x, y in lower[2:]]
+    up = [(x + _APART, y) for x, y in (*upper, *lower)]
+    _draw_link(ax, down, _OPEN, arrow=True)
+    _draw_link(ax, up[::-1], _BACKWARDS, arrow=True)
+
+
+def _link_style(start, end):
     if not (isinstance(start, Box) and isinstance(end, Box)):
         return _CUT  # to or from the cause that is written on it
     return _OPEN if start.state == end.state == RECORDED else _OFF_TAPE
@@ -291,7 +314,8 @@ def _draw_link(ax, points, style, arrow):
     xs, ys = zip(*points, strict=True)
     ax.plot(xs, ys, zorder=1, solid_joinstyle="round", gid="link", **style)
     if arrow:
-        tip, before = points[-1], (points[-1][0], points[-1][1] + 6.0)
+        tip, back = points[-1], 6.0 if ys[-2] > ys[-1] else -6.0
+        before = (tip[0], tip[1] + back)
         arrow_style = {"arrowstyle": "-|>", "color": style["color"], "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
         ax.annotate("", xy=tip, xytext=before, arrowprops=arrow_style, zorder=1)
 

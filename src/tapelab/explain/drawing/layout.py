@@ -10,6 +10,8 @@ from collections.abc import Collection, Hashable, Mapping
 
 GAP_X, GAP_Y = 16.0, 24.0
 STUB = 9.0  # a link's last bit, straight down into its box, for the arrowhead
+PORT = 20.0  # from one link to the next on a box, where there is room
+PORT = 20.0  # from one link to the next on a box, where there is room
 LANE = 10.0  # width kept free for a link that passes a row
 
 
@@ -182,7 +184,7 @@ def _ports(placed, chains):
     for side, groups in (("out", leaving), ("in", arriving)):
         for node, found in groups.items():
             found.sort(key=lambda pair: pair[0])
-            step = min(14.0, 0.8 * placed[node].width / len(found))
+            step = min(PORT, 0.8 * placed[node].width / len(found))
             for i, (_, link) in enumerate(found):
                 ports[side, link] = placed[node].x + (i - (len(found) - 1) / 2) * step
     return ports

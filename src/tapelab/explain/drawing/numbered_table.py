@@ -1,15 +1,20 @@
 """The tape as a numbered table: one row for each operation, with its value and, read upwards, its gradient."""
 
+import ast
 import dataclasses
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from tapelab.explain.asking import answers_to_show
-from tapelab.explain.ground import expressions, hooks
+from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import cotangent_text, value_text
-from tapelab.explain.ground.rendering import escaped
+from tapelab.explain.ground.rendering import escaped, spelled
+from tapelab.explain.values.rerun.backward import Replay
+from tapelab.explain.values.rerun.node_expressions import of_node
+from tapelab.explain.values.rerun.nodes import Node
 from tapelab.explain.values.study import TROUBLE, replayed
 
 _HEADS = ("#", "operation", "of", "value", "gradient")
@@ -23,7 +28,7 @@ class Row:
 
     Attributes:
         number: from 0.
-        title: the operation's type; a source's name.
+        title: what the operation is called in TensorFlow's interface, such as multiply; a source's name.
         source: what it was made from: the learner's expression, or the numbers of the rows that it takes.
         value: its value, as text.
         gradient: the target's gradient with respect to it, as text; "" where there is none.
@@ -111,35 +116,44 @@ def table(tape: ExplainTape, target: Any, sources: Any, *, values: bool = True) 
     names = [asked[0].target_name, *(question.source_name for question in asked)]
     gradients = [gradient for _, gradient in answers]
     replay, found = replayed(tape, list(asked[0].targets), [question.source for question in asked], names, gradients)
-    with hooks.deaf(), hooks.paused():
+    with hooks.deaf(), private.paused():
         return Table(names[0], tuple(_rows(replay, asked, found)), values)
 
 
-def _rows(replay, asked, found):
-    trace, numbers, count = replay.trace, {}, 0
-    marks = {one.node: f"✖ {TROUBLE[one.symptom]}: {one.code}" for one in found if one.healthy is False and one.node}
-    for question in asked:
-        key, count = question.start, count + 1
-        numbers[key] = count - 1
-        value = _value(trace, key)
-        yield Row(count - 1, question.source_name, "", value, _gradient(replay, key))
+def numbering(replay: Replay, starts: Sequence[int]) -> tuple[dict[int, int], list[Node]]:
+    """Number the sources, in their order, and then the operations on their way to the target, in the order they ran.
+
+    Args:
+        replay: of the target.
+        starts: the keys of the sources.
+
+    Returns:
+        key of a tensor → the number of what made it, and the operations that have a number.
+    """
+    numbers, nodes = {key: number for number, key in enumerate(starts)}, []
     on_the_way = _upstream(replay)
-    for node in trace.nodes:
+    for node in replay.trace.nodes:
         if node not in on_the_way:
             continue
         if node.op in _TRANSPARENT or (node.op == "Identity" and node.inputs[0] < 0 <= node.outputs[0]):
             numbers.update(dict.fromkeys(node.outputs, numbers.get(node.inputs[0])))
             continue
-        numbers.update(dict.fromkeys(node.outputs, count))
-        yield Row(
-            count,
-            node.op,
-            _source(node, trace, numbers),
-            _value(trace, node.outputs[0]),
-            _gradient(replay, node.outputs[0]),
-            marks.get(node, ""),
-        )
-        count += 1
+        numbers.update(dict.fromkeys(node.outputs, len(starts) + len(nodes)))
+        nodes.append(node)
+    return numbers, nodes
+
+
+def _rows(replay, asked, found):
+    trace = replay.trace
+    marks = {one.node: f"✖ {TROUBLE[one.symptom]}: {one.code}" for one in found if one.healthy is False and one.node}
+    numbers, nodes = numbering(replay, [question.start for question in asked])
+    for number, question in enumerate(asked):
+        value = _value(trace, question.start)
+        yield Row(number, question.source_name, "", value, _gradient(replay, question.start))
+    for number, node in enumerate(nodes, len(asked)):
+        first = node.outputs[0]
+        source, value = _source(node, trace, numbers), _value(trace, first)
+        yield Row(number, spelled(node.op), source, value, _gradient(replay, first), marks.get(node, ""))
 
 
 def _upstream(replay):
@@ -157,11 +171,11 @@ def _upstream(replay):
 
 def _source(node, trace, numbers):
     """The learner's expression; within a function or a library, the rows and numbers that the operation takes."""
-    expression = expressions.of_node(node) if node.event.op == node.op else None
+    expression = of_node(node) if node.event.op == node.op else None
     taken = ", ".join(_operand(trace, key, numbers) for key in node.inputs)
     if expression is None:
         return _shortened(taken)
-    return _shortened(expressions.text(expression)) + (f"  [{taken}]" if len(taken) <= 16 else "")
+    return _shortened(ast.unparse(expression)) + (f"  [{taken}]" if len(taken) <= 16 else "")
 
 
 def _operand(trace, key, numbers):

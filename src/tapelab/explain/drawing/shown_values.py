@@ -6,6 +6,8 @@ from tapelab.explain.ground.number_text import cotangent_text, value_text
 
 import numpy as np
 
+_EDGES = 3  # between two boxes
+
 
 class Passage:
     """Values and cotangents of the boxes of a sketch.
@@ -13,10 +15,11 @@ class Passage:
     Args:
         replay: a `tapelab.explain.values.rerun.backward.Replay` of the target that is drawn.
         origins: the nodes at which trouble began, each with what is to be written there: node → text.
+        numbers: key of a tensor → the number in the table of what made it.
     """
 
-    def __init__(self, replay, origins):
-        self._replay = replay
+    def __init__(self, replay, origins, numbers):
+        self._replay, self._numbers = replay, numbers
         self._origins = {node.event: text for node, text in origins.items() if node is not None}
 
     def value(self, box: Box) -> str:
@@ -27,25 +30,35 @@ class Passage:
             return ""
         return value_text(values[-1] if box.role == "operation" else values[0])
 
+    def number(self, box: Box) -> str:
+        """The number of a box's row in the table, before its title; "" where it has none, or more than one."""
+        known = {self._numbers.get(key) for key in box.keys} - {None}
+        return f"{known.pop()} " if len(known) == 1 and box.role != "target" else ""
+
     def gradient(self, box: Box) -> str:
         """The gradient of the target with respect to a source, as text; "" where it is not known."""
         found = self._replay.cotangent(box.keys[0]) if box.keys else None
         return "" if found is None else cotangent_text(array(found))
 
-    def cotangent(self, start: Box, end: Box) -> str:
-        """What a link carries backwards, as text: the part that its end contributes to the cotangent of its start."""
-        total = None
+    def cotangents(self, start: Box, end: Box) -> list[str]:
+        """What flows back from one box to another, as texts: what the end contributes to the cotangent of the start.
+
+        There is one for each place at which an operation takes what leaves the start: two for `x * x`. Where there are
+        many, or boxes were merged, there is one for their sum.
+        """
+        parts = []
         for key in start.keys:
             for node, part in self._replay.parts.get(key, ()):
-                if node is None and end.role != "target":
-                    continue
-                if node is not None and node.event not in end.events:
-                    continue
-                values = array(part)
-                total = values if total is None or total.shape != values.shape else total + values
-        if total is None and end.role == "target" and set(start.keys) & set(end.keys):
-            total = np.ones(())
-        return "" if total is None else cotangent_text(total)
+                if node.event in end.events if node is not None else end.role == "target":
+                    parts.append(array(part))
+        if not parts and end.role == "target" and set(start.keys) & set(end.keys):
+            parts = [np.ones(())]
+        if len(end.operations) > 1 or len(parts) > _EDGES:
+            total = parts[0]
+            for part in parts[1:]:
+                total = part if total.shape != part.shape else total + part
+            parts = [total]
+        return [cotangent_text(part) for part in parts]
 
     def mark(self, box: Box) -> str:
         """What to write on a box at which trouble began, or ""."""

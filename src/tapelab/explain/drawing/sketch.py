@@ -4,9 +4,9 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
+from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import Kind
-from tapelab.explain.missing.causes import CAUSES
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
 

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from tapelab.explain.ground import hooks, lines
+from tapelab.explain.ground import hooks, lines, private, self_test
 from tapelab.explain.ground.log import Log, keys_of
 
 import tensorflow as tf
@@ -51,7 +51,7 @@ class ExplainTape(tf.GradientTape):
 
     def __enter__(self):
         if tf.executing_eagerly():
-            self.blind = hooks.blind()
+            self.blind = self_test.blind()
         if self.spent:
             # As with a plain tape, a used-up tape starts afresh when entered again.
             super().__enter__()
@@ -111,7 +111,7 @@ class ExplainTape(tf.GradientTape):
             found = super().gradient(target, sources, *arguments, **keywords)
         if not self._busy and self._sees():
             gradients_returned.extend(
-                hooks.key(tensor)
+                private.key(tensor)
                 for tensor in tf.nest.flatten(found, expand_composites=True)
                 if tensor is not None and not tf.is_symbolic_tensor(tensor)
             )
@@ -142,8 +142,8 @@ class ExplainTape(tf.GradientTape):
         """
         with contextlib.ExitStack() as stack:
             stack.enter_context(hooks.deaf())
-            stack.enter_context(hooks.paused())
-            stack.enter_context(hooks.with_python_calls(self.log.python_calls))
+            stack.enter_context(private.paused())
+            stack.enter_context(private.with_python_calls(self.log.python_calls))
             if self._recording_now():
                 stack.enter_context(super().stop_recording())
             return super().gradient(targets, source)

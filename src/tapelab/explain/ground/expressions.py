@@ -1,6 +1,4 @@
-"""The learner's own expression that ran an operation, from the code's positions, and changes to it."""
-
-from __future__ import annotations
+"""The learner's own expressions: the one that an instruction evaluates, what a call was given, and changes to them."""
 
 import ast
 import copy
@@ -8,41 +6,10 @@ import functools
 import itertools
 import linecache
 import types
-from typing import TYPE_CHECKING
+from collections.abc import Container
 
-from tapelab import syntax
-
-if TYPE_CHECKING:  # these modules import this one
-    from tapelab.explain.ground.lines import Line
-    from tapelab.explain.values.rerun.nodes import Node
-
-# By which words a line calls an operation, where only the line is known: within a tf.function.
-_WORDS = {
-    "Log": ("log",),
-    "Log1p": ("log1p",),
-    "Sqrt": ("sqrt", "norm", "reduce_std"),
-    "Rsqrt": ("rsqrt",),
-    "EuclideanNorm": ("reduce_euclidean_norm",),
-    "Exp": ("exp",),
-    "Acos": ("acos",),
-    "Asin": ("asin",),
-    "Relu": ("relu",),
-    "Softmax": ("softmax",),
-    "Sigmoid": ("sigmoid",),
-    "Tanh": ("tanh",),
-    "Sign": ("sign",),
-    "Pow": ("pow", ast.Pow),
-    "RealDiv": ("divide", "truediv", ast.Div),
-    "Mul": ("multiply", ast.Mult),
-    "Sub": ("subtract", ast.Sub),
-    "AddV2": ("add", ast.Add),
-    "MatMul": ("matmul", ast.MatMult),
-    "Cholesky": ("cholesky",),
-    "Cumprod": ("cumprod",),
-    "SelectV2": ("where",),
-    "Maximum": ("maximum",),
-    "Minimum": ("minimum",),
-}
+from tapelab.explain.ground.lines import Line
+from tapelab.process import syntax
 
 
 @functools.lru_cache(maxsize=32)
@@ -82,36 +49,97 @@ def _position(node):
     return (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
 
 
-def of_node(node: Node) -> ast.expr | None:
-    """Return the expression that ran a `tapelab.explain.values.rerun.nodes.Node`, an `ast.expr`, or None.
-
-    In eager code it is the call or the operator that the learner wrote. Within a tf.function only the line is known:
-    there it is the one expression in it that can have made this operation, if there is one.
-    """
-    line = node.line
-    if line is None:
-        return None
-    if line == node.event.line and node.event.place.code is not None:
-        found = at(node.event.place.code, node.event.place.instruction)
-        if found is not None:
-            return found
-    words = _WORDS.get(node.op, ())
-    statement = statement_at(line)
-    if statement is None or not words:
-        return None
-    found = [one for one in ast.walk(statement) if _word(one) in words]
-    return found[0] if len(found) == 1 else None
-
-
-def _word(node):
-    """The last part of the name that a call has, or the type of an operator."""
+def called(node: ast.AST | None) -> str | type[ast.operator] | None:
+    """Return the last part of the name that a call has, the type of an operator, or None."""
     if isinstance(node, ast.Call):
         function = node.func
         return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
     return type(node.op) if isinstance(node, ast.BinOp) else None
 
 
-called = _word
+def arguments(frame: types.FrameType) -> ast.Call | None:
+    """Return the call that a frame is making, as an `ast.Call`, or None where its source is not known."""
+    call = at(frame.f_code, frame.f_lasti)
+    return call if isinstance(call, ast.Call) else None
+
+
+def argument(call: ast.Call | None, position: int, names: Container[str]) -> ast.expr | None:
+    """Return the expression that a call has for one parameter, as an `ast.expr`, or None.
+
+    Args:
+        call: an `ast.Call` or None.
+        position: of the parameter, from 0.
+        names: what the parameter may be called.
+    """
+    if call is None or any(isinstance(one, ast.Starred) for one in call.args):
+        return None
+    if position < len(call.args):
+        return call.args[position]
+    return next((keyword.value for keyword in call.keywords if keyword.arg in names), None)
+
+
+def elements(expression: ast.expr | None, count: int) -> list[ast.expr | None]:
+    """Return the expressions of the elements of a list, tuple or dict that is written out; None for each elsewhere."""
+    found = []
+    if isinstance(expression, (ast.List, ast.Tuple)):
+        found = expression.elts
+    elif isinstance(expression, ast.Dict) and None not in expression.keys:
+        found = expression.values
+    if len(found) != count or any(isinstance(one, ast.Starred) for one in found):
+        return [None] * count
+    return found
+
+
+def reference(expression: ast.expr | None) -> str | None:
+    """Return the source of an expression that names an object: ``x``, ``layer.kernel``, ``params["w"]``; else None."""
+    part = expression
+    while isinstance(part, (ast.Attribute, ast.Subscript)):
+        if isinstance(part, ast.Subscript) and not isinstance(part.slice, (ast.Constant, ast.Name, ast.UnaryOp)):
+            return None
+        part = part.value
+    return ast.unparse(expression) if isinstance(part, ast.Name) else None
+
+
+def rebinding(frame: types.FrameType | None, name: str | None) -> Line | None:
+    """Find the line that turned a variable into a tensor: ``x = x + 1`` where ``x = tf.Variable(...)`` came first.
+
+    Args:
+        frame: the learner's frame; its source is searched.
+        name: what to look for.
+
+    Returns:
+        The `Line` of the assignment, or None. In a notebook only the running cell is searched.
+    """
+    if frame is None or name is None:
+        return None
+    file = frame.f_code.co_filename
+    tree = tree_of(file)
+    if tree is None:
+        return None
+    scope = tree
+    if frame.f_code.co_name != "<module>":
+        inside = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == frame.f_code.co_name
+        ]
+        around = [node for node in inside if node.lineno <= frame.f_lineno <= node.end_lineno]
+        scope = around[-1] if around else tree
+    found, made = None, False
+    for node in ast.walk(scope):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
+            found = node.lineno
+        if not isinstance(node, ast.Assign) or not any(_is_name(target, name) for target in node.targets):
+            continue
+        if "Variable" in ast.unparse(node.value):
+            made = True
+        elif any(_is_name(part, name) for part in ast.walk(node.value)):
+            found = node.lineno
+    return Line(file, found) if found and made else None
+
+
+def _is_name(node, name):
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def statement_at(line: Line) -> ast.stmt | None:
@@ -150,11 +178,6 @@ def replaced(whole: ast.AST, old: ast.expr, new: ast.expr | str) -> ast.AST:
             if isinstance(node, ast.expr):
                 node.lineno = node.end_lineno = node.col_offset = node.end_col_offset = -1
     return _Replace(old, new).visit(copy.deepcopy(whole))
-
-
-def text(expression: ast.expr) -> str:
-    """Return the source of an expression; with parentheses where it is an operator, so that it can be put anywhere."""
-    return ast.unparse(expression)
 
 
 def closed(expression: ast.expr) -> str:

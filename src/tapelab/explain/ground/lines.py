@@ -1,6 +1,5 @@
 """The learner's own line: which one ran an operation, what it says, and what its objects are called there."""
 
-import ast
 import dataclasses
 import functools
 import linecache
@@ -11,8 +10,6 @@ import sysconfig
 import types
 import typing
 from collections.abc import Container, Sequence
-
-from tapelab.explain.ground import expressions
 
 _HERE = str(pathlib.Path(__file__).parents[2])  # the whole package: none of its lines is the learner's
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -165,91 +162,6 @@ def name_in(frame: types.FrameType | None, value: typing.Any) -> str | None:
             if candidate is value and not name.startswith("_"):
                 return name
     return None
-
-
-def arguments(frame: types.FrameType) -> ast.Call | None:
-    """Return the call that a frame is making, as an `ast.Call`, or None where its source is not known."""
-    call = expressions.at(frame.f_code, frame.f_lasti)
-    return call if isinstance(call, ast.Call) else None
-
-
-def argument(call: ast.Call | None, position: int, names: Container[str]) -> ast.expr | None:
-    """Return the expression that a call has for one parameter, as an `ast.expr`, or None.
-
-    Args:
-        call: an `ast.Call` or None.
-        position: of the parameter, from 0.
-        names: what the parameter may be called.
-    """
-    if call is None or any(isinstance(one, ast.Starred) for one in call.args):
-        return None
-    if position < len(call.args):
-        return call.args[position]
-    return next((keyword.value for keyword in call.keywords if keyword.arg in names), None)
-
-
-def elements(expression: ast.expr | None, count: int) -> list[ast.expr | None]:
-    """Return the expressions of the elements of a list, tuple or dict that is written out; None for each elsewhere."""
-    found = []
-    if isinstance(expression, (ast.List, ast.Tuple)):
-        found = expression.elts
-    elif isinstance(expression, ast.Dict) and None not in expression.keys:
-        found = expression.values
-    if len(found) != count or any(isinstance(one, ast.Starred) for one in found):
-        return [None] * count
-    return found
-
-
-def reference(expression: ast.expr | None) -> str | None:
-    """Return the source of an expression that names an object: ``x``, ``layer.kernel``, ``params["w"]``; else None."""
-    part = expression
-    while isinstance(part, (ast.Attribute, ast.Subscript)):
-        if isinstance(part, ast.Subscript) and not isinstance(part.slice, (ast.Constant, ast.Name, ast.UnaryOp)):
-            return None
-        part = part.value
-    return ast.unparse(expression) if isinstance(part, ast.Name) else None
-
-
-def rebinding(frame: types.FrameType | None, name: str | None) -> Line | None:
-    """Find the line that turned a variable into a tensor: ``x = x + 1`` where ``x = tf.Variable(...)`` came first.
-
-    Args:
-        frame: the learner's frame; its source is searched.
-        name: what to look for.
-
-    Returns:
-        The `Line` of the assignment, or None. In a notebook only the running cell is searched.
-    """
-    if frame is None or name is None:
-        return None
-    file = frame.f_code.co_filename
-    tree = expressions.tree_of(file)
-    if tree is None:
-        return None
-    scope = tree
-    if frame.f_code.co_name != "<module>":
-        inside = [
-            node
-            for node in ast.walk(tree)
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == frame.f_code.co_name
-        ]
-        around = [node for node in inside if node.lineno <= frame.f_lineno <= node.end_lineno]
-        scope = around[-1] if around else tree
-    found, made = None, False
-    for node in ast.walk(scope):
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
-            found = node.lineno
-        if not isinstance(node, ast.Assign) or not any(_is_name(target, name) for target in node.targets):
-            continue
-        if "Variable" in ast.unparse(node.value):
-            made = True
-        elif any(_is_name(part, name) for part in ast.walk(node.value)):
-            found = node.lineno
-    return _line(file, found) if found and made else None
-
-
-def _is_name(node, name):
-    return isinstance(node, ast.Name) and node.id == name
 
 
 _NUMBER = re.compile(r"(?<![\w.])\d+\.?\d*(?:[eE][+-]?\d+)?")

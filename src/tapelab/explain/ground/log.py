@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tapelab.explain.ground import hooks
+from tapelab.explain.ground import private
 from tapelab.explain.ground.lines import Line, Place
 
 import tensorflow as tf
@@ -37,7 +37,7 @@ def keys_of(value: Any) -> list[int]:
     """
     parts = tf.nest.flatten(getattr(value, "handle", value), expand_composites=True)
     carrying = [part for part in parts if can_carry(part.dtype)]
-    return [hooks.key(part) for part in carrying or parts]
+    return [private.key(part) for part in carrying or parts]
 
 
 class Kind(enum.Enum):
@@ -123,7 +123,7 @@ class Log:
         on_tape: the keys that the tape knows now.
         ever_watched: the keys that were on the tape by watching, also before a reset.
         producers: key → the event that made a tensor, the last one where a custom gradient took over.
-        python_calls: what the calls of tf.py_function keep for their gradients, as `hooks.python_calls` returns it.
+        python_calls: what the calls of tf.py_function keep for their gradients, as `private.python_calls` returns it.
         python_calls_of: the same for one event, by its index; events without such calls are left out.
         opened, closed: when, by the numbering of tensors; None if it did not happen.
         is_open, is_paused: whether the tape is in its with block, and in `stop_recording`.
@@ -155,14 +155,14 @@ class Log:
     def open(self) -> None:
         """The tape began to record."""
         if self.opened is None:
-            self.opened = hooks.next_key()
-            self._calls_before = dict(hooks.python_calls())
+            self.opened = private.next_key()
+            self._calls_before = dict(private.python_calls())
         self.is_open, self.closed = True, None
 
     def close(self) -> None:
         """The tape no longer records."""
         if self.is_open:
-            self.is_open, self.closed = False, hooks.next_key()
+            self.is_open, self.closed = False, private.next_key()
 
     def watch(self, tensors: Any) -> None:
         """The learner watches these: a structure of tensors, variables and composite tensors."""
@@ -193,7 +193,7 @@ class Log:
         unrecorded = None
         if self.is_paused:
             unrecorded = Unrecorded.PAUSED
-        elif hooks.recording_stopped() and not is_function:
+        elif private.recording_stopped() and not is_function:
             unrecorded = Unrecorded.SUSPENDED
         else:
             self._notice_variables(inputs)
@@ -248,7 +248,7 @@ class Log:
 
     def on_leave(self, tensor: tf.Tensor, how: str, place: Place) -> None:
         """A tensor's value was handed to Python."""
-        self.departures.append(Departure(self._keep(tensor), how, place, hooks.next_key()))
+        self.departures.append(Departure(self._keep(tensor), how, place, private.next_key()))
 
     def failed(self, error: Exception) -> None:
         """Listening raised."""
@@ -265,13 +265,13 @@ class Log:
         return is_handle(self.tensors[key].dtype)
 
     def _keep(self, tensor):
-        key = hooks.key(tensor)
+        key = private.key(tensor)
         self.tensors.setdefault(key, tensor)
         return key
 
     def _keep_python_calls(self, event):
         known = self._calls_before | self.python_calls
-        new = {token: call for token, call in hooks.python_calls().items() if known.get(token) is not call}
+        new = {token: call for token, call in private.python_calls().items() if known.get(token) is not call}
         if new:
             self.python_calls_of[event.index] = new
             self.python_calls.update(new)

@@ -1,5 +1,6 @@
 """How an answer is told: as plain text and as Markdown."""
 
+import re
 from collections.abc import Sequence
 
 from tapelab.explain.ground.lines import Line
@@ -8,6 +9,25 @@ from tapelab.explain.ground.lines import Line
 def escaped(text: str) -> str:
     """Return text with the letters that Markdown takes as its own escaped."""
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>|" else letter for letter in text)
+
+
+# Where TensorFlow's interface has another word than its graphs.
+_WORDS = {
+    "Select": "where",
+    "Mul": "multiply",
+    "Sub": "subtract",
+    "RealDiv": "divide",
+    "Neg": "negative",
+    "MatMul": "matmul",
+    "BatchMatMul": "matmul",
+}
+_WORDS |= {name: f"reduce_{name.lower()}" for name in ("Sum", "Mean", "Max", "Min", "Prod")}
+
+
+def spelled(op: str) -> str:
+    """Return what the learner calls an operation of this type: `multiply` for `Mul`, `log_softmax` for `LogSoftmax`."""
+    op = re.sub(r"V\d$", "", op)
+    return _WORDS.get(op) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", op).lower()
 
 
 class Style:

@@ -10,7 +10,7 @@ import heapq
 import itertools
 import weakref
 
-from tapelab.explain.ground import hooks, lines
+from tapelab.explain.ground import lines, private
 from tapelab.explain.ground.log import Event, can_carry, is_handle
 from tapelab.explain.missing.one_operation import CONVERSIONS
 from tapelab.graphs.operations import with_fact
@@ -167,7 +167,7 @@ class Body:
         gradient_type = _custom_type(operation)
         if gradient_type is None:
             try:
-                if not hooks.has_gradient(operation.type):
+                if not private.has_gradient(operation.type):
                     return "not_differentiable"
             except LookupError:
                 return "no_gradient_registered"
@@ -197,7 +197,7 @@ class Body:
     def _body(self, name):
         """Return the body of a function that is called within this one, or None."""
         if name not in self._inner:
-            self._inner[name] = _rebuilt(name, hooks.inner_graph(self._original, name))
+            self._inner[name] = _rebuilt(name, private.inner_graph(self._original, name))
         return self._inner[name]
 
     def _cut(self, code, operation):
@@ -227,12 +227,12 @@ def body_of(event: Event) -> Body | None:
     if function is None:
         return _rebuilt(event.op, None)
     if function not in _bodies:
-        _bodies[function] = _rebuilt(event.op, hooks.graph_of(function))
+        _bodies[function] = _rebuilt(event.op, private.graph_of(function))
     return _bodies[function]
 
 
 def _rebuilt(name, original):
     try:
-        return Body(hooks.rebuild(name), original)
+        return Body(private.rebuild(name), original)
     except Exception:  # whatever it is, the body stays unknown, and the tape's own result has the last word
         return None

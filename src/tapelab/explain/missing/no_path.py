@@ -36,14 +36,15 @@ def without_path(question: Question) -> Finding:
         finding = rule(question, trace)
         if finding is not None:
             return finding
-    sentence = f"Nothing that ran inside the tape leads from {question.source_name} to {question.target_name}."
+    more = ""
     branch = next((d for d in question.log.departures if d.key in trace.downstream and d.how == "__bool__"), None)
     if branch is not None:
-        sentence += f" {question.source_name} only decided which branch of Python code ran."
+        more = f" {question.source_name} only decided which branch of Python code ran."
     certain = not _constants_after_unused(question, trace)[1]
     if not certain:
-        sentence += " Or a value left TensorFlow unseen, as when a library reads it as a NumPy array."
-    return Finding("unrelated", sentence, line=branch.place.line if branch else None, certain=certain)
+        more += " Or a value left TensorFlow unseen, as when a library reads it as a NumPy array."
+    line = branch.place.line if branch else None
+    return Finding("unrelated", line=line, certain=certain, values={"more": more})
 
 
 class _Trace:
@@ -105,11 +106,10 @@ def _target_outside(question, trace):
         return None
     if log.closed is not None and target > log.closed:
         if target in gradients_returned:
-            sentence = f"{question.target_name} is a gradient that was computed after the outer tape had closed."
-            return Finding("inner_gradient_outside", sentence)
-        return Finding("target_after_tape", f"{question.target_name} was computed after the tape had closed.")
+            return Finding("inner_gradient_outside")
+        return Finding("target_after_tape")
     if target < log.opened and target != question.start:
-        return Finding("target_before_tape", f"{question.target_name} was computed before the tape opened.")
+        return Finding("target_before_tape")
     return None
 
 
@@ -121,10 +121,7 @@ def _replaced(question, trace):
     maker = question.flow.producer.get(start)
     line = question.was_rebound or (maker.line if maker else None)
     if log.closed is not None and start > log.closed:
-        sentence = (
-            f"{question.source_name} is a new tensor, made after the tape had closed; nothing in it can have used it."
-        )
-        return Finding("source_replaced", sentence, line=line)
+        return Finding("source_replaced", line=line)
     twin = _twin(question, trace)
     if maker is not None and twin is None and not question.flow.uses(start):
         sentence = (
@@ -139,9 +136,7 @@ def _recomputed(question, trace):
     twin = None if question.is_variable else _twin(question, trace)
     if twin is None:
         return None
-    event = question.flow.producer[twin]
-    sentence = f"{question.source_name} was computed twice, and {question.target_name} was made from the other one."
-    return Finding("recomputed", sentence, line=event.line)
+    return Finding("recomputed", line=question.flow.producer[twin].line)
 
 
 def _twin(question, trace):
@@ -206,10 +201,7 @@ def _constant(question, trace):
     ]
     if not backward or not (question.flow.uses(question.start) or question.start in question.log.on_tape):
         return None
-    sentence = (
-        f"{question.target_name} comes from a gradient that does not depend on {question.source_name}: it is constant."
-    )
-    return Finding("constant_derivative", sentence, line=max(backward, key=lambda event: event.index).line)
+    return Finding("constant_derivative", line=max(backward, key=lambda event: event.index).line)
 
 
 def _constants_after_unused(question, trace):
@@ -284,9 +276,7 @@ def _unused(question, trace):
     reads = [event for event in question.flow.uses(question.start) if event.kind is not Kind.CUSTOM]
     if not question.is_variable or reads:
         return None
-    sentence = f"{question.source_name} was not read while the tape was recording."
     calls = [event for event in question.log.events if event.index in question.log.python_calls_of]
     hidden = any(event.kind is Kind.FUNCTION and not trace.upstream.isdisjoint(event.outputs) for event in calls)
-    if hidden:
-        sentence += " Or a tf.py_function inside a tf.function read it, which is out of sight."
-    return Finding("unused_variable", sentence, certain=not hidden)
+    more = " Or a tf.py_function inside a tf.function read it, which is out of sight." if hidden else ""
+    return Finding("unused_variable", certain=not hidden, values={"more": more})

@@ -1,9 +1,9 @@
 """Does one operation pass a gradient from an output to one of its inputs? If not: by which cause does it not?
 
-The answers are cause codes of `tapelab.explain.missing.causes`, or None where the gradient passes.
+The answers are cause codes of `tapelab.explain.causes`, or None where the gradient passes.
 """
 
-from tapelab.explain.ground import hooks
+from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import Event, Kind
 
 import tensorflow as tf
@@ -42,7 +42,7 @@ class Conductors:
         if event.op in CONVERSIONS and not any(log.carries(key) for key in event.outputs):
             return "cast_to_integer"
         try:
-            if not hooks.has_gradient(event.op):
+            if not private.has_gradient(event.op):
                 return "not_differentiable"
         except LookupError:
             return "no_gradient_registered"
@@ -67,14 +67,14 @@ class Conductors:
         outputs = [self._log.tensors[key] for key in event.outputs]
         if any(self._log.is_handle(key) for key in event.outputs):
             return None
-        with hooks.deaf(), hooks.paused(), hooks.with_python_calls(self._log.python_calls_of.get(event.index, {})):
+        with hooks.deaf(), private.paused(), private.with_python_calls(self._log.python_calls_of.get(event.index, {})):
             upstream = [tf.ones_like(tensor) for tensor in outputs]
             try:
                 if event.kind is Kind.CUSTOM:
                     found = event.backward(*upstream)
                     return list(found) if isinstance(found, (list, tuple)) else [found]
                 inputs = [self._log.tensors[key] for key in event.inputs]
-                return hooks.gradients_of(event.op, event.attributes, inputs, outputs, upstream)
+                return private.gradients_of(event.op, event.attributes, inputs, outputs, upstream)
             except LookupError as error:
                 return error
             except Exception:

@@ -6,7 +6,7 @@ import dataclasses
 import types
 from typing import Any
 
-from tapelab.explain.ground import lines
+from tapelab.explain.ground import expressions, lines
 from tapelab.explain.ground.log import Log, keys_of
 from tapelab.explain.missing.paths import Flow
 
@@ -62,7 +62,7 @@ class Question:
     @property
     def was_rebound(self) -> lines.Line | None:
         """The `Line` that made a tensor of what used to be a variable, or None."""
-        return None if self.is_variable else lines.rebinding(self.frame, self.source_name)
+        return None if self.is_variable else expressions.rebinding(self.frame, self.source_name)
 
 
 def name_of(value: Any, frame: types.FrameType | None, expression: ast.expr | None, place: str) -> str:
@@ -71,14 +71,13 @@ def name_of(value: Any, frame: types.FrameType | None, expression: ast.expr | No
     Args:
         value: the target or source.
         frame: the learner's frame, or None.
-        expression: what the learner wrote for it in the call, as `tapelab.explain.ground.lines.argument` returns it,
-            or None.
+        expression: what the learner wrote for it in the call, or None.
         place: what to call it if nothing better is known, such as "source[0]".
 
     Returns:
         The learner's own expression or name, else a variable's path or name, else the place.
     """
-    own = lines.reference(expression) or lines.name_in(frame, value)
+    own = expressions.reference(expression) or lines.name_in(frame, value)
     if own:
         return own
     if hasattr(value, "handle"):
@@ -100,7 +99,7 @@ def named_sources(sources: Any, frame: types.FrameType | None, expression: ast.e
         A list of (name, source), in the order in which the learner put them into the structure, the names distinct.
     """
     named = {}
-    for value, part, place in _leaves(sources, expression, lines.reference(expression) or "source"):
+    for value, part, place in _leaves(sources, expression, expressions.reference(expression) or "source"):
         name = name_of(value, frame, part, place)
         named[name if name not in named else f"{name} ({place})"] = value
     return list(named.items())
@@ -117,6 +116,6 @@ def _leaves(structure, expression, place):
     else:
         values = list(structure) if isinstance(structure, (list, tuple)) else tf.nest.flatten(structure)
         steps = [f"[{i}]" for i in range(len(values))]
-    parts = lines.elements(expression, len(values))
+    parts = expressions.elements(expression, len(values))
     leaves = [_leaves(*one) for one in zip(values, parts, map(place.__add__, steps), strict=True)]
     return [leaf for found in leaves for leaf in found]

@@ -1,7 +1,7 @@
 """What the judgement found, before it is put into the learner's words."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.missing.inside_functions import Cut
@@ -14,7 +14,7 @@ class Finding:
 
     Attributes:
         code: of the cause.
-        sentence: what happened.
+        sentence: what happened, where it is not what the cause says.
         exists: whether there is a gradient; None where it is not known.
         line: the learner's `Line` to look at.
         certain: whether the cause is certain.
@@ -23,10 +23,11 @@ class Finding:
         path: the `Step`s of that path.
         remarks: codes.
         fix: what to write, where it is not what the cause says.
+        values: what stands in the cause's sentence besides the names of source, target and operation.
     """
 
     code: str
-    sentence: str
+    sentence: str = ""
     exists: bool | None = False
     line: Line | None = None
     certain: bool = True
@@ -35,6 +36,7 @@ class Finding:
     path: tuple[Step, ...] = ()
     remarks: tuple[str, ...] = ()
     fix: str = ""
+    values: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def with_remarks(self, remarks: Iterable[str]) -> "Finding":
         """Return the finding with remarks."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapelab.explain.asking import judged
+from tapelab.explain.causes import VALUES
 from tapelab.explain.ground import lines
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import keys_of
@@ -15,7 +16,6 @@ from tapelab.explain.missing.question import Question
 from tapelab.explain.models import model_step
 from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth
 from tapelab.explain.values import magnitude, mechanisms
-from tapelab.explain.values.causes import VALUES
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.rerun.nodes import Trace
 from tapelab.explain.values.sentences import blamed, sentence_of

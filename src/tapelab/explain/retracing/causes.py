@@ -4,37 +4,12 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tapelab.explain.causes import RETRACED
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.retracing import traces
 from tapelab.explain.retracing.fixes import differing_axes, expression_of, fix_of
 
 import tensorflow as tf
-
-# The codes of a `RetracingCause` and what they mean.
-RETRACING = {
-    "shape": "a tensor had another shape",
-    "dtype": "a tensor had another dtype",
-    "python_value": "a Python number or text was another",
-    "flag": "a Python flag was True, False or None",
-    "object": "a Python object was another one",
-    "structure": "a list, tuple or dict was built in another way",
-    "kind": "an argument was of another kind: a tensor, a variable, a Python value, None",
-    "same_variable_twice": "one variable came in several places, or no longer did",
-    "variable": "a variable was trainable, or no longer was",
-    "other_type": "a tensor of a special type, such as ragged or sparse, was of another make",
-    "variables_made": "the first call made variables",
-    "relaxed": "reduce_retracing=True gave up part of a shape",
-    "graph": "the function was called while another graph was built",
-    "strategy": "the function was called inside and outside a distribution strategy, or on another device of one",
-    "saving": "a model was saved",
-    "made_anew": "the function itself was defined again",
-    "wrapped_anew": "tf.function was called again on one Python function",
-    "new_objects": "a decorated method was called on new objects",
-    "keras_recompiled": "Keras made a model's function again",
-    "stale_global": "a Python number that the function reads was changed; the trace keeps the old one",
-}
-# One of each of these is how TensorFlow works, and no number of calls makes more of them.
-_EXPECTED = {"flag", "variables_made", "relaxed", "same_variable_twice", "variable", "saving", "strategy", "graph"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +17,7 @@ class RetracingCause:
     """One reason for which a function was traced again.
 
     Attributes:
-        code: a key of `RETRACING`.
+        code: a key of `tapelab.explain.RETRACING`.
         sentence: what differed.
         argument: where in the arguments, such as ``x`` or ``batch['image']``; empty where it is no argument.
         values: what it was, in the order of the traces, each once, as text.
@@ -195,34 +170,11 @@ def _cause(function, name, path, code, numbers, found):
     listed = ", ".join(values[:_SHOWN]) + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
     if code == "flag" and len(values) > 3:
         code = "python_value"
-    sentence = _SENTENCES[code].format(
+    sentence = RETRACED[code].sentence.format(
         name=name, subject=subject, listed=listed, count=len(values), extra=_extra(code, seen, texts)
     )
     fix = fix_of(function, name, path, code, numbers, found)
-    return RetracingCause(code, sentence, path, values, len(numbers), last.line, fix, code in _EXPECTED)
-
-
-_SENTENCES = {
-    "shape": "{subject} came in {count} shapes: {listed}.{extra} Each new shape is traced anew.",
-    "relaxed": "{subject} came in several shapes, and reduce_retracing=True gave up what differed: {listed}. "
-    "The last trace fits them all.",
-    "dtype": "{subject} came in {count} dtypes: {listed}. Each is traced anew.",
-    "python_value": "{subject} is a Python value, and each new one is traced anew: {listed}.",
-    "flag": "{subject} is a Python flag, with one trace for each value: {listed}.",
-    "object": "{subject} is a Python object, which TensorFlow knows by its identity: {listed}.{extra} Each new object "
-    "is traced anew.",
-    "structure": "{subject} was built differently: {listed}. Each new structure is traced anew.",
-    "kind": "{subject} was of different kinds: {listed}. Each is traced anew.",
-    "same_variable_twice": "One variable came in several places of the arguments, or no longer did ({subject}). "
-    "That takes a trace of its own.",
-    "variable": "{subject} is a variable that was trainable in one call and not in another.",
-    "other_type": "{subject} came as tensors of {count} types: {listed}. Each is traced anew.",
-    "variables_made": "The first call made variables, so TensorFlow traced {name} a second time without making any. "
-    "That happens once.",
-    "graph": "{name} was called while a tf.Graph was built, and needs a trace for that graph.",
-    "strategy": "{name} was called both inside and outside a tf.distribute strategy, or for another of its devices.",
-    "saving": "A model with {name} in it was saved, which traces it once more.",
-}
+    return RetracingCause(code, sentence, path, values, len(numbers), last.line, fix, RETRACED[code].expected)
 
 
 def _extra(code, seen, texts):
@@ -259,19 +211,9 @@ def made_anew(
         models: the number of models that they belong to, for Keras.
     """
     changed = changed or {}
-    said, fix = {
-        "made_anew": (f"{name} was defined {count} times, and each time it is a new function without traces.", _ONCE),
-        "wrapped_anew": (
-            f"tf.function was called {count} times on {name}, and each call gives a new function without traces.",
-            f"fast = tf.function({name})  # once, before the loop",
-        ),
-        "new_objects": (f"{name} is a method, and was called on {count} objects: each has traces of its own.", _OBJECT),
-        "keras_recompiled": (
-            f"Keras made {name} {count} times"
-            + (f", for {models} models." if models and models > 1 else ": compile() forgets what was traced."),
-            _KERAS,
-        ),
-    }[code]
+    why = f", for {models} models." if models and models > 1 else ": compile() forgets what was traced."
+    cause = RETRACED[code]
+    said, fix = (text.format(name=name, count=count, why=why) for text in (cause.sentence, cause.fix))
     for key, values in changed.items():
         listed = ", ".join(values[:_SHOWN]) + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
         said += f" It reads {key} from outside, which was {listed}."
@@ -282,15 +224,6 @@ def made_anew(
     return RetracingCause(code, said, next(iter(changed), ""), values, count - 1, line, fix)
 
 
-_ONCE = "# define it once, before the loop: the def, the lambda and tf.function(...) belong outside"
-_OBJECT = "# make the object once, before the loop; or decorate a function that takes what it needs as tensors"
-_KERAS = (
-    "# build and compile the model once, before the loop\n"
-    "model.optimizer.learning_rate = 0.01  # to change the rate without compiling\n"
-    "model.set_weights(initial_weights)  # to start again"
-)
-
-
 def stale(before: Mapping[str, Any], now: Mapping[str, Any], line: Line | None, name: str) -> list[RetracingCause]:
     """Return a cause for each Python value that a function read when it was traced and that has changed since.
 
@@ -299,14 +232,10 @@ def stale(before: Mapping[str, Any], now: Mapping[str, Any], line: Line | None, 
         line: that of the trace.
         name: of the function.
     """
-    found = []
+    found, cause = [], RETRACED["stale_global"]
     for key, value in before.items():
         if key in now and now[key] != value:
-            sentence = (
-                f"{name} read the Python value {key} when it was traced, {value!r}; it is {now[key]!r} now, and "
-                f"the trace still computes with {value!r}. A change of a Python value outside the "
-                "arguments traces nothing anew."
-            )
-            fix = f"{key} = tf.Variable({value!r})  # and {key}.assign(...) to change it; or pass it as an argument"
+            said = {"name": name, "key": key, "old": value, "new": now[key]}
+            sentence, fix = (text.format(**said) for text in (cause.sentence, cause.fix))
             found.append(RetracingCause("stale_global", sentence, key, (repr(value), repr(now[key])), 0, line, fix))
     return found

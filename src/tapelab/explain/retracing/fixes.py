@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Sequence
 
-from tapelab.explain.ground.lines import argument
+from tapelab.explain.ground.expressions import argument
 from tapelab.explain.retracing import traces
 
 import tensorflow as tf

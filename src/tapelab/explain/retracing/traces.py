@@ -219,7 +219,7 @@ def _new(concrete, frame):
         outside = outside.f_back
     caller = lines.own_frame(outside)
     line = Line(caller.f_code.co_filename, caller.f_lineno) if caller else None
-    call = lines.arguments(caller) if caller is not None and caller is outside else None
+    call = expressions.arguments(caller) if caller is not None and caller is outside else None
     setting = function_context.make_function_context(options.scope_type)
     trace = _trace(concrete.function_type, setting, line, call)
     return New(function, traces_of(function), trace, captured(function))

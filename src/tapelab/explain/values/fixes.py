@@ -6,12 +6,13 @@ mechanism in `VALUES`, which speaks of `s`, what the operation is given.
 
 import ast
 import dataclasses
+from ast import unparse as text
 from collections.abc import Mapping
 
-from tapelab.explain.ground import expressions
-from tapelab.explain.ground.expressions import called, closed, contains, of_node, replaced, text
-from tapelab.explain.values.causes import VALUES
+from tapelab.explain.causes import VALUES
+from tapelab.explain.ground.expressions import called, closed, contains, replaced, statement_at
 from tapelab.explain.values.not_finite import Story
+from tapelab.explain.values.rerun.node_expressions import of_node
 from tapelab.explain.values.rerun.nodes import Node
 
 _MAKES_LARGE = (
@@ -78,7 +79,7 @@ class Patient:
         simple = isinstance(self.statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr))
         whole = self.statement if simple and contains(self.statement, part) else self.expression
         whole = inside[-1] if inside else whole if contains(whole, part) else part
-        return _plain_numbers(ast.unparse(ast.fix_missing_locations(replaced(whole, part, new))))
+        return _plain_numbers(text(ast.fix_missing_locations(replaced(whole, part, new))))
 
 
 def _plain_numbers(source):
@@ -98,7 +99,7 @@ def repair(story: Story, names: Mapping[str, str]) -> str:
     if story.node is not None and story.code in _RULES:
         expression = of_node(story.node)
         if expression is not None:
-            statement = expressions.statement_at(story.node.line)
+            statement = statement_at(story.node.line)
             found = _RULES[story.code](Patient(story.node, story.then, expression, statement, story.values))
             if found:
                 return found
@@ -161,7 +162,7 @@ def _masked(patient):
 def _root(patient):
     word, call = called(patient.expression), patient.expression
     if word in ("norm", "reduce_euclidean_norm", "reduce_std") and len(call.args) == 1:
-        rest = "".join(f", {ast.unparse(keyword)}" for keyword in call.keywords if keyword.arg in ("axis", "keepdims"))
+        rest = "".join(f", {text(keyword)}" for keyword in call.keywords if keyword.arg in ("axis", "keepdims"))
         if any(keyword.arg not in ("axis", "keepdims", "name") for keyword in call.keywords):
             return None
         inside = text(call.args[0])
@@ -178,7 +179,7 @@ def _log(patient):
     if word != "log":
         return None
     if called(inner) == "softmax":
-        rest = "".join(f", {ast.unparse(keyword)}" for keyword in inner.keywords)
+        rest = "".join(f", {text(keyword)}" for keyword in inner.keywords)
         return patient.with_expression(f"tf.nn.log_softmax({', '.join(map(text, inner.args))}{rest})")
     if called(inner) == "sigmoid":
         return patient.with_expression(f"tf.math.log_sigmoid({text(inner.args[0])})")
@@ -263,7 +264,7 @@ def _stable(whole, exp, inside):
     if word in ("log", "log1p") and whole.args:
         within = whole.args[0]
         if called(within) == "reduce_sum" and within.args and _same(within.args[0], exp):
-            rest = "".join(f", {ast.unparse(part)}" for part in (*within.args[1:], *within.keywords))
+            rest = "".join(f", {text(part)}" for part in (*within.args[1:], *within.keywords))
             return f"tf.reduce_logsumexp({inside}{rest})"
         if (word == "log1p" and _same(within, exp)) or text(within) in (f"{n} + {one}" for n in ("1.0", "1", "1.")):
             return f"tf.nn.softplus({inside})"
@@ -273,7 +274,7 @@ def _stable(whole, exp, inside):
         above, below = text(whole.left), text(whole.right)
         if above == one and below.startswith(("tf.reduce_sum", "tf.math.reduce_sum")) and one in below:
             axis = next((keyword for keyword in whole.right.keywords if keyword.arg == "axis"), None)
-            return f"tf.nn.softmax({inside}{', ' + ast.unparse(axis) if axis else ''})"
+            return f"tf.nn.softmax({inside}{', ' + text(axis) if axis else ''})"
         if above in ("1.0", "1") and below in (f"1.0 + {one}", f"1 + {one}", f"{one} + 1.0", f"{one} + 1"):
             return f"tf.sigmoid(-({inside}))" if not inside.startswith("-") else f"tf.sigmoid({inside[1:]})"
         if above == one and below in (f"1.0 + {one}", f"1 + {one}", f"{one} + 1.0", f"{one} + 1"):
@@ -288,7 +289,7 @@ def _underflow(patient):
         return None
     for whole in ast.walk(patient.statement):
         if called(whole) == "log" and whole.args and _same(whole.args[0], patient.expression):
-            rest = "".join(f", {ast.unparse(keyword)}" for keyword in patient.expression.keywords)
+            rest = "".join(f", {text(keyword)}" for keyword in patient.expression.keywords)
             return patient.with_part(whole, f"tf.reduce_sum(tf.math.log({text(patient.argument)}){rest})")
     return None
 

@@ -1,4 +1,4 @@
-"""What one operation did to its values, told from the values: codes of `tapelab.explain.values.causes.VALUES`."""
+"""What one operation did to its values, told from the values: codes of `tapelab.explain.causes.VALUES`."""
 
 from tapelab.explain.values.rerun.evidence import PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node

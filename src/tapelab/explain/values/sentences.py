@@ -1,8 +1,8 @@
 """The sentence about a story, with the learner's names and the values that the story is about."""
 
+from tapelab.explain.causes import VALUES
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import number
-from tapelab.explain.values.causes import VALUES
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import READS, Evidence, bad_elements
 

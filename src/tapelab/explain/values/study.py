@@ -21,7 +21,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tapelab.explain.ground import hooks
+from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import keys_of
@@ -152,7 +152,7 @@ def study(
     names = names or ["target", *(["source"] * len(leaves))]
     if gradients is None:
         gradients = tape.result_for(targets, leaves)
-    with hooks.deaf(), hooks.paused():
+    with hooks.deaf(), private.paused():
         replays = _Replays(tape.log, targets, leaves)
         return [
             _finding(replays, source, gradient, names[0], name)
@@ -167,7 +167,7 @@ def replayed(
     found = study(tape, targets, sources, names, gradients)
     shown = next((one.evidence.replay for one in found if one.evidence is not None), None)
     keys = [[key for value in values for key in keys_of(value)] for values in (targets, sources)]
-    with hooks.deaf(), hooks.paused():
+    with hooks.deaf(), private.paused():
         return shown or Replay(Trace(tape.log), *keys), found
 
 

@@ -6,14 +6,14 @@ from typing import Any
 from tapelab.derivatives.machinery.arguments.structures import Description, flatten, names
 from tapelab.derivatives.machinery.errors import NotFiniteError
 from tapelab.derivatives.machinery.memory import checked_limit
-from tapelab.derivatives.machinery.private import keras_mask
+from tapelab.derivatives.machinery.private import masked
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.runtime import tf
 
 
-def check_chunks(chunk_size: int | None, memory_limit: float | None) -> None:
+def check_chunks(memory_limit: float | None, **sizes: int | None) -> None:
     """Raise ValueError unless these are None or positive."""
-    require_positive(chunk_size=1 if chunk_size is None else chunk_size)
+    require_positive(**{name: size for name, size in sizes.items() if size is not None})
     if memory_limit is not None:
         checked_limit(memory_limit)
 
@@ -51,7 +51,7 @@ def require_alike(
     labels = names(description, kind)
     if names(description, "") != names(wanted, ""):
         raise ValueError(
-            f"{name}: the {kind} do not have the structure of the {what}: they are {', '.join(labels) or 'none'}; "
+            f"{name}: {kind}= has not the structure of the {what}: it has {', '.join(labels) or 'no tensor'}; "
             f"expected {', '.join(names(wanted, kind))}"
         )
     for label, tensor, shape, dtype in zip(labels, tensors, shapes, dtypes, strict=True):
@@ -85,13 +85,12 @@ def dense_tensor(leaf: Any, name: str) -> tf.Tensor:
 
 
 def require_no_mask(name: str, tensors: Sequence[tf.Tensor]) -> None:
-    for tensor in tensors:
-        if keras_mask(tensor) is not None:
-            raise ValueError(
-                f"{name}: an argument of shape {tuple(tensor.shape)} carries a Keras mask, as from "
-                "Embedding(mask_zero=True). Layers in the function would not find it: pass the mask as an argument of "
-                "its own, hand it to them with mask=, and pass tf.identity(x), which has none"
-            )
+    for tensor in masked(tensors):
+        raise ValueError(
+            f"{name}: an argument of shape {tuple(tensor.shape)} carries a Keras mask, as from "
+            "Embedding(mask_zero=True). Layers in the function would not find it: pass the mask as an argument of "
+            "its own, hand it to them with mask=, and pass tf.identity(x), which has none"
+        )
 
 
 def require_no_strategy(name: str) -> None:

@@ -24,6 +24,9 @@ from tapelab.derivatives.machinery.arguments.statics import Static
 from tapelab.derivatives.machinery.private import keras_state, random_state
 from tapelab.runtime import tf
 
+# What Keras keeps for the thread. The last ones are compared as they are.
+_STATE = ("dtype_policy", "symbolic_scope", "autocast_scope", "current_call_ctx", "flash_attention", "distribution")
+
 
 def context(name: str) -> Hashable:
     """Return the context of this call, equal to that of another call if a function cannot tell the two apart.
@@ -38,26 +41,24 @@ def context(name: str) -> Hashable:
     if state is None:
         return object()  # what the layers hand down is not known: no two calls are alike
     config = tf.keras.config
-    floatx, policy = config.floatx(), state.get("dtype_policy")  # asked for, Keras would settle it
+    floatx = config.floatx()
+    policy, symbolic, autocast, call, *others = map(state.get, _STATE)
     return (
         tf.executing_eagerly(),
         tf.config.functions_run_eagerly(),
         floatx,
-        floatx if policy is None else policy.name,
+        floatx if policy is None else policy.name,  # asked for, Keras would settle it
         config.epsilon(),
         config.image_data_format(),
-        state.get("flash_attention"),
-        state.get("distribution"),
-        state.get("symbolic_scope") is not None,
-        getattr(state.get("autocast_scope"), "dtype", None),
-        _handed_down(state.get("current_call_ctx"), name),
+        symbolic is None,
+        None if autocast is None else autocast.dtype,
+        None if call is None else _handed_down(call, name),
+        *others,
     )
 
 
 def _handed_down(call, name):
     """What the layer that is being called hands down to those that it calls, such as the training flag."""
-    if call is None:
-        return ()
     found = []
     for key, value in sorted(vars(call).items()):
         if key != "entry_layer" and value is not None:

@@ -5,6 +5,7 @@ them, which is what the compiled functions are looked up by: one pass over the a
 from comes back as it was: a dictionary in its own order, and a class of the caller's own with its attributes.
 """
 
+import functools
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ LEAF = "leaf"
 _TRACKING = ("keras", "tensorflow")  # the lists and dictionaries that they wrap, to track them, come back as plain ones
 _ITSELF = "the container itself"
 _ITEM = "the item of that name"
+_STRINGS = {str}
 
 
 class Container(NamedTuple):
@@ -40,12 +42,16 @@ class Container(NamedTuple):
     attributes: tuple = ()
 
 
+_NONE = Static(None)
+_NOTHING = Container(dict, ())
+_made = functools.partial(tuple.__new__, Container)  # all of its fields: half the time of calling the class
+
 # What `flatten` tells of a value: `LEAF`, a `Static`, or a `Container` of descriptions.
 Description = str | Static | Container
 
 
 def _is_leaf(value, numbers):
-    if isinstance(value, (tf.Tensor, np.ndarray, np.generic)) or is_variable(value) or tf.is_tensor(value):
+    if isinstance(value, (np.ndarray, np.generic)) or is_variable(value) or tf.is_tensor(value):
         return True
     return numbers and isinstance(value, NUMBERS)
 
@@ -64,12 +70,19 @@ def flatten(value: Any, leaves: list, *, numbers: bool = False) -> Description:
     Raises:
         TypeError: if something is neither a leaf nor hashable.
     """
+    if value is None:
+        return _NONE
+    if isinstance(value, tf.Tensor):
+        leaves.append(value)
+        return LEAF
     kind = type(value)
+    if kind is dict:
+        return _dictionary(value, leaves, numbers)
     if kind is list or kind is tuple:
-        return Container(kind, tuple([flatten(part, leaves, numbers=numbers) for part in value]))
+        return _made((kind, tuple([flatten(part, leaves, numbers=numbers) for part in value]), (), (), (), ()))
     if kind in PLAIN and not (numbers and kind in NUMBERS):
         return Static(value)
-    if kind is not dict and _is_leaf(value, numbers):
+    if _is_leaf(value, numbers):
         leaves.append(value)
         return LEAF
     if not isinstance(value, (dict, list, tuple)):
@@ -87,19 +100,31 @@ def _untracked(value):
 
 def _dictionary(value, leaves, numbers):
     kind = type(value)
+    if kind is dict and not value:
+        return _NOTHING
     items = value if kind is dict else dict(_base(kind).items(value))
-    try:
-        keys = tuple(sorted(items))
-    except TypeError:
-        keys = tuple(items)  # no order that all dictionaries with these keys would share
-    parts = tuple([flatten(items[key], leaves, numbers=numbers) for key in keys])
-    order = apart = ()
-    if keys != tuple(items):
-        places = {key: place for place, key in enumerate(keys)}
-        order = tuple([places[key] for key in items])
-    if any(type(key) is not str for key in keys):
+    names = tuple(items)
+    if set(map(type, names)) == _STRINGS:
+        keys, order = _sorted(names)
+        apart = ()
+    else:  # those that are equal may differ, such as 1 and True
+        keys, order = _sorted.__wrapped__(names)
         apart = tuple([Static(key) for key in keys])
-    return Container(kind, parts, keys, order, apart, () if kind is dict else _attributes(value, items))
+    parts = tuple([flatten(items[key], leaves, numbers=numbers) for key in keys])
+    return _made((kind, parts, keys, order, apart, () if kind is dict else _attributes(value, items)))
+
+
+@functools.lru_cache(1000)
+def _sorted(names):
+    """The keys of a dictionary in the order that all dictionaries with them share, and `Container.order`."""
+    try:
+        keys = tuple(sorted(names))
+    except TypeError:
+        return names, ()
+    if keys == names:
+        return keys, ()
+    places = {key: place for place, key in enumerate(keys)}
+    return keys, tuple([places[key] for key in names])
 
 
 def _sequence(value, leaves, numbers):
@@ -147,11 +172,13 @@ def unflatten(description: Description, leaves: Iterator[Any]) -> Any:
     if isinstance(description, Static):
         return description.value
     kind = description.kind
-    values = [unflatten(part, leaves) for part in description.parts]
+    values = [next(leaves) if part is LEAF else unflatten(part, leaves) for part in description.parts]
     if kind is list:
         return values
     if kind is tuple:
         return tuple(values)
+    if kind is dict and not description.order:
+        return dict(zip(description.keys, values, strict=True))
     items = list(zip(description.keys, values, strict=False))
     items = [items[place] for place in description.order] or items
     if kind is dict:

@@ -1,15 +1,15 @@
 """What is watched of functions and modules, and where the names in their code lead."""
 
 import builtins
-import functools
 import operator
 import os
 import sys
 import types
+from functools import partial
 
 from tapelab.derivatives.machinery.outside import unwatchable
 from tapelab.derivatives.machinery.outside.code_names import Chain, CodeNames
-from tapelab.derivatives.machinery.outside.watches import MISSING, SCALARS, Reached, Where
+from tapelab.derivatives.machinery.outside.watches import MISSING, SCALARS, Reached, Where, lookup
 from tapelab.graphs.libraries import is_library, split_classes
 
 _FUNCTION_PARTS = ("__code__", "__defaults__", "__kwdefaults__")
@@ -26,19 +26,21 @@ def watch_function(reach: Reached, function: types.FunctionType, where: Where) -
         places = {name: Where(name, f"{function.__qualname__}, line {line}") for name, line in reads.globals.items()}
         scope = function.__globals__
         # Missing ones too: they may come to hide what Python has built in.
-        reach.attributes(lambda: scope.get, places, "the global", places.get, scope)
+        reach.attributes(partial(lookup, scope.get), places, "the global", places.get, scope)
         parts = operator.attrgetter(*_FUNCTION_PARTS)
         labels = [f"{said} {part}" for part in _FUNCTION_PARTS]
         reach.watch(lambda: parts(function), labels, [Where(f".{p}", where) for p in _FUNCTION_PARTS], function)
         attributes = vars(function)
         names = reach.names & attributes.keys() if not reach.by_name else attributes.keys()
-        reach.attributes(lambda: attributes.get, names, said, lambda name: Where(f".{name}", where), attributes)
+        reach.attributes(
+            partial(lookup, attributes.get), names, said, lambda name: Where(f".{name}", where), attributes
+        )
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     for name, cell in cells.items():
         if not _empty(cell):
             line = reads.lines.get(name, code.co_firstlineno) if reads else code.co_firstlineno
             place = Where(name, f"{function.__qualname__}, line {line}")
-            look = functools.partial(map, _CONTENTS, (cell,))
+            look = partial(map, _CONTENTS, (cell,))
             own = name in reach.stored
             reach.watch(look, [f"{said} closure's {name!r}"], [place], cell, own, named=not library)
     if "__wrapped__" in vars(function):
@@ -50,9 +52,10 @@ def watch_function(reach: Reached, function: types.FunctionType, where: Where) -
 def watch_module(reach: Reached, value: types.ModuleType, where: Where, named: bool) -> None:
     """Watch what some code names of a module that the caller wrote."""
     if not is_library(getattr(value, "__file__", None)):
+        get = vars(value).get
         names = reach.names & vars(value).keys()
         place = lambda name: Where(f".{name}", where)  # noqa: E731
-        reach.attributes(lambda: vars(value).get, names, f"{value.__name__}'s", place, value, named=named)
+        reach.attributes(partial(lookup, get), names, f"{value.__name__}'s", place, value, named=named)
 
 
 def _names(reach, code: types.CodeType) -> CodeNames:
@@ -85,8 +88,8 @@ def _follow(reach, link: Chain, function, cells, loose):
         value = getattr(owner, name, MISSING)
         data = isinstance(value, (*SCALARS, dict, list, tuple, set)) or value is os.environ
         if data and isinstance(owner, types.ModuleType) and is_library(getattr(owner, "__file__", None)):
-            place = functools.partial(lambda where, _: where, where)
-            reach.attributes(lambda o=owner: vars(o).get, {name}, f"{owner.__name__}'s", place, owner)
+            place = partial(lambda where, _: where, where)
+            reach.attributes(partial(lookup, vars(owner).get), {name}, f"{owner.__name__}'s", place, owner)
     if isinstance(value, types.ModuleType):
         if not link.kept:
             _escaped(reach, value, where)

@@ -1,14 +1,14 @@
 """What is watched of classes, and of their instances."""
 
-import functools
 import threading
 import types
 import weakref
 from collections import ChainMap, UserDict, UserList, UserString
+from functools import partial
 from typing import Any
 
 from tapelab.derivatives.machinery.outside import unwatchable
-from tapelab.derivatives.machinery.outside.watches import MISSING, Reached, Where
+from tapelab.derivatives.machinery.outside.watches import MISSING, Reached, Where, lookup, lookup_now
 from tapelab.graphs.libraries import split_classes
 from tapelab.runtime import tf
 
@@ -48,7 +48,7 @@ def watch_class(reach: Reached, kind: type, where: Where, made: bool = True) -> 
         names |= {name for name in held if not name.startswith("__")}
     for base in own:
         place = lambda name: Where(f".{name}", where)  # noqa: E731
-        reach.attributes(lambda b=base: vars(b).get, names, f"{base.__name__}'s", place, base)
+        reach.attributes(partial(lookup, vars(base).get), names, f"{base.__name__}'s", place, base)
         reach.compare(vars(base).__len__, f"{base.__name__}'s attributes")
 
 
@@ -74,13 +74,13 @@ def watch_instance(reach: Reached, value: Any, where: Where, named: bool) -> Non
         for name, slot in vars(base).items()
         if isinstance(slot, types.MemberDescriptorType) and (whole or name in reach.names)
     }
-    reach.attributes(lambda: functools.partial(getattr, value), slots, said, place, value)
+    reach.attributes(partial(lookup, partial(getattr, value)), slots, said, place, value)
     attributes = _dictionary(value)
     for name in ("__wrapped__", "_differentiated", "python_function", "_python_function"):
         reach.later(attributes.get(name, MISSING), where)
     methods = {name for base in own for name in vars(base)}
     names = (attributes.keys() | methods) & reach.names
-    look = lambda: _dictionary(value).get  # noqa: E731  the object may get another dictionary
+    look = partial(lookup_now, partial(_dictionary, value))
     if keras:
         public = {name for name in attributes if not name.startswith("_") and not name.endswith(_KERAS_CREATION)}
         kept = (public - _KERAS_IGNORED) | (_KERAS_PRIVATE & attributes.keys())

@@ -146,7 +146,7 @@ class Reached:
 
     def attributes(
         self,
-        get: Callable[[], Callable],
+        look_for: Callable[[list[str]], Callable[[], Iterable]],
         names: Iterable[str],
         said: str,
         places: Callable[[str], Where],
@@ -157,7 +157,7 @@ class Reached:
         """Watch names; those that the function's own code sets are watched apart.
 
         Args:
-            get: returns what looks a name up, with a default; asked at every look.
+            look_for: makes what looks for names: `lookup`, or `lookup_now` where the dictionary may become another.
             said: whose they are, in words.
             places: returns where the object of a name is.
         """
@@ -169,13 +169,18 @@ class Reached:
                 if (own or name in self.stored) == own_part and (id(owner), label) not in self._ignored
             ]
             if part:
-                look = functools.partial(_values, get, part)
-                self.watch(look, [labels[name] for name in part], map(places, part), owner, own_part, named)
+                self.watch(look_for(part), [labels[name] for name in part], map(places, part), owner, own_part, named)
 
     def compare(self, look: Callable[[], Any], label: str) -> None:
         """Note what is compared by ==."""
         self.contents.append((look, look(), label))
 
 
-def _values(get, names):
-    return map(get(), names, repeat(MISSING))
+def lookup(get: Callable[[str, Any], Any], names: list[str]) -> Callable[[], Iterable]:
+    """Return what looks names up by a function that takes a default, such as a dictionary's ``get``."""
+    return functools.partial(map, get, names, repeat(MISSING))
+
+
+def lookup_now(dictionary: Callable[[], dict], names: list[str]) -> Callable[[], Iterable]:
+    """Return what looks names up in the dictionary that there is when it looks."""
+    return lambda: map(dictionary().get, names, repeat(MISSING))

@@ -14,6 +14,9 @@ from tapelab.runtime import tf
 # Where values are equal, the derivatives of these are limits that are taken when gradients are differentiated
 # (`tapelab.derivatives.wrong.cures.ties`): not along curves.
 _DECOMPOSITIONS = {"Eig", "SelfAdjointEigV2", "Svd"}
+# What TensorFlow raises where an operation cannot be issued, mapped or differentiated. What else a rule raises is a
+# fault of ours, and is not called a missing rule.
+_CANNOT = (LookupError, NoRule, NotImplementedError, RuntimeError, TypeError, ValueError, tf.errors.OpError)
 
 
 class Interpreter:
@@ -51,7 +54,7 @@ class Interpreter:
         """Return an operation's outputs. What goes wrong names it, and its line."""
         try:
             return self._outputs(op, vals)
-        except Exception as error:  # TensorFlow has no one type for "this cannot be mapped, or differentiated"
+        except _CANNOT as error:
             if getattr(error, "placed", False):
                 raise
             reason = str(error).strip().splitlines()[:1] or ["no message"]

@@ -6,7 +6,7 @@ GRADIENTS: a dictionary from the type of an operation to a function as `tf.Regis
 the operation and the cotangents of its outputs, and returns the cotangents of its inputs, None where there is none. It
 is used in place of the one in TensorFlow's registry: eagerly, in graphs, in functions that were traced before and in
 loaded ones. Where it is meant for some operations of the type only, its attribute ``applies`` tells which, a function
-of the same arguments. `replaced_gradients.plain` gives TensorFlow's; `broadcasting.sum_to` undoes broadcasting. Eagerly
+of the same arguments. `replaced_gradients.plain` gives TensorFlow's; `cotangents.sum_to` undoes broadcasting. Eagerly
 ``op.inputs`` and ``op.outputs`` lack what TensorFlow's own gradient does not read: test every cure eagerly. Compose the
 result of operations that have right derivatives themselves, by a cure of their own if need be, and that
 `tf.vectorized_map` converts.
@@ -19,30 +19,19 @@ The first line of the docstring of each of these functions says what is cured, f
 "tf.math.xlogy: ours is …; TensorFlow's is …".
 """
 
-from tapelab.derivatives.wrong.cures import (
-    complex,
-    kinks,
-    labels,
-    logarithms,
-    missing,
-    moments,
-    powers,
-    products,
-    pseudoinverse,
-    scattered,
-    spectral,
-)
+import importlib
 
-FAMILIES = [
-    complex,
-    kinks,
-    labels,
-    logarithms,
-    missing,
-    moments,
-    powers,
-    products,
-    pseudoinverse,
-    scattered,
-    spectral,
-]
+_NAMES = (
+    "at_zero",
+    "complex",
+    "determinants",
+    "kinks",
+    "labels",
+    "missing",
+    "moments",
+    "products",
+    "pseudoinverse",
+    "scattered",
+    "spectral",
+)
+FAMILIES = [importlib.import_module(f"{__name__}.{name}") for name in _NAMES]

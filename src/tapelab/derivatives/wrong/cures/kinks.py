@@ -12,7 +12,7 @@ from functools import partial
 from tapelab import process
 from tapelab.derivatives.machinery import private
 from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.derivatives.wrong.replaced_function import Replacement
+from tapelab.derivatives.wrong.replaced_function import Replacement, has_node
 from tapelab.runtime import tf
 
 import numpy as np
@@ -101,56 +101,39 @@ def _hypot(x1, x2):
     return scale * tf.sqrt(tf.square(x1 / scale) + tf.square(x2 / scale))
 
 
-def _found(pattern):
-    """Return a function that looks whether a graph, or a function in its library, has a node that fits a pattern."""
-
-    def traced(definition):
-        for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
-            nodes = {node.name: node for node in nodes}
-            if any(pattern(nodes, node) for node in nodes.values()):
-                return True
-        return False
-
-    return traced
-
-
-def _inputs(nodes, node):
-    return [nodes[name] for name in (each.split(":")[0] for each in node.input) if name in nodes]
-
-
-def _reaches(nodes, node, kind):
+def _reaches(node, inputs, kind):
     """Whether a node computes from one of this type, by what a stable formula puts in between."""
-    below = _inputs(nodes, node)
-    return any(each.op == kind or (each.op in _BETWEEN and _reaches(nodes, each, kind)) for each in below)
+    return any(each.op == kind or (each.op in _BETWEEN and _reaches(each, inputs, kind)) for each in inputs(node))
 
 
-def _is_logarithm(nodes, node):
+def _is_logarithm(node, inputs):
     """Log1p(exp(-abs(x)))."""
-    return node.op == "Log1p" and _reaches(nodes, node, "Abs")
+    return node.op == "Log1p" and _reaches(node, inputs, "Abs")
 
 
-def _is_celu(nodes, node):
+def _is_celu(node, inputs):
     """Expm1(minimum(x, 0) / alpha)."""
-    return node.op == "Expm1" and _reaches(nodes, node, "Minimum")
+    return node.op == "Expm1" and _reaches(node, inputs, "Minimum")
 
 
-def _is_sinc(nodes, node):
+def _is_sinc(node, inputs):
     """Where(x == 0, 1, sin(x) / x)."""
-    kinds = {each.op for each in _inputs(nodes, node)}
-    return node.op == "SelectV2" and {"Equal", "RealDiv"} <= kinds and _reaches(nodes, node, "Sin")
+    if node.op != "SelectV2":
+        return False
+    return {"Equal", "RealDiv"} <= {each.op for each in inputs(node)} and _reaches(node, inputs, "Sin")
 
 
-def _is_hypot(nodes, node):
+def _is_hypot(node, inputs):
     """Divide_no_nan(minimum(abs(x), abs(y)), maximum(abs(x), abs(y)))."""
-    return node.op == "DivNoNan" and [each.op for each in _inputs(nodes, node)] == ["Minimum", "Maximum"]
+    return node.op == "DivNoNan" and [each.op for each in inputs(node)] == ["Minimum", "Maximum"]
 
 
-_BETWEEN = {"Cast", "Exp", "Identity", "Mul", "Neg", "Pow", "RealDiv"}
+_BETWEEN = {"Cast", "Exp", "Mul", "Neg", "Pow", "RealDiv"}
 _PATTERNS = {"celu": _is_celu, "hypot": _is_hypot, "sinc": _is_sinc}
 
 
 def _replacement(owners, name, function, what):
-    return Replacement(owners, name, function, Needs.GRADIENT, what, _found(_PATTERNS.get(what, _is_logarithm)))
+    return Replacement(owners, name, function, Needs.GRADIENT, what, has_node(_PATTERNS.get(what, _is_logarithm)))
 
 
 def _of_modules(modules, functions):

@@ -7,7 +7,7 @@ is, since x - mean(x) sums to zero, and the second one without a term: the varia
 
 from tapelab.derivatives.machinery import private
 from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.derivatives.wrong.replaced_function import Replacement
+from tapelab.derivatives.wrong.replaced_function import Replacement, has_node
 from tapelab.runtime import tf
 
 
@@ -23,28 +23,15 @@ def _moments(x, axes, shift=None, name=None, keep_dims=None, keepdims=None):
         return tf.cast(mean, x.dtype), tf.cast(variance, x.dtype)
 
 
-def stops_the_mean(definition: tf.compat.v1.GraphDef) -> bool:
-    """Whether a graph, or a function in its library, contains SquaredDifference(x, StopGradient(Mean(x)))."""
-    return any(map(_squares, [definition.node, *(function.node_def for function in definition.library.function)]))
-
-
-def _squares(nodes):
-    nodes = {node.name: node for node in nodes}
-
-    def source(name):
-        """The node that an input comes from, past identities; the input's name where it is no node's."""
-        while (node := nodes.get(name.split(":")[0])) is not None and node.op == "Identity":
-            name = node.input[0]
-        return name.split(":")[0] if node is None else node.name
-
-    for node in nodes.values():
-        if node.op == "SquaredDifference":
-            x, stop = map(source, node.input[:2])
-            if stop in nodes and nodes[stop].op == "StopGradient":
-                mean = source(nodes[stop].input[0])
-                if mean in nodes and nodes[mean].op == "Mean" and source(nodes[mean].input[0]) == x:
-                    return True
-    return False
+def _stops_the_mean(node, inputs):
+    """SquaredDifference(x, StopGradient(Mean(x)))."""
+    if node.op != "SquaredDifference":
+        return False
+    x, stopped = inputs(node)
+    if stopped.op != "StopGradient":
+        return False
+    (mean,) = inputs(stopped)
+    return mean.op == "Mean" and inputs(mean)[0].name == x.name
 
 
 GRADIENTS = {}
@@ -55,6 +42,6 @@ FUNCTIONS = [
         function=_moments,
         needs=Needs.SECOND,
         what="a variance by tf.nn.moments (as a normalisation layer does)",
-        traced=stops_the_mean,
+        traced=has_node(_stops_the_mean),
     )
 ]

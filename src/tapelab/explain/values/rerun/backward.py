@@ -8,7 +8,7 @@ import collections
 import dataclasses
 from collections.abc import Iterable
 
-from tapelab.explain.ground import hooks
+from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import Kind, can_carry
 from tapelab.explain.ground.measure import dense
 
@@ -60,7 +60,7 @@ class Replay:
             if key in trace.values and can_carry(trace.values[key].dtype):
                 self.parts[key].append((None, tf.ones_like(trace.values[key])))
         taken = set()  # what a later custom gradient answers for
-        with hooks.deaf(), hooks.paused():
+        with hooks.deaf(), private.paused():
             for node in reversed(trace.nodes):
                 if node.is_recorded and any(key in depends for key in node.inputs):
                     self._pass(node, depends, taken)
@@ -107,7 +107,7 @@ class Replay:
 
     def _gradients(self, node, upstream):
         trace = self.trace
-        with hooks.with_python_calls(trace.log.python_calls_of.get(node.event.index, {})):
+        with private.with_python_calls(trace.log.python_calls_of.get(node.event.index, {})):
             if node.backward is not None:
                 found = node.backward(*upstream)
                 return list(found) if isinstance(found, (list, tuple)) else [found]
@@ -115,7 +115,7 @@ class Replay:
             outputs = [trace.values[key] for key in node.outputs]
             if node.is_compiled:
                 return _compiled(node, inputs, outputs, upstream)
-            return hooks.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
+            return private.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
 
 
 def _compiled(node, inputs, outputs, upstream):
@@ -123,7 +123,7 @@ def _compiled(node, inputs, outputs, upstream):
     exists = []
 
     def gradients(inputs, outputs, upstream):
-        found = hooks.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
+        found = private.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
         exists[:] = [one is not None for one in found]
         return [one for one in found if one is not None]
 
@@ -132,12 +132,12 @@ def _compiled(node, inputs, outputs, upstream):
         # Called through `compiled`, a function for each node would count as retracing, and TensorFlow would warn of it.
         found = iter(compiled.get_concrete_function(inputs, outputs, upstream)(inputs, outputs, upstream))
     except (tf.errors.OpError, ValueError, TypeError):  # such as one of TensorFlow's tensor lists
-        return hooks.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
+        return private.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
     return [next(found) if there else None for there in exists]
 
 
 def _sum(parts):
     if len(parts) < 2:
         return parts[0] if parts else None
-    with hooks.deaf(), hooks.paused():
+    with hooks.deaf(), private.paused():
         return tf.raw_ops.AddN(inputs=[dense(part) for part in parts])  # adds tensor lists, too

@@ -4,7 +4,7 @@ import contextlib
 import functools
 from collections.abc import Callable
 
-from tapelab.explain.ground import hooks
+from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import is_handle
 from tapelab.explain.ground.measure import Measures, array
 from tapelab.explain.values.rerun.nodes import Node
@@ -142,7 +142,7 @@ class Evidence:
         is_variable = is_handle(trace.values[source].dtype)
         new = {} if is_variable else {source: change(trace.values[source])}
         read = None
-        with hooks.deaf(), hooks.paused():
+        with hooks.deaf(), private.paused():
             for node in trace.nodes:
                 reads = is_variable and source in node.inputs
                 if not reads and not any(key in new for key in node.inputs):
@@ -156,7 +156,7 @@ class Evidence:
                     inputs = [new.get(key, trace.values[key]) for key in node.inputs]
                     # Where an operation refuses the value, all that it makes counts as changed.
                     with contextlib.suppress(Exception):
-                        made = hooks.run(node.op, node.attributes, inputs, len(old)) if old else []
+                        made = private.run(node.op, node.attributes, inputs, len(old)) if old else []
                 made = [change(one) if one.dtype.is_floating else one for one in old] if made is None else made
                 new.update(zip(node.outputs, made, strict=True))
         return new

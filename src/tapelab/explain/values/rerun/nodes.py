@@ -9,7 +9,7 @@ is pinned too; in a loop within a loop there are no pins.
 import dataclasses
 import itertools
 
-from tapelab.explain.ground import hooks, lines
+from tapelab.explain.ground import hooks, lines, private
 from tapelab.explain.ground.log import Event, Kind, is_handle
 from tapelab.explain.values.rerun.operations import (
     attributes_of,
@@ -96,7 +96,7 @@ class Trace:
         self.log = log
         self.nodes, self.values = [], dict(log.tensors)
         self._fresh = itertools.count(-1, -1)
-        with hooks.deaf(), hooks.paused():
+        with hooks.deaf(), private.paused():
             for event in log.events:
                 if not event.erased:
                     self._add_event(event, inline)
@@ -145,7 +145,7 @@ class _Interpreter:
         self._trace, self._event, self._is_recorded = trace, event, is_recorded
         self._unknown = set()  # keys of values that must not be computed again
         function = event.place.function
-        self._graph = hooks.rebuild(event.op) if function is None else hooks.graph_of(function)
+        self._graph = private.rebuild(event.op) if function is None else private.graph_of(function)
         self._is_compiled = function is not None and function.definition.attr["_XlaMustCompile"].b
 
     def run(self):
@@ -173,11 +173,11 @@ class _Interpreter:
     def _operation(self, graph, operation, inputs, pins, loop, is_recorded, known):
         trace = self._trace
         if operation.type in CALLS:
-            inner = hooks.inner_graph(graph, operation.get_attr("f").name)
+            inner = private.inner_graph(graph, operation.get_attr("f").name)
             return self._graph_run(inner, inputs, {}, loop, is_recorded)
         if operation.type in ("If", "StatelessIf"):
             branch = "then_branch" if self._is_true(inputs[0]) else "else_branch"
-            inner = hooks.inner_graph(graph, operation.get_attr(branch).name)
+            inner = private.inner_graph(graph, operation.get_attr(branch).name)
             return self._graph_run(inner, inputs[1:], {}, loop, is_recorded)
         if operation.type in LOOPS:
             return self._loop(graph, operation, inputs, loop, is_recorded, pins)
@@ -197,7 +197,7 @@ class _Interpreter:
         return keys
 
     def _loop(self, graph, operation, state, loop, is_recorded, pins):
-        condition, body = (hooks.inner_graph(graph, operation.get_attr(name).name) for name in ("cond", "body"))
+        condition, body = (private.inner_graph(graph, operation.get_attr(name).name) for name in ("cond", "body"))
         kept = {position: pins[tensor.name] for position, tensor in enumerate(operation.outputs) if tensor.name in pins}
         kept = pushed_in(body, kept)
         number = 0
@@ -236,7 +236,7 @@ class _Interpreter:
             return pinned
         if not is_safe_to_run(operation):
             raise NotInterpreted(operation.type)
-        outputs = hooks.run(operation.type, attributes_of(operation), inputs, len(operation.outputs))
+        outputs = private.run(operation.type, attributes_of(operation), inputs, len(operation.outputs))
         return [value if pin is None else pin for value, pin in zip(outputs, pinned, strict=True)]
 
     def _value_of(self, graph, tensor, known):
@@ -254,7 +254,7 @@ class _Interpreter:
         """Run a graph without leaving nodes behind: for a custom gradient. `arguments` are tensors."""
         trace = self._trace
         mark = len(trace.nodes)
-        with hooks.deaf(), hooks.paused():
+        with hooks.deaf(), private.paused():
             keys = self._graph_run(graph, [trace.new_key(value) for value in arguments], {}, (), False)
         del trace.nodes[mark:]
         return [trace.values[key] for key in keys]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tapelab.explain.ground import hooks
+from tapelab.explain.ground import private
 from tapelab.explain.ground.measure import items
 from tapelab.graphs.operations import of_family, with_fact
 from tapelab.graphs.operations.operation import RANDOM
@@ -113,7 +113,7 @@ def custom_gradient(
         return None
 
     def backward(*upstream):
-        graph, captured, positions = hooks.inside_custom_gradient(operation, upstream)
+        graph, captured, positions = private.inside_custom_gradient(operation, upstream)
         found = evaluate(graph, [*upstream, *map(value_of, captured)])
         return [None if position is None else found[position] for position in positions]
 

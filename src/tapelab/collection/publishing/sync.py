@@ -1,0 +1,331 @@
+"""From the sources to what people open: generated text into the twins, the README and the teachers' page, the twins
+into notebooks, and the notebooks' outputs.
+
+The py:percent text is the source. A cell tagged ``badges`` or ``catalogue`` is generated as a whole; a cell tagged
+``setup`` begins with a generated bootstrap, and the notebook's own imports follow it. A cell that ends with an
+exercise's check is that exercise's starter, below a heading with its title and minutes. What is not the lesson (set-up,
+parameters, checks, the drawing of figures) is folded in the notebook: JupyterLab, Colab and myst-nb each have a mark.
+"""
+
+import base64
+import importlib
+import itertools
+import json
+import multiprocessing
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+from tapelab.collection import texts
+from tapelab.collection.catalogue import Catalogue, Notebook
+from tapelab.collection.publishing import teachers, times
+from tapelab.collection.publishing.copies import colab_url
+from tapelab.process.files import write_whole
+
+import jupytext
+import nbformat
+from jupytext.combine import combine_inputs_with_outputs
+from jupytext.compare import NotebookDifference, compare_notebooks
+from nbclient import NotebookClient
+from rich.console import Console
+from rich.progress import Progress
+
+# Every twin's header. The alternative text is in the text once, as "alt"; myst-nb's key is derived from it.
+HEADER = {
+    "jupytext": {
+        "formats": "ipynb,py:percent",
+        "notebook_metadata_filter": "kernelspec,jupytext,-jupytext.text_representation.jupytext_version",
+        "cell_metadata_filter": "tags,alt,-all",
+    },
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+}
+
+COVER = "cover.png"
+HIDDEN = "hide-input"  # the tag by which myst-nb folds a cell
+
+_CHECK = re.compile(r"^exercises\.(\w+)\.check\(.*\)\s*\Z", re.MULTILINE)  # a cell's last line
+_EXERCISE = re.compile(r"^### Exercise: .*$", re.MULTILINE)
+
+
+def _colab_badge(catalogue, notebook):
+    picture = "https://colab.research.google.com/assets/colab-badge.svg"
+    return f"[![Open in Colab]({picture})]({colab_url(catalogue, notebook)})"
+
+
+def badges(catalogue: Catalogue, notebook: Notebook, needed: times.Times) -> str:
+    """The text of a notebook's cell tagged ``badges``: Colab's badge, prerequisites and the minutes that it needs."""
+    earlier = [catalogue.by_name(name) for name in notebook.prerequisites]
+    links = ", ".join(f"[{e.number} {e.title}]({e.name}.ipynb)" for e in earlier) or "none"
+    further = f", {needed.further} more to go further" if needed.further else ""
+    exercises = f", {needed.exercises} for the exercises" if needed.exercises else ""
+    return (
+        f"{_colab_badge(catalogue, notebook)}\n\n"
+        f"**Prerequisites:** {links} · **Minutes:** {needed.core} to read{further}{exercises}"
+    )
+
+
+def bootstrap(catalogue: Catalogue) -> str:
+    """The lines with which every notebook's cell tagged ``setup`` begins."""
+    address = f"tapelab @ git+https://github.com/{catalogue.repository}@{catalogue.ref}"
+    return (
+        "# @title Set-up\nimport importlib.util\n\n"
+        'if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone\n'
+        f'    get_ipython().run_line_magic("pip", \'install -q --no-deps "{address}"\')\n'
+    )
+
+
+def table(catalogue: Catalogue, link: Callable[[Notebook], str]) -> str:
+    """The tables of notebooks, in Markdown: one for each part.
+
+    Args:
+        catalogue: a `Catalogue`.
+        link: a function from a notebook to the address that its title links to.
+    """
+    head = "| | Notebook | What it answers | Needs | Minutes: read + solve | |\n|---|---|---|---|---|---|"
+    found = []
+    for part, notebooks in itertools.groupby(catalogue.notebooks, key=lambda n: n.part):
+        rows = [f"**{part}**\n\n{head}" if part else head]
+        for n in notebooks:
+            needs = ", ".join(catalogue.by_name(name).number for name in n.prerequisites) or "none"
+            needed = times.of(_read(catalogue, n))
+            minutes, badge = f"{needed.reading} + {needed.exercises}", _colab_badge(catalogue, n)
+            rows.append(f"| {n.number} | [{n.title}]({link(n)}) | {n.summary} | {needs} | {minutes} | {badge} |")
+        found.append("\n".join(rows))
+    return "\n\n".join(found)
+
+
+def as_code(catalogue: Catalogue) -> str:
+    """The source of a cell of code tagged ``catalogue``: what a map of the collection is drawn from, where there is
+    no catalogue. A dict from each number to its part, title and prerequisites.
+    """
+    rows = []
+    for n in catalogue.notebooks:
+        needs = [catalogue.by_name(name).number for name in n.prerequisites]
+        rows.append(f"    {json.dumps(n.number)}: {json.dumps([n.part, n.title, needs], ensure_ascii=False)},")
+    return "\n".join(["# @title Draw: what the map is made of", "collection = {", *rows, "}"])
+
+
+def _read(catalogue, notebook):
+    """A notebook without outputs: its text, which is the source, or the notebook of which there is no text."""
+    text, nb = catalogue.text(notebook), catalogue.ipynb(notebook)
+    if text.exists():
+        return jupytext.read(text)
+    if nb.exists():
+        return nbformat.read(nb, as_version=4)
+    raise ValueError(f"there is neither {text} nor {nb}; the catalogue lists {notebook.name}")
+
+
+def cover(catalogue: Catalogue) -> tuple[bytes, str]:
+    """The figure that stands for the collection: the one drawn by the cell tagged ``cover``.
+
+    Returns:
+        The PNG's bytes and its alternative text.
+
+    Raises:
+        ValueError: if no notebook has a cell with that tag and a figure.
+    """
+    existing = [path for path in map(catalogue.ipynb, catalogue.notebooks) if path.exists()]
+    for path in existing:
+        for cell in nbformat.read(path, as_version=4).cells:
+            if "cover" in cell.metadata.get("tags", []):
+                for output in cell.outputs:
+                    if "image/png" in output.get("data", {}):
+                        return base64.b64decode(output.data["image/png"]), cell.metadata["alt"]
+    raise ValueError("no notebook has a cell tagged 'cover' that draws a figure; tag the one the README is to show")
+
+
+def readme(catalogue: Catalogue, text: str) -> str:
+    """The README with its cover and its table generated anew.
+
+    Raises:
+        ValueError: if the README lacks a pair of marker lines.
+    """
+    blocks = {
+        "cover": f"![{cover(catalogue)[1]}]({catalogue.folder.name}/{COVER})",
+        "notebooks": table(catalogue, link=lambda n: f"{catalogue.folder.name}/{n.name}.ipynb"),
+    }
+    return texts.generated(text, blocks, "README.md")
+
+
+def source(catalogue: Catalogue, notebook: Notebook, text: str) -> str:
+    """A notebook's py:percent text with its generated cells filled in.
+
+    Args:
+        text: the twin's present content.
+
+    Returns:
+        The new content; equal to `text` where nothing has changed.
+
+    Raises:
+        ValueError: if the text checks an exercise that its sheet does not have, or that has no heading.
+    """
+    nb = jupytext.reads(text, fmt="py:percent")
+    nb.metadata = nbformat.from_dict(HEADER)
+    _fill_exercises(nb, notebook)
+    for cell in nb.cells:
+        tags = cell.metadata.get("tags", [])
+        if HIDDEN in tags:  # the notebook was saved with its twin, in JupyterLab
+            tags.remove(HIDDEN)
+        if "badges" in tags:
+            cell.source = badges(catalogue, notebook, times.of(nb))
+        elif "catalogue" in tags:
+            as_text = cell.cell_type == "markdown"
+            cell.source = table(catalogue, link=lambda n: f"{n.name}.ipynb") if as_text else as_code(catalogue)
+        elif "setup" in tags:
+            # The bootstrap ends with the line that calls pip; what follows is the notebook's own.
+            own = re.sub(r"\A.*run_line_magic[^\n]*\n", "", cell.source + "\n", flags=re.DOTALL)
+            cell.source = bootstrap(catalogue) + "\n" + own.strip("\n")
+    return jupytext.writes(nb, fmt="py:percent")
+
+
+def _fill_exercises(nb, notebook):
+    """Put each exercise's starter into its cell, and its title and minutes into the heading above."""
+    sheet, heading = f"tapelab.exercises.sheets.{notebook.name.partition('_')[2]}", None
+    for cell in nb.cells:
+        if cell.cell_type == "markdown" and _EXERCISE.search(cell.source):
+            heading = cell
+        elif cell.cell_type == "code" and (check := _CHECK.search(cell.source)):
+            exercise = getattr(importlib.import_module(sheet), check[1], None)
+            if exercise is None or heading is None:
+                missing = (
+                    f"{sheet} has no {check[1]}" if exercise is None else "no line '### Exercise: …' stands above it"
+                )
+                raise ValueError(f"{notebook.name} has a cell that ends with {check[0].strip()}, but {missing}")
+            cell.source = exercise.starter_code
+            heading.source = _EXERCISE.sub(lambda _, exercise=exercise: exercise.heading, heading.source)
+            heading = None
+
+
+def notebook_from_text(text: str, old: nbformat.NotebookNode | None = None) -> nbformat.NotebookNode:
+    """The notebook that a py:percent text describes, with the outputs that an older version has for the same inputs.
+
+    Each figure's alternative text, which the text gives once as ``alt``, is also stored where myst-nb reads it. What is
+    not the lesson gets the marks by which JupyterLab, Colab and myst-nb fold a cell.
+    """
+    nb = jupytext.reads(text, fmt="py:percent")
+    if old is not None:
+        nb = combine_inputs_with_outputs(nb, old, fmt="py:percent")
+    for cell in nb.cells:
+        given = {key: cell.metadata[key] for key in ("tags", "alt") if key in cell.metadata}
+        cell.metadata = nbformat.from_dict(given | _derived(given))
+    nb.metadata["language_info"] = {"name": "python"}
+    nb.nbformat, nb.nbformat_minor = 4, 5
+    for number, cell in enumerate(nb.cells):
+        cell.id = f"cell-{number:02}"
+    return nb
+
+
+def _derived(given):
+    """What follows from the metadata of a cell that its text gives."""
+    derived = {}
+    if "alt" in given:
+        derived["mystnb"] = {"image": {"alt": given["alt"]}}
+    if times.FOLDED & set(given.get("tags", [])):
+        derived |= {"tags": [*given["tags"], HIDDEN], "jupyter": {"source_hidden": True}, "cellView": "form"}
+    return derived
+
+
+def differences(catalogue: Catalogue, notebook: Notebook) -> list[str]:
+    """What of a notebook's pair is not as `make sync` would leave it: a list of sentences, empty where all is well."""
+    text = catalogue.text(notebook).read_text(encoding="utf-8")
+    found = []
+    if source(catalogue, notebook, text) != text:
+        found.append(f"{notebook.name}.py: its generated cells are out of date")
+    nb = nbformat.read(catalogue.ipynb(notebook), as_version=4)
+    try:
+        compare_notebooks(nb, notebook_from_text(text), fmt="py:percent", compare_outputs=False)
+    except NotebookDifference as error:
+        found.append(f"{notebook.name}.ipynb is not its twin: {error}")
+    return found
+
+
+def refresh(catalogue: Catalogue, notebook: Notebook, *, execute: bool = True) -> None:
+    """Bring one notebook up to date with its source, and store fresh outputs.
+
+    Args:
+        execute: False keeps the outputs of unchanged cells and runs nothing.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: if a cell fails; the files are then left as they were.
+        ValueError: if somebody has written to the text meanwhile; what they wrote is left as it is.
+    """
+    text_path, nb_path = catalogue.text(notebook), catalogue.ipynb(notebook)
+    written = text_path.read_text(encoding="utf-8")
+    text = source(catalogue, notebook, written)
+    old = nbformat.read(nb_path, as_version=4) if nb_path.exists() else None
+    nb = notebook_from_text(text, old)
+    if execute:
+        resources = {"metadata": {"path": str(catalogue.folder)}}
+        client = NotebookClient(
+            nb, timeout=300, kernel_name="python3", resources=resources, record_timing=False, coalesce_streams=True
+        )
+        client.execute(stderr=subprocess.DEVNULL)
+        nb.metadata["language_info"] = {"name": "python"}
+        for cell in nb.cells:
+            cell.metadata.pop("execution", None)
+            # What a library says on stderr depends on the machine; the figures' and results' place is stdout.
+            if "outputs" in cell:
+                cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    if text_path.read_text(encoding="utf-8") != written:
+        raise ValueError(f"{text_path.name} was changed while its cells ran; run sync again")
+    write_whole(text_path, text.encode())
+    write_whole(nb_path, (nbformat.writes(nb) + "\n").encode())
+
+
+def _why_not(act, *args, **options):
+    """Do something. Returns why that failed, to report it with its name while the others go on; None if it did not."""
+    try:
+        act(*args, **options)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _end_with_the_command():
+    """In a worker: end as soon as the command is gone, so that a killed one does not go on to write files."""
+
+    def watch():
+        multiprocessing.parent_process().join()
+        os._exit(1)  # nbclient's kernel notices, and ends as well
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def refresh_all(
+    catalogue: Catalogue, notebooks: Sequence[Notebook], *, execute: bool = True, workers: int = 1
+) -> list[tuple[str, str]]:
+    """Refresh notebooks side by side, with a progress bar, and then the README with its picture and the teachers' page.
+
+    Returns:
+        A list of (name, message) for those that failed; their files are left as they were.
+    """
+    failures = []
+    with (
+        Progress(console=Console(stderr=True)) as progress,
+        ProcessPoolExecutor(
+            workers, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_the_command
+        ) as pool,
+    ):
+        bar = progress.add_task("notebooks", total=len(notebooks))
+        waiting = {pool.submit(_why_not, refresh, catalogue, n, execute=execute): n for n in notebooks}
+        for future in as_completed(waiting):
+            if message := future.result():
+                failures.append((waiting[future].name, message))
+            progress.advance(bar)
+    for name, write in {"README.md": _write_readme, teachers.PAGE: _write_teachers_page}.items():
+        if message := _why_not(write, catalogue, catalogue.folder.resolve().parent / name):
+            failures.append((name, message))
+    return failures
+
+
+def _write_readme(catalogue, path):
+    write_whole(path, readme(catalogue, path.read_text(encoding="utf-8")).encode())
+    write_whole(catalogue.folder / COVER, cover(catalogue)[0])
+
+
+def _write_teachers_page(catalogue, path):
+    if path.exists():  # a collection may have none
+        write_whole(path, teachers.page(catalogue, path.read_text(encoding="utf-8")).encode())

@@ -1,0 +1,173 @@
+"""What is recorded about a batch, in report.json, and how much of a record found there can be trusted.
+
+Everything is checked once, when the file is read. Who holds a `Record` need not check it again.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypedDict
+
+from tapelab.collection.reports.storage import Folder
+from tapelab.collection.running.single_run import Problem
+
+import msgspec
+from msgspec import Meta
+
+FORMAT = 2
+JSON, DAMAGED = "report.json", "report.damaged.json"
+
+Seconds = Annotated[float, Meta(ge=0, le=1e10)]
+Count = Annotated[int, Meta(ge=0, le=10**9)]
+FileName = Annotated[str, Meta(pattern=r"^[^/\\\x00]+$", max_length=255)]
+
+
+class DamagedReportError(ValueError):
+    """A report.json that cannot be used. The message says why."""
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Seconds until papermill was imported, from then until the kernel answered, and in cells."""
+
+    papermill: Seconds = 0.0
+    kernel: Seconds = 0.0
+    cells: Seconds = 0.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """What came of one run.
+
+    Attributes:
+        name: the stem of its files, unique in its batch.
+        parameters: the values that override the notebook's defaults, as Python would write them.
+        settings: the same for all its parameters.
+        problem: None if every cell ran, and only then.
+        started: the time, in UTC, as ISO 8601; empty if it did not begin.
+        seconds: from the start of its process to its end.
+        cells: how many code cells were executed.
+        where: the machine's name in the cluster, or "here".
+        digest: SHA-256 of the executed notebook that was stored, or None if none was.
+        fingerprint: changes with anything on which the outcome depends.
+        reused: whether it was not repeated in this batch.
+    """
+
+    name: FileName
+    notebook: FileName
+    parameters: dict[str, str]
+    settings: dict[str, str]
+    verdict: Literal["ran", "failed", "interrupted"]
+    problem: Problem | None
+    started: str
+    seconds: Seconds
+    phases: Phases
+    cells: Count
+    where: str
+    digest: str | None
+    fingerprint: str
+    reused: bool = False
+
+    def __post_init__(self):
+        if (self.verdict == "ran") != (self.problem is None):
+            raise ValueError(f"the verdict on {self.name} is {self.verdict!r}, with the problem {self.problem}")
+
+
+class Environment(TypedDict, total=False):
+    """What `environment.of_kernel` says, or as much of it as is known."""
+
+    python: str
+    platform: str
+    device: str
+    tapelab: str
+    packages: dict[str, str]
+    passed: list[str]
+    kernel: str
+    problem: str
+
+
+@dataclass
+class Report:
+    """A batch: what report.json holds.
+
+    Attributes:
+        started: the time, in UTC, as ISO 8601.
+        seconds: that it has taken so far.
+        workers: how many runs went side by side.
+        kernel: the Jupyter kernel's name.
+        signal: the name of the signal that interrupted it, or None.
+        runs: one record for each run.
+        earlier: records of runs of earlier batches in the same place, by the run's name.
+    """
+
+    started: str
+    seconds: Seconds
+    workers: Annotated[int, Meta(ge=1, le=10**9)]
+    kernel: str
+    signal: str | None
+    environment: Environment
+    runs: list[Record]
+    earlier: dict[FileName, Record] = field(default_factory=dict)
+    format: Literal[FORMAT] = FORMAT
+
+    def by_name(self) -> dict[str, Record]:
+        """All records, also the earlier ones."""
+        return self.earlier | {record.name: record for record in self.runs}
+
+
+@dataclass
+class _Any:
+    format: int
+
+
+def encoded(report: Report) -> bytes:
+    """A report as JSON."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1)
+
+
+def read(storage: Folder) -> Report:
+    """The report that lies in a place.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        DamagedReportError: if it is not what `encoded` writes.
+    """
+    place = f"{storage}/{JSON}"
+    try:
+        content = storage.read(JSON)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DamagedReportError(f"{place} cannot be read ({error})") from error
+    try:
+        found = msgspec.json.decode(content, type=_Any).format
+        if found != FORMAT:
+            raise DamagedReportError(f"{place} is of format {found}, and this is format {FORMAT}")
+        return msgspec.json.decode(content, type=Report)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise DamagedReportError(f"{place} is damaged ({error})") from error
+
+
+def set_aside(storage: Folder) -> str:
+    """Keep a copy of a damaged report.json under another name. Returns a sentence on it."""
+    try:
+        storage.write(DAMAGED, storage.read(JSON))
+    except OSError as error:
+        return f"It could not be kept ({error})"
+    return f"It is kept as {DAMAGED}"
+
+
+def digest(notebook: bytes) -> str:
+    """A text that changes with anything in a stored notebook."""
+    return hashlib.sha256(notebook).hexdigest()
+
+
+def intact(storage: Folder, records: Iterable[Record]) -> set[str]:
+    """The names of those runs whose executed notebook lies in a place as it was stored."""
+    found = set()
+    for record in records:
+        with contextlib.suppress(OSError):  # a notebook that cannot be read is as good as none
+            if record.digest == digest(storage.read(f"{record.name}.ipynb")):
+                found.add(record.name)
+    return found

@@ -1,0 +1,282 @@
+"""The runs on a Dask cluster. Dask schedules them, and repeats those whose worker died; this submits and listens.
+
+The notebooks' texts and the progress of the runs travel once for each worker, by a plugin; jobs are small, and executed
+notebooks come back as the jobs' results. The workers need tapelab, and no file of this machine.
+"""
+
+import contextlib
+import json
+import logging
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError
+from queue import Queue
+from urllib.parse import urlsplit
+
+from tapelab.collection import forkserver
+from tapelab.collection.forkserver import servers
+from tapelab.collection.running import environment, single_run, variables
+from tapelab.collection.running.children import GRACE_SECONDS, Children, for_each
+
+from distributed import Client, KilledWorker, WorkerPlugin, get_worker
+
+CONNECT_SECONDS = 20
+EMPTY_SECONDS = 60  # without any worker, after which the batch gives up
+TELL_SECONDS = 0.5  # between two messages from one run about its current cell
+LOOK_SECONDS = 5  # between two looks at the cluster
+IDLE_SECONDS = 60  # after which a worker ends its fork servers, also those for a client that is no more
+MOST_BLAMED = 10  # times that a job may have been waiting on a worker that others killed
+
+
+class ClusterError(LookupError):
+    """The cluster cannot be used. The message says why."""
+
+
+class _Share(WorkerPlugin):
+    """What a worker holds for a batch: the notebooks' texts, the processes of its runs, and what starts them."""
+
+    def __init__(self, name, sources, threads_of_host, fork, passed=(), modules=servers.KERNELS):
+        self.name, self.sources, self._threads_of_host = name, sources, threads_of_host
+        self._fork, self._passed, self._modules = fork, passed, modules
+
+    def setup(self, worker):
+        host = urlsplit(worker.address).hostname
+        sharing = max(self._threads_of_host.get(host, 0), worker.state.nthreads)
+        self._worker, own = worker, variables.for_kernels(sharing, self._passed)
+        self._lock, self._running, self._ending = threading.Lock(), {}, False
+        # The servers start with the first job: `setup` must not wait.
+        self._shared = forkserver.Shared(own, fork=self._fork, say=self._say, kernels=self._modules)
+
+    @contextlib.contextmanager
+    def children(self):
+        """The `Children` of a job, for the time that it takes."""
+        key, own = self._worker.get_current_task(), Children()
+        with self._lock:
+            self._running[key] = own
+        if self._ending:
+            own.end_all()
+        try:
+            yield own
+        finally:
+            with self._lock:
+                del self._running[key]
+            resting = threading.Timer(0 if own.closed else IDLE_SECONDS, self._rest)
+            resting.daemon = True
+            resting.start()
+
+    def starter(self, kernel):
+        """The `forkserver.Starter` of this worker."""
+        variables.check(self._passed)  # here: an error in `setup` would keep the worker from joining the cluster
+        return self._shared.get(kernel)
+
+    def _say(self, text):
+        self._worker.log_event(self.name, ("note", text))
+
+    def _rest(self):
+        with self._lock:
+            if not self._running:
+                self._shared.rest()
+
+    def transition(self, key, start, finish, **_):
+        """Call a run off when nobody waits for it any more: a client has gone that was killed or lost its network."""
+        # A task that ends by itself goes to another state, such as "memory".
+        if (start, finish) == ("executing", "released") and key in self._running:
+            threading.Thread(target=self._running[key].end_all).start()
+
+    def end_all(self):
+        """End every run under way, and each that would start."""
+        self._ending = True
+        self._shared.call_off()
+        for_each(Children.end_all, list(self._running.values()))
+
+    def teardown(self, worker):
+        self.end_all()
+        self._shared.close()
+
+
+def work(job: single_run.Job, batch: str) -> single_run.Outcome:
+    """Do one job on a worker. Returns its `Outcome`."""
+    worker = get_worker()
+    share = worker.plugins[batch]
+    told = 0.0
+
+    def on_cell(cell, cells):
+        nonlocal told
+        if time.monotonic() - told > TELL_SECONDS:
+            told = time.monotonic()
+            worker.log_event(batch, ("cell", job.run.name, cell, cells, worker.address))
+
+    worker.log_event(batch, ("cell", job.run.name, 0, 0, worker.address))
+    source = share.sources[job.run.notebook]
+    with share.children() as children:
+        outcome = single_run.run(job, source, children=children, starter=share.starter(job.kernel), on_cell=on_cell)
+    outcome.where = worker.address
+    return outcome
+
+
+def _end_children(batch, dask_worker):
+    dask_worker.plugins[batch].end_all()
+
+
+class Cluster:
+    """Runs jobs on the workers of a Dask cluster, as `pool.Local` does on this machine: one for each of their threads.
+
+    Args:
+        address: the scheduler's, such as ``tcp://10.0.0.1:8786``, or a scheduler file's name, ending in ``.json``.
+        fork: as for `pool.Local`; each worker has fork servers of its own.
+        passed: names of environment variables, as for `pool.Local`. Each worker passes its own: no value travels.
+        work: what a worker does with a job and the batch's name.
+
+    Raises:
+        ClusterError: if there is no scheduler, or no worker joins it in time.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        fork: bool = True,
+        passed: Iterable[str] = (),
+        work: Callable[[single_run.Job, str], single_run.Outcome] = work,
+    ):
+        self._address = address
+        # It would tell of a lost scheduler by a traceback; `trouble` does it in a sentence.
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+        place = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
+        try:
+            self._client = Client(**place, timeout=CONNECT_SECONDS, set_as_default=False, name="tapelab")
+        except (OSError, ValueError) as error:
+            raise ClusterError(f"no Dask scheduler answers at {address}: {error}") from error
+        try:
+            self._client.wait_for_workers(1, timeout=EMPTY_SECONDS)
+        except TimeoutError:
+            self._client.close()
+            raise ClusterError(f"the Dask cluster at {address} has no worker") from None
+        self.workers = sum(self._client.nthreads().values())
+        self._batch, self._fork, self._passed, self._work = f"tapelab-{uuid.uuid4().hex}", fork, passed, work
+        self._futures, self._begun, self._blamed, self._noted = {}, {}, Counter(), set()
+        self._looked = self._seen = time.monotonic()
+        self._stopping = self._lost = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        self._client.close()
+
+    def environment(self, kernel: str) -> dict:
+        """What the workers run on, which must be the same for all.
+
+        Raises:
+            LookupError: if there is no such kernel, the workers differ, or one lacks a variable that is to be passed.
+        """
+        lacking = self._client.run(variables.missing, self._passed) if self._passed else {}
+        for address, unset in lacking.items():
+            if unset:
+                raise ClusterError(f"--pass-env {unset[0]}: the worker {address} has no such variable")
+        found = self._client.run(environment.of_kernel, kernel)
+        groups = {}
+        for address, described in found.items():
+            groups.setdefault(json.dumps(described, sort_keys=True), []).append(address)
+        if len(groups) > 1:
+            first, second = (json.loads(text) for text in list(groups)[:2])
+            flat, other = (one_.pop("packages", {}) | one_ for one_ in (first, second))
+            differing = sorted(name for name in flat | other if flat.get(name) != other.get(name))
+            places = "; ".join(", ".join(addresses) for addresses in groups.values())
+            raise ClusterError(
+                f"the workers' environments differ in {', '.join(differing)}: {places}. Install the same on each"
+            )
+        return next(iter(found.values())) | {"passed": sorted(self._passed)}
+
+    def start(self, jobs: list[single_run.Job], sources: dict[str, str], queue: Queue) -> None:
+        """Submit the jobs, the first ones first. The arguments are those of `pool.Local.start`."""
+        hosts = Counter()
+        for address, threads in self._client.nthreads().items():
+            hosts[urlsplit(address).hostname] += threads
+        self._queue = queue
+        self._client.subscribe_topic(self._batch, self._tell)
+        share = _Share(self._batch, sources, dict(hosts), self._fork, self._passed, servers.KERNELS)
+        self._client.register_plugin(share, name=self._batch)
+        for place, job in enumerate(jobs):
+            self._submit(job, -place)
+
+    def _submit(self, job, priority):
+        name = job.run.name
+        key = f"{name}-{self._batch}-{self._blamed[name]}"
+        future = self._client.submit(self._work, job, self._batch, key=key, priority=priority, pure=False)
+        self._futures[name] = future
+        future.add_done_callback(lambda future: self._take(future, job, priority))
+
+    def _tell(self, event):
+        _, (kind, *values) = event
+        if kind == "cell":
+            self._begun[values[0]] = values[-1]
+        elif values[0] in self._noted:  # every worker has the same to tell
+            return
+        else:
+            self._noted.add(values[0])
+        self._queue.put((kind, *values))
+
+    def _take(self, future, job, priority):
+        """Put a finished job's outcome into the queue, and let the cluster forget it."""
+        name = job.run.name
+        try:
+            outcome = future.result(timeout=CONNECT_SECONDS)
+        except KilledWorker as error:
+            last = error.last_worker.address
+            if self._begun.get(name) != last and self._blamed[name] < MOST_BLAMED:
+                # Dask blames all that a dead worker was to do. This job had not begun there: it starts anew.
+                self._blamed[name] += 1
+                self._submit(job, priority)
+                return
+            message = f"{error.allowed_failures + 1} workers died while running it, the last was {last}"
+            outcome = single_run.Outcome(name, single_run.Problem("worker died", message))
+        except CancelledError:  # by `stop`, or the client has lost the scheduler, and with it every job
+            self._lost = not self._stopping
+            return
+        except Exception as error:
+            if self._stopping:
+                return
+            problem = single_run.Problem("process", f"on the cluster: {type(error).__name__}: {error}")
+            outcome = single_run.Outcome(name, problem)
+        self._queue.put(("done", outcome))
+        future.release()
+
+    def trouble(self) -> str | None:
+        """Why the rest of the jobs cannot be done, or None."""
+        if self._lost or self._client.status not in ("running", "connecting"):
+            return f"the Dask scheduler at {self._address} is gone"
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return None
+        self._looked = time.monotonic()
+        try:
+            workers = self._client.nthreads()
+        except OSError:
+            workers = {}
+        if workers:
+            self._seen = time.monotonic()
+            self.workers = max(self.workers, sum(workers.values()))
+        elif time.monotonic() - self._seen > EMPTY_SECONDS:
+            return f"the Dask cluster has had no worker for {EMPTY_SECONDS} s"
+        return None
+
+    def stop(self) -> None:
+        """End every run under way, start no more, and wait a while for the outcomes of those that had begun."""
+        if self._stopping or not self._futures or self._client.status != "running":
+            return
+        self._stopping = True
+        left = {name: future for name, future in self._futures.items() if not future.done()}
+        self._client.cancel([future for name, future in left.items() if name not in self._begun], force=True)
+        asked = threading.Thread(
+            target=self._client.run, args=(_end_children, self._batch), kwargs={"on_error": "ignore"}
+        )
+        asked.start()
+        asked.join(GRACE_SECONDS * 3)
+        until = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < until and not all(left[name].done() for name in left if name in self._begun):
+            time.sleep(0.1)
+        time.sleep(0.2)  # the last outcomes pass through the callbacks' thread
+        self._client.unregister_worker_plugin(self._batch)

@@ -1,0 +1,260 @@
+"""One run: a process of its own, watched from its start to its end, and what is left of it as one `Outcome`."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tapelab.collection import forkserver, texts
+from tapelab.collection.processes.scratch import folder
+from tapelab.collection.running.children import Children, end
+from tapelab.collection.running.sweep import Run
+
+import nbformat
+
+LONGEST_TEXT = 20_000  # characters of a cell or a traceback that a report shows
+LONGEST_LOG = 1_000_000  # bytes of a log that are kept, the last ones
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that another process, maybe on another machine, needs for one run, but for the notebook's source.
+
+    Attributes:
+        folder: where the notebook's relative names hold; a folder of the run's own where that one does not exist.
+        timeout: seconds that the run may take.
+    """
+
+    run: Run
+    kernel: str
+    folder: str
+    timeout: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What went wrong, in one line, and where.
+
+    Attributes:
+        kind: "cell", "kernel died", "kernel did not start", "time limit", "files", "papermill", "process",
+            "outputs lost", "worker died", "interrupted" or "not stored".
+        cell: the number of the code cell that was running, from 1, or None before the first.
+    """
+
+    kind: str
+    message: str
+    cell: int | None = None
+    source: str = ""
+    traceback: str = ""
+
+    def __post_init__(self):
+        # A message holds what a notebook or a program said: it must not reach a terminal as it is.
+        object.__setattr__(self, "message", texts.one_line(self.message))
+
+    def __str__(self):
+        return f"cell {self.cell}: {self.message}" if self.cell else self.message
+
+
+@dataclass
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        problem: None if every cell ran.
+        started: the time, in UTC, as ISO 8601.
+        seconds: from the start of its process to its end.
+        phases: seconds of "papermill" (until it was imported), "kernel" (until it answered), "cells".
+        cells: how many code cells were executed.
+        where: the machine's name in the cluster, or "here".
+        notebook: the executed notebook, as far as it got, or None.
+        log: what the process wrote, if the run failed.
+    """
+
+    name: str
+    problem: Problem | None
+    started: str = ""
+    seconds: float = 0.0
+    phases: dict = field(default_factory=dict)
+    cells: int = 0
+    where: str = "here"
+    notebook: bytes | None = None
+    log: bytes | None = None
+
+
+def _tidy(nb, problem):
+    """What papermill leaves, made fit to keep: no home folder, texts in one piece, and each cell's true status.
+
+    Papermill marks all cells as completed when a kernel dies, a process ends, or a file cannot be written.
+    """
+    nb.metadata = nbformat.from_dict(texts.everywhere(texts.without_home, nb.metadata))
+    number = 0
+    for cell in nb.cells:
+        if cell.cell_type != "code":
+            continue
+        cell.outputs = [nbformat.from_dict(texts.output_without_home(output)) for output in _joined(cell.outputs)]
+        if not cell.source.strip():
+            continue
+        number += 1
+        status = cell.metadata.get("papermill", {})
+        if problem is not None and number >= (problem.cell or 1):
+            reached = number == problem.cell
+            status |= {"status": "failed" if reached else "pending", "exception": True if reached else None}
+    if problem is not None:
+        nb.metadata.setdefault("papermill", {})["exception"] = True
+
+
+def _joined(outputs):
+    """The outputs with what a cell printed in one piece: whether two lines arrive together depends on the moment.
+
+    nbclient would do it too (``coalesce_streams``), in a time that grows with the square of a line's length.
+    """
+    found = []
+    for output in outputs:
+        last = found[-1] if found else {}
+        if output.output_type == last.get("output_type") == "stream" and output.name == last["name"]:
+            last["text"] += output.text
+        else:
+            found.append(output)
+    return found
+
+
+def _locate(problem, nb):
+    """The problem with the source of its cell, and the traceback if there is one."""
+    cells = [cell for cell in nb.cells if cell.cell_type == "code" and cell.source.strip()]
+    if problem.cell is None or problem.cell > len(cells):
+        return problem
+    cell = cells[problem.cell - 1]
+    lines = [line for o in cell.outputs if o.output_type == "error" for line in o.traceback]
+    traceback = texts.clean("\n".join(lines))[-LONGEST_TEXT:]
+    return Problem(problem.kind, problem.message, problem.cell, texts.clean(cell.source)[:LONGEST_TEXT], traceback)
+
+
+def run(
+    job: Job,
+    source: str,
+    *,
+    children: Children,
+    starter: forkserver.Starter,
+    on_cell: Callable[[int, int], None] = lambda cell, cells: None,
+) -> Outcome:
+    """Execute one notebook in a process of its own, and wait for it.
+
+    Args:
+        job: the `Job`.
+        source: the notebook, as text.
+        children: the `Children` that the process is to belong to.
+        starter: the `forkserver.Starter` that starts the process.
+        on_cell: called with a code cell's number, from 1, and how many there are, when one starts.
+
+    Returns:
+        An `Outcome`.
+    """
+    outcome = Outcome(job.run.name, None, started=datetime.now(UTC).isoformat(timespec="seconds"))
+    with folder() as scratch:
+        try:
+            (scratch / "source.ipynb").write_text(source, encoding="utf-8")
+            outcome.problem = _watch(job, scratch, outcome, children, starter, on_cell)
+        except OSError as error:
+            outcome.problem = Problem("files", f"cannot write: {error.strerror or error}")
+        with contextlib.suppress(FileNotFoundError):
+            nb = nbformat.read(scratch / "executed.ipynb", as_version=4)
+            if outcome.problem is not None:
+                outcome.problem = _locate(outcome.problem, nb)
+            _tidy(nb, outcome.problem)
+            outcome.notebook = (nbformat.writes(nb) + "\n").encode()
+            outcome.cells = sum(c.cell_type == "code" and c.execution_count is not None for c in nb.cells)
+        if outcome.problem is not None:
+            with contextlib.suppress(FileNotFoundError):
+                text = (scratch / "log").read_bytes()[-LONGEST_LOG:].decode(errors="replace")
+                outcome.log = texts.without_home(text).encode()
+    return outcome
+
+
+def _watch(job, scratch, outcome, children, starter, on_cell):
+    """Run the process to its end. Returns the `Problem`, or None; fills in the outcome's times."""
+    place = job.folder if Path(job.folder).is_dir() else str(scratch)
+    order = {"parameters": job.run.parameters, "kernel": job.kernel, "folder": place}
+    began = time.monotonic()
+    with (scratch / "log").open("wb") as log:
+        process = children.start(
+            starter.popen,
+            [sys.executable, "-P", "-m", "tapelab.collection.running.child"],
+            cwd=scratch,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+    if process is None:
+        return Problem("interrupted", "the batch was interrupted before this run started")
+    expired = threading.Event()
+
+    def expire():
+        expired.set()
+        end(process)
+
+    timer = threading.Timer(job.timeout, expire)
+    timer.start()
+    try:
+        with contextlib.suppress(OSError):  # it may have died before it could read
+            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.flush()
+        cell, ended = _listen(process.stdout, began, outcome.phases, on_cell)
+        status = process.wait()
+    finally:
+        timer.cancel()
+        children.forget(process)
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        process.stdout.close()
+        outcome.seconds = time.monotonic() - began
+    if ended:
+        return Problem(**ended[0], cell=cell) if ended[0] else None
+    if children.closed:
+        return Problem("interrupted", "the batch was interrupted", cell)
+    if expired.is_set():
+        return Problem("time limit", f"ended after {job.timeout:g} s (the limit set with --timeout)", cell)
+    return Problem("process", f"the run's process ended with status {status}{_last_words(scratch / 'log')}", cell)
+
+
+def _listen(events, since, phases, on_cell):
+    """Follow a process by its events, until it sends no more.
+
+    Args:
+        events: a file of lines, as `child` writes them.
+        since: the time at which the process began, as `time.monotonic` gives it.
+        phases: `Outcome.phases`, which this fills in.
+        on_cell: as for `run`.
+
+    Returns:
+        The number of the last code cell that started, or None, and a list with what `child` said in the end: None or
+        what went wrong. The list is empty if it was cut short.
+    """
+    cell, cells, ended = None, 0, []
+    for line in events:
+        event, *values = json.loads(line)
+        now = time.monotonic()
+        if event == "ready":
+            phases["papermill"] = now - since
+        elif event == "kernel":
+            phases["kernel"] = now - since
+            cells = values[0]
+        elif event == "cell":
+            cell = values[0]
+            on_cell(cell, cells)
+        elif event == "executed":
+            phases["cells"] = phases.get("cells", 0.0) + now - since
+        elif event == "end":
+            ended = values
+        since = now
+    return cell, ended
+
+
+def _last_words(log):
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return f"; its last words: {lines[-1]}" if lines else ""

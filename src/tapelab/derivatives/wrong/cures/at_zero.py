@@ -1,0 +1,73 @@
+"""0 · ∞: products and powers that have a value where a part is infinite, and their derivatives there.
+
+``xlogy(x, y)`` is linear in x at x = 0 too, with the slope log y. TensorFlow's gradient is 0 there, as it is of
+``xlog1py(x, y)`` and ``xdivy(x, y)``. Where that slope is infinite, or not a number, the function has no derivative at
+x = 0, and 0 remains: of ``xlogy(x, y)`` at y ≤ 0, of ``xlog1py(x, y)`` at y ≤ -1, of ``xdivy(x, y)`` at y = 0.
+
+Of a power, ``y x^(y - 1)`` is 0 · ∞ where y and x are 0, and the derivative of x⁰ is 0.
+"""
+
+from tapelab.derivatives.wrong.cures.cotangents import sum_to
+from tapelab.runtime import tf
+
+import numpy as np
+
+
+def _xlogy(op, upstream):
+    """tf.math.xlogy: linear in x at x = 0 too, with the slope log y; TensorFlow's gradient is 0 there."""
+    x, y = op.inputs
+    defined = y != 0 if y.dtype.is_complex else y > 0
+    return _gradients(op, upstream, tf.math.xlogy(_sloped(x, defined), y), tf.math.xdivy(x, y))
+
+
+def _xlog1py(op, upstream):
+    """tf.math.xlog1py: linear in x at x = 0 too, with the slope log(1 + y); TensorFlow's gradient is 0 there."""
+    x, y = op.inputs
+    defined = y != -1 if y.dtype.is_complex else y > -1
+    return _gradients(op, upstream, tf.math.xlog1py(_sloped(x, defined), y), tf.math.xdivy(x, y + 1))
+
+
+def _xdivy(op, upstream):
+    """tf.math.xdivy: linear in x at x = 0 too, with the slope 1/y; TensorFlow's gradient is 0 there."""
+    x, y = op.inputs
+    return _gradients(op, upstream, tf.math.xdivy(_sloped(x, y != 0), y), -tf.math.xdivy(tf.math.xdivy(x, y), y))
+
+
+def _sloped(x, defined):
+    """Return 1, and 0 where x is 0 and the slope there is not defined."""
+    return tf.cast((x != 0) | defined, x.dtype)
+
+
+def _gradients(op, upstream, by_x, by_y):
+    x, y = op.inputs
+    return sum_to(upstream * tf.math.conj(by_x), x), sum_to(upstream * tf.math.conj(by_y), y)
+
+
+def _pow(op, upstream):
+    """tf.math.pow: x**0 has the derivative 0 at x = 0 too; TensorFlow's is NaN, and so is the second one of x**1."""
+    x, y, power = op.inputs[0], op.inputs[1], op.outputs[0]
+    exponent = tf.where((x == 0) & (y == 0), tf.zeros_like(y), y - 1)
+    # A negative number has no power whose exponent changes: 0 stands for that derivative, as in TensorFlow.
+    defined = x != 0 if x.dtype.is_complex else x > 0
+    logarithm = tf.math.log(tf.where(defined, x, tf.ones_like(x)))
+    by_x, by_y = y * tf.pow(x, exponent), power * logarithm
+    return sum_to(upstream * tf.math.conj(by_x), x), sum_to(upstream * tf.math.conj(by_y), y)
+
+
+def _may_be_zero(op, upstream):
+    exponent = _constant(op.inputs[1])
+    return exponent is None or not np.all(exponent)
+
+
+def _constant(tensor):
+    """The value of a tensor, where it is a constant or the difference of two; otherwise None."""
+    value = tf.get_static_value(tensor)
+    if value is None and tensor.op.type == "Sub":
+        terms = [_constant(term) for term in tensor.op.inputs]
+        value = None if any(term is None for term in terms) else terms[0] - terms[1]
+    return value
+
+
+_pow.applies = _may_be_zero
+GRADIENTS = {"Pow": _pow, "Xdivy": _xdivy, "Xlog1py": _xlog1py, "Xlogy": _xlogy}
+FUNCTIONS = []

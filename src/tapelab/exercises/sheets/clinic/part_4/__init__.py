@@ -1,0 +1,1 @@
+"""A number, and the wrong one."""

@@ -1,0 +1,1 @@
+"""Going further: values that look right."""

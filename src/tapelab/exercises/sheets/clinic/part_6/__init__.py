@@ -1,0 +1,1 @@
+"""Going further: time and memory."""

@@ -1,0 +1,1 @@
+"""Going further: the second derivative."""

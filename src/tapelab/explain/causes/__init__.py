@@ -1,0 +1,62 @@
+"""Every answer of `tapelab.explain`, as data: a table for each place to look, a row for each code.
+
+`CAUSES` are the answers where a gradient is None, `REMARKS` what is added where one exists and may still surprise,
+`VALUES` the mechanisms by which a value goes bad, and `RETRACING` why a tf.function was traced again.
+
+The keys of a row are the attributes of `Cause`; its name is the code. Whoever adds a row writes the rule that finds it
+(`missing`, `values`, `retracing`), and a test in which it is the answer and one in which it must not be.
+"""
+
+import dataclasses
+import pathlib
+import tomllib
+
+_TABLES = pathlib.Path(__file__).parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Cause:
+    """One cause. What is in braces stands for the learner's names and values.
+
+    Attributes:
+        code: its stable name.
+        title: a few words, as they are written on a cut edge of a drawing.
+        sentence: what `explain` says: {source} and {target} as the learner calls them, {op} the operation, {of} its
+            argument, {x} the value there, and what a rule found besides.
+        meaning: what happened, for a learner.
+        recognised: what the rule looks for.
+        example: code in which it happens; the gradient asked for is of `y` with respect to `x`.
+        fix: what to write.
+        expected: of a retracing, whether this is how TensorFlow works: no number of calls makes more of it.
+    """
+
+    code: str
+    meaning: str
+    title: str = ""
+    sentence: str = ""
+    recognised: str = ""
+    example: str = ""
+    fix: str = ""
+    expected: bool = False
+
+    def _repr_markdown_(self):
+        example, fix = (f"```python\n{code}\n```" for code in (self.example, self.fix))
+        return f"**{self.code}**: {self.title}\n\n{self.meaning}\n\n{example}\n\nFix:\n\n{fix}"
+
+
+def _read(*tables: str) -> dict[str, Cause]:
+    """Return the rows of some tables in their order: code → `Cause`. Prose is one line, however the table wraps it."""
+    found = {}
+    for table in tables:
+        for code, row in tomllib.loads((_TABLES / f"{table}.toml").read_text(encoding="utf-8")).items():
+            prose = {key: " ".join(row[key].split()) for key in ("meaning", "sentence", "recognised") if key in row}
+            written = {key: row[key].strip() for key in ("example", "fix") if key in row}
+            found[code] = Cause(code, **(row | prose | written))
+    return found
+
+
+CAUSES = _read("none_at_the_source", "none_on_the_way", "none_at_the_target", "none_by_the_tape")
+REMARKS = _read("remarks")
+VALUES = _read("value_not_finite", "value_zero", "value_at_special_points", "value_huge_or_tiny", "value_wrong")
+RETRACED = _read("retracing")
+RETRACING = {code: cause.meaning for code, cause in RETRACED.items()}

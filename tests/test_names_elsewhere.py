@@ -1,0 +1,64 @@
+"""What people who know another library try first is answered with what to write."""
+
+import importlib
+
+from tapelab import derivatives, optimize
+from tapelab.runtime import tf
+
+import pytest
+
+TABLES = {module.__name__: module._ELSEWHERE for module in (derivatives, optimize)}
+W = tf.Variable([1.0, 2.0])
+
+
+def square(x):
+    return tf.reduce_sum(x**2)
+
+
+@pytest.mark.parametrize(("module", "name"), [(module, name) for module, table in TABLES.items() for name in table])
+def test_a_name_from_elsewhere_is_refused_with_ours(module, name):
+    room = importlib.import_module(module)
+    ours = TABLES[module][name]
+    assert name not in room.__all__
+    assert not hasattr(room, name)
+    with pytest.raises(AttributeError) as raised:
+        getattr(room, name)
+    assert str(raised.value) == f"{module} has no {name!r}; did you mean {ours}?"
+    with pytest.raises(ImportError) as raised:
+        exec(f"from {module} import {name}", {})
+    assert str(raised.value) == f"{module} has no {name!r}; did you mean {ours}?"
+
+
+@pytest.mark.parametrize(("module", "name"), [(module, name) for module, table in TABLES.items() for name in table])
+def test_what_is_offered_is_there(module, name):
+    offered = TABLES[module][name].split("(")[0]
+    room, _, attribute = offered.rpartition(".")
+    assert attribute in importlib.import_module(room or module).__all__
+
+
+def test_any_other_name_is_refused_as_python_does():
+    with pytest.raises(AttributeError, match=r"^module 'tapelab.derivatives' has no attribute 'nothing'$") as raised:
+        derivatives.nothing  # noqa: B018
+    assert (raised.value.name, raised.value.obj) == ("nothing", derivatives)
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        exec("from tapelab.derivatives import nothing", {})
+    exec("from tapelab.derivatives import *", {})
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (lambda: derivatives.hessian(square, [W]), "hessian(f, wrt=…)"),
+        (lambda: derivatives.hessian(square, W), "hessian(f, wrt=…)"),
+        (lambda: derivatives.ggnvp(square, square, {"w": W}), "ggnvp(model, loss, wrt=…)"),
+        (lambda: derivatives.jacobian(square, (0, 1)), "jacobian(f, argnums=(0, 1))"),
+        (lambda: derivatives.hessian(square, tf.ones(2)), "hessian(f)(…)"),
+        (lambda: derivatives.jvp(square, (tf.ones(2),), (tf.ones(2),)), "jvp(f)(…)"),
+        (lambda: derivatives.laplacian(square, [W]), "laplacian(f)(…)"),
+        (lambda: derivatives.taylor(square, 2, 0), "taylor(f, order, argnums=0)"),
+    ],
+)
+def test_what_is_given_by_position_is_told_its_keyword(call, meant):
+    with pytest.raises(TypeError) as raised:
+        call()
+    assert str(raised.value).endswith(meant)
