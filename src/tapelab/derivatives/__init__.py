@@ -102,7 +102,7 @@ from tapelab.derivatives.operators.transforms import (
     value_gradient_laplacian,
 )
 from tapelab.derivatives.sparse.transforms import sparse_hessian, sparse_jacobian
-from tapelab.names_elsewhere import refuse
+from tapelab.process.names_elsewhere import refuse
 
 __all__ = [
     "CoupledExamplesError",

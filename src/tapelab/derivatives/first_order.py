@@ -9,7 +9,7 @@ from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import OnePass
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 # A tape, the sources that it watched and the outputs that it has recorded.
 Recording = tuple[tf.GradientTape, list[tf.Tensor | tf.Variable], list[tf.Tensor]]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tapelab.graphs.operations import known
 from tapelab.graphs.operations.operation import EACH, FIRST, JOINTLY, LAST
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def is_linear(op: tf.Operation, inputs: Sequence[int]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tapelab.graphs.libraries import is_library
 from tapelab.graphs.operations import of_family
 from tapelab.graphs.operations.operation import BRANCH, CALL, LOOP, SHAPE
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 CALLS, BRANCHES, LOOPS = of_family(CALL), of_family(BRANCH), of_family(LOOP)
 SHAPES = of_family(SHAPE)  # what they give depends on no value

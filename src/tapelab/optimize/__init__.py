@@ -12,7 +12,6 @@ too. A small gradient is no minimum yet: `Report.standing` says what the point i
 
 from typing import NoReturn
 
-from tapelab.names_elsewhere import refuse
 from tapelab.optimize.fit_report import LeastSquaresReport
 from tapelab.optimize.least_squares import levenberg_marquardt
 from tapelab.optimize.newtons import conjugate_gradient_direction, newton, newton_cg, newton_direction
@@ -20,6 +19,7 @@ from tapelab.optimize.objective import Objective
 from tapelab.optimize.quasi_newton import lbfgs
 from tapelab.optimize.report import Iteration, Report
 from tapelab.optimize.standing import Standing
+from tapelab.process.names_elsewhere import refuse
 
 __all__ = [
     "Iteration",

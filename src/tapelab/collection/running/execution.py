@@ -108,7 +108,7 @@ def execute(job: dict, tell: Callable[..., None]) -> dict | None:
             on_cell_executed=hooks.on_cell_executed,
         )
     except Exception as error:
-        kind, message = _named(error, hooks.kernel_answered)
+        kind, message = _what_went_wrong(error, hooks.kernel_answered)
         return {"kind": kind, "message": message}
     return None
 
@@ -138,7 +138,7 @@ class Hooks:
         self._tell("executed", self._cell)
 
 
-def _named(error, kernel_answered):
+def _what_went_wrong(error, kernel_answered):
     """What went wrong: the kind and the message of a `single_run.Problem`."""
     first = f"{type(error).__name__}: {error}".splitlines()[0]
     match error:

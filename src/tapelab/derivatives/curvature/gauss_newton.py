@@ -27,7 +27,7 @@ from tapelab.derivatives.machinery.arguments.structures import LEAF, flatten, un
 from tapelab.derivatives.machinery.errors import UnconnectedSourceError
 from tapelab.derivatives.machinery.recipe import OnePass, with_value
 from tapelab.derivatives.machinery.transform import Transform, transform
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 # What a recipe does with the outputs on their way from the model to the loss.
 _between: ContextVar[Callable[[list[tf.Tensor]], list[tf.Tensor]] | None] = ContextVar("between", default=None)

@@ -20,8 +20,8 @@ from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, s
 from tapelab.derivatives.machinery.arguments.sources import Sources
 from tapelab.derivatives.machinery.arguments.structures import LEAF, flatten, unflatten
 from tapelab.derivatives.machinery.memory import rows_at_once
-from tapelab.runtime import tf
-from tapelab.session.bar import progress_bar
+from tapelab.process.session.bar import progress_bar
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -14,7 +14,7 @@ from tapelab.derivatives.first_order import recorded
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
 from tapelab.derivatives.machinery.problem import Problem, repeatable
 from tapelab.graphs.batch import LOST, Examples, Unproven
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too

@@ -14,7 +14,7 @@ from tapelab.derivatives.machinery.rows import map_rows
 from tapelab.graphs.batch import FIXED, LOST, Examples, Unproven
 from tapelab.graphs.operations import of_family, operation
 from tapelab.graphs.program import CALLS, SHAPES, function_body, in_order, place
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

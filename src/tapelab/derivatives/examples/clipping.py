@@ -27,7 +27,7 @@ from tapelab.derivatives.machinery.recipe import Recipe, Way, with_value
 from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 @options_by_keyword

@@ -5,7 +5,7 @@ from tapelab.graphs.batch.examples import Custom
 from tapelab.graphs.linear import is_purely_linear
 from tapelab.graphs.operations import known
 from tapelab.graphs.program import has_custom_gradient, place
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def by_backward_pass(tape: tf.GradientTape) -> Custom:

@@ -9,7 +9,7 @@ from tapelab.derivatives.first_order import linearized
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.graphs.batch import FIXED, Examples
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 from ml_dtypes import finfo

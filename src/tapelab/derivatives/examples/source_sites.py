@@ -19,7 +19,7 @@ from tapelab.derivatives.examples.variable_uses import FILTER, HARMLESS, PRODUCT
 from tapelab.graphs.batch import APART, LOST, SUMMED, Examples, fixed
 from tapelab.graphs.operations import known
 from tapelab.graphs.program import captures, has_custom_gradient, place
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _KINDS = {FILTER, PRODUCT, SUM, SWAPPED}
 

@@ -30,7 +30,7 @@ from tapelab.derivatives.first_order import recorded
 from tapelab.derivatives.machinery.memory import counted
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.graphs.batch import Unproven
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Survey(NamedTuple):

@@ -26,7 +26,7 @@ from tapelab.derivatives.examples.custom_gradients import by_backward_pass
 from tapelab.graphs.batch import FIXED, LOST, Examples
 from tapelab.graphs.operations import with_fact
 from tapelab.graphs.program import captures, place
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 READING = with_fact("passes") - with_fact("flat")  # the same elements, in their order
 HARMLESS = with_fact("valueless")

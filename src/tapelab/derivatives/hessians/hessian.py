@@ -24,7 +24,7 @@ from tapelab.derivatives.machinery.rows import row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.graphs.program import LOOPS
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 @options_by_keyword

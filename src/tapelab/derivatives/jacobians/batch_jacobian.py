@@ -20,7 +20,7 @@ from tapelab.derivatives.machinery.recipe import Way, with_value
 from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.program import LOOPS
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too

@@ -8,7 +8,7 @@ from tapelab.derivatives.machinery.errors import SingularMatrixError
 from tapelab.derivatives.wrong.gaps import operations_of
 from tapelab.graphs.libraries import is_library
 from tapelab.graphs.program import place
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 # What TensorFlow says of a matrix that is singular, or not positive definite; and which operations do.
 _SINGULAR = {

@@ -11,7 +11,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from tapelab import process
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def with_autograph(f: Callable) -> Callable:

@@ -18,7 +18,7 @@ from tapelab.derivatives.machinery.private import with_autograph
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
 from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, place
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
 # Operations that start so change something: a variable, a generator's state, an iterator, whatever Python can.

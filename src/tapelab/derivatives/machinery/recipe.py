@@ -9,7 +9,7 @@ from tapelab.derivatives.machinery.arguments.structures import Description
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem, evaluations
 from tapelab.graphs.program import LOOPS
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Way(NamedTuple):

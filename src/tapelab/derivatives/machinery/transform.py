@@ -40,7 +40,7 @@ from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_singular, require_right
 from tapelab.derivatives.wrong.replaced_gradients import in_a_block
 from tapelab.graphs.program import LOOPS
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _COMPILE = ("auto", "xla", "graph", "eager")
 _UNCONNECTED = ("error", "zero")

@@ -25,7 +25,7 @@ from tapelab.derivatives.operators.taylor_mode.higher import Fourth, Path
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, zeros_if_none
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.graphs.program import LOOPS
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Biharmonic(Operator):

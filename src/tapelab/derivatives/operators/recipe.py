@@ -24,7 +24,7 @@ from tapelab.derivatives.operators.taylor_mode.interpreter import propagate
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val
 from tapelab.graphs.batch import Unproven
 from tapelab.graphs.program import LOOPS
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 TAYLOR = "collapsed Taylor mode"
 GENERIC = f"{TAYLOR}, operations without a rule by derivatives of derivatives"

@@ -28,7 +28,7 @@ from tapelab.derivatives.sparse.layout import FORMATS, Layout
 from tapelab.derivatives.sparse.pattern import Pattern, hessian_pattern, jacobian_pattern
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.graphs.program import LOOPS
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 from ml_dtypes import finfo

@@ -18,7 +18,7 @@ from tapelab.derivatives.sparse.dependence import (
 from tapelab.graphs.operations import known, of_family
 from tapelab.graphs.operations.operation import BLOCK, ELEMENTWISE, MOVING, REDUCING, SCANNING
 from tapelab.graphs.program import reissue
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 from scipy import sparse

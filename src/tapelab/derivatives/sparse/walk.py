@@ -15,7 +15,7 @@ from tapelab.derivatives.sparse.rules import RULES, Step
 from tapelab.derivatives.sparse.stencils import STENCILS
 from tapelab.graphs.operations import with_fact
 from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, SHAPES, branches_of, function_body, place, reissue
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _RULES = RULES | PRODUCTS | STENCILS
 _FLAT = with_fact("flat")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tapelab.graphs.operations import known
 from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of, function_body, place
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -11,8 +11,8 @@ import itertools
 import weakref
 
 from tapelab.explain.ground import lines, private
-from tapelab.explain.ground.log import Event, can_carry, is_handle
-from tapelab.explain.missing.one_operation import CONVERSIONS
+from tapelab.explain.ground.log import Event, is_handle
+from tapelab.explain.missing.one_operation import cause_of
 from tapelab.graphs.operations import with_fact
 from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of
 
@@ -57,7 +57,7 @@ class Body:
                 self._consumers.setdefault(tensor.name, []).append((operation, position))
         self.output_count = len(graph.outputs)
         self._inner = {}
-        self._passes = {}
+        self._tried = {}
         self.route = functools.cache(self._route)
 
     def _route(self, start, end, to_state=False):
@@ -152,45 +152,34 @@ class Body:
         return reached
 
     def _cause(self, operation, position, output):
-        """Return the cause by which an operation cuts the gradient, or None. As `Conductors.cut_at`, for a graph."""
         source = operation.inputs[position]
-        if operation.type == "StopGradient":
-            return "stop_gradient"
         if operation.type in _LEAVING:
             return "left_tensorflow"
-        if not can_carry(source.dtype):
-            return None  # behind a cut, which was counted there
-        if output.dtype == tf.string:
-            return "through_string"
-        if operation.type in CONVERSIONS and not can_carry(output.dtype):
-            return "cast_to_integer"
-        gradient_type = _custom_type(operation)
-        if gradient_type is None:
-            try:
-                if not private.has_gradient(operation.type):
-                    return "not_differentiable"
-            except LookupError:
-                return "no_gradient_registered"
-        if not can_carry(output.dtype):
-            return "not_differentiable"
-        if is_handle(source.dtype) or is_handle(output.dtype):
-            return None
-        if operation.type == "EagerPyFunc":
-            return None  # it passes what its Python code passes, or zero; trying it out would change how it runs
+        is_custom = _custom_type(operation) is not None
+        return cause_of(
+            operation.type, source.dtype, [output.dtype], lambda: self._passes(operation, position, output), is_custom
+        )
+
+    def _passes(self, operation, position, output):
+        """Whether a gradient gets from an output of an operation to an input. Raises LookupError as tf.gradients."""
+        source = operation.inputs[position]
+        # A tf.py_function passes what its Python code passes, or zero; trying it out would change how it runs.
+        if is_handle(source.dtype) or is_handle(output.dtype) or operation.type == "EagerPyFunc":
+            return True
         key = (operation.name, position, output.value_index)
-        if key not in self._passes:
-            self._passes[key] = self._try(source, output)
-        if self._passes[key] is True:
-            return None
-        return "custom_gradient_none" if gradient_type else self._passes[key] or "not_differentiable"
+        if key not in self._tried:
+            self._tried[key] = self._try(source, output)
+        if isinstance(self._tried[key], LookupError):
+            raise self._tried[key]
+        return self._tried[key]
 
     def _try(self, source, output):
-        """Whether tf.gradients returns something for an operation; "no_gradient_registered" where it says so."""
+        """Whether tf.gradients returns something for an operation; the LookupError that it raises."""
         with self._graph.as_default():
             try:
                 return tf.gradients([output], [source])[0] is not None
-            except LookupError:
-                return "no_gradient_registered"
+            except LookupError as error:
+                return error
             except Exception:
                 return True  # it cannot be tried out: the tape's own result has the last word
 

@@ -48,9 +48,7 @@ def _log(evidence, node, inputs, x, makes_nan):
 def _sums_nothing(evidence, key):
     """Whether a value is the sum of exp(-inf), as tf.reduce_logsumexp has it where all is masked."""
     for wanted in ("Sum", "Exp"):
-        node = evidence.trace.producer.get(key)
-        while node is not None and node.op in PASSING:
-            node = evidence.trace.producer.get(node.inputs[0])
+        node = evidence.maker(key)
         if node is None or node.op != wanted:
             return False
         key = node.inputs[0]

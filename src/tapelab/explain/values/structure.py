@@ -2,7 +2,7 @@
 
 from tapelab.explain.ground.measure import array
 from tapelab.explain.values.not_finite import Story
-from tapelab.explain.values.rerun.evidence import PASSING, Evidence
+from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.graphs.operations import with_fact
 
 import numpy as np
@@ -61,13 +61,9 @@ def _turn(vectors, gradient):
 
 def _softmax_twice(evidence):
     for node in evidence.replay.passed:
-        if node.op not in _CROSS_ENTROPIES:
-            continue
-        maker = evidence.trace.producer.get(node.inputs[0])
-        while maker is not None and maker.op in PASSING:
-            maker = evidence.trace.producer.get(maker.inputs[0])
+        maker = evidence.maker(node.inputs[0]) if node.op in _CROSS_ENTROPIES else None
         if maker is not None and maker.op == "Softmax":
-            return Story("softmax_twice", node, node.inputs[0], values={"maker": maker})
+            return Story("softmax_twice", node, node.inputs[0])
     return None
 
 

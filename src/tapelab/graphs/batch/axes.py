@@ -22,7 +22,7 @@ from tapelab.graphs.operations.operation import (
     SCATTERING,
     STENCIL,
 )
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def axes_of(op: tf.Operation, axes: list[int | None], batch: int) -> list[int | None] | None:

@@ -17,7 +17,7 @@ from tapelab.graphs.program import (
     in_order,
     place,
 )
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 Custom = Callable[["Examples", tf.Operation], list[State]]
 

@@ -9,7 +9,7 @@ import math
 from tapelab.graphs.batch.states import ROWS
 from tapelab.graphs.batch.step import Axes, Step, static_axes
 from tapelab.graphs.program import reissue
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from tapelab.graphs.batch.states import ROWS
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

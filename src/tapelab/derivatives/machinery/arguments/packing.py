@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, unflatten
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def pack(structure: Any) -> tf.Tensor:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tapelab.derivatives.machinery.arguments.structures import flatten, names
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Sources:

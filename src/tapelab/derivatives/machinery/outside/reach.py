@@ -19,7 +19,7 @@ from tapelab.derivatives.machinery.outside.reach_code import watch_function, wat
 from tapelab.derivatives.machinery.outside.reach_objects import watch_class, watch_instance
 from tapelab.derivatives.machinery.outside.watches import MISSING, SCALARS, Reached, Where
 from tapelab.graphs.libraries import split_classes
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

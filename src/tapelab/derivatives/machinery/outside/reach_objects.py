@@ -10,7 +10,7 @@ from typing import Any
 from tapelab.derivatives.machinery.outside import unwatchable
 from tapelab.derivatives.machinery.outside.watches import MISSING, Reached, Where, lookup, lookup_now
 from tapelab.graphs.libraries import split_classes
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

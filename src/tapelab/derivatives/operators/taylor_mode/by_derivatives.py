@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, full, over_lanes, zeros_if_none
 from tapelab.graphs.program import reissue
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def by_derivatives(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:

@@ -10,7 +10,7 @@ from tapelab.derivatives.operators.taylor_mode.kinds import bilinear_of, combina
 from tapelab.derivatives.operators.taylor_mode.powers import log_of, power_near_one, power_of, powers_of
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, over_lanes, replaced
 from tapelab.graphs.program import reissue
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

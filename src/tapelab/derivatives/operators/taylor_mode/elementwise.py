@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from tapelab.graphs.operations import with_fact
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 # (v, y) → functions for the derivatives of order 1 to 4; they are called only where they are needed.
 Table = tuple[Callable[[], tf.Tensor | None], ...]

@@ -9,7 +9,7 @@ from tapelab.derivatives.operators.taylor_mode.kinds import CONSTANT
 from tapelab.derivatives.operators.taylor_mode.rules import RULES
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val
 from tapelab.graphs.program import CALLS, function_body, has_custom_gradient, place, reissue
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 # Where values are equal, the derivatives of these are limits that are taken when gradients are differentiated
 # (`tapelab.derivatives.wrong.cures.ties`): not along curves.

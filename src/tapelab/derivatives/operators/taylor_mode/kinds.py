@@ -8,7 +8,7 @@ from tapelab.derivatives.operators.taylor_mode.bilinear import Bilinear
 from tapelab.derivatives.operators.taylor_mode.values import Val, padded, plus
 from tapelab.graphs.operations import linear_in, with_fact
 from tapelab.graphs.operations.operation import JOINTLY
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 CONSTANT = with_fact("flat")
 # Channels go through what is linear one by one. Inputs that do not depend on the sources count as zero.

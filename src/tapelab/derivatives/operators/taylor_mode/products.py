@@ -7,7 +7,7 @@ from tapelab.derivatives.operators.taylor_mode.bilinear import Product
 from tapelab.derivatives.operators.taylor_mode.kinds import bilinear_of
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, over_lanes, replaced
 from tapelab.graphs.program import reissue
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -24,7 +24,7 @@ from tapelab.derivatives.operators.taylor_mode.kinds import LINEAR, bilinear_of,
 from tapelab.derivatives.operators.taylor_mode.products import cumulative_product, product, segment_product
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, full, over_lanes, padded, times
 from tapelab.graphs.program import reissue
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 Rule = Callable[[Algebra, tf.Operation, Sequence[Val], Sequence[tf.Tensor]], list[Val]]
 

@@ -8,7 +8,7 @@ Of a power, ``y x^(y - 1)`` is 0 · ∞ where y and x are 0, and the derivative 
 """
 
 from tapelab.derivatives.wrong.cures.cotangents import sum_to
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -60,6 +60,13 @@ class Evidence:
         """Whether a forward value is not finite."""
         return self.measure.not_finite(self.value(key))
 
+    def maker(self, key: int) -> Node | None:
+        """The node that made a value, before it was handed on as it is; None where none did."""
+        node = self.trace.producer.get(key)
+        while node is not None and node.op in PASSING:
+            node = self.trace.producer.get(node.inputs[0])
+        return node
+
     def made_of(self, node: Node) -> list[np.ndarray]:
         """The values of a node's inputs, as arrays."""
         return [self.array(key) for key in node.inputs]
