@@ -13,11 +13,11 @@ from tapelab.optimize import (
     levenberg_marquardt,
     newton,
     newton_cg,
-    newton_direction,
     newtons,
     quasi_newton,
 )
 from tapelab.optimize import residuals as points
+from tapelab.optimize.newtons import newton_direction
 from tapelab.optimize.standing import PRODUCTS, of_matrix, of_products
 from tapelab.process.session import bar as progress
 from tapelab.runtime import start, tf

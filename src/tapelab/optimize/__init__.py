@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from tapelab.optimize.fit_report import LeastSquaresReport
 from tapelab.optimize.least_squares import levenberg_marquardt
-from tapelab.optimize.newtons import conjugate_gradient_direction, newton, newton_cg, newton_direction
+from tapelab.optimize.newtons import conjugate_gradient_direction, newton, newton_cg
 from tapelab.optimize.objective import Objective
 from tapelab.optimize.quasi_newton import lbfgs
 from tapelab.optimize.report import Iteration, Report
@@ -32,7 +32,6 @@ __all__ = [
     "levenberg_marquardt",
     "newton",
     "newton_cg",
-    "newton_direction",
 ]
 
 # What SciPy, JAXopt, Optax and PyTorch call it, and what it is called here.

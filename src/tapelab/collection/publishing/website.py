@@ -23,7 +23,14 @@ import nbformat
 PAGES = "site"  # the folder of the pages that are not notebooks, beside that of the notebooks
 AUDIT = "ci/derivative_audit"  # whose pages are generated there
 COPIES = "copies"  # the learner's copies, to download
-_LEAD_IN = ("gradient_is_none", "gradient_is_nan_or_zero", "which_derivative", "retracing", "for_teachers")
+_LEAD_IN = (
+    "gradient_is_none",
+    "gradient_is_nan_or_zero",
+    "which_derivative",
+    "derivatives_by_task",
+    "retracing",
+    "for_teachers",
+)
 _REFERENCE = ("glossary", "working", "batches", "how_it_compares", "how_it_is_built")
 _AUDITED = ("audit/upstream/README", "audit/SPECIAL_POINTS", "audit/RESULTS")
 _TITLE = re.compile(r"# @title (.+)\n?")
