@@ -10,15 +10,15 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from html import escape
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tapelab import explain
-from tapelab.collection.catalogue import Catalogue, Notebook
+from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import copies, ratios, times
-from tapelab.collection.running.sweep import read_notebook
 
 import nbformat
 
@@ -235,6 +235,10 @@ def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -
             cell.metadata.setdefault("mystnb", {}).update(code_prompt_show=title[1], code_prompt_hide=title[1])
         elif _UNANSWERED.search(cell.source):
             cell.outputs = []
+        for output in cell.get("outputs", []) if "alt" in cell.metadata else []:
+            if "text/html" in output.get("data", {}):  # a moving picture, which carries its title alone
+                told = f'alt="{escape(cell.metadata["alt"])}"'
+                output.data["text/html"] = re.sub(r'\balt="[^"]*"', lambda _, told=told: told, output.data["text/html"])
     return nb
 
 

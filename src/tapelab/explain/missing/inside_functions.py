@@ -13,13 +13,12 @@ from tapelab.explain.ground import lines, private
 from tapelab.explain.ground.log import Event, is_handle
 from tapelab.explain.ground.walks import cheapest, reachable
 from tapelab.explain.missing.one_operation import cause_of
+from tapelab.graphs.operations import with_fact
+from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of
 
 import tensorflow as tf
 
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_BRANCHES = frozenset({"If", "StatelessIf"})
-_LOOPS = frozenset({"While", "StatelessWhile"})
-_LEAVING = frozenset({"PyFunc", "PyFuncStateless"})
+_LEAVING = with_fact("leaves")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Body:
                     yield output.name, ()
             return
         for operation, position in self._consumers.get(node, ()):
-            if operation.type in _CALLS:
+            if operation.type in CALLS:
                 yield from self._through_call(operation, position)
                 continue
             for output in operation.outputs:
@@ -119,15 +118,15 @@ class Body:
 
     def _through(self, operation, position, output):
         """Return the cuts from one input of an operation to one output: a tuple, or None if nothing flows there."""
-        if operation.type in _BRANCHES and position > 0:
+        if operation.type in BRANCHES and position > 0:
             routes = [
                 body.route(position - 1, output.value_index)
-                for body in (self._body(operation.get_attr(name).name) for name in ("then_branch", "else_branch"))
+                for body in map(self._body, branches_of(operation))
                 if body is not None
             ]
             routes = [route for route in routes if route is not None]
             return min(routes, key=len) if routes else None
-        if operation.type in _LOOPS:
+        if operation.type in LOOPS:
             # TensorFlow's gradient of a loop is zero, not None, where the body passes none.
             return () if output.value_index in self._reached_by_loop(operation, position) else None
         code = self._cause(operation, position, output)

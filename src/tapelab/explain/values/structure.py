@@ -4,11 +4,11 @@ from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
+from tapelab.graphs.operations import with_fact
 
 import numpy as np
 
-_CROSS_ENTROPIES = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
-_UNITS = frozenset({"Tanh", "Relu", "Sigmoid", "Elu", "Selu", "Softplus", "LeakyRelu"})
+_CROSS_ENTROPIES, _UNITS = with_fact("cross entropy"), with_fact("unit")
 
 
 def story(evidence: Evidence) -> Story | None:

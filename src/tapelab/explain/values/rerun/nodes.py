@@ -19,12 +19,9 @@ from tapelab.explain.values.rerun.operations import (
     needed,
     pushed_in,
 )
+from tapelab.graphs.program import CALLS, LOOPS
 
 import tensorflow as tf
-
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_BRANCHES = frozenset({"If", "StatelessIf"})
-_LOOPS = frozenset({"While", "StatelessWhile"})
 
 
 class NotInterpreted(Exception):
@@ -180,14 +177,14 @@ class _Interpreter:
 
     def _operation(self, graph, operation, inputs, pins, loop, is_recorded, known):
         trace = self._trace
-        if operation.type in _CALLS:
+        if operation.type in CALLS:
             inner = private.inner_graph(graph, operation.get_attr("f").name)
             return self._graph_run(inner, inputs, {}, loop, is_recorded)
-        if operation.type in _BRANCHES:
+        if operation.type in ("If", "StatelessIf"):
             branch = "then_branch" if self._is_true(inputs[0]) else "else_branch"
             inner = private.inner_graph(graph, operation.get_attr(branch).name)
             return self._graph_run(inner, inputs[1:], {}, loop, is_recorded)
-        if operation.type in _LOOPS:
+        if operation.type in LOOPS:
             return self._loop(graph, operation, inputs, loop, is_recorded, pins)
         outputs, is_known = self._known_values(operation, inputs, pins)
         keys = tuple(trace.new_key(value) for value in outputs)
