@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 
 NODES = st.integers(0, 5)
 COSTS = st.tuples(st.integers(0, 2), st.integers(0, 2))
-GRAPHS = st.dictionaries(st.tuples(NODES, NODES), COSTS, max_size=14)
+# Each link is there or not: a graph of six nodes with about half of all links.
+GRAPHS = st.lists(st.none() | COSTS, min_size=36, max_size=36).map(
+    lambda links: {divmod(i, 6): cost for i, cost in enumerate(links) if cost is not None}
+)
 
 
 def ways(graph, node, goals, met=()):
@@ -23,7 +26,7 @@ def cost(graph, way):
     return tuple(sum(graph[link][i] for link in way) for i in range(2))
 
 
-@given(GRAPHS, st.sets(NODES, max_size=2))
+@given(GRAPHS, st.sets(NODES, min_size=1, max_size=2))
 def test_the_cheapest_way_is_as_cheap_as_any(graph, goals):
     def steps(node):
         return [(end, graph[node, end], (node, end)) for start, end in graph if start == node]
