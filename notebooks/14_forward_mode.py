@@ -70,7 +70,7 @@ dy_dt = accumulator.jvp(y)
 print("inputs: 1, outputs:", len(y))
 print("derivatives:       ", len(dy_dt))
 
-# %% tags=["figure"] alt="A wave that fades to the right, and dashed its derivative with respect to its frequency: it starts at zero, dips deep where the curve first falls, and then waves on, far higher than the curve itself."
+# %% tags=["figure"] alt="Line plot. A wave that fades to the right, and dashed its derivative with respect to its frequency: it starts at zero, dips deep where the curve first falls, and then waves on, far higher than the curve itself."
 # @title Draw: the curve and its derivative
 ax = plots.curve_with_derivative(
     s,
@@ -117,7 +117,7 @@ assert abs(np.max(dy_dt)) > abs(np.max(y))
 # The value is the product; the tangent is the product rule. For a smooth function, $f(x + \dot x\,\varepsilon) = f(x) + f'(x)\,\dot x\,\varepsilon$: the
 # tangent is multiplied by the slope.
 
-# %% tags=["figure"] alt="Left, a rectangle of sides u and v, with a strip along its right side and a strip along its top; the small square where the strips meet is hatched and marked as left out. Right, the sine curve with a short horizontal arrow at a point on the x axis, and the vertical arrow that the slope makes of it on the y axis."
+# %% tags=["figure"] alt="Diagram. Left, a rectangle of sides u and v, with a strip along its right side and a strip along its top; the small square where the strips meet is hatched and marked as left out. Right, the sine curve with a short horizontal arrow at a point on the x axis, and the vertical arrow that the slope makes of it on the y axis."
 # @title Draw: what a dual number is
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 u, v, du, dv = 3.0, 2.0, 0.5, 0.4
@@ -419,7 +419,7 @@ by_columns = tf.stack(columns, axis=-1)
 print("one column:  ", columns[0].shape)
 print("the Jacobian:", by_columns.shape, "in", len(columns), "passes")
 
-# %% tags=["figure"] alt="Two copies of a tall matrix with 42 rows and 3 columns, red and blue. On the left one of its columns is framed, on the right one of its rows."
+# %% tags=["figure"] alt="Two heat maps. Two copies of a tall matrix with 42 rows and 3 columns, red and blue. On the left one of its columns is framed, on the right one of its rows."
 # @title Draw: columns and rows
 _, axes = plt.subplots(1, 2, figsize=(8, 5), layout="constrained")
 flat = tf.reshape(by_columns, (batch * outputs, 3))
@@ -638,7 +638,7 @@ for k in range(4):
 # %%
 exercises.radius.guess(...)  # a distance, a number in place of the dots
 
-# %% alt="The bell-shaped function and three of its Taylor polynomials around 0.5. Between two dotted lines near -0.62 and 1.62 the polynomials come closer to the function as the order grows; outside, each shoots up or down, the higher its order the more steeply."
+# %% alt="Line plot. The bell-shaped function and three of its Taylor polynomials around 0.5. Between two dotted lines near -0.62 and 1.62 the polynomials come closer to the function as the order grows; outside, each shoots up or down, the higher its order the more steeply."
 k = np.arange(order // 2, order + 1)
 radius = 1.0 / np.max(np.abs(taylor[k]) ** (1.0 / (k + 1)))  # the root test
 print(f"radius of convergence: {radius:.2f}")

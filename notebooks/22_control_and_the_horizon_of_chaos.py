@@ -241,7 +241,7 @@ swung = tf.function(simulate, jit_compile=True)(tf.constant(found.x)).numpy()
 print(f"cost {found.fun:.0e} after {len(found_costs)} simulations")
 print(f"upright missed by {abs(swung[-1, 1] - np.pi):.0e} rad")
 
-# %% tags=["figure"] alt="A cart on a rail with a pole that hangs down. It moves aside, the pole swings to the right, back to the left, and up on the right, where it ends upright above the middle of the rail; a dotted trail shows the way of the pole's end."
+# %% tags=["figure"] alt="Animation. A cart on a rail with a pole that hangs down. It moves aside, the pole swings to the right, back to the left, and up on the right, where it ends upright above the middle of the rail; a dotted trail shows the way of the pole's end."
 # @title Draw: the swing-up
 figure, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
 ax.set(xlim=(-1.6, 1.6), ylim=(-0.75, 0.75), aspect="equal", xlabel="place (m)", yticks=[])
@@ -343,7 +343,7 @@ print(
     f"upright missed by {abs(searched_path[-1, 1] - np.pi):.1e} rad (CEM), {abs(swung[-1, 1] - np.pi):.0e} rad (L-BFGS)"
 )
 
-# %% tags=["figure"] alt="The lowest cost so far against the number of simulations, both axes logarithmic. The search without gradients comes down slowly and ends between a hundredth and a few units; L-BFGS ends far below it, at less than a ten-thousandth."
+# %% tags=["figure"] alt="Line plot. The lowest cost so far against the number of simulations, both axes logarithmic. The search without gradients comes down slowly and ends between a hundredth and a few units; L-BFGS ends far below it, at less than a ten-thousandth."
 # @title Draw: cost against simulations
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 ax.loglog(1 + np.arange(len(searched)), searched, "--", color=plots.ORANGE, label="CEM, no gradient")
@@ -483,7 +483,7 @@ print(f"parted:   {parted:.1f} s")
 #
 # The right panel shows both pendulums, hung up in its middle, and by thin lines where the lower masses have come from. Move the time, and see the pendulums before and after; move the difference at the start, and see how little the horizon moves.
 
-# %% alt="Left, on a logarithmic axis against time, the distance between the float32 and the float64 run: it climbs unevenly from a ten-millionth to above one and levels off. A dashed line, a ten-millionth times the norm of the product of Jacobians, climbs along with it. Right, two double pendulums at the time when the distance reaches one, no longer in one place."
+# %% alt="Line plot and diagram. Left, on a logarithmic axis against time, the distance between the float32 and the float64 run: it climbs unevenly from a ten-millionth to above one and levels off. A dashed line, a ten-millionth times the norm of the product of Jacobians, climbs along with it. Right, two double pendulums at the time when the distance reaches one, no longer in one place."
 horizon.figure(seconds, growth, double, single).show()
 
 # %% tags=["check"]
@@ -585,7 +585,7 @@ def slope(t):
     return np.sin(double[t, :2]) @ J[t, :2, 0]
 
 
-# %% tags=["figure"] alt="Two panels, the height of the lower mass against a shift of the starting angle by up to a tenth of a radian. After 2 s it is a smooth curve with its tangent along it. After 20 s it jumps up and down between the lowest and the highest place from one point to the next, and the tangent is a vertical line."
+# %% tags=["figure"] alt="Two line plots. Two panels, the height of the lower mass against a shift of the starting angle by up to a tenth of a radian. After 2 s it is a smooth curve with its tangent along it. After 20 s it jumps up and down between the lowest and the highest place from one point to the next, and the tangent is a vertical line."
 # @title Draw: what the gradient describes
 _, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained", sharey=True)
 for ax, t, title in zip(

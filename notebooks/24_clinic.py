@@ -313,7 +313,7 @@ for _ in range(steps):
     trained.assign_sub(0.3 * np.nan_to_num(slope))
 print("the second prediction:", trained.numpy()[1])
 
-# %% tags=["figure"] alt="The loss over the steps of training, on a logarithmic scale. With the NaN replaced by zero it falls a little and then stays level at 0.053 for good. With a gradient that is right it falls on, first steeply and then in a straight line, by nearly four powers of ten."
+# %% tags=["figure"] alt="Line plot. The loss over the steps of training, on a logarithmic scale. With the NaN replaced by zero it falls a little and then stays level at 0.053 for good. With a gradient that is right it falls on, first steeply and then in a straight line, by nearly four powers of ten."
 # @title Draw: what silencing costs
 repaired_error = exercises.relative_error.right_answer[1]
 at, right_losses = tf.Variable(predicted), []
@@ -985,7 +985,7 @@ print("second derivative at 0:", twice(sinc, tf.constant(0.0)).numpy())
 exercises.flat_top.reveal(float(twice(sinc, tf.constant(0.0))))
 assert twice(sinc, tf.constant(0.0)) == 0.0
 
-# %% tags=["figure"] alt="The second derivative of sin(x)/x near 0. The truth is a level line at minus one third. The tape's points lie on it at the left and right edges; towards the middle they scatter up and down, more and more, and the point at exactly 0 lies at zero."
+# %% tags=["figure"] alt="Dot plot. The second derivative of sin(x)/x near 0. The truth is a level line at minus one third. The tape's points lie on it at the left and right edges; towards the middle they scatter up and down, more and more, and the point at exactly 0 lies at zero."
 # @title Draw: the second derivative near 0
 fine = np.linspace(-0.004, 0.004, 81).astype(np.float32)
 curve_of_tape = twice(sinc, tf.constant(fine)).numpy()
@@ -1186,7 +1186,7 @@ errors_found = {
 for number, error in errors_found.items():
     print(f"case {number:2}: {error:.0e}", end="\n" if number % 5 == 0 else "    ")
 
-# %% tags=["figure"] alt="A table of the twenty cases. Each row has a mark in one of five columns for its symptom, none, not a number, zero, wrong number or cost, and at the right the cause in words. The marks move from left to right as the cases go on. Filled marks, in most rows above case 12, show where the explaining tape names the cause; hollow ones, in most rows from case 12 on, where it does not."
+# %% tags=["figure"] alt="Table. A table of the twenty cases. Each row has a mark in one of five columns for its symptom, none, not a number, zero, wrong number or cost, and at the right the cause in words. The marks move from left to right as the cases go on. Filled marks, in most rows above case 12, show where the explaining tape names the cause; hollow ones, in most rows from case 12 on, where it does not."
 # @title Draw: the twenty, from symptom to cause
 cases_named = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15, 16}
 causes = [one.checker.diagnosis.expected for one in exercises_of(exercises)]

@@ -112,12 +112,23 @@ def test_stored_outputs_hold_no_errors_no_stderr_and_no_machine_paths(nb):
             assert not MACHINE_PATH.search("\n".join(texts)), cell.source
 
 
+KINDS_OF_FIGURE = re.compile(
+    r"(?:line|scatter|contour|dot) plots?|heat maps?|bar charts?|histograms?|(?:vector )?diagrams?"
+    r"|vector fields?|computation graph|timeline|table|animation|images",
+    re.IGNORECASE,
+)
+
+
 def test_every_figure_has_alternative_text(nb):
+    """It says what kind of figure it is, then what is to be seen."""
     for cell in code_cells(nb):
         draws = any("image/png" in output.get("data", {}) for output in cell.outputs)
         assert draws == ("alt" in cell.metadata), cell.source
         if draws:
-            assert len(cell.metadata["alt"]) > 40, cell.metadata["alt"]
+            kind, _, seen = cell.metadata["alt"].partition(". ")
+            assert KINDS_OF_FIGURE.search(kind), cell.metadata["alt"]
+            assert len(kind) < 60
+            assert len(seen) > 40, cell.metadata["alt"]
 
 
 def test_there_is_a_figure(nb):

@@ -10,15 +10,15 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from html import escape
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tapelab import explain
-from tapelab.collection.catalogue import Catalogue, Notebook
+from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import copies, ratios, times
-from tapelab.collection.running.sweep import read_notebook
 
 import nbformat
 
@@ -51,7 +51,7 @@ _API = {
 
 
 def _entries(registry: Mapping[str, Any]) -> str:
-    """Every cause of a registry of `tapelab.explain`: its title, what happens, its code, an example and the fix.
+    """Every cause of a registry of `tapelab.explain`: its title, what happens, its code, how it is told, the fix.
 
     Links lead to its code, with hyphens.
     """
@@ -59,6 +59,7 @@ def _entries(registry: Mapping[str, Any]) -> str:
     return "\n\n".join(
         f"({cause.code.replace('_', '-')})=\n### {_heading(cause.title)}\n\n"
         f"{_literal(cause.meaning)} The tape calls it `{cause.code}`.\n\n"
+        f"Recognised: {_literal(cause.recognised)}\n\n"
         f"```python\n{cause.example}\n```\n\nCure:\n\n```python\n{cause.fix.format_map(names)}\n```"
         for cause in registry.values()
     )
@@ -234,6 +235,10 @@ def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -
             cell.metadata.setdefault("mystnb", {}).update(code_prompt_show=title[1], code_prompt_hide=title[1])
         elif _UNANSWERED.search(cell.source):
             cell.outputs = []
+        for output in cell.get("outputs", []) if "alt" in cell.metadata else []:
+            if "text/html" in output.get("data", {}):  # a moving picture, which carries its title alone
+                told = f'alt="{escape(cell.metadata["alt"])}"'
+                output.data["text/html"] = re.sub(r'\balt="[^"]*"', lambda _, told=told: told, output.data["text/html"])
     return nb
 
 

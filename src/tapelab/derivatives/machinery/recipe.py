@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.arguments.structures import Description
 from tapelab.derivatives.machinery.plan import Plan
-from tapelab.derivatives.machinery.problem import LOOPS, Problem, evaluations
+from tapelab.derivatives.machinery.problem import Problem, evaluations
+from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 

@@ -9,7 +9,7 @@ from tapelab.derivatives import costs
 from tapelab.derivatives.hessians.hessian import require_second_order
 from tapelab.derivatives.machinery.arguments.structures import Container, Description
 from tapelab.derivatives.machinery.plan import Plan
-from tapelab.derivatives.machinery.problem import LOOPS, Problem
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe, Way
 from tapelab.derivatives.machinery.rows import map_rows
 from tapelab.derivatives.operators.recipe import (
@@ -24,6 +24,7 @@ from tapelab.derivatives.operators.taylor_mode.by_derivatives import along
 from tapelab.derivatives.operators.taylor_mode.higher import Fourth, Path
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, zeros_if_none
 from tapelab.derivatives.wrong.gaps import Needs
+from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 
