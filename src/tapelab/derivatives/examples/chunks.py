@@ -7,13 +7,14 @@ each in a constant. So it is traced at both sizes, and the two graphs are compar
 from collections.abc import Callable, Sequence
 from itertools import islice, product
 
-from tapelab.derivatives.examples.independence import ELEMENTWISE, Unproven, walk
+from tapelab.derivatives.examples.independence import followed
 from tapelab.derivatives.machinery.memory import counted
-from tapelab.derivatives.machinery.private import function_body
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.reissue import CALLS, SHAPES, place
 from tapelab.derivatives.machinery.rows import map_rows
-from tapelab.runtime import tf
+from tapelab.graphs.batch import FIXED, LOST, Examples, Unproven
+from tapelab.graphs.operations import of_family, operation
+from tapelab.graphs.program import CALLS, SHAPES, function_body, in_order, place
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 
@@ -29,7 +30,8 @@ _DECIDING = {
     "Tile": [0],
 }
 # What may meet a tensor of equal elements as if it were a number.
-_LIKE_A_NUMBER = {*ELEMENTWISE, "ConcatV2", "Pack"}
+_ELEMENTWISE = of_family(operation.ELEMENTWISE)
+_LIKE_A_NUMBER = {*_ELEMENTWISE, "ConcatV2", "Pack"}
 # Names of functions, which are compared by their bodies, and what follows from an operation's inputs.
 _IGNORED = {"_gradient_op_type", "_output_shapes", "f", "shape", "value"}
 
@@ -113,14 +115,15 @@ def _compare(problem, own, batch, size):
     if captured[0] != captured[1]:
         raise Unproven("it reads other tensors from outside")
     whole, part = (graph.graph for graph in graphs)
-    inputs = [0] * len(problem.source_shapes) + [0 if one else None for one in own]
-    known = {}
-    axes = walk(whole, inputs + [None] * (len(whole.inputs) - len(inputs)), batch, known)
-    if any(axis not in (None, 0) for axis in axes) or not all(
-        one.shape[0] == batch and other.shape[0] == size for one, other in zip(whole.outputs, part.outputs, strict=True)
-    ):
-        raise Unproven("its results have the examples elsewhere")
-    if any(Twins(known, batch, size).sized(whole, part, [False] * len(whole.inputs))):
+    examples = followed(whole, [*[True] * len(problem.source_shapes), *own], batch)
+    for output, other in zip(whole.outputs, part.outputs, strict=True):
+        state = examples.state(output)
+        if state.kind == LOST:
+            raise Unproven(state.why)
+        there = state.kind == FIXED or examples.in_rows(output)
+        if not there or output.shape[0] != batch or other.shape[0] != size:
+            raise Unproven("its results have the examples elsewhere")
+    if any(Twins(examples, size).sized(whole, part, [False] * len(whole.inputs))):
         raise Unproven("its results depend on how many examples there are")
 
 
@@ -128,14 +131,13 @@ class Twins:
     """Two graphs of one function, for all examples and for a chunk.
 
     Args:
-        known: the axis of the examples in each tensor of the first graph, `Tensor.ref` → axis; None where it depends
-            on none.
-        batch, size: how many examples they have.
+        examples: the states of the first graph's tensors.
+        size: how many examples the second has.
         draws: whether random numbers, which do not depend on the examples, may be drawn for each of them.
     """
 
-    def __init__(self, known: dict, batch: int, size: int, *, draws: bool = False):
-        self._known, self._batch, self._size, self._draws = known, batch, size, draws
+    def __init__(self, examples: Examples, size: int, *, draws: bool = False):
+        self._examples, self._size, self._draws = examples, size, draws
         # What does not depend on the examples, of a shape that depends on how many they are: equal elements, or draws.
         self._uniform = set()
 
@@ -146,7 +148,7 @@ class Twins:
             Unproven: if an operation differs in more than that.
         """
         sized = {tensor.ref(): one for tensor, one in zip(whole.inputs, inputs, strict=True)}
-        operations, others = whole.get_operations(), part.get_operations()
+        operations, others = in_order(whole), in_order(part)
         if [op.type for op in operations] != [op.type for op in others]:
             raise Unproven("it consists of other operations for fewer examples")
         if _wiring(whole) != _wiring(part):
@@ -170,8 +172,8 @@ class Twins:
         self._require_alike(op, other)
         if op.type in SHAPES:
             return [a.shape != b.shape for a, b in zip(op.inputs, other.inputs, strict=True)][: len(op.outputs)]
-        own = all(self._known[tensor.ref()] is not None for tensor in op.outputs)
-        alike = op.type in (_LIKE_A_NUMBER if own else ELEMENTWISE if self._draws else ())
+        own = all(self._examples.axis(tensor) is not None for tensor in op.outputs)
+        alike = op.type in (_LIKE_A_NUMBER if own else _ELEMENTWISE if self._draws else ())
         if any(tensor.ref() in self._uniform for tensor in op.inputs) and not alike:
             raise Unproven(f"it may count the examples: {place(op)}")
         if op.type == "Const":
@@ -189,9 +191,9 @@ class Twins:
         if set(ours) != set(theirs) or any(ours[name] != theirs[name] for name in ours if name not in _IGNORED):
             raise Unproven(f"it is another one for fewer examples: {place(op)}")
         for a, b in zip(op.outputs, other.outputs, strict=True):
-            axis, expected = self._known[a.ref()], list(a.shape)
+            axis, expected = self._examples.axis(a), list(a.shape)
             if axis is not None:
-                expected[axis] = expected[axis] * self._size // self._batch
+                expected[axis] = expected[axis] * self._size // self._examples.batch
             elif list(b.shape) != expected and op.type not in CALLS and self._is_uniform(op):
                 self._uniform.add(a.ref())
                 continue
@@ -203,13 +205,13 @@ class Twins:
     def _is_uniform(self, op):
         if not self._draws:
             return _is_uniform(op)
-        made = op.type in ELEMENTWISE and any(tensor.ref() in self._uniform for tensor in op.inputs)
+        made = op.type in _ELEMENTWISE and any(tensor.ref() in self._uniform for tensor in op.inputs)
         return made or _is_random(op) or _is_uniform(op)
 
 
 def _wiring(graph):
     """Which results meet in each operation of a graph, and which it returns, by numbers."""
-    operations = graph.get_operations()
+    operations = in_order(graph)
     numbers = {tensor.ref(): (k, i) for k, op in enumerate(operations) for i, tensor in enumerate(op.outputs)}
     return [
         [numbers[t.ref()] for t in tensors]

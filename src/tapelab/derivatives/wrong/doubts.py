@@ -5,7 +5,7 @@ Whether a call comes to such a point is not known before it runs. So the caller 
 
 from collections.abc import Iterator
 
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -13,10 +13,10 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
-from tapelab.derivatives.machinery.private import function_body
-from tapelab.derivatives.machinery.reissue import CALLS, place
 from tapelab.derivatives.wrong.doubts import doubts
-from tapelab.runtime import tf
+from tapelab.graphs.operations import known
+from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of, function_body, place
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 
@@ -146,9 +146,7 @@ _NO_TAPE = (
     f"it calls tf.numpy_function, {_NONE}. Pass it the tf.stop_gradient of its arguments if that part is not wanted, "
     "or write it with operations of TensorFlow"
 )
-_PYTHON = ("PyFunc", "PyFuncStateless")
 _BATCH_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
-_LOOPS, _BRANCHES = ("While", "StatelessWhile"), ("If", "StatelessIf", "Case", "StatelessCase")
 _OPAQUE = {"EagerPyFunc", "XlaCallModule"}  # what these call is no function of TensorFlow's
 # Through these nothing is differentiated, and that is what they are for.
 _ENDS = {"OnesLike", "StopGradient", "ZerosLike"}
@@ -205,11 +203,9 @@ def _through(op: tf.Operation, depends: list[bool], found: Gaps, callers: tuple[
     inside = partial(_inside, op, found=found, callers=callers)
     if op.type in CALLS:
         return inside([op.get_attr("f").name], depends)[: len(op.outputs)]
-    if op.type in _BRANCHES:
-        names = ("then_branch", "else_branch") if "If" in op.type else ("branches",)
-        branches = [attribute for name in names for attribute in np.ravel(op.get_attr(name))]
-        return inside([branch.name for branch in branches], depends[1:])
-    if op.type in _LOOPS:
+    if op.type in BRANCHES:
+        return inside(branches_of(op), depends[1:])
+    if op.type in LOOPS:
         # What depends on the sources after a turn does so before the next one.
         before = None
         while depends != before:
@@ -279,9 +275,9 @@ def _lacking(op: tf.Operation, depends: list[bool], within: set[tf.Operation]) -
         used = any(consumer in within for tensor in op.outputs[1:3] for consumer in tensor.consumers())
         if used if op.get_attr("is_training") else any_of((3, 4)):
             yield Needs.GRADIENT, _BATCH_STATISTICS
-    elif op.type in _LOOPS and _is_bisection(op):
+    elif op.type in LOOPS and _is_bisection(op):
         yield Needs.GRADIENT, _BISECTION
-    elif op.type in _PYTHON and any(tensor.dtype.is_floating for tensor in op.outputs):
+    elif known(op.type).has("leaves") and any(tensor.dtype.is_floating for tensor in op.outputs):
         yield Needs.GRADIENT, _NO_TAPE
 
 

@@ -14,7 +14,7 @@ Functions, 10.2.2, 10.25.2 and 10.29.4).
 import math
 
 from tapelab.derivatives.wrong.cures.cotangents import sum_to
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 
