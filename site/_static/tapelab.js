@@ -16,5 +16,11 @@ document.addEventListener("DOMContentLoaded", () => {
     play.hidden = moves.length === 0; // whoever asked for less motion sees the picture still
     play.addEventListener("click", () => moves.forEach((move) => { move.cancel(); move.play(); }));
   }
-  document.querySelector(".sidebar-tree .current-page")?.scrollIntoView({ block: "nearest" });
+  /* The sidebar alone is moved to the present page: scrollIntoView would move the text, too. */
+  const present = document.querySelector(".sidebar-tree .current-page");
+  const sidebar = present?.closest(".sidebar-scroll");
+  if (sidebar) {
+    const below = present.getBoundingClientRect().bottom - sidebar.getBoundingClientRect().bottom;
+    if (below > 0) sidebar.scrollTop += below + sidebar.clientHeight / 3;
+  }
 });

@@ -292,3 +292,25 @@ def test_what_is_folded_is_not_searched(site):
     index = (place / "searchindex.js").read_text()
     assert '"importlib"' not in index
     assert '"explaintap"' in index
+
+
+@pytest.mark.parametrize("name", ["how_it_compares", "which_derivative", "derivatives_by_task", "audit/RESULTS"])
+def test_no_table_is_wider_than_its_column_and_on_a_phone_it_says_that_it_scrolls(site, context, name):
+    address, _ = site
+    wide = """() => { document.querySelectorAll('details').forEach(one => { one.open = true; });
+        return new Promise(done => setTimeout(() => done([...document.querySelectorAll('.table-wrapper')]
+            .filter(one => one.scrollWidth > one.clientWidth)
+            .map(one => getComputedStyle(one, '::before').content)), 200)); }"""
+    page = context(width=1440, height=1000)
+    page.goto(f"{address}/{name}.html")
+    assert page.evaluate(wide) == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert set(page.evaluate(wide)) <= {'"This table scrolls sideways →"'}
+
+
+def test_a_page_begins_at_its_top_on_a_phone(site, context):
+    address, _ = site
+    page = context(width=390, height=844)
+    page.goto(f"{address}/notebooks/23_generative_model_from_a_trace.html")
+    page.wait_for_load_state()
+    assert page.evaluate("[scrollX, scrollY]") == [0, 0]

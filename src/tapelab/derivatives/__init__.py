@@ -10,8 +10,8 @@
     per_example_gradients(loss, wrt=w)(x, y)                          shape (batch, *variable)
     per_example_norms(losses, wrt=w)(x, y)                            shape (batch,)
     clipped_gradient(losses, wrt=w, max_norm=1.0)(x, y)               total, norms
-    ggnvp(model, loss, wrt=w)(tangents, x, y)            like w
-    fvp(model, "categorical", wrt=w)(tangents, x)   like w
+    ggnvp(model, loss, wrt=w)(x, y, vector=v)                         like w
+    fvp(model, "categorical", wrt=w)(x, vector=v)                     like w
     CurvatureOperator(model, loss, wrt=w, data=data) @ vector         over the data set; .trace() and more
 
     laplacian(u)(x)                                                   like u(x), of each example

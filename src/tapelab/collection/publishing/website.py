@@ -66,8 +66,10 @@ def _entries(registry: Mapping[str, Any]) -> str:
 
 
 def _heading(title: str) -> str:
-    """A title as a heading: a name that begins it stays as it is written in code."""
-    return f"`{title}`" if "_" in title else _literal(title[0].upper() + title[1:])
+    """A title as a heading: the names in it as code, and otherwise a capital."""
+    if "_" in title:
+        return re.sub(r"\w+_\w+", r"`\g<0>`", title if title.isidentifier() else title[0].upper() + title[1:])
+    return _literal(title[0].upper() + title[1:])
 
 
 def _literal(text: str) -> str:

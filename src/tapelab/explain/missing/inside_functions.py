@@ -14,7 +14,7 @@ from tapelab.explain.ground.log import Event, is_handle
 from tapelab.explain.ground.walks import cheapest, reachable
 from tapelab.explain.missing.one_operation import cause_of
 from tapelab.graphs.operations import with_fact
-from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of
+from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of, has_custom_gradient
 
 import tensorflow as tf
 
@@ -144,7 +144,7 @@ class Body:
         source = operation.inputs[position]
         if operation.type in _LEAVING:
             return "left_tensorflow"
-        is_custom = _custom_type(operation) is not None
+        is_custom = has_custom_gradient(operation)
         return cause_of(
             operation.type, source.dtype, [output.dtype], lambda: self._passes(operation, position, output), is_custom
         )
@@ -186,13 +186,6 @@ class Body:
             except (KeyError, AttributeError):
                 line = None
         return Cut(code, operation.type, line, node=operation.name)
-
-
-def _custom_type(operation):
-    try:
-        return operation.get_attr("_gradient_op_type")
-    except ValueError:
-        return None
 
 
 # A body is released with the function that it belongs to.

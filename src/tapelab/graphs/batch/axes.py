@@ -34,6 +34,8 @@ def axes_of(op: tf.Operation, axes: list[int | None], batch: int) -> list[int | 
     """
     family = known(op.type).family
     step = Step(op, axes, batch)
+    if family != LIST and any(op.inputs[i].dtype == tf.variant for i in step.moving):
+        return axes if op.type in ("Identity", "IdentityN") else None
     rule = _RULES.get(family)
     if rule is None or not (family == LIST or step.is_defined):
         return None
@@ -81,11 +83,13 @@ def _block(step):
         return None
     if any(len(step.shape(i)) not in (rank, rank - count) for i in step.moving):
         return None
-    sizes = {step.shape(i)[axis] for i in step.moving}
-    for output in step.op.outputs:
-        if output.shape.rank is None or output.shape.rank <= axis or {output.shape[axis]} != sizes:
+    (size, *others) = {step.shape(i)[axis] for i in step.moving}
+    shapes = [output.shape for output in step.op.outputs]
+    empty = [shape.num_elements() == 0 for shape in shapes]  # vectors that nobody asked for
+    for shape, none in zip(shapes, empty, strict=True):
+        if others or not (none or (shape.rank is not None and shape.rank > axis and shape[axis] == size)):
             return None
-    return [axis] * len(step.op.outputs)
+    return [None if none else axis for none in empty]
 
 
 def _product(step):
