@@ -20,6 +20,7 @@ from tapelab.explain.missing.no_path import without_path
 from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question, name_of, named_sources
 from tapelab.explain.missing.verdict import Finding
+from tapelab.explain.missing.while_tracing import is_traced, judged_while_tracing
 from tapelab.explain.values.study import ValueFinding, study
 
 import tensorflow as tf
@@ -93,13 +94,17 @@ def judged(asked: Sequence[Question]) -> list[Explanation]:
     """
     found = find_all(asked)
     existing = [
-        (question, gradient) for question, (finding, gradient) in zip(asked, found, strict=True) if finding.exists
+        (question, gradient) for question, (finding, gradient) in zip(asked, found, strict=True) if _has_value(finding)
     ]
     values = iter(_studied(existing))
     return [
-        _as_explanation(question, finding, next(values) if finding.exists else None)
+        _as_explanation(question, finding, next(values) if _has_value(finding) else None)
         for question, (finding, _) in zip(asked, found, strict=True)
     ]
+
+
+def _has_value(finding):
+    return finding.exists and finding.code != "inside_function"
 
 
 def _studied(existing):
@@ -135,6 +140,8 @@ def questions(tape: tf.GradientTape, target: Any, source: Any, frame: types.Fram
 
 def find_all(asked: Sequence[Question]) -> list[tuple[Finding, Any]]:
     """Return (`Finding`, gradient or None) for each of a list of questions about one target."""
+    if asked and isinstance(asked[0].tape, ExplainTape) and asked[0].tape.in_function:
+        return _found_while_tracing(asked)
     found = [_not_a_question(question) or _cannot_see(question) or _variable_target(question) for question in asked]
     open_ones = [question for question, finding in zip(asked, found, strict=True) if finding is None]
     gradients = iter(_gradients(open_ones))
@@ -142,6 +149,17 @@ def find_all(asked: Sequence[Question]) -> list[tuple[Finding, Any]]:
         (finding, None) if finding else _checked(question, next(gradients))
         for question, finding in zip(asked, found, strict=True)
     ]
+
+
+def _found_while_tracing(asked):
+    """As `find_all`, of a tape that was opened inside a tf.function."""
+    found = [_not_a_question(question) or _variable_target(question) for question in asked]
+    open_ones = [question for question, finding in zip(asked, found, strict=True) if finding is None]
+    if open_ones and not is_traced(open_ones[0]):
+        return [(finding or Finding("inside_function", exists=None), None) for finding in found]
+    gradients = _gradients(open_ones)
+    judged_ones = iter(zip(judged_while_tracing(open_ones, gradients), gradients, strict=True))
+    return [(finding, None) if finding else next(judged_ones) for finding in found]
 
 
 def answers_to_show(
@@ -159,6 +177,8 @@ def answers_to_show(
     """
     if not isinstance(tape, ExplainTape):
         raise TypeError(f"tape is a {type(tape).__name__}; expected an ExplainTape, used in place of tf.GradientTape")
+    if tape.in_function:
+        raise ValueError(f"there is nothing to {purpose}. {CAUSES['inside_function'].sentence}")
     asked = questions(tape, target, sources, frame)
     if not asked:
         raise ValueError("sources is empty; expected at least one tensor or variable")
@@ -209,7 +229,7 @@ def _cannot_see(question):
     tape = question.tape
     if not isinstance(tape, ExplainTape):
         return Finding("plain_tape", exists=None, values={"type": type(tape).__name__})
-    if tape.in_function or not tf.executing_eagerly():
+    if not tf.executing_eagerly():
         return Finding("inside_function", exists=None)
     if tape.blind or tape.log.failure:
         return Finding("blind", exists=None, values={"why": tape.blind or tape.log.failure})
