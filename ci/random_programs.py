@@ -1,12 +1,13 @@
 """Derivatives of random programs against differences of values, as many as asked for: `make programs`.
 
-The grammar, the judge and the checks are the tests' (tests/random_*.py), which run some at every `make test`. Here each
-block of programs has a seed and a process of its own, and leaves a file of what it found, with shrunk programs, in
+What is counted are pairs of a program and a point: each program is traced once, and tried at up to 40 points. The
+grammar, the judge and the checks are the tests' (tests/random_*.py), which run some at every `make test`. Here each
+block of pairs has a seed and a process of its own, and leaves a file of what it found, with shrunk programs, in
 build/random_programs/. What is there is not run again, so a run can be interrupted, and goes on where it was.
 
-    make programs                                  2000 programs
-    make ARGS="--count 100000" programs            a hundred thousand: hours
-    make ARGS="--seed 7 --count 500" programs      one block
+    make programs                                  10 000 pairs
+    make ARGS="--count 100000" programs            a hundred thousand: an hour or two
+    make ARGS="--seed 7 --count 2000" programs     one block
 """
 
 import argparse
@@ -19,7 +20,8 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK, BATCH = 500, 100  # programs of a process, and of a run of hypothesis, which ends at the first find
+BLOCK = 2000  # pairs of a process
+BATCH = 50  # programs of a run of hypothesis, which ends at the first find
 SHRINKS = 60  # how many smaller programs are tried of each find
 OUTPUT = ROOT / "build" / "random_programs"
 ENVIRONMENT = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -33,10 +35,10 @@ class Batch:
         self.outcomes = outcomes
         self.known = known
         self.failed = {}  # by task, what was found: first what was drawn, then what hypothesis made of it
-        self.tried = 0
+        self.tried = self.programs = 0
 
     def run(self, seed: int, count: int):
-        """Draw so many at most. Returns the smallest task that fails and what was found, or None."""
+        """Draw so many programs at most. Returns the smallest task that fails and what was found, or None."""
         from hypothesis import HealthCheck, Phase, given, settings
         from hypothesis import seed as seeded
 
@@ -62,16 +64,17 @@ class Batch:
         if self.tried > SHRINKS:
             return
         try:
-            outcome = self.module.judged(task)
+            outcomes = self.module.judged(task)
         except self.module.Find as find:
             check, names = family(task)
             if any(check == other and few <= names for other, few in self.known):
-                outcome = "found before"
+                outcomes = {"found before": 1}
             else:
-                outcome = "found"
+                outcomes = {"found": 1}
                 self.failed[task] = str(find)
         if self.tried == 0:
-            self.outcomes[outcome] += 1
+            self.programs += 1
+            self.outcomes.update(outcomes)
 
 
 def family(task) -> tuple[str, frozenset[str]]:
@@ -80,22 +83,24 @@ def family(task) -> tuple[str, frozenset[str]]:
 
 
 def run_block(seed: int, count: int, known: list) -> dict:
-    """Draw and judge so many programs. What contains a known find, a check and operations, is counted, not shrunk."""
+    """Draw and judge so many pairs. What contains a known find, a check and operations, is counted, not shrunk."""
     sys.path.insert(0, str(ROOT / "tests"))
     import random_judge
 
     known = [(check, frozenset(names)) for check, names in known]
-    outcomes, finds, batch = Counter(), [], 0
-    while (drawn := sum(outcomes.values())) < count:
+    outcomes, finds, batch, programs = Counter(), [], 0, 0
+    while sum(outcomes.values()) < count:
         number = 1_000_000 * seed + batch
-        found = Batch(random_judge, outcomes, known).run(number, min(BATCH, count - drawn))
+        run = Batch(random_judge, outcomes, known)
+        found = run.run(number, BATCH)
+        programs += run.programs
         if found:
             task, text = found
             check, names = family(task)
             known.append((check, names))
             finds.append({"seed": number, "check": check, "names": sorted(names), "text": text})
         batch += 1
-    return {"outcomes": outcomes, "finds": finds}
+    return {"programs": programs, "outcomes": outcomes, "finds": finds}
 
 
 def block(path: Path, seed: int, count: int, known: list) -> dict:
@@ -114,7 +119,7 @@ def block(path: Path, seed: int, count: int, known: list) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=2000, help="programs")
+    parser.add_argument("--count", type=int, default=10_000, help="pairs of a program and a point")
     parser.add_argument("--seed", type=int, default=0, help="of the first block; each further one has the next")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="where the blocks' files are")
     parser.add_argument("--block", action="store_true", help=argparse.SUPPRESS)
@@ -123,14 +128,16 @@ def main() -> None:
         json.dump(run_block(arguments.seed, arguments.count, json.load(sys.stdin)), sys.stdout)
         return
     arguments.output.mkdir(parents=True, exist_ok=True)
-    outcomes, finds, start = Counter(), [], time.monotonic()
+    outcomes, finds, programs, start = Counter(), [], 0, time.monotonic()
     for number, first in enumerate(range(0, arguments.count, BLOCK)):
         seed, count = arguments.seed + number, min(BLOCK, arguments.count - first)
         known = [(find["check"], find["names"]) for find in finds]
         done = block(arguments.output / f"{seed}-{count}.json", seed, count, known)
         outcomes.update(done["outcomes"])
         finds += done["finds"]
-        print(f"seed {seed}: {sum(outcomes.values())} programs, {time.monotonic() - start:.0f} s", flush=True)
+        programs += done["programs"]
+        pairs = sum(outcomes.values())
+        print(f"seed {seed}: {pairs} points of {programs} programs, {time.monotonic() - start:.0f} s", flush=True)
         for find in done["finds"]:
             print(f"  {find['text']} (seed {find['seed']})", flush=True)
     print()

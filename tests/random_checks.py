@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tapelab import derivatives
+from tapelab import derivatives as package
 from tapelab.runtime import tf
 
 import numpy as np
@@ -26,37 +26,89 @@ class Comparison(NamedTuple):
     exists: np.ndarray
 
 
-class Case:
-    """A program at its point, and what is known of its derivatives, found when it is asked for."""
+class _Held:
+    """`tapelab.derivatives`, of which a transform of a trial's function is made once and called at many points."""
 
-    def __init__(self, program: Program, compiled: str):
-        self.program = program
-        self.options = {"compile": compiled, "unconnected": "zero"}
-        self.x = program.point
-        self.value = program(tf.constant(self.x)).numpy()
-        self.rows, self.n, self.k = *self.x.shape, self.value.shape[1]
+    def __getattr__(self, name):
+        def make(function, *args, **options):
+            held = function.__self__.held
+            key = name, function.__name__, *[option for option in options.values() if isinstance(option, (str, int))]
+            if key not in held:
+                held[key] = getattr(package, name)(function, *args, **options)
+            return held[key]
+
+        return make
+
+
+derivatives = _Held()
+
+
+class Functions:
+    """A program and what is differentiated of it, for points of so many rows.
+
+    Attributes:
+        held: the transforms that were made of the functions.
+    """
+
+    def __init__(self, program: Program, rows: int):
+        self.held = {}
+        self._every = program.every()
+        self.n = program.length
+        self.k = program.size
         self.shared = np.cos(0.5 + 1.1 * np.arange(self.k))
-        self.weights = np.cos(0.5 + 1.1 * np.arange(self.value.size)).reshape(self.value.shape)
-        self.tangents = np.cos(2.5 + 1.9 * np.arange(self.x.size)).reshape(self.x.shape)
+        self.weights = np.cos(0.5 + 1.1 * np.arange(rows * self.k)).reshape(rows, self.k)
 
-    @functools.cached_property
-    def derivatives(self):
-        return random_truth.jacobian_and_hessian(self.program, self.x)
-
-    @property
-    def jacobian(self):
-        return self.derivatives[0]
-
-    @property
-    def hessian(self):
-        return self.derivatives[1]
+    def program(self, x):
+        return self._every(x)[-1]
 
     def loss(self, x):
         return tf.reduce_sum(self.program(x) * self.weights)
 
+    def difference(self, a, b):
+        return self.loss(2.0 * a - b)
+
     def losses(self, x):
         """One of each example, all of the same weights."""
         return tf.linalg.matvec(self.program(x), self.shared)
+
+    @functools.cached_property
+    def weighted(self) -> "Weighted":
+        return Weighted(self)
+
+
+class Weighted:
+    """The program of x times a variable, which is the unit matrix: its derivatives follow from those by x."""
+
+    def __init__(self, functions: Functions):
+        self.held = {}
+        self.functions = functions
+        self.variable = tf.Variable(np.eye(functions.n))
+
+    def losses(self, x):
+        return self.functions.losses(tf.matmul(x, self.variable))
+
+    def loss(self, x):
+        return tf.reduce_sum(self.losses(x))
+
+    def model(self, x):
+        return self.functions.program(tf.matmul(x, self.variable))
+
+
+class Case:
+    """A program's functions at a point, and what is known of their derivatives there.
+
+    Args:
+        jacobian, hessian: the rows' derivatives, from values.
+    """
+
+    def __init__(self, functions: Functions, compiled: str, x: np.ndarray, jacobian, hessian):
+        self.program, self.loss, self.losses = functions.program, functions.loss, functions.losses
+        self.difference, self.weighted = functions.difference, functions.weighted
+        self.shared, self.weights, self.k = functions.shared, functions.weights, functions.k
+        self.options = {"compile": compiled, "unconnected": "zero"}
+        self.x, self.jacobian, self.hessian = x, jacobian, hessian
+        self.rows, self.n = x.shape
+        self.tangents = np.cos(2.5 + 1.9 * np.arange(x.size)).reshape(x.shape)
 
     def one(self, derivative: random_truth.Derivative, subscripts: str, *others: np.ndarray) -> Comparison:
         """What is right of a product with a derivative, row by row: `exists` where all that enters does."""
@@ -64,6 +116,10 @@ class Case:
             right = np.einsum(subscripts, derivative.value, *others)
             error = np.einsum(subscripts, derivative.error, *map(np.abs, others))
         return Comparison(None, right, error, derivative.exists)
+
+    @property
+    def weighted_gradients(self) -> Comparison:
+        return self.one(self.jacobian, "rkn,k,rm->rmn", self.shared, self.x)
 
 
 CHECKS: dict[str, Callable[[Case], Iterator[Comparison]]] = {}
@@ -149,7 +205,7 @@ def sparse_jacobian(case):
 @check
 def two_arguments(case):
     """One tensor as two arguments, of which each has a gradient of its own."""
-    both = derivatives.value_and_gradient(lambda a, b: case.loss(2.0 * a - b), argnums=(0, 1), **case.options)
+    both = derivatives.value_and_gradient(case.difference, argnums=(0, 1), **case.options)
     x = tf.constant(case.x)
     _, (first, second) = both(x, x)
     right = case.one(case.jacobian, "rkn,rk->rn", case.weights)
@@ -250,41 +306,19 @@ def biharmonic(case):
     yield _blocks(found, Comparison(None, *right[:2], exists))
 
 
-class _Weighted:
-    """The program of x times a variable, which is the unit matrix: its derivatives follow from those by x."""
-
-    def __init__(self, case):
-        self.case = case
-        self.variable = tf.Variable(np.eye(case.n))
-
-    def losses(self, x):
-        return self.case.losses(tf.matmul(x, self.variable))
-
-    def loss(self, x):
-        return tf.reduce_sum(self.losses(x))
-
-    def model(self, x):
-        return self.case.program(tf.matmul(x, self.variable))
-
-    @property
-    def gradients(self):
-        case = self.case
-        return case.one(case.jacobian, "rkn,k,rm->rmn", case.shared, case.x)
-
-
 @check
 def per_example_gradients(case):
-    weighted = _Weighted(case)
+    weighted = case.weighted
     options = case.options | {"wrt": weighted.variable, "batch_chunk_size": 2}
     found = derivatives.per_example_gradients(weighted.losses, **options)
-    yield _rows(found(case.x), weighted.gradients)
+    yield _rows(found(case.x), case.weighted_gradients)
 
 
 @check
 def per_example_norms(case):
-    weighted = _Weighted(case)
+    weighted = case.weighted
     found = derivatives.per_example_norms(weighted.losses, wrt=weighted.variable, **case.options)(case.x)
-    right = weighted.gradients
+    right = case.weighted_gradients
     with np.errstate(all="ignore"):
         norms, errors = (np.sqrt((part**2).sum(axis=(1, 2))) for part in right[1:3])
     yield _rows(found, Comparison(None, norms, errors, right.exists))
@@ -292,10 +326,10 @@ def per_example_norms(case):
 
 @check
 def clipped_gradient(case):
-    weighted = _Weighted(case)
+    weighted = case.weighted
     transform = derivatives.clipped_gradient(weighted.losses, wrt=weighted.variable, max_norm=1.0, **case.options)
     found, _ = transform(case.x)
-    right = weighted.gradients
+    right = case.weighted_gradients
     with np.errstate(all="ignore"):
         factors = 1 / np.maximum(1, np.sqrt((right.right**2).sum(axis=(1, 2), keepdims=True)))
         total, error = (right.right * factors).sum(axis=0), (2 * right.error * factors).sum(axis=0)
@@ -305,14 +339,14 @@ def clipped_gradient(case):
 @check
 def weights_hessian(case):
     """Which goes by factors of the examples, where the graph lets it."""
-    weighted = _Weighted(case)
+    weighted = case.weighted
     found = derivatives.hessian(weighted.loss, wrt=weighted.variable, **case.options)(case.x)
     yield _all(found, case.one(case.hessian, "rkij,k,ra,rb->aibj", case.shared, case.x, case.x))
 
 
 @check
 def weights_hvp(case):
-    weighted, vector = _Weighted(case), np.cos(np.arange(case.n**2)).reshape(case.n, case.n)
+    weighted, vector = case.weighted, np.cos(np.arange(case.n**2)).reshape(case.n, case.n)
     found = derivatives.hvp(weighted.loss, wrt=weighted.variable, **case.options)(case.x, vector=vector)
     weights = case.shared
     yield _all(found, case.one(case.hessian, "rkij,k,ra,rb,bj->ai", weights, case.x, case.x, vector))
@@ -320,7 +354,7 @@ def weights_hvp(case):
 
 @check
 def ggnvp(case):
-    weighted, vector = _Weighted(case), np.cos(np.arange(case.n**2)).reshape(case.n, case.n)
+    weighted, vector = case.weighted, np.cos(np.arange(case.n**2)).reshape(case.n, case.n)
     product = derivatives.ggnvp(
         weighted.model, lambda y: tf.reduce_sum(y**2) / 2, wrt=weighted.variable, **case.options
     )

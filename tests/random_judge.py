@@ -1,4 +1,6 @@
-"""Whether a derivative of a random program is right: where there is one it must be, and elsewhere anything goes.
+"""Whether derivatives of a random program are right: where there is one it must be, and elsewhere anything goes.
+
+A program is traced once, and the derivative computed at many points; what is right at all of them is found at once.
 
 Elsewhere is where `random_truth` sees none, and where a step of the program has none at the inputs that it gets: then
 the chain rule says nothing. relu(x) - relu(-x) is x, and no differentiation of its steps finds the 1 at 0. Those are
@@ -8,6 +10,7 @@ counted apart. An error must be this package's own, with a sentence; TensorFlow'
 import re
 import traceback
 import warnings
+from collections import Counter
 from typing import NamedTuple
 
 from tapelab import derivatives
@@ -16,11 +19,12 @@ from tapelab.runtime import tf
 import numpy as np
 import random_truth
 from hypothesis import strategies as st
-from random_checks import CHECKS, Case
+from random_checks import CHECKS, Case, Functions
 from random_operations import OPERATIONS
-from random_programs import Program, programs
+from random_programs import Point, Program, points, programs
 
-COMPILED = ["eager"] * 8 + ["graph"] * 2 + ["auto"]
+COMPILED = ["graph"] * 9 + ["eager"] * 2 + ["auto"]
+POINTS = {"graph": [1, 8, 40, 40, 40], "auto": [1, 40], "eager": [1, 4]}  # of a program; a find is made smaller to 1
 WRONG = 30, 2e-6  # further off than so many times the estimated error, and this much of the largest element
 
 
@@ -40,14 +44,16 @@ class Find(AssertionError):
 
 
 class Task(NamedTuple):
-    """A program, the derivative to take of it, and how it is compiled."""
+    """A program, the derivative to take of it, how it is compiled, and the points, which have as many rows."""
 
     program: Program
     check: str
     compiled: str
+    points: tuple[Point, ...]
 
     def __str__(self):
-        return f"{self.check}, {self.compiled}, of {self.program}"
+        at = " and at ".join(str([list(row) for row in point]) for point in self.points)
+        return f"{self.check}, {self.compiled}, of {self.program} at x = {at}"
 
 
 @st.composite
@@ -55,32 +61,65 @@ def tasks(draw, compiled=tuple(COMPILED)) -> Task:
     program = draw(programs())
     rare = {"biharmonic"} if program.length > 2 else set()
     names = [name for name in CHECKS if name not in rare]
-    return Task(program, draw(st.sampled_from(names)), draw(st.sampled_from(compiled)))
+    way = draw(st.sampled_from(compiled))
+    check, number = draw(st.sampled_from(names)), draw(st.sampled_from(POINTS[way]))
+    return Task(program, check, way, draw(points(program.length, number)))
 
 
-def judged(task: Task) -> str:
-    """Compute a derivative and judge it.
+def judged(task: Task) -> Counter:
+    """Compute a derivative at each point and judge it.
 
     Returns:
-        "right"; "not judged" where the program has no value, or no such derivative anywhere; or why it was refused.
+        How many points there are of each outcome: "right"; "not judged" where the program has no value, or no such
+        derivative anywhere; or why it was refused.
 
     Raises:
         Find: if it is not right where there is one, or fails with an error that is not ours.
     """
+    outcomes = Counter()
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        try:
-            case = Case(task.program, task.compiled)
-            random_truth.jacobian_and_hessian(case.program, case.x)
-        except tf.errors.InvalidArgumentError:  # a matrix that is singular at the point, or beside it
-            return "not judged: no value"
-        try:
-            comparisons = [*CHECKS[task.check](case)]
-        except Exception as error:
-            return _refusal(task, error)
-        if PRODUCTS.match(task.check) and np.abs(case.x).max(initial=0) > 1e100:
-            return "not judged: a product with the inputs overflows"
-        return _compared(task, case, comparisons)
+        rows = len(task.points[0])
+        points = np.array(task.points, np.float64).reshape(len(task.points), rows, task.program.length)
+        functions = Functions(task.program, rows)
+        for point, x, truth in zip(task.points, points, _truth(functions, points), strict=True):
+            if truth is None:  # a matrix that is singular at the point, or beside it
+                outcomes["not judged: no value"] += 1
+            else:
+                case = Case(functions, task.compiled, x, *truth)
+                outcomes[_judged_at(task._replace(points=(point,)), case)] += 1
+    return outcomes
+
+
+def _truth(functions, points):
+    """For each point the rows' derivatives, or None where the program has no value."""
+    number, rows, n = points.shape
+    try:
+        found = random_truth.jacobian_and_hessian(functions.program, points.reshape(number * rows, n))
+    except tf.errors.InvalidArgumentError:
+        if number == 1:
+            return [None]
+        return [truth for point in points for truth in _truth(functions, point[None])]
+    each = [[random_truth.Derivative(*split) for split in _split(part, number)] for part in found]
+    return list(zip(*each, strict=True))
+
+
+def _split(derivative, number):
+    """The parts of a derivative that belong to each point."""
+    return zip(
+        *[part.reshape(number, -1, *part.shape[1:]) if part.size else [part] * number for part in derivative],
+        strict=True,
+    )
+
+
+def _judged_at(task, case):
+    try:
+        comparisons = [*CHECKS[task.check](case)]
+    except Exception as error:
+        return _refusal(task, error)
+    if PRODUCTS.match(task.check) and np.abs(case.x).max(initial=0) > 1e100:
+        return "not judged: a product with the inputs overflows"
+    return _compared(task, case, comparisons)
 
 
 def _refusal(task, error):
@@ -118,7 +157,7 @@ def _compared(task, case, comparisons):
 
 def smooth(program: Program, row: np.ndarray, orders: int) -> bool:
     """Whether each step of a program has derivatives at the inputs that it gets, so that the chain rule applies."""
-    values = program.every(tf.constant(row[None]))
+    values = program.every()(tf.constant(row[None]))
     for name, inputs in program.steps:
         own = sorted(set(inputs))
         ends = np.cumsum([values[i].shape[1] for i in own])[:-1]

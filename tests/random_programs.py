@@ -1,16 +1,15 @@
-"""Random programs: two to five operations and layers on the rows of a matrix, at special points.
+"""Random programs: two to five operations and layers on the rows of a matrix, at many special points.
 
 A program takes x of shape (rows, n) and returns (rows, k), and each row of the result depends on that row of x alone.
 So one evaluation gives its values at thousands of points, which is what makes differences cheap, and every
 transformation of `tapelab.derivatives` applies, those of batches too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tapelab.runtime import tf
 
-import numpy as np
 from hypothesis import strategies as st
 from random_operations import KINDS, LARGEST, OPERATIONS, Operation
 
@@ -22,26 +21,35 @@ class Step(NamedTuple):
     inputs: tuple[int, ...]
 
 
+# A point: the rows of x.
+Point = tuple[tuple[float, ...], ...]
+
+
 class Program(NamedTuple):
-    """Steps, and the point: rows of numbers, of one length (which says how long they are where there are none)."""
+    """Steps, and the length of the rows that they take."""
 
     steps: tuple[Step, ...]
-    x: tuple[tuple[float, ...], ...]
     length: int
 
+    def every(self) -> Callable[[tf.Tensor], list[tf.Tensor]]:
+        """A function of x that returns x and the results of all steps. It holds its own operations alone."""
+        steps = [(OPERATIONS[name].run, inputs) for name, inputs in self.steps]
+
+        def run(x):
+            values = [x]
+            for operation, inputs in steps:
+                values.append(operation(*[values[i] for i in inputs]))
+            return values
+
+        return run
+
     @property
-    def point(self) -> np.ndarray:
-        return np.array(self.x, np.float64).reshape(len(self.x), self.length)
-
-    def every(self, x: tf.Tensor) -> list[tf.Tensor]:
-        """x and the results of all steps."""
-        values = [x]
+    def size(self) -> int:
+        """The length of the rows that it returns."""
+        sizes = [self.length]
         for name, inputs in self.steps:
-            values.append(OPERATIONS[name].run(*[values[i] for i in inputs]))
-        return values
-
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        return self.every(x)[-1]
+            sizes.append(OPERATIONS[name].size(*[sizes[i] for i in inputs]))
+        return sizes[-1]
 
     def __str__(self):
         names = "xabcde"
@@ -49,7 +57,7 @@ class Program(NamedTuple):
             f"{names[number]} = {step.name}({', '.join(names[i] for i in step.inputs)})"
             for number, step in enumerate(self.steps, start=1)
         ]
-        return f"{'; '.join(lines)} at x = {self.point.tolist()}"
+        return "; ".join(lines)
 
 
 NUMBERS = [0.0, 1.0, 2.0, -1.0, 0.5, -2.0, 0.7, -0.3, 1.3, -0.0, 3.0, 1e-3, -1e3, 1e-9, 1e9, 1e-160, 1e160]
@@ -83,8 +91,6 @@ def rows(draw, length: int) -> tuple[float, ...]:
 def programs(draw) -> Program:
     """Programs whose every step is used: each takes the result of the one before, and what else it takes is any."""
     length = draw(st.sampled_from([1, 2, 3, 4, 4]))
-    number = draw(st.sampled_from([1, 2, 2, 1, 2, 3, 2, 1, 3, 2, 0]))
-    x = tuple(draw(rows(length)) for _ in range(number))
     sizes, steps = [length], []
     for _ in range(draw(st.sampled_from([2, 1, 3, 4, 5]))):
         name = draw(st.sampled_from(draw(st.sampled_from(KINDS))))
@@ -94,7 +100,14 @@ def programs(draw) -> Program:
         inputs, size = draw(st.sampled_from(choices))
         steps.append(Step(name, inputs))
         sizes.append(size)
-    return Program(tuple(steps) or (Step("square", (0,)),), x, length)
+    return Program(tuple(steps) or (Step("square", (0,)),), length)
+
+
+@st.composite
+def points(draw, length: int, number: int) -> tuple[Point, ...]:
+    """So many points, which have the same number of rows."""
+    size = draw(st.sampled_from([1, 2, 2, 1, 2, 3, 2, 1, 3, 2, 0]))
+    return tuple(tuple(draw(rows(length)) for _ in range(size)) for _ in range(number if size else 1))
 
 
 def ways(sizes: Sequence[int], operation: Operation) -> Iterator[tuple[tuple[int, ...], int]]:

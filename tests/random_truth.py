@@ -70,10 +70,27 @@ def rates(f: Callable, x: np.ndarray, curves: Callable[[np.ndarray], np.ndarray]
         curves: takes times (m,), returns displacements of shape (rows or 1, curves, m, n), 0 at time 0.
         orders: up to which.
     """
+    groups = {}
+    for row, scales in enumerate(map(_scales, x)):
+        groups.setdefault(scales, []).append(row)
+    parts = []
+    for scales, group in groups.items() or [((1.0,), [])]:
+
+        def moved(times, group=group):
+            displacements = curves(times)
+            return displacements if len(displacements) == 1 else displacements[group]
+
+        parts.append(_rates_at(f, x[group], moved, orders, scales))
+    order = np.argsort([row for group in groups.values() for row in group])
+    return Rates(*[np.concatenate(each, axis=1)[:, order] for each in zip(*parts, strict=True)])
+
+
+def _rates_at(f, x, curves, orders, scales):
+    """The `Rates` of rows for which the same sizes of steps fit."""
     at = f(tf.constant(x)).numpy()
     with np.errstate(all="ignore"):
-        right, right_error, size = _one_side(f, x, at, curves, 1.0, orders)
-        left, left_error, _ = _one_side(f, x, at, curves, -1.0, orders)
+        right, right_error, size = _one_side(f, x, at, curves, 1.0, orders, scales)
+        left, left_error, _ = _one_side(f, x, at, curves, -1.0, orders, scales)
         values = (right + left) / 2
         errors = np.maximum(right_error, left_error) + np.abs(right - left) / 2
         largest = np.max(np.abs(values), axis=2, keepdims=True, initial=0, where=np.isfinite(values))
@@ -82,16 +99,16 @@ def rates(f: Callable, x: np.ndarray, curves: Callable[[np.ndarray], np.ndarray]
     return Rates(values, errors, exist, negligible)
 
 
-def _scales(x: np.ndarray) -> list[float]:
-    """The sizes of steps that fit a point: 1, and those of tiny elements. Larger ones are the caller's."""
-    sizes = np.abs(x[x != 0])
-    return sorted({1.0, *sizes[sizes < 0.01]})
+def _scales(row: np.ndarray) -> tuple[float, ...]:
+    """The sizes of steps that fit a row: 1, and up to 100 times those of tiny elements. Large ones are the caller's."""
+    sizes = np.abs(row[np.isfinite(row) & (row != 0)])
+    return tuple(sorted({1.0, *(100.0 ** np.ceil(np.log10(sizes[sizes < 0.01]) / 2))}))
 
 
-def _one_side(f, x, at, curves, sign, orders):
+def _one_side(f, x, at, curves, sign, orders, scales):
     """The derivatives from one side and their errors, (orders, rows, curves, k), and the values' size, (rows, k)."""
     found, errors, sizes = [], [], []
-    for scale in _scales(x):
+    for scale in scales:
         times = scale * sign * RADII[:, None] * STEPS[1:]
         moved = x[:, None, None] + curves(times.ravel())
         around = f(tf.constant(moved.reshape(-1, x.shape[1]))).numpy()

@@ -3,8 +3,8 @@
 import json
 from types import SimpleNamespace
 
-from tapelab import session
-from tapelab.session import alternatives
+from tapelab.process import session
+from tapelab.process.session import alternatives
 
 import matplotlib.pyplot as plt
 import pytest

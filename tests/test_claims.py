@@ -1,7 +1,7 @@
 """A notebook's folded checks: what a person is told, what a batch run raises, and that nothing else changes."""
 
-from tapelab import session
-from tapelab.session import claims
+from tapelab.process import session
+from tapelab.process.session import claims
 
 import numpy as np
 import pytest

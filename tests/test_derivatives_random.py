@@ -11,10 +11,10 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 
 HERE = Path(__file__).parent
-QUICK = 100
+QUICK, WHOLE = 100, 200  # programs, of some 15 points each
 QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
@@ -39,13 +39,13 @@ def modules():
 
 
 def run(judge, count, **options):
-    """Judge so many random programs. Returns how many there were of each outcome; a find is shrunk and raised."""
+    """Judge so many random programs. Returns how many points had each outcome; a find is shrunk and raised."""
     outcomes = Counter()
 
     @settings(max_examples=count, **(QUIET | options))
     @given(judge.tasks())
     def run(task):
-        outcomes[judge.judged(task)] += 1
+        outcomes.update(judge.judged(task))
 
     return run, outcomes
 
@@ -53,15 +53,27 @@ def run(judge, count, **options):
 def test_a_hundred_random_programs(modules):
     judge, outcomes = run(modules.judge, QUICK, derandomize=True)
     judge()
-    assert outcomes["right"] >= QUICK / 3, outcomes
+    assert outcomes["right"] >= 3 * QUICK, outcomes
 
 
-def program(modules, names, x):
+@pytest.mark.thorough
+def test_a_few_thousand_points_of_random_programs(modules):
+    judge, outcomes = run(modules.judge, WHOLE, database=None)
+    seed(23)(judge)()
+    assert outcomes["right"] >= 1000, outcomes
+
+
+def program(modules, names, length):
     """A chain of operations, each of the result before; of those with two inputs both are that."""
     steps = []
     for number, name in enumerate(names):
         steps.append(modules.programs.Step(name, (number,) * modules.operations.OPERATIONS[name].inputs))
-    return modules.programs.Program(tuple(steps), tuple(map(tuple, x)), len(x[0]))
+    return modules.programs.Program(tuple(steps), length)
+
+
+def task(modules, names, x, check, compiled="eager"):
+    """A derivative of such a chain at one point."""
+    return modules.judge.Task(program(modules, names, len(x[0])), check, compiled, (tuple(map(tuple, x)),))
 
 
 SMOOTH = (["sin", "dense", "exp"], [[0.7, -0.3], [0.4, 0.1]])
@@ -102,17 +114,22 @@ def test_the_table_of_checks_is_whole(modules):
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_derivative_that_is_off_is_called_wrong(modules, check, wrong, monkeypatch):
     """Each element of each result that a check gives, one after the other, by this part of the largest one."""
-    case = modules.checks.Case(program(modules, *SMOOTH), "eager")
-    given = [comparison._replace(found=np.array(comparison.found)) for comparison in modules.checks.CHECKS[check](case)]
-    task = modules.judge.Task(case.program, check, "eager")
-    monkeypatch.setitem(modules.checks.CHECKS, check, lambda case: given)
-    assert modules.judge.judged(task) == "right"
+    given, compute = [], modules.checks.CHECKS[check]
+
+    def keep(case):
+        if not given:
+            given.extend(each._replace(found=np.array(each.found)) for each in compute(case))
+        return given
+
+    smooth = task(modules, *SMOOTH, check)
+    monkeypatch.setitem(modules.checks.CHECKS, check, keep)
+    assert modules.judge.judged(smooth) == {"right": 1}
     for comparison in given:
         for place in np.ndindex(comparison.found.shape):
             kept = comparison.found[place]
             comparison.found[place] += wrong * max(1.0, np.abs(comparison.right).max())
             with pytest.raises(modules.judge.Find):
-                modules.judge.judged(task)
+                modules.judge.judged(smooth)
             comparison.found[place] = kept
 
 
@@ -169,22 +186,57 @@ def test_higher_derivatives_from_values(modules):
 def test_where_a_step_has_no_derivative_the_chain_rule_has_none(modules):
     # x = relu(x) - relu(-x) has a derivative at 0, and its steps have none: that is no find, and counted.
     steps = [("relu", (0,)), ("negative", (0,)), ("relu", (2,)), ("subtract", (1, 3))]
-    crossing = modules.programs.Program(tuple(modules.programs.Step(*step) for step in steps), ((0.0,),), 1)
-    task = modules.judge.Task(crossing, "gradient", "eager")
-    assert modules.judge.judged(task) == "a number where a step has no derivative"
-    assert modules.judge.judged(task._replace(program=crossing._replace(x=((0.5,),)))) == "right"
+    crossing = modules.programs.Program(tuple(modules.programs.Step(*step) for step in steps), 1)
+    gradient = modules.judge.Task(crossing, "gradient", "graph", (((0.0,),), ((0.5,),)))
+    assert modules.judge.judged(gradient) == {"a number where a step has no derivative": 1, "right": 1}
+
+
+def test_each_point_has_its_own_truth(modules):
+    """And a find names the one at which it was."""
+    points = tuple(tuple(map(tuple, x)) for x in ([[0.7, -0.3]], [[0.0, 0.0]], [[1e-9, 1e9]], [[0.4, 0.1]]))
+    several = task(modules, *SMOOTH, "hessian", "graph")._replace(points=points)
+    assert modules.judge.judged(several)["right"] >= 3
+    wrong = several._replace(check="wrong")
+
+    def check(case):
+        for comparison in modules.checks.CHECKS["hessian"](case):
+            yield comparison._replace(found=comparison.found + 0.1 * (case.x[0, 0] == 0.4))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(modules.checks.CHECKS, "wrong", check)
+        with pytest.raises(modules.judge.Find, match=r"at x = \[\[0\.4, 0\.1\]\]$"):
+            modules.judge.judged(wrong)
+
+
+def test_where_a_program_has_no_value_it_is_not_judged_there_and_is_elsewhere(modules):
+    points = (((1.0, 1.0, 1.0, 1.0),), ((2.0, 1.0, 1.0, 3.0),))
+    inverse = task(modules, ["inv"], points[0], "gradient", "graph")._replace(points=points)
+    assert modules.judge.judged(inverse) == {"not judged: no value": 1, "right": 1}
+
+
+def test_one_program_is_traced_once_for_all_points(modules, monkeypatch):
+    traced = []
+    operation = modules.operations.OPERATIONS["sin"]
+    counted = operation._replace(run=lambda a: (traced.append(a), operation.run(a))[1])
+    monkeypatch.setitem(modules.operations.OPERATIONS, "sin", counted)
+    one = task(modules, *SMOOTH, "gradient", "graph")
+    modules.judge.judged(one)
+    once = sum(map(tf.is_symbolic_tensor, traced))
+    traced.clear()
+    modules.judge.judged(one._replace(points=tuple((((0.1 * i, 0.2), (0.3, 0.4))) for i in range(1, 6))))
+    assert sum(map(tf.is_symbolic_tensor, traced)) == once > 0
 
 
 def test_an_error_that_is_not_ours_is_a_find_and_a_refusal_is_not(modules, monkeypatch):
-    task = modules.judge.Task(program(modules, ["igamma"], [[1.0, 2.0]]), "hvp", "eager")
-    assert modules.judge.judged(task).startswith("refused: LookupError")
+    refused = task(modules, ["igamma"], [[1.0, 2.0]], "hvp")
+    assert [outcome[:20] for outcome in modules.judge.judged(refused)] == ["refused: LookupError"]
 
     def fails(case):
         tf.linalg.inv(tf.zeros([2, 2]))
 
     monkeypatch.setitem(modules.checks.CHECKS, "hvp", fails)
     with pytest.raises(modules.judge.Find, match="InvalidArgumentError"):
-        modules.judge.judged(task)
+        modules.judge.judged(refused)
 
 
 def test_each_operation_keeps_to_its_row_and_its_size(modules):

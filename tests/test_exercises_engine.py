@@ -8,7 +8,6 @@ import threading
 import time
 import types
 
-from tapelab import session
 from tapelab.exercises import (
     Exercise,
     Function,
@@ -25,6 +24,7 @@ from tapelab.exercises import (
 )
 from tapelab.exercises.feedback import ERROR, NOT_ATTEMPTED, RIGHT, WRONG
 from tapelab.exercises.sheets import when_the_gradient_is_none, when_the_gradient_is_wrong
+from tapelab.process import session
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -14,7 +14,7 @@ def test_a_kernel_knows_papermill_from_a_front_end(tool, tmp_path):
     code = (
         "from tapelab.exercises import progress\n"
         "progress.record('sheet.one')\n"
-        "from tapelab import session\n"
+        "from tapelab.process import session\n"
         "print('attended', session.attended())"
     )
     program = f"""

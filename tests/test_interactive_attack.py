@@ -104,12 +104,6 @@ def test_the_legend_covers_no_curve(shown):
     assert legend.x0 >= 0
 
 
-def test_a_long_label_of_a_button_is_not_cut(shown):
-    controls, _ = shown.widgets()
-    assert controls["model"].style.button_width == "auto"
-    assert type(controls["strength"]).__name__ == "FloatSlider"
-
-
 def test_moving_a_control_asks_for_no_curve_anew():
     model, images, labels, signs = problem()
     passes = []
@@ -122,24 +116,6 @@ def test_moving_a_control_asks_for_no_curve_anew():
     passes.clear()
     shown.still(strength=0.17)
     assert passes == [len(images), 2]  # the accuracy at this strength, and the image before and after
-
-
-def test_the_controls_redraw_at_both_ends_and_let_errors_through(shown):
-    controls, _ = shown.widgets()
-    for name, control in shown.controls.items():
-        for end in control.ends():
-            controls[name].value = end
-    assert controls["image"].value == 0
-
-    def broken(images):
-        raise RuntimeError("no forward pass")
-
-    model, images, labels, signs = problem()
-    shown = attack.figure({"plain": model}, images, labels, {"plain": signs})
-    controls, _ = shown.widgets()
-    shown.draw.keywords["models"]["plain"] = broken
-    with pytest.raises(RuntimeError, match="no forward pass"):
-        controls["strength"].value = 0.3
 
 
 def test_figure_refuses_models_without_signs_and_too_many():

@@ -5,7 +5,6 @@ from tapelab.interactive import edge
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 PULL = 0.02
 
@@ -90,25 +89,3 @@ def test_every_end_is_drawn_with_labels_and_the_limit():
         assert len(run.points) == edge.STEPS  # none of them diverges
         np.testing.assert_array_equal(plane.lines[0].get_xydata(), run.points)
         assert len(losses.lines) == 1 + (run.left is not None)
-
-
-def test_the_controls_redraw_at_both_ends_and_let_errors_through(monkeypatch):
-    shown = edge.figure()
-    controls, _ = shown.widgets()
-    for name, control in shown.controls.items():
-        for end in control.ends():
-            controls[name].value = end
-    assert controls["rate"].value == 0.4
-
-    def broken(*_):
-        raise RuntimeError("no run")
-
-    monkeypatch.setattr(edge, "descend", broken)
-    with pytest.raises(RuntimeError, match="no run"):
-        controls["rate"].value = 0.2
-
-
-def test_draw_fills_an_empty_figure():
-    figure = Figure()
-    edge.draw(figure, rate=0.4, pull=PULL)
-    assert len(figure.axes) == 3

@@ -83,15 +83,3 @@ def test_fits_beyond_the_edge_are_counted():
     (note,) = (text.get_text() for text in ellipse.figure().still(noise=0.04).axes[1].texts)
     assert note == f"{beyond} further up"
     assert not ellipse.figure().still(noise=0.002).axes[1].texts
-
-
-def test_the_control_redraws_and_lets_errors_through(monkeypatch):
-    controls, _ = ellipse.figure().widgets()
-    controls["noise"].value = 0.01
-
-    def broken(*_):
-        raise RuntimeError("no fit")
-
-    monkeypatch.setattr(ellipse, "refits", broken)
-    with pytest.raises(RuntimeError, match="no fit"):
-        controls["noise"].value = 0.03

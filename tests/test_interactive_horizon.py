@@ -1,7 +1,5 @@
 """The figure of the horizon: where a forecast crosses 1, where the masses are, and that each control redraws it."""
 
-import time
-
 from tapelab.interactive import horizon
 
 import numpy as np
@@ -86,13 +84,3 @@ def test_the_pendulums_are_drawn_where_they_are_at_that_time():
         x, y = horizon.masses(states[2400, :2])
         np.testing.assert_array_equal(line.get_xdata(), x)
         np.testing.assert_array_equal(line.get_ydata(), y)
-
-
-def test_the_controls_redraw_and_it_answers_at_once():
-    shown = horizon.figure(*runs())
-    controls, _ = shown.widgets()
-    begin = time.process_time()
-    for name, control in shown.controls.items():
-        for end in control.ends():
-            controls[name].value = end
-    assert time.process_time() - begin < 15.0  # six pictures

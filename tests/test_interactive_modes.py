@@ -66,30 +66,3 @@ def test_it_is_drawn_at_both_ends_of_every_slider(values):
     assert [bar.get_height() for bar in counts.patches] == [inputs, outputs]
     assert [bar.get_height() for bar in memory.patches] == [1 + inputs, layers + outputs]  # a KiB for each tensor
     assert all(ax.get_title() and ax.get_xlabel() and ax.get_ylabel() for ax in (plane, counts, memory))
-
-
-def test_moving_each_slider_to_both_ends_redraws(monkeypatch):
-    drawn = []
-    moving = modes.figure()
-    object.__setattr__(moving, "draw", lambda figure, **values: (drawn.append(values), modes.draw(figure, **values)))
-    controls, _ = moving.widgets()
-    for name, control in controls.items():
-        for end in (control.min, control.max):
-            control.value = end
-            assert drawn[-1][name] == end
-
-
-def test_a_slider_of_integers_shows_integers():
-    controls, _ = FIGURE.widgets()
-    assert {type(control).__name__ for control in controls.values()} == {"IntSlider"}
-    assert controls["layers"].value == 24
-
-
-def test_an_error_while_drawing_reaches_the_caller():
-    def failing(figure, **values):
-        if values["layers"] == 64:
-            raise RuntimeError("cannot draw this")
-
-    controls, _ = modes.Figure(failing, FIGURE.controls).widgets()
-    with pytest.raises(RuntimeError, match="cannot draw this"):
-        controls["layers"].value = 64

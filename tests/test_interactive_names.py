@@ -1,7 +1,7 @@
 """What a screen reader is told of a figure with controls; how the page takes it, a browser tests (tests/browser)."""
 
 from tapelab.interactive import clipping, names, paths
-from tapelab.session import alternatives
+from tapelab.process.session import alternatives
 
 import pytest
 

@@ -85,18 +85,3 @@ def test_where_all_is_cut_no_tangent_of_the_tape_is_drawn():
     ax = paths.figure().still(cut="all three").axes[1]
     labelled = {line.get_label(): line for line in ax.lines}
     assert len(labelled["the tape's gradient: None"].get_xdata()) == 0
-
-
-def test_the_widgets_redraw_at_both_ends_and_pass_errors_on(monkeypatch):
-    shown = []
-    monkeypatch.setattr("tapelab.interactive.figure.display", lambda picture: shown.append(picture.axes[1].get_title()))
-    controls, _ = paths.figure().widgets()
-    controls["x"].value = paths.LOW
-    controls["x"].value = paths.HIGH
-    for option in ("f", "nothing", "all three"):
-        controls["cut"].value = option
-    assert shown == ["Cut: g", "Cut: g", "Cut: g", "Cut: f", "Cut: nothing", "Cut: all three"]
-
-    monkeypatch.setattr(paths, "gradient", lambda x, cut: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        controls["x"].value = 0.0

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from tapelab.derivatives import FallbackWarning, MemoryLimitError, NotFiniteError
 from tapelab.optimize import Objective, lbfgs, least_squares, levenberg_marquardt, quasi_newton
-from tapelab.optimize import residuals as points
+from tapelab.process.session.bar import progress_bar
 from tapelab.runtime import tf
-from tapelab.session.bar import progress_bar
 
 import numpy as np
 import pytest
@@ -308,20 +307,6 @@ def test_no_covariance_on_a_plateau():
         _ = report.covariance
 
 
-def test_a_wrong_gradient_is_no_convergence():
-    x = tf.Variable([0.5, -0.25], dtype=tf.float64)
-
-    @tf.custom_gradient
-    def uphill(x):
-        return 1.0 * x, lambda upstream: -upstream
-
-    report = levenberg_marquardt(lambda: uphill(1.0 * x) - 1, wrt=x)
-    assert not report.converged
-    assert "refused" in report.reason
-    assert report.iterations[-1].step == 0.0
-    np.testing.assert_array_equal(x, [0.5, -0.25])
-
-
 def test_all_iterations_used():
     x = tf.Variable([-1.2, 1.0], dtype=tf.float64)
     report = levenberg_marquardt(lambda: tf.stack([1 - x[0], 10 * (x[1] - x[0] ** 2)]), wrt=x, iterations=3)
@@ -335,34 +320,6 @@ def rosenbrock_residuals(x):
 
 def rosenbrock(x):
     return lambda: (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
-
-
-@pytest.mark.parametrize("moment", ["in the callback", "in a trial step"])
-@pytest.mark.parametrize(
-    ("method", "module", "of"),
-    [(levenberg_marquardt, points, rosenbrock_residuals), (lbfgs, quasi_newton, rosenbrock)],
-)
-def test_after_an_interrupt_the_variables_hold_the_best_point(method, module, of, moment, monkeypatch):
-    x, best, raised = tf.Variable([-1.2, 1.0], dtype=tf.float64), [], []
-    assign = module.assign
-
-    def interrupted(wrt, point):
-        assign(wrt, point)
-        if moment == "in a trial step" and len(best) == 3 and not raised and not np.array_equal(point, best[-1]):
-            raised.append(True)
-            raise KeyboardInterrupt
-
-    def callback(iteration):
-        best.append(x.numpy())
-        if moment == "in the callback" and len(best) == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(module, "assign", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        method(of(x), wrt=x, callback=callback)
-    assert len(best) == 3
-    np.testing.assert_array_equal(x, best[-1])
-    assert float(rosenbrock(x)()) < 24  # it began at 24.2
 
 
 def test_lbfgs_finds_the_minimum_and_reports_each_step():

@@ -4,7 +4,7 @@ import base64
 import io
 
 from tapelab import plots
-from tapelab.session import alternatives
+from tapelab.process.session import alternatives
 
 import matplotlib
 import numpy as np

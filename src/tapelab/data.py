@@ -57,7 +57,7 @@ def _digits(test_fraction, seed):
 
 
 def _mnist():
-    from tapelab.runtime import tf
+    from tapelab.process.tensorflow import tf
 
     try:
         (x_train, y_train), (x_test, y_test) = tf.keras.datasets.mnist.load_data()

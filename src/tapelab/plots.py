@@ -13,7 +13,7 @@ import io
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tapelab.session import alternatives
+from tapelab.process.session import alternatives
 
 import matplotlib.pyplot as plt
 import numpy as np

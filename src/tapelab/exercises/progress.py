@@ -5,7 +5,7 @@ import os
 import warnings
 from pathlib import Path
 
-from tapelab import session
+from tapelab.process import session
 from tapelab.process.files import write_whole
 
 import platformdirs

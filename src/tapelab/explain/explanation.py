@@ -3,13 +3,14 @@
 import collections.abc
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
-from tapelab.explain.causes import CAUSES, REMARKS, VALUES
+from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, VALUES
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.rendering import MARKDOWN, Style, Told
 from tapelab.explain.missing.inside_functions import Cut
+from tapelab.explain.values.finding import Elements, Link, ValueFinding
 from tapelab.explain.values.rerun.nodes import Node
-from tapelab.explain.values.study import Elements, Link, ValueFinding
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -29,7 +30,7 @@ class Explanation(Told):
         cuts: the first cut on each path from the source, a tuple of `Cut`.
         further: cuts behind the first on the path with the fewest, a tuple of `Cut`.
         remarks: keys of `REMARKS` and `VALUES`.
-        symptom: what the gradient's value is like, a key of `SYMPTOMS` in `tapelab.explain.values.study`:
+        symptom: what the gradient's value is like, a key of `tapelab.explain.causes.SYMPTOMS`:
             "none", "nan", "inf", "zero", "partly zero", "huge", "tiny", "target nan", "target inf" or "fine".
         healthy: False where something is wrong, True where nothing is; None where there is no gradient, or where it
             cannot be told.
@@ -86,7 +87,7 @@ class Explanation(Told):
         if self.exists:
             if self.code in ("exists", "unknown", "inside_function"):
                 return f"{gradient} exists"
-            return f"{gradient} {_VERDICTS[self.symptom]}: {self.code}"
+            return f"{gradient} {SYMPTOMS[self.symptom].heading}: {self.code}"
         verdict = "could not be explained" if self.exists is None else "is None"
         if self.code == "no_gradient_registered":
             verdict = "raises LookupError"
@@ -95,22 +96,9 @@ class Explanation(Told):
         return f"{gradient} {verdict}: {self.code}"
 
 
-_VERDICTS = {
-    "nan": "is NaN",
-    "inf": "is infinite",
-    "zero": "is zero",
-    "partly zero": "is partly zero",
-    "huge": "is huge",
-    "tiny": "is tiny",
-    "target nan": "exists, and the target is NaN",
-    "target inf": "exists, and the target is infinite",
-    "fine": "exists",
-}
-
-
 def with_value(explanation: Explanation, value: ValueFinding) -> Explanation:
     """Return an explanation of a gradient that exists with what a `ValueFinding` says about its value."""
-    said = {}
+    said: dict[str, Any] = {}
     if value.code != "exists":
         said = {"code": value.code, "sentence": value.sentence, "line": value.line, "fix": value.fix}
         said["certain"] = value.certain
@@ -161,7 +149,7 @@ class Explanations(collections.abc.Mapping):
 
     def groups(self) -> list[list[str]]:
         """Return the names of the sources, those together whose gradients have the same cause at the same place."""
-        found = {}
+        found: dict[Any, list[str]] = {}
         for name, one in self._named.items():
             cause = (one.exists, one.code, one.symptom, one.line, one.node or one.cuts)
             told = one.code not in ("exists", "unexplained", "unknown") and (one.node or one.cuts or one.line)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tapelab import session
 from tapelab.interactive import names
-from tapelab.session import alternatives
+from tapelab.process import session
+from tapelab.process.session import alternatives
 
 import matplotlib.figure
 import matplotlib.pyplot as plt

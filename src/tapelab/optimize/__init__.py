@@ -12,14 +12,14 @@ too. A small gradient is no minimum yet: `Report.standing` says what the point i
 
 from typing import NoReturn
 
-from tapelab.names_elsewhere import refuse
 from tapelab.optimize.fit_report import LeastSquaresReport
 from tapelab.optimize.least_squares import levenberg_marquardt
-from tapelab.optimize.newtons import conjugate_gradient_direction, newton, newton_cg, newton_direction
+from tapelab.optimize.newtons import conjugate_gradient_direction, newton, newton_cg
 from tapelab.optimize.objective import Objective
 from tapelab.optimize.quasi_newton import lbfgs
 from tapelab.optimize.report import Iteration, Report
 from tapelab.optimize.standing import Standing
+from tapelab.process.names_elsewhere import refuse
 
 __all__ = [
     "Iteration",
@@ -32,7 +32,6 @@ __all__ = [
     "levenberg_marquardt",
     "newton",
     "newton_cg",
-    "newton_direction",
 ]
 
 # What SciPy, JAXopt, Optax and PyTorch call it, and what it is called here.

@@ -17,7 +17,7 @@ from tapelab.optimize.fit_report import LeastSquaresReport
 from tapelab.optimize.objective import Objective, objective_of
 from tapelab.optimize.report import Iteration, require_finite_start, require_not_negative
 from tapelab.optimize.residuals import Linearized, Residuals, Steps
-from tapelab.session.bar import progress_bar
+from tapelab.process.session.bar import progress_bar
 
 import numpy as np
 

@@ -23,8 +23,8 @@ from tapelab.optimize.report import (
 )
 from tapelab.optimize.standing import PRODUCTS, attempted
 from tapelab.process import quiet_stderr
-from tapelab.runtime import tf
-from tapelab.session.bar import progress_bar
+from tapelab.process.session.bar import progress_bar
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

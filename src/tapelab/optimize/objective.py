@@ -7,7 +7,7 @@ from typing import Any
 from tapelab.derivatives import hessian, hvp, jacobian, jvp, pack, value_and_gradient
 from tapelab.optimize.report import assign
 from tapelab.optimize.standing import Standing, of_matrix, of_products, require_agreeing
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -15,7 +15,7 @@ from tapelab.optimize.report import (
     require_probes,
 )
 from tapelab.optimize.standing import PRODUCTS, attempted
-from tapelab.session.bar import progress_bar
+from tapelab.process.session.bar import progress_bar
 
 import numpy as np
 

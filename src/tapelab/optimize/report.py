@@ -5,7 +5,7 @@ from typing import Any
 
 from tapelab.derivatives import NotFiniteError, Plan, unpack
 from tapelab.optimize.standing import Standing
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -9,7 +9,7 @@ from tapelab.derivatives import NotFiniteError, Plan, SingularMatrixError, pack,
 from tapelab.derivatives.machinery.failures import singular
 from tapelab.optimize.objective import Objective
 from tapelab.optimize.report import assign
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

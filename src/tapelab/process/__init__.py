@@ -8,13 +8,15 @@ descriptor 2 has no such limits, so what is written there is shown if any of tho
 A thread may be given up while it is inside, in native code that no exception reaches. So a lease belongs to an `Owner`,
 which may release it from another thread; that its block ends later then does nothing.
 
-Nothing here imports TensorFlow: its import is one of the things to be quiet.
+Nothing here imports TensorFlow but the module of that name: its import is one of the things to be quiet.
 
 - `leases`: what a change is, how its block ends, and whom it belongs to.
 - `stderr`, `loggers`, `symbols`: the three things that are changed.
+- `tensorflow`: its quiet import.
 
 Two more functions are here because of others who run at the same time: `files.write_whole`, for those who read what is
-written, and `syntax.parse`, for threads that parse.
+written, and `syntax.parse`, for threads that parse. `session` knows whether a person sits in front of the process,
+and `names_elsewhere` answers whoever imports a name of another library.
 """
 
 from tapelab.process.leases import Owner

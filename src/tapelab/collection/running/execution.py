@@ -83,7 +83,7 @@ def execute(job: dict, tell: Callable[..., None]) -> dict | None:
         tell: called with the events that `child` describes, from "kernel" to "executed".
 
     Returns:
-        None, or what went wrong: the "kind" and the "message" of a `single_run.Problem`.
+        None, or what went wrong: the "kind" and the "message" of a `records.Problem`.
     """
     Kernel.folder = HERE
     papermill_io.reset()
@@ -108,7 +108,7 @@ def execute(job: dict, tell: Callable[..., None]) -> dict | None:
             on_cell_executed=hooks.on_cell_executed,
         )
     except Exception as error:
-        kind, message = _named(error, hooks.kernel_answered)
+        kind, message = _what_went_wrong(error, hooks.kernel_answered)
         return {"kind": kind, "message": message}
     return None
 
@@ -138,8 +138,8 @@ class Hooks:
         self._tell("executed", self._cell)
 
 
-def _named(error, kernel_answered):
-    """What went wrong: the kind and the message of a `single_run.Problem`."""
+def _what_went_wrong(error, kernel_answered):
+    """What went wrong: the kind and the message of a `records.Problem`."""
     first = f"{type(error).__name__}: {error}".splitlines()[0]
     match error:
         case PapermillExecutionError():

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from tapelab.derivatives.machinery.arguments.checks import require_positive
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, unflatten
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too

@@ -16,7 +16,7 @@ from tapelab.derivatives.examples.variable_uses import (
     Use,
     form_of,
 )
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Factors(NamedTuple):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from tapelab.derivatives.examples.source_sites import Sites, find_uses, inputs_of, is_plain, units_of
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Factoring(NamedTuple):

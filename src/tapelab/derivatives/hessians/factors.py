@@ -28,7 +28,7 @@ from tapelab.derivatives.hessians.factoring import Factoring
 from tapelab.derivatives.jacobians.jacobian import reverse_rows
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.rows import map_rows
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 Blocks = dict[tuple[int, int], tf.Tensor]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians.jacobian import (
@@ -16,11 +17,11 @@ from tapelab.derivatives.jacobians.jacobian import (
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
-from tapelab.derivatives.machinery.problem import LOOPS
 from tapelab.derivatives.machinery.recipe import Way, with_value
 from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
 from tapelab.derivatives.machinery.transform import Transform, transform
-from tapelab.runtime import tf
+from tapelab.graphs.program import LOOPS
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
@@ -51,7 +52,8 @@ def batch_jacobian(
             `per_example_gradients` differentiate with respect to them.
         check_independence: whether to verify that examples do not depend on each other, with one more backward pass.
             It compares a vector-Jacobian product over the whole batch, for a random cotangent u, with each block's own
-            product Jᵀu, element by element and relative to |J|ᵀ|u|, so that rounding is not taken for coupling.
+            product :math:`Jᵀu`, element by element and relative to :math:`|J|ᵀ|u|`, so that rounding is not taken for
+            coupling.
         mode: as for `jacobian`.
         chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
@@ -68,7 +70,7 @@ def batch_jacobian(
     """
     check_mode(mode)
     check_chunks(memory_limit, chunk_size=chunk_size)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = _BatchJacobian(check_independence, mode, chunk_size, memory_limit)
     return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=None, **options)
 

@@ -9,7 +9,7 @@ from tapelab.derivatives.machinery.arguments.context import chance
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Recent:

@@ -4,10 +4,11 @@ import re
 import traceback
 from collections.abc import Callable
 
-from tapelab.derivatives.machinery.outside.libraries import is_library
-from tapelab.derivatives.machinery.reissue import place
+from tapelab.derivatives.machinery.errors import SingularMatrixError
 from tapelab.derivatives.wrong.gaps import operations_of
-from tapelab.runtime import tf
+from tapelab.graphs.libraries import is_library
+from tapelab.graphs.program import place
+from tapelab.process.tensorflow import tf
 
 # What TensorFlow says of a matrix that is singular, or not positive definite; and which operations do.
 _SINGULAR = {
@@ -18,6 +19,56 @@ _SINGULAR = {
     "Eigen decomposition was not successful": ("Eig",),
 }
 _NAMED = re.compile(r"\[Op:([A-Za-z]\w+)\]")
+# What TensorFlow says of an operation without a gradient.
+_NO_GRADIENT = re.compile(r"(?:gradient registry has no entry for: |No gradient defined for .*\(op type: )(\w+)")
+# What TensorFlow's gradients say of themselves, by part of the message.
+_REFUSED = {
+    "Gradient not defined for fast=False": (
+        "TensorFlow has no derivative of tf.linalg.lstsq(…, fast=False). Leave fast=False out where the matrices have "
+        "full rank, or multiply by tf.linalg.pinv"
+    ),
+}
+
+
+def lacks_a_gradient(error: Exception) -> re.Match | None:
+    """Whether an error says that TensorFlow has no gradient of an operation; its first group is the type."""
+    return _NO_GRADIENT.search(str(error))
+
+
+def explained(name: str, error: Exception, graph: Callable[[], tf.Graph], compiled_loops: bool) -> Exception:
+    """Return an error that says what to do, where TensorFlow's does not, or else the error itself.
+
+    Args:
+        name: of the derivative and the function, for the message.
+        graph: traces the function.
+        compiled_loops: whether XLA compiles a part of it, and it has a loop.
+    """
+    told = _told(name, error, graph, compiled_loops)
+    if told is None:
+        return error
+    told.__cause__ = error
+    return told
+
+
+def _told(name, error, graph, compiled_loops):
+    if why := singular(error, graph):
+        return SingularMatrixError(f"{name}: {why}")
+    if missing := lacks_a_gradient(error):
+        placed = getattr(error, "placed", False)
+        where = f" ({str(error).split(' has no rule here')[0]})" if placed else line_of(missing[1], graph)
+        return LookupError(
+            f"{name}: TensorFlow has no derivative of the operation {missing[1]}, which this one needs{where}. Write "
+            "the function with other operations, or give its gradient by tf.custom_gradient"
+        )
+    for part, why in _REFUSED.items():
+        if part in str(error):
+            return LookupError(f"{name}: {why}")
+    if compiled_loops and isinstance(error, tf.errors.UnimplementedError):
+        return RuntimeError(
+            f"{name}: the function calls one with jit_compile=True that has a loop, and TensorFlow does not find the "
+            'way back through it. Leave jit_compile=True out there; compile="auto" compiles all of the derivative'
+        )
+    return None
 
 
 def singular(error: Exception, graph: Callable[[], tf.Graph] | None = None) -> str | None:

@@ -1,36 +1,26 @@
 """One function with one signature of arguments: what to differentiate, by what, and what is known of it."""
 
 import contextlib
+import dataclasses
 import math
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 from tapelab.derivatives.machinery.arguments.context import stateless_scope_unchanged
+from tapelab.derivatives.machinery.arguments.sources import require_differentiable
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, unflatten
-from tapelab.derivatives.machinery.errors import SingularMatrixError, UnconnectedSourceError
-from tapelab.derivatives.machinery.failures import line_of, singular
+from tapelab.derivatives.machinery.errors import UnconnectedSourceError
+from tapelab.derivatives.machinery.failures import explained
 from tapelab.derivatives.machinery.outside.observed import observed
 from tapelab.derivatives.machinery.private import with_autograph
-from tapelab.derivatives.machinery.reissue import CALLS, has_custom_gradient, place
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
-from tapelab.runtime import tf
+from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, place
+from tapelab.process.tensorflow import tf
 
-# What TensorFlow says of an operation without a gradient.
-_NO_GRADIENT = re.compile(r"(?:gradient registry has no entry for: |No gradient defined for .*\(op type: )(\w+)")
 _UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
-# What TensorFlow's gradients say of themselves, by part of the message.
-_REFUSED = {
-    "Gradient not defined for fast=False": (
-        "TensorFlow has no derivative of tf.linalg.lstsq(…, fast=False). Leave fast=False out where the matrices have "
-        "full rank, or multiply by tf.linalg.pinv"
-    ),
-}
-# What XLA does not handle in reverse mode, and takes seconds to find out.
-LOOPS = {"While", "StatelessWhile"}
 # Operations that start so change something: a variable, a generator's state, an iterator, whatever Python can.
 _CHANGING = (
     "Assign",
@@ -50,9 +40,6 @@ _CHANGING = (
 # These draw random numbers, and nothing else tells how often.
 _DRAWING = ("Multinomial", "ParameterizedTruncatedNormal", "Random", "TruncatedNormal")
 
-# What `Problem` finds out by calling the function.
-_OBSERVED = ("output_names", "output_shapes", "output_dtypes", "output_description", "connected")
-
 # The evaluations of functions that somebody wants to know of.
 _seen: ContextVar[list[tuple[list[tf.Tensor], list[tf.Tensor]]] | None] = ContextVar("seen", default=None)
 
@@ -67,91 +54,44 @@ def evaluations() -> Iterator[list[tuple[list[tf.Tensor], list[tf.Tensor]]]]:
         _seen.reset(token)
 
 
-def lacks_a_gradient(error: Exception) -> re.Match | None:
-    """Whether an error says that TensorFlow has no gradient of an operation; its first group is the type."""
-    return _NO_GRADIENT.search(str(error))
+@dataclasses.dataclass(frozen=True)
+class Returned:
+    """What the function returned when it was observed.
 
-
-class Sources:
-    """What to differentiate with respect to: some of the arguments, or variables that the function reads.
-
-    Args:
-        argnums: the position of an argument, or a tuple of positions; each argument may be nested.
-        wrt: variables, nested; then every argument is data.
-
-    Raises:
-        TypeError: if ``wrt`` holds anything but variables, or ``argnums`` anything but integers.
-        ValueError: if there is no source, a variable is listed twice, or ``wrt`` is a model in place of its variables.
+    Attributes:
+        names, shapes, dtypes: lists, one entry for each tensor.
+        connected: bool for each of them and each source: whether it depends on the source.
     """
 
-    def __init__(self, argnums, wrt):
-        self.variables = None
-        if wrt is None:
-            self.positions = argnums if isinstance(argnums, tuple) else (argnums,)
-            self.single = not isinstance(argnums, tuple)
-            if not self.positions:
-                raise ValueError("argnums is empty: there is no source; name at least one argument, such as argnums=0")
-            for position in self.positions:
-                if isinstance(position, bool) or not isinstance(position, int) or position < 0:
-                    raise TypeError(f"argnums is {argnums!r}; expected a position from 0, or a tuple of positions")
-            return
-        if argnums != 0:
-            raise ValueError(f"wrt and argnums={argnums!r} are both given; the sources are variables or arguments")
-        if hasattr(wrt, "trainable_variables"):
-            raise ValueError(_of_owner(wrt))
-        leaves = []
-        self.description = flatten(wrt, leaves, numbers=True)
-        self.names = []
-        self.variables = []
-        for name, leaf in zip(names(self.description, "wrt"), leaves, strict=True):
-            variable = leaf.value if isinstance(leaf, tf.keras.Variable) else leaf
-            if not isinstance(variable, tf.Variable):
-                raise TypeError(
-                    f"{name} is a {type(leaf).__name__}; expected a variable. To differentiate with respect to a "
-                    "tensor, make it an argument of the function and name it with argnums="
-                )
-            label = getattr(leaf, "path", variable.name)
-            if any(variable is other for other in self.variables):
-                raise ValueError(f"{name}, the variable {label!r}, is listed twice in wrt; list each variable once")
-            self.variables.append(variable)
-            self.names.append(f"{name} ({label!r})")
-        if not self.variables:
-            raise ValueError(
-                f"wrt is {wrt!r}: there is no source. A Keras model has variables once it is built: call it on a batch "
-                "first, then pass model.trainable_variables"
-            )
-
-    def take(self, args: Sequence[Any], name: str) -> tuple[Any, tuple[Any, ...]]:
-        """Split positional arguments into the sources and the rest, which has None in their places."""
-        try:
-            taken = tuple([args[position] for position in self.positions])
-        except IndexError:
-            raise TypeError(
-                f"{name} differentiates with respect to argument {max(self.positions)}, but got {len(args)} "
-                "positional arguments; pass the sources by position, or set argnums="
-            ) from None
-        rest = list(args)
-        for position in self.positions:
-            rest[position] = None
-        return taken[0] if self.single else taken, tuple(rest)
-
-    def put(self, taken: Any, rest: Iterable[Any]) -> list[Any]:
-        """Undo `take`."""
-        args = list(rest)
-        for position, arg in zip(self.positions, (taken,) if self.single else taken, strict=True):
-            args[position] = arg
-        return args
+    names: list[str]
+    shapes: list[tuple[int | None, ...]]
+    dtypes: list[tf.DType]
+    connected: list[list[bool]]
 
 
-def _of_owner(owner):
-    """What to say where a model, a layer or a module was passed in place of its variables."""
-    name = getattr(owner, "name", None) or type(owner).__name__
-    if owner.trainable_variables:
-        return f"wrt is the {type(owner).__name__} {name!r}; expected its variables: wrt=model.trainable_variables"
-    return (
-        f"wrt is the {type(owner).__name__} {name!r}, which has no variables. A Keras model has them once it is built: "
-        "call it on a batch first, then pass wrt=model.trainable_variables"
-    )
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What the function consists of, as traced or as it ran once.
+
+    Attributes:
+        traceable: whether the function can be traced into a graph.
+        operations: the names of the operations.
+        constants: how often each constant and each operation is there, to tell whether two traces differ.
+        compiled_loops: whether there is a loop in it and XLA compiles a part of it: what a loop there keeps for the way
+            back does not leave XLA, so that a derivative has to be compiled as a whole.
+        gaps: why derivatives of each kind would be wrong.
+        custom_places: the operations whose gradients were given with `tf.custom_gradient` or an override, each with its
+            line.
+        largest: bytes of the largest tensor on the way to the result and back, as far as that is known.
+    """
+
+    traceable: bool = True
+    operations: frozenset[str] = frozenset()
+    constants: Mapping[str | int, int] = dataclasses.field(default_factory=Counter)
+    compiled_loops: bool = False
+    gaps: Mapping[Needs, str] = dataclasses.field(default_factory=dict)
+    custom_places: tuple[str, ...] = ()
+    largest: int = 0
 
 
 class Problem:
@@ -166,22 +106,13 @@ class Problem:
         source_names, source_shapes, source_dtypes: lists, one entry for each source tensor or variable.
         vector_size: how many tensors the tangents, the cotangents or the vector have.
         data_start, data_shapes: where the other arguments' tensors start, and their shapes.
-        output_names, output_shapes, output_dtypes: the same for what the function returns.
-        connected: bool for each output and source: whether the output depends on the source.
-        traceable: whether the function can be traced into a graph.
-        operations: the set of the names of the operations that it consists of, as traced or as it ran once.
-        constants: a Counter of the function's constants and operations, to tell whether two traces differ.
-        compiled_loops: whether there is a loop in it and XLA compiles a part of it: what a loop there keeps for the way
-            back does not leave XLA, so that a derivative has to be compiled as a whole.
-        gap: why TensorFlow's second derivatives of it would lack a part, or None.
-        custom_gradients: whether a gradient in it was given with `tf.custom_gradient` or an override.
-        custom_places: the operations whose gradients were given so, each with its line.
+        returned: a `Returned`, from which `output_names`, `output_shapes` and `output_dtypes` are.
+        facts: a `Facts`, from which `traceable`, `operations`, `largest` and `custom_gradients` are.
         doubts: a list of strings, why what is asked for may be wrong at some points: the caller is warned.
         remarks: a list of strings for the `Plan`: what was given up.
         notes: a list of strings for the `Plan`: what differs from plain TensorFlow.
         cure: a `Cure`, what was met of TensorFlow's wrong derivatives.
         layout: for a sparse matrix, where its entries are and how they are found; set by its recipe.
-        largest: bytes of the largest tensor on the way to the result and back, as far as that is known.
     """
 
     def __init__(self, name, f, sources, taken, rest, tensors, *, vector_size=0):
@@ -199,53 +130,57 @@ class Problem:
             self.source_description = sources.description
             self.source_names = sources.names
             own = sources.variables
-        if not own:
-            raise ValueError(f"{name}: the sources hold no tensor; there is nothing to differentiate with respect to")
-        for label, source in zip(self.source_names, own, strict=True):
-            if not source.shape.is_fully_defined():
-                raise ValueError(
-                    f"{name}: the source {label} has shape {source.shape}; every size must be known. Make the variable "
-                    "without shape=, or pass its value as an argument"
-                )
+        require_differentiable(name, self.source_names, own)
         self.source_shapes = [tuple(source.shape) for source in own]
         self.source_dtypes = [source.dtype for source in own]
-        for label, dtype in zip(self.source_names, self.source_dtypes, strict=True):
-            if dtype.is_complex:
-                raise TypeError(
-                    f"{name}: the source {label} has dtype {dtype.name}; derivatives are by real numbers. Pass the "
-                    "real and the imaginary part as two arguments, and use tf.complex inside the function"
-                )
-            if not dtype.is_floating:
-                raise TypeError(
-                    f"{name}: the source {label} has dtype {dtype.name}; a derivative needs floating-point numbers. "
-                    "Pass 3.0 instead of 3, or tf.cast(…, tf.float32)"
-                )
         self.data_start = 0 if sources.variables is not None else len(own)
         self.data_shapes = [tuple(tensor.shape) for tensor in tensors[self.data_start :]]
         self.data_dtypes = [tensor.dtype for tensor in tensors[self.data_start :]]
-        self.traceable = True
-        self.operations = set()
-        self.constants = Counter()
-        self.compiled_loops = False
-        self.gaps: dict[Needs, str] = {}
-        self.custom_gradients = False
-        self.custom_places: list[str] = []
+        largest = (math.prod(shape) * of.size for shape, of in zip(self.source_shapes, self.source_dtypes, strict=True))
+        self.facts = Facts(largest=max(largest))
+        self.returned: Returned | None = None
         self.doubts = []
         self.remarks = []
         self.notes = []
         self.cure = Cure()
         self.layout: Any = None
-        self.largest = max(
-            math.prod(shape) * dtype.size for shape, dtype in zip(self.source_shapes, self.source_dtypes, strict=True)
-        )
 
     @property
     def source_sizes(self) -> list[int]:
         return [math.prod(shape) for shape in self.source_shapes]
 
     @property
+    def output_names(self) -> list[str]:
+        return self.returned.names
+
+    @property
+    def output_shapes(self) -> list[tuple[int | None, ...]]:
+        return self.returned.shapes
+
+    @property
+    def output_dtypes(self) -> list[tf.DType]:
+        return self.returned.dtypes
+
+    @property
     def output_sizes(self) -> list[int]:
         return [math.prod(shape) for shape in self.output_shapes]
+
+    @property
+    def traceable(self) -> bool:
+        return self.facts.traceable
+
+    @property
+    def operations(self) -> frozenset[str]:
+        return self.facts.operations
+
+    @property
+    def largest(self) -> int:
+        return self.facts.largest
+
+    @property
+    def custom_gradients(self) -> bool:
+        """Whether a gradient in it was given by its author."""
+        return bool(self.facts.custom_places)
 
     @property
     def repeatable(self) -> bool:
@@ -329,14 +264,13 @@ class Problem:
                         self._observe(self.apart(tensors))
                 except (LookupError, ValueError, tf.errors.InvalidArgumentError) as error:
                     raise self.explained(error)  # noqa: B904, which says itself what it comes from
-                seen = {name: getattr(self, name) for name in _OBSERVED}
+                seen = self.returned, self.output_description
                 # A function that created its variables in that call can be traced now.
-                self.traceable = not self._trace(specs)
-                if not self.traceable:
-                    vars(self).update(seen)
+                if self._trace(specs):
+                    self.returned, self.output_description = seen
                     if not self.operations:
                         self.note(_UNSEEN.format("a function that cannot be traced"))
-                    self.operations |= ran
+                    self.facts = dataclasses.replace(self.facts, traceable=False, operations=self.operations | ran)
         if not self.output_names:
             raise ValueError(f"{self.name}: the function returned no tensor; return the tensor to differentiate")
         for label, dtype in zip(self.output_names, self.output_dtypes, strict=True):
@@ -359,28 +293,34 @@ class Problem:
             graph = tf.function(trace, autograph=False).get_concrete_function(*specs).graph
         except Exception as error:  # whatever the function raises, which is raised where it cannot be called either
             return error
-        outputs = [output for operation in graph.get_operations() for output in operation.outputs]
-        self.largest = max(map(_bytes, outputs), default=0)
-        definition = graph.as_graph_def()
-        nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
-        self.operations = {node.op for node in nodes}
-        self.constants = Counter(
-            hash(node.attr["value"].SerializeToString()) if node.op == "Const" else node.op for node in nodes
-        )
-        by_xla = any(function.attr["_XlaMustCompile"].b for function in definition.library.function)
-        self.compiled_loops = by_xla and bool(self.operations & LOOPS)
-        self.custom_gradients = any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes)
-        if self.custom_gradients:
-            self.custom_places = list(dict.fromkeys(map(place, filter(has_custom_gradient, operations_of(graph)))))
-        starts = placeholders(graph, self.data_start, self._sources.variables)
-        self.gaps, unseen = gaps(graph, starts, ends)
-        for each in unseen:
-            self.note(
-                f"what {each} calls was not looked into: whether TensorFlow differentiates it rightly is not known"
-            )
+        self.facts = self._facts(graph, ends)
         if any(None in shape for shape in self.output_shapes):  # but it is known what it consists of
             return ValueError(f"{self.name}: the shapes of what the function returns are not known in a graph")
         return None
+
+    def _facts(self, graph, ends):
+        """Return what a graph of the function shows; ``ends`` are its results."""
+        tensors = [output for operation in graph.get_operations() for output in operation.outputs]
+        definition = graph.as_graph_def()
+        functions = definition.library.function
+        nodes = [*definition.node, *(node for function in functions for node in function.node_def)]
+        operations = frozenset(node.op for node in nodes)
+        custom: list[str] = []
+        if any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes):
+            custom = [place(op) for op in operations_of(graph) if has_custom_gradient(op)] or ["a function's own"]
+        found, unseen = gaps(graph, placeholders(graph, self.data_start, self._sources.variables), ends)
+        for each in unseen:
+            self.note(_UNSEEN.format(f"what {each} calls"))
+        return Facts(
+            operations=operations,
+            constants=Counter(
+                hash(node.attr["value"].SerializeToString()) if node.op == "Const" else node.op for node in nodes
+            ),
+            compiled_loops=any(one.attr["_XlaMustCompile"].b for one in functions) and bool(operations & LOOPS),
+            gaps=found,
+            custom_places=tuple(dict.fromkeys(custom)),
+            largest=max(map(_bytes, tensors), default=0),
+        )
 
     def _observe(self, tensors):
         with self.cure.applied():
@@ -391,23 +331,25 @@ class Problem:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(sources)
             outputs = self.evaluate(tensors)
-        self.output_names = names(self.output_description, "the function's result")
-        self.output_shapes = [tuple(output.shape) if output.shape.rank is not None else (None,) for output in outputs]
-        self.output_dtypes = [output.dtype for output in outputs]
-        self.connected = [
-            [gradient is not None for gradient in tape.gradient(output, sources)]
-            if output.dtype.is_floating
-            else [False] * len(sources)
-            for output in outputs
-        ]
+        self.returned = Returned(
+            names=names(self.output_description, "the function's result"),
+            shapes=[tuple(output.shape) if output.shape.rank is not None else (None,) for output in outputs],
+            dtypes=[output.dtype for output in outputs],
+            connected=[
+                [gradient is not None for gradient in tape.gradient(output, sources)]
+                if output.dtype.is_floating
+                else [False] * len(sources)
+                for output in outputs
+            ],
+        )
         return outputs
 
     def require_right(self, needs: Needs) -> None:
         """Raise ValueError if TensorFlow's derivative would be wrong without a word, as far as is known."""
-        if needs == Needs.SECOND and (why := self.gaps.get(Needs.SECOND_AT_ZERO)) and why not in self.doubts:
-            self.doubts.append(why)
+        kinds = [Needs.AT_POINTS, *([Needs.SECOND_AT_ZERO] if needs == Needs.SECOND else [])]
+        self.doubts += [why for kind in kinds if (why := self.facts.gaps.get(kind)) and why not in self.doubts]
         reasons = [
-            *[why for kind, why in sorted(self.gaps.items()) if kind <= needs],
+            *[why for kind, why in sorted(self.facts.gaps.items()) if kind <= needs],
             self.cure.why_not(needs, self.operations),
         ]
         for why in filter(None, reasons):
@@ -420,33 +362,8 @@ class Problem:
             self.notes.append(text)
 
     def explained(self, error: Exception) -> Exception:
-        """Return what to raise when no way works: an error that says what to do, where TensorFlow's does not."""
-        if why := singular(error, self.graph):
-            told: Exception = SingularMatrixError(f"{self.name}: {why}")
-            told.__cause__ = error
-            return told
-        if missing := lacks_a_gradient(error):
-            placed = getattr(error, "placed", False)
-            place = f" ({str(error).split(' has no rule here')[0]})" if placed else line_of(missing[1], self.graph)
-            told = LookupError(
-                f"{self.name}: TensorFlow has no derivative of the operation {missing[1]}, which this one "
-                f"needs{place}. Write the function with other operations, or give its gradient by tf.custom_gradient"
-            )
-            told.__cause__ = error
-            return told
-        for part, why in _REFUSED.items():
-            if part in str(error):
-                told = LookupError(f"{self.name}: {why}")
-                told.__cause__ = error
-                return told
-        if not (self.compiled_loops and isinstance(error, tf.errors.UnimplementedError)):
-            return error
-        told = RuntimeError(
-            f"{self.name}: the function calls one with jit_compile=True that has a loop, and TensorFlow does not find "
-            'the way back through it. Leave jit_compile=True out there; compile="auto" compiles all of the derivative'
-        )
-        told.__cause__ = error
-        return told
+        """Return what to raise when no way works: see `failures.explained`."""
+        return explained(self.name, error, self.graph, self.facts.compiled_loops)
 
     def graph(self) -> tf.Graph:
         """The function's graph, traced once more."""
@@ -457,7 +374,7 @@ class Problem:
 
     def require_connected(self) -> None:
         """Raise UnconnectedSourceError if there is a source that no output depends on."""
-        reached = [any(column) for column in zip(*self.connected, strict=True)]
+        reached = [any(column) for column in zip(*self.returned.connected, strict=True)]
         missing = [name for name, found in zip(self.source_names, reached, strict=True) if not found]
         if missing:
             raise UnconnectedSourceError(

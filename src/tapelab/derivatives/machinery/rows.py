@@ -10,7 +10,7 @@ from functools import partial
 
 from tapelab.derivatives.machinery.private import vectorized
 from tapelab.derivatives.machinery.recipe import Way
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 VECTORIZED, LOOP, EAGER = "vectorised", "loop", "eager"
 

@@ -24,20 +24,23 @@ from tapelab.derivatives.machinery.arguments.checks import (
     require_no_strategy,
 )
 from tapelab.derivatives.machinery.arguments.context import chance, context, stateless_scope
+from tapelab.derivatives.machinery.arguments.sources import Sources
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, statics
 from tapelab.derivatives.machinery.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.machinery.errors import FallbackWarning, OutsideWarning, warn_caller
+from tapelab.derivatives.machinery.failures import lacks_a_gradient
 from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan, describe_way
 from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording, unconverted
-from tapelab.derivatives.machinery.problem import LOOPS, Problem, Sources, lacks_a_gradient
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_singular, require_right
 from tapelab.derivatives.wrong.replaced_gradients import in_a_block
-from tapelab.runtime import tf
+from tapelab.graphs.program import LOOPS
+from tapelab.process.tensorflow import tf
 
 _COMPILE = ("auto", "xla", "graph", "eager")
 _UNCONNECTED = ("error", "zero")
@@ -196,10 +199,10 @@ class Transform:
             differs = ""
             if own := before.own_changes():
                 # Made on the first call, as Keras makes variables, or set at every call? A second one tells.
-                before, first = look(), problem.constants
+                before, first = look(), problem.facts.constants
                 problem = self._problem(taken, rest, vector, tensors)
                 own = before.own_changes()
-                differs = ", ".join(sorted({label for _, label in own})) if problem.constants != first else ""
+                differs = ", ".join(sorted({label for _, label in own})) if problem.facts.constants != first else ""
             with problem.cure.applied():
                 entry, outputs = self._first_that_works(problem, self._recipe.plan(problem), tensors)
             after = look(ignored=own)

@@ -12,7 +12,7 @@ from tapelab.derivatives.machinery.rows import map_rows
 from tapelab.derivatives.operators.recipe import Operator, note_if_zero, propagated
 from tapelab.derivatives.operators.taylor_mode.algebras import Second
 from tapelab.derivatives.operators.taylor_mode.values import Val, zeros_if_none
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tapelab.derivatives.machinery.errors import MemoryLimitError
 from tapelab.derivatives.machinery.memory import human
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 from scipy import sparse

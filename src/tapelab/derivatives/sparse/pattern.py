@@ -11,7 +11,7 @@ from tapelab.derivatives.hessians.hessian import gradient_under
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.sparse.dependence import Dependence, identity, room_for
 from tapelab.derivatives.sparse.walk import Walk, static_shape
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 from scipy import sparse

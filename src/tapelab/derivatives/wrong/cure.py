@@ -12,7 +12,7 @@ from tapelab.derivatives.wrong import replaced_gradients
 from tapelab.derivatives.wrong.cures import FAMILIES
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.replaced_function import Replacement
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 GRADIENTS: dict[str, Callable] = {kind: own for family in FAMILIES for kind, own in family.GRADIENTS.items()}
 FUNCTIONS: list[Replacement] = [replacement for family in FAMILIES for replacement in family.FUNCTIONS]

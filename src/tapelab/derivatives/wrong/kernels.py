@@ -17,7 +17,7 @@ to 2.21. Each is right elsewhere, so the derivative is computed there:
 
 from collections.abc import Iterable
 
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _CONJUGATED = {"InvGrad", "ReciprocalGrad", "RsqrtGrad", "SqrtGrad"}
 _SEEDED = ("StatelessMultinomial", "StatelessParameterized", "StatelessRandom", "StatelessTruncated")

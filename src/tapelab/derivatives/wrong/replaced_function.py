@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Replacement(NamedTuple):

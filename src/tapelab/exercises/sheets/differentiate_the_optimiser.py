@@ -151,10 +151,7 @@ def _(f, w, rates):
     with tf.GradientTape() as outer:
         outer.watch(rates)
         for rate in tf.unstack(rates):
-            with tf.GradientTape() as inner:
-                inner.watch(w)
-                value = f(w)
-            w = w - rate * tf.stop_gradient(inner.gradient(value, w))
+            w = w - rate * tf.stop_gradient(_gradient_at(f, w))
         last = f(w)
     return outer.gradient(last, rates)
 
@@ -167,10 +164,7 @@ def _(f, w, rates):
     for rate in tf.unstack(rates):
         with tf.GradientTape() as outer:
             outer.watch(rate)
-            with tf.GradientTape() as inner:
-                inner.watch(w)
-                value = f(w)
-            w = w - rate * inner.gradient(value, w)
+            w = w - rate * _gradient_at(f, w)
             after = f(w)
         found.append(outer.gradient(after, rate))
     return tf.stack(found)
@@ -181,24 +175,14 @@ def _(f, w, rates):
     """This is one number: the derivative by a rate that all steps share. Every step has its own."""
     with tf.GradientTape() as outer:
         outer.watch(rates)
-        for rate in tf.unstack(rates):
-            with tf.GradientTape() as inner:
-                inner.watch(w)
-                value = f(w)
-            w = w - rate * inner.gradient(value, w)
-        last = f(w)
+        last = f(_points(f, w, rates)[-1])
     return tf.reduce_sum(outer.gradient(last, rates))
 
 
 @unrolled.wrong("none")
 def _(f, w, rates):
     with tf.GradientTape() as outer:
-        for rate in tf.unstack(rates):
-            with tf.GradientTape() as inner:
-                inner.watch(w)
-                value = f(w)
-            w = w - rate * inner.gradient(value, w)
-        last = f(w)
+        last = f(_points(f, w, rates)[-1])
     return outer.gradient(last, rates)
 
 
@@ -263,15 +247,7 @@ def _(f, w, rate, steps):
 def _(f, w, rate, steps):
     """This is minus the sum of the gradients, as if each of them stayed what it is when the rate changes. But the point
     at which it is taken moves."""
-    s = tf.zeros_like(w)
-    for _ in range(steps):
-        with tf.GradientTape() as tape:
-            tape.watch(w)
-            value = f(w)
-        g = tape.gradient(value, w)
-        s = s - g
-        w = w - rate * g
-    return s
+    return -sum(_gradient_at(f, point) for point in _points(f, w, tf.fill([steps], rate))[:-1])
 
 
 @sensitivity.mistake("no_rate")
@@ -279,13 +255,8 @@ def _(f, w, rate, steps):
     r"""The term with the Hessian lacks a factor. The step subtracts $\eta\, g(w)$: differentiate the whole product."""
     s = tf.zeros_like(w)
     for _ in range(steps):
-        with tf.GradientTape() as outer:
-            outer.watch(w)
-            with tf.GradientTape() as inner:
-                inner.watch(w)
-                value = f(w)
-            g = inner.gradient(value, w)
-        s = s - g - outer.gradient(g, w, output_gradients=s)
+        g = _gradient_at(f, w)
+        s = s - g - _product_at(f, w, s)
         w = w - rate * g
     return s
 
@@ -295,12 +266,7 @@ def _(f, w, rate, steps):
     """This is the derivative of the last *value*, a scalar. The derivative of the last *point* is asked for."""
     with tf.GradientTape() as outer:
         outer.watch(rate)
-        for _ in range(steps):
-            with tf.GradientTape() as inner:
-                inner.watch(w)
-                value = f(w)
-            w = w - rate * inner.gradient(value, w)
-        last = f(w)
+        last = f(_points(f, w, tf.fill([steps], rate))[-1])
     return outer.gradient(last, rate)
 
 
@@ -309,12 +275,8 @@ def _(f, w, rate, steps):
     """This is the derivative of the *sum* of the last point's entries: a tape adds up a target of several entries."""
     with tf.GradientTape() as outer:
         outer.watch(rate)
-        for _ in range(steps):
-            with tf.GradientTape() as inner:
-                inner.watch(w)
-                value = f(w)
-            w = w - rate * inner.gradient(value, w)
-    return outer.gradient(w, rate)
+        last = _points(f, w, tf.fill([steps], rate))[-1]
+    return outer.gradient(last, rate)
 
 
 def _through_the_step(fit, judge, w, rate):
@@ -380,73 +342,33 @@ def _(fit, judge, w, rate):
 def _(fit, judge, w, rate):
     """This is the first-order version: the gradient at the moved point, as if the step did not depend on the start.
     The term with the Hessian is missing."""
-    with tf.GradientTape() as inner:
-        inner.watch(w)
-        value = fit(w)
-    moved = w - rate * inner.gradient(value, w)
-    with tf.GradientTape() as tape:
-        tape.watch(moved)
-        value = judge(moved)
-    return tape.gradient(value, moved)
+    return _gradient_at(judge, w - rate * _gradient_at(fit, w))
 
 
 @meta.mistake("unmoved")
 def _(fit, judge, w, rate):
     """This is the gradient of `judge` at the start itself. Where is the step?"""
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        value = judge(w)
-    return tape.gradient(value, w)
+    return _gradient_at(judge, w)
 
 
 @meta.mistake("other_hessian")
 def _(fit, judge, w, rate):
     """The Hessian is that of `judge`. Which of the two functions was the step taken on?"""
-    with tf.GradientTape() as inner:
-        inner.watch(w)
-        value = fit(w)
-    moved = w - rate * inner.gradient(value, w)
-    with tf.GradientTape() as outer:
-        outer.watch(moved)
-        with tf.GradientTape() as tape:
-            tape.watch(moved)
-            value = judge(moved)
-        v = tape.gradient(value, moved)
-    return v - rate * outer.gradient(v, moved, output_gradients=v)
+    moved = w - rate * _gradient_at(fit, w)
+    v = _gradient_at(judge, moved)
+    return v - rate * _product_at(judge, moved, v)
 
 
 @meta.mistake("at_the_moved_point")
 def _(fit, judge, w, rate):
     """The Hessian is taken at the moved point. At which point was the gradient taken that made the step?"""
-    with tf.GradientTape() as inner:
-        inner.watch(w)
-        value = fit(w)
-    moved = w - rate * inner.gradient(value, w)
-    with tf.GradientTape() as tape:
-        tape.watch(moved)
-        value = judge(moved)
-    v = tape.gradient(value, moved)
-    with tf.GradientTape() as outer:
-        outer.watch(moved)
-        with tf.GradientTape() as tape:
-            tape.watch(moved)
-            value = fit(moved)
-        g = tape.gradient(value, moved)
-    return v - rate * outer.gradient(g, moved, output_gradients=v)
+    moved = w - rate * _gradient_at(fit, w)
+    v = _gradient_at(judge, moved)
+    return v - rate * _product_at(fit, moved, v)
 
 
 @meta.mistake("plus")
 def _(fit, judge, w, rate):
     """The term with the Hessian has the wrong sign. The step *subtracts* the gradient."""
-    with tf.GradientTape() as outer:
-        outer.watch(w)
-        with tf.GradientTape() as inner:
-            inner.watch(w)
-            value = fit(w)
-        g = inner.gradient(value, w)
-    moved = w - rate * g
-    with tf.GradientTape() as tape:
-        tape.watch(moved)
-        value = judge(moved)
-    v = tape.gradient(value, moved)
-    return v + rate * outer.gradient(g, w, output_gradients=v)
+    v = _gradient_at(judge, w - rate * _gradient_at(fit, w))
+    return v + rate * _product_at(fit, w, v)

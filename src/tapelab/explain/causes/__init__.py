@@ -1,7 +1,8 @@
 """Every answer of `tapelab.explain`, as data: a table for each place to look, a row for each code.
 
 `CAUSES` are the answers where a gradient is None, `REMARKS` what is added where one exists and may still surprise,
-`VALUES` the mechanisms by which a value goes bad, and `RETRACING` why a tf.function was traced again.
+`VALUES` the mechanisms by which a value goes bad, and `RETRACING` why a tf.function was traced again. `SYMPTOMS` say
+what a gradient's value is like.
 
 The keys of a row are the attributes of `Cause`; its name is the code. Whoever adds a row writes the rule that finds it
 (`missing`, `values`, `retracing`), and a test in which it is the answer and one in which it must not be.
@@ -44,11 +45,34 @@ class Cause:
         return f"**{self.code}**: {self.title}\n\n{self.meaning}\n\n{example}\n\nFix:\n\n{fix}"
 
 
+@dataclasses.dataclass(frozen=True)
+class Symptom:
+    """What the value of a gradient is like.
+
+    Attributes:
+        meaning: when it is so.
+        heading: what the answer's first line says of the gradient.
+        title: in a word or two, where the gradient is bad: the title of a drawing.
+        begins: what is written on the box at which it began.
+        unexplained: what is said of the gradient where nothing is wrong.
+    """
+
+    meaning: str
+    heading: str
+    title: str
+    begins: str = ""
+    unexplained: str = "is fine"
+
+
+def _rows(table):
+    return tomllib.loads((_TABLES / f"{table}.toml").read_text(encoding="utf-8")).items()
+
+
 def _read(*tables: str) -> dict[str, Cause]:
     """Return the rows of some tables in their order: code → `Cause`. Prose is one line, however the table wraps it."""
     found = {}
     for table in tables:
-        for code, row in tomllib.loads((_TABLES / f"{table}.toml").read_text(encoding="utf-8")).items():
+        for code, row in _rows(table):
             prose = {key: " ".join(row[key].split()) for key in ("meaning", "sentence", "recognised") if key in row}
             written = {key: row[key].strip() for key in ("example", "fix") if key in row}
             found[code] = Cause(code, **(row | prose | written))
@@ -59,4 +83,5 @@ CAUSES = _read("none_at_the_source", "none_on_the_way", "none_at_the_target", "n
 REMARKS = _read("remarks")
 VALUES = _read("value_not_finite", "value_zero", "value_at_special_points", "value_huge_or_tiny", "value_wrong")
 RETRACED = _read("retracing")
+SYMPTOMS = {name: Symptom(**row) for name, row in _rows("symptoms")}
 RETRACING = {code: cause.meaning for code, cause in RETRACED.items()}

@@ -1,30 +1,27 @@
 """`draw`: a picture of what a tape recorded between some sources and a target, and where the gradient is cut."""
 
-import ast
 import sys
 from typing import Any
 
 from tapelab import plots
 from tapelab.explain.asking import answers_to_show
+from tapelab.explain.causes import SYMPTOMS
+from tapelab.explain.drawing.box_text import PAD, SMALL, WIDE, files_of, size_of, text_of, width_of
 from tapelab.explain.drawing.layout import STUB, layered
 from tapelab.explain.drawing.numbered_table import numbering
-from tapelab.explain.drawing.shown_values import Passage
-from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, simplify, sketch
-from tapelab.explain.ground import expressions, hooks
+from tapelab.explain.drawing.shown_values import Passage, replayed
+from tapelab.explain.drawing.simplify import simplify
+from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, sketch
+from tapelab.explain.ground import hooks
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import cotangent_text
-from tapelab.explain.ground.rendering import spelled
-from tapelab.explain.values.study import TROUBLE, replayed
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 LIMIT = 24  # boxes, before neighbours are merged
-_WIDE, _SMALL = 9.0, 7.5  # font sizes in points
-_TEXT = 38  # characters of source text in a box
-_PAD = 6.0
 _MARGIN, _LEGEND = 14.0, 34.0
 _APART = 5.0  # half the distance of an arrow down from its arrow up
 
@@ -33,7 +30,6 @@ _STATES = {
     RECORDED: {"edgecolor": plots.BLUE, "facecolor": "#E3F0F8", "linestyle": "-", "linewidth": 1.4},
     NOT_RECORDED: {"edgecolor": plots.GREY, "facecolor": "#F4F4F4", "linestyle": (0, (3, 2)), "linewidth": 1.2},
 }
-_SIGNS = {RECORDED: "●", NOT_RECORDED: "○"}
 _OPEN = {"color": plots.BLUE, "linestyle": "-", "linewidth": 1.3}
 _OFF_TAPE = {"color": plots.GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.3}
 _BACK = "#8A3F00"  # what flows back: dark enough for small letters, and in grey
@@ -73,28 +69,24 @@ def draw(tape: ExplainTape, target: Any, sources: Any, *, limit: int = LIMIT, va
     simplify(drawing, limit)
     title, passage = _title(asked, findings), None
     if values:
-        sick, passage = _passage(tape, asked, answers)
+        sick, passage = _passage(asked, answers)
         title = sick or title
     with hooks.deaf():
         return _figure(drawing, title, passage)
 
 
-def _passage(tape, asked, answers):
+def _passage(asked, answers):
     """Return a title that says which gradients are bad, or None, and the `Passage`."""
-    targets = list(asked[0].targets)
-    names = [asked[0].target_name, *(question.source_name for question in asked)]
-    gradients = [gradient for _, gradient in answers]
-    replay, found = replayed(tape, targets, [question.source for question in asked], names, gradients)
+    replay, found, marks = replayed(asked, answers)
     numbers, _ = numbering(replay, [question.start for question in asked])
-    bad = {one.node: f"✖ {TROUBLE[one.symptom]}: {one.code}" for one in found if one.healthy is False and one.node}
-    sick = [(name, one) for name, one in zip(names[1:], found, strict=True) if one.healthy is False]
+    passage, of = Passage(replay, marks, numbers), f"The gradient of {asked[0].target_name} with respect to"
+    sick = [(question.source_name, one) for question, one in zip(asked, found, strict=True) if one.healthy is False]
     if not sick:
-        only = gradients[0] if len(gradients) == 1 else None
-        known = f"The gradient of {names[0]} with respect to {names[1]}: {cotangent_text(array(only))}"
-        return None if only is None else known, Passage(replay, bad, numbers)
+        only = answers[0][1] if len(answers) == 1 else None
+        return None if only is None else f"{of} {asked[0].source_name}: {cotangent_text(array(only))}", passage
     who = ", ".join(name for name, _ in sick) if len(sick) <= 3 else f"{len(sick)} of {len(asked)} sources"
-    verdicts = " or ".join(dict.fromkeys(_VERDICTS[one.symptom] for _, one in sick))
-    return f"The gradient of {names[0]} with respect to {who}: {verdicts}", Passage(replay, bad, numbers)
+    verdicts = " or ".join(dict.fromkeys(SYMPTOMS[one.symptom].title for _, one in sick))
+    return f"{of} {who}: {verdicts}", passage
 
 
 def _title(asked, findings):
@@ -125,24 +117,20 @@ def _title(asked, findings):
     return f"{title}; {'one path' if places == 1 else 'some paths'} from {names} {'is' if places == 1 else 'are'} cut"
 
 
-_VERDICTS = {"nan": "NaN", "inf": "infinite", "target nan": "the target is NaN", "target inf": "the target is infinite"}
-_VERDICTS |= {word: word for word in ("zero", "partly zero", "huge", "tiny")} | {"fine": "finite, and wrong"}
-
-
 def _figure(drawing, title, passage):
-    texts = {box: _text(box, _files(drawing), passage) for box in drawing.boxes}
-    sizes = {box: _size(text) for box, text in texts.items()}
+    texts = {box: text_of(box, files_of(drawing), passage) for box in drawing.boxes}
+    sizes = {box: size_of(text) for box, text in texts.items()}
     links, labels = [], {}
     for link, causes in drawing.links.items():
         if causes:  # they stand between the two boxes, with a place of their own
-            sizes[link] = _size(["✕ " + cause for cause in causes], pad=2.0)
+            sizes[link] = size_of(["✕ " + cause for cause in causes], pad=2.0)
             links += [(link[0], link), (link, link[1])]
             continue
         back = passage.cotangents(*link) if passage is not None else []
         for edge, text in enumerate(back):
             label = (*link, edge)
             labels[label] = text
-            sizes[label] = (_width([text], _SMALL) + 4 * _APART, 1.5 * _SMALL)
+            sizes[label] = (width_of([text], SMALL) + 4 * _APART, 1.5 * SMALL)
             links += [(link[0], label), (label, link[1])]
         if not back:
             links.append(link)
@@ -151,7 +139,7 @@ def _figure(drawing, title, passage):
     left = min([place.x - place.width / 2 for place in placed.values()] + bends)
     right = max([place.x + place.width / 2 for place in placed.values()] + bends)
     bottom = min(place.y - place.height / 2 for place in placed.values())
-    width = max(right - left, _width([title], 1.25 * _WIDE), 330.0)
+    width = max(right - left, width_of([title], 1.25 * WIDE), 330.0)
     middle = (left + right) / 2
     fig, ax = _axes(middle - width / 2 - _MARGIN, middle + width / 2 + _MARGIN, bottom - _LEGEND, 20.0 + 1.5 * _MARGIN)
     for (start, end), points in routes.items():
@@ -166,9 +154,9 @@ def _figure(drawing, title, passage):
             _draw_cotangent(ax, labels[node], place)
         else:
             causes = "\n".join("✕ " + cause for cause in drawing.links[node])
-            font = {"color": plots.RED, "fontsize": _SMALL, "weight": "bold"}
+            font = {"color": plots.RED, "fontsize": SMALL, "weight": "bold"}
             ax.text(place.x, place.y, causes, ha="center", va="center", gid="cause", **font)
-    ax.text(middle, 20.0, title, fontsize=1.25 * _WIDE, weight="bold", ha="center", va="center", gid="title")
+    ax.text(middle, 20.0, title, fontsize=1.25 * WIDE, weight="bold", ha="center", va="center", gid="title")
     _draw_legend(ax, middle, bottom - 18.0, _legend(drawing, passage))
     return fig
 
@@ -199,69 +187,6 @@ def _axes(left, right, bottom, top):
     return fig, ax
 
 
-def _files(drawing):
-    return {line.file for box in drawing.boxes for line in box.lines}
-
-
-def _text(box, files, passage):
-    """The lines of text in a box, the title first."""
-    number = passage.number(box) if passage else ""
-    title = f"{_SIGNS[box.state]} {number}{spelled(box.title) if box.operations == (box.title,) else box.title}"
-    if box.role == "operation" and box.mark:
-        title += f" · {box.mark}"
-    text = [title]
-    if len(box.operations) > 1:
-        text.append(_shortened(", ".join(dict.fromkeys(box.operations))))
-    if len(box.lines) == 1:
-        line = box.lines[0]
-        place = f"line {line.number}" if len(files) == 1 else line.place
-        source = _expression(box) or line.text
-        text.extend(_wrapped(f"{place}: {source}" if source else place))
-    elif box.lines:
-        numbers = [line.number for line in box.lines]
-        text.append(f"lines {min(numbers)} to {max(numbers)}")
-    if passage is None:
-        return text
-    if passage.value(box):
-        text.append(f"= {passage.value(box)}")
-    if box.role == "source" and passage.gradient(box):
-        text.append(f"↑ gradient {passage.gradient(box)}")
-    if passage.mark(box):
-        text.append(passage.mark(box))
-    return text
-
-
-def _expression(box):
-    """The learner's expression that one operation ran, where it is known."""
-    if len(box.events) != 1:
-        return ""
-    found = expressions.at(box.events[0].place.code, box.events[0].place.instruction)
-    return "" if found is None else ast.unparse(found)
-
-
-def _wrapped(text):
-    """At most two lines of text, broken after a space, a comma or a bracket where there is one."""
-    if len(text) <= _TEXT:
-        return [text]
-    at = max(text.rfind(sign, 0, _TEXT) + 1 for sign in " (,[")
-    first = text[: at if at > _TEXT / 2 else _TEXT]
-    return [first, _shortened(text[len(first) :].strip())]
-
-
-def _shortened(text):
-    return text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"
-
-
-def _width(text, size):
-    # DejaVu Sans Mono, which comes with Matplotlib: every character is 0.602 em wide.
-    return 0.602 * size * max(map(len, text))
-
-
-def _size(text, pad=_PAD):
-    width = max(_width(text[:1], _WIDE), _width(text, _SMALL))
-    return width + 2 * pad, _WIDE * 1.35 + (len(text) - 1) * _SMALL * 1.35 + 2 * pad
-
-
 def _draw_box(ax, box, text, place, is_origin):
     round_ends = "round,pad=0,rounding_size=9" if box.role != "operation" else "round,pad=0,rounding_size=2"
     corner = (place.x - place.width / 2, place.y - place.height / 2)
@@ -276,19 +201,19 @@ def _draw_box(ax, box, text, place, is_origin):
         inner = (corner[0] + 2.5, corner[1] + 2.5)
         style |= {"linewidth": 0.8, "facecolor": "none"}
         ax.add_patch(FancyBboxPatch(inner, place.width - 5, place.height - 5, boxstyle=round_ends, zorder=3, **style))
-    y = place.y + place.height / 2 - _PAD - _WIDE * 0.675
+    y = place.y + place.height / 2 - PAD - WIDE * 0.675
     for i, line in enumerate(text):
         colour = plots.RED if line.startswith("✖") else _BACK if line.startswith("↑") else "black"
-        font = {"fontsize": _SMALL if i else _WIDE, "family": "DejaVu Sans Mono", "color": colour}
+        font = {"fontsize": SMALL if i else WIDE, "family": "DejaVu Sans Mono", "color": colour}
         font["weight"] = "normal" if i and colour == "black" else "bold"
         ax.text(place.x, y, line, ha="center", va="center", zorder=4, gid="text", parse_math=False, **font)
-        y -= (_WIDE + _SMALL) * 0.675 if i == 0 else _SMALL * 1.35
+        y -= (WIDE + SMALL) * 0.675 if i == 0 else SMALL * 1.35
 
 
 def _draw_cotangent(ax, text, place):
     """The label on a link: on white, so that the link does not run through it."""
     around = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
-    font = {"fontsize": _SMALL, "family": "DejaVu Sans Mono", "weight": "bold", "color": _BACK}
+    font = {"fontsize": SMALL, "family": "DejaVu Sans Mono", "weight": "bold", "color": _BACK}
     ax.text(place.x + _APART, place.y, text, ha="center", va="center", zorder=3, gid="cotangent", bbox=around, **font)
 
 
@@ -323,4 +248,4 @@ def _draw_link(ax, points, style, arrow):
 def _draw_legend(ax, middle, y, entries):
     for i, (label, colour) in enumerate(entries):
         x = (i - (len(entries) - 1) / 2) * 110
-        ax.text(middle + x, y, label, color=colour, fontsize=_SMALL, ha="center", va="center", gid="legend")
+        ax.text(middle + x, y, label, color=colour, fontsize=SMALL, ha="center", va="center", gid="legend")

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapelab.explain.asking import answers_to_show
+from tapelab.explain.drawing.shown_values import replayed
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import cotangent_text, value_text
 from tapelab.explain.ground.rendering import escaped, spelled
+from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.node_expressions import of_node
 from tapelab.explain.values.rerun.nodes import Node
-from tapelab.explain.values.study import TROUBLE, replayed
 
 _HEADS = ("#", "operation", "of", "value", "gradient")
 _LONGEST = 44  # characters of an expression
@@ -113,11 +114,9 @@ def table(tape: ExplainTape, target: Any, sources: Any, *, values: bool = True) 
         ValueError: if there is nothing to list: no sources, or something that was not seen or is not a tensor.
     """
     asked, answers = answers_to_show(tape, target, sources, sys._getframe(1), "list")
-    names = [asked[0].target_name, *(question.source_name for question in asked)]
-    gradients = [gradient for _, gradient in answers]
-    replay, found = replayed(tape, list(asked[0].targets), [question.source for question in asked], names, gradients)
+    replay, _, marks = replayed(asked, answers)
     with hooks.deaf(), private.paused():
-        return Table(names[0], tuple(_rows(replay, asked, found)), values)
+        return Table(asked[0].target_name, tuple(_rows(replay, asked, marks)), values)
 
 
 def numbering(replay: Replay, starts: Sequence[int]) -> tuple[dict[int, int], list[Node]]:
@@ -143,9 +142,8 @@ def numbering(replay: Replay, starts: Sequence[int]) -> tuple[dict[int, int], li
     return numbers, nodes
 
 
-def _rows(replay, asked, found):
+def _rows(replay, asked, marks):
     trace = replay.trace
-    marks = {one.node: f"✖ {TROUBLE[one.symptom]}: {one.code}" for one in found if one.healthy is False and one.node}
     numbers, nodes = numbering(replay, [question.start for question in asked])
     for number, question in enumerate(asked):
         value = _value(trace, question.start)
@@ -158,15 +156,13 @@ def _rows(replay, asked, found):
 
 def _upstream(replay):
     """The nodes that the target was made by, as far as they were made from the sources."""
-    producer = replay.trace.producer
     depends = replay.depending(replay.sources)
-    found, waiting = set(), list(replay.targets)
-    while waiting:
-        node = producer.get(waiting.pop())
-        if node is not None and node not in found and depends & set(node.inputs):
-            found.add(node)
-            waiting.extend(node.inputs)
-    return found
+
+    def makers(keys):
+        nodes = map(replay.trace.producer.get, keys)
+        return [node for node in nodes if node is not None and depends & set(node.inputs)]
+
+    return reachable(makers(replay.targets), lambda node: makers(node.inputs))
 
 
 def _source(node, trace, numbers):

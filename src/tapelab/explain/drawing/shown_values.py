@@ -1,12 +1,48 @@
 """What flows through a drawing: the values forwards on its boxes, and the cotangents backwards on its links."""
 
+from collections.abc import Sequence
+from typing import Any
+
+from tapelab.explain.causes import SYMPTOMS
 from tapelab.explain.drawing.sketch import Box
+from tapelab.explain.ground import hooks, private
+from tapelab.explain.ground.log import keys_of
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import cotangent_text, value_text
+from tapelab.explain.missing.question import Question
+from tapelab.explain.missing.verdict import Finding
+from tapelab.explain.values.finding import ValueFinding
+from tapelab.explain.values.rerun.backward import Replay
+from tapelab.explain.values.rerun.nodes import Node, Trace
+from tapelab.explain.values.study import study
 
 import numpy as np
 
 _EDGES = 3  # between two boxes
+
+
+def replayed(
+    asked: Sequence[Question], answers: Sequence[tuple[Finding, Any]]
+) -> tuple[Replay, list[ValueFinding], dict[Node, str]]:
+    """Run the backward pass of a drawing or a table once more.
+
+    Args:
+        asked, answers: as `tapelab.explain.asking.answers_to_show` returns them.
+
+    Returns:
+        The `Replay` of all sources; a `ValueFinding` for each; and what to write on the nodes where trouble began.
+    """
+    targets, sources = list(asked[0].targets), [question.source for question in asked]
+    names = [asked[0].target_name, *(question.source_name for question in asked)]
+    found = study(asked[0].tape, targets, sources, names, [gradient for _, gradient in answers])
+    replay = next((one.evidence.replay for one in found if one.evidence is not None), None)
+    if replay is None:
+        keys = [[key for value in values for key in keys_of(value)] for values in (targets, sources)]
+        with hooks.deaf(), private.paused():
+            replay = Replay(Trace(asked[0].log), *keys)
+    bad = [one for one in found if one.healthy is False and one.node]
+    marks = {one.node: f"✖ {SYMPTOMS[one.symptom].begins}: {one.code}" for one in bad}
+    return replay, found, marks
 
 
 class Passage:
@@ -20,7 +56,7 @@ class Passage:
 
     def __init__(self, replay, origins, numbers):
         self._replay, self._numbers = replay, numbers
-        self._origins = {node.event: text for node, text in origins.items() if node is not None}
+        self._origins = {node.event: text for node, text in origins.items()}
 
     def value(self, box: Box) -> str:
         """The forward value of what leaves a box, as text; "" where there is none to show."""

@@ -186,14 +186,6 @@ def forget(listener: Any) -> contextlib.ExitStack | None:
     return blocks
 
 
-def symbols() -> list[tuple[str, Any, Any]]:
-    """Return what the hooks replace: a list of (name, the object now in TensorFlow, the object before any hook)."""
-    here = [
-        (name, getattr(owner, attribute), original) for name, (owner, attribute, original) in private.HOOKED.items()
-    ]
-    return [*here, ("op callback", list(private.context.context().op_callbacks), [])]
-
-
 @contextlib.contextmanager
 def deaf() -> Iterator[None]:
     """Within this context the thread's listeners hear nothing: for what the explanation itself computes."""

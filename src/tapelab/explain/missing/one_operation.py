@@ -3,12 +3,43 @@
 The answers are cause codes of `tapelab.explain.causes`, or None where the gradient passes.
 """
 
+from collections.abc import Callable, Sequence
+
 from tapelab.explain.ground import hooks, private
-from tapelab.explain.ground.log import Event, Kind
+from tapelab.explain.ground.log import Event, Kind, can_carry
 
 import tensorflow as tf
 
-CONVERSIONS = frozenset({"Cast", "Bitcast"})
+_CONVERSIONS = frozenset({"Cast", "Bitcast"})
+
+
+def cause_of(
+    op: str, takes: tf.DType, gives: Sequence[tf.DType], passes: Callable[[], bool], is_custom: bool = False
+) -> str | None:
+    """Return the cause by which an operation cuts the gradient of one of its inputs, or None.
+
+    Args:
+        op: its type.
+        takes: the dtype of that input.
+        gives: the dtypes of its outputs.
+        passes: tries out whether its gradient function returns something for that input; may raise LookupError.
+        is_custom: whether it has a custom gradient.
+    """
+    if op == "StopGradient":
+        return "stop_gradient"
+    if not can_carry(takes):
+        return None  # what depends on the source has such a dtype only behind a cut, which was counted there
+    if tf.string in gives:
+        return "through_string"
+    carries = any(map(can_carry, gives))
+    if op in _CONVERSIONS and not carries:
+        return "cast_to_integer"
+    try:
+        if (is_custom or private.has_gradient(op)) and carries and passes():
+            return None
+    except LookupError:
+        return "no_gradient_registered"
+    return "custom_gradient_none" if is_custom and carries else "not_differentiable"
 
 
 class Conductors:
@@ -31,27 +62,11 @@ class Conductors:
         log = self._log
         if event.kind is Kind.CUSTOM:
             return None if self._returns(event, position) else "custom_gradient_none"
-        if event.op == "StopGradient":
-            return "stop_gradient"
-        if not log.carries(event.inputs[position]):
-            return None  # what depends on the source has such a dtype only behind a cut, which was counted there
-        if "Dataset" in event.op:
+        takes = log.tensors[event.inputs[position]].dtype
+        if "Dataset" in event.op and can_carry(takes):
             return "left_tensorflow"
-        if any(log.tensors[key].dtype == tf.string for key in event.outputs):
-            return "through_string"
-        if event.op in CONVERSIONS and not any(log.carries(key) for key in event.outputs):
-            return "cast_to_integer"
-        try:
-            if not private.has_gradient(event.op):
-                return "not_differentiable"
-        except LookupError:
-            return "no_gradient_registered"
-        if not any(log.carries(key) for key in event.outputs):
-            return "not_differentiable"
-        try:
-            return None if self._returns(event, position) else "not_differentiable"
-        except LookupError:
-            return "no_gradient_registered"
+        gives = [log.tensors[key].dtype for key in event.outputs]
+        return cause_of(event.op, takes, gives, lambda: self._returns(event, position))
 
     def _returns(self, event, position):
         """Whether the gradient function, given ones, returns something for an input."""

@@ -1,4 +1,4 @@
-"""One question, "why is this gradient None?", with the names that the learner uses."""
+"""Questions, "why is this gradient None?", with the names that the learner uses."""
 
 import ast
 import collections.abc
@@ -7,6 +7,7 @@ import types
 from typing import Any
 
 from tapelab.explain.ground import expressions, lines
+from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.log import Log, keys_of
 from tapelab.explain.missing.paths import Flow
 
@@ -27,7 +28,7 @@ class Question:
     """
 
     tape: tf.GradientTape
-    flow: Flow
+    flow: Flow | None
     targets: tuple
     source: object
     target_name: str
@@ -119,3 +120,25 @@ def _leaves(structure, expression, place):
     parts = expressions.elements(expression, len(values))
     leaves = [_leaves(*one) for one in zip(values, parts, map(place.__add__, steps), strict=True)]
     return [leaf for found in leaves for leaf in found]
+
+
+def questions(tape: tf.GradientTape, target: Any, source: Any, frame: types.FrameType) -> list[Question]:
+    """Return a list of `Question`, one for each source in a structure.
+
+    Args:
+        tape, target, source: as `explain` takes them, in this order.
+        frame: that of the call of `explain` or `draw`, which knows what the learner calls them.
+    """
+    targets = tuple(tf.nest.flatten(target))
+    goals = {key for one in targets if tf.is_tensor(one) and is_eager(one) for key in keys_of(one)}
+    flow = Flow(tape.log, goals) if isinstance(tape, ExplainTape) else None
+    own = lines.own_frame(frame)
+    call = expressions.arguments(frame) if own is frame else None
+    target_name = name_of(target, own, expressions.argument(call, 1, ("target",)), "target")
+    named = named_sources(source, own, expressions.argument(call, 2, ("source", "sources")))
+    return [Question(tape, flow, targets, one, target_name, name, own) for name, one in named]
+
+
+def is_eager(value: Any) -> bool:
+    """Whether a tensor or variable has a value now."""
+    return hasattr(value, "handle") or not tf.is_symbolic_tensor(value)

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 
 from tapelab.explain.ground.rendering import Style, Told
-from tapelab.explain.retracing import traces
+from tapelab.explain.retracing import callables, traces
 from tapelab.explain.retracing.causes import RetracingCause, causes_of, made_anew, merged, stale
 
 import tensorflow as tf
@@ -141,11 +141,11 @@ def explain_retracing(
         return _Watching()
     if isinstance(function, tf.keras.Model):
         steps = (function.train_function, function.test_function, function.predict_function)
-        found = [one for step in steps if step is not None for one in traces.functions_within(step)]
+        found = [one for step in steps if step is not None for one in callables.functions_within(step)]
         return Retracings(_explain(one) for one in found if traces.BLIND or traces.traces_of(one))
     if isinstance(function, tf.types.experimental.ConcreteFunction):
         raise TypeError("this is a concrete function, which has one trace; pass the tf.function that it was taken from")
-    if not traces.is_function(function):
+    if not callables.is_function(function):
         what = "a Python function" if callable(function) else f"a {type(function).__name__}"
         raise TypeError(
             f"explain_retracing was passed {what}; pass a tf.function or a Keras model, or watch what runs with "
@@ -233,10 +233,10 @@ def _judged(cause, alive):
 
 def _definition(function):
     """What functions that are made anew have in common."""
-    model = traces.in_closure(function, "self")
+    model = callables.in_closure(function, "self")
     if _step_of(function) and isinstance(model, tf.keras.Model):
-        return (_step_of(function), type(model), model.name.rstrip("0123456789_"), traces.name_of(function))
-    return traces.code_of(function)
+        return (_step_of(function), type(model), model.name.rstrip("0123456789_"), callables.name_of(function))
+    return callables.code_of(function)
 
 
 def _of_definition(found):
@@ -252,7 +252,7 @@ def _of_definition(found):
     name, last = _called(found[0].function), found[-1]
     if len(by_function) > 1:
         causes.insert(0, _several([its[0] for its in by_function.values()], name))
-    outdated = stale(last.captured, traces.captured(last.function), last.trace.line, name)
+    outdated = stale(last.captured, callables.captured(last.function), last.trace.line, name)
     return Retracing(name, len(found), (*causes, *outdated))
 
 
@@ -260,38 +260,38 @@ def _several(found, name):
     """The cause of several functions with one definition. `found` has a `New` for each."""
     functions, line = [new.function for new in found], found[-1].trace.line
     if _step_of(functions[0]):
-        models = len({id(traces.in_closure(function, "self")) for function in functions})
+        models = len({id(callables.in_closure(function, "self")) for function in functions})
         return made_anew("keras_recompiled", name, len(functions), line, models=models)
     changed = {}
     for key in found[0].captured:
         values = tuple(dict.fromkeys(repr(new.captured.get(key)) for new in found))
         if len(values) > 1:
             changed[key] = values
-    if len({id(traces.plain(function)) for function in functions}) > 1:
+    if len({id(callables.plain(function)) for function in functions}) > 1:
         code = "made_anew"
     else:
-        code = "new_objects" if any(map(traces.is_method, functions)) else "wrapped_anew"
+        code = "new_objects" if any(map(callables.is_method, functions)) else "wrapped_anew"
     return made_anew(code, name, len(functions), line, changed=changed)
 
 
 def _step_of(function):
     """Which of Keras's functions a tf.function is, "train_step", "test_step" or "predict"; None if it is none."""
-    step = traces.in_closure(function, "step_function")
-    inner = traces.in_closure(function, "one_step_on_data")
+    step = callables.in_closure(function, "step_function")
+    inner = callables.in_closure(function, "one_step_on_data")
     if step is None and inner is not None:
-        step = traces.in_closure(inner, "step_function") or traces.in_closure(inner, "step_func")
-    name = getattr(traces.plain(step), "__name__", None) if step is not None else None
-    if name is None and isinstance(traces.in_closure(function, "self"), tf.keras.Model):
-        return "predict" if traces.name_of(function).startswith("one_step_on_data") else None
+        step = callables.in_closure(inner, "step_function") or callables.in_closure(inner, "step_func")
+    name = getattr(callables.plain(step), "__name__", None) if step is not None else None
+    if name is None and isinstance(callables.in_closure(function, "self"), tf.keras.Model):
+        return "predict" if callables.name_of(function).startswith("one_step_on_data") else None
     return name
 
 
 def _called(function):
     """What a function is called, for people."""
-    model, step = traces.in_closure(function, "self"), _step_of(function)
+    model, step = callables.in_closure(function, "self"), _step_of(function)
     if step and isinstance(model, tf.keras.Model):
         return f"{model.name}.{step}"
-    return traces.name_of(function)
+    return callables.name_of(function)
 
 
 def _short(cause):

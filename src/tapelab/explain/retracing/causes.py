@@ -6,7 +6,7 @@ from typing import Any
 
 from tapelab.explain.causes import RETRACED
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.retracing import traces
+from tapelab.explain.retracing import callables, traces
 from tapelab.explain.retracing.fixes import differing_axes, expression_of, fix_of
 
 import tensorflow as tf
@@ -53,7 +53,7 @@ def causes_of(
     Returns:
         A list of `RetracingCause`, the one with the most traces first.
     """
-    name, by_cause = traces.name_of(function), {}
+    name, by_cause = callables.name_of(function), {}
     for number, trace in enumerate(found):
         if number == 0 or number < since:
             continue

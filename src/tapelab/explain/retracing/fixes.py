@@ -4,7 +4,7 @@ import ast
 from collections.abc import Sequence
 
 from tapelab.explain.ground.expressions import argument
-from tapelab.explain.retracing import traces
+from tapelab.explain.retracing import callables, traces
 
 import tensorflow as tf
 
@@ -19,11 +19,11 @@ def _passed(function, call, path):
     if call is None or not path:
         return None
     name = _top(path)
-    code = getattr(traces.plain(function), "__code__", None)
+    code = getattr(callables.plain(function), "__code__", None)
     if code is None:
         return None
     names = list(code.co_varnames[: code.co_argcount])
-    if traces.is_method(function):
+    if callables.is_method(function):
         names = names[1:]
     if name in names:
         return argument(call, names.index(name), (name,))
@@ -42,7 +42,7 @@ def expression_of(function: tf.types.experimental.PolymorphicFunction, call: ast
 
 def _call_with(function, trace, path, wrapping):
     """The call's source with an argument, or a part of one, replaced: `wrapping` is its new source, {} the old one."""
-    name, found = traces.name_of(function), _passed(function, trace.call, path)
+    name, found = callables.name_of(function), _passed(function, trace.call, path)
     if found is None:
         alone = len({_top(one) for one in trace.leaves}) == 1 and _top(path) == path
         return f"{name}({wrapping.format(path)})" if alone else _in_words(path, wrapping)
@@ -175,7 +175,7 @@ def _signature(function, found):
     """
     if any(trace.leaves.keys() != found[0].leaves.keys() for trace in found):
         return None
-    paths, defaults = list(found[0].leaves), list(getattr(traces.plain(function), "__defaults__", None) or ())
+    paths, defaults = list(found[0].leaves), list(getattr(callables.plain(function), "__defaults__", None) or ())
     while paths and defaults and all(_is_value(trace.leaves[paths[-1]], defaults[-1]) for trace in found):
         paths.pop()
         defaults.pop()

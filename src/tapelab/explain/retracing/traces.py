@@ -7,19 +7,16 @@ which is public, and no causes.
 """
 
 import ast
-import builtins
 import contextlib
 import dataclasses
-import functools
 import pathlib
 import sys
-import types
 import typing
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from tapelab.explain.ground import expressions, lines
 from tapelab.explain.ground.lines import Line
+from tapelab.explain.retracing import callables
 
 import tensorflow as tf
 
@@ -122,17 +119,12 @@ class New:
     captured: dict
 
 
-def is_function(value: Any) -> bool:
-    """Whether a value is a ``tf.function``."""
-    return isinstance(value, tf.types.experimental.PolymorphicFunction) and hasattr(value, "python_function")
-
-
 def traces_of(function: tf.types.experimental.PolymorphicFunction) -> list[Trace]:
     """Return a function's traces, oldest first, as a list of `Trace`."""
     found = []
     for (context, function_type), concrete in list(function._function_cache._primary.items()):
         line, direct = _line_of_call(concrete.graph)
-        call = _call_on(line, name_of(function)) if direct else None
+        call = callables.call_on(line, callables.name_of(function)) if direct else None
         found.append(_trace(function_type, context, line, call))
     return mark_makers(found)
 
@@ -149,31 +141,14 @@ def compiled_by_xla(function: tf.types.experimental.PolymorphicFunction) -> bool
 
 def objects_of(function: tf.types.experimental.PolymorphicFunction) -> list[tf.types.experimental.PolymorphicFunction]:
     """Return the functions that a decorated method has become, one for each object that still exists."""
-    return [made for made in list(function._descriptor_cache.values()) if is_function(made)]
-
-
-def plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the Python function with the learner's code: without decorators and without the object of a method."""
-    python = plain_bound(function)
-    return getattr(python, "__func__", python)
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """Return what a function is called."""
-    return getattr(plain(function), "__name__", type(plain(function)).__name__)
-
-
-def code_of(function: Callable[..., Any]) -> types.CodeType | Callable[..., Any]:
-    """Return the code object that functions made anew from one definition share; the callable itself if it has none."""
-    python = plain(function)
-    return getattr(python, "__code__", python)
+    return [made for made in list(function._descriptor_cache.values()) if callables.is_function(made)]
 
 
 def recent_traces(function: tf.types.experimental.PolymorphicFunction) -> int:
     """Return how often this definition was traced lately, whichever ``tf.function`` was made of it."""
     detectors = polymorphic_function._frequent_tracing_detector_manager._detectors
     try:
-        return len(detectors[code_of(function)]._calls_per_tracings)
+        return len(detectors[callables.code_of(function)]._calls_per_tracings)
     except (KeyError, TypeError):
         return 0
 
@@ -205,12 +180,12 @@ def _new(concrete, frame):
             options = frame.f_locals.get("tracing_options")
         elif options is not None and code.co_filename.endswith(_POLYMORPHIC):
             function = frame.f_locals.get("self")
-            if is_function(function) and function._function_cache is options.function_cache:
+            if callables.is_function(function) and function._function_cache is options.function_cache:
                 break
         frame = frame.f_back
     else:
         return None
-    if getattr(code_of(function), "co_filename", "").startswith(_TENSORFLOW):
+    if getattr(callables.code_of(function), "co_filename", "").startswith(_TENSORFLOW):
         return None
     while frame.f_back is not None and frame.f_back.f_locals.get("self") is function:
         frame = frame.f_back
@@ -222,54 +197,7 @@ def _new(concrete, frame):
     call = expressions.arguments(caller) if caller is not None and caller is outside else None
     setting = function_context.make_function_context(options.scope_type)
     trace = _trace(concrete.function_type, setting, line, call)
-    return New(function, traces_of(function), trace, captured(function))
-
-
-def captured(function: Callable[..., Any]) -> dict[str, bool | int | float | str]:
-    """Return the plain numbers and texts that a function's code reads from outside: name → value, as they are now."""
-    python = plain(function)
-    code = getattr(python, "__code__", None)
-    if code is None:
-        return {}
-    cells = zip(code.co_freevars, python.__closure__ or (), strict=False)
-    outside = {name: python.__globals__[name] for name in code.co_names if name in python.__globals__}
-    for name, cell in cells:
-        with contextlib.suppress(ValueError):  # not yet bound
-            outside[name] = cell.cell_contents
-    return {name: value for name, value in outside.items() if isinstance(value, (bool, int, float, str))}
-
-
-def in_closure(function: Callable[..., Any], name: str) -> Any:
-    """Return what a function's closure has under a name, or None."""
-    python = plain(function)
-    code = getattr(python, "__code__", None)
-    if code is None or name not in code.co_freevars:
-        return None
-    return python.__closure__[code.co_freevars.index(name)].cell_contents
-
-
-def functions_within(value: Any, depth: int = 4) -> list[tf.types.experimental.PolymorphicFunction]:
-    """Return each ``tf.function`` that a Python function holds in its closure, directly or through other functions."""
-    if is_function(value):
-        return [value, *functions_within(plain(value), depth - 1)] if depth else [value]
-    found = []
-    for cell in (getattr(plain(value), "__closure__", None) or ()) if depth and callable(value) else ():
-        with contextlib.suppress(ValueError):
-            found += functions_within(cell.cell_contents, depth - 1)
-    return list({id(one): one for one in found}.values())
-
-
-def is_method(function: Callable[..., Any]) -> bool:
-    """Whether a ``tf.function`` is what a decorated method became for one object."""
-    return type(getattr(plain_bound(function), "__self__", None)).__name__ == "TfMethodTarget"
-
-
-def plain_bound(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the Python function without decorators, but with its object where it is a method."""
-    python = function.python_function if is_function(function) else function
-    while hasattr(python, "__wrapped__"):
-        python = python.__wrapped__
-    return python
+    return New(function, traces_of(function), trace, callables.captured(function))
 
 
 def mark_makers(found: list[Trace]) -> list[Trace]:
@@ -371,19 +299,3 @@ def _line_of_call(graph):
             line = lines.first_own(outside)
             found = (len(calls), line, bool(outside) and line == lines.first_own(outside[-1:]))
     return found[1:]
-
-
-@functools.lru_cache(maxsize=256)
-def _call_on(line, name):
-    """The call of a function on a line, as an `ast.Call`: by its name, or else the only one that may be."""
-    if line is None:
-        return None
-    tree = expressions.tree_of(line.file)
-    if tree is None:
-        return None
-    calls = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno <= line.number <= node.end_lineno
-    ]
-    named = [node for node in calls if ast.unparse(node.func).split(".")[-1] == name]
-    others = [node for node in calls if isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id)]
-    return next((found[0] for found in (named, others) if len(found) == 1), None)

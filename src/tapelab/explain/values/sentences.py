@@ -1,19 +1,12 @@
 """The sentence about a story, with the learner's names and the values that the story is about."""
 
-from tapelab.explain.causes import VALUES
+from tapelab.explain.causes import SYMPTOMS, VALUES
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import number
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import READS, Evidence, bad_elements
 
 import numpy as np
-
-_STATES = {
-    "fine": "depends on it",
-    "partly zero": "has elements that are 0",
-    "huge": "is large, and no single step makes it so",
-    "tiny": "is small, and no single step makes it so",
-}
 
 
 def blamed(evidence: Evidence, story: Story, source_name: str) -> str:
@@ -47,7 +40,7 @@ def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str,
     Args:
         evidence: an `Evidence`.
         story: a `Story`.
-        symptom: a key of `tapelab.explain.values.study.SYMPTOMS`.
+        symptom: a key of `tapelab.explain.causes.SYMPTOMS`.
         names: of "target", "source" and, as `blamed` returns it, "of".
     """
     target_name, source_name = names["target"], names["source"]
@@ -58,7 +51,7 @@ def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str,
             count = int((values == 0).sum())
             share = f"{count} of the gradient's {values.size} elements {'is' if count == 1 else 'are'} 0"
             return f"{share}: {note.title}, at {story.node.name}."
-        return f"The gradient of {target_name} with respect to {source_name} {_STATES.get(symptom, 'is fine')}."
+        return f"The gradient of {target_name} with respect to {source_name} {SYMPTOMS[symptom].unexplained}."
     values = story.values
     names = names | {
         "op": story.node.name if story.node else "an operation",

@@ -1,131 +1,28 @@
 """Why is this gradient NaN, infinite, zero, huge or tiny? The answers for all sources of a tape, from one replay.
 
-The interface for other modules::
-
-    findings = study(tape, target, sources)      # one `ValueFinding` for each leaf of sources, in the order of tf.nest
-    findings[0].symptom                          # one of SYMPTOMS
-    findings[0].healthy                          # True, False, or None: cannot tell
-    findings[0].code                             # a key of VALUES; "exists" where nothing is wrong
-    findings[0].sentence, .op, .layer, .line, .fix, .certain
-    findings[0].cotangent                        # the gradient that the tape returned: tensor, IndexedSlices or None
-    findings[0].elements                         # which elements are bad: count, total, indices
-    findings[0].chain                            # from the root to where the gradient turned bad, a tuple of `Link`
-    findings[0].node                             # the origin as a `tapelab.explain.values.rerun.nodes.Node`, or None
-    alike(findings)                              # groups of positions that share a cause
-
 `target` and `sources` are as `explain` takes them; the tape is not used up, and nothing is recorded. A None gradient
 has the symptom "none" and no cause here: `explain` names it.
 """
 
-import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import keys_of
 from tapelab.explain.ground.measure import Measures, array
 from tapelab.explain.values import magnitude, not_finite, special_points, structure, zeros
+from tapelab.explain.values.finding import Elements, Link, ValueFinding
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.evidence import Evidence
-from tapelab.explain.values.rerun.nodes import Node, Trace
+from tapelab.explain.values.rerun.nodes import Trace
 from tapelab.explain.values.sentences import blamed, sentence_of
 
 import numpy as np
 import tensorflow as tf
 from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
-
-SYMPTOMS = {
-    "none": "there is no gradient",
-    "nan": "it contains NaN",
-    "inf": "it contains an infinity, and no NaN",
-    "zero": "all of its elements are zero",
-    "partly zero": "some of its elements are zero",
-    "huge": "its largest element exceeds 1e5",
-    "tiny": "it is not zero, and no element reaches 1e-6",
-    "target nan": "it is finite, and the target contains NaN",
-    "target inf": "it is finite, and the target contains an infinity",
-    "fine": "none of these",
-}
-
-# The same in a few words, for a drawing.
-TROUBLE = {
-    "nan": "NaN begins here",
-    "inf": "infinity begins here",
-    "zero": "0 begins here",
-    "partly zero": "zeros begin here",
-    "huge": "grows here",
-    "tiny": "shrinks here",
-    "target nan": "NaN begins here",
-    "target inf": "infinity begins here",
-    "fine": "look here",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Elements:
-    """Which elements of a gradient are bad.
-
-    Attributes:
-        count: how many.
-        total: of how many.
-        indices: where, an integer array of shape (count, rank).
-    """
-
-    count: int
-    total: int
-    indices: np.ndarray = dataclasses.field(repr=False, compare=False)
-
-    def __str__(self):
-        if self.count == self.total:
-            return f"all {self.total} elements" if self.total > 1 else "its only element"
-        first = ", ".join(str(index.tolist()) for index in self.indices[:3])
-        word = "element" if self.count == 1 else "elements"
-        return f"{word} {first}{', …' if self.count > 3 else ''} ({self.count} of {self.total})"
-
-
-@dataclasses.dataclass(frozen=True)
-class Link:
-    """One step of the chain from the root of the trouble to where the gradient turned bad.
-
-    Attributes:
-        op: the operation.
-        line: the learner's line, or None.
-        what: what happened there.
-    """
-
-    op: str
-    line: Line | None
-    what: str
-
-    def __str__(self):
-        where = f" ({self.line.place})" if self.line else ""
-        return f"{self.op}{where}: {self.what}"
-
-
-@dataclasses.dataclass(frozen=True)
-class ValueFinding:
-    """What is the matter with the value of one gradient. See the module's docstring."""
-
-    symptom: str
-    healthy: bool | None
-    code: str
-    sentence: str = ""
-    op: str = ""
-    layer: str = ""
-    line: Line | None = None
-    fix: str = ""
-    certain: bool = True
-    elements: Elements | None = None
-    chain: tuple[Link, ...] = ()
-    remarks: tuple[str, ...] = ()
-    cotangent: object = dataclasses.field(default=None, repr=False, compare=False)
-    node: Node | None = dataclasses.field(default=None, repr=False, compare=False)
-    story: Story | None = dataclasses.field(default=None, repr=False, compare=False)
-    evidence: Evidence | None = dataclasses.field(default=None, repr=False, compare=False)
 
 
 def study(
@@ -158,33 +55,6 @@ def study(
             _finding(replays, source, gradient, names[0], name)
             for source, gradient, name in zip(leaves, gradients, names[1:], strict=True)
         ]
-
-
-def replayed(
-    tape: ExplainTape, targets: Sequence[Any], sources: Sequence[Any], names: Sequence[str], gradients: Sequence[Any]
-) -> tuple[Replay, list[ValueFinding]]:
-    """As `study`, for a drawing or a table. Returns the `Replay` of all sources, and the list of `ValueFinding`."""
-    found = study(tape, targets, sources, names, gradients)
-    shown = next((one.evidence.replay for one in found if one.evidence is not None), None)
-    keys = [[key for value in values for key in keys_of(value)] for values in (targets, sources)]
-    with hooks.deaf(), private.paused():
-        return shown or Replay(Trace(tape.log), *keys), found
-
-
-def alike(findings: Iterable[ValueFinding]) -> list[list[int]]:
-    """Group findings by their cause.
-
-    Args:
-        findings: a list of `ValueFinding`.
-
-    Returns:
-        A list of lists of positions: those in one group have the same symptom, code and origin.
-    """
-    groups = {}
-    for position, one in enumerate(findings):
-        origin = one.node if one.node is not None and one.code != "exists" else position
-        groups.setdefault((one.symptom, one.code, origin), []).append(position)
-    return list(groups.values())
 
 
 class _Replays:

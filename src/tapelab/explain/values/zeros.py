@@ -5,7 +5,7 @@ import dataclasses
 from tapelab.explain.ground.measure import array, rms
 from tapelab.explain.values import mechanisms, not_finite
 from tapelab.explain.values.not_finite import Story
-from tapelab.explain.values.rerun.evidence import PASSING, Evidence
+from tapelab.explain.values.rerun.evidence import Evidence
 
 import numpy as np
 
@@ -199,7 +199,7 @@ def dead_units(before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _relus(evidence):
     """The ReLUs whose units are the source's rows or columns: what comes next, and what the source multiplies."""
     products = [node for node in evidence.users(evidence.source) if node.op in mechanisms.PRODUCTS]
-    found = [node for product in products for key in product.inputs for node in _handed_on(evidence, key)]
+    found = [evidence.maker(key) for product in products for key in product.inputs]
     waiting, seen = evidence.users(evidence.source), set()
     while waiting:
         node = waiting.pop()
@@ -210,15 +210,7 @@ def _relus(evidence):
         if node.op not in ("Relu", "Relu6"):
             after = [other for key in node.outputs for other in evidence.users(key)]
             waiting += [other for other in after if other.op not in mechanisms.PRODUCTS - {"Mul", "MulNoNan"}]
-    return [node for node in found if node.op in ("Relu", "Relu6")]
-
-
-def _handed_on(evidence, key):
-    """The node that made a value, before it was handed on, in a list; nothing where there is none."""
-    maker = evidence.trace.producer.get(key)
-    while maker is not None and maker.op in PASSING:
-        maker = evidence.trace.producer.get(maker.inputs[0])
-    return [] if maker is None else [maker]
+    return [node for node in found if node is not None and node.op in ("Relu", "Relu6")]
 
 
 def _dead(evidence, relu):

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _NEVER_BY_KEYWORD = (
     inspect.Parameter.POSITIONAL_ONLY,

@@ -8,7 +8,7 @@ from tapelab.derivatives.machinery.errors import NotFiniteError
 from tapelab.derivatives.machinery.memory import checked_limit
 from tapelab.derivatives.machinery.private import masked
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def check_chunks(memory_limit: float | None, **sizes: int | None) -> None:
@@ -62,7 +62,7 @@ def require_alike(
 
 
 def require_finite(result: Any, name: str) -> None:
-    leaves = []
+    leaves: list[Any] = []
     description = flatten(result, leaves)
     for label, leaf in zip(names(description, "the result"), leaves, strict=True):
         if not tf.executing_eagerly():

@@ -22,7 +22,7 @@ from typing import Any
 
 from tapelab.derivatives.machinery.arguments.statics import Static
 from tapelab.derivatives.machinery.private import keras_state, random_state
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 # What Keras keeps for the thread. The last ones are compared as they are.
 _STATE = ("dtype_policy", "symbolic_scope", "autocast_scope", "current_call_ctx", "flash_attention", "distribution")

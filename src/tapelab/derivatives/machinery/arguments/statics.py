@@ -9,7 +9,7 @@ import enum
 import types
 from typing import Any
 
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from tapelab import process
 from tapelab.derivatives.machinery.private import function_classes, operations_run
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _CHANGING = ("assign", "scatter", "batch_scatter", "_strided_slice_assign")
 

@@ -27,7 +27,7 @@ import urllib.request
 import uuid
 from typing import Any
 
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

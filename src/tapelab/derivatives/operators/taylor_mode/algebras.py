@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.operators.taylor_mode.bilinear import Bilinear
 from tapelab.derivatives.operators.taylor_mode.values import Channel, Val, plus, times, total, zeros_if_none
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 # k → the k-th derivative of a unary operation where its value was taken; None where it is zero everywhere.
 Derivatives = Callable[[int], tf.Tensor | None]

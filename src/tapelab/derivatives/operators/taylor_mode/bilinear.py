@@ -17,7 +17,7 @@ from tapelab.derivatives.operators.taylor_mode.values import (
     total,
     weighted,
 )
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 class Bilinear:

@@ -5,7 +5,7 @@ from typing import Any
 
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, zeros_if_none
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def conditional(interpreter: Any, algebra: Algebra, op: tf.Operation, vals: Sequence[Val]) -> list[Val]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra, Derivatives
 from tapelab.derivatives.operators.taylor_mode.bilinear import Bilinear
 from tapelab.derivatives.operators.taylor_mode.values import Channel, Val, plus, times, total
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

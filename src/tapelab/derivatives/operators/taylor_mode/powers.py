@@ -8,7 +8,7 @@ import math
 
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
 from tapelab.derivatives.operators.taylor_mode.values import Val
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def power_of(algebra: Algebra, a: Val, y: tf.Tensor, p: float) -> Val:

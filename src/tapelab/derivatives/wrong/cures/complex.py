@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from tapelab.derivatives.wrong.cures.cotangents import of_complex, sum_to
 from tapelab.derivatives.wrong.replaced_gradients import plain
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 @of_complex

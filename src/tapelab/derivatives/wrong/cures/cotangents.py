@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def sum_to(gradient: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:

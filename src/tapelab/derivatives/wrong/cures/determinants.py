@@ -5,7 +5,7 @@ real loss by z is ∂/∂Re z + i ∂/∂Im z.
 """
 
 from tapelab.derivatives.wrong.cures.cotangents import of_complex
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def _determinant(op, upstream):

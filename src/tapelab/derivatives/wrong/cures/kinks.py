@@ -13,7 +13,7 @@ from tapelab import process
 from tapelab.derivatives.machinery import private
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.replaced_function import Replacement, has_node
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -4,7 +4,7 @@ The loss is s · log Σ exp z - Σ l z with s = Σ l, its gradient by the logits
 g = softmax(z) - l, which TensorFlow takes for the gradient, and does not differentiate by the labels.
 """
 
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def _cross_entropy(op, upstream, upstream_of_g):

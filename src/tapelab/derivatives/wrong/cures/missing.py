@@ -1,6 +1,6 @@
 """Derivatives of gradients, where TensorFlow has none: of softsign, bicubic resizing, local response normalisation."""
 
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def _of_softsign(op, upstream):

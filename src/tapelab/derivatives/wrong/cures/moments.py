@@ -8,7 +8,7 @@ is, since x - mean(x) sums to zero, and the second one without a term: the varia
 from tapelab.derivatives.machinery import private
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.replaced_function import Replacement, has_node
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def _moments(x, axes, shift=None, name=None, keep_dims=None, keepdims=None):

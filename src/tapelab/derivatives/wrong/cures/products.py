@@ -7,7 +7,7 @@ a factor times what is behind it.
 """
 
 from tapelab.derivatives.wrong.replaced_gradients import plain
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -15,7 +15,7 @@ its second ones are NaN at equal singular values; so are those of a function tha
 
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.replaced_function import Replacement
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 _original = tf.linalg.pinv
 

@@ -1,7 +1,7 @@
 """Writing to an index twice: the gradient goes to what was written last, and TensorFlow's to all that was written."""
 
 from tapelab.derivatives.wrong.replaced_gradients import plain
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -33,7 +33,7 @@ from tapelab.derivatives.wrong.cures.ties import (
     slopes,
     sums,
 )
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 
 def _self_adjoint_eig(op, of_values, of_vectors):

@@ -14,7 +14,7 @@ so are not there eagerly.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tapelab.runtime import tf
+from tapelab.process.tensorflow import tf
 
 import numpy as np
 

@@ -8,13 +8,14 @@ from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import is_handle
 from tapelab.explain.ground.measure import Measures, array
 from tapelab.explain.values.rerun.nodes import Node
+from tapelab.graphs.operations import with_fact
 
 import numpy as np
 import tensorflow as tf
 
 # Operations that hand a value on as it is, in another shape or dtype or as a copy.
-PASSING = frozenset({"Identity", "IdentityN", "Reshape", "Cast", "ExpandDims", "Squeeze", "Snapshot", "ReadVariableOp"})
-READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
+PASSING = with_fact("passes") - with_fact("flat")
+READS = with_fact("reads") - with_fact("valueless")
 
 
 class Evidence:
@@ -58,6 +59,13 @@ class Evidence:
     def bad(self, key: int) -> bool:
         """Whether a forward value is not finite."""
         return self.measure.not_finite(self.value(key))
+
+    def maker(self, key: int) -> Node | None:
+        """The node that made a value, before it was handed on as it is; None where none did."""
+        node = self.trace.producer.get(key)
+        while node is not None and node.op in PASSING:
+            node = self.trace.producer.get(node.inputs[0])
+        return node
 
     def made_of(self, node: Node) -> list[np.ndarray]:
         """The values of a node's inputs, as arrays."""

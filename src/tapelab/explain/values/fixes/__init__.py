@@ -5,86 +5,17 @@ mechanism in `VALUES`, which speaks of `s`, what the operation is given.
 """
 
 import ast
-import dataclasses
 from ast import unparse as text
 from collections.abc import Mapping
 
 from tapelab.explain.causes import VALUES
-from tapelab.explain.ground.expressions import called, closed, contains, replaced, statement_at
+from tapelab.explain.ground.expressions import called, closed, contains, statement_at
+from tapelab.explain.values.fixes.overflow import overflow, underflow
+from tapelab.explain.values.fixes.patient import Patient, same
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.node_expressions import of_node
-from tapelab.explain.values.rerun.nodes import Node
 
-_MAKES_LARGE = (
-    "square",
-    "pow",
-    "multiply",
-    "matmul",
-    "cast",
-    "add",
-    "subtract",
-    "reduce_sum",
-    "reduce_mean",
-    "reduce_prod",
-)
-_MAKES_LARGE += (ast.Pow, ast.Mult, ast.MatMult, ast.Add, ast.Sub)
 _SAFE = {"Exp": "0.0", "Cosh": "0.0", "Sinh": "0.0", "Acos": "0.0", "Asin": "0.0", "Atanh": "0.0", "Tan": "0.0"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Patient:
-    """What is to be mended.
-
-    Attributes:
-        node: the `Node` to blame.
-        then: the nodes that carried the trouble on.
-        expression: the learner's expression that ran it.
-        statement: the statement that this is in.
-        values: of the story.
-    """
-
-    node: Node
-    then: tuple
-    expression: ast.expr
-    statement: ast.stmt | None
-    values: dict
-
-    @property
-    def argument(self) -> ast.expr | None:
-        """The expression to blame within: the first argument, the denominator, the base of a power."""
-        if isinstance(self.expression, ast.BinOp):
-            return self.expression.right if isinstance(self.expression.op, ast.Div) else self.expression.left
-        if isinstance(self.expression, ast.Call) and self.expression.args:
-            return self.expression.args[1 if called(self.expression) in ("divide", "truediv") else 0]
-        return None
-
-    @property
-    def lambdas(self) -> list[ast.Lambda]:
-        """The lambdas that the expression is in, the innermost last: no line can be put before it."""
-        around = ast.walk(self.statement) if self.statement is not None else ()
-        return [one for one in around if isinstance(one, ast.Lambda) and contains(one, self.expression)]
-
-    def with_expression(self, new: str) -> str:
-        """The statement with another expression in place of the one that is blamed, as text."""
-        return self.with_part(self.expression, new)
-
-    def with_argument(self, template: str) -> str | None:
-        """The statement with the argument changed: "{0}" in the template stands for it, "{1}" for it as an operand."""
-        part = self.argument
-        return None if part is None else self.with_part(part, template.format(text(part), closed(part)))
-
-    def with_part(self, part: ast.expr, new: str) -> str:
-        """The statement with some part of it replaced, as text; of a lambda that; of a long one the expression."""
-        inside = [one for one in self.lambdas if contains(one, part)]
-        simple = isinstance(self.statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr))
-        whole = self.statement if simple and contains(self.statement, part) else self.expression
-        whole = inside[-1] if inside else whole if contains(whole, part) else part
-        return _plain_numbers(text(ast.fix_missing_locations(replaced(whole, part, new))))
-
-
-def _plain_numbers(source):
-    """Write 1e-6 and 1e9 as people do: Python writes 1e-06 and 1000000000.0."""
-    return source.replace("1e-0", "1e-").replace("1000000000.0", "1e9")
 
 
 def repair(story: Story, names: Mapping[str, str]) -> str:
@@ -191,13 +122,9 @@ def _product(patient):
     if not isinstance(product, ast.BinOp) or called(patient.expression) != "log":
         return None
     other = [one for one in (product.left, product.right) if not contains(one, patient.expression)]
-    if len(other) != 1 or not any(_same(one, patient.expression) for one in (product.left, product.right)):
+    if len(other) != 1 or not any(same(one, patient.expression) for one in (product.left, product.right)):
         return None
     return patient.with_part(product, f"tf.math.xlogy({text(other[0])}, {text(patient.argument)})")
-
-
-def _same(one, other):
-    return contains(one, other) and contains(other, one)
 
 
 def _division(patient):
@@ -225,72 +152,6 @@ def _domain(patient):
 def _edge(patient):
     if called(patient.expression) in ("acos", "asin", "atanh"):
         return patient.with_argument("tf.clip_by_value({0}, -1 + 1e-6, 1 - 1e-6)")
-    return None
-
-
-def _overflow(patient):
-    """Known forms in which exp overflows and the whole does not; float32 for what is too much for float16."""
-    if patient.node.op not in ("Exp", "Expm1", "Cosh", "Sinh"):
-        return _wider(patient)
-    if patient.statement is None or called(patient.expression) not in ("exp", "cosh"):
-        return None
-    inside = text(patient.argument)
-    for whole in ast.walk(patient.statement):
-        if isinstance(whole, ast.expr) and contains(whole, patient.expression):
-            new = _stable(whole, patient.expression, inside)
-            if new:
-                return patient.with_part(whole, new)
-    return patient.with_argument("tf.minimum({0}, 80.0)")
-
-
-def _wider(patient):
-    part = patient.argument
-    if not patient.values.get("is_half"):
-        return "# smaller numbers: scale what goes in, a smaller learning rate, clipping, or work with logarithms"
-    if part is None or patient.values.get("is_backward"):
-        return "# a smaller loss scale, a larger epsilon where something is normalised, or this part in float32"
-    if called(patient.expression) not in _MAKES_LARGE:  # in somebody else's function, which has a dtype of its own
-        return "# smaller numbers: scale what goes in; or this part in float32, of a layer by its dtype"
-    if isinstance(patient.expression, ast.BinOp) and not isinstance(patient.expression.op, ast.Pow):
-        return f"tf.cast({text(part)}, tf.float32)  # and the other operand"
-    return patient.with_argument("tf.cast({0}, tf.float32)")
-
-
-def _stable(whole, exp, inside):
-    """What to write for an expression around exp(s), or None."""
-    word, one = called(whole), text(exp)
-    if word == "log" and called(exp) == "cosh" and _same(whole.args[0], exp):
-        return f"tf.abs({inside}) + tf.nn.softplus(-2.0 * tf.abs({inside})) - tf.math.log(2.0)"
-    if word in ("log", "log1p") and whole.args:
-        within = whole.args[0]
-        if called(within) == "reduce_sum" and within.args and _same(within.args[0], exp):
-            rest = "".join(f", {text(part)}" for part in (*within.args[1:], *within.keywords))
-            return f"tf.reduce_logsumexp({inside}{rest})"
-        if (word == "log1p" and _same(within, exp)) or text(within) in (f"{n} + {one}" for n in ("1.0", "1", "1.")):
-            return f"tf.nn.softplus({inside})"
-        if text(within) in (f"{one} + 1.0", f"{one} + 1"):
-            return f"tf.nn.softplus({inside})"
-    if word is ast.Div:
-        above, below = text(whole.left), text(whole.right)
-        if above == one and below.startswith(("tf.reduce_sum", "tf.math.reduce_sum")) and one in below:
-            axis = next((keyword for keyword in whole.right.keywords if keyword.arg == "axis"), None)
-            return f"tf.nn.softmax({inside}{', ' + text(axis) if axis else ''})"
-        if above in ("1.0", "1") and below in (f"1.0 + {one}", f"1 + {one}", f"{one} + 1.0", f"{one} + 1"):
-            return f"tf.sigmoid(-({inside}))" if not inside.startswith("-") else f"tf.sigmoid({inside[1:]})"
-        if above == one and below in (f"1.0 + {one}", f"1 + {one}", f"{one} + 1.0", f"{one} + 1"):
-            return f"tf.sigmoid({inside})"
-    return None
-
-
-def _underflow(patient):
-    if patient.node.op not in ("Prod", "Cumprod"):
-        return "# larger numbers: scale what goes in, or work with logarithms, or in a wider dtype"
-    if called(patient.expression) != "reduce_prod" or patient.statement is None:
-        return None
-    for whole in ast.walk(patient.statement):
-        if called(whole) == "log" and whole.args and _same(whole.args[0], patient.expression):
-            rest = "".join(f", {text(keyword)}" for keyword in patient.expression.keywords)
-            return patient.with_part(whole, f"tf.reduce_sum(tf.math.log({text(patient.argument)}){rest})")
     return None
 
 
@@ -381,8 +242,8 @@ _RULES = {
     "zero_over_zero": _division,
     "domain": _domain,
     "pole": _edge,
-    "overflow": _overflow,
-    "underflow": _underflow,
+    "overflow": overflow,
+    "underflow": underflow,
     "steep": _steep,
     "inf_minus_inf": _difference,
     "all_masked": _softmax,

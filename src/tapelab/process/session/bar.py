@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tapelab.session import attended
+from tapelab.process.session import attended
 
 
 @contextlib.contextmanager

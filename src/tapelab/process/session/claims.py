@@ -13,7 +13,7 @@ import sys
 import traceback
 from dataclasses import dataclass, field
 
-from tapelab import session
+from tapelab.process import session
 
 TITLE = "# @title Check"
 _LONGEST = 300  # characters of a value or a message

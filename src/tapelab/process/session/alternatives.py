@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tapelab import session
+from tapelab.process import session
 
 
 def watch() -> None:

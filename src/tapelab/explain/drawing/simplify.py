@@ -1,0 +1,135 @@
+"""A drawing with fewer boxes, where there are many."""
+
+import itertools
+
+from tapelab.explain.drawing.sketch import Box, Sketch
+
+
+def simplify(drawing: Sketch, limit: int) -> None:
+    """Merge boxes if there are more than so many, until there are not or nothing is left to merge.
+
+    What lies between branch points goes first; then skip connections and branches that look alike; then, two by two,
+    what leads to one place only; then, two by two, what ran one after the other. A cut link is never merged away, nor
+    are boxes of which one is recorded and the other is not.
+
+    Args:
+        drawing: a `Sketch`; it is changed.
+        limit: the number of boxes wanted.
+    """
+    for rules in ((_merge_chain,), (_merge_chain, _drop_bypass, _merge_parallel)):
+        if len(drawing.boxes) > limit:
+            while any(rule(_Links(drawing)) for rule in rules):
+                pass
+    for pairs in (_only_ways, _successions):
+        while len(drawing.boxes) > limit and _merge_round(drawing, pairs(_Links(drawing))):
+            pass
+
+
+def _merge_round(drawing, pairs):
+    """Merge pairs, no box twice, so that the merged boxes come out alike. Returns whether there was one."""
+    merged = set()
+    for first, second in pairs:
+        links = _Links(drawing)
+        if merged.isdisjoint((first, second)) and not links.would_hide_a_cut(first, second):
+            links.merge(first, second)
+            merged |= {first, second}
+    return bool(merged)
+
+
+class _Links:
+    """A sketch with its links looked up both ways, for one step of simplification."""
+
+    def __init__(self, drawing):
+        self.drawing = drawing
+        self.after = {box: [] for box in drawing.boxes}
+        self.before = {box: [] for box in drawing.boxes}
+        for start, end in drawing.links:
+            self.after[start].append(end)
+            self.before[end].append(start)
+
+    def uncut(self):
+        """Return the links that are not cut and whose two boxes are alike, as a list of (start, end)."""
+        return [pair for pair, titles in self.drawing.links.items() if not titles and _alike(*pair)]
+
+    def would_hide_a_cut(self, first, second):
+        """Whether merging two boxes would put a cut link on top of one that is not cut, or make it a link to itself."""
+        links = self.drawing.links
+        if links.get((first, second)) or links.get((second, first)):
+            return True
+        ways = [((other, first), (other, second)) for other in self.before[first]]
+        ways += [((first, other), (second, other)) for other in self.after[first]]
+        return any(one in links and two in links and bool(links[one]) != bool(links[two]) for one, two in ways)
+
+    def merge(self, first, second):
+        """Make one box of two."""
+        drawing = self.drawing
+        lines = tuple(dict.fromkeys((*first.lines, *second.lines)))
+        operations = (*first.operations, *second.operations)
+        both = Box("operation", f"{len(operations)} operations", first.state, first.mark, lines, operations)
+        both.events, both.keys = first.events + second.events, first.keys + second.keys
+        links = {}
+        for (start, end), titles in drawing.links.items():
+            start = both if start in (first, second) else start
+            end = both if end in (first, second) else end
+            if start is not end:
+                links[start, end] = links.get((start, end), titles) if titles else ()
+        drawing.boxes[drawing.boxes.index(first)] = both
+        drawing.boxes.remove(second)
+        drawing.links = links
+        return True
+
+
+def _alike(first, second):
+    return first.role == second.role == "operation" and (first.state, first.mark) == (second.state, second.mark)
+
+
+def _merge_chain(links):
+    """Merge two boxes between which nothing branches off or comes in."""
+    for start, end in links.uncut():
+        if len(links.after[start]) == 1 and len(links.before[end]) == 1:
+            return links.merge(start, end)
+    return False
+
+
+def _drop_bypass(links):
+    """Leave out a link beside which one box alone makes the same way, as a skip connection does."""
+    for start, end in links.uncut():
+        for box in links.after[start]:
+            alone = links.before[box] == [start] and links.after[box] == [end]
+            if alone and not links.drawing.links[start, box] and not links.drawing.links[box, end]:
+                del links.drawing.links[start, end]
+                return True
+    return False
+
+
+def _merge_parallel(links):
+    """Merge two boxes that come from the same boxes and lead to the same."""
+    seen = {}
+    for box in links.drawing.boxes:
+        ways = [(other, box) for other in links.before[box]] + [(box, other) for other in links.after[box]]
+        if box.role != "operation" or any(links.drawing.links[way] for way in ways):
+            continue
+        key = (box.state, box.mark, frozenset(links.before[box]), frozenset(links.after[box]))
+        if key in seen:
+            return links.merge(seen[key], box)
+        seen[key] = box
+    return False
+
+
+def _only_ways(links):
+    """Boxes with the only box that they lead to. No other way leads there, so merging makes no cycle."""
+    return [(start, end) for start, end in links.uncut() if len(links.after[start]) == 1]
+
+
+def _successions(links):
+    """Boxes that are alike and next to each other in time. Nothing lies between, so merging makes no cycle."""
+    waiting = {box: len(before) for box, before in links.before.items()}
+    ready, order = [box for box, count in waiting.items() if not count], []
+    while ready:
+        # The most recent first, so that what belongs together stays together.
+        order.append(ready.pop())
+        for box in links.after[order[-1]]:
+            waiting[box] -= 1
+            if not waiting[box]:
+                ready.append(box)
+    return [pair for pair in itertools.pairwise(order) if _alike(*pair)]

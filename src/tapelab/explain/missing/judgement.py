@@ -1,0 +1,190 @@
+"""Why a gradient is None: the judgement, held against what the tape returns.
+
+First the log is asked whether a path leads from the source to the target along which every operation was recorded and
+passes a gradient. Then the tape is asked for the gradient. Only where the two agree is a cause named.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tapelab.explain.causes import CAUSES
+from tapelab.explain.ground.explain_tape import ExplainTape
+from tapelab.explain.ground.log import can_carry
+from tapelab.explain.missing.cut_path import along_path
+from tapelab.explain.missing.no_path import without_path
+from tapelab.explain.missing.question import Question, is_eager
+from tapelab.explain.missing.verdict import Finding
+from tapelab.explain.missing.while_tracing import is_traced, judged_while_tracing
+
+import tensorflow as tf
+
+
+def find_all(asked: Sequence[Question]) -> list[tuple[Finding, Any]]:
+    """Return (`Finding`, gradient or None) for each of a list of questions about one target."""
+    if asked and isinstance(asked[0].tape, ExplainTape) and asked[0].tape.in_function:
+        return _found_while_tracing(asked)
+    found = [_not_a_question(question) or _cannot_see(question) or _variable_target(question) for question in asked]
+    open_ones = [question for question, finding in zip(asked, found, strict=True) if finding is None]
+    gradients = iter(_gradients(open_ones))
+    return [
+        (finding, None) if finding else _checked(question, next(gradients))
+        for question, finding in zip(asked, found, strict=True)
+    ]
+
+
+def _found_while_tracing(asked):
+    """As `find_all`, of a tape that was opened inside a tf.function."""
+    found = [_not_a_question(question) or _variable_target(question) for question in asked]
+    open_ones = [question for question, finding in zip(asked, found, strict=True) if finding is None]
+    if open_ones and not is_traced(open_ones[0]):
+        return [(finding or Finding("inside_function", exists=None), None) for finding in found]
+    gradients = _gradients(open_ones)
+    judged_ones = iter(zip(judged_while_tracing(open_ones, gradients), gradients, strict=True))
+    return [(finding, None) if finding else next(judged_ones) for finding in found]
+
+
+def _gradients(asked):
+    """What the tape returns for each source, in one backward pass; the exception where it raises."""
+    if not asked:
+        return []
+    tape, targets = asked[0].tape, list(asked[0].targets)
+    try:
+        return tape.result_for(targets, [question.source for question in asked])
+    except Exception:
+        return [_gradient(question) for question in asked]  # one source may have a gradient where another raises
+
+
+def _gradient(question):
+    try:
+        return question.tape.result_for(list(question.targets), question.source)
+    except Exception as error:
+        return error
+
+
+def _not_a_question(question):
+    """The `Finding` where source or target is no tensor at all, else None."""
+    for name, values in ((question.source_name, (question.source,)), (question.target_name, question.targets)):
+        for value in values:
+            kind = type(value).__name__
+            if kind == "KerasTensor":
+                return Finding("keras_tensor", values={"name": name})
+            if not tf.is_tensor(value) and not hasattr(value, "handle"):
+                said = {"name": name, "type": kind, "expected": "a tensor or variable"}
+                if values is not question.targets:
+                    return Finding("wrong_type", values=said)
+                fix = f"# compute {name} with TensorFlow's operations: no float(), .numpy() or np. on the way"
+                return Finding("wrong_type", fix=fix, values=said | {"expected": "a tensor"})
+    return None
+
+
+def _cannot_see(question):
+    """The `Finding` where there is no log to read, else None."""
+    tape = question.tape
+    if not isinstance(tape, ExplainTape):
+        return Finding("plain_tape", exists=None, values={"type": type(tape).__name__})
+    if not tf.executing_eagerly():
+        return Finding("inside_function", exists=None)
+    if tape.blind or tape.log.failure:
+        return Finding("blind", exists=None, values={"why": tape.blind or tape.log.failure})
+    if tape.log.opened is None:
+        return Finding("not_opened")
+    symbolic = [value for value in (question.source, *question.targets) if not is_eager(value)]
+    if symbolic:
+        sentence = f"{symbolic[0].name} is a tensor of a graph, not a value."
+        return Finding("inside_function", sentence, exists=None)
+    return None
+
+
+def _variable_target(question):
+    return Finding("target_is_variable") if any(hasattr(one, "handle") for one in question.targets) else None
+
+
+def _checked(question, gradient):
+    """The `Finding` after the judgement was held against the tape's own result, and this result."""
+    finding = _dtypes(question) or _judged(question)
+    if isinstance(gradient, (LookupError, tf.errors.UnknownError)):  # the latter where a tf.py_function's code raises
+        return _missing_registration(question, finding, gradient), None
+    if isinstance(gradient, Exception):
+        return _not_computed(gradient), None
+    if finding.exists == (gradient is None):
+        says, returned = ("a gradient", "None") if finding.exists else ("none", "a gradient")
+        exists = None if gradient is None else True
+        return Finding("unknown", exists=exists, values={"says": says, "returned": returned}), gradient
+    if gradient is None:
+        return finding, None
+    tape = question.tape
+    asked = (next(iter(question.goals)), question.start) in tape.asked
+    if tape.spent and (tape.refused or not asked):
+        return Finding("used_up", line=tape.spent_line, path=finding.path), gradient
+    return finding.with_remarks(_remarks(question, finding, gradient)), gradient
+
+
+def _dtypes(question):
+    """The `Finding` where the source or every target has no dtype for gradients, else None."""
+    if not can_carry(tf.as_dtype(question.source.dtype)):
+        dtype = tf.as_dtype(question.source.dtype).name
+        name = question.source_name
+        fix = f"{name} = tf.strings.to_number({name})  # above tape.watch" if dtype == "string" else ""
+        return Finding("source_dtype", path=_path(question), fix=fix, values={"dtype": dtype})
+    if not any(can_carry(target.dtype) for target in question.targets):
+        dtype, maker = question.targets[0].dtype.name, question.flow.producer.get(min(question.goals))
+        line = maker.line if maker else None
+        return Finding("target_dtype", line=line, path=_path(question), values={"dtype": dtype})
+    return None
+
+
+def _path(question):
+    return tuple(question.flow.cheapest(question.start, question.goals) or ())
+
+
+def _judged(question):
+    path = question.flow.cheapest(question.start, question.goals)
+    return without_path(question) if path is None else along_path(question, path)
+
+
+def _missing_registration(question, finding, error):
+    """The tape raised LookupError, whether or not the operation without a gradient lies on a path to this source."""
+    for cut in (*finding.cuts, *finding.further):
+        if cut.code == "no_gradient_registered":
+            return finding if finding.code == cut.code else _lookup_error(cut)
+    on_the_way = question.flow.upstream(question.goals)
+    for event in question.log.events:
+        if any(key in on_the_way for key in event.outputs):
+            for position in range(len(event.inputs)):
+                for cut in question.flow.cuts_of(event, position):
+                    if cut.code == "no_gradient_registered":
+                        return _lookup_error(cut)
+    return _not_computed(error)
+
+
+def _not_computed(error):
+    sentence = f"Computing the gradient raised {type(error).__name__}: {str(error).splitlines()[0]}"
+    return Finding("unknown", sentence, exists=None)
+
+
+def _lookup_error(cut):
+    return Finding("no_gradient_registered", line=cut.line, cuts=(cut,))
+
+
+def _remarks(question, finding, gradient):
+    if question.is_variable and question.watched_variable.trainable and not question.source.trainable:
+        yield "frozen_layer"
+    if any(step.event.index in question.log.python_calls_of for step in finding.path):
+        yield "py_function"
+    if isinstance(gradient, tf.IndexedSlices):
+        yield "indexed_slices"
+
+
+def said(question: Question, finding: Finding) -> tuple[str, str]:
+    """Return the sentence and the fix of a finding, in the learner's words."""
+    names = {
+        "source": question.source_name,
+        "target": question.target_name,
+        "op": finding.cuts[0].op if finding.cuts else "the operation",
+        # tape.watch does not take a Keras variable, but takes its value.
+        "watchable": question.source_name + (".value" if hasattr(question.source, "path") else ""),
+    }
+    names |= finding.values
+    cause = CAUSES[finding.code]
+    fix = finding.fix or ("" if finding.exists else cause.fix.format(**names))
+    return finding.sentence or cause.sentence.format(**names), fix

@@ -1,0 +1,99 @@
+"""The Python function in a tf.function: its name and code, what it reads from outside, its calls."""
+
+import ast
+import builtins
+import contextlib
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from tapelab.explain.ground import expressions
+from tapelab.explain.ground.lines import Line
+
+import tensorflow as tf
+
+
+def is_function(value: Any) -> bool:
+    """Whether a value is a ``tf.function``."""
+    return isinstance(value, tf.types.experimental.PolymorphicFunction) and hasattr(value, "python_function")
+
+
+def plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the Python function with the learner's code: without decorators and without the object of a method."""
+    python = plain_bound(function)
+    return getattr(python, "__func__", python)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return what a function is called."""
+    return getattr(plain(function), "__name__", type(plain(function)).__name__)
+
+
+def code_of(function: Callable[..., Any]) -> types.CodeType | Callable[..., Any]:
+    """Return the code object that functions made anew from one definition share; the callable itself if it has none."""
+    python = plain(function)
+    return getattr(python, "__code__", python)
+
+
+def captured(function: Callable[..., Any]) -> dict[str, bool | int | float | str]:
+    """Return the plain numbers and texts that a function's code reads from outside: name → value, as they are now."""
+    python = plain(function)
+    code = getattr(python, "__code__", None)
+    if code is None:
+        return {}
+    cells = zip(code.co_freevars, python.__closure__ or (), strict=False)
+    outside = {name: python.__globals__[name] for name in code.co_names if name in python.__globals__}
+    for name, cell in cells:
+        with contextlib.suppress(ValueError):  # not yet bound
+            outside[name] = cell.cell_contents
+    return {name: value for name, value in outside.items() if isinstance(value, (bool, int, float, str))}
+
+
+def in_closure(function: Callable[..., Any], name: str) -> Any:
+    """Return what a function's closure has under a name, or None."""
+    python = plain(function)
+    code = getattr(python, "__code__", None)
+    if code is None or name not in code.co_freevars:
+        return None
+    return python.__closure__[code.co_freevars.index(name)].cell_contents
+
+
+def functions_within(value: Any, depth: int = 4) -> list[tf.types.experimental.PolymorphicFunction]:
+    """Return each ``tf.function`` that a Python function holds in its closure, directly or through other functions."""
+    if is_function(value):
+        return [value, *functions_within(plain(value), depth - 1)] if depth else [value]
+    found = []
+    for cell in (getattr(plain(value), "__closure__", None) or ()) if depth and callable(value) else ():
+        with contextlib.suppress(ValueError):
+            found += functions_within(cell.cell_contents, depth - 1)
+    return list({id(one): one for one in found}.values())
+
+
+def is_method(function: Callable[..., Any]) -> bool:
+    """Whether a ``tf.function`` is what a decorated method became for one object."""
+    return type(getattr(plain_bound(function), "__self__", None)).__name__ == "TfMethodTarget"
+
+
+def plain_bound(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the Python function without decorators, but with its object where it is a method."""
+    python = function.python_function if is_function(function) else function
+    while hasattr(python, "__wrapped__"):
+        python = python.__wrapped__
+    return python
+
+
+@functools.lru_cache(maxsize=256)
+def call_on(line: Line | None, name: str) -> ast.Call | None:
+    """Return the call of a function on a line, as an `ast.Call`: by its name, or else the only one that may be."""
+    if line is None:
+        return None
+    tree = expressions.tree_of(line.file)
+    if tree is None:
+        return None
+    calls = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno <= line.number <= node.end_lineno
+    ]
+    named = [node for node in calls if ast.unparse(node.func).split(".")[-1] == name]
+    others = [node for node in calls if isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id)]
+    return next((found[0] for found in (named, others) if len(found) == 1), None)

@@ -1,0 +1,100 @@
+"""What imports what: down, never up or in a circle. Imports for types and those within functions count too."""
+
+import ast
+import graphlib
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src"
+KEPT = tuple(f"collection.{name}" for name in ("processes", "forkserver", "reports", "running", "publishing"))
+# From the ground up: each room, and the rooms that it may import, or which module of one. The keeper's wing comes last.
+# A room within another is not meant by the other's name.
+FLOORS = {
+    "process": (),
+    "process.session": (),
+    "graphs": ("process",),
+    "derivatives": ("process", "process.session.bar", "graphs"),
+    "plots": ("process.session",),
+    "explain": ("process", "plots", "graphs"),
+    "optimize": ("process", "process.session.bar", "derivatives"),
+    "runtime": ("process", "process.session"),
+    "data": ("process",),
+    "gradcheck": ("process",),
+    "interactive": ("process.session", "plots"),
+    "exercises": ("process", "process.session", "plots", "explain"),
+    "collection": (),
+    "collection.processes": (),
+    "collection.forkserver": ("collection.processes",),
+    "collection.reports": ("process", "collection"),
+    "collection.running": ("process", "collection", *KEPT[:3]),
+    "collection.publishing": ("process", "collection", "explain"),
+    "collection.cli": ("collection", *KEPT),
+    "__main__": ("collection.processes", "collection.cli"),
+}
+
+
+def modules():
+    """From the name of each module to its syntax tree."""
+    found = {}
+    for path in sorted(SOURCE.glob("tapelab/**/*.py")):
+        name = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+        found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+def imported(tree, known):
+    """The modules of the package that one of its modules imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "a relative import"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found.update(name if name in known else node.module for name in names)
+    return found & known
+
+
+TREES = modules()
+IMPORTS = {name: imported(tree, TREES.keys()) - {name} for name, tree in TREES.items()}
+
+
+def within(module, place):
+    return f"{module}.".startswith(f"tapelab.{place}.")
+
+
+def room(module):
+    """The innermost room that a module is in; what stands at the package's top is a room of its own."""
+    return max((name for name in FLOORS if within(module, name)), key=len, default=module.removeprefix("tapelab."))
+
+
+def test_the_floors_are_in_order():
+    below = set()
+    for name, allowed in FLOORS.items():
+        assert {room(f"tapelab.{one}") for one in allowed} <= below, name
+        below.add(name)
+    assert {room(name) for name in TREES} - {"tapelab"} <= below
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_a_room_imports_only_rooms_below_it(name):
+    whole = {name, *FLOORS[name]} & FLOORS.keys()
+    single = set(FLOORS[name]) - whole
+    mine = [module for module in IMPORTS if room(module) == name]
+    others = [(one, other) for one in mine for other in IMPORTS[one] if room(other) not in whole]
+    assert not [(one, other) for one, other in others if not any(within(other, place) for place in single)]
+
+
+def test_nothing_imports_in_a_circle():
+    graphlib.TopologicalSorter(IMPORTS).prepare()
+
+
+def test_imports_for_types_and_within_functions_are_seen():
+    tree = ast.parse(
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from tapelab.a import b, C\n"
+        "def f():\n    import tapelab.d\n    from tapelab import e\n"
+    )
+    known = {"tapelab", "tapelab.a", "tapelab.a.b", "tapelab.d", "tapelab.e"}
+    assert imported(tree, known) == {"tapelab.a", "tapelab.a.b", "tapelab.d", "tapelab.e"}
