@@ -402,7 +402,7 @@ COUPLED = {
         UNKNOWN,
     ),
     "random, and shared": (lambda x, y: cross_entropy(y, x @ V) * tf.reduce_sum(tf.random.uniform([len(x)])), UNKNOWN),
-    "random, in a loop": (lambda x, y: looped(tf.nn.dropout(x, 0.5), y), f"{UNKNOWN}While"),
+    "random, in a loop": (lambda x, y: looped(tf.nn.dropout(x, 0.5), y), f"{UNKNOWN}.*While at"),
 }
 
 
@@ -453,7 +453,7 @@ INDEPENDENT = {
         False,
     ),
     "Python": (of_python(lambda x, w: tf.reduce_sum(tf.tanh(x @ w), 1)), False),
-    "a sum along each row": (lambda x, y: tf.cumsum(x @ V, 1)[:, -1] ** 2, False),
+    "a sum along each row": (lambda x, y: tf.cumsum(x @ V, 1)[:, -1] ** 2, True),
     "group normalisation": (lambda x, y: cross_entropy(y, GROUPS(x @ V, training=True)), True),
     "batch normalisation in inference": (lambda x, y: cross_entropy(y, BATCH_NORM(x @ V, training=False)), True),
 }

@@ -12,7 +12,7 @@ from tapelab.derivatives import (
     hessian,
 )
 from tapelab.derivatives.hessians import factoring
-from tapelab.derivatives.machinery import private
+from tapelab.graphs.program import function_body
 from tapelab.optimize import newton
 from tapelab.runtime import tf
 
@@ -252,7 +252,7 @@ def test_a_packed_matrix_is_put_together_from_strips(monkeypatch):
     matrix = hessian(f, wrt=NET, compile="graph", packed=True)
     assert relative(matrix(X).numpy(), wanted) < 1e-12
     graph = tf.function(matrix, autograph=False).get_concrete_function(X).graph
-    functions = [private.function_body(graph, name.signature.name) for name in graph.as_graph_def().library.function]
+    functions = [function_body(graph, name.signature.name) for name in graph.as_graph_def().library.function]
     operations = [op for body in functions for op in body.get_operations()]
     sizes = [(out.shape.num_elements() or 0, op) for op in operations for out in op.outputs if out.shape.rank]
     strips = [op for size, op in sizes if op.type == "ConcatV2" and op.outputs[0].shape[1:] == (97,) and size < 97**2]

@@ -17,9 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from tapelab import explain
-from tapelab.collection.catalogue import Catalogue, Notebook
+from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import copies, ratios, times
-from tapelab.collection.running.sweep import read_notebook
 
 import nbformat
 
@@ -52,7 +51,7 @@ _API = {
 
 
 def _entries(registry: Mapping[str, Any]) -> str:
-    """Every cause of a registry of `tapelab.explain`: its title, what happens, its code, an example and the fix.
+    """Every cause of a registry of `tapelab.explain`: its title, what happens, its code, how it is told, the fix.
 
     Links lead to its code, with hyphens.
     """
@@ -60,6 +59,7 @@ def _entries(registry: Mapping[str, Any]) -> str:
     return "\n\n".join(
         f"({cause.code.replace('_', '-')})=\n### {_heading(cause.title)}\n\n"
         f"{_literal(cause.meaning)} The tape calls it `{cause.code}`.\n\n"
+        f"Recognised: {_literal(cause.recognised)}\n\n"
         f"```python\n{cause.example}\n```\n\nCure:\n\n```python\n{cause.fix.format_map(names)}\n```"
         for cause in registry.values()
     )

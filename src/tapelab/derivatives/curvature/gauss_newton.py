@@ -69,7 +69,7 @@ def ggnvp(
         UnconnectedSourceError: when called, if the loss does not depend on the outputs.
         ValueError, TypeError: when called, as `hvp`; also for a loss that reads the variables itself.
     """
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return _transform(with_value(_GaussNewton("ggnvp", packed), return_value), model, loss, wrt, **options)
 
 
@@ -120,7 +120,7 @@ def fvp(
         ValueError, TypeError: at once for an unknown distribution or reduction; when called, as `hvp`.
     """
     loss = log_partition(distribution, reduction)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return _transform(_GaussNewton("fvp", packed), model, loss, wrt, **options)
 
 

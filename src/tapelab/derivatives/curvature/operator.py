@@ -105,7 +105,7 @@ class CurvatureOperator:
         self._batches = Batches(data, batch_size)
         self._product = _product_of(kind, model, loss, wrt, reduction, compile)
         if check_independence:
-            require_additive(model, None if kind == "fisher" else loss, reduction, next(iter(self._batches)))
+            require_additive(model, None if isinstance(loss, str) else loss, reduction, next(iter(self._batches)))
 
     def __repr__(self):
         return f"<CurvatureOperator {self.kind!r}, shape {self.shape}, {self.dtype.name}>"
@@ -118,7 +118,8 @@ class CurvatureOperator:
             TypeError: for another dtype than the variables'.
             RuntimeError: inside a tf.function.
         """
-        leaves, n = [], self.shape[0]
+        leaves: list[Any] = []
+        n = self.shape[0]
         description = flatten(vector, leaves, numbers=True)
         tensors = [dense_tensor(leaf, repr(self)) for leaf in leaves]
         wrong = next((tensor.dtype for tensor in tensors if tensor.dtype != self.dtype), None)
@@ -268,7 +269,7 @@ class CurvatureOperator:
             examples += size
             args = args[:1] if self.kind == "fisher" else args
             for row, column in zip(total, columns, strict=True):
-                parts = []
+                parts: list[Any] = []
                 flatten(self._product(*args, vector=column), parts)
                 row += (size if self._mean else 1) * np.concatenate([np.ravel(part) for part in parts])
         return total / examples if self._mean else total

@@ -4,15 +4,17 @@ That examples do not depend on each other is not enough: a function may depend o
 each in a constant. So it is traced at both sizes, and the two graphs are compared, operation by operation.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, product
 
-from tapelab.derivatives.examples.independence import ELEMENTWISE, Unproven, walk
+from tapelab.derivatives.examples.independence import followed
 from tapelab.derivatives.machinery.memory import counted
-from tapelab.derivatives.machinery.private import function_body
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.reissue import CALLS, SHAPES, place
 from tapelab.derivatives.machinery.rows import map_rows
+from tapelab.graphs.batch import FIXED, LOST, Examples, Unproven
+from tapelab.graphs.operations import of_family, operation
+from tapelab.graphs.program import CALLS, SHAPES, function_body, in_order, place
 from tapelab.process.tensorflow import tf
 
 import numpy as np
@@ -29,7 +31,8 @@ _DECIDING = {
     "Tile": [0],
 }
 # What may meet a tensor of equal elements as if it were a number.
-_LIKE_A_NUMBER = {*ELEMENTWISE, "ConcatV2", "Pack"}
+_ELEMENTWISE = of_family(operation.ELEMENTWISE)
+_LIKE_A_NUMBER = {*_ELEMENTWISE, "ConcatV2", "Pack"}
 # Names of functions, which are compared by their bodies, and what follows from an operation's inputs.
 _IGNORED = {"_gradient_op_type", "_output_shapes", "f", "shape", "value"}
 
@@ -50,16 +53,26 @@ def data_by_example(problem: Problem, sizes: Sequence[int]) -> tuple[bool, ...]:
         try:
             for size in sizes:
                 _compare(problem, own, batch, size)
-        except Exception as error:  # whatever the function raises for that many examples
+        except Unproven as error:
             failure = failure or error
             continue
         return own
-    if isinstance(failure, Unproven):
-        raise failure
-    lines = str(failure).strip().splitlines() or [type(failure).__name__]
-    # AutoGraph's messages start with "in user code:" and end with what happened.
-    line = lines[-1 if lines[0].endswith(":") else 0].strip()
-    raise Unproven(f"for {counted(sizes[0], 'example')} it raises {line[:150]}")
+    raise failure
+
+
+@contextlib.contextmanager
+def called_with(count: int) -> Iterator[None]:
+    """Around a call of the caller's function with so many examples: if it raises, nothing is proved.
+
+    What a rule of ours raises does not count as such, and must not come from inside.
+    """
+    try:
+        yield
+    except Exception as error:  # whatever the function raises
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        # AutoGraph's messages start with "in user code:" and end with what happened.
+        line = lines[-1 if lines[0].endswith(":") else 0].strip()
+        raise Unproven(f"for {counted(count, 'example')} it raises {line[:150]}") from error
 
 
 def in_chunks(
@@ -108,19 +121,21 @@ def _compare(problem, own, batch, size):
         specs = [tf.TensorSpec((count, *spec.shape[1:]), spec.dtype) for spec in problem.source_specs]
         specs += [tf.TensorSpec(shape, dtype) for shape, dtype in zip(data, problem.data_dtypes, strict=True)]
         traced = tf.function(lambda *tensors: problem.evaluate(tensors), autograph=False)
-        graphs.append(traced.get_concrete_function(*specs))
+        with called_with(count):
+            graphs.append(traced.get_concrete_function(*specs))
     captured = [[id(tensor) for tensor in graph.captured_inputs] for graph in graphs]
     if captured[0] != captured[1]:
         raise Unproven("it reads other tensors from outside")
     whole, part = (graph.graph for graph in graphs)
-    inputs = [0] * len(problem.source_shapes) + [0 if one else None for one in own]
-    known = {}
-    axes = walk(whole, inputs + [None] * (len(whole.inputs) - len(inputs)), batch, known)
-    if any(axis not in (None, 0) for axis in axes) or not all(
-        one.shape[0] == batch and other.shape[0] == size for one, other in zip(whole.outputs, part.outputs, strict=True)
-    ):
-        raise Unproven("its results have the examples elsewhere")
-    if any(Twins(known, batch, size).sized(whole, part, [False] * len(whole.inputs))):
+    examples = followed(whole, [*[True] * len(problem.source_shapes), *own], batch)
+    for output, other in zip(whole.outputs, part.outputs, strict=True):
+        state = examples.state(output)
+        if state.kind == LOST:
+            raise Unproven(state.why)
+        there = state.kind == FIXED or examples.in_rows(output)
+        if not there or output.shape[0] != batch or other.shape[0] != size:
+            raise Unproven("its results have the examples elsewhere")
+    if any(Twins(examples, size).sized(whole, part, [False] * len(whole.inputs))):
         raise Unproven("its results depend on how many examples there are")
 
 
@@ -128,14 +143,13 @@ class Twins:
     """Two graphs of one function, for all examples and for a chunk.
 
     Args:
-        known: the axis of the examples in each tensor of the first graph, `Tensor.ref` → axis; None where it depends
-            on none.
-        batch, size: how many examples they have.
+        examples: the states of the first graph's tensors.
+        size: how many examples the second has.
         draws: whether random numbers, which do not depend on the examples, may be drawn for each of them.
     """
 
-    def __init__(self, known: dict, batch: int, size: int, *, draws: bool = False):
-        self._known, self._batch, self._size, self._draws = known, batch, size, draws
+    def __init__(self, examples: Examples, size: int, *, draws: bool = False):
+        self._examples, self._size, self._draws = examples, size, draws
         # What does not depend on the examples, of a shape that depends on how many they are: equal elements, or draws.
         self._uniform = set()
 
@@ -145,8 +159,14 @@ class Twins:
         Raises:
             Unproven: if an operation differs in more than that.
         """
+        try:
+            return self._sized(whole, part, inputs)
+        except (LookupError, ValueError) as error:  # the body of a function, or a shape, is not known
+            raise Unproven(f"its graph cannot be followed: {error}") from error
+
+    def _sized(self, whole, part, inputs):
         sized = {tensor.ref(): one for tensor, one in zip(whole.inputs, inputs, strict=True)}
-        operations, others = whole.get_operations(), part.get_operations()
+        operations, others = in_order(whole), in_order(part)
         if [op.type for op in operations] != [op.type for op in others]:
             raise Unproven("it consists of other operations for fewer examples")
         if _wiring(whole) != _wiring(part):
@@ -160,7 +180,7 @@ class Twins:
                 if any(tensor.ref() in self._uniform for tensor in op.inputs):
                     raise Unproven(f"it may count the examples: {place(op)}")
                 bodies = (function_body(graph, one.get_attr("f").name) for graph, one in ((whole, op), (part, other)))
-                found = self.sized(*bodies, marks)[: len(op.outputs)]
+                found = self._sized(*bodies, marks)[: len(op.outputs)]
             else:
                 found = self._of(op, other, marks)
             sized.update((tensor.ref(), one) for tensor, one in zip(op.outputs, found, strict=True))
@@ -170,8 +190,8 @@ class Twins:
         self._require_alike(op, other)
         if op.type in SHAPES:
             return [a.shape != b.shape for a, b in zip(op.inputs, other.inputs, strict=True)][: len(op.outputs)]
-        own = all(self._known[tensor.ref()] is not None for tensor in op.outputs)
-        alike = op.type in (_LIKE_A_NUMBER if own else ELEMENTWISE if self._draws else ())
+        own = all(self._examples.axis(tensor) is not None for tensor in op.outputs)
+        alike = op.type in (_LIKE_A_NUMBER if own else _ELEMENTWISE if self._draws else ())
         if any(tensor.ref() in self._uniform for tensor in op.inputs) and not alike:
             raise Unproven(f"it may count the examples: {place(op)}")
         if op.type == "Const":
@@ -189,9 +209,9 @@ class Twins:
         if set(ours) != set(theirs) or any(ours[name] != theirs[name] for name in ours if name not in _IGNORED):
             raise Unproven(f"it is another one for fewer examples: {place(op)}")
         for a, b in zip(op.outputs, other.outputs, strict=True):
-            axis, expected = self._known[a.ref()], list(a.shape)
+            axis, expected = self._examples.axis(a), list(a.shape)
             if axis is not None:
-                expected[axis] = expected[axis] * self._size // self._batch
+                expected[axis] = expected[axis] * self._size // self._examples.batch
             elif list(b.shape) != expected and op.type not in CALLS and self._is_uniform(op):
                 self._uniform.add(a.ref())
                 continue
@@ -203,13 +223,13 @@ class Twins:
     def _is_uniform(self, op):
         if not self._draws:
             return _is_uniform(op)
-        made = op.type in ELEMENTWISE and any(tensor.ref() in self._uniform for tensor in op.inputs)
+        made = op.type in _ELEMENTWISE and any(tensor.ref() in self._uniform for tensor in op.inputs)
         return made or _is_random(op) or _is_uniform(op)
 
 
 def _wiring(graph):
     """Which results meet in each operation of a graph, and which it returns, by numbers."""
-    operations = graph.get_operations()
+    operations = in_order(graph)
     numbers = {tensor.ref(): (k, i) for k, op in enumerate(operations) for i, tensor in enumerate(op.outputs)}
     return [
         [numbers[t.ref()] for t in tensors]

@@ -8,7 +8,6 @@ from typing import Any
 
 from tapelab.derivatives.examples.batch_of_one import require_comparable, require_independent
 from tapelab.derivatives.examples.contributions import Built, contribution, in_turn
-from tapelab.derivatives.examples.independence import Unproven
 from tapelab.derivatives.examples.per_example import require_batch
 from tapelab.derivatives.examples.summed_chunks import (
     chunk_within,
@@ -27,6 +26,7 @@ from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.recipe import Recipe, Way, with_value
 from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
+from tapelab.graphs.batch import Unproven
 from tapelab.process.tensorflow import tf
 
 

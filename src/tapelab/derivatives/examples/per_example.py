@@ -7,7 +7,6 @@ from typing import Any
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.examples.batch_of_one import require_alone_as_in_batch, require_comparable, require_independent
-from tapelab.derivatives.examples.independence import Unproven
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
@@ -17,6 +16,7 @@ from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe, with_value
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
+from tapelab.graphs.batch import Unproven
 from tapelab.process.tensorflow import tf
 
 
@@ -62,7 +62,7 @@ def per_example_gradients(
         ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
     """
     check_chunks(memory_limit, batch_chunk_size=batch_chunk_size)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = with_value(_PerExample(check_independence, batch_chunk_size, memory_limit), return_value)
     return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 

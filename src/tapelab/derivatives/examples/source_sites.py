@@ -4,26 +4,24 @@ A *site* is a tensor z that sources enter by products, offsets and factors: z = 
 on those sources is then known by its derivatives by z. Uses whose results are added up without any other use of them
 share a site: the product of a dense layer and its bias do, since ∂L/∂(aW) = ∂L/∂(aW + b).
 
-That the examples do not meet is proved from the graph, with the rules of `kept_apart`. What varies here is not the data
-but the sites: the data's own dependence on each other changes no derivative. The walk starts at each site, whose rows
-are those of the examples in order, and must find that the loss is a sum of what each example has, times what does not
-depend on any site. The backward pass of a custom gradient is walked as well, which must be linear.
+That the examples do not meet is proved from the graph, with the rules of `tapelab.graphs.batch`. What varies here is
+not the data but the sites: the data's own dependence on each other changes no derivative. The walk starts at each site,
+whose rows are those of the examples in order, and must find that the loss is a sum of what each example has, times what
+does not depend on any site. The backward pass of a custom gradient is walked as well, which must be linear.
 """
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from tapelab.derivatives.examples.custom_gradients import ADDING, LINEAR, QUOTIENTS, backward_keeps, outputs_that_vary
-from tapelab.derivatives.examples.kept_apart import APART, FIXED, LOST, VALUELESS, Examples
-from tapelab.derivatives.examples.variable_uses import FILTER, HARMLESS, PRODUCT, SUM, SWAPPED, Use, use_of
-from tapelab.derivatives.machinery.private import captures
-from tapelab.derivatives.machinery.reissue import has_custom_gradient, place
+from tapelab.derivatives.examples.custom_gradients import by_linear_backward_pass
+from tapelab.derivatives.examples.variable_uses import FILTER, HARMLESS, PRODUCT, READING, SUM, SWAPPED, Use, use_of
+from tapelab.graphs.batch import APART, LOST, SUMMED, Examples, fixed
+from tapelab.graphs.operations import known
+from tapelab.graphs.program import captures, has_custom_gradient, place
 from tapelab.process.tensorflow import tf
 
 _KINDS = {FILTER, PRODUCT, SUM, SWAPPED}
-_READING = {"ExpandDims", "Identity", "ReadVariableOp", "Reshape", "Squeeze"}
-_MOVING = {"ExpandDims", "Identity", "Reshape", "Squeeze"}
 
 
 class Site(NamedTuple):
@@ -60,7 +58,7 @@ def find_uses(loss: tf.Tensor, sources: Sequence[tf.Tensor | tf.Variable]) -> tu
             continue
         position, index = mine[0], owners[mine[0]]
         alone = len(mine) == 1 and not has_custom_gradient(op)
-        if alone and op.type in _READING and position == 0 and op.outputs[0].dtype == sources[index].dtype:
+        if alone and op.type in READING and position == 0 and op.outputs[0].dtype == sources[index].dtype:
             owner[op.outputs[0].ref()] = index
             continue
         shape = op.inputs[position].shape if op.inputs[position].dtype != tf.resource else sources[index].shape
@@ -105,10 +103,9 @@ class Sites:
         self.batch = batch
         self.custom = False
         self.unfit: dict[int, str] = {}
-        self._examples = Examples(batch, [])
-        self._summed: set = set()
+        # What varies here is what enters at the sites: derivatives end where they do.
+        self._examples = Examples(batch, by_linear_backward_pass(tape), stops=True)
         self._upstream: dict = {}  # tensor → the set of the uses that it depends on
-        self._tape = tape
         own = {(use.op.name, use.position): (index, use) for index in chosen for use in uses[index]}
         by_op: dict = {}
         for (name, _), pair in own.items():
@@ -127,57 +124,39 @@ class Sites:
 
     def varies(self, tensor: tf.Tensor) -> bool:
         """Whether a tensor depends on any site."""
-        return self._examples.state(tensor) != FIXED or tensor.ref() in self._summed
+        return self._examples.state(tensor) != fixed
 
     def _begin(self, index, use):
-        examples = self._examples
-        state = examples.state(use.output)
-        if state == LOST:
-            self.unfit.setdefault(index, f"examples meet in {examples.lost[use.output.ref()]}")
-        elif use.output.ref() in self._summed or not examples.in_blocks(use.output):
+        examples, state = self._examples, self._examples.state(use.output)
+        if state.kind == LOST:
+            self.unfit.setdefault(index, f"examples meet in {state.why}")
+        elif not (examples.in_rows(use.output) or (state == fixed and self._in_blocks(use.output))):
             self.unfit.setdefault(index, f"the result of {place(use.op)} has no row for each example")
-        elif examples.state(use.met) == APART and not examples.in_blocks(use.met):
+        elif examples.state(use.met).kind == APART and not examples.in_rows(use.met):
             self.unfit.setdefault(index, f"what it meets in {place(use.op)} is not in rows")
         else:
             examples.begin(use.output)
             reference = use.output.ref()
             self._upstream[reference] = self._upstream.get(reference, frozenset()) | {reference}
 
-    def _follow(self, op):
-        """Note the state of an operation's outputs."""
-        examples = self._examples
-        if op.type == "StopGradient" or op.type in VALUELESS:
-            return  # no derivative goes through
-        varies = [self.varies(tensor) for tensor in op.inputs]
-        if not any(varies):
-            return
-        varying = [tensor for tensor, one in zip(op.inputs, varies, strict=True) if one]
-        upstream = frozenset().union(*[self._upstream.get(tensor.ref(), frozenset()) for tensor in op.inputs])
-        self._upstream.update((output.ref(), upstream) for output in op.outputs)
-        lost = next((examples.lost[t.ref()] for t in varying if examples.state(t) == LOST), None)
-        if lost is None and not has_custom_gradient(op) and sums_over_examples(op, examples, self._summed):
-            self._summed.update(output.ref() for output in op.outputs)
-        elif lost is None and any(tensor.ref() in self._summed for tensor in varying):
-            self._lose(op, f"{place(op)}, of a sum over examples")
-        elif lost is None and has_custom_gradient(op) and examples.keeps(op):
-            self.custom = True
-            for output in outputs_that_vary(op, varies):
-                examples.begin(output)
-            if not backward_keeps(op, varies, self._tape, examples, summed=self._summed, linear=True):
-                self._lose(op, f"the custom gradient of {place(op)}")
-        else:
-            examples.follow(op)
+    def _in_blocks(self, tensor):
+        """Whether the first axis of a tensor is a whole number of rows for each example."""
+        shape = tensor.shape
+        return bool(shape.is_fully_defined() and shape.rank and shape[0] and shape[0] % self.batch == 0)
 
-    def _lose(self, op, reason):
-        written = [tensor for tensor in op.inputs if tensor.dtype == tf.resource]
-        self._examples.lost.update((tensor.ref(), reason) for tensor in [*op.outputs, *written])
+    def _follow(self, op):
+        """Note the state of an operation's outputs, and what they depend on."""
+        if any(self.varies(tensor) for tensor in op.inputs):
+            self._examples.follow(op)
+            self.custom = self.custom or (has_custom_gradient(op) and any(map(self.varies, op.outputs)))
+            upstream = frozenset().union(*[self._upstream.get(tensor.ref(), frozenset()) for tensor in op.inputs])
+            self._upstream.update((output.ref(), upstream) for output in op.outputs if self.varies(output))
 
     def _why_not(self, loss):
-        if loss.ref() in self._summed or (self.batch == 1 and self._examples.state(loss) == APART):
+        state = self._examples.state(loss)
+        if state.kind == SUMMED or (self.batch == 1 and state.kind == APART):
             return None
-        if loss.ref() in self._examples.lost:
-            return self._examples.lost[loss.ref()]
-        return "the loss is no sum over examples"
+        return state.why if state.kind == LOST else "the loss is no sum over examples"
 
     def _sites(self, uses, operations):
         position = {op.name: number for number, op in enumerate(operations)}
@@ -198,46 +177,13 @@ class Sites:
                 return tensor
             (op,) = consumers
             first, result = op.inputs[0].ref() == tensor.ref(), op.outputs[0] if op.outputs else None
-            moved = op.type in _MOVING and first
-            added = op.type in ADDING or (op.type == "Sub" and first)
+            moved = op.type in READING and first
+            added = known(op.type).has("adds") or (op.type == "Sub" and first)
             if has_custom_gradient(op) or not (moved or (added and result.shape == tensor.shape)):
                 return tensor
-            if self._examples.state(result) != APART or not self._examples.in_blocks(result):
+            if not self._examples.in_rows(result):
                 return tensor
             tensor = result
-
-
-def sums_over_examples(op: tf.Operation, examples: Examples, summed: Container) -> bool:
-    """Whether an operation's result is a sum over examples of what each has alone, times and plus what is fixed.
-
-    Args:
-        examples: the states of the graph's tensors.
-        summed: what holds a `Tensor.ref` for each such sum that comes before.
-    """
-    sums = [tensor.ref() in summed for tensor in op.inputs]
-    if not any(sums):
-        return _sums_rows(op, examples)
-    fixed = [not one and examples.state(tensor) == FIXED for one, tensor in zip(sums, op.inputs, strict=True)]
-    if op.type in LINEAR:
-        return sums[0] and all(fixed[1:]) and op.outputs[0].dtype.is_floating
-    if op.type in ADDING or op.type == "Sub":
-        return all(one or other for one, other in zip(sums, fixed, strict=True))
-    if op.type == "Mul":
-        return sum(sums) == 1 and sum(fixed) == 1
-    return op.type in QUOTIENTS and sums[0] and fixed[1]
-
-
-def _sums_rows(op, examples):
-    first = op.inputs[0] if op.inputs else None
-    if op.type not in ("L2Loss", "Mean", "Sum") or examples.state(first) != APART:
-        return False
-    if op.type == "L2Loss":
-        return True
-    axes = tf.get_static_value(op.inputs[1])
-    if axes is None or first.shape.rank is None:
-        return False
-    axes = {int(axis) % max(first.shape.rank, 1) for axis in axes.reshape(-1)}
-    return len(axes) == first.shape.rank or (0 in axes and examples.in_blocks(first))
 
 
 def is_offset(use: Use) -> bool:

@@ -10,14 +10,11 @@ it is traced for a chunk too, and the graphs are compared, operation by operatio
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives import costs
-from tapelab.derivatives.examples.chunks import Twins
-from tapelab.derivatives.examples.independence import Unproven
-from tapelab.derivatives.examples.kept_apart import APART
+from tapelab.derivatives.examples.chunks import Twins, called_with
 from tapelab.derivatives.examples.variable_uses import (
     BUILT,
     DEPTHWISE,
@@ -30,8 +27,8 @@ from tapelab.derivatives.examples.variable_uses import (
     positions_of,
 )
 from tapelab.derivatives.first_order import recorded
-from tapelab.derivatives.machinery.memory import counted
 from tapelab.derivatives.machinery.problem import Problem
+from tapelab.graphs.batch import Unproven
 from tapelab.process.tensorflow import tf
 
 
@@ -48,11 +45,12 @@ class Survey(NamedTuple):
 
 
 def survey(problem: Problem, size: int) -> Survey:
-    """Trace the function for a number of examples. Raises whatever it raises for that many."""
+    """Trace the function for a number of examples. Raises Unproven if it raises anything for that many."""
     found = []
 
     def trace(*tensors):
-        tape, sources, (losses,) = recorded(problem, tensors, persistent=True)
+        with called_with(size):
+            tape, sources, (losses,) = recorded(problem, tensors, persistent=True)
         found.append(Uses(size, tensors, sources, losses, tape))
         return losses
 
@@ -70,22 +68,17 @@ def require_same_in_chunks(problem: Problem, whole: Survey, sizes: Sequence[int]
     """Raise Unproven unless a chunk of each of these sizes has the losses that its examples have in the batch."""
     if not problem.repeatable:
         raise Unproven("the function draws random numbers or changes variables")
-    batch, graph = whole.uses.batch, whole.trace.graph
-    tensors = [tensor for op in graph.get_operations() for tensor in op.outputs]
-    known: dict = defaultdict(lambda: None)
-    known.update((tensor.ref(), 0) for tensor in tensors if whole.uses.examples.state(tensor) == APART)
-    known.update((losses.ref(), 0) for losses in graph.outputs)  # copies, made after the function was followed
+    graph = whole.trace.graph
+    for losses in graph.outputs:  # copies, made after the function was followed
+        whole.uses.examples.begin(losses)
     for size in sizes:
-        try:
-            part = survey(problem, size)
-        except Exception as error:  # whatever the function raises for that many examples
-            raise Unproven(f"for {counted(size, 'example')} it raises {type(error).__name__}") from error
+        part = survey(problem, size)
         if part.uses.coupled is not None or part.uses.missing:
             raise Unproven("its graph is another one for fewer examples")
         captured = [[id(tensor) for tensor in one.trace.captured_inputs] for one in (whole, part)]
         if captured[0] != captured[1]:
             raise Unproven("it reads other tensors from outside for fewer examples")
-        if any(Twins(known, batch, size).sized(graph, part.trace.graph, [False] * len(graph.inputs))):
+        if any(Twins(whole.uses.examples, size).sized(graph, part.trace.graph, [False] * len(graph.inputs))):
             raise Unproven("its losses depend on how many examples there are")
 
 

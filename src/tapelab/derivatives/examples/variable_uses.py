@@ -22,21 +22,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tapelab.derivatives.examples.custom_gradients import follow
-from tapelab.derivatives.examples.kept_apart import APART, FIXED, VALUELESS, Examples
-from tapelab.derivatives.machinery.private import captures
-from tapelab.derivatives.machinery.reissue import place
+from tapelab.derivatives.examples.custom_gradients import by_backward_pass
+from tapelab.graphs.batch import FIXED, LOST, Examples
+from tapelab.graphs.operations import with_fact
+from tapelab.graphs.program import captures, place
 from tapelab.process.tensorflow import tf
 
-_READING = {
-    "Cast",
-    "ExpandDims",
-    "Identity",
-    "ReadVariableOp",
-    "Reshape",
-    "Squeeze",
-}  # the same elements, in their order
-HARMLESS = {*VALUELESS, "VariableShape"}
+READING = with_fact("passes") - with_fact("flat")  # the same elements, in their order
+HARMLESS = with_fact("valueless")
 PRODUCT, SWAPPED, SUM, LOOKUP = "product", "swapped", "sum", "lookup"
 FILTER, TRANSPOSED, DEPTHWISE = "filter", "transposed filter", "depthwise filter"
 FACTORS, BUILT, ROWS = "factors", "built", "rows"
@@ -90,14 +83,16 @@ class Uses:
         self.by_variable: list[list[Use]] = [[] for _ in variables]
         self.missing: dict[int, str] = {}
         self.batch = batch
-        self.examples = Examples(batch, data)
+        self.examples = Examples(batch, by_backward_pass(tape))
+        for tensor in data:
+            self.examples.begin(tensor)
         graph = losses.graph
         handles = {id(variable.handle): index for index, variable in enumerate(variables)}
         self._owner = {inside.ref(): handles[id(outer)] for outer, inside in captures(graph) if id(outer) in handles}
         self._operations = graph.get_operations()
         for op in self._operations:
             owners = [self._owner.get(tensor.ref()) for tensor in op.inputs]
-            follow(op, self.examples, tape)
+            self.examples.follow(op)
             if any(owner is not None for owner in owners):
                 self._note(op, owners, variables)
         for index, uses in enumerate(self.by_variable):
@@ -106,9 +101,12 @@ class Uses:
             elif form_of(uses, batch) is None:
                 found = " and ".join(place(use.op) for use in uses)
                 self.missing.setdefault(index, f"it is used in different ways, {found}")
-        self.coupled = self.examples.lost.get(losses.ref())
-        if self.examples.state(losses) == FIXED:
+        state = self.examples.state(losses)
+        self.coupled = state.why if state.kind == LOST else None
+        if state.kind == FIXED:
             self.coupled = "the losses do not depend on the arguments"
+        elif state.kind != LOST and not self.examples.in_rows(losses):
+            self.coupled = "the losses are sums over examples"
 
     @property
     def last_first(self) -> list[int]:
@@ -122,7 +120,7 @@ class Uses:
         position, owner = mine[0], owners[mine[0]]
         if op.type in HARMLESS:
             return
-        if len(mine) == 1 and op.type in _READING and position == 0 and op.outputs[0].dtype.is_floating:
+        if len(mine) == 1 and op.type in READING and position == 0 and op.outputs[0].dtype.is_floating:
             self._owner[op.outputs[0].ref()] = owner
             return
         shape = variables[owner].shape if op.inputs[position].dtype == tf.resource else op.inputs[position].shape
@@ -136,7 +134,7 @@ class Uses:
     def _use(self, op, position, shape):
         """Return the `Use`, None if there is no rule for it."""
         output, examples = op.outputs[0], self.examples
-        if examples.state(output) != APART or not examples.in_blocks(output) or not shape.is_fully_defined():
+        if not examples.in_rows(output) or not shape.is_fully_defined():
             return None  # it is not known which part of the output is whose
         return use_of(op, position, tuple(shape))
 

@@ -18,11 +18,12 @@ from tapelab.derivatives.machinery.errors import MemoryLimitError
 from tapelab.derivatives.machinery.failures import line_of
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
-from tapelab.derivatives.machinery.problem import LOOPS, Problem
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import OnePass, Recipe, with_value
 from tapelab.derivatives.machinery.rows import row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
+from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 
@@ -53,7 +54,7 @@ def hvp(
     Raises:
         ValueError, TypeError: when called, as `value_and_gradient`; also for a vector that does not match the sources.
     """
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return transform(f, with_value(_HVP(packed), return_value), argnums=argnums, wrt=wrt, **options)
 
 
@@ -99,7 +100,7 @@ def hessian(
         ValueError, TypeError: when called, as `value_and_gradient`.
     """
     check_chunks(memory_limit, chunk_size=chunk_size)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = with_value(_Hessian(packed, chunk_size, memory_limit), return_value)
     return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians.jacobian import (
@@ -16,10 +17,10 @@ from tapelab.derivatives.jacobians.jacobian import (
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
-from tapelab.derivatives.machinery.problem import LOOPS
 from tapelab.derivatives.machinery.recipe import Way, with_value
 from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
 from tapelab.derivatives.machinery.transform import Transform, transform
+from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 import numpy as np
@@ -69,7 +70,7 @@ def batch_jacobian(
     """
     check_mode(mode)
     check_chunks(memory_limit, chunk_size=chunk_size)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = _BatchJacobian(check_independence, mode, chunk_size, memory_limit)
     return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=None, **options)
 

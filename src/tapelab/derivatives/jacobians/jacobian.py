@@ -11,11 +11,12 @@ from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.memory import rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
-from tapelab.derivatives.machinery.problem import LOOPS, Problem
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe, Way, with_value
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
+from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 import numpy as np
@@ -56,7 +57,7 @@ def jacobian(
     """
     check_mode(mode)
     check_chunks(memory_limit, chunk_size=chunk_size)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = with_value(_Jacobian(mode, chunk_size, memory_limit), return_value)
     return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 

@@ -3,7 +3,7 @@
 import sys
 import warnings
 
-from tapelab.derivatives.machinery.outside.libraries import is_library
+from tapelab.graphs.libraries import is_library
 
 
 class UnconnectedSourceError(ValueError):

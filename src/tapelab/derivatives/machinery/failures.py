@@ -5,9 +5,9 @@ import traceback
 from collections.abc import Callable
 
 from tapelab.derivatives.machinery.errors import SingularMatrixError
-from tapelab.derivatives.machinery.outside.libraries import is_library
-from tapelab.derivatives.machinery.reissue import place
 from tapelab.derivatives.wrong.gaps import operations_of
+from tapelab.graphs.libraries import is_library
+from tapelab.graphs.program import place
 from tapelab.process.tensorflow import tf
 
 # What TensorFlow says of a matrix that is singular, or not positive definite; and which operations do.

@@ -139,14 +139,6 @@ def direct_call(concrete: tf.types.experimental.ConcreteFunction) -> Callable[[S
     return lambda tensors: concrete._call_flat(tensors, captured)  # looked up each time: it may be replaced
 
 
-def captures(graph: tf.Graph) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Return what the graph of a function has taken from outside: pairs of the tensor there and the one inside.
-
-    ``captures`` has them. Without it none are found, and so no use of a variable.
-    """
-    return list(getattr(graph, "captures", ()))
-
-
 def keras_state() -> dict[str, Any] | None:
     """Return what Keras keeps for this thread: the scopes that are open, the layer that is being called, settings.
 
@@ -456,23 +448,3 @@ def segment_gradients_by_segments() -> Iterator[bool]:
         for kind in _SEGMENT_GRADIENTS:
             stack.enter_context(process.replaced(registry, kind, convert))
         yield True
-
-
-def function_body(graph: tf.Graph, name: str) -> tf.Graph:
-    """Return the graph of a function that a graph calls by name.
-
-    Raises:
-        LookupError: if it is not found, or this release keeps it elsewhere.
-    """
-    while graph is not None:
-        function = getattr(graph, "_functions", {}).get(name)
-        if getattr(function, "graph", None) is not None:
-            return function.graph
-        graph = getattr(graph, "outer_graph", None)
-    try:
-        from tensorflow.python.eager import context
-        from tensorflow.python.framework import function_def_to_graph
-
-        return function_def_to_graph.function_def_to_graph(context.get_function_def(name))
-    except (ImportError, AttributeError, RuntimeError) as error:  # the last where it calls another by its bare name
-        raise LookupError(f"the body of the function {name} is not found") from error

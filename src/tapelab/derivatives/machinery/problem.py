@@ -15,14 +15,12 @@ from tapelab.derivatives.machinery.errors import UnconnectedSourceError
 from tapelab.derivatives.machinery.failures import explained
 from tapelab.derivatives.machinery.outside.observed import observed
 from tapelab.derivatives.machinery.private import with_autograph
-from tapelab.derivatives.machinery.reissue import CALLS, has_custom_gradient, place
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
+from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, place
 from tapelab.process.tensorflow import tf
 
 _UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
-# What XLA does not handle in reverse mode, and takes seconds to find out.
-LOOPS = {"While", "StatelessWhile"}
 # Operations that start so change something: a variable, a generator's state, an iterator, whatever Python can.
 _CHANGING = (
     "Assign",
@@ -348,8 +346,8 @@ class Problem:
 
     def require_right(self, needs: Needs) -> None:
         """Raise ValueError if TensorFlow's derivative would be wrong without a word, as far as is known."""
-        if needs == Needs.SECOND and (why := self.facts.gaps.get(Needs.SECOND_AT_ZERO)) and why not in self.doubts:
-            self.doubts.append(why)
+        kinds = [Needs.AT_POINTS, *([Needs.SECOND_AT_ZERO] if needs == Needs.SECOND else [])]
+        self.doubts += [why for kind in kinds if (why := self.facts.gaps.get(kind)) and why not in self.doubts]
         reasons = [
             *[why for kind, why in sorted(self.facts.gaps.items()) if kind <= needs],
             self.cure.why_not(needs, self.operations),

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.arguments.structures import Description
 from tapelab.derivatives.machinery.plan import Plan
-from tapelab.derivatives.machinery.problem import LOOPS, Problem, evaluations
+from tapelab.derivatives.machinery.problem import Problem, evaluations
+from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 
@@ -42,8 +43,8 @@ class Recipe:
     """
 
     name = ""
-    vector = None
-    outside = ()
+    vector: str | None = None
+    outside: tuple[Any, ...] = ()
 
     def plan(self, problem: Problem) -> Plan:
         """Check what the probe found, and return a `Plan` without its way. Raises what cannot be done."""
@@ -68,7 +69,7 @@ class Recipe:
         """Return the nested tensors of a result that ``check_finite`` looks at."""
         return result
 
-    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
         """Return what the vector has to match: a description, shapes, dtypes, and what they belong to."""
         if self.vector == "cotangents":
             return problem.output_description, problem.output_shapes, problem.output_dtypes, "function's results"
@@ -151,7 +152,7 @@ class _WithValue(Recipe):
         value, derivative = result
         return value, self._recipe.numbers(derivative)
 
-    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
         return self._recipe.vector_like(problem)
 
     def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:

@@ -33,12 +33,13 @@ from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan, describe_way
 from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording, unconverted
-from tapelab.derivatives.machinery.problem import LOOPS, Problem
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_singular, require_right
 from tapelab.derivatives.wrong.replaced_gradients import in_a_block
+from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 _COMPILE = ("auto", "xla", "graph", "eager")

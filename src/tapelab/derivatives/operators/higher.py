@@ -9,7 +9,7 @@ from tapelab.derivatives import costs
 from tapelab.derivatives.hessians.hessian import require_second_order
 from tapelab.derivatives.machinery.arguments.structures import Container, Description
 from tapelab.derivatives.machinery.plan import Plan
-from tapelab.derivatives.machinery.problem import LOOPS, Problem
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe, Way
 from tapelab.derivatives.machinery.rows import map_rows
 from tapelab.derivatives.operators.recipe import (
@@ -24,6 +24,7 @@ from tapelab.derivatives.operators.taylor_mode.by_derivatives import along
 from tapelab.derivatives.operators.taylor_mode.higher import Fourth, Path
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, zeros_if_none
 from tapelab.derivatives.wrong.gaps import Needs
+from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 
@@ -92,7 +93,7 @@ class Taylor(Recipe):
         self.order = order
         self.custom_gradients = custom_gradients
 
-    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
         each = len(problem.source_names)
         count = min(max(math.ceil(problem.vector_size / each), 1), self.order)
         description = Container(list, (problem.source_description,) * count)

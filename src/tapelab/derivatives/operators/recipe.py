@@ -9,7 +9,6 @@ from typing import Any
 from tapelab.derivatives import costs
 from tapelab.derivatives.examples.chunks import data_by_example, in_chunks
 from tapelab.derivatives.examples.independence import (
-    Unproven,
     coupling,
     require_independent,
     require_proved_if_changing,
@@ -17,12 +16,14 @@ from tapelab.derivatives.examples.independence import (
 from tapelab.derivatives.hessians.hessian import require_second_order
 from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
-from tapelab.derivatives.machinery.problem import LOOPS, Problem
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe, Way
 from tapelab.derivatives.machinery.rows import EAGER, LOOP, VECTORIZED
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
 from tapelab.derivatives.operators.taylor_mode.interpreter import propagate
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val
+from tapelab.graphs.batch import Unproven
+from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 TAYLOR = "collapsed Taylor mode"

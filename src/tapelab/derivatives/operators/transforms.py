@@ -81,8 +81,8 @@ def laplacian(
     if samples is None and seed is not None:
         raise ValueError(f"seed is {seed!r} without samples: all directions are taken. Pass samples=, or no seed")
     recipe = SecondOrder("laplacian", *options) if samples is None else Sampled(samples, seed, *options)
-    recipe = with_value(recipe, return_value)
-    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    common: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, with_value(recipe, return_value), argnums=argnums, **common)
 
 
 @options_by_keyword
@@ -175,8 +175,8 @@ def second_order(
         raise TypeError(f"argnums is {argnums!r}; second_order differentiates with respect to one argument")
     options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
     recipe = General(directions, weights, matrix, drift, *options)
-    recipe = with_value(recipe, return_value)
-    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    common: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, with_value(recipe, return_value), argnums=argnums, **common)
 
 
 @options_by_keyword
@@ -216,8 +216,8 @@ def biharmonic(
     check_chunks(memory_limit, batch_chunk_size=batch_chunk_size)
     options = (batched, check_independence, custom_gradients, None, batch_chunk_size, memory_limit)
     recipe = Biharmonic("biharmonic", *options)
-    recipe = with_value(recipe, return_value)
-    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    common: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, with_value(recipe, return_value), argnums=argnums, **common)
 
 
 @options_by_keyword

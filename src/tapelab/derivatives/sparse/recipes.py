@@ -13,7 +13,7 @@ from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, s
 from tapelab.derivatives.machinery.errors import MemoryLimitError, SparsityError
 from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
 from tapelab.derivatives.machinery.plan import SparsePlan
-from tapelab.derivatives.machinery.problem import LOOPS, Problem
+from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.sparse.colouring import (
@@ -27,6 +27,7 @@ from tapelab.derivatives.sparse.dependence import room_for
 from tapelab.derivatives.sparse.layout import FORMATS, Layout
 from tapelab.derivatives.sparse.pattern import Pattern, hessian_pattern, jacobian_pattern
 from tapelab.derivatives.wrong.gaps import Needs
+from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 import numpy as np

@@ -4,8 +4,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tapelab.derivatives.machinery.reissue import reissue
-from tapelab.derivatives.operators.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, POWERS, TABLES
 from tapelab.derivatives.sparse.dependence import (
     Dependence,
     NoRule,
@@ -17,45 +15,15 @@ from tapelab.derivatives.sparse.dependence import (
     take,
     union,
 )
+from tapelab.graphs.operations import known, of_family
+from tapelab.graphs.operations.operation import BLOCK, ELEMENTWISE, MOVING, REDUCING, SCANNING
+from tapelab.graphs.program import reissue
 from tapelab.process.tensorflow import tf
 
 import numpy as np
 from scipy import sparse
 
 Matrix = sparse.csr_array | None
-
-_ELEMENTWISE = {*TABLES, *BY_GRADIENT, *PIECEWISE, *POWERS} | {
-    "Add", "AddN", "AddV2", "Angle", "Atan2", "BesselI0", "BesselI1", "BesselJ0", "BesselJ1", "BesselK0", "BesselK0e",
-    "BesselK1", "BesselK1e", "BesselY0", "BesselY1", "Betainc", "BiasAdd", "Cast", "CheckNumerics", "CheckNumericsV2",
-    "ClipByValue",
-    "Complex", "ComplexAbs", "Conj", "Dawsn", "Div", "DivNoNan", "EluGrad", "EnsureShape", "Expint", "FloorMod",
-    "FresnelCos", "FresnelSin",
-    "Igamma", "Igammac", "Imag", "InvGrad", "LeakyReluGrad", "Maximum", "Minimum", "Mod", "Mul", "MulNoNan", "Neg",
-    "Polygamma", "Pow", "PreventGradient", "ReadVariableOp", "Real", "RealDiv", "ReciprocalGrad", "Relu6Grad",
-    "ReluGrad", "RsqrtGrad", "Select", "SelectV2", "SeluGrad", "SigmoidGrad", "Snapshot", "SoftplusGrad",
-    "SoftsignGrad", "Spence", "SqrtGrad", "SquaredDifference", "Sub", "TanhGrad", "TruncateMod", "Xdivy", "Xlog1py",
-    "Xlogy",
-}  # fmt: skip
-# Of these, the derivative by the other inputs is zero wherever there is one.
-_ONLY_FIRST = {"LeakyReluGrad", "Relu6Grad", "ReluGrad"}
-# Each element of the result is an element of an input, or a constant; which one does not depend on values.
-_MOVING = {
-    "BatchToSpace", "BatchToSpaceND", "BroadcastTo", "ConcatV2", "DepthToSpace", "Diag", "DiagPart", "DynamicStitch",
-    "ExpandDims", "Gather", "MatrixBandPart", "MatrixDiag", "MatrixDiagPart", "MatrixDiagPartV3", "MatrixDiagV3",
-    "MatrixSetDiagV3", "MirrorPad", "Pack", "Pad", "PadV2", "Reshape", "ReverseSequence", "ReverseV2", "Roll", "Slice",
-    "SpaceToBatch", "SpaceToBatchND", "SpaceToDepth", "Split", "SplitV", "Squeeze", "StridedSlice",
-    "StridedSliceGrad", "Tile", "Transpose", "Unpack",
-}  # fmt: skip
-_REDUCING = {"EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"}
-_SCANNING = {"Cumprod", "Cumsum", "CumulativeLogsumexp"}
-# Whole vectors or matrices at a time, batches apart: of how many axes those are.
-_BLOCKS = {
-    "Cholesky": 2, "FFT": 1, "FFT2D": 2, "IFFT": 1, "IFFT2D": 2, "IRFFT": 1, "IRFFT2D": 2, "LogMatrixDeterminant": 2,
-    "LogSoftmax": 1, "Lu": 2, "MatrixDeterminant": 2, "MatrixExponential": 2, "MatrixInverse": 2,
-    "MatrixSquareRoot": 2, "Qr": 2, "RFFT": 1, "RFFT2D": 2, "SelfAdjointEigV2": 2, "Softmax": 1,
-    "SoftmaxCrossEntropyWithLogits": 1, "SparseSoftmaxCrossEntropyWithLogits": 1, "Svd": 2, "TopKV2": 1,
-    "TridiagonalSolve": 2,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -94,7 +62,7 @@ def _elementwise(step):
     op, shape = step.op, step.shapes[0]
     parts = []
     for index in step.moving:
-        if index and op.type in _ONLY_FIRST:
+        if index in known(op.type).flat_in:
             continue
         own = step.known[index].shape
         positions = numbers(own)
@@ -155,7 +123,7 @@ def _unmirrored(step):
 def _gathered(step):
     """Rows of a table, along an axis. Without their numbers, each of the result depends on all of that axis."""
     op = step.op
-    axis = batch = op.get_attr("batch_dims")
+    axis = batch = 0 if op.type == "Gather" else op.get_attr("batch_dims")
     if op.type == "GatherV2":
         axis = int(step.constant(2))
     shape = step.known[0].shape
@@ -218,7 +186,7 @@ def _scanned(step):
 
 def _in_blocks(step):
     """All of a result's block on all of the input's."""
-    axes = _BLOCKS[step.op.type]
+    axes = known(step.op.type).axes
     return [_blocks(step, shape, dict.fromkeys(step.moving, axes)) for shape in step.shapes]
 
 
@@ -309,11 +277,11 @@ def _placed(step):
 
 
 RULES: dict[str, Callable[[Step], list[Matrix]]] = {
-    **dict.fromkeys(_ELEMENTWISE, _elementwise),
-    **dict.fromkeys(_MOVING, _moved),
-    **dict.fromkeys(_REDUCING, _reduced),
-    **dict.fromkeys(_SCANNING, _scanned),
-    **dict.fromkeys(_BLOCKS, _in_blocks),
+    **dict.fromkeys(of_family(ELEMENTWISE), _elementwise),
+    **dict.fromkeys(of_family(MOVING) - {"ParallelDynamicStitch"}, _moved),  # with an index twice, any value may win
+    **dict.fromkeys(of_family(REDUCING) - {"L2Loss"}, _reduced),
+    **dict.fromkeys(of_family(SCANNING), _scanned),
+    **dict.fromkeys(of_family(BLOCK), _in_blocks),
     **dict.fromkeys(["MatrixSolve", "MatrixTriangularSolve"], _solved),
     **dict.fromkeys(["FusedBatchNormV3", "FusedBatchNormGradV3"], _by_channel),
     **dict.fromkeys(
@@ -328,6 +296,6 @@ RULES: dict[str, Callable[[Step], list[Matrix]]] = {
         ["ScatterNd", *[f"TensorScatter{kind}" for kind in ("Add", "Max", "Min", "Sub", "Update")]], _placed
     ),
     "MirrorPadGrad": _unmirrored,
-    **dict.fromkeys(["GatherV2", "ResourceGather"], _gathered),
+    **dict.fromkeys(["Gather", "GatherV2", "ResourceGather"], _gathered),
     **dict.fromkeys(["GatherNd", "ResourceGatherNd"], _gathered_elements),
 }

@@ -8,19 +8,17 @@ depend on all of its inputs, and is named.
 from collections.abc import Sequence
 
 from tapelab.derivatives import costs
-from tapelab.derivatives.machinery.private import function_body
-from tapelab.derivatives.machinery.reissue import CALLS, SHAPES, place, reissue
-from tapelab.derivatives.operators.taylor_mode.kinds import CONSTANT
 from tapelab.derivatives.sparse.dependence import Dependence, NoRule, Room, everything, union
 from tapelab.derivatives.sparse.lists import LISTS
 from tapelab.derivatives.sparse.products import PRODUCTS
 from tapelab.derivatives.sparse.rules import RULES, Step
 from tapelab.derivatives.sparse.stencils import STENCILS
+from tapelab.graphs.operations import with_fact
+from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, SHAPES, branches_of, function_body, place, reissue
 from tapelab.process.tensorflow import tf
 
 _RULES = RULES | PRODUCTS | STENCILS
-_FLAT = CONSTANT | {"FloorDiv", "TruncateDiv"}  # without a derivative, or with one that is zero
-_BRANCHES, _LOOPS = ("If", "StatelessIf"), ("While", "StatelessWhile")
+_FLAT = with_fact("flat")
 # What TensorFlow raises where an operation cannot be issued with these inputs.
 _CANNOT = (LookupError, NotImplementedError, TypeError, ValueError, tf.errors.OpError)
 _DERIVED = ("gradient_tape", "gradients")  # the scopes that TensorFlow puts gradients' operations in
@@ -84,9 +82,9 @@ class Walk:
             return known
         if op.type in CALLS:
             return self.run(function_body(op.graph, op.get_attr("f").name), known)[: len(op.outputs)]
-        if op.type in _BRANCHES:
+        if op.type in BRANCHES:
             return self._branch(op, known)
-        if op.type in _LOOPS:
+        if op.type in LOOPS:
             return self._loop(op, known)
         shapes = _shapes(op, known)
         values = self._values(op, known, shapes)
@@ -156,11 +154,13 @@ class Walk:
         chosen, *inputs = known
 
         def run(name):
-            return self.run(function_body(op.graph, op.get_attr(name).name), inputs)[: len(op.outputs)]
+            return self.run(function_body(op.graph, name), inputs)[: len(op.outputs)]
 
+        names = branches_of(op)
         if chosen.value is not None:
-            return run("then_branch" if bool(chosen.value.numpy().any()) else "else_branch")
-        pairs = zip(run("then_branch"), run("else_branch"), strict=True)
+            number = int(chosen.value.numpy().any() if "If" in op.type else chosen.value.numpy())
+            return run(names[number if 0 <= number < len(names) else -1])
+        pairs = zip(*map(run, names), strict=True)
         return [_either(pair, self._room) for pair in pairs]
 
     def _loop(self, op, known):

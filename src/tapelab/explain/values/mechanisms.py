@@ -2,31 +2,15 @@
 
 from tapelab.explain.values.rerun.evidence import PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node
+from tapelab.graphs.operations import known, linear_in
+from tapelab.graphs.operations.operation import EACH
 
 import numpy as np
 
 _DIVISIONS = frozenset({"RealDiv", "Div", "DivNoNan", "Reciprocal", "Inv", "Xdivy", "FloorMod", "Mod"})
 _INVERSE_FUNCTIONS = frozenset({"Acos", "Asin", "Atanh", "Acosh"})
 _SHRINKING = frozenset({"Prod", "Exp", "Mul", "Square", "Pow", "Cast", "Cumprod"})
-_ZEROING_MAXIMA = frozenset({"Relu", "Relu6", "Maximum", "Minimum", "ClipByValue"})
-PRODUCTS = frozenset({"Mul", "MatMul", "BatchMatMulV2", "BatchMatMul", "Conv2D", "Einsum", "MulNoNan"})
-_SATURATING = frozenset({"Sigmoid", "Tanh", "Erf", "Erfc", "Elu", "Selu", "Softplus", "Atan", "Softsign", "Exp"})
-_CHOOSING = frozenset(
-    [
-        "Select",
-        "SelectV2",
-        "StridedSlice",
-        "Slice",
-        "GatherV2",
-        "Gather",
-        "GatherNd",
-        "ResourceGather",
-        "Split",
-        "SplitV",
-        "Unpack",
-    ]
-)
-_MAXIMA = frozenset(["Max", "Min", "MaxPool", "MaxPoolV2", "MaxPool3D", "TopKV2", "SegmentMax", "UnsortedSegmentMax"])
+PRODUCTS = linear_in(EACH)
 TINY = 1e-18  # what divides to more than float32 can hold once it is squared
 
 
@@ -187,7 +171,7 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
         return "custom_gradient" if node.is_custom else "unknown_zero"
     x, op = evidence.made_of(node), node.op
     at_goal = not np.any(evidence.array(evidence.target))
-    if op in _ZEROING_MAXIMA:
+    if known(op).has("cuts"):
         if at_goal and op in ("Relu", "Maximum") and _has_margin(evidence, node):
             return "hinge_inactive"
         if op.startswith("Relu"):
@@ -195,23 +179,23 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
                 return "at_kink"
             return "dead_relu" if (x[0] <= 0).all() else "clipped"
         return "dead_relu" if op == "Maximum" and _is_relu(evidence, node) else "clipped"
-    if op in _SATURATING:
+    if known(op).has("saturates"):
         return "underflow" if op == "Exp" else "saturated"
     if op in ("Softmax", "LogSoftmax"):
         upstream = evidence.replay.passed[node].upstream[0].numpy()
         spread = np.ptp(upstream, axis=-1).max() if upstream.size else 0.0
         return "constant_output" if x[0].shape[-1] == 1 or spread < 1e-6 * np.abs(upstream).max() else "saturated"
-    if op in ("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"):
+    if known(op).has("cross entropy"):
         return "constant_output" if x[0].shape[-1] == 1 else "at_minimum"
-    if op in ("Sign", "Round", "Rint", "Floor", "Ceil"):
+    if known(op).has("flat"):
         return "flat_operation"
     if op in ("Abs", "ComplexAbs"):
         return "at_minimum" if at_goal else "at_kink"
     if op in ("Square", "Pow", "SquaredDifference", "Cos", "Sin", "Cosh", "L2Loss"):
         return "at_minimum"
-    if op in _MAXIMA:
+    if known(op).has("chooses"):
         return "not_maximum"
-    if op in _CHOOSING:
+    if known(op).has("parts") or known(op).has("selects"):
         return "not_selected"
     if op in PRODUCTS or op in ("RealDiv", "DivNoNan", "Xlogy", "Xdivy"):
         return _by_product(evidence, node, position, x)

@@ -10,12 +10,12 @@ from tapelab.explain.ground.measure import array
 from tapelab.explain.values import mechanisms
 from tapelab.explain.values.rerun.evidence import Evidence, bad_elements
 from tapelab.explain.values.rerun.nodes import Node
+from tapelab.graphs.operations import with_fact
 
 import numpy as np
 
-_SELECTIONS = frozenset({"Select", "SelectV2"})
+_SELECTIONS, _SLICES = with_fact("selects"), with_fact("parts")
 # What cuts a part out: its backward pass fills the rest with zeros.
-_SLICES = frozenset(["StridedSlice", "Slice", "GatherV2", "Gather", "GatherNd", "Split", "SplitV", "Unpack"])
 
 
 @dataclasses.dataclass(frozen=True)

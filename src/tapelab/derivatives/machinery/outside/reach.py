@@ -15,10 +15,10 @@ from itertools import chain, repeat
 from typing import Any
 
 from tapelab.derivatives.machinery.outside import unwatchable
-from tapelab.derivatives.machinery.outside.libraries import split_classes
 from tapelab.derivatives.machinery.outside.reach_code import watch_function, watch_module
 from tapelab.derivatives.machinery.outside.reach_objects import watch_class, watch_instance
 from tapelab.derivatives.machinery.outside.watches import MISSING, SCALARS, Reached, Where
+from tapelab.graphs.libraries import split_classes
 from tapelab.process.tensorflow import tf
 
 import numpy as np

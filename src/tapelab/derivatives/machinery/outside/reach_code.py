@@ -9,8 +9,8 @@ from functools import partial
 
 from tapelab.derivatives.machinery.outside import unwatchable
 from tapelab.derivatives.machinery.outside.code_names import Chain, CodeNames
-from tapelab.derivatives.machinery.outside.libraries import is_library, split_classes
 from tapelab.derivatives.machinery.outside.watches import MISSING, SCALARS, Reached, Where, lookup
+from tapelab.graphs.libraries import is_library, split_classes
 
 _FUNCTION_PARTS = ("__code__", "__defaults__", "__kwdefaults__")
 _CONTENTS = operator.attrgetter("cell_contents")

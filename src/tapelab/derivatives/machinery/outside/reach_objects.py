@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from tapelab.derivatives.machinery.outside import unwatchable
-from tapelab.derivatives.machinery.outside.libraries import split_classes
 from tapelab.derivatives.machinery.outside.watches import MISSING, Reached, Where, lookup, lookup_now
+from tapelab.graphs.libraries import split_classes
 from tapelab.process.tensorflow import tf
 
 import numpy as np

@@ -3,9 +3,9 @@
 import itertools
 from collections.abc import Callable, Sequence
 
-from tapelab.derivatives.machinery.reissue import reissue
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, full, over_lanes, zeros_if_none
+from tapelab.graphs.program import reissue
 from tapelab.process.tensorflow import tf
 
 

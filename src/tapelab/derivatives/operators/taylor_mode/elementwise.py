@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+from tapelab.graphs.operations import with_fact
 from tapelab.process.tensorflow import tf
 
 # (v, y) → functions for the derivatives of order 1 to 4; they are called only where they are needed.
@@ -96,15 +97,9 @@ TABLES: dict[str, Callable[[tf.Tensor, tf.Tensor], Table]] = {
     "Tanh": _tanh,
 }
 
-# Elementwise, and TensorFlow differentiates them as often as needed.
-BY_GRADIENT = {
-    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BesselI0e", "BesselI1e", "Digamma", "Elu", "Erfinv", "Lgamma",
-    "Ndtri", "Selu", "Tan",
-}  # fmt: skip
-# Elementwise, by rules of their own that neither over- nor underflow on the way (`taylor_mode.composed`).
-POWERS = frozenset(["Inv", "Log", "Log1p", "Reciprocal", "Rsqrt", "Sqrt"])
-# Elementwise and linear in pieces: the first derivative is constant there.
-PIECEWISE = frozenset(["Abs", "LeakyRelu", "Relu", "Relu6"])
+# By TensorFlow's own derivatives, where there is no table (nor a rule, as `taylor_mode.composed` has for powers).
+BY_GRADIENT = with_fact("smooth")
+PIECEWISE = with_fact("pieces")  # the first derivative is constant in each
 
 
 def by_tapes(run: Callable[[tf.Tensor], tf.Tensor], v: tf.Tensor, order: int) -> tuple[tf.Tensor, list[tf.Tensor]]:

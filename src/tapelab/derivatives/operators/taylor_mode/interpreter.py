@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from tapelab.derivatives.machinery.private import function_body
-from tapelab.derivatives.machinery.reissue import CALLS, has_custom_gradient, place, reissue
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
 from tapelab.derivatives.operators.taylor_mode.branches import conditional, loop
 from tapelab.derivatives.operators.taylor_mode.by_derivatives import by_derivatives
 from tapelab.derivatives.operators.taylor_mode.kinds import CONSTANT
 from tapelab.derivatives.operators.taylor_mode.rules import RULES
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val
+from tapelab.graphs.program import CALLS, function_body, has_custom_gradient, place, reissue
 from tapelab.process.tensorflow import tf
 
 # Where values are equal, the derivatives of these are limits that are taken when gradients are differentiated

@@ -6,24 +6,13 @@ from tapelab.derivatives.operators.taylor_mode import elementwise
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
 from tapelab.derivatives.operators.taylor_mode.bilinear import Bilinear
 from tapelab.derivatives.operators.taylor_mode.values import Val, padded, plus
+from tapelab.graphs.operations import linear_in, with_fact
+from tapelab.graphs.operations.operation import JOINTLY
 from tapelab.process.tensorflow import tf
 
-# Their derivative is zero wherever they have one, or, for StopGradient, by definition.
-CONSTANT = {
-    "StopGradient", "Sign", "Floor", "Ceil", "Round", "Rint", "ZerosLike", "OnesLike",
-}  # fmt: skip
-
-# Linear in all of their floating-point inputs together. Inputs that do not depend on the sources count as zero.
-LINEAR = {
-    "AvgPool", "AvgPool3D", "BatchToSpace", "BatchToSpaceND", "BroadcastTo", "Cast", "ConcatV2", "Conj", "Cumsum",
-    "DepthToSpace", "DynamicPartition", "DynamicStitch", "ExpandDims", "FFT", "FFT2D", "Gather", "GatherNd",
-    "GatherV2", "IFFT", "IFFT2D", "IRFFT", "IRFFT2D", "Imag", "InvertPermutation", "MatrixBandPart", "MatrixDiag",
-    "MatrixDiagPart", "MatrixDiagPartV3", "MatrixDiagV3", "MatrixSetDiagV3", "Mean", "MirrorPad", "Pack", "Pad",
-    "PadV2", "ParallelDynamicStitch", "RFFT", "RFFT2D", "Real", "Reshape", "ResizeBilinear",
-    "ResizeNearestNeighbor", "ReverseSequence", "ReverseV2", "Roll", "ScatterNd", "SegmentMean", "SegmentSum",
-    "Slice", "SpaceToBatch", "SpaceToBatchND", "SpaceToDepth", "Split", "SplitV", "Squeeze", "StridedSlice", "Sum",
-    "TensorScatterAdd", "TensorScatterSub", "TensorScatterUpdate", "Tile", "Transpose", "Unpack", "UnsortedSegmentSum",
-}  # fmt: skip
+CONSTANT = with_fact("flat")
+# Channels go through what is linear one by one. Inputs that do not depend on the sources count as zero.
+LINEAR = linear_in(JOINTLY) - with_fact("reads")
 
 
 def unary_of(algebra: Algebra, a: Val, y: tf.Tensor, table: elementwise.Table) -> Val:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from tapelab.derivatives.machinery.reissue import reissue
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
 from tapelab.derivatives.operators.taylor_mode.bilinear import Product
 from tapelab.derivatives.operators.taylor_mode.kinds import bilinear_of
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, over_lanes, replaced
+from tapelab.graphs.program import reissue
 from tapelab.process.tensorflow import tf
 
 import numpy as np

@@ -6,7 +6,6 @@ At least one input has channels where a rule is asked.
 
 from collections.abc import Callable, Sequence
 
-from tapelab.derivatives.machinery.reissue import reissue
 from tapelab.derivatives.operators.taylor_mode import elementwise
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra, Derivatives
 from tapelab.derivatives.operators.taylor_mode.bilinear import Einsum, Lanewise, MatMul, Product
@@ -24,6 +23,7 @@ from tapelab.derivatives.operators.taylor_mode.composed import (
 from tapelab.derivatives.operators.taylor_mode.kinds import LINEAR, bilinear_of, combination, unary_of
 from tapelab.derivatives.operators.taylor_mode.products import cumulative_product, product, segment_product
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, full, over_lanes, padded, times
+from tapelab.graphs.program import reissue
 from tapelab.process.tensorflow import tf
 
 Rule = Callable[[Algebra, tf.Operation, Sequence[Val], Sequence[tf.Tensor]], list[Val]]
@@ -224,10 +224,11 @@ def _batch_norm(algebra, op, vals, values):
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(elementwise.TABLES, _table_rule),
+    # Of several that fit, the last: rules of one operation's own come after those for what is said of many.
+    **dict.fromkeys(LINEAR, _linear),
     **dict.fromkeys(elementwise.BY_GRADIENT, _by_gradient),
     **dict.fromkeys(elementwise.PIECEWISE, _piecewise),
-    **dict.fromkeys(LINEAR, _linear),
+    **dict.fromkeys(elementwise.TABLES, _table_rule),
     **dict.fromkeys(["Add", "AddN", "AddV2", "Sub"], _sum_rule),
     **dict.fromkeys(["CheckNumerics", "EnsureShape", "Identity", "IdentityN", "PreventGradient", "Snapshot"], _same),
     **dict.fromkeys(["BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"], _matmul),

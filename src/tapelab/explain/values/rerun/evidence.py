@@ -8,13 +8,14 @@ from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import is_handle
 from tapelab.explain.ground.measure import Measures, array
 from tapelab.explain.values.rerun.nodes import Node
+from tapelab.graphs.operations import with_fact
 
 import numpy as np
 import tensorflow as tf
 
 # Operations that hand a value on as it is, in another shape or dtype or as a copy.
-PASSING = frozenset({"Identity", "IdentityN", "Reshape", "Cast", "ExpandDims", "Squeeze", "Snapshot", "ReadVariableOp"})
-READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
+PASSING = with_fact("passes") - with_fact("flat")
+READS = with_fact("reads") - with_fact("valueless")
 
 
 class Evidence:

@@ -19,12 +19,9 @@ from tapelab.explain.values.rerun.operations import (
     needed,
     pushed_in,
 )
+from tapelab.graphs.program import CALLS, LOOPS
 
 import tensorflow as tf
-
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_BRANCHES = frozenset({"If", "StatelessIf"})
-_LOOPS = frozenset({"While", "StatelessWhile"})
 
 
 class NotInterpreted(Exception):
@@ -68,6 +65,11 @@ class Node:
     def is_custom(self) -> bool:
         """Whether the learner or a library wrote its gradient."""
         return (self.backward is not None and not self.is_opaque) or self.op == "EagerPyFunc"
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether a backward pass ran it: then what comes after is a derivative of a derivative."""
+        return self.event.place.in_backward or "gradient_tape" in self.scope.split("/")
 
     @property
     def name(self) -> str:
@@ -175,14 +177,14 @@ class _Interpreter:
 
     def _operation(self, graph, operation, inputs, pins, loop, is_recorded, known):
         trace = self._trace
-        if operation.type in _CALLS:
+        if operation.type in CALLS:
             inner = private.inner_graph(graph, operation.get_attr("f").name)
             return self._graph_run(inner, inputs, {}, loop, is_recorded)
-        if operation.type in _BRANCHES:
+        if operation.type in ("If", "StatelessIf"):
             branch = "then_branch" if self._is_true(inputs[0]) else "else_branch"
             inner = private.inner_graph(graph, operation.get_attr(branch).name)
             return self._graph_run(inner, inputs[1:], {}, loop, is_recorded)
-        if operation.type in _LOOPS:
+        if operation.type in LOOPS:
             return self._loop(graph, operation, inputs, loop, is_recorded, pins)
         outputs, is_known = self._known_values(operation, inputs, pins)
         keys = tuple(trace.new_key(value) for value in outputs)

@@ -5,25 +5,15 @@ from typing import Any
 
 from tapelab.explain.ground import private
 from tapelab.explain.ground.measure import items
+from tapelab.graphs.operations import of_family, with_fact
+from tapelab.graphs.operations.operation import RANDOM
+from tapelab.graphs.program import has_custom_gradient
 
 import tensorflow as tf
 
 # Operations that TensorFlow calls stateful and that can be run again without changing what the learner has: they read,
 # or they draw random numbers that belong to nobody.
-_READING = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"})
-_DRAWING = frozenset(
-    {
-        "RandomUniform",
-        "RandomStandardNormal",
-        "RandomUniformInt",
-        "TruncatedNormal",
-        "RandomShuffle",
-        "Multinomial",
-        "RandomGammaV2",
-        "RandomGamma",
-        "RandomPoissonV2",
-    }
-)
+_READING, _DRAWING = with_fact("reads"), of_family(RANDOM)
 
 
 def is_safe_to_run(operation: tf.Operation) -> bool:
@@ -118,9 +108,7 @@ def custom_gradient(
         evaluate: takes a graph and the eager tensors for its inputs, and returns those of its outputs.
         value_of: takes a symbolic tensor of the operation's graph and returns the eager tensor that it stood for.
     """
-    try:
-        operation.get_attr("_gradient_op_type")
-    except ValueError:
+    if not has_custom_gradient(operation):
         return None
 
     def backward(*upstream):

@@ -1,15 +1,16 @@
-"""Issuing an operation of a traced graph again, on other inputs, in the graph that is being built."""
+"""A traced graph as a program: the functions that it calls, the lines of its operations, and issuing one again."""
 
 import functools
 import inspect
 from collections.abc import Sequence
 
-from tapelab.derivatives.machinery.outside.libraries import is_library
-from tapelab.derivatives.operators.taylor_mode.values import NoRule
+from tapelab.graphs.libraries import is_library
+from tapelab.graphs.operations import of_family
+from tapelab.graphs.operations.operation import BRANCH, CALL, LOOP, SHAPE
 from tapelab.process.tensorflow import tf
 
-CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # every one of them has a gradient of its own
-SHAPES = {"Rank", "Shape", "ShapeN", "Size"}  # what they give depends on no value
+CALLS, BRANCHES, LOOPS = of_family(CALL), of_family(BRANCH), of_family(LOOP)
+SHAPES = of_family(SHAPE)  # what they give depends on no value
 # Names that raw operations have for their inputs and attributes, where they are newer than the operation's own.
 _RENAMED = {
     "dim": "axis",
@@ -28,7 +29,7 @@ def reissue(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return [tf.constant(tf.make_ndarray(op.get_attr("value")), op.outputs[0].dtype)]
     raw = getattr(tf.raw_ops, op.type, None)
     if raw is None:
-        raise NoRule("it has no public raw operation")
+        raise LookupError("it has no public raw operation")
     arguments, left = {}, list(inputs)
     for argument in op.op_def.input_arg:
         if argument.number_attr or argument.type_list_attr:
@@ -61,6 +62,55 @@ def place(op: tf.Operation) -> str:
     """Name an operation and the line that made it: the innermost one that is in no library."""
     frames = [frame for frame in op.traceback or [] if not is_library(frame.filename)]
     return f"{op.type} at {frames[-1].filename}:{frames[-1].lineno}" if frames else f"{op.type} ({op.name})"
+
+
+def in_order(graph: tf.Graph) -> list[tf.Operation]:
+    """Return a graph's operations, each after those of its inputs: a loop gets further ones with its gradient."""
+    found: list[tf.Operation] = []
+    met, left = set(), [(op, False) for op in reversed(graph.get_operations())]
+    while left:
+        op, ready = left.pop()
+        if ready:
+            found.append(op)
+        elif op not in met:
+            met.add(op)
+            left += [(op, True), *((tensor.op, False) for tensor in reversed(op.inputs))]
+    return found
+
+
+def branches_of(op: tf.Operation) -> list[str]:
+    """Return the names of the functions of which a conditional runs one: of an if the second one first."""
+    if op.type in ("If", "StatelessIf"):
+        return [op.get_attr("else_branch").name, op.get_attr("then_branch").name]
+    return [branch.name for branch in op.get_attr("branches")]
+
+
+def function_body(graph: tf.Graph, name: str) -> tf.Graph:
+    """Return the graph of a function that a graph calls by name.
+
+    Raises:
+        LookupError: if it is not found, or this release keeps it elsewhere.
+    """
+    while graph is not None:
+        function = getattr(graph, "_functions", {}).get(name)
+        if getattr(function, "graph", None) is not None:
+            return function.graph
+        graph = getattr(graph, "outer_graph", None)
+    try:
+        from tensorflow.python.eager import context
+        from tensorflow.python.framework import function_def_to_graph
+
+        return function_def_to_graph.function_def_to_graph(context.get_function_def(name))
+    except (ImportError, AttributeError, RuntimeError) as error:  # the last where it calls another by its bare name
+        raise LookupError(f"the body of the function {name} is not found") from error
+
+
+def captures(graph: tf.Graph) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Return what the graph of a function has taken from outside: pairs of the tensor there and the one inside.
+
+    ``captures`` has them. Without it none are found, and so no use of a variable.
+    """
+    return list(getattr(graph, "captures", ()))
 
 
 @functools.cache

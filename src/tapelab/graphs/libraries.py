@@ -6,7 +6,7 @@ import sysconfig
 from pathlib import Path
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_OWN = str(Path(__file__).resolve().parents[3])
+_OWN = str(Path(__file__).resolve().parents[1])
 
 
 @functools.cache

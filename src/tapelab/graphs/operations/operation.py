@@ -1,0 +1,66 @@
+"""One row of what is known of an operation of TensorFlow."""
+
+from typing import NamedTuple
+
+# Families: which elements of the inputs an element of a result depends on.
+ELEMENTWISE = "elementwise"  # on those at its own place, where inputs are broadcast to one shape
+MOVING = "moving"  # it is an element of an input, or a constant; which one does not depend on values that are moved
+LOOKUP = "lookup"  # it is an element of a table, at a place that numbers say
+SCATTERING = "scattering"  # on those that numbers send to its place
+REDUCING = "reducing"  # on those along the axes that the second input names
+SCANNING = "scanning"  # on those before it, along the axis that the second input names
+BLOCK = "block"  # on all of the last axes, so many as the row says; the axes before are batches
+PRODUCT = "product"  # on rows and columns
+STENCIL = "stencil"  # on a window of an image; the first axis is the batch
+LIST = "list"  # lists of tensors, as loops keep them
+SHAPE = "shape"  # on no value: on shapes alone
+CALL, BRANCH, LOOP, OUTSIDE = "call", "branch", "loop", "outside"  # functions of the graph, or not TensorFlow's
+RANDOM = "random"  # it is drawn
+
+# In which of the inputs that carry numbers a result is linear.
+JOINTLY = "jointly"  # in all of them together
+EACH = "each"  # in each of them while the others are fixed
+FIRST, LAST = "first", "last"  # in that one while the others are fixed
+
+# What else there is to know.
+FACTS = {
+    "adds": "the result is the sum of the inputs, broadcast",
+    "chooses": "the result is one of the inputs' elements; which one depends on values",
+    "cross entropy": "a loss of logits and labels",
+    "cuts": "where an input is beyond a bound, its derivative is zero",
+    "flat": "its derivative is zero wherever it has one, or by definition",
+    "leaves": "calls Python, of which TensorFlow has no derivative",
+    "passes": "the result has the elements of the first input, in their order",
+    "parts": "each result is a part of the first input",
+    "pieces": "linear in pieces, in its one input",
+    "reads": "reads a variable",
+    "saturates": "far out on one side at least, its derivative goes to zero",
+    "selects": "takes elements of the last two inputs, by the first",
+    "smooth": "TensorFlow differentiates it as often as needed",
+    "unit": "an activation of neural networks",
+    "valueless": "the result is the same whatever the values are",
+}
+
+
+class Operation(NamedTuple):
+    """What is known of an operation.
+
+    Attributes:
+        family: which elements of the inputs an element of a result depends on; one of the constants above.
+        linear: in which inputs the result is linear (over the real numbers): JOINTLY, EACH, FIRST or LAST; "" in none.
+        facts: what else holds, words of `FACTS`, separated by commas.
+        axes: of a BLOCK, how many of the last axes it takes.
+        examples: of a STENCIL, the names of the inputs whose first axis is the batch, as the operation has them.
+        flat_in: the numbers of the inputs by which the derivative is zero wherever there is one.
+    """
+
+    family: str
+    linear: str = ""
+    facts: str = ""
+    axes: int = 0
+    examples: tuple[str, ...] = ()
+    flat_in: tuple[int, ...] = ()
+
+    def has(self, fact: str) -> bool:
+        """Whether a fact holds, one of `FACTS`."""
+        return fact in self.facts.split(", ")
