@@ -3,7 +3,7 @@
 The proof is that of `tapelab.graphs.batch`. Where it fails, that is not yet a coupling: products are compared.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.first_order import linearized
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
@@ -14,9 +14,11 @@ from tapelab.process.tensorflow import tf
 import numpy as np
 from ml_dtypes import finfo
 
+LOOK_FOR = "Look for batch normalisation in training mode, or a mean or attention over the batch axis"
+
 
 def coupling(problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return nothing if examples are proved independent; else by how much each differs, for `require_independent`.
+    """Return nothing if examples are proved independent; else by how much each differs, for `require_uncoupled`.
 
     If the rows of the Jacobian J of an example have no entries for other examples, then J(a ∘ t) = a ∘ Jt for tangents
     t and a number a for each example; random ones are taken.
@@ -41,7 +43,7 @@ def coupling(problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         largest = tf.reduce_max(tf.abs(own), axis=1)
         # Where everything cancels, products are rounding error of about this size.
         floor = tf.reduce_max(tf.abs(tf.cast(output, tf.float64))) + tf.reduce_max(largest)
-        scale = largest + min(100 * _tolerance(problem), 0.1) * floor + np.finfo(np.float64).tiny
+        scale = largest + min(100 * tolerance_of(problem), 0.1) * floor + np.finfo(np.float64).tiny
         found.append(tf.reduce_max(tf.abs(whole - own), axis=1) / scale)
     return [tf.reduce_max(tf.stack(found), axis=0)]
 
@@ -59,28 +61,51 @@ def require_proved_if_changing(problem: Problem) -> None:
         )
 
 
-def require_independent(problem: Problem, found: Sequence[tf.Tensor]) -> None:
+def require_uncoupled(problem: Problem, found: Sequence[tf.Tensor]) -> None:
     """Raise CoupledExamplesError if `coupling` found one."""
+    require_values(problem, "whether examples are independent is not clear from the function's graph")
+    relative, tolerance = found[0].numpy(), tolerance_of(problem)
+    require_independent(
+        problem,
+        relative > tolerance,  # NaN says nothing
+        lambda first: (
+            "a product with the Jacobian of the whole batch differs from its own by "
+            f"{relative[first]:.2g} of its size, and rounding explains {tolerance:.1g}"
+        ),
+        f"{LOOK_FOR}; use batched=False for a sum over the whole batch",
+    )
+
+
+def require_values(problem: Problem, why: str) -> None:
+    """Raise RuntimeError inside a `tf.function`, where examples cannot be compared."""
     if not tf.executing_eagerly():
         raise RuntimeError(
-            f"{problem.name}: whether examples are independent is not clear from the function's graph, and the check "
-            "reads values, which a tf.function does not have. Call it outside once, then use check_independence=False "
-            "inside"
+            f"{problem.name}: {why}, and the check reads values, which a tf.function does not have. Call it outside "
+            "once, then use check_independence=False inside"
         )
-    relative = found[0].numpy()
-    coupled = np.flatnonzero(relative > _tolerance(problem))  # NaN says nothing
-    if coupled.size:
-        first = coupled[0]
+
+
+def require_independent(
+    problem: Problem, coupled: np.ndarray, evidence: Callable[[int], str], advice: str, *, more: str = ""
+) -> None:
+    """Raise CoupledExamplesError if examples were found to depend on others, wherever they were compared.
+
+    Args:
+        coupled: for each example whether it does.
+        evidence: says what was compared, given the number of an example.
+        advice: what to look for and what to do.
+        more: on what else it may depend.
+    """
+    if coupled.any():
+        first = int(np.argmax(coupled))
         raise CoupledExamplesError(
-            f"{problem.name}: example {first} depends on other examples (coupled examples: {coupled.size} of "
-            f"{relative.size}): a product with the Jacobian of the whole batch differs from its own by "
-            f"{relative[first]:.2g} of its size, and rounding explains {_tolerance(problem):.1g}. Look for batch "
-            "normalisation in training mode, or a mean or attention over the batch axis; use batched=False for a sum "
-            "over the whole batch"
+            f"{problem.name}: example {first} depends on other examples{more} (coupled examples: {coupled.sum()} of "
+            f"{coupled.size}): {evidence(first)}. {advice}"
         )
 
 
-def _tolerance(problem):
+def tolerance_of(problem: Problem) -> float:
+    """Return what rounding may explain: the square root of the coarsest among the dtypes of sources and results."""
     dtypes = {*problem.source_dtypes, *problem.output_dtypes}
     return max(float(finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes) ** 0.5
 

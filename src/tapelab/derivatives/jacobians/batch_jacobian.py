@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from tapelab.derivatives.examples.independence import LOOK_FOR, require_independent, require_values, tolerance_of
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians.jacobian import (
     JacobianRecipe,
@@ -15,7 +16,6 @@ from tapelab.derivatives.jacobians.jacobian import (
 )
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
-from tapelab.derivatives.machinery.errors import CoupledExamplesError
 from tapelab.derivatives.machinery.recipe import Way, with_value
 from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
 from tapelab.derivatives.machinery.transform import Transform, transform
@@ -23,7 +23,6 @@ from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 import numpy as np
-from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 
 @options_by_keyword
@@ -109,7 +108,7 @@ class _BatchJacobian(JacobianRecipe):
         return ways
 
     def accepts(self, problem, outputs):
-        return not self._coupled(problem, outputs)[0].size
+        return not (self._coupled(problem, outputs) > tolerance_of(problem)).any()
 
     def compute(self, problem, plan, how, tensors):
         method = self._forward if plan.mode == "forward" else self._reverse
@@ -193,16 +192,16 @@ class _BatchJacobian(JacobianRecipe):
         for index, (product, floor) in enumerate(zip(products, floors, strict=True)):
             own = _by_example(problem, batch, [row[index] for row in jacobians], cotangents, product.dtype)
             differences.append(tf.abs(tf.reshape(product, own.shape) - own))
-            settled.append(_relative(problem, differences[-1], tf.abs(own), floor) <= _tolerance(problem))
+            settled.append(_relative(problem, differences[-1], tf.abs(own), floor) <= tolerance_of(problem))
         return [*differences, tf.stack(floors), tf.reduce_all(settled)]
 
     def _coupled(self, problem, outputs):
-        """Return the numbers of the coupled examples, and for each example its largest relative difference."""
+        """Return for each example its largest relative difference: NaN, which says nothing, counts as none."""
         count = len(problem.source_names)
         *flat, floors, settled = outputs
         batch = problem.source_shapes[0][0]
         if settled.numpy():
-            return np.array([], int), np.zeros(batch)
+            return np.zeros(batch)
         differences = flat[-count:]
         cotangents = [tf.abs(u) for u in _cotangents(problem)]
         relative = np.zeros(batch)
@@ -215,27 +214,23 @@ class _BatchJacobian(JacobianRecipe):
             scale = _by_example(problem, batch, rows, cotangents, difference.dtype)
             # NaN compares as not coupled: it says nothing.
             relative = np.fmax(relative, _relative(problem, difference, scale, floor).numpy())
-        return np.flatnonzero(relative > _tolerance(problem)), relative
+        return relative
 
     def result(self, problem, outputs):
         if not self.check_independence:
             return super().result(problem, outputs)
-        if not tf.executing_eagerly():
-            raise RuntimeError(
-                f"{problem.name}: the check for independence reads values, which a tf.function does not have. Call it "
-                "outside once, then use check_independence=False inside"
-            )
-        coupled, relative = self._coupled(problem, outputs)
-        if coupled.size:
-            first = coupled[0]
-            raise CoupledExamplesError(
-                f"{problem.name}: example {first} depends on other examples, or they on it (coupled examples: "
-                f"{coupled.size} of {relative.size}): its share of a product over the whole batch differs from its own "
-                f"Jacobian's by {relative[first]:.2g}, relative to |J|ᵀ|u|, and rounding explains "
-                f"{_tolerance(problem):.1g}. Look for batch normalisation in training mode, or a mean or attention "
-                "over the batch axis; use jacobian for all of it, or check_independence=False for its sum over a batch "
-                "axis"
-            )
+        require_values(problem, "whether examples depend on each other is seen from products")
+        relative, tolerance = self._coupled(problem, outputs), tolerance_of(problem)
+        require_independent(
+            problem,
+            relative > tolerance,
+            lambda first: (
+                "its share of a product over the whole batch differs from its own Jacobian's by "
+                f"{relative[first]:.2g}, relative to |J|ᵀ|u|, and rounding explains {tolerance:.1g}"
+            ),
+            f"{LOOK_FOR}; use jacobian for all of it, or check_independence=False for its sum over a batch axis",
+            more=", or they on it",
+        )
         return super().result(problem, outputs[: len(problem.output_names) * len(problem.source_names)])
 
 
@@ -262,7 +257,7 @@ def _relative(problem, difference, scale, floor):
     Rounding in an element is about that of its example's largest: there, and at the floor, it is allowed to be a
     hundred times what one operation leaves, but no more than a tenth, which in bfloat16 is a dozen times.
     """
-    tolerance = _tolerance(problem)
+    tolerance = tolerance_of(problem)
     rounding = min(100 * tolerance, 0.1 / tolerance)
     difference, scale = tf.cast(difference, tf.float64), tf.cast(scale, tf.float64)
     largest = tf.reduce_max(scale, axis=1, keepdims=True)
@@ -274,12 +269,6 @@ def _largest(tensor):
     """The largest finite magnitude, 0 where there is none."""
     sizes = tf.where(tf.math.is_finite(tensor), tf.abs(tensor), 0)
     return tf.maximum(tf.cast(tf.reduce_max(sizes), tf.float64), 0)
-
-
-def _tolerance(problem):
-    """The square root of the coarsest rounding among the dtypes of sources and results."""
-    dtypes = {*problem.source_dtypes, *problem.output_dtypes}
-    return max(float(finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes) ** 0.5
 
 
 def _examples_first(rows, count, batch):
