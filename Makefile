@@ -14,7 +14,7 @@ GPU ?=
 AUTHOR ?=
 
 here := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-targets := run test test-versions test-browser lab sync site seeds mutants audit programs bench lock clean help
+targets := run test test-versions test-browser lab sync site seeds mutants audit programs bench links lock clean help
 
 .DEFAULT_GOAL := help
 .PHONY: $(targets)
@@ -74,6 +74,9 @@ programs: .venv/state  ## compare derivatives of random programs with difference
 
 bench: build/bench-venv/state  ## time derivatives beside JAX and PyTorch, in an environment of its own (ARGS="--only hvp")
 	@build/bench-venv/bin/python ci/bench/run.py $(ARGS)
+
+links: .venv/state  ## ask every address in notebooks and pages whether it is still there (needs a network)
+	@$(python) ci/links.py $(ARGS)
 
 lock: .venv/state  ## compile requirements.txt from pyproject.toml (ARGS=--upgrade for newer versions)
 	@bash ci/lock.sh $(ARGS)

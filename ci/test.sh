@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make test` runs: lint and unit tests, then the notebooks against their stored outputs. Both halves always run.
+# What `make test` runs: lint, types and unit tests, then the notebooks against their stored outputs. Both halves always run.
 #
 #   ci/test.sh                 both halves, without the tests that are marked thorough
 #   ci/test.sh whole           both halves, all tests
@@ -23,6 +23,7 @@ part() {
 if [ "${1:-}" != notebooks ]; then
     part lint $python -m ruff check .
     part format $python -m ruff format --check .
+    part types $python -m mypy
     part workflows .venv/bin/zizmor --offline --quiet .github/workflows
     # One worker more than cores: many tests wait for processes. Work is stolen, so that none ends long after the others.
     part "unit tests" $python -m pytest -p no:nbval $quick -n "${WORKERS:-$((workers + 1))}" --dist worksteal tests

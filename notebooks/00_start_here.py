@@ -52,7 +52,7 @@ import tensorflow as tf
 
 runtime.start(seed)
 
-# %% alt="The sigmoid rises from 0 to 1 in an S. Below it, dashed, its slope is a bell that is 0.25 high at x = 0 and flat at zero on both sides."
+# %% alt="Line plot over x from \u221210 to 10. The sigmoid rises from 0 to 1 in an S. Below it, dashed, its slope is a bell that is 0.25 high at x = 0 and flat at zero on both sides."
 x = tf.linspace(-10.0, 10.0, points)
 
 with tf.GradientTape() as tape:
@@ -215,7 +215,7 @@ collection = {
 }
 
 
-# %% tags=["figure"] alt="The notebooks as boxes in one column for each part, joined by arrows from a notebook to those that need it. The boxes that the goal rests on are filled dark blue, the others are white; without another goal these are 00, 01, 08, 09, 10 and 11."
+# %% tags=["figure"] alt="Diagram. The notebooks as boxes in one column for each part, joined by arrows from a notebook to those that need it. The boxes that the goal rests on are filled dark blue, the others are white; without another goal these are 00, 01, 08, 09, 10 and 11."
 # @title Draw: the map
 def needed_for(number):
     """The notebooks that one rests on, and itself, in the order of the collection."""
@@ -283,7 +283,7 @@ plt.show()
 # | | Notebook | What it answers | Needs | Minutes: read + solve | |
 # |---|---|---|---|---|---|
 # | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | none | 8 + 1 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb) |
-# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 00 | 22 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb) |
+# | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 00 | 23 + 40 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb) |
 # | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 01 | 22 + 33 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/02_training_with_a_tape.ipynb) |
 # | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 01 | 18 + 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb) |
 # | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 03 | 18 + 26 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/04_when_the_gradient_is_wrong.ipynb) |
@@ -418,9 +418,9 @@ np.testing.assert_allclose(slope.numpy()[five], differences, rtol=0, atol=1e-6)
 #
 # **Further reading**
 #
-# - TensorFlow Core guide, "Introduction to gradients and automatic differentiation".
-# - TensorFlow Core guide, "Advanced automatic differentiation".
-# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), "Automatic differentiation in machine learning: a survey".
+# - TensorFlow Core guide, ["Introduction to gradients and automatic differentiation"](https://www.tensorflow.org/guide/autodiff).
+# - TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff).
+# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), ["Automatic differentiation in machine learning: a survey"](https://arxiv.org/abs/1502.05767).
 #
 # **Read next:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) opens the tape, builds one, and walks downhill with it.
 #

@@ -86,7 +86,7 @@ print("dy/dx =", dy_dx.numpy())
 # `tf.GradientTape` does not show its list. `ExplainTape`, which comes with these notebooks and not with TensorFlow, is
 # the same tape with a window in it.
 
-# %% alt="A graph that is read downwards. At the top x with the value 2; below it x times x with the value 4 and five times x with the value 10; below both their sum, 14. Beside each arrow down, an arrow up carries a gradient: 1 from the sum to each product; then 5 from one product to x, and from the other 2 and 2 on two arrows. The gradient of x is 9."
+# %% alt="Computation graph. At the top x with the value 2; below it x times x with the value 4 and five times x with the value 10; below both their sum, 14. Beside each arrow down, an arrow up carries a gradient: 1 from the sum to each product; then 5 from one product to x, and from the other 2 and 2 on two arrows. The gradient of x is 9."
 with ExplainTape() as tape:
     a = x * x
     b = 5.0 * x
@@ -415,7 +415,7 @@ for step in (0.001, 0.01, 0.1):
     fall = loss_after(0.0) - loss_after(step)
     print(f"step {step:5}: falls by {fall:.3f}, promised {step * squared_norm:.3f}")
 
-# %% tags=["figure"] alt="The loss against the size of one step down the gradient: a parabola that follows its dashed tangent at first, bends away to a marked lowest point near 0.08, and climbs above the dotted line of the starting loss beyond 0.16."
+# %% tags=["figure"] alt="Line plot. The loss against the size of one step down the gradient: a parabola that follows its dashed tangent at first, bends away to a marked lowest point near 0.08, and climbs above the dotted line of the starting loss beyond 0.16."
 # @title Draw: the loss after one step
 sizes = np.linspace(0.0, 0.2, 81)
 along = np.array([loss_after(size) for size in sizes])
@@ -456,7 +456,7 @@ for _ in range(steps):
 print(f"speed {speed.numpy():.2f} km/h, head start {head_start.numpy():.2f} km")
 print(f"loss {losses[0]:.2f}, after a step {losses[1]:.2f}, at the end {losses[-1]:.3f}")
 
-# %% tags=["figure"] alt="Ellipses of equal loss in a long narrow valley, over speed and head start. The path of gradient descent zigzags across the valley for a few steps, then creeps along its floor towards a star at the least-squares line."
+# %% tags=["figure"] alt="Contour plot. Ellipses of equal loss in a long narrow valley, over speed and head start. The path of gradient descent zigzags across the valley for a few steps, then creeps along its floor towards a star at the least-squares line."
 # @title Draw: the path
 best_line = np.polyfit(hours.numpy(), noted.numpy(), 1)
 across, up = np.meshgrid(np.linspace(-1.0, 3.0, 121), np.linspace(0.3, 4.5, 121))
@@ -741,7 +741,7 @@ for at in np.linspace(2.0, 30.0, 57, dtype=np.float32):
     assert 100.0 <= doubled < 200.0
     assert steepness == 2.0 ** np.ceil(np.log2(100.0 / at)) == doubled / at
 
-# %% tags=["figure"] alt="Above, the value over x: pieces of straight lines that climb from 100 to 200 and begin again at 100, each flatter than the one before. Below, the slope: level pieces at 64, 32, 16, 8 and 4, with a gap wherever the value drops."
+# %% tags=["figure"] alt="Two line plots. Above, the value over x: pieces of straight lines that climb from 100 to 200 and begin again at 100, each flatter than the one before. Below, the slope: level pieces at 64, 32, 16, 8 and 4, with a gap wherever the value drops."
 # @title Draw
 grid = np.linspace(2.0, 30.0, 561, dtype=np.float32)
 value, slope = np.transpose([value_and_slope(at) for at in grid])
@@ -888,7 +888,7 @@ with tf.GradientTape() as tape:
 by_pixel = tape.gradient(own_scores, examples)
 print("shape of the gradient:", by_pixel.shape)
 
-# %% tags=["figure"] alt="Four handwritten digits, 0, 3, 4 and 7, and under each an eight by eight map in red and blue: red pixels where more ink would raise the score of that digit, blue where it would lower it."
+# %% tags=["figure"] alt="Images and heat maps. Four handwritten digits, 0, 3, 4 and 7, and under each an eight by eight map in red and blue: red pixels where more ink would raise the score of that digit, blue where it would lower it."
 # @title Draw: the input gradients
 _, axes = plt.subplots(2, len(shown), figsize=(8, 4.4), layout="constrained")
 limit = np.abs(by_pixel).max()
@@ -1098,11 +1098,11 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 #
 # **Further reading**
 #
-# - TensorFlow Core guide, "Introduction to gradients and automatic differentiation".
-# - D. E. Rumelhart, G. E. Hinton, R. J. Williams (1986), "Learning representations by back-propagating errors".
-# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), "Automatic differentiation in machine learning: a survey".
-# - A. Griewank, A. Walther (2008), "Evaluating Derivatives: Principles and Techniques of Algorithmic Differentiation".
-# - K. Simonyan, A. Vedaldi, A. Zisserman (2014), "Deep inside convolutional networks: visualising image classification models and saliency maps".
+# - TensorFlow Core guide, ["Introduction to gradients and automatic differentiation"](https://www.tensorflow.org/guide/autodiff).
+# - D. E. Rumelhart, G. E. Hinton, R. J. Williams (1986), ["Learning representations by back-propagating errors"](https://doi.org/10.1038/323533a0).
+# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), ["Automatic differentiation in machine learning: a survey"](https://arxiv.org/abs/1502.05767).
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives: Principles and Techniques of Algorithmic Differentiation"](https://doi.org/10.1137/1.9780898717761).
+# - K. Simonyan, A. Vedaldi, A. Zisserman (2014), ["Deep inside convolutional networks: visualising image classification models and saliency maps"](https://arxiv.org/abs/1312.6034).
 #
 # **Read next:** [02 Training with a tape](02_training_with_a_tape.ipynb) trains a classifier on handwritten digits with these tools;
 # [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) collects the ways to lose a gradient.

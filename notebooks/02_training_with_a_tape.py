@@ -121,7 +121,7 @@ assert unseen[-1] > 0.85
 # Every step does four things with one batch (a **mini-batch**), and always in this order: run the model forwards, compare with the labels, run backwards, update. The first two belong
 # *inside* the tape's block, because they must be recorded. The last two belong outside.
 
-# %% tags=["figure"] alt="A training step, drawn from left to right: a picture of a digit, then, in a shaded area labelled recorded, boxes for the model with its variables, the logits and the loss, joined by arrows; the labels enter at the loss. Below, an arrow labelled tape.gradient runs from the loss back to a box of gradients, and one labelled apply_gradients from there up to the variables."
+# %% tags=["figure"] alt="Diagram. A training step, drawn from left to right: a picture of a digit, then, in a shaded area labelled recorded, boxes for the model with its variables, the logits and the loss, joined by arrows; the labels enter at the loss. Below, an arrow labelled tape.gradient runs from the loss back to a box of gradients, and one labelled apply_gradients from there up to the variables."
 # @title Draw: one training step
 _, ax = plt.subplots(figsize=(9, 3.6), layout="constrained")
 ax.add_patch(plt.Rectangle((1.9, 1.35), 8.1, 2.35, color="#E8F1F8"))
@@ -262,7 +262,7 @@ assert abs(evaluate(model, x_test, y_test)[1] - afterwards) < 0.1
 # %% [markdown]
 # The test images are not easier. The metric averaged over the steps of the epoch, and every step used *other weights*; the first of them were random. It describes the epoch, not the model at its end.
 
-# %% tags=["figure"] alt="The accuracy of each batch of the first epoch: it climbs from about one in ten to about nine in ten. A dashed horizontal line, the mean over the epoch, lies in the middle; a solid one, the accuracy of the final weights on the same images, lies near the end of the climb."
+# %% tags=["figure"] alt="Line plot over the batches. The accuracy of each batch of the first epoch: it climbs from about one in ten to about nine in ten. A dashed horizontal line, the mean over the epoch, lies in the middle; a solid one, the accuracy of the final weights on the same images, lies near the end of the climb."
 # @title Draw: accuracy within one epoch
 _, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 steps = np.arange(1, len(of_each_batch) + 1)
@@ -412,7 +412,7 @@ train_loss, train_accuracy, test_loss, test_accuracy = np.array(history).T
 print(f"training images: loss {train_loss[-1]:.3f}, accuracy {train_accuracy[-1]:.3f}")
 print(f"test images:     loss {test_loss[-1]:.3f}, accuracy {test_accuracy[-1]:.3f}")
 
-# %% tags=["figure"] alt="Two panels over the epochs, both with a logarithmic vertical axis. Left: training and test loss fall steeply and then more slowly, and the test loss ends above the training loss. Right: the share of wrong answers falls from about nine in ten; it too ends lower on the training images than on the test images."
+# %% tags=["figure"] alt="Two line plots. Two panels over the epochs, both with a logarithmic vertical axis. Left: training and test loss fall steeply and then more slowly, and the test loss ends above the training loss. Right: the share of wrong answers falls from about nine in ten; it too ends lower on the training images than on the test images."
 # @title Draw: learning curves
 _, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.7), layout="constrained")
 for ax, train, test in ((left, train_loss, test_loss), (right, 1 - train_accuracy, 1 - test_accuracy)):
@@ -451,7 +451,7 @@ print(f"accuracy {np.trace(confusion) / confusion.sum():.3f}")
 for name, extreme in (("best", recall.max()), ("worst", recall.min())):
     print(f"{name:<5} recall: {extreme:.3f}, digit", *np.flatnonzero(recall == extreme))
 
-# %% tags=["figure"] alt="A ten by ten matrix with the true digit on the rows and the prediction on the columns. The diagonal is dark and holds almost all counts; off the diagonal some paler cells hold small counts, and most are empty."
+# %% tags=["figure"] alt="Heat map. A ten by ten matrix with the true digit on the rows and the prediction on the columns. The diagonal is dark and holds almost all counts; off the diagonal some paler cells hold small counts, and most are empty."
 # @title Draw: the confusion matrix
 mistakes = confusion * (1 - np.eye(classes, dtype=int))
 _, ax = plt.subplots(figsize=(5.4, 4.9), layout="constrained")
@@ -473,7 +473,7 @@ plt.show()
 # %% [markdown]
 # The colours are scaled to the *mistakes*; the diagonal goes far beyond the scale. And before you blame the model, look at what it gets wrong.
 
-# %% tags=["figure"] alt="A row of up to eight test images that the model got wrong, each with its true digit and what the model said. Several are hard to read for a person too."
+# %% tags=["figure"] alt="Images. A row of up to eight test images that the model got wrong, each with its true digit and what the model said. Several are hard to read for a person too."
 # @title Draw: the mistakes themselves
 wrong = np.flatnonzero(predictions != y_test)[:8]
 _, axes = plt.subplots(1, 8, figsize=(9, 2.2), layout="constrained")
@@ -646,7 +646,7 @@ assert (runs["limit 0.2", 0.2][0][:, 1] > 0.2).all()
 # - At the small rate the same limit changes little, although it cuts dozens of steps: at that rate even the long ones do no harm.
 # - A limit that is too low cuts *every* step. Each is then exactly $0.2 \cdot 0.2 = 0.04$ long; only the direction of the gradient is left, and 200 such steps do not get far.
 
-# %% tags=["figure"] alt="Two panels over the training steps, logarithmic. Left, the norm of the gradient: without clipping it shoots off the top within a few steps; with the limit about ten points, most of them early, lie above the dotted line at 5, and all others below. Right, the training loss, averaged: the clipped run at rate 0.2 is uneven and mostly below the control at rate 0.03; the run with limit 0.2 lies above both."
+# %% tags=["figure"] alt="Two line plots. Two panels over the training steps, logarithmic. Left, the norm of the gradient: without clipping it shoots off the top within a few steps; with the limit about ten points, most of them early, lie above the dotted line at 5, and all others below. Right, the training loss, averaged: the clipped run at rate 0.2 is uneven and mostly below the control at rate 0.03; the run with limit 0.2 lies above both."
 # @title Draw: where the limit acts, and what it buys
 _, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4), layout="constrained")
 steps = np.arange(1, 201)
@@ -721,7 +721,7 @@ for vector, degrees in ((turned, 14.9), (shorter, 0.0)):
 # The whole gradient is one long vector, and its direction is the direction of the step. Scale its parts differently and it turns, here by 14.9°. So choose the global norm, unless you have a reason not to. It keeps the direction, and its limit has one meaning whatever the number of
 # tensors; five tensors that are clipped one by one may together be $\sqrt5$ times as long as the limit.
 
-# %% tags=["figure"] alt="Three arrows from the origin in the plane of the two norms. The unclipped arrow ends at (5, 12). The globally clipped arrow lies on it and ends on a quarter circle of radius 6.5. The arrow clipped by tensor points elsewhere, to (5, 6.5), on the edge of a square of side 6.5."
+# %% tags=["figure"] alt="Vector diagram. Three arrows from the origin in the plane of the two norms. The unclipped arrow ends at (5, 12). The globally clipped arrow lies on it and ends on a quarter circle of radius 6.5. The arrow clipped by tensor points elsewhere, to (5, 6.5), on the edge of a square of side 6.5."
 # @title Draw: what clipping does to the direction
 _, ax = plt.subplots(figsize=(5.6, 5), layout="constrained")
 angle = np.linspace(0, np.pi / 2, 100)
@@ -819,7 +819,7 @@ assert abs(tensor_accuracy - runs["limit 5", 0.2][1][1]) < 0.05
 # **Three ways to clip.** Move it yourself. The first gradient has norm 5; choose the norm of the second, and the limit. "Value" is a third way, `tf.clip_by_value`, which cuts every *entry* to the interval from −limit to limit. The panels at the bottom show the angle by which the whole gradient turns, and its length.
 # Pull the limit down to 0.5: does the angle go on growing?
 
-# %% alt="Four panels. Top: two gradients as arrows before and after clipping; the first lies inside a dotted circle of radius 6.5 and is unchanged, the second is cut at the circle. Bottom left, the angle to the true gradient against the limit: zero everywhere for the global norm; for each norm and for value it rises from zero as the limit falls, and then stays level. Bottom right, the length against the limit: a straight line for the global norm, above it the curves of the other two."
+# %% alt="Vector diagrams and line plots. Four panels. Top: two gradients as arrows before and after clipping; the first lies inside a dotted circle of radius 6.5 and is unchanged, the second is cut at the circle. Bottom left, the angle to the true gradient against the limit: zero everywhere for the global norm; for each norm and for value it rises from zero as the limit falls, and then stays level. Bottom right, the length against the limit: a straight line for the global norm, above it the curves of the other two."
 clipping.figure().show()
 
 # %% [markdown]
@@ -949,10 +949,10 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 #
 # **Further reading**
 #
-# - TensorFlow Core guide, "Writing a training loop from scratch": the same loop, with validation and Keras' own hooks.
-# - TensorFlow Core guide, "Better performance with tf.function": tracing, and when it happens again.
-# - D. P. Kingma, J. Ba (2015), "Adam: A method for stochastic optimization".
-# - R. Pascanu, T. Mikolov, Y. Bengio (2013), "On the difficulty of training recurrent neural networks": exploding gradients, and clipping by the global norm.
-# - J. Zhang, T. He, S. Sra, A. Jadbabaie (2020), "Why gradient clipping accelerates training: A theoretical justification for adaptivity".
+# - TensorFlow Core guide, ["Writing a training loop from scratch"](https://www.tensorflow.org/guide/keras/writing_a_training_loop_from_scratch): the same loop, with validation and Keras' own hooks.
+# - TensorFlow Core guide, ["Better performance with tf.function"](https://www.tensorflow.org/guide/function): tracing, and when it happens again.
+# - D. P. Kingma, J. Ba (2015), ["Adam: A method for stochastic optimization"](https://arxiv.org/abs/1412.6980).
+# - R. Pascanu, T. Mikolov, Y. Bengio (2013), ["On the difficulty of training recurrent neural networks"](https://arxiv.org/abs/1211.5063): exploding gradients, and clipping by the global norm.
+# - J. Zhang, T. He, S. Sra, A. Jadbabaie (2020), ["Why gradient clipping accelerates training: A theoretical justification for adaptivity"](https://arxiv.org/abs/1905.11881).
 #
 # **Read next:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb), for the day on which one of these gradients is missing.

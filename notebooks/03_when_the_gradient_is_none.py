@@ -96,7 +96,7 @@ print(answer)
 # `draw` shows the same log as a graph. Time runs downwards. Each box is an operation with the line that ran it; a solid border and a filled
 # circle mean *recorded*. The gradient has to climb from the target to the source, and a dashed arrow with a cross is one that it cannot climb.
 
-# %% tags=["figure"] alt="A graph that runs downwards from price to income: a product and a difference with solid borders, then a dashed arrow with a cross, marked as a cast to an integer, into a cast; below it another cast and a product, both with dashed borders because they were not recorded, and income at the bottom."
+# %% tags=["figure"] alt="Computation graph. A graph that runs downwards from price to income: a product and a difference with solid borders, then a dashed arrow with a cross, marked as a cast to an integer, into a cast; below it another cast and a product, both with dashed borders because they were not recorded, and income at the bottom."
 # @title Draw
 draw(tape, income, price)
 plt.show()
@@ -146,7 +146,7 @@ assert check_tape.gradient(check_y, price) is None  # nothing leads there
 # %% [markdown]
 # A path has a beginning, a middle and an end, and it can break in each. The map shows where; the numbers are those of the sections that follow.
 
-# %% tags=["figure"] alt="A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (2), integer or text (4), a name that holds something else (5). Below the arrows between: leaves TensorFlow (3), cast to an integer (4), assigned to a variable (5), passes nothing back (7). Below the target: the wrong one, or finished too late (6)."
+# %% tags=["figure"] alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (2), integer or text (4), a name that holds something else (5). Below the arrows between: leaves TensorFlow (3), cast to an integer (4), assigned to a variable (5), passes nothing back (7). Below the target: the wrong one, or finished too late (6)."
 # @title Draw: where a path can break
 _, ax = plt.subplots(figsize=(9, 2.3), layout="constrained")
 places = {
@@ -634,7 +634,7 @@ print("with tf.exp:        ", repaired)
 # not for the result of `times 4`. The step that leads from one to the other, the exponential, is the culprit. With
 # `tf.exp` in its place the path is whole.
 
-# %% tags=["figure"] alt="The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one."
+# %% tags=["figure"] alt="Diagram. The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one."
 # @title Draw: the walk
 _, ax = plt.subplots(figsize=(8, 3.4), layout="constrained")
 runs = {"np.exp": blind, "np.exp,\nall watched": found, "tf.exp": repaired}
@@ -687,7 +687,7 @@ with ExplainTape() as tape:
 two_cuts = explain(tape, y, x)
 print(two_cuts.sentence)
 
-# %% tags=["figure"] alt="A graph that runs downwards from x to y. After a tanh it splits into two paths, and each has one dashed arrow with a cross: on one, marked not differentiable, before the rounding; on the other, marked stop_gradient, before a box with a dashed border, which was not recorded. Below the cuts the paths meet in a multiplication that leads to y."
+# %% tags=["figure"] alt="Computation graph. A graph that runs downwards from x to y. After a tanh it splits into two paths, and each has one dashed arrow with a cross: on one, marked not differentiable, before the rounding; on the other, marked stop_gradient, before a box with a dashed border, which was not recorded. Below the cuts the paths meet in a multiplication that leads to y."
 # @title Draw: two paths, two cuts
 draw(tape, y, x)
 plt.show()
@@ -836,8 +836,8 @@ assert unwritten < 1e-5
 # **Further reading**
 #
 # - TensorFlow guide, [Introduction to gradients and automatic differentiation](https://www.tensorflow.org/guide/autodiff), section "Getting a gradient of `None`".
-# - A. Agrawal and others (2019), "TensorFlow Eager: A multi-stage, Python-embedded DSL for machine learning": how the tape records.
-# - Y. Bengio, N. Léonard, A. Courville (2013), "Estimating or propagating gradients through stochastic neurons for conditional computation": the straight-through estimator.
-# - A. Griewank, A. Walther (2008), "Evaluating Derivatives": the reverse mode, and what a tape is.
+# - A. Agrawal and others (2019), ["TensorFlow Eager: A multi-stage, Python-embedded DSL for machine learning"](https://arxiv.org/abs/1903.01855): how the tape records.
+# - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432): the straight-through estimator.
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): the reverse mode, and what a tape is.
 #
 # **Read next:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb). The gradient exists, and it is NaN, infinite or zero.

@@ -86,7 +86,7 @@ print(answer)
 # `explain` replays the backward pass from the log, operation by operation, and reads the mechanism from the values. The picture shows what it saw:
 # values on the way down, and beside each link, after ↑, the upstream gradient that flows back through it.
 
-# %% tags=["figure"] alt="A graph from w at the top to loss at the bottom: Log, with a thick border and the note that NaN begins here, unselected_branch; Greater; then SelectV2 and Sum. The gradient that flows up from Sum is 1, from SelectV2 to Log it has 50 % zeros, and from Log to w one of two elements is NaN."
+# %% tags=["figure"] alt="Computation graph. A graph from w at the top to loss at the bottom: Log, with a thick border and the note that NaN begins here, unselected_branch; Greater; then SelectV2 and Sum. The gradient that flows up from Sum is 1, from SelectV2 to Log it has 50 % zeros, and from Log to w one of two elements is NaN."
 # @title Draw: values forwards, gradients backwards
 draw(tape, loss, w, values=True)
 plt.show()
@@ -219,7 +219,7 @@ for name, norm in norms.items():
     slopes[name] = tape.gradient(y, line)[:, 0].numpy()
     print(f"{name:8} at t = 0: {slopes[name][20]:4.1f}   at t = 1: {slopes[name][-1]:.4f}")
 
-# %% tags=["figure"] alt="Three gradients over t from -1 to 1. That of tf.norm is -1 left of zero and 1 right of it, with a dotted vertical line at zero, where it is NaN. The safe norm has the value 0 there. The smooth norm's gradient rises from -1 to 1 in an S-shaped curve."
+# %% tags=["figure"] alt="Line plot. Three gradients over t from -1 to 1. That of tf.norm is -1 left of zero and 1 right of it, with a dotted vertical line at zero, where it is NaN. The safe norm has the value 0 there. The smooth norm's gradient rises from -1 to 1 in an S-shaped curve."
 # @title Draw: the slope of three norms
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 ax.axhline(0, color=plots.GREY, linewidth=0.8)
@@ -362,7 +362,7 @@ assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipp
 #
 # Flat places come in many shapes. Below the picture stand four more programs; each has the gradient zero in every element.
 
-# %% tags=["figure"] alt="The gradient of three losses over the logit from -25 to 25, true answer 0. The squared error's is a bump around 0.7 that is zero on both sides. That of the cross-entropy from the logit is the sigmoid, which rises from 0 to 1 and stays there. The clipped one follows it up to a logit of about 16 and falls to zero there."
+# %% tags=["figure"] alt="Line plot. The gradient of three losses over the logit from -25 to 25, true answer 0. The squared error's is a bump around 0.7 that is zero on both sides. That of the cross-entropy from the logit is the sigmoid, which rises from 0 to 1 and stays there. The clipped one follows it up to a logit of about 16 and falls to zero there."
 # @title Draw: the gradient of three losses
 zs = tf.linspace(-25.0, 25.0, 1001)
 curves = {}
@@ -559,7 +559,7 @@ for scale, flow in flows.items():
     factor = (flow[0] / flow[-1]) ** (1 / depth)
     print(f"scale {scale}: first / last = {flow[0] / flow[-1]:.0e}, {factor:.2f} a layer")
 
-# %% tags=["figure"] alt="Norm of the gradient on a log scale over the layer, from the last one on the right to the input on the left. At scale 0.5 it falls in a straight line by some nine orders of magnitude. At scale 1 it stays within about one order. At scale 3 it rises in a straight line by several orders."
+# %% tags=["figure"] alt="Line plot. Norm of the gradient on a log scale over the layer, from the last one on the right to the input on the left. At scale 0.5 it falls in a straight line by some nine orders of magnitude. At scale 1 it stays within about one order. At scale 3 it rises in a straight line by several orders."
 # @title Draw: the gradient over depth
 _, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 styles = {0.5: ("--", plots.RED, "vanishes"), 1.0: ("-", plots.BLUE, "holds"), 3.0: ("-.", plots.ORANGE, "explodes")}
@@ -661,7 +661,7 @@ assert all(norm > 0.0 for norm in kernel_norms[sick:])
 #
 # `plot` draws the gradient flow. Look for the cliff.
 
-# %% alt="Norms of the gradients of the 24 variables, the input on top. Those of the first layers, up to the sick one, lie on the left edge and are marked zero; from the next layer on they are of ordinary size and marked fine."
+# %% alt="Dot plot. Norms of the gradients of the 24 variables, the input on top. Those of the first layers, up to the sick one, lie on the left edge and are marked zero; from the next layer on they are of ordinary size and marked fine."
 diagnosis.plot()
 plt.show()
 
@@ -817,10 +817,10 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # **Further reading**
 #
 # - TensorFlow guide, [Introduction to gradients and automatic differentiation](https://www.tensorflow.org/guide/autodiff), and the documentation of [`tf.where`](https://www.tensorflow.org/api_docs/python/tf/where), which describes the double where.
-# - S. Hochreiter (1998), "The vanishing gradient problem during learning recurrent neural nets and problem solutions".
-# - X. Glorot, Y. Bengio (2010), "Understanding the difficulty of training deep feedforward neural networks": saturation, and an initialisation that avoids it.
-# - R. Pascanu, T. Mikolov, Y. Bengio (2013), "On the difficulty of training recurrent neural networks": exploding gradients.
-# - K. He, X. Zhang, S. Ren, J. Sun (2015), "Delving deep into rectifiers": the initialisation for ReLU.
-# - P. Blanchard, D. J. Higham, N. J. Higham (2021), "Accurately computing the log-sum-exp and softmax functions".
+# - S. Hochreiter (1998), ["The vanishing gradient problem during learning recurrent neural nets and problem solutions"](https://doi.org/10.1142/S0218488598000094).
+# - X. Glorot, Y. Bengio (2010), ["Understanding the difficulty of training deep feedforward neural networks"](https://proceedings.mlr.press/v9/glorot10a.html): saturation, and an initialisation that avoids it.
+# - R. Pascanu, T. Mikolov, Y. Bengio (2013), ["On the difficulty of training recurrent neural networks"](https://arxiv.org/abs/1211.5063): exploding gradients.
+# - K. He, X. Zhang, S. Ren, J. Sun (2015), ["Delving deep into rectifiers"](https://arxiv.org/abs/1502.01852): the initialisation for ReLU.
+# - P. Blanchard, D. J. Higham, N. J. Higham (2021), ["Accurately computing the log-sum-exp and softmax functions"](https://doi.org/10.1093/imanum/draa038).
 #
 # **Read next:** [05 Recording control](05_recording_control.ipynb) leaves things off the tape on purpose. For a gradient that is finite and not the one you want: [07 Custom gradients](07_custom_gradients.ipynb).

@@ -140,7 +140,7 @@ assert dz_dy is None
 #
 # `ExplainTape` is a tape that also keeps a log of what it saw, and `draw` shows it. A solid border means *recorded*, a dashed one *not recorded*; the crossed arrow is where the gradient is cut.
 
-# %% alt="A graph that runs downwards from the sources x and y to z. From x, solid arrows lead through a recorded multiplication and a recorded addition to z. From y, a dashed arrow marked recording stopped leads to a multiplication with a dashed border, not recorded, and on to the same addition."
+# %% alt="Computation graph. A graph that runs downwards from the sources x and y to z. From x, solid arrows lead through a recorded multiplication and a recorded addition to z. From y, a dashed arrow marked recording stopped leads to a multiplication with a dashed border, not recorded, and on to the same addition."
 with ExplainTape() as tape:
     x_squared = x * x
     with tape.stop_recording():
@@ -256,7 +256,7 @@ for with_metric, without_metric in zip(gradients[True], gradients[False], strict
 # Four. What `tanh` needs for its derivative, $1 - \tanh^2$, is its own *output*; its input, the matrix product's result, is let go. So a layer costs one tensor. Three results of the metric stay alive beside it, for a gradient that nobody asks for: the softmax's, the logarithm's, and their product, which the sum keeps. The
 # metric's values and the loss's gradients are the same either way.
 
-# %% tags=["figure"] alt="Two rising straight lines over the layer number: the memory that the tape keeps when the metric is recorded grows four times as fast as when it is not."
+# %% tags=["figure"] alt="Line plot. Two rising straight lines over the layer number: the memory that the tape keeps when the metric is recorded grows four times as fast as when it is not."
 # @title Draw: the memory, layer by layer
 _, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
 layer = np.arange(1, depth + 1)
@@ -414,7 +414,7 @@ with tf.GradientTape() as tape:
 #
 # **Truncated** backpropagation goes back through a window. Every few steps: take the gradient, update, forget the record, keep the state.
 
-# %% tags=["figure"] alt="A row of nine states in boxes, joined by black arrows to the right, three to a window. Below each window red arrows run back from its last state to its first. Between the windows a dotted vertical line marked reset: the black arrow crosses it, the red ones do not."
+# %% tags=["figure"] alt="Diagram. A row of nine states in boxes, joined by black arrows to the right, three to a window. Below each window red arrows run back from its last state to its first. Between the windows a dotted vertical line marked reset: the black arrow crosses it, the red ones do not."
 # @title Draw: what crosses a reset
 _, ax = plt.subplots(figsize=(9, 2.3), layout="constrained")
 for step in range(9):
@@ -475,7 +475,7 @@ no_update, growing = train_on_stream(window=10**6)  # the window never ends
 print(f"mean loss of the first 40 steps {losses[:40].mean():.3f}, of the last 40 {losses[-40:].mean():.3f}")
 print(f"states in memory at most: {in_memory.max()} with a window of {window}, {growing.max()} without")
 
-# %% tags=["figure"] alt="Two panels over the step of the stream. Left, states in memory: without truncation a straight line climbs to 240; with a window of 12 a small sawtooth stays near the bottom. Right, the squared error of the prediction on a logarithmic axis: without updates it stays level, with truncated backpropagation it falls to a fraction."
+# %% tags=["figure"] alt="Two line plots. Two panels over the step of the stream. Left, states in memory: without truncation a straight line climbs to 240; with a window of 12 a small sawtooth stays near the bottom. Right, the squared error of the prediction on a logarithmic axis: without updates it stays level, with truncated backpropagation it falls to a fraction."
 # @title Draw: memory and loss along the stream
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
 left.plot(growing, "--", color=plots.RED)
@@ -559,7 +559,7 @@ for rho in (0.5, 0.8, 0.95):
     errors[rho] = np.array(gaps) / np.linalg.norm(full)
     print(f"rho {rho:<4}  relative error, window of 8: {errors[rho][3]:.1e}, of 32: {errors[rho][5]:.1e}")
 
-# %% tags=["figure"] alt="The relative error of the truncated gradient against the window, both axes showing powers, for three networks. For rho 0.5 it falls steeply, to far below a thousandth at a window of 16; for 0.8 it falls more slowly; for 0.95 it is still of the order of one per cent at a window of 32."
+# %% tags=["figure"] alt="Line plot. The relative error of the truncated gradient against the window, both axes showing powers, for three networks. For rho 0.5 it falls steeply, to far below a thousandth at a window of 16; for 0.8 it falls more slowly; for 0.95 it is still of the order of one per cent at a window of 32."
 # @title Draw: the error against the window
 _, ax = plt.subplots(figsize=(6.6, 4), layout="constrained")
 for (rho, error), colour, style in zip(
@@ -721,9 +721,9 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 #
 # **Further reading**
 #
-# - TensorFlow Core guide, "Advanced automatic differentiation", sections "Stop recording" and "Reset/start recording from scratch".
-# - P. J. Werbos (1990), "Backpropagation through time: What it does and how to do it".
-# - R. J. Williams, J. Peng (1990), "An efficient gradient-based algorithm for on-line training of recurrent network trajectories": truncated backpropagation through time.
-# - T. Chen, B. Xu, C. Zhang, C. Guestrin (2016), "Training deep nets with sublinear memory cost": recompute instead of keeping.
+# - TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), sections "Stop recording" and "Reset/start recording from scratch".
+# - P. J. Werbos (1990), ["Backpropagation through time: What it does and how to do it"](https://doi.org/10.1109/5.58337).
+# - R. J. Williams, J. Peng (1990), ["An efficient gradient-based algorithm for on-line training of recurrent network trajectories"](https://doi.org/10.1162/neco.1990.2.4.490): truncated backpropagation through time.
+# - T. Chen, B. Xu, C. Zhang, C. Guestrin (2016), ["Training deep nets with sublinear memory cost"](https://arxiv.org/abs/1604.06174): recompute instead of keeping.
 #
 # **Read next:** [06 Stop gradient](06_stop_gradient.ipynb) cuts one path and leaves the tape running.

@@ -160,7 +160,7 @@ dz_dy = tape.gradient(z, y)
 print("z     =", z.numpy())
 print("dz/dy =", dz_dy.numpy())
 
-# %% alt="A graph that runs downwards from y to z on two paths. On one, y is squared, and a dashed arrow marked stop_gradient leads to a box with a dashed border, not recorded, and from there into the sum. On the other, solid arrows lead from y through a recorded multiplication into the sum."
+# %% alt="Computation graph. A graph that runs downwards from y to z on two paths. On one, y is squared, and a dashed arrow marked stop_gradient leads to a box with a dashed border, not recorded, and from there into the sum. On the other, solid arrows lead from y through a recorded multiplication into the sum."
 draw(tape, z, y)
 plt.show()
 
@@ -187,7 +187,7 @@ assert (why.code, why.line.text) == ("stop_gradient", "cut = tf.stop_gradient(sq
 #
 # At the start the two slopes have opposite signs. With which cuts does the tape's slope no longer depend on $x$?
 
-# %% alt="Left: a graph of the paths from x through f, g and h to z; the arrow from g is dashed and has a cross; the thick arrows point back to x. Right: the curve of z over x, with a wide grey tangent and a dashed red one of another slope at the same point; the red one touches a dotted curve."
+# %% alt="Computation graph and line plot. Left: a graph of the paths from x through f, g and h to z; the arrow from g is dashed and has a cross; the thick arrows point back to x. Right: the curve of z over x, with a wide grey tangent and a dashed red one of another slope at the same point; the red one touches a dotted curve."
 paths.figure().show()
 
 # %% tags=["check"]
@@ -356,7 +356,7 @@ print("true weights:   ", true_weights.ravel())
 print("latent, rounded:", tf.round(latent).numpy().ravel())
 print(f"loss: {losses[0]:.1f} at the start, {losses[-1]:.1f} at the end")
 
-# %% tags=["figure"] alt="Left: five latent weights start at zero, move over the training steps, and come to rest, each inside a grey band of the numbers that round to its true value; the true values are written at the right. Right: the loss changes in a few jumps and reaches zero."
+# %% tags=["figure"] alt="Two line plots over the training steps. Left: five latent weights start at zero, move over the training steps, and come to rest, each inside a grey band of the numbers that round to its true value; the true values are written at the right. Right: the loss changes in a few jumps and reaches zero."
 # @title Draw
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 path = np.array(history)
@@ -430,7 +430,7 @@ exercises.turn_gradient.check(scale_gradient)
 # left or right with equal probability: the *random walk* of Sutton and Barto's book. The right exit pays a reward of 1, the left one nothing. What is the **value** of each state, the
 # reward to be expected from there?
 
-# %% tags=["figure"] alt="A row of circles numbered from 1, with a square exit at either end. Arrows lead from each circle to its two neighbours. The right exit is labelled reward 1, the left one reward 0; under the circles stand the true values, rising in equal steps from left to right."
+# %% tags=["figure"] alt="Diagram. A row of circles numbered from 1, with a square exit at either end. Arrows lead from each circle to its two neighbours. The right exit is labelled reward 1, the left one reward 0; under the circles stand the true values, rising in equal steps from left to right."
 # @title Draw: the random walk
 _, ax = plt.subplots(figsize=(8, 1.9), layout="constrained")
 for state in range(states + 2):
@@ -546,7 +546,7 @@ print("true values:", truth.round(3))
 print("cut:        ", values_cut.round(3), f"loss {loss_cut:.4f}")
 print("open:       ", values_open.round(3), f"loss {loss_open:.4f}")
 
-# %% tags=["figure"] alt="Value against state for each state. The trained values with the cut, round markers, lie on the straight line of the true values. Without the cut, square markers lie on a flatter straight line that crosses it in the middle."
+# %% tags=["figure"] alt="Line plot. Value against state for each state. The trained values with the cut, round markers, lie on the straight line of the true values. Without the cut, square markers lie on a flatter straight line that crosses it in the middle."
 # @title Draw
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 state = np.arange(1, states + 1)
@@ -671,7 +671,7 @@ measured = {name: measure(build) for name, build in ways.items()}
 for name, (kept, calls, gradient) in measured.items():
     print(f"{name:21} tensors kept: {kept}  backward calls: {calls}  gradient: {gradient[0]:.2f}")
 
-# %% tags=["figure"] alt="Bars for four ways to compute the branch. Without a cut, tensors kept and backward calls are both as many as the branch has operations. With the cut at the end only the tensors remain. With the cut at the beginning and with stop_recording both are zero."
+# %% tags=["figure"] alt="Bar chart. Bars for four ways to compute the branch. Without a cut, tensors kept and backward calls are both as many as the branch has operations. With the cut at the end only the tensors remain. With the cut at the beginning and with stop_recording both are zero."
 # @title Draw
 _, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 position = np.arange(len(measured))
@@ -800,10 +800,10 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 # **Further reading**
 #
 # - The TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), section "Stop gradient".
-# - Y. Bengio, N. Léonard, A. Courville (2013), "Estimating or propagating gradients through stochastic neurons for conditional computation".
-# - R. S. Sutton (1988), "Learning to predict by the methods of temporal differences".
-# - L. Baird (1995), "Residual algorithms: reinforcement learning with function approximation".
-# - R. S. Sutton, A. G. Barto (2018), "Reinforcement learning: an introduction": the random walk, semi-gradients, and the naive residual gradient.
-# - V. Mnih and others (2015), "Human-level control through deep reinforcement learning": target networks.
+# - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432).
+# - R. S. Sutton (1988), ["Learning to predict by the methods of temporal differences"](https://doi.org/10.1007/BF00115009).
+# - L. Baird (1995), ["Residual algorithms: reinforcement learning with function approximation"](https://doi.org/10.1016/B978-1-55860-377-6.50013-X).
+# - R. S. Sutton, A. G. Barto (2018), ["Reinforcement learning: an introduction"](http://incompleteideas.net/book/the-book-2nd.html): the random walk, semi-gradients, and the naive residual gradient.
+# - V. Mnih and others (2015), ["Human-level control through deep reinforcement learning"](https://doi.org/10.1038/nature14236): target networks.
 #
 # **Read next:** [07 Custom gradients](07_custom_gradients.ipynb) replaces a derivative by any other.

@@ -94,7 +94,7 @@ print("f'(100) =", slope(log1pexp_plain, 100.0).numpy())
 #
 # Where does the NaN come from? The picture on the left shows the values of the three operations, computed downwards, and the backward pass, which travels upwards. On the right is the cure.
 
-# %% tags=["figure"] alt="Two columns of boxes. Left, without a custom gradient: from x = 100 down through exp, which gives infinity, plus 1 and log to y; arrows lead back up past each box with the gradients 1, 0, 0 and NaN at x. Right: the same four boxes in grey inside one dashed frame labelled log1pexp; a single arrow leads round it from y back to x, with 1 at its start and 1 at its end."
+# %% tags=["figure"] alt="Diagram. Two columns of boxes. Left, without a custom gradient: from x = 100 down through exp, which gives infinity, plus 1 and log to y; arrows lead back up past each box with the gradients 1, 0, 0 and NaN at x. Right: the same four boxes in grey inside one dashed frame labelled log1pexp; a single arrow leads round it from y back to x, with 1 at its start and 1 at its end."
 # @title Draw: the box that a custom gradient replaces
 _, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
 labels = ["x = 100", "e = exp(x) = ∞", "s = 1 + e = ∞", "y = log(s) = ∞"]
@@ -287,7 +287,7 @@ for x in (0.0, 100.0):
     first, second = slope(log1pexp_twice, x), curvature(log1pexp_twice, x)
     print(f"f'({x:.0f}) = {first.numpy()}, f''({x:.0f}) = {second.numpy()}")
 
-# %% tags=["figure"] alt="Two panels over x from minus 20 to 120. Left, the first derivative rises from 0 to 1; the plain version's line ends near 88, the others go on at 1. Right, the second derivative is a bump of height 0.25 around 0; the plain version's line jumps to 1 between 44 and 52 and ends near 88, the line of the custom first derivative ends there too, and only the one with both goes on at 0."
+# %% tags=["figure"] alt="Two line plots. Two panels over x from minus 20 to 120. Left, the first derivative rises from 0 to 1; the plain version's line ends near 88, the others go on at 1. Right, the second derivative is a bump of height 0.25 around 0; the plain version's line jumps to 1 between 44 and 52 and ends near 88, the line of the custom first derivative ends there too, and only the one with both goes on at 0."
 # @title Draw
 x = tf.linspace(-20.0, 120.0, 141)
 versions = [
@@ -378,7 +378,7 @@ print("round, straight through:", slope(straight_round, [0.2, 1.3, 2.7]).numpy()
 #
 # Such a gradient is wrong on purpose: it is not the derivative of the value. Use it where you know why.
 
-# %% tags=["figure"] alt="Left: rounding is a staircase over x from minus 2.5 to 2.5, and its straight-through gradient a level dashed line at 1. Right: over the steps of descent, v stays at 1.5 with the clip's own gradient, and falls to the dotted target line at 0.3 with the straight-through gradient."
+# %% tags=["figure"] alt="Two line plots. Left: rounding is a staircase over x from minus 2.5 to 2.5, and its straight-through gradient a level dashed line at 1. Right: over the steps of descent, v stays at 1.5 with the clip's own gradient, and falls to the dotted target line at 0.3 with the straight-through gradient."
 # @title Draw
 _, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 line = tf.linspace(-2.5, 2.5, 501)
@@ -472,7 +472,7 @@ for name, f in cases.items():
 # If the gradient of a variable is all you want to limit, leave the graph alone and clip what the tape returns, as [02](02_training_with_a_tape.ipynb)
 # does. A clip inside the graph is for a gradient that passes through the middle of a model.
 
-# %% tags=["figure"] alt="The gradient at v against the scale s of s times v squared, both axes logarithmic. Without a clip it rises as 4 s; with the clip at the target it rises in parallel as 2 s, which is half; with the clip at the source it stays level at 0.5, the limit."
+# %% tags=["figure"] alt="Line plot. The gradient at v against the scale s of s times v squared, both axes logarithmic. Without a clip it rises as 4 s; with the clip at the target it rises in parallel as 2 s, which is half; with the clip at the source it stays level at 0.5, the limit."
 # @title Draw
 scales = np.float32([1, 2, 5, 10, 25, 100])
 arriving = {
@@ -618,7 +618,7 @@ print("implicit, unrecorded:", kept_unrecorded, "of", len(iterates), "kept")
 print(f"second derivative at M = 1, recorded:   {curvature(kepler, 1.0).numpy():.2f}")
 print(f"second derivative at M = 1, unrecorded: {curvature(kepler_unrecorded, 1.0)}")
 
-# %% tags=["figure"] alt="The solution E against M from 0 to 2 pi: a curve that rises steeply at first, then more gently, then steeply again. At M = 0.8 a column of small circles climbs to the curve: the iterates. At three points of the curve a short red tangent lies along it, with its slope written beside it."
+# %% tags=["figure"] alt="Line plot. The solution E against M from 0 to 2 pi: a curve that rises steeply at first, then more gently, then steeply again. At M = 0.8 a column of small circles climbs to the curve: the iterates. At three points of the curve a short red tangent lies along it, with its slope written beside it."
 # @title Draw: the search is vertical, the derivative is along the curve
 line = tf.linspace(0.0, 2 * np.pi, 200)
 _, ax = plt.subplots(figsize=(6.5, 4.4), layout="constrained")
@@ -1102,9 +1102,9 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # **Further reading**
 #
 # - The TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), sections "Custom gradients" and "Custom gradients in SavedModel".
-# - Y. Bengio, N. Léonard, A. Courville (2013), "Estimating or propagating gradients through stochastic neurons for conditional computation".
-# - M. Blondel and others (2022), "Efficient and modular implicit differentiation".
-# - S. Bai, J. Z. Kolter, V. Koltun (2019), "Deep equilibrium models": the backward pass of section 5, in a network.
-# - M. Mächler (2012), "Accurately computing log(1 − exp(−|a|)), assessed by the Rmpfr package": the same kind of repair, for the value.
+# - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432).
+# - M. Blondel and others (2022), ["Efficient and modular implicit differentiation"](https://arxiv.org/abs/2105.15183).
+# - S. Bai, J. Z. Kolter, V. Koltun (2019), ["Deep equilibrium models"](https://arxiv.org/abs/1909.01377): the backward pass of section 5, in a network.
+# - M. Mächler (2012), ["Accurately computing log(1 − exp(−|a|)), assessed by the Rmpfr package"](https://cran.r-project.org/web/packages/Rmpfr/vignettes/log1mexp-note.pdf): the same kind of repair, for the value.
 #
 # **Read next:** [08 Multiple tapes](08_multiple_tapes.ipynb) lets several tapes record one computation.

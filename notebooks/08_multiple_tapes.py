@@ -111,7 +111,7 @@ assert [row.title for row in table(of_0, y, x_0).rows] == ["x_0", "sin", "add"]
 assert [row.title for row in table(of_1, y, x_1).rows] == ["x_1", "sigmoid", "add"]
 assert explain(of_0, y, x_1).code == explain(of_1, y, x_0).code == "not_watched"
 
-# %% tags=["figure"] alt="A timeline with four lines of code from left to right: sin(x_0), sigmoid(x_1), their sum, and the gradient calls. Two bars, one for each tape, span the first three. tape_0 has dots at the sine and the sum, tape_1 at the sigmoid and the sum. At the gradient calls both have a diamond."
+# %% tags=["figure"] alt="Timeline. A timeline with four lines of code from left to right: sin(x_0), sigmoid(x_1), their sum, and the gradient calls. Two bars, one for each tape, span the first three. tape_0 has dots at the sine and the sum, tape_1 at the sigmoid and the sum. At the gradient calls both have a diamond."
 # @title Draw: the two tapes as a timeline
 COLOURS = (plots.BLUE, plots.RED)
 
@@ -175,7 +175,7 @@ exercises.paused.reveal([by_tape_0, by_tape_1])
 assert by_tape_0.numpy() == 6.0
 assert by_tape_1.numpy() == 33.0
 
-# %% tags=["figure"] alt="A timeline with four lines of code: y = x * x, cube = x * x * x, y = y + cube, and the gradient calls. The bar of tape_0 has a gap at the cube, with dots at the first and third line; the bar of tape_1 is unbroken, with dots at all three."
+# %% tags=["figure"] alt="Timeline. A timeline with four lines of code: y = x * x, cube = x * x * x, y = y + cube, and the gradient calls. The bar of tape_0 has a gap at the cube, with dots at the first and third line; the bar of tape_1 is unbroken, with dots at all three."
 # @title Draw: a tape that pauses
 timeline(
     ["y = x * x", "cube = x * x * x", "y = y + cube", "gradient"],
@@ -222,7 +222,7 @@ d2y_dx2 = outer.gradient(dy_dx, x)
 print("dy/dx   =", dy_dx.numpy())
 print("d²y/dx² =", d2y_dx2.numpy())
 
-# %% tags=["figure"] alt="A timeline with three lines of code: y = x ** 4, dy_dx = inner.gradient(y, x), and outer.gradient(dy_dx, x). The bar of the inner tape spans the first line only, and the tape is asked at the second. The bar of the outer tape spans the first two lines, with dots at both, and the tape is asked at the third."
+# %% tags=["figure"] alt="Timeline. A timeline with three lines of code: y = x ** 4, dy_dx = inner.gradient(y, x), and outer.gradient(dy_dx, x). The bar of the inner tape spans the first line only, and the tape is asked at the second. The bar of the outer tape spans the first two lines, with dots at both, and the tape is asked at the third."
 # @title Draw: nested tapes as a timeline
 timeline(
     ["y = x ** 4", "inner.gradient(y, x)", "outer.gradient(dy_dx, x)"],
@@ -318,7 +318,7 @@ for found in gradients.values():
 for key in ("w2", "b2"):
     np.testing.assert_allclose(gradients["head"][key], gradients["default"][key], rtol=1e-5, atol=1e-6)
 
-# %% tags=["figure"] alt="A table of three tapes by five sources. The default tape has the gradients of w1, b1, w2 and b2; the head's tape those of w2 and b2; the inputs' tape that of the inputs. The other eight fields say None."
+# %% tags=["figure"] alt="Table. A table of three tapes by five sources. The default tape has the gradients of w1, b1, w2 and b2; the head's tape those of w2 and b2; the inputs' tape that of the inputs. The other eight fields say None."
 # @title Draw: which tape knows which gradient
 has_gradient = np.array([[gradient is not None for gradient in found.values()] for found in gradients.values()])
 
@@ -346,7 +346,7 @@ for name, tape in tapes.items():
 # What did the head's tape write down? `draw` shows it. A solid border means *recorded*, a dashed one *not recorded*. The
 # dashed arrow with a cross is where the gradient is cut, and says why.
 
-# %% tags=["figure"] alt="A graph that runs downwards from the weights w1 and w2 to the loss. From w1, which has a dashed border, a dashed arrow marked automatic watching off leads to a chain of the first layer's operations with dashed borders, not recorded. They meet w2, which has a solid border, at a matrix product; from there on every operation down to the loss is recorded."
+# %% tags=["figure"] alt="Computation graph. A graph that runs downwards from the weights w1 and w2 to the loss. From w1, which has a dashed border, a dashed arrow marked automatic watching off leads to a chain of the first layer's operations with dashed borders, not recorded. They meet w2, which has a solid border, at a matrix product; from there on every operation down to the loss is recorded."
 # @title Draw: the record of the head's tape
 with ExplainTape(watch_accessed_variables=False) as tape:
     tape.watch([sources["w2"], sources["b2"]])
@@ -444,7 +444,7 @@ assert kept["all weights"].tolist() == kept["the inputs"].tolist() == [1] * dept
 assert kept["the last weight"].tolist() == [0] * (depth - 2) + [1, 1]
 assert weights[0].dtype.size == 4  # the figure's unit
 
-# %% tags=["figure"] alt="Three rows of one field for each layer. In the rows for all weights and for the inputs every field is filled; in the row for the last weight only the last two are. Each row's label gives the memory in KiB."
+# %% tags=["figure"] alt="Diagram. Three rows of one field for each layer. In the rows for all weights and for the inputs every field is filled; in the row for the last weight only the last two are. Each row's label gives the memory in KiB."
 # @title Draw: what each tape keeps alive
 kibibytes = {name: count.sum() * 4 * batch * width / 1024 for name, count in kept.items()}  # float32: 4 bytes
 
@@ -698,9 +698,9 @@ for found in gradients.values():
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff): the section on multiple tapes.
-# - A. Agrawal and others, 2019, "TensorFlow Eager: A Multi-Stage, Python-Embedded DSL for Machine Learning": how tapes are made, and why they can be nested.
-# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul and J. M. Siskind, 2018, "Automatic Differentiation in Machine Learning: a Survey".
-# - A. Griewank and A. Walther, 2008, "Evaluating Derivatives": what a backward pass has to keep.
-# - I. Goodfellow and others, 2014, "Generative Adversarial Nets": two players, two losses.
+# - A. Agrawal and others, 2019, ["TensorFlow Eager: A Multi-Stage, Python-Embedded DSL for Machine Learning"](https://arxiv.org/abs/1903.01855): how tapes are made, and why they can be nested.
+# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul and J. M. Siskind, 2018, ["Automatic Differentiation in Machine Learning: a Survey"](https://arxiv.org/abs/1502.05767).
+# - A. Griewank and A. Walther, 2008, ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): what a backward pass has to keep.
+# - I. Goodfellow and others, 2014, ["Generative Adversarial Nets"](https://arxiv.org/abs/1406.2661): two players, two losses.
 #
 # **Read next:** [09 Higher-order gradients](09_higher_order_gradients.ipynb) puts one tape inside another.

@@ -180,7 +180,7 @@ third = derivative(second)
 for name, df in {"3x²": first, "6x": second, "6": third}.items():
     print(f"{name:<3} at 3: {df(t).numpy()}")
 
-# %% tags=["figure"] alt="Three curves over x from \u22122 to 2: the cubic x\u00b3 through the origin, its first derivative, an upward parabola touching zero at the origin, and its second derivative, a straight line through the origin. Each curve carries its name."
+# %% tags=["figure"] alt="Line plot. Three curves over x from \u22122 to 2: the cubic x\u00b3 through the origin, its first derivative, an upward parabola touching zero at the origin, and its second derivative, a straight line through the origin. Each curve carries its name."
 # @title Draw: the cubic and its two derivatives
 xs = tf.linspace(-2.0, 2.0, 201)
 
@@ -265,7 +265,7 @@ hessian = outer.jacobian(gradient, x)
 del outer
 print(hessian.numpy())
 
-# %% tags=["figure"] alt="Two images with one colour scale. Above, the 3 by 3 Hessian with rows 4 2 0, 2 6 4 and 0 4 0. Below, a single row with its column sums: 6, 12, 4."
+# %% tags=["figure"] alt="Two heat maps. Two images with one colour scale. Above, the 3 by 3 Hessian with rows 4 2 0, 2 6 4 and 0 4 0. Below, a single row with its column sums: 6, 12, 4."
 # @title Draw: the Hessian and its column sums
 _, (upper, lower) = plt.subplots(2, 1, figsize=(4.6, 5), layout="constrained", height_ratios=[3, 1])
 style = {"xlabel": "element of x", "limit": 12, "colorbar": False}
@@ -304,7 +304,7 @@ print("input gradient: ", g1.shape, "  its norm:", g1_norm.shape)
 print("d norm/d kernel:", dkernel.shape)
 print("d norm/d bias:  ", dbias.shape)
 
-# %% tags=["figure"] alt="A graph that runs downwards. The kernel enters twice: at a matrix product marked layer(inputs), near the top, and by a long arrow down the side at a second matrix product marked inner.gradient(loss, inputs). The bias enters once, at the top. From the second product the graph goes on through a square and a sum to the squared norm."
+# %% tags=["figure"] alt="Computation graph. A graph that runs downwards. The kernel enters twice: at a matrix product marked layer(inputs), near the top, and by a long arrow down the side at a second matrix product marked inner.gradient(loss, inputs). The bias enters once, at the top. From the second product the graph goes on through a square and a sum to the squared norm."
 # @title Draw: the outer tape's record
 kernel, bias = layer.kernel, layer.bias
 with ExplainTape() as recorded:
@@ -485,7 +485,7 @@ flat["penalised"].set_weights(flat["plain"].get_weights())
 train(flat["plain"], moons, moon_labels, weight=0.0, epochs=1000, rate=0.03)
 train(flat["penalised"], moons, moon_labels, weight=0.1, epochs=1000, rate=0.03)
 
-# %% tags=["figure"] alt="Two panels with the same points of two interleaved half-moons, circles and squares. Left, the plain network: the black decision boundary bends sharply around single points, with the colours saturated on either side. Right, the penalised network: a smoother boundary runs between the moons, further from the points, with pale bands of intermediate probabilities in places."
+# %% tags=["figure"] alt="Two scatter plots over maps of the probability. Two panels with the same points of two interleaved half-moons, circles and squares. Left, the plain network: the black decision boundary bends sharply around single points, with the colours saturated on either side. Right, the penalised network: a smoother boundary runs between the moons, further from the points, with pale bands of intermediate probabilities in places."
 # @title Draw: the decision boundary, before and after
 xs_, ys_ = np.meshgrid(np.linspace(-2, 3, 201), np.linspace(-1.8, 2.2, 201))
 grid = np.stack([xs_.ravel(), ys_.ravel()], axis=1).astype(np.float32)
@@ -619,7 +619,7 @@ assert np.sum((answers[0] == test_labels) & (answers[1] != test_labels)) >= 6
 # Both changes have the same size; the direction does the damage. In many dimensions a random direction is nearly orthogonal to the gradient, and its effects cancel. Those of the attack
 # add up, pixel by pixel. The penalised model, attacked through its *own* gradients, keeps more.
 
-# %% tags=["figure"] alt="Two rows of six digit images. Above, test images with the model's correct answers as titles. Below, the same images after the attack: greyer and blotchy but still the same digits to the eye, with wrong answers as titles."
+# %% tags=["figure"] alt="Images. Two rows of six digit images. Above, test images with the model's correct answers as titles. Below, the same images after the attack: greyer and blotchy but still the same digits to the eye, with wrong answers as titles."
 # @title Draw: six images that were fooled
 before, after = (np.argmax(models["plain"](images), axis=1) for images in (test_images, attacked))
 fooled = np.flatnonzero((before == test_labels) & (after != test_labels))[:6]
@@ -723,7 +723,7 @@ def hessian_of(variance):
 stopped = hessian_of(lambda x: tf.nn.moments(x, [0])[1])
 written_out = hessian_of(lambda x: tf.reduce_mean((x - tf.reduce_mean(x)) ** 2))
 
-# %% tags=["figure"] alt="Two 3 by 3 matrices. Left, by tf.nn.moments: 0.67 on the diagonal and 0 elsewhere. Right, with the variance written out: 0.44 on the diagonal and \u22120.22 elsewhere."
+# %% tags=["figure"] alt="Two heat maps. Two 3 by 3 matrices. Left, by tf.nn.moments: 0.67 on the diagonal and 0 elsewhere. Right, with the variance written out: 0.44 on the diagonal and \u22120.22 elsewhere."
 # @title Draw: two Hessians of one variance
 _, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
 titles = ("tf.nn.moments: the mean is held still", "written out: the mean moves along")
@@ -873,7 +873,7 @@ kept = {
     for name, model in models.items()
 }
 
-# %% tags=["figure"] alt="Accuracy against attack strength from 0 to 0.3. Two falling curves start together near 1; the plain model's falls faster, the penalised model's lies clearly above it at strength 0.1, and both end near 0. A third curve, the plain model under random signs, stays high far longer."
+# %% tags=["figure"] alt="Line plot. Accuracy against attack strength from 0 to 0.3. Two falling curves start together near 1; the plain model's falls faster, the penalised model's lies clearly above it at strength 0.1, and both end near 0. A third curve, the plain model under random signs, stays high far longer."
 # @title Draw: accuracy against the strength of the attack
 noise = [tf.clip_by_value(test_images + float(s) * signs, 0.0, 1.0) for s in strengths]
 
@@ -922,7 +922,7 @@ for name, model in models.items():
 #
 # Move the attack yourself. The figure has controls for its strength, for the model and for the image.
 
-# %% tags=["figure"] alt="Four panels. Left, accuracy against attack strength for the plain model, the penalised model and the plain model under random signs, with a dot on the plain curve at strength 0.1. Then one digit before and after the attack, and bars of the class probabilities, of which the tallest is not the right class."
+# %% tags=["figure"] alt="Line plot, images and bar chart. Four panels. Left, accuracy against attack strength for the plain model, the penalised model and the plain model under random signs, with a dot on the plain curve at strength 0.1. Then one digit before and after the attack, and bars of the class probabilities, of which the tallest is not the right class."
 # @title Draw: a figure with controls
 victims = {name: (lambda images, model=model: model(images.reshape(len(images), -1))) for name, model in models.items()}
 victims["plain, random signs"] = victims["plain"]
@@ -1064,11 +1064,11 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff#higher-order_gradients): the sections on higher-order gradients and on input gradient regularisation.
-# - H. Drucker and Y. LeCun, 1992, "Improving Generalization Performance Using Double Backpropagation": the penalty of section 3.
-# - I. Goodfellow, J. Shlens and C. Szegedy, 2015, "Explaining and Harnessing Adversarial Examples": the fast gradient sign method.
-# - A. Kurakin, I. Goodfellow and S. Bengio, 2017, "Adversarial Examples in the Physical World": the basic iterative method.
-# - A. Madry, A. Makelov, L. Schmidt, D. Tsipras and A. Vladu, 2018, "Towards Deep Learning Models Resistant to Adversarial Attacks": projected gradient descent.
-# - C. Finlay and A. Oberman, 2021, "Scaleable Input Gradient Regularization for Adversarial Robustness": the penalty at scale.
-# - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, "Improved Training of Wasserstein GANs": a gradient penalty that recommends layer normalisation, so section 6 concerns it.
+# - H. Drucker and Y. LeCun, 1992, ["Improving Generalization Performance Using Double Backpropagation"](https://doi.org/10.1109/72.165600): the penalty of section 3.
+# - I. Goodfellow, J. Shlens and C. Szegedy, 2015, ["Explaining and Harnessing Adversarial Examples"](https://arxiv.org/abs/1412.6572): the fast gradient sign method.
+# - A. Kurakin, I. Goodfellow and S. Bengio, 2017, ["Adversarial Examples in the Physical World"](https://arxiv.org/abs/1607.02533): the basic iterative method.
+# - A. Madry, A. Makelov, L. Schmidt, D. Tsipras and A. Vladu, 2018, ["Towards Deep Learning Models Resistant to Adversarial Attacks"](https://arxiv.org/abs/1706.06083): projected gradient descent.
+# - C. Finlay and A. Oberman, 2021, ["Scaleable Input Gradient Regularization for Adversarial Robustness"](https://arxiv.org/abs/1905.11468): the penalty at scale.
+# - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, ["Improved Training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a gradient penalty that recommends layer normalisation, so section 6 concerns it.
 #
 # **Read next:** [10 Jacobians](10_jacobians.ipynb) keeps every output apart instead of adding them up.

@@ -75,7 +75,7 @@ print("gradient:", gradient_of_sum.numpy())
 # Two outputs, two inputs, and two numbers: raise `a` a little, and the sum of the outputs rises six times as much. Which output rises, and how much? The
 # gradient cannot say. Ask the function itself: take a small step from the point in every direction, and see where the outputs go.
 
-# %% tags=["figure"] alt="Two panels at one scale. Left, the plane of the inputs: a unit circle with twelve dots, one marked a alone, one marked b alone. Right, the plane of the outputs: the same dots lie on a long, tilted ellipse."
+# %% tags=["figure"] alt="Two vector diagrams. Two panels at one scale. Left, the plane of the inputs: a unit circle with twelve dots, one marked a alone, one marked b alone. Right, the plane of the outputs: the same dots lie on a long, tilted ellipse."
 # @title Draw: small steps in, changes out
 reach = 0.01  # the steps' length; both panels are magnified by its inverse
 angles = np.linspace(0, 2 * np.pi, 97)
@@ -186,7 +186,7 @@ print("uJ · v:", tf.tensordot(uJ, v, 1).numpy().round(4))
 # In the picture, tangents are solid: their unit circle is on the left, its image on the right. Cotangents are dashed: their unit circle is on
 # the right, its image on the left.
 
-# %% tags=["figure"] alt="Two panels at one scale. Left, the inputs: the unit circle with the tangent v, and a dashed ellipse with the arrow that u is pulled back to. Right, the outputs: the solid ellipse with Jv, and a dashed unit circle with u."
+# %% tags=["figure"] alt="Two vector diagrams. Two panels at one scale. Left, the inputs: the unit circle with the tangent v, and a dashed ellipse with the arrow that u is pulled back to. Right, the outputs: the solid ellipse with Jv, and a dashed unit circle with u."
 # @title Draw: v goes forwards, u comes back
 circle = steps.T
 _, axes = plt.subplots(1, 2, figsize=(9, 4.4), layout="constrained")
@@ -234,7 +234,7 @@ nodes = [a, b, triple, product, total]
 tangents = accumulator.jvp(nodes)
 cotangents = tape.gradient([product, total], nodes, output_gradients=tf.unstack(u))
 
-# %% tags=["figure"] alt="A graph from a and b on the left through 3b to ab and a plus 3b on the right. Each link carries its local derivative. In each node a tangent, marked with an arrow to the right, stands above a cotangent, marked with an arrow to the left."
+# %% tags=["figure"] alt="Computation graph. A graph from a and b on the left through 3b to ab and a plus 3b on the right. Each link carries its local derivative. In each node a tangent, marked with an arrow to the right, stands above a cotangent, marked with an arrow to the left."
 # @title Draw: tangents forwards, cotangents back
 names = ["a", "b", "3b", "ab", "a + 3b"]
 where = np.array([[0, 2.0], [0, 0.0], [1.5, 0.0], [3, 2.0], [3, 0.0]])
@@ -320,7 +320,7 @@ assert 0.249 < np.max(dy_dx) < 0.25 + 1e-6
 # A scalar has no axes, so the target's are all there are. The Jacobian has one entry for each element of `y`; `gradient` returns the sum
 # of all 201. Each entry is what calculus says: $\sigma' = \sigma\,(1 - \sigma)$, with its peak, one quarter, at zero.
 
-# %% alt="An S-shaped solid curve, the sigmoid, rises from 0 to 1 between -10 and 10; a dashed bell-shaped curve, its derivative, peaks at 0.25 where x is 0."
+# %% alt="Line plot. An S-shaped solid curve, the sigmoid, rises from 0 to 1 between -10 and 10; a dashed bell-shaped curve, its derivative, peaks at 0.25 where x is 0."
 title = "The sigmoid's slope peaks at 0.25"
 plots.curve_with_derivative(x, y, dy_dx, title=title, label="sigmoid(x)")
 plt.show()
@@ -381,7 +381,7 @@ print(f"largest difference: {difference:.0e}")
 # Unit `o` reads column `o` of the kernel and no other. So nine in ten entries must be zero. Here is the first example's part, one row
 # for each unit, one block of columns for each feature:
 
-# %% tags=["figure"] alt="A wide matrix of 10 rows and 50 columns, white except for one diagonal line in each of its five blocks: in each block an output unit depends on its own kernel column alone."
+# %% tags=["figure"] alt="Heat map. A wide matrix of 10 rows and 50 columns, white except for one diagonal line in each of its five blocks: in each block an output unit depends on its own kernel column alone."
 # @title Draw: one example's Jacobian
 ax = plots.matrix(
     tf.reshape(jacobian[0], (outputs, inputs * outputs)),
@@ -632,7 +632,7 @@ for _ in range(15):
         both_ways[way](*problems[shape]).numpy()
         seconds.append(time.perf_counter() - start)
 
-# %% tags=["figure"] alt="Two panels over the same five Jacobians, from wide to tall, logarithmic scales. Left, passes: a solid line by rows rises from 2 to 128 and a dashed line by columns falls from 128 to 2; they cross in the middle. Right, measured milliseconds: the same crossing, less steep."
+# %% tags=["figure"] alt="Two line plots. Two panels over the same five Jacobians, from wide to tall, logarithmic scales. Left, passes: a solid line by rows rises from 2 to 128 and a dashed line by columns falls from 128 to 2; they cross in the middle. Right, measured milliseconds: the same crossing, less steep."
 # @title Draw: passes and milliseconds
 median = {key: 1e3 * np.median(seconds) for key, seconds in times.items()}
 _, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
@@ -831,7 +831,7 @@ with tf.GradientTape() as tape:
 banded = tape.jacobian(rate, line)
 print("entries:", int(tf.size(banded)), " not zero:", int(tf.math.count_nonzero(banded)))
 
-# %% tags=["figure"] alt="A matrix of 12 by 12 squares, white except for three diagonals that lie beside each other: the middle one blue, the two beside it red."
+# %% tags=["figure"] alt="Heat map. A matrix of 12 by 12 squares, white except for three diagonals that lie beside each other: the middle one blue, the two beside it red."
 # @title Draw: a banded Jacobian
 ax = plots.matrix(banded, title="Three diagonals, and zeros", xlabel="input", ylabel="output")
 ax.set_aspect("equal")
@@ -913,11 +913,11 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 #
 # **Further reading**
 #
-# - The TensorFlow Core guide, "Advanced automatic differentiation", section "Jacobians".
-# - A. Griewank, A. Walther (2008), "Evaluating Derivatives", second edition: forward and reverse mode, and what each costs.
-# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), "Automatic differentiation in machine learning: a survey".
-# - A. Agarwal, I. Ganichev (2019), "Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond": how one traced pass does the work of many.
-# - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), "On the estimation of sparse Jacobian matrices".
+# - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians".
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition: forward and reverse mode, and what each costs.
+# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), ["Automatic differentiation in machine learning: a survey"](https://arxiv.org/abs/1502.05767).
+# - A. Agarwal, I. Ganichev (2019), ["Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond"](https://arxiv.org/abs/1903.04243): how one traced pass does the work of many.
+# - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), ["On the estimation of sparse Jacobian matrices"](https://doi.org/10.1093/imamat/13.1.117).
 #
 # **Read next:** [11 Hessians and Newton's method](11_hessians_and_newton.ipynb) takes the Jacobian of a gradient;
 # [13 Batch Jacobians and per-example gradients](13_batch_jacobians.ipynb) takes one Jacobian for each example.

@@ -90,7 +90,7 @@ for _ in range(6):
     raw_newton.append(w)
 print(f"Newton's method,    6 steps: loss {banana(w):.2g}")
 
-# %% tags=["figure"] alt="Contours of a narrow valley shaped like a banana. Gradient descent creeps along its floor and stops well short of the minimum; Newton's path of six steps leaves the valley once, far below the picture's middle, and ends on the minimum."
+# %% tags=["figure"] alt="Contour plot. Contours of a narrow valley shaped like a banana. Gradient descent creeps along its floor and stops well short of the minimum; Newton's path of six steps leaves the valley once, far below the picture's middle, and ends on the minimum."
 # @title Draw: both paths on the contours
 
 
@@ -164,7 +164,7 @@ print("H:       ", H.shape)
 # The target's axes come first, then the source's: here both are (5, 8). For linear algebra the last lines flatten each pair. The kernel becomes one axis of 40, with element $(i, j)$ at place $8i + j$, and the
 # Hessian a 40 × 40 matrix. It does not matter by which of two parameters you differentiate first (Schwarz's theorem), so the matrix is symmetric.
 
-# %% tags=["figure"] alt="A symmetric 40 by 40 matrix of second derivatives with grid lines every 8 rows and columns. Rows and columns of hidden units that reach no output, if there are any, are blank."
+# %% tags=["figure"] alt="Heat map. A symmetric 40 by 40 matrix of second derivatives with grid lines every 8 rows and columns. Rows and columns of hidden units that reach no output, if there are any, are blank."
 # @title Draw
 _, ax = plt.subplots(figsize=(5.6, 4.6), layout="constrained")
 axis = "parameter (8 × input + unit)"
@@ -249,7 +249,7 @@ tanh_value, tanh_g, tanh_H = second_order(tanh_loss, tanh_start)
 tanh_eigenvalues = np.linalg.eigvalsh(tanh_H)
 print("negative eigenvalues:", np.sum(tanh_eigenvalues < 0), "of 40")
 
-# %% tags=["figure"] alt="Two spectra of 40 eigenvalues in ascending order. Left, ReLU: a long row of grey crosses at zero, then positive eigenvalues that rise. Right, tanh: about half are red triangles below zero, the rest positive, none zero."
+# %% tags=["figure"] alt="Two dot plots. Two spectra of 40 eigenvalues in ascending order. Left, ReLU: a long row of grey crosses at zero, then positive eigenvalues that rise. Right, tanh: about half are red triangles below zero, the rest positive, none zero."
 # @title Draw: both spectra
 _, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 plots.spectrum(eigenvalues, title="ReLU: many zeros, none negative", threshold=1e-10, ax=axes[0])
@@ -399,7 +399,7 @@ for name, (f, at) in cases.items():
     print(f"{name:11}  f' = {slope:6.3f}  f'' = {curvature:6.3f}  step {step:6.3f}", end="  ")
     print(f"f: {value:6.3f} -> {f(at + step):6.3f}")
 
-# %% tags=["figure"] alt="Two curves, each with a dashed parabola that touches it at the start. Left: an upward parabola whose lowest point lies far beyond the valley, where the curve is higher. Right: a downward parabola whose highest point lies uphill from the start."
+# %% tags=["figure"] alt="Two line plots. Two curves, each with a dashed parabola that touches it at the start. Left: an upward parabola whose lowest point lies far beyond the valley, where the curve is higher. Right: a downward parabola whose highest point lies uphill from the start."
 # @title Draw: the quadratic models
 _, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
 titles = {"log cosh": "log cosh: downhill, and too far", "double well": "double well: uphill from the start"}
@@ -472,7 +472,7 @@ print(f"start                 {tanh_value:.4f}")
 print(f"after the raw step    {tanh_loss(tanh_start + raw_step):.4f}")
 print(f"after the damped step {tanh_loss(tanh_start + damped_step):.4f}")
 
-# %% tags=["figure"] alt="The loss along two steps that leave from one point. Along the damped step the loss falls from the start and ends below it; along the raw Newton step it ends above the start."
+# %% tags=["figure"] alt="Line plot. The loss along two steps that leave from one point. Along the damped step the loss falls from the start and ends below it; along the raw Newton step it ends above the start."
 # @title Draw: the loss along both steps
 fractions = np.linspace(0, 1, 41)
 walks = {
@@ -576,7 +576,7 @@ print("Gauss–Newton, raw:", [f"{banana(w):.2g}" for w in raw_gauss_newton])
 searched_gauss_newton, _ = newton(gauss_newton, banana, far, 60)
 print("with a line search:", len(searched_gauss_newton) - 1, "steps")
 
-# %% tags=["figure"] alt="Two panels with the contours of the banana-shaped valley. Left, raw steps: Newton's path leaves the valley once and Gauss\u2013Newton's leaves it even farther, straight down, and both arrive. Right, with damping and a line search: both paths go round the bend with the valley and arrive, Newton's on its floor and Gauss\u2013Newton's a little below it; gradient descent, on the floor as well, stops short of the minimum."
+# %% tags=["figure"] alt="Two contour plots. Two panels with the contours of the banana-shaped valley. Left, raw steps: Newton's path leaves the valley once and Gauss\u2013Newton's leaves it even farther, straight down, and both arrive. Right, with damping and a line search: both paths go round the bend with the valley and arrive, Newton's on its floor and Gauss\u2013Newton's a little below it; gradient descent, on the floor as well, stops short of the minimum."
 # @title Draw: three methods on the contours
 _, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
 contours(axes[0], "Raw steps leave the valley", low=-4.2)
@@ -680,7 +680,7 @@ start = flatten(variables)
 _, model_g, model_H = model_derivatives(start)
 print("whole Hessian:", model_H.shape)
 
-# %% tags=["cover", "figure"] alt="A symmetric 102 by 102 matrix divided by lines into four by four blocks for kernel 1, bias 1, kernel 2 and bias 2; the block of kernel 2 with itself shows diagonal stripes."
+# %% tags=["cover", "figure"] alt="Heat map. A symmetric 102 by 102 matrix divided by lines into four by four blocks for kernel 1, bias 1, kernel 2 and bias 2; the block of kernel 2 with itself shows diagonal stripes."
 # @title Draw
 edges = np.cumsum([0, *sizes])
 names = ["kernel 1", "bias 1", "kernel 2", "bias 2"]
@@ -758,7 +758,7 @@ for _ in range(newton_steps):
     w -= 0.5 * g
 print("gradient norm, the last Newton steps:", [f"{norm:.0e}" for norm in history[-5:, 1]])
 
-# %% tags=["figure"] alt="Gradient norm on a logarithmic axis against steps: gradient descent decreases slowly; damped Newton wanders at first and then drops to rounding error within a few steps."
+# %% tags=["figure"] alt="Line plot. Gradient norm on a logarithmic axis against steps: gradient descent decreases slowly; damped Newton wanders at first and then drops to rounding error within a few steps."
 # @title Draw: the plunge
 _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 ax.semilogy(history[:, 1], "o-", markersize=4, color=plots.BLUE, label="damped Newton, whole Hessian")
@@ -816,7 +816,7 @@ assert multiplied == (40**3 - 40) // 6
 # Take $f(x, y) = x^2 + \tfrac14 y^4 - \tfrac12 y^2$: a saddle at the origin, a minimum on either side of it. The figure draws three steps from one start, and says whether each points downhill and whether it ends lower. On the right is
 # the loss along each of them. Turn the damping down from 1. Then set it to 0, and move the start along $x$.
 
-# %% alt="Left, contours of a function with a saddle in the middle and a minimum above and below it. From a start between saddle and upper minimum, the raw Newton step leads down past the saddle and is marked uphill; the damped step leads to near the minimum and the gradient step a short way towards it, both marked downhill. Right, the function along each step: the raw one rises, the two others fall."
+# %% alt="Contour plot and line plot. Left, contours of a function with a saddle in the middle and a minimum above and below it. From a start between saddle and upper minimum, the raw Newton step leads down past the saddle and is marked uphill; the damped step leads to near the minimum and the gradient step a short way towards it, both marked downhill. Right, the function along each step: the raw one rises, the two others fall."
 saddle.figure().show()
 
 # %% [markdown]
@@ -973,7 +973,7 @@ print(f"largest entry of section 5's Hessian: {np.abs(model_H).max():.2f}")
 print(f"difference with both terms:           {np.abs(complete - model_H).max():.0e}")
 print(f"difference without the second term:   {np.abs(forgotten - model_H).max():.2f}")
 
-# %% tags=["figure"] alt="A 102 by 102 matrix that is zero but for two blocks, each the other's mirror image: kernel 1 and bias 1 with kernel 2. There, short stripes mark each hidden unit's own weights on both sides."
+# %% tags=["figure"] alt="Heat map. A 102 by 102 matrix that is zero but for two blocks, each the other's mirror image: kernel 1 and bias 1 with kernel 2. There, short stripes mark each hidden unit's own weights on both sides."
 # @title Draw
 difference = model_H - forgotten
 draw_blocks(difference, "What is missing without the second term", float(np.abs(difference).max()))
@@ -1082,12 +1082,12 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), "Example: Hessian".
-# - J. Nocedal, S. J. Wright (2006), "Numerical Optimization", 2nd edition: line search in chapter 3, least squares in chapter 10.
-# - H. H. Rosenbrock (1960), "An automatic method for finding the greatest or least value of a function".
-# - L. Armijo (1966), "Minimization of functions having Lipschitz continuous first partial derivatives".
-# - K. Levenberg (1944), "A method for the solution of certain non-linear problems in least squares".
-# - D. W. Marquardt (1963), "An algorithm for least-squares estimation of nonlinear parameters".
-# - Y. Dauphin and others (2014), "Identifying and attacking the saddle point problem in high-dimensional non-convex optimization".
+# - J. Nocedal, S. J. Wright (2006), ["Numerical Optimization"](https://doi.org/10.1007/978-0-387-40065-5), 2nd edition: line search in chapter 3, least squares in chapter 10.
+# - H. H. Rosenbrock (1960), ["An automatic method for finding the greatest or least value of a function"](https://doi.org/10.1093/comjnl/3.3.175).
+# - L. Armijo (1966), ["Minimization of functions having Lipschitz continuous first partial derivatives"](https://doi.org/10.2140/pjm.1966.16.1).
+# - K. Levenberg (1944), ["A method for the solution of certain non-linear problems in least squares"](https://doi.org/10.1090/qam/10666).
+# - D. W. Marquardt (1963), ["An algorithm for least-squares estimation of nonlinear parameters"](https://doi.org/10.1137/0111030).
+# - Y. Dauphin and others (2014), ["Identifying and attacking the saddle point problem in high-dimensional non-convex optimization"](https://arxiv.org/abs/1406.2572).
 #
 # **Read next:** [12 Without the matrix](12_without_the_matrix.ipynb) uses a Hessian that is too large to store;
 # [13 Batch Jacobians](13_batch_jacobians.ipynb) asks for one Jacobian for each example.

@@ -132,7 +132,7 @@ errors = [float(tf.norm(by_differences(h) - exact) / tf.norm(exact)) for h in st
 # %% tags=["nbval-ignore-output"]
 print("best relative error:", f"{min(errors):.0e}", "at h =", steps[int(np.argmin(errors))])
 
-# %% tags=["figure"] alt="Relative error of a difference of gradients against the step h, both on logarithmic axes: a V. Towards small steps the error rises in proportion to one over h, towards large ones with the square of h; the lowest point is near one in ten thousand, far above the line of float32's rounding."
+# %% tags=["figure"] alt="Line plot. Relative error of a difference of gradients against the step h, both on logarithmic axes: a V. Towards small steps the error rises in proportion to one over h, towards large ones with the square of h; the lowest point is near one in ten thousand, far above the line of float32's rounding."
 # @title Draw: the error against the step
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 ax.loglog(steps, errors, "o-", color=plots.BLUE)
@@ -282,7 +282,7 @@ s, count, _ = conjugate_gradients(lambda p: eigenvalues * p, -right, 1e-8 * floa
 print("products:", count)
 print(f"relative error: {float(tf.norm(s - right / eigenvalues) / tf.norm(s)):.0e}")
 
-# %% tags=["figure"] alt="Left, the ellipses of a quadratic: steepest descent zigzags down the long axis in many short legs, conjugate gradients arrives in two. Right, the relative error of conjugate gradients against products for three spectra: with three different eigenvalues it drops to rounding error after three products, with three tight clusters it falls fast, a stair for every three products; with an even spread it falls slowly and steadily."
+# %% tags=["figure"] alt="Contour plot and line plot. Left, the ellipses of a quadratic: steepest descent zigzags down the long axis in many short legs, conjugate gradients arrives in two. Right, the relative error of conjugate gradients against products for three spectra: with three different eigenvalues it drops to rounding error after three products, with three tight clusters it falls fast, a stair for every three products; with an even spread it falls slowly and steadily."
 # @title Draw: two dimensions, and three spectra
 _, (plane, curve) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
 H2, w = np.diag([1.0, 12.0]), np.array([-4.0, 0.9])
@@ -472,7 +472,7 @@ plunging = (above[:-1] < 1e-2) & (above[:-1] > 1e-8)
 assert all(10 < paid / 2 < 30 for paid in np.diff(runs["Newton–CG"][:, 0])[plunging])  # products
 assert all(after < before / 30 for before, after in pairwise(above) if 1e-8 < before < 1e-4)  # the plunge
 
-# %% tags=["figure"] alt="The distance to the minimum on a logarithmic axis against gradient-equivalents. L-BFGS falls steepest, to a billionth after about 100; Newton\u2013CG gets there after nearly twice as many, in ever larger leaps; gradient descent stays above one in ten thousand."
+# %% tags=["figure"] alt="Line plot. The distance to the minimum on a logarithmic axis against gradient-equivalents. L-BFGS falls steepest, to a billionth after about 100; Newton\u2013CG gets there after nearly twice as many, in ever larger leaps; gradient descent stays above one in ten thousand."
 # @title Draw: distance to the minimum per gradient spent
 styles = {
     "gradient descent": ("-", plots.ORANGE),
@@ -555,7 +555,7 @@ fit_runs["L-BFGS"], _ = lbfgs(fit_start, fit, fit_budget)
 for name, run in fit_runs.items():
     print(f"{name:24} lowest loss {np.nanmin(run[:, 1]):.0e}")
 
-# %% tags=["figure"] alt="The distance to the minimum, which is 0, on a logarithmic axis against gradient-equivalents. L-BFGS is far below the others from the start; Gauss\u2013Newton\u2013CG goes down in leaps and leaves gradient descent behind; Newton\u2013CG stalls on plateaus."
+# %% tags=["figure"] alt="Line plot. The distance to the minimum, which is 0, on a logarithmic axis against gradient-equivalents. L-BFGS is far below the others from the start; Gauss\u2013Newton\u2013CG goes down in leaps and leaves gradient descent behind; Newton\u2013CG stalls on plateaus."
 # @title Draw: the same for the network
 draw_race(fit_runs, 0.0, "A network's fit: L-BFGS leads again")
 plt.show()
@@ -660,7 +660,7 @@ weights = np.concatenate([share for _, share in probes]) / len(probes)
 for limit in (0.002, 0.01, 0.05):
     print(f"eigenvalues above {limit}: about {len(minimum) * weights[nodes > limit].sum():.0f}")
 
-# %% tags=["figure"] alt="How many of 650 eigenvalues lie above a value, on logarithmic axes, falling from 650 at 0.001 to 9 on a plateau and then to 1 near 0.4. The estimate from 240 products runs along the exact staircase."
+# %% tags=["figure"] alt="Line plot. How many of 650 eigenvalues lie above a value, on logarithmic axes, falling from 650 at 0.001 to 9 on a plateau and then to 1 near 0.4. The estimate from 240 products runs along the exact staircase."
 # @title Draw: the whole spectrum
 features = np.hstack([pixels.numpy(), np.ones((len(pixels), 1))])  # the bias is the weight of a constant 1
 logits = pixels.numpy() @ minimum.numpy()[:-10].reshape(64, 10) + minimum.numpy()[-10:]
@@ -827,13 +827,13 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), "Example: Hessian".
-# - B. A. Pearlmutter (1994), "Fast exact multiplication by the Hessian".
-# - R. S. Dembo, T. Steihaug (1983), "Truncated-Newton algorithms for large-scale unconstrained optimization"; T. Steihaug (1983), "The conjugate gradient method and trust regions in large scale optimization".
-# - J. Martens (2010), "Deep learning via Hessian-free optimization".
-# - D. C. Liu, J. Nocedal (1989), "On the limited memory BFGS method for large scale optimization".
-# - M. R. Hestenes, E. Stiefel (1952), "Methods of conjugate gradients for solving linear systems".
-# - C. Lanczos (1950), "An iteration method for the solution of the eigenvalue problem of linear differential and integral operators".
-# - B. Ghorbani, S. Krishnan, Y. Xiao (2019), "An investigation into neural net optimization via Hessian eigenvalue density".
+# - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
+# - R. S. Dembo, T. Steihaug (1983), ["Truncated-Newton algorithms for large-scale unconstrained optimization"](https://doi.org/10.1007/BF02592055); T. Steihaug (1983), ["The conjugate gradient method and trust regions in large scale optimization"](https://doi.org/10.1137/0720042).
+# - J. Martens (2010), ["Deep learning via Hessian-free optimization"](https://www.cs.toronto.edu/~jmartens/docs/Deep_HessianFree.pdf).
+# - D. C. Liu, J. Nocedal (1989), ["On the limited memory BFGS method for large scale optimization"](https://doi.org/10.1007/BF01589116).
+# - M. R. Hestenes, E. Stiefel (1952), ["Methods of conjugate gradients for solving linear systems"](https://doi.org/10.6028/jres.049.044).
+# - C. Lanczos (1950), ["An iteration method for the solution of the eigenvalue problem of linear differential and integral operators"](https://doi.org/10.6028/jres.045.026).
+# - B. Ghorbani, S. Krishnan, Y. Xiao (2019), ["An investigation into neural net optimization via Hessian eigenvalue density"](https://arxiv.org/abs/1901.10159).
 #
 # **Read next:** [13 Batch Jacobians](13_batch_jacobians.ipynb) asks for one Jacobian for each example;
 # [15 What derivatives cost](15_what_derivatives_cost.ipynb) measures a Hessian against its products with vectors.

@@ -65,7 +65,7 @@ print("shape:   ", full.shape)
 print("entries: ", int(tf.size(full)))
 print("not zero:", int(tf.math.count_nonzero(full)))
 
-# %% tags=["figure"] alt="A grid of 6 by 5 patches, each of 7 by 7 squares; in every patch only the diagonal is coloured, the rest is white."
+# %% tags=["figure"] alt="Heat map. A grid of 6 by 5 patches, each of 7 by 7 squares; in every patch only the diagonal is coloured, the rest is white."
 # @title Draw: the full Jacobian
 plots.batch_patches(
     full,
@@ -285,7 +285,7 @@ print(f"mean and the bad example:          {cosine(mean, unclipped[4]):.2f}")
 print(f"mean and the healthy mean:         {cosine(mean, healthy):.2f}")
 print(f"clipped mean and the healthy mean: {cosine(mean_clipped, healthy):.2f}")
 
-# %% tags=["figure"] alt="A bar for each of seven examples: the norm of its gradient, with its value. Example 4's bar is more than ten times as long as any other. A dashed line marks the median; darker bars, the norms after clipping, end there or before."
+# %% tags=["figure"] alt="Bar chart. A bar for each of seven examples: the norm of its gradient, with its value. Example 4's bar is more than ten times as long as any other. A dashed line marks the median; darker bars, the norms after clipping, end there or before."
 # @title Draw: the norms, before and after clipping
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 ax.barh(range(batch), norms, color="#BFD9EC", edgecolor=plots.BLUE)
@@ -344,7 +344,7 @@ for size in (2, 8, 32, 128):
     measured[size] = float(tf.reduce_mean(tf.reduce_sum((drawn - g) ** 2, axis=[1, 2])))
     print(f"{size:3} examples: predicted {trace / size:.3f}, measured {measured[size]:.3f}")
 
-# %% tags=["figure"] alt="On logarithmic axes, the distance between a mini-batch's gradient and the whole data set's falls with the batch size along a straight line. Four measured dots lie on the predicted line. A dashed horizontal line, the length of the gradient itself, crosses it at some twenty examples."
+# %% tags=["figure"] alt="Line plot with dots. On logarithmic axes, the distance between a mini-batch's gradient and the whole data set's falls with the batch size along a straight line. Four measured dots lie on the predicted line. A dashed horizontal line, the length of the gradient itself, crosses it at some twenty examples."
 # @title Draw: the noise of a mini-batch
 _, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
 sizes = np.array(list(measured))
@@ -445,7 +445,7 @@ assert unnoticed_tape.batch_jacobian(as_many, in_columns).shape == (inputs, batc
 # No error and no warning: 7 equals 7, and `batch_jacobian` looks no further. The shape is right, the numbers are plausible, and the worst is
 # off by more than a quarter of the largest derivative. Here are both full Jacobians on one scale:
 
-# %% tags=["figure"] alt="Two grids of 6 by 5 patches on one colour scale. Left, without batch normalisation: only the diagonals of the patches are coloured. Right, with it: all patches have colour off their diagonals as well."
+# %% tags=["figure"] alt="Two heat maps. Two grids of 6 by 5 patches on one colour scale. Left, without batch normalisation: only the diagonals of the patches are coloured. Right, with it: all patches have colour off their diagonals as well."
 # @title Draw: independent and coupled, on one scale
 _, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
 largest = max(np.max(np.abs(full)), np.max(np.abs(full_coupled)))
@@ -811,10 +811,10 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # **Further reading**
 #
 # - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), "Batch Jacobian".
-# - A. Agarwal, I. Ganichev (2019), "Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond".
-# - I. Goodfellow (2015), "Efficient per-example gradient computations".
-# - M. Abadi and others (2016), "Deep learning with differential privacy": DP-SGD.
-# - S. McCandlish, J. Kaplan, D. Amodei and others (2018), "An empirical model of large-batch training": the gradient noise scale.
-# - S. Ioffe, C. Szegedy (2015), "Batch normalization: Accelerating deep network training by reducing internal covariate shift".
+# - A. Agarwal, I. Ganichev (2019), ["Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond"](https://arxiv.org/abs/1903.04243).
+# - I. Goodfellow (2015), ["Efficient per-example gradient computations"](https://arxiv.org/abs/1510.01799).
+# - M. Abadi and others (2016), ["Deep learning with differential privacy"](https://arxiv.org/abs/1607.00133): DP-SGD.
+# - S. McCandlish, J. Kaplan, D. Amodei and others (2018), ["An empirical model of large-batch training"](https://arxiv.org/abs/1812.06162): the gradient noise scale.
+# - S. Ioffe, C. Szegedy (2015), ["Batch normalization: Accelerating deep network training by reducing internal covariate shift"](https://arxiv.org/abs/1502.03167).
 #
 # **Read next:** [14 Forward mode](14_forward_mode.ipynb) goes from the inputs to the outputs, and builds a Jacobian by columns.

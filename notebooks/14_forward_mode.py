@@ -70,7 +70,7 @@ dy_dt = accumulator.jvp(y)
 print("inputs: 1, outputs:", len(y))
 print("derivatives:       ", len(dy_dt))
 
-# %% tags=["figure"] alt="A wave that fades to the right, and dashed its derivative with respect to its frequency: it starts at zero, dips deep where the curve first falls, and then waves on, far higher than the curve itself."
+# %% tags=["figure"] alt="Line plot. A wave that fades to the right, and dashed its derivative with respect to its frequency: it starts at zero, dips deep where the curve first falls, and then waves on, far higher than the curve itself."
 # @title Draw: the curve and its derivative
 ax = plots.curve_with_derivative(
     s,
@@ -117,7 +117,7 @@ assert abs(np.max(dy_dt)) > abs(np.max(y))
 # The value is the product; the tangent is the product rule. For a smooth function, $f(x + \dot x\,\varepsilon) = f(x) + f'(x)\,\dot x\,\varepsilon$: the
 # tangent is multiplied by the slope.
 
-# %% tags=["figure"] alt="Left, a rectangle of sides u and v, with a strip along its right side and a strip along its top; the small square where the strips meet is hatched and marked as left out. Right, the sine curve with a short horizontal arrow at a point on the x axis, and the vertical arrow that the slope makes of it on the y axis."
+# %% tags=["figure"] alt="Diagram. Left, a rectangle of sides u and v, with a strip along its right side and a strip along its top; the small square where the strips meet is hatched and marked as left out. Right, the sine curve with a short horizontal arrow at a point on the x axis, and the vertical arrow that the slope makes of it on the y axis."
 # @title Draw: what a dual number is
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 u, v, du, dv = 3.0, 2.0, 0.5, 0.4
@@ -419,7 +419,7 @@ by_columns = tf.stack(columns, axis=-1)
 print("one column:  ", columns[0].shape)
 print("the Jacobian:", by_columns.shape, "in", len(columns), "passes")
 
-# %% tags=["figure"] alt="Two copies of a tall matrix with 42 rows and 3 columns, red and blue. On the left one of its columns is framed, on the right one of its rows."
+# %% tags=["figure"] alt="Two heat maps. Two copies of a tall matrix with 42 rows and 3 columns, red and blue. On the left one of its columns is framed, on the right one of its rows."
 # @title Draw: columns and rows
 _, axes = plt.subplots(1, 2, figsize=(8, 5), layout="constrained")
 flat = tf.reshape(by_columns, (batch * outputs, 3))
@@ -638,7 +638,7 @@ for k in range(4):
 # %%
 exercises.radius.guess(...)  # a distance, a number in place of the dots
 
-# %% alt="The bell-shaped function and three of its Taylor polynomials around 0.5. Between two dotted lines near -0.62 and 1.62 the polynomials come closer to the function as the order grows; outside, each shoots up or down, the higher its order the more steeply."
+# %% alt="Line plot. The bell-shaped function and three of its Taylor polynomials around 0.5. Between two dotted lines near -0.62 and 1.62 the polynomials come closer to the function as the order grows; outside, each shoots up or down, the higher its order the more steeply."
 k = np.arange(order // 2, order + 1)
 radius = 1.0 / np.max(np.abs(taylor[k]) ** (1.0 / (k + 1)))  # the root test
 print(f"radius of convergence: {radius:.2f}")
@@ -859,12 +859,12 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 #
 # **Further reading**
 #
-# - The TensorFlow Core guide, "Advanced automatic differentiation", section "Jacobians"; the API page of `tf.autodiff.ForwardAccumulator`.
-# - W. K. Clifford (1873), "Preliminary sketch of biquaternions": dual numbers.
-# - R. E. Wengert (1964), "A simple automatic derivative evaluation program": forward mode.
-# - B. A. Pearlmutter (1994), "Fast exact multiplication by the Hessian".
-# - W. Squire, G. Trapp (1998), "Using complex variables to estimate derivatives of real functions".
-# - A. Griewank, A. Walther (2008), "Evaluating Derivatives", second edition; chapter 13 is on Taylor coefficients.
-# - A. G. Baydin, B. A. Pearlmutter, D. Syme, F. Wood, P. Torr (2022), "Gradients without backpropagation": training with random tangents.
+# - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians"; the API page of [`tf.autodiff.ForwardAccumulator`](https://www.tensorflow.org/api_docs/python/tf/autodiff/ForwardAccumulator).
+# - W. K. Clifford (1873), ["Preliminary sketch of biquaternions"](https://doi.org/10.1112/plms/s1-4.1.381): dual numbers.
+# - R. E. Wengert (1964), ["A simple automatic derivative evaluation program"](https://doi.org/10.1145/355586.364791): forward mode.
+# - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
+# - W. Squire, G. Trapp (1998), ["Using complex variables to estimate derivatives of real functions"](https://doi.org/10.1137/S003614459631241X).
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition; chapter 13 is on Taylor coefficients.
+# - A. G. Baydin, B. A. Pearlmutter, D. Syme, F. Wood, P. Torr (2022), ["Gradients without backpropagation"](https://arxiv.org/abs/2202.08587): training with random tangents.
 #
 # **Read next:** [15 What derivatives cost](15_what_derivatives_cost.ipynb) measures what this notebook counted.

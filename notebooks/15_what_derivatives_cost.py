@@ -182,7 +182,7 @@ pairs = (("gradient", "forward"), ("HVP", "gradient"))
 for one, other in pairs:
     print(f"{one} / {other}: {count[one] / count[other]:.2f} counted, {seconds[one] / seconds[other]:.2f} measured")
 
-# %% tags=["figure"] alt="Two pairs of bars, gradient over forward pass and Hessian-vector product over gradient: the counted ratio, hatched, beside the measured one. A dashed line at three lies above both counted bars."
+# %% tags=["figure"] alt="Bar chart. Two pairs of bars, gradient over forward pass and Hessian-vector product over gradient: the counted ratio, hatched, beside the measured one. A dashed line at three lies above both counted bars."
 # @title Draw: counted and measured
 _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 position = np.arange(2)
@@ -266,7 +266,7 @@ for name, (ins, outs) in shapes.items():
     passes[name], measured[name] = ins / outs, taken["forward"] / taken["reverse"]
     print(f"{name}: forward / reverse = {passes[name]:.3g} in passes, {measured[name]:.2f} in time")
 
-# %% tags=["figure"] alt="Two pairs of bars on a logarithmic axis, the cost of forward mode over that of reverse mode. For the tall Jacobian both bars go down from one, for the wide one both go up; the hatched bars, of passes, are much longer than those of measured time."
+# %% tags=["figure"] alt="Bar chart. Two pairs of bars on a logarithmic axis, the cost of forward mode over that of reverse mode. For the tall Jacobian both bars go down from one, for the wide one both go up; the hatched bars, of passes, are much longer than those of measured time."
 # @title Draw: forward mode over reverse mode
 _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 for shift, values, colour, hatch, label in (
@@ -377,7 +377,7 @@ times = medians(
 timed = {what: np.array([times[what, k] for k in range(len(points))]) for what in second_order}
 print("Hessian / product, in time:", (timed["Hessian"] / timed["product"]).round(1))
 
-# %% tags=["figure"] alt="Two panels against the number of weights, all axes logarithmic. Left, multiplications counted: two straight lines, the Hessian's of slope 2 and far above the product's of slope 1. Right, time measured: at the smallest size the two lie close together; the product's line stays nearly flat, and the Hessian's leaves it and climbs."
+# %% tags=["figure"] alt="Two line plots. Two panels against the number of weights, all axes logarithmic. Left, multiplications counted: two straight lines, the Hessian's of slope 2 and far above the product's of slope 1. Right, time measured: at the smallest size the two lie close together; the product's line stays nearly flat, and the Hessian's leaves it and climbs."
 # @title Draw: counted slopes, measured times
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for what, style, colour in (("Hessian", "o-", plots.RED), ("product", "s--", plots.BLUE)):
@@ -453,7 +453,7 @@ later_call = medians({way: lambda run=run: run(w) for way, run in ways.items()})
 for way in ways:
     print(f"{way:5}  first call {1e3 * first_call[way]:7.1f} ms, a later call {1e3 * later_call[way]:7.2f} ms")
 
-# %% tags=["figure"] alt="Bars on a logarithmic axis for eager, graph and XLA: the first calls of all three take long; later calls of graph and XLA are far shorter than those of eager."
+# %% tags=["figure"] alt="Bar chart. Bars on a logarithmic axis for eager, graph and XLA: the first calls of all three take long; later calls of graph and XLA are far shorter than those of eager."
 # @title Draw: first and later calls
 _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 for shift, taken, colour, hatch, label in (
@@ -656,7 +656,7 @@ print("results kept:          ", kept)
 print("evaluations of a layer:", len(held_checkpointed))
 print("most alive at once:    ", max(held_checkpointed))
 
-# %% tags=["figure"] alt="Number of results alive against the evaluation of a layer. The plain tape's line climbs straight to 24 and ends. The checkpointed line climbs slowly in steps to 7 during the first 24 evaluations, jumps to a sawtooth whose first tooth reaches 10, and falls tooth by tooth during the next 24."
+# %% tags=["figure"] alt="Line plot. Number of results alive against the evaluation of a layer. The plain tape's line climbs straight to 24 and ends. The checkpointed line climbs slowly in steps to 7 during the first 24 evaluations, jumps to a sawtooth whose first tooth reaches 10, and falls tooth by tooth during the next 24."
 # @title Draw: what is alive
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 left.step(np.arange(1, 25), held_plain, "--", where="mid", color=plots.RED)
@@ -715,7 +715,7 @@ assert 32 + 1024 // 32 == 64 == 2 * np.sqrt(1024)
 # bytes, beside the Jacobian itself. In the figure, the solid line is where both modes take the same number of passes, and on the dashed one they hold the same number of bytes; the function has 24 layers of 256 units. Run the
 # notebook to move the sliders.
 
-# %% alt="On the left a plane of inputs and outputs on logarithmic axes, divided by a diagonal where both modes take the same number of passes; a dashed line of equal memory bends away below it. A point for 16 inputs and 8 outputs lies between the two lines. On the right, bars: reverse mode takes 8 passes and forward mode 16, but forward mode holds 17 KiB and reverse mode 32."
+# %% alt="Line plot and bar chart. On the left a plane of inputs and outputs on logarithmic axes, divided by a diagonal where both modes take the same number of passes; a dashed line of equal memory bends away below it. A point for 16 inputs and 8 outputs lies between the two lines. On the right, bars: reverse mode takes 8 passes and forward mode 16, but forward mode holds 17 KiB and reverse mode 32."
 modes.figure().show()
 
 # %% [markdown]
@@ -788,11 +788,11 @@ assert error < 1e-3
 #
 # **Further reading**
 #
-# - The TensorFlow Core guide, "Advanced automatic differentiation", section "Jacobians"; the API page of `tf.recompute_grad`.
-# - W. Baur, V. Strassen (1983), "The complexity of partial derivatives".
-# - A. Griewank, A. Walther (2008), "Evaluating Derivatives", second edition: what each mode costs, sparsity, checkpointing.
-# - B. A. Pearlmutter (1994), "Fast exact multiplication by the Hessian".
-# - A. Griewank, A. Walther (2000), "Algorithm 799: revolve: an implementation of checkpointing for the reverse or adjoint mode of computational differentiation".
-# - T. Chen, B. Xu, C. Zhang, C. Guestrin (2016), "Training deep nets with sublinear memory cost".
+# - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians"; the API page of [`tf.recompute_grad`](https://www.tensorflow.org/api_docs/python/tf/recompute_grad).
+# - W. Baur, V. Strassen (1983), ["The complexity of partial derivatives"](https://doi.org/10.1016/0304-3975%2883%2990110-X).
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition: what each mode costs, sparsity, checkpointing.
+# - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
+# - A. Griewank, A. Walther (2000), ["Algorithm 799: revolve: an implementation of checkpointing for the reverse or adjoint mode of computational differentiation"](https://doi.org/10.1145/347837.347846).
+# - T. Chen, B. Xu, C. Zhang, C. Guestrin (2016), ["Training deep nets with sublinear memory cost"](https://arxiv.org/abs/1604.06174).
 #
 # **Read next:** [00 Start here](00_start_here.ipynb) has the map of the collection, and its paths.

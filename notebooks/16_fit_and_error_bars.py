@@ -71,7 +71,7 @@ for _ in range(20):  # the same measurement, twenty times
 for name, column in zip(("a₁", "k₁", "a₂", "k₂"), np.transpose(repeats), strict=True):
     print(f"{name}: from {column.min():.2f} to {column.max():.2f}")
 
-# %% tags=["figure"] alt="Left, a hundred measured points along a falling curve and twenty fitted curves that lie on top of each other as one line. Right, the four fitted parameters of the twenty fits as columns of dots: each column spreads by tens of per cent around the true value."
+# %% tags=["figure"] alt="Line plot and dot plot. Left, a hundred measured points along a falling curve and twenty fitted curves that lie on top of each other as one line. Right, the four fitted parameters of the twenty fits as columns of dots: each column spreads by tens of per cent around the true value."
 # @title Draw: twenty fits
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
 left.plot(times, measured, ".", color=plots.GREY, markersize=4, label="one of the measurements")
@@ -286,7 +286,7 @@ runs[f"Adam, rate {rates[best]:g}"] = of_adam[:, best]
 for name, run in runs.items():
     print(f"{name:20} {steps_to(run):5} steps or evaluations")
 
-# %% tags=["figure"] alt="Excess of the sum of squares over its minimum against steps, both axes logarithmic. Levenberg\u2013Marquardt and SciPy drop to a billionth after about ten steps, L-BFGS after some forty-five, Adam after some thousand three hundred."
+# %% tags=["figure"] alt="Line plot. Excess of the sum of squares over its minimum against steps, both axes logarithmic. Levenberg\u2013Marquardt and SciPy drop to a billionth after about ten steps, L-BFGS after some forty-five, Adam after some thousand three hundred."
 # @title Draw: the race
 _, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 styles = [("o-", plots.BLUE), ("^:", plots.RED), ("--", plots.GREEN), ("-", plots.ORANGE)]
@@ -483,7 +483,7 @@ d2 = squared_distances(fits, C)
 print("widths, measured / predicted:", np.round(fits.std(axis=0) / errors, 2))
 print(f"inside the 95 % ellipsoid: {100 * np.mean(d2 < limit):.1f} % of {refits}")
 
-# %% tags=["figure"] alt="A thousand refits as dots in the plane of the parameters a\u2081 and k\u2082: a long tilted cloud that fills a thin tilted ellipse. Some fifty crosses, the fits outside the ellipsoid, lie around its border and inside it."
+# %% tags=["figure"] alt="Scatter plot. A thousand refits as dots in the plane of the parameters a\u2081 and k\u2082: a long tilted cloud that fills a thin tilted ellipse. Some fifty crosses, the fits outside the ellipsoid, lie around its border and inside it."
 # @title Draw: the cloud and the ellipse
 
 
@@ -561,7 +561,7 @@ exercises.inside.guess(...)  # "95 %", "85 %" or "50 %"
 coarse_d2 = squared_distances(coarse_fits, coarse_C)
 print(f"inside the 95 % ellipsoid: {100 * np.mean(coarse_d2 < limit):.1f} %")
 
-# %% tags=["cover", "figure"] alt="Two pictures of one cloud of a thousand refits. Left, in the plane of a\u2081 and k\u2082, the cloud is bent like a banana, leaves the thin straight ellipse at both ends and keeps away from one side of it. Right, in the ellipsoid's own axes, where it is a round ball, the cloud is U-shaped: both arms rise far out of the ball along the thinnest axis."
+# %% tags=["cover", "figure"] alt="Two scatter plots. Two pictures of one cloud of a thousand refits. Left, in the plane of a\u2081 and k\u2082, the cloud is bent like a banana, leaves the thin straight ellipse at both ends and keeps away from one side of it. Right, in the ellipsoid's own axes, where it is a round ball, the cloud is U-shaped: both arms rise far out of the ball along the thinnest axis."
 # @title Draw: the banana
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 4.8), layout="constrained")
 outside = coarse_d2 > limit
@@ -607,7 +607,7 @@ assert np.all(coarse_fits[:, 1] < coarse_fits[:, 3])  # no fit has swapped the t
 #
 # Move the noise. The same random numbers grow, and each fit moves on its own path:
 
-# %% alt="Left, a thousand refits in the plane of a\u2081 and k\u2082 and the ellipse that is the shadow of the 95 % ellipsoid. Right, the same in the ellipsoid's own axes, where it is a circle. With a noise of 0.020 the cloud is slightly bent, and the title says that 89.3 per cent are inside."
+# %% alt="Two scatter plots. Left, a thousand refits in the plane of a\u2081 and k\u2082 and the ellipse that is the shadow of the 95 % ellipsoid. Right, the same in the ellipsoid's own axes, where it is a circle. With a noise of 0.020 the cloud is slightly bent, and the title says that 89.3 per cent are inside."
 ellipse.figure().show()
 
 # %% [markdown]
@@ -635,7 +635,7 @@ by_curve = np.sum((curve(coarse_fits[:, np.newaxis]) - curve(p)) ** 2, axis=1) /
 print(f"inside by the ellipsoid: {100 * np.mean(coarse_d2 < limit):.1f} %")
 print(f"inside by the curve:     {100 * np.mean(by_curve < limit):.1f} %")
 
-# %% tags=["figure"] alt="The plane of the two rates with the cloud of refits at ten times the noise. A straight dashed ellipse misses the ends of the cloud and includes an empty strip; a solid bent contour follows the cloud all around."
+# %% tags=["figure"] alt="Scatter plot. The plane of the two rates with the cloud of refits at ten times the noise. A straight dashed ellipse misses the ends of the cloud and includes an empty strip; a solid bent contour follows the cloud all around."
 # @title Draw: the region that bends
 _, ax = plt.subplots(figsize=(7, 4.8), layout="constrained")
 slow, fast = np.meshgrid(np.linspace(0.28, 0.68, 161), np.linspace(0.85, 2.9, 161))
@@ -833,12 +833,12 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 #
 # **Further reading**
 #
-# - K. Levenberg (1944), "A method for the solution of certain non-linear problems in least squares".
-# - D. W. Marquardt (1963), "An algorithm for least-squares estimation of nonlinear parameters".
-# - J. J. Moré (1978), "The Levenberg–Marquardt algorithm: implementation and theory": MINPACK's.
-# - D. M. Bates, D. G. Watts (1980), "Relative curvature measures of nonlinearity": what bends is mostly the coordinates.
-# - G. H. Golub, V. Pereyra (2003), "Separable nonlinear least squares: the variable projection method and its applications": the best amplitudes for given rates, as in the last figure.
-# - M. K. Transtrum, B. B. Machta, J. P. Sethna (2011), "Geometry of nonlinear least squares with applications to sloppy models and optimization".
+# - K. Levenberg (1944), ["A method for the solution of certain non-linear problems in least squares"](https://doi.org/10.1090/qam/10666).
+# - D. W. Marquardt (1963), ["An algorithm for least-squares estimation of nonlinear parameters"](https://doi.org/10.1137/0111030).
+# - J. J. Moré (1978), ["The Levenberg–Marquardt algorithm: implementation and theory"](https://doi.org/10.1007/BFb0067700): MINPACK's.
+# - D. M. Bates, D. G. Watts (1980), ["Relative curvature measures of nonlinearity"](https://doi.org/10.1111/j.2517-6161.1980.tb01094.x): what bends is mostly the coordinates.
+# - G. H. Golub, V. Pereyra (2003), ["Separable nonlinear least squares: the variable projection method and its applications"](https://doi.org/10.1088/0266-5611/19/2/201): the best amplitudes for given rates, as in the last figure.
+# - M. K. Transtrum, B. B. Machta, J. P. Sethna (2011), ["Geometry of nonlinear least squares with applications to sloppy models and optimization"](https://arxiv.org/abs/1010.1449).
 # - National Institute of Standards and Technology, [Nonlinear regression](https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml), Statistical Reference Datasets.
 #
 # **Read next:** [14 Forward mode](14_forward_mode.ipynb) builds a Jacobian by columns, which suits a tall one;

@@ -125,7 +125,7 @@ print(f"relative difference of the two gradients: {tf.norm(from_solution - unrol
 # This is the **implicit function theorem**. It asks that $F_z$ can be inverted. How $z$ was found does not occur in it.
 # The figure has one number $z$ and one $\theta$: $F = \tanh(0.75\, z + \theta) - z$. There $F_\theta$ is positive and $F_z$ negative.
 
-# %% tags=["figure"] alt="The plane of a parameter theta and a solution z, coloured by F: blue below zero, red above. The curve F = 0 rises through it. From a point on the curve a horizontal arrow changes theta and leaves the curve; a vertical arrow, nearly twice as long in the units of the axes, changes z until it meets the dashed tangent, close to the curve again."
+# %% tags=["figure"] alt="Contour plot. The plane of a parameter theta and a solution z, coloured by F: blue below zero, red above. The curve F = 0 rises through it. From a point on the curve a horizontal arrow changes theta and leaves the curve; a vertical arrow, nearly twice as long in the units of the axes, changes z until it meets the dashed tangent, close to the curve again."
 # @title Draw: leave the curve, and come back
 across, up = np.meshgrid(np.linspace(-0.35, 0.5, 241), np.linspace(-0.9, 0.9, 241))
 _, ax = plt.subplots(figsize=(6.8, 4.4), layout="constrained")
@@ -314,7 +314,7 @@ one_step = by_unrolling(z, 1)
 cosine = float(tf.reduce_sum(one_step * unrolled) / (tf.norm(one_step) * tf.norm(unrolled)))
 print(f"cosine {cosine:.2f}, relative error {error(one_step):.2f}")
 
-# %% tags=["figure"] alt="Relative error of the gradient on a logarithmic axis against steps. Three straight lines fall from about one to below one in ten million at 30 steps. Unrolling from a cold start lies highest; the equation, stopped after as many steps, and the last steps recorded at the solution lie close together below it. The leftmost point of the lowest line is marked: one step, error one half."
+# %% tags=["figure"] alt="Line plot. Relative error of the gradient on a logarithmic axis against steps. Three straight lines fall from about one to below one in ten million at 30 steps. Unrolling from a cold start lies highest; the equation, stopped after as many steps, and the last steps recorded at the solution lie close together below it. The leftmost point of the lowest line is marked: one step, error one half."
 # @title Draw: the gradient's error against the steps
 _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 ax.semilogy(counts, errors_unrolled, "s-", color=plots.ORANGE, label="unrolled: n steps recorded from zero")
@@ -517,7 +517,7 @@ ranking = np.argsort(-harm)
 print("wrong among the 30 most harmful: ", wrong[ranking[:30]].sum())
 print("wrong among the 30 least harmful:", wrong[ranking[-30:]].sum())
 
-# %% tags=["figure"] alt="Above, the ten most harmful training images, each with the digit it was stored as, which is the one after the digit seen. Below, two histograms of the derivatives: right labels lie mostly below zero, wrong labels mostly above, and the two overlap around zero."
+# %% tags=["figure"] alt="Images and histograms. Above, the ten most harmful training images, each with the digit it was stored as, which is the one after the digit seen. Below, two histograms of the derivatives: right labels lie mostly below zero, wrong labels mostly above, and the two overlap around zero."
 # @title Draw: the ten most harmful labels, and all 300
 figure = plt.figure(figsize=(9, 5), layout="constrained")
 above, below = figure.subfigures(2, 1, height_ratios=[1, 2])
@@ -699,7 +699,7 @@ reached = {
 for name, share in reached.items():
     print(f"{name:18} {share:.3f}")
 
-# %% tags=["figure"] alt="Four rows of ten small images, the digits 0 to 9. Real ones and class means can be read. The learnt ones are grey columns that look alike and cannot. The last row shows the learnt ones minus their mean, in red and blue: patterns, a different one for each digit. Beside the rows stand the test accuracies: about 0.5, 0.89 and 0.96."
+# %% tags=["figure"] alt="Images. Four rows of ten small images, the digits 0 to 9. Real ones and class means can be read. The learnt ones are grey columns that look alike and cannot. The last row shows the learnt ones minus their mean, in red and blue: patterns, a different one for each digit. Beside the rows stand the test accuracies: about 0.5, 0.89 and 0.96."
 # @title Draw: what the classifiers were trained on
 rows = {"ten real images": real, "ten class means": means, "ten learnt images": learnt}
 differences = learnt - learnt.mean(axis=0)
@@ -808,7 +808,7 @@ errors = {name: [np.linalg.norm(way(n) - harm) / np.linalg.norm(harm) for n in l
 for name, row in errors.items():
     print(f"{name:36} after 40: {row[4]:.0e}")
 
-# %% tags=["figure"] alt="Relative error of the 300 derivatives on a logarithmic axis against recorded steps or products. Training recorded from zero starts above one and falls late; recorded from the solution it falls at once, steadily; conjugate gradients falls far faster and is below one in a million after 40 products."
+# %% tags=["figure"] alt="Line plot. Relative error of the 300 derivatives on a logarithmic axis against recorded steps or products. Training recorded from zero starts above one and falls late; recorded from the solution it falls at once, steadily; conjugate gradients falls far faster and is below one in a million after 40 products."
 # @title Draw: the error of the 300 derivatives
 _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 for (name, row), style, colour in zip(
@@ -902,13 +902,13 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 #
 # **Further reading**
 #
-# - B. Christianson (1994), "Reverse accumulation and attractive fixed points".
-# - S. Bai, J. Z. Kolter, V. Koltun (2019), "Deep equilibrium models".
-# - S. W. Fung and others (2022), "JFB: Jacobian-free backpropagation for implicit networks".
-# - M. Blondel and others (2022), "Efficient and modular implicit differentiation".
-# - J. Lorraine, P. Vicol, D. Duvenaud (2020), "Optimizing millions of hyperparameters by implicit differentiation".
-# - P. W. Koh, P. Liang (2017), "Understanding black-box predictions via influence functions".
-# - T. Wang, J.-Y. Zhu, A. Torralba, A. A. Efros (2018), "Dataset distillation".
+# - B. Christianson (1994), ["Reverse accumulation and attractive fixed points"](https://doi.org/10.1080/10556789408805572).
+# - S. Bai, J. Z. Kolter, V. Koltun (2019), ["Deep equilibrium models"](https://arxiv.org/abs/1909.01377).
+# - S. W. Fung and others (2022), ["JFB: Jacobian-free backpropagation for implicit networks"](https://arxiv.org/abs/2103.12803).
+# - M. Blondel and others (2022), ["Efficient and modular implicit differentiation"](https://arxiv.org/abs/2105.15183).
+# - J. Lorraine, P. Vicol, D. Duvenaud (2020), ["Optimizing millions of hyperparameters by implicit differentiation"](https://arxiv.org/abs/1911.02590).
+# - P. W. Koh, P. Liang (2017), ["Understanding black-box predictions via influence functions"](https://arxiv.org/abs/1703.04730).
+# - T. Wang, J.-Y. Zhu, A. Torralba, A. A. Efros (2018), ["Dataset distillation"](https://arxiv.org/abs/1811.10959).
 #
 # **Read next:** [07 Custom gradients](07_custom_gradients.ipynb) has the scalar case, with its second derivative, in section 5;
 # [12 Without the matrix](12_without_the_matrix.ipynb) has more on solving with products;

@@ -104,7 +104,7 @@ losses = descend(start, tf.constant(rate), steps).numpy()
 rises = np.diff(losses) > 0
 print(f"loss: {losses[0]:.3f} -> {losses[-1]:.3f}; steps after which it was higher: {rises.sum()} of {steps}")
 
-# %% tags=["figure"] alt="The loss of 2500 steps on a logarithmic axis. For some hundred steps it falls smoothly; then comes a sharp peak, and after it one bump follows another, while the bumps as a whole sink to some fiftieth of the start. Wherever the loss rises the line is drawn thick."
+# %% tags=["figure"] alt="Line plot. The loss of 2500 steps on a logarithmic axis. For some hundred steps it falls smoothly; then comes a sharp peak, and after it one bump follows another, while the bumps as a whole sink to some fiftieth of the start. Wherever the loss rises the line is drawn thick."
 # @title Draw: the loss
 _, ax = plt.subplots(figsize=(8, 3.4), layout="constrained")
 ax.semilogy(losses, color=plots.BLUE, linewidth=0.8, label="loss")
@@ -156,7 +156,7 @@ for excess in (0.9, 1.0, 1.03):
         distances[excess].append(w)
     print(f"curvature {excess:4.2f} of the limit: distance {abs(w):.3g} after 100 steps")
 
-# %% tags=["figure"] alt="The signed distance to a parabola's minimum in the first forty steps, for three curvatures. At 0.9 of the limit it bounces from side to side and shrinks to nothing; at the limit it bounces between plus one and minus one; at 1.03 of the limit the bounce grows."
+# %% tags=["figure"] alt="Line plot. The signed distance to a parabola's minimum in the first forty steps, for three curvatures. At 0.9 of the limit it bounces from side to side and shrinks to nothing; at the limit it bounces between plus one and minus one; at 1.03 of the limit the bounce grows."
 # @title Draw: three curvatures
 _, axes = plt.subplots(1, 3, figsize=(11, 2.8), sharex=True, layout="constrained")
 for ax, (excess, path), colour in zip(axes, distances.items(), (plots.GREEN, plots.GREY, plots.RED), strict=True):
@@ -246,7 +246,7 @@ operator = derivatives.CurvatureOperator(lambda x: network(weights, x), half_squ
 top = operator.spectrum(steps=30, probes=1, seed=seed).top(4)
 print(f"largest eigenvalue: {top.values[0]:.4f} by spectrum, {at_start[-1]:.4f} by power iteration")
 
-# %% tags=["figure"] alt="Left, in the plane, a unit vector that starts along the first axis and turns at each product with the matrix, in ever smaller angles, towards the dashed line of the eigenvector at 45 degrees. Right, the error of the network's estimated sharpness against the number of products on a logarithmic axis: it falls by orders of magnitude within some twenty products and ends at float32's rounding, near one in ten million."
+# %% tags=["figure"] alt="Vector diagram and line plot. Left, in the plane, a unit vector that starts along the first axis and turns at each product with the matrix, in ever smaller angles, towards the dashed line of the eigenvector at 45 degrees. Right, the error of the network's estimated sharpness against the number of products on a logarithmic axis: it falls by orders of magnitude within some twenty products and ends at float32's rounding, near one in ten million."
 # @title Draw: a vector that turns
 _, (plane, curve) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=[1, 1.6], layout="constrained")
 turning = np.array([1.0, 0.0])
@@ -363,7 +363,7 @@ for begin in range(0, steps, 500):
     )
 
 
-# %% tags=["figure"] alt="Two panels, one above the other, over 2500 steps. Above, the sharpness climbs from about half of the dotted line at 2 over the rate, 5, overshoots it a little after some hundred steps, and then runs along it to the end. Below, the loss on a logarithmic axis: smooth until the sharpness arrives at the line, from there on one bump after another, while it still sinks."
+# %% tags=["figure"] alt="Two line plots. Two panels, one above the other, over 2500 steps. Above, the sharpness climbs from about half of the dotted line at 2 over the rate, 5, overshoots it a little after some hundred steps, and then runs along it to the end. Below, the loss on a logarithmic axis: smooth until the sharpness arrives at the line, from there on one bump after another, while it still sinks."
 # @title Draw: the sharpness, and the loss beneath it
 def draw_runs(runs, title):
     """Each run: a name, the rate, the sharpness, the losses, a colour and a line style."""
@@ -453,7 +453,7 @@ jump_sharpness, jump_losses, _ = watched(*lower_passed[-1], rate, 800)
 print("loss:     ", " ".join(f"{value:.3f}" for value in jump_losses[:30:3]))
 print("sharpness:", " ".join(f"{value:.2f}" for value in jump_sharpness[:8]), "...", round(jump_sharpness[-1], 2))
 
-# %% tags=["figure"] alt="Two panels over 3300 steps. Above, the sharpness at the rate 0.4 runs along 5; at the rate 0.25, dashed, it climbs later and runs along 8. At step 2500 the dashed run's rate is raised to 0.4, and its sharpness drops at once from 8 and from there on runs along 5. Below, the losses; at step 2500 the dashed run's loss leaps up steeply and comes back."
+# %% tags=["figure"] alt="Two line plots. Two panels over 3300 steps. Above, the sharpness at the rate 0.4 runs along 5; at the rate 0.25, dashed, it climbs later and runs along 8. At step 2500 the dashed run's rate is raised to 0.4, and its sharpness drops at once from 8 and from there on runs along 5. Below, the losses; at step 2500 the dashed run's loss leaps up steeply and comes back."
 # @title Draw: two rates, and the jump from one to the other
 joined = np.concatenate([lower_sharpness, jump_sharpness]), np.concatenate([lower_losses, jump_losses])
 second_run = ("rate 0.25, at step 2500 raised to 0.4", lower_rate, *joined, plots.ORANGE, "--")
@@ -499,7 +499,7 @@ actual = watched_losses[10 * crossing : 10 * crossing + 200]
 for step in (0, 20, 199):
     print(f"{step:3} steps on: Taylor polynomial {forecast[step]:10.3g}, network {actual[step]:.3g}")
 
-# %% tags=["figure"] alt="The loss over 200 steps on a logarithmic axis, from weights where the sharpness is 5 per cent above the limit. The Taylor polynomial, dashed, follows the network for some dozens of steps and then grows without bound along a straight line. The network's loss rises to about twice its value, comes back, and goes on falling."
+# %% tags=["figure"] alt="Line plot. The loss over 200 steps on a logarithmic axis, from weights where the sharpness is 5 per cent above the limit. The Taylor polynomial, dashed, follows the network for some dozens of steps and then grows without bound along a straight line. The network's loss rises to about twice its value, comes back, and goes on falling."
 # @title Draw: the forecast and the training
 _, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
 ax.semilogy(forecast, "--", color=plots.ORANGE, label="gradient descent on the Taylor polynomial")
@@ -582,7 +582,7 @@ for _ in range(300):
 tops, bounces = np.transpose(measured)
 print(f"steps after which the bounce had changed sides: {np.sum(bounces[1:] * bounces[:-1] < 0)} of {len(bounces) - 1}")
 
-# %% tags=["figure"] alt="Two panels over 300 steps from the crossing. Above, the sharpness divided by 2 over the rate climbs from a little above 1 to nearly 1.2, drops below 0.9, and swings about 1 from then on. Below, the size of the bounce is near zero and has a peak wherever the sharpness drops: the first by far the highest, then smaller ones."
+# %% tags=["figure"] alt="Two line plots. Two panels over 300 steps from the crossing. Above, the sharpness divided by 2 over the rate climbs from a little above 1 to nearly 1.2, drops below 0.9, and swings about 1 from then on. Below, the size of the bounce is near zero and has a peak wherever the sharpness drops: the first by far the highest, then smaller ones."
 # @title Draw: the bounce and the sharpness of the network
 _, (above, beneath) = plt.subplots(2, 1, figsize=(8, 4.4), sharex=True, layout="constrained")
 above.plot(tops * rate / 2, color=plots.BLUE)
@@ -663,7 +663,7 @@ path = np.array(path)
 late_curvature = path[200:, 1] ** 2
 print(f"b² in the last 200 steps: {np.median(late_curvature):.2f} in the median; at the minimum it would be 9")
 
-# %% tags=["figure"] alt="A picture that moves. Left, a narrowing valley in the plane of a and b: the iterate climbs along the floor, begins to bounce from side to side above the dotted height where b squared is 2 over the rate, is pushed down by the bounce, calms, and climbs again. Right, b squared against the step rises to the dotted line at 5 and swings about it; the loss beneath rises whenever the bounce is large."
+# %% tags=["figure"] alt="Animation. Left, a narrowing valley in the plane of a and b: the iterate climbs along the floor, begins to bounce from side to side above the dotted height where b squared is 2 over the rate, is pushed down by the bounce, calms, and climbs again. Right, b squared against the step rises to the dotted line at 5 and swings about it; the loss beneath rises whenever the bounce is large."
 # @title Draw: the bounce
 figure, axes = plt.subplot_mosaic(
     [["plane", "curvature"], ["plane", "loss"]], figsize=(7.2, 3.6), width_ratios=[1, 1.3], layout="constrained"
@@ -711,7 +711,7 @@ assert np.sum((path[100:399, 1] ** 2 < 5) & (path[101:400, 1] ** 2 >= 5)) >= 3  
 #
 # Move the rate. Below $2/9 \approx 0.22$ the minimum itself is stable. At 0.3 the swings about the limit are small, at 0.6 they are wide. Then raise the pull. Dashed is what the Taylor polynomial of section 4 would do.
 
-# %% alt="Left, the valley's contours in the plane of a and b, and the path: from the start it moves to the floor, climbs along it, and bounces about the dotted height where b squared is 2 over the rate, well below the minimum. Right, the sharpness climbs to the dotted line at 5 and swings about it; beneath, the loss rises with each bounce and falls again, while the dashed parabola leaves the picture."
+# %% alt="Contour plot and line plots. Left, the valley's contours in the plane of a and b, and the path: from the start it moves to the floor, climbs along it, and bounces about the dotted height where b squared is 2 over the rate, well below the minimum. Right, the sharpness climbs to the dotted line at 5 and swings about it; beneath, the loss rises with each bounce and falls again, while the dashed parabola leaves the picture."
 edge.figure().show()
 
 # %% tags=["check"]
@@ -850,12 +850,12 @@ for excess in (0.9, 1.0, 1.03):
 #
 # **Further reading**
 #
-# - J. Cohen, S. Kaur, Y. Li, J. Z. Kolter, A. Talwalkar (2021), "Gradient descent on neural networks typically occurs at the edge of stability".
-# - A. Damian, E. Nichani, J. D. Lee (2023), "Self-stabilization: the implicit bias of gradient descent at the edge of stability".
-# - A. Lewkowycz, Y. Bahri, E. Dyer, J. Sohl-Dickstein, G. Gur-Ari (2020), "The large learning rate phase of deep learning: the catapult mechanism".
-# - X. Zhu, Z. Wang, X. Wang, M. Zhou, R. Ge (2023), "Understanding edge-of-stability training dynamics with a minimalist example".
-# - L. Wu, C. Ma, W. E (2018), "How SGD selects the global minima in over-parameterized learning: a dynamical stability perspective".
-# - B. T. Polyak (1964), "Some methods of speeding up the convergence of iteration methods".
+# - J. Cohen, S. Kaur, Y. Li, J. Z. Kolter, A. Talwalkar (2021), ["Gradient descent on neural networks typically occurs at the edge of stability"](https://arxiv.org/abs/2103.00065).
+# - A. Damian, E. Nichani, J. D. Lee (2023), ["Self-stabilization: the implicit bias of gradient descent at the edge of stability"](https://arxiv.org/abs/2209.15594).
+# - A. Lewkowycz, Y. Bahri, E. Dyer, J. Sohl-Dickstein, G. Gur-Ari (2020), ["The large learning rate phase of deep learning: the catapult mechanism"](https://arxiv.org/abs/2003.02218).
+# - X. Zhu, Z. Wang, X. Wang, M. Zhou, R. Ge (2023), ["Understanding edge-of-stability training dynamics with a minimalist example"](https://arxiv.org/abs/2210.03294).
+# - L. Wu, C. Ma, W. E (2018), ["How SGD selects the global minima in over-parameterized learning: a dynamical stability perspective"](https://proceedings.neurips.cc/paper/2018/hash/6651526b6fb8f29a00507de6a49ce30f-Abstract.html).
+# - B. T. Polyak (1964), ["Some methods of speeding up the convergence of iteration methods"](https://doi.org/10.1016/0041-5553%2864%2990137-5).
 #
 # **Read next:** [11 Hessians and Newton's method](11_hessians_and_newton.ipynb) takes steps that know the curvature;
 # [12 Without the matrix](12_without_the_matrix.ipynb) has Lanczos' method in the open.

@@ -146,7 +146,7 @@ without = 1 - tf.eye(500, dtype=tf.float64)  # row i: all examples but i
 again = {i: float(test_loss(train(without[i], w=w)[0]) - before) for i in shown}
 print(f"the worst image: predicted {predicted[order[0]]:.5f}, trained again {again[order[0]]:.5f}")
 
-# %% tags=["figure"] alt="Eight small images of digits in two rows. Above each stands the label that it was given, and the true one where that differs; below each the predicted change of the test loss and the change after training again, which are nearly the same. In the upper row, whose removal lowers the test loss, nearly all given labels are wrong; in the lower row, whose removal raises it, they are right."
+# %% tags=["figure"] alt="Images. Eight small images of digits in two rows. Above each stands the label that it was given, and the true one where that differs; below each the predicted change of the test loss and the change after training again, which are nearly the same. In the upper row, whose removal lowers the test loss, nearly all given labels are wrong; in the lower row, whose removal raises it, they are right."
 # @title Draw: eight images, and what leaving each out would do
 figure, axes = plt.subplots(2, 4, figsize=(8.4, 5.4), layout="constrained")
 for ax, i in zip(axes.flat, shown, strict=True):
@@ -234,7 +234,7 @@ exercises.angle.guess(...)  # "about 0°", "about 40°" or "about 80°"
 cosine = tf.reduce_sum(pull * motion) / tf.norm(pull) / tf.norm(motion)
 print(f"angle: {np.degrees(np.arccos(cosine)):.1f}°")
 
-# %% tags=["figure"] alt="Left, twenty points near a rising line, the last far below; the fitted line is dragged down by it, the line without it is steeper, and the predicted line lies between, most of the way. Right, the plane of slope and height with the contours of the loss, a long narrow valley. From the minimum an arrow, the pull, points across the valley; the path of the minimum as the weight goes from 1 to 0 runs along the valley's floor, nearly at a right angle to the pull."
+# %% tags=["figure"] alt="Scatter plot and contour plot. Left, twenty points near a rising line, the last far below; the fitted line is dragged down by it, the line without it is steeper, and the predicted line lies between, most of the way. Right, the plane of slope and height with the contours of the loss, a long narrow valley. From the minimum an arrow, the pull, points across the valley; the path of the minimum as the weight goes from 1 to 0 runs along the valley's floor, nearly at a right angle to the pull."
 # @title Draw: the line, and its minimum in the valley
 _, (ax, plane) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
 ax.plot(t[:-1], heights[:-1], "o", color=plots.GREY)
@@ -356,7 +356,7 @@ steepness = np.polyfit(predicted, actual, 1)[0]
 print(f"correlation: {r:.4f}")
 print(f"slope of actual over predicted: {steepness:.3f}")
 
-# %% tags=["figure"] alt="A scatter of 500 dots, actual change of the test loss against the predicted change, both in thousandths. The dots lie in a narrow band along the diagonal from lower left to upper right; red triangles, images with wrong labels, fill the lower left end. At the upper right end the dots rise a little above the diagonal."
+# %% tags=["figure"] alt="Scatter plot. A scatter of 500 dots, actual change of the test loss against the predicted change, both in thousandths. The dots lie in a narrow band along the diagonal from lower left to upper right; red triangles, images with wrong labels, fill the lower left end. At the upper right end the dots rise a little above the diagonal."
 # @title Draw: predicted and actual
 is_wrong = given != true
 
@@ -439,7 +439,7 @@ curvatures = np.linalg.eigvalsh(H)
 print(f"correlation with the Hessian {r:.4f}, without it {r_plain:.2f}")
 print(f"curvatures: from {curvatures[0]:.3f} to {curvatures[-1]:.2f}")
 
-# %% tags=["figure"] alt="Two scatters side by side, with the same actual changes of the test loss upwards. Left, without the Hessian: a broad cloud, and images with wrong labels are spread among the others. Right, with it: a narrow band along the diagonal with the wrong labels at its lower end."
+# %% tags=["figure"] alt="Two scatter plots. Two scatters side by side, with the same actual changes of the test loss upwards. Left, without the Hessian: a broad cloud, and images with wrong labels are spread among the others. Right, with it: a narrow band along the diagonal with the wrong labels at its lower end."
 # @title Draw: without and with the Hessian
 _, axes = plt.subplots(1, 2, figsize=(10.5, 4.6), sharey=True, layout="constrained")
 scale = np.std(actual) / np.std(plain)  # its unit is another; the best that can be done for it
@@ -626,7 +626,7 @@ ratios = {decay: ratio(*pair) for decay, pair in pairs.items()}
 for decay, pair in pairs.items():
     print(f"weight decay {decay:g}: actual / forecast {ratios[decay]:.3f}, correlation {np.corrcoef(*pair)[0, 1]:.4f}")
 
-# %% tags=["figure"] alt="Three scatters of actual against predicted changes, for weight decay 0.1, 0.01 and 0.001. In the first all dots lie on the diagonal; in the second they lie on a line that is a little steeper; in the third the line is much steeper than the diagonal, and the dots spread around it."
+# %% tags=["figure"] alt="Three scatter plots. Three scatters of actual against predicted changes, for weight decay 0.1, 0.01 and 0.001. In the first all dots lie on the diagonal; in the second they lie on a line that is a little steeper; in the third the line is much steeper than the diagonal, and the dots spread around it."
 # @title Draw: three strengths of the weight decay
 _, axes = plt.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
 for ax, (decay, (forecast, result)) in zip(axes, pairs.items(), strict=True):
@@ -874,14 +874,14 @@ for i, change in elsewhere.items():
 #
 # **Further reading**
 #
-# - F. R. Hampel (1974), "The influence curve and its role in robust estimation".
-# - R. D. Cook, S. Weisberg (1982), "Residuals and Influence in Regression".
-# - P. W. Koh, P. Liang (2017), "Understanding black-box predictions via influence functions".
-# - P. W. Koh, K.-S. Ang, H. H. K. Teo, P. Liang (2019), "On the accuracy of influence functions for measuring group effects".
-# - S. Basu, P. Pope, S. Feizi (2021), "Influence functions in deep learning are fragile".
-# - G. Pruthi, F. Liu, S. Kale, M. Sundararajan (2020), "Estimating training data influence by tracing gradient descent": TracIn.
-# - R. Grosse and others (2023), "Studying large language model generalization with influence functions".
-# - J. Bae, N. Ng, A. Lo, M. Ghassemi, R. Grosse (2022), "If influence functions are the answer, then what is the question?".
+# - F. R. Hampel (1974), ["The influence curve and its role in robust estimation"](https://doi.org/10.1080/01621459.1974.10482962).
+# - R. D. Cook, S. Weisberg (1982), ["Residuals and Influence in Regression"](https://conservancy.umn.edu/handle/11299/37076).
+# - P. W. Koh, P. Liang (2017), ["Understanding black-box predictions via influence functions"](https://arxiv.org/abs/1703.04730).
+# - P. W. Koh, K.-S. Ang, H. H. K. Teo, P. Liang (2019), ["On the accuracy of influence functions for measuring group effects"](https://arxiv.org/abs/1905.13289).
+# - S. Basu, P. Pope, S. Feizi (2021), ["Influence functions in deep learning are fragile"](https://arxiv.org/abs/2006.14651).
+# - G. Pruthi, F. Liu, S. Kale, M. Sundararajan (2020), ["Estimating training data influence by tracing gradient descent"](https://arxiv.org/abs/2002.08484): TracIn.
+# - R. Grosse and others (2023), ["Studying large language model generalization with influence functions"](https://arxiv.org/abs/2308.03296).
+# - J. Bae, N. Ng, A. Lo, M. Ghassemi, R. Grosse (2022), ["If influence functions are the answer, then what is the question?"](https://arxiv.org/abs/2209.05364).
 #
 # **Read next:** [12 Without the matrix](12_without_the_matrix.ipynb) has the products that large models need;
 # [13 Batch Jacobians](13_batch_jacobians.ipynb) has more uses for the gradient of each example.

@@ -91,7 +91,7 @@ for _ in range(300):
 learnt = tf.exp(log_rates)
 print(f"largest error left by eight learnt rates: {tf.reduce_max(tf.abs(descend(learnt))):.3f}")
 
-# %% tags=["figure"] alt="The error that eight steps leave, against the curvature from 1 to 100. With one constant rate it is 0.85 at both ends and almost zero in between. With learnt rates it starts at 0.58 at the left end and then runs in low waves, each lower than the one before."
+# %% tags=["figure"] alt="Line plot. The error that eight steps leave, against the curvature from 1 to 100. With one constant rate it is 0.85 at both ends and almost zero in between. With learnt rates it starts at 0.58 at the left end and then runs in low waves, each lower than the one before."
 # @title Draw: what is left
 smooth = np.linspace(1, 100, 2001)
 
@@ -228,7 +228,7 @@ assert 28 < abs(1 - 100 * float(np.max(learnt))) < 32
 # %% [markdown]
 # The largest error left falls to 0.389, where the best constant rate leaves 0.852. To leave as little, the constant rate needs 48 steps in place of eight. What are these numbers? Look at their reciprocals, $1/\eta_t$: the curvatures at which one step lands exactly on 0. Draw a half circle over the curvatures, and cut it into eight equal arcs.
 
-# %% tags=["figure"] alt="Left: the error left against curvature. The constant rate leaves 0.85 at both ends; the learnt rates leave nine waves of equal height 0.39, and a dotted curve for Chebyshev's polynomial lies on them. Right: a half circle over the curvatures from 1 to 100, cut into eight equal arcs; straight down from the middle of every arc, on the axis, lies the reciprocal of a learnt rate."
+# %% tags=["figure"] alt="Line plot and diagram. Left: the error left against curvature. The constant rate leaves 0.85 at both ends; the learnt rates leave nine waves of equal height 0.39, and a dotted curve for Chebyshev's polynomial lies on them. Right: a half circle over the curvatures from 1 to 100, cut into eight equal arcs; straight down from the middle of every arc, on the axis, lies the reciprocal of a learnt rate."
 # @title Draw: waves of one height, and a half circle
 chebyshev_nodes = 50.5 + 49.5 * np.cos(np.pi * (2 * np.arange(8) + 1) / 16)
 _, (left, right) = plt.subplots(1, 2, figsize=(11, 3.9), layout="constrained", width_ratios=[1.1, 1])
@@ -420,7 +420,7 @@ assert best < 3
 assert fixed[3.0] > 2  # a neighbour that explodes
 assert fixed[best] < min(last for last, _ in tuned.values())
 
-# %% tags=["figure"] alt="Left, the self-tuned rate against steps on a logarithmic axis: from four beginnings, a millionth to one, straight lines climb at one slope and meet on one jagged plateau around one. Right, the loss after 300 steps against the rate at the beginning: fixed rates fall from above 2 to a few hundredths only at rates near one, the self-tuned ones lie below 0.2 all along."
+# %% tags=["figure"] alt="Two line plots. Left, the self-tuned rate against steps on a logarithmic axis: from four beginnings, a millionth to one, straight lines climb at one slope and meet on one jagged plateau around one. Right, the loss after 300 steps against the rate at the beginning: fixed rates fall from above 2 to a few hundredths only at rates near one, the self-tuned ones lie below 0.2 all along."
 # @title Draw: the climb, and what it is worth
 _, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
 for (rate, (_, rates)), style in zip(tuned.items(), ("-", "--", "-.", ":"), strict=True):
@@ -645,7 +645,7 @@ assert curves["second order"][1] < 0.4 * best_joint[0]
 assert 0.5 < curves["first order"][5] / curves["second order"][5] < 0.95 * lost
 assert best_joint[1] > 2 * max(curves["first order"][5], curves["second order"][5])
 
-# %% tags=["figure"] alt="The mean squared error on new sines against the number of gradient steps from 0 to 10, on a logarithmic axis. All three curves begin near 3. The second-order start falls furthest with the first step, the first-order start less, and from about five steps on both lie closer together; the jointly trained start falls slowly and stays far above."
+# %% tags=["figure"] alt="Line plot. The mean squared error on new sines against the number of gradient steps from 0 to 10, on a logarithmic axis. All three curves begin near 3. The second-order start falls furthest with the first step, the first-order start less, and from about five steps on both lie closer together; the jointly trained start falls slowly and stays far above."
 # @title Draw: error against steps
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 looks = {"second order": ("o-", plots.BLUE), "first order": ("s--", plots.GREEN), "jointly": ("^:", plots.ORANGE)}
@@ -690,7 +690,7 @@ print(f"jointly, then 300 steps of Adam: {patient:.2f}")
 #
 # Watch all three starts on one new sine, step by step. The sine is grey, and the dots are the ten points that the steps see.
 
-# %% tags=["figure"] alt="A moving picture in three panels, one for each start, that ends after five gradient steps. In each, a grey sine wave of amplitude 4, ten points on it, and the network's curve. The two meta-learnt starts bend to the sine within one to three steps; the jointly trained one is still far from it after five."
+# %% tags=["figure"] alt="Animation. In three panels, one for each start, that ends after five gradient steps. In each, a grey sine wave of amplitude 4, ten points on it, and the network's curve. The two meta-learnt starts bend to the sine within one to three steps; the jointly trained one is still far from it after five."
 # @title Draw: a new sine, step by step
 demo_x = tf.constant(np.linspace(-4.5, 4.5, 10)[None], tf.float32)
 demo_y = 4.0 * tf.sin(demo_x - 0.5)
@@ -856,13 +856,13 @@ gradcheck.check_gradient(
 #
 # **Further reading**
 #
-# - D. M. Young (1953), "On Richardson's method for solving linear systems with positive definite matrices".
-# - D. Maclaurin, D. Duvenaud, R. P. Adams (2015), "Gradient-based hyperparameter optimization through reversible learning".
-# - A. G. Baydin, R. Cornish, D. Martínez Rubio, M. Schmidt, F. Wood (2018), "Online learning rate adaptation with hypergradient descent".
-# - K. Chandra, A. Xie, J. Ragan-Kelley, E. Meijer (2022), "Gradient descent: the ultimate optimizer".
-# - Y. Wu, M. Ren, R. Liao, R. Grosse (2018), "Understanding short-horizon bias in stochastic meta-optimization".
-# - C. Finn, P. Abbeel, S. Levine (2017), "Model-agnostic meta-learning for fast adaptation of deep networks".
-# - A. Nichol, J. Achiam, J. Schulman (2018), "On first-order meta-learning algorithms".
+# - D. M. Young (1953), ["On Richardson's method for solving linear systems with positive definite matrices"](https://doi.org/10.1002/sapm1953321243).
+# - D. Maclaurin, D. Duvenaud, R. P. Adams (2015), ["Gradient-based hyperparameter optimization through reversible learning"](https://arxiv.org/abs/1502.03492).
+# - A. G. Baydin, R. Cornish, D. Martínez Rubio, M. Schmidt, F. Wood (2018), ["Online learning rate adaptation with hypergradient descent"](https://arxiv.org/abs/1703.04782).
+# - K. Chandra, A. Xie, J. Ragan-Kelley, E. Meijer (2022), ["Gradient descent: the ultimate optimizer"](https://arxiv.org/abs/1909.13371).
+# - Y. Wu, M. Ren, R. Liao, R. Grosse (2018), ["Understanding short-horizon bias in stochastic meta-optimization"](https://arxiv.org/abs/1803.02021).
+# - C. Finn, P. Abbeel, S. Levine (2017), ["Model-agnostic meta-learning for fast adaptation of deep networks"](https://arxiv.org/abs/1703.03400).
+# - A. Nichol, J. Achiam, J. Schulman (2018), ["On first-order meta-learning algorithms"](https://arxiv.org/abs/1803.02999).
 #
 # **Read next:** [15 What derivatives cost](15_what_derivatives_cost.ipynb) measures what a derivative through many steps takes in memory and time;
 # [12 Without the matrix](12_without_the_matrix.ipynb) has conjugate gradients, which finds its own polynomial for every system.

@@ -139,7 +139,7 @@ def error(w):
 
 print(f"error before training {error(start):.1g}, after 1500 steps of Adam {error(by_adam[-1][1]):.1g}")
 
-# %% tags=["figure"] alt="Two square maps. Left, the network's u: a hill in the lower half and an equally deep hollow in the upper half, zero on the boundary, with 300 black dots scattered at random. Right, its difference from the exact solution, on a scale some hundred times finer or more: irregular patches of both signs."
+# %% tags=["figure"] alt="Two heat maps. Two square maps. Left, the network's u: a hill in the lower half and an equally deep hollow in the upper half, zero on the boundary, with 300 black dots scattered at random. Right, its difference from the exact solution, on a scale some hundred times finer or more: irregular patches of both signs."
 # @title Draw: what the equation taught the network
 
 
@@ -438,7 +438,7 @@ for name in (short, long, f"L-BFGS, {lbfgs_steps} steps", best):
     print(f"{name:30} {seconds:5.2f} s of processor time   loss {loss(at):.0e}   error {error(at):.1e}")
 print(f"dense BFGS, {dense.nfev} gradients: error {error(tf.constant(dense.x)):.1e}")
 
-# %% tags=["figure"] alt="Relative error against processor time, both on logarithmic axes. Two curves of Adam and one of L-BFGS fall slowly and end near a thousandth or some ten-thousandths. Levenberg\u2013Marquardt starts as high, falls steeply within a fraction of a second and ends far below all of them."
+# %% tags=["figure"] alt="Line plot. Relative error against processor time, both on logarithmic axes. Two curves of Adam and one of L-BFGS fall slowly and end near a thousandth or some ten-thousandths. Levenberg\u2013Marquardt starts as high, falls steeply within a fraction of a second and ends far below all of them."
 # @title Draw: the error against the time that it took
 shown = (short, long, f"L-BFGS, {lbfgs_steps} steps", best)
 styles = (("-", plots.ORANGE), ("--", plots.RED), ("-.", plots.GREEN), ("o-", plots.BLUE))
@@ -532,7 +532,7 @@ for name, (curvatures, shares) in parts.items():
     print(f"{name:25} largest {curvatures[0]:.0f}, above a millionth of it {np.sum(relative > 1e-6):3}", end="; ")
     print(f"share of the residual below a ten-thousandth: {flat:.3f}")
 
-# %% tags=["figure"] alt="Cumulative share of the squared residuals against the curvature relative to the largest, from one down to a million-millionth on a logarithmic axis. At the start the curve rises nearly to one within the first hundredfold. After Adam it stays at zero over four decades and rises between a ten-thousandth and a hundred-millionth. After Levenberg\u2013Marquardt it is still at zero at the right end."
+# %% tags=["figure"] alt="Line plot. Cumulative share of the squared residuals against the curvature relative to the largest, from one down to a million-millionth on a logarithmic axis. At the start the curve rises nearly to one within the first hundredfold. After Adam it stays at zero over four decades and rises between a ten-thousandth and a hundred-millionth. After Levenberg\u2013Marquardt it is still at zero at the right end."
 # @title Draw: where the residual is, before and after Adam
 _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 for (name, (curvatures, shares)), style, colour in zip(
@@ -613,7 +613,7 @@ elsewhere = {few: float(loss_at(between, fitted)), count: float(loss_at(between,
 for n, w in ((few, fitted), (count, solved)):
     print(f"{n:3} points: loss {losses[n]:.0e}, at 2000 other points {elsewhere[n]:.0e}, error {error(w):.0e}")
 
-# %% tags=["figure"] alt="Two square maps of the error of u with black dots where the equation was asked for. Left, with 60 points: a large patch in a gap between dots. Right, with 300 points: a scale that is many times finer."
+# %% tags=["figure"] alt="Two heat maps. Two square maps of the error of u with black dots where the equation was asked for. Left, with 60 points: a large patch in a gap between dots. Right, with 300 points: a scale that is many times finer."
 # @title Draw: the errors with 60 points and with 300
 maps(
     {
@@ -720,13 +720,13 @@ np.testing.assert_allclose(laplacian(points, solved), by_differences, rtol=0, at
 #
 # **Further reading**
 #
-# - I. E. Lagaris, A. Likas, D. I. Fotiadis (1998), "Artificial neural networks for solving ordinary and partial differential equations".
-# - M. Raissi, P. Perdikaris, G. E. Karniadakis (2019), "Physics-informed neural networks".
-# - A. Krishnapriyan, A. Gholami, S. Zhe, R. Kirby, M. W. Mahoney (2021), "Characterizing possible failure modes in physics-informed neural networks".
-# - J. Müller, M. Zeinhofer (2023), "Achieving high accuracy with PINNs via energy natural gradient descent".
-# - P. Rathore, W. Lei, Z. Frangella, L. Lu, M. Udell (2024), "Challenges in training PINNs: a loss landscape perspective".
-# - K. Levenberg (1944), "A method for the solution of certain non-linear problems in least squares".
-# - D. W. Marquardt (1963), "An algorithm for least-squares estimation of nonlinear parameters".
+# - I. E. Lagaris, A. Likas, D. I. Fotiadis (1998), ["Artificial neural networks for solving ordinary and partial differential equations"](https://doi.org/10.1109/72.712178).
+# - M. Raissi, P. Perdikaris, G. E. Karniadakis (2019), ["Physics-informed neural networks"](https://doi.org/10.1016/j.jcp.2018.10.045).
+# - A. Krishnapriyan, A. Gholami, S. Zhe, R. Kirby, M. W. Mahoney (2021), ["Characterizing possible failure modes in physics-informed neural networks"](https://arxiv.org/abs/2109.01050).
+# - J. Müller, M. Zeinhofer (2023), ["Achieving high accuracy with PINNs via energy natural gradient descent"](https://arxiv.org/abs/2302.13163).
+# - P. Rathore, W. Lei, Z. Frangella, L. Lu, M. Udell (2024), ["Challenges in training PINNs: a loss landscape perspective"](https://arxiv.org/abs/2402.01868).
+# - K. Levenberg (1944), ["A method for the solution of certain non-linear problems in least squares"](https://doi.org/10.1090/qam/10666).
+# - D. W. Marquardt (1963), ["An algorithm for least-squares estimation of nonlinear parameters"](https://doi.org/10.1137/0111030).
 #
 # **Read next:** [12 Without the matrix](12_without_the_matrix.ipynb) does the same with products where $J^\top J$ is too large;
 # [15 What derivatives cost](15_what_derivatives_cost.ipynb) measures what each of these derivatives costs.

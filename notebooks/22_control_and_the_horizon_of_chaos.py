@@ -241,7 +241,7 @@ swung = tf.function(simulate, jit_compile=True)(tf.constant(found.x)).numpy()
 print(f"cost {found.fun:.0e} after {len(found_costs)} simulations")
 print(f"upright missed by {abs(swung[-1, 1] - np.pi):.0e} rad")
 
-# %% tags=["figure"] alt="A cart on a rail with a pole that hangs down. It moves aside, the pole swings to the right, back to the left, and up on the right, where it ends upright above the middle of the rail; a dotted trail shows the way of the pole's end."
+# %% tags=["figure"] alt="Animation. A cart on a rail with a pole that hangs down. It moves aside, the pole swings to the right, back to the left, and up on the right, where it ends upright above the middle of the rail; a dotted trail shows the way of the pole's end."
 # @title Draw: the swing-up
 figure, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
 ax.set(xlim=(-1.6, 1.6), ylim=(-0.75, 0.75), aspect="equal", xlabel="place (m)", yticks=[])
@@ -343,7 +343,7 @@ print(
     f"upright missed by {abs(searched_path[-1, 1] - np.pi):.1e} rad (CEM), {abs(swung[-1, 1] - np.pi):.0e} rad (L-BFGS)"
 )
 
-# %% tags=["figure"] alt="The lowest cost so far against the number of simulations, both axes logarithmic. The search without gradients comes down slowly and ends between a hundredth and a few units; L-BFGS ends far below it, at less than a ten-thousandth."
+# %% tags=["figure"] alt="Line plot. The lowest cost so far against the number of simulations, both axes logarithmic. The search without gradients comes down slowly and ends between a hundredth and a few units; L-BFGS ends far below it, at less than a ten-thousandth."
 # @title Draw: cost against simulations
 _, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 ax.loglog(1 + np.arange(len(searched)), searched, "--", color=plots.ORANGE, label="CEM, no gradient")
@@ -483,7 +483,7 @@ print(f"parted:   {parted:.1f} s")
 #
 # The right panel shows both pendulums, hung up in its middle, and by thin lines where the lower masses have come from. Move the time, and see the pendulums before and after; move the difference at the start, and see how little the horizon moves.
 
-# %% alt="Left, on a logarithmic axis against time, the distance between the float32 and the float64 run: it climbs unevenly from a ten-millionth to above one and levels off. A dashed line, a ten-millionth times the norm of the product of Jacobians, climbs along with it. Right, two double pendulums at the time when the distance reaches one, no longer in one place."
+# %% alt="Line plot and diagram. Left, on a logarithmic axis against time, the distance between the float32 and the float64 run: it climbs unevenly from a ten-millionth to above one and levels off. A dashed line, a ten-millionth times the norm of the product of Jacobians, climbs along with it. Right, two double pendulums at the time when the distance reaches one, no longer in one place."
 horizon.figure(seconds, growth, double, single).show()
 
 # %% tags=["check"]
@@ -585,7 +585,7 @@ def slope(t):
     return np.sin(double[t, :2]) @ J[t, :2, 0]
 
 
-# %% tags=["figure"] alt="Two panels, the height of the lower mass against a shift of the starting angle by up to a tenth of a radian. After 2 s it is a smooth curve with its tangent along it. After 20 s it jumps up and down between the lowest and the highest place from one point to the next, and the tangent is a vertical line."
+# %% tags=["figure"] alt="Two line plots. Two panels, the height of the lower mass against a shift of the starting angle by up to a tenth of a radian. After 2 s it is a smooth curve with its tangent along it. After 20 s it jumps up and down between the lowest and the highest place from one point to the next, and the tangent is a vertical line."
 # @title Draw: what the gradient describes
 _, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained", sharey=True)
 for ax, t, title in zip(
@@ -740,14 +740,14 @@ assert difference < 1e-3
 #
 # **Further reading**
 #
-# - L. Metz, C. D. Freeman, S. S. Schoenholz, T. Kachman (2021), "Gradients are not all you need".
-# - H. J. T. Suh, M. Simchowitz, K. Zhang, R. Tedrake (2022), "Do differentiable simulators give better policy gradients?".
-# - E. N. Lorenz (1963), "Deterministic nonperiodic flow".
-# - G. Benettin, L. Galgani, A. Giorgilli, J.-M. Strelcyn (1980), "Lyapunov characteristic exponents for smooth dynamical systems and for Hamiltonian systems; a method for computing all of them".
-# - S. H. Strogatz (1994), "Nonlinear Dynamics and Chaos".
-# - D. J. Lea, M. R. Allen, T. W. N. Haine (2000), "Sensitivity analysis of the climate of a chaotic system"; Q. Wang, R. Hu, P. Blonigan (2014), "Least squares shadowing sensitivity analysis of chaotic limit cycle oscillations".
-# - R. Y. Rubinstein (1999), "The cross-entropy method for combinatorial and continuous optimization".
-# - J. T. Betts (2010), "Practical Methods for Optimal Control and Estimation Using Nonlinear Programming", second edition: multiple shooting.
+# - L. Metz, C. D. Freeman, S. S. Schoenholz, T. Kachman (2021), ["Gradients are not all you need"](https://arxiv.org/abs/2111.05803).
+# - H. J. T. Suh, M. Simchowitz, K. Zhang, R. Tedrake (2022), ["Do differentiable simulators give better policy gradients?"](https://arxiv.org/abs/2202.00817).
+# - E. N. Lorenz (1963), ["Deterministic nonperiodic flow"](https://doi.org/10.1175/1520-0469%281963%29020%3C0130:DNF%3E2.0.CO;2).
+# - G. Benettin, L. Galgani, A. Giorgilli, J.-M. Strelcyn (1980), ["Lyapunov characteristic exponents for smooth dynamical systems and for Hamiltonian systems; a method for computing all of them"](https://doi.org/10.1007/BF02128236).
+# - S. H. Strogatz (1994), ["Nonlinear Dynamics and Chaos"](https://doi.org/10.1201/9780429492563).
+# - D. J. Lea, M. R. Allen, T. W. N. Haine (2000), ["Sensitivity analysis of the climate of a chaotic system"](https://doi.org/10.1034/j.1600-0870.2000.01137.x); Q. Wang, R. Hu, P. Blonigan (2014), ["Least squares shadowing sensitivity analysis of chaotic limit cycle oscillations"](https://arxiv.org/abs/1204.0159).
+# - R. Y. Rubinstein (1999), ["The cross-entropy method for combinatorial and continuous optimization"](https://doi.org/10.1023/A:1010091220143).
+# - J. T. Betts (2010), ["Practical Methods for Optimal Control and Estimation Using Nonlinear Programming"](https://doi.org/10.1137/1.9780898718577), second edition: multiple shooting.
 #
 # **Read next:** [14 Forward mode](14_forward_mode.ipynb) carries a nudge along with the computation instead of multiplying matrices;
 # [15 What derivatives cost](15_what_derivatives_cost.ipynb) counts what a backward pass through many steps keeps in memory.

@@ -136,7 +136,7 @@ def kicks(n):
 anywhere = tf.constant(3 * rng.normal(size=(walkers, 2)), tf.float32)
 samples, places = settle(learnt, anywhere, kicks(walkers))
 
-# %% tags=["figure"] alt="A picture that moves. Left, 1000 of the given points: five round clusters on a circle. Right, as many points scattered at random settle within some dozens of steps into the same five clusters, and jitter there."
+# %% tags=["figure"] alt="Animation. Left, 1000 of the given points: five round clusters on a circle. Right, as many points scattered at random settle within some dozens of steps into the same five clusters, and jitter there."
 # @title Draw: points that settle
 figure, (given, made) = plt.subplots(1, 2, figsize=(6.6, 3.7), sharex=True, sharey=True, layout="constrained")
 given.plot(*data[:walkers].T, ".", color=plots.ORANGE, markersize=2)
@@ -215,7 +215,7 @@ normalised = tape.gradient(logarithm, place)
 print("score without the constant:", np.round(true_score(place)[0], 3))
 print("score with it:             ", np.round(normalised[0], 3))
 
-# %% tags=["figure"] alt="Two fields of arrows in the plane. Left, the true score: everywhere the arrows point to the nearest of five clusters on a circle, and they are short at the centres. Right, the network's score: the same picture near the clusters, and rounder directions far outside, where there are no points."
+# %% tags=["figure"] alt="Two vector fields. Two fields of arrows in the plane. Left, the true score: everywhere the arrows point to the nearest of five clusters on a circle, and they are short at the centres. Right, the network's score: the same picture near the clusters, and rounder directions far outside, where there are no points."
 # @title Draw: two fields
 lattice = np.stack(np.meshgrid(*[np.linspace(-3.4, 3.4, 19)] * 2), axis=-1).reshape(-1, 2)
 fields = {"true score": true_score(lattice).numpy(), "the network's": score(learnt, np.float32(lattice)).numpy()}
@@ -369,7 +369,7 @@ print(f"batch Jacobian against one pass for each axis: {np.abs(by_helper - by_ax
 print(f"mean trace {np.mean(by_axes):.3f}; the mean of one probe for each point {by_probes[0].mean():.3f}")
 print(f"a single point's estimate is off by {np.sqrt(np.mean((by_probes - by_axes) ** 2)):.2f} in the root mean square")
 
-# %% tags=["figure"] alt="Left, a histogram of estimates of a trace at one point: two bars of nearly equal height, at the same distance left and right of the dashed line of the true trace. Right, the error of the mean against the number of probes on logarithmic axes: it falls along the dashed line of one over the square root."
+# %% tags=["figure"] alt="Histogram and line plot. Left, a histogram of estimates of a trace at one point: two bars of nearly equal height, at the same distance left and right of the dashed line of the true trace. Right, the error of the mean against the number of probes on logarithmic axes: it falls along the dashed line of one over the square root."
 # @title Draw: two values, and their mean
 _, (bars, fall) = plt.subplots(1, 2, figsize=(9.5, 3.4), layout="constrained")
 mixed = int(np.argmax(by_probes.std(axis=0)))
@@ -477,7 +477,7 @@ ways["kernel density, best of six"] = min(error(kernel_score(h)) for h in (0.08,
 for name, relative in ways.items():
     print(f"{name:28} relative squared error {relative:.3f}")
 
-# %% tags=["figure"] alt="The relative squared error of the score against training steps, on a logarithmic axis. The lines of one probe and of the exact trace fall together and lie on each other to the end, near two per cent. Two horizontal lines above them: denoising, and the kernel density estimate."
+# %% tags=["figure"] alt="Line plot. The relative squared error of the score against training steps, on a logarithmic axis. The lines of one probe and of the exact trace fall together and lie on each other to the end, near two per cent. Two horizontal lines above them: denoising, and the kernel density estimate."
 # @title Draw: one probe and the exact trace
 _, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
 at = 100 * np.arange(len(with_one_probe))
@@ -602,12 +602,12 @@ np.testing.assert_allclose(found, tf.add_n(moved), rtol=0, atol=1e-5)
 #
 # **Further reading**
 #
-# - A. Hyvärinen (2005), "Estimation of non-normalized statistical models by score matching".
-# - M. F. Hutchinson (1990), "A stochastic estimator of the trace of the influence matrix for Laplacian smoothing splines".
-# - Y. Song, S. Garg, J. Shi, S. Ermon (2019), "Sliced score matching: a scalable approach to density and score estimation".
-# - P. Vincent (2011), "A connection between score matching and denoising autoencoders".
-# - Y. Song, S. Ermon (2019), "Generative modeling by estimating gradients of the data distribution".
-# - G. O. Roberts, R. L. Tweedie (1996), "Exponential convergence of Langevin distributions and their discrete approximations".
+# - A. Hyvärinen (2005), ["Estimation of non-normalized statistical models by score matching"](https://jmlr.org/papers/v6/hyvarinen05a.html).
+# - M. F. Hutchinson (1990), ["A stochastic estimator of the trace of the influence matrix for Laplacian smoothing splines"](https://doi.org/10.1080/03610919008812866).
+# - Y. Song, S. Garg, J. Shi, S. Ermon (2019), ["Sliced score matching: a scalable approach to density and score estimation"](https://arxiv.org/abs/1905.07088).
+# - P. Vincent (2011), ["A connection between score matching and denoising autoencoders"](https://doi.org/10.1162/NECO_a_00142).
+# - Y. Song, S. Ermon (2019), ["Generative modeling by estimating gradients of the data distribution"](https://arxiv.org/abs/1907.05600).
+# - G. O. Roberts, R. L. Tweedie (1996), ["Exponential convergence of Langevin distributions and their discrete approximations"](https://doi.org/10.2307/3318418).
 #
 # **Read next:** [12 Without the matrix](12_without_the_matrix.ipynb) uses products with random vectors for spectra;
 # [21 An equation and no data](21_an_equation_and_no_data.ipynb) has the other trace of a Jacobian, the Laplacian.

@@ -313,7 +313,7 @@ for _ in range(steps):
     trained.assign_sub(0.3 * np.nan_to_num(slope))
 print("the second prediction:", trained.numpy()[1])
 
-# %% tags=["figure"] alt="The loss over the steps of training, on a logarithmic scale. With the NaN replaced by zero it falls a little and then stays level at 0.053 for good. With a gradient that is right it falls on, first steeply and then in a straight line, by nearly four powers of ten."
+# %% tags=["figure"] alt="Line plot. The loss over the steps of training, on a logarithmic scale. With the NaN replaced by zero it falls a little and then stays level at 0.053 for good. With a gradient that is right it falls on, first steeply and then in a straight line, by nearly four powers of ten."
 # @title Draw: what silencing costs
 repaired_error = exercises.relative_error.right_answer[1]
 at, right_losses = tf.Variable(predicted), []
@@ -985,7 +985,7 @@ print("second derivative at 0:", twice(sinc, tf.constant(0.0)).numpy())
 exercises.flat_top.reveal(float(twice(sinc, tf.constant(0.0))))
 assert twice(sinc, tf.constant(0.0)) == 0.0
 
-# %% tags=["figure"] alt="The second derivative of sin(x)/x near 0. The truth is a level line at minus one third. The tape's points lie on it at the left and right edges; towards the middle they scatter up and down, more and more, and the point at exactly 0 lies at zero."
+# %% tags=["figure"] alt="Dot plot. The second derivative of sin(x)/x near 0. The truth is a level line at minus one third. The tape's points lie on it at the left and right edges; towards the middle they scatter up and down, more and more, and the point at exactly 0 lies at zero."
 # @title Draw: the second derivative near 0
 fine = np.linspace(-0.004, 0.004, 81).astype(np.float32)
 curve_of_tape = twice(sinc, tf.constant(fine)).numpy()
@@ -1186,7 +1186,7 @@ errors_found = {
 for number, error in errors_found.items():
     print(f"case {number:2}: {error:.0e}", end="\n" if number % 5 == 0 else "    ")
 
-# %% tags=["figure"] alt="A table of the twenty cases. Each row has a mark in one of five columns for its symptom, none, not a number, zero, wrong number or cost, and at the right the cause in words. The marks move from left to right as the cases go on. Filled marks, in most rows above case 12, show where the explaining tape names the cause; hollow ones, in most rows from case 12 on, where it does not."
+# %% tags=["figure"] alt="Table. A table of the twenty cases. Each row has a mark in one of five columns for its symptom, none, not a number, zero, wrong number or cost, and at the right the cause in words. The marks move from left to right as the cases go on. Filled marks, in most rows above case 12, show where the explaining tape names the cause; hollow ones, in most rows from case 12 on, where it does not."
 # @title Draw: the twenty, from symptom to cause
 cases_named = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15, 16}
 causes = [one.checker.diagnosis.expected for one in exercises_of(exercises)]
@@ -1249,12 +1249,12 @@ assert check_named | {10, 16} == cases_named  # 16: explain_retracing, in sectio
 # **Further reading**
 #
 # - TensorFlow documentation of [`tf.where`](https://www.tensorflow.org/api_docs/python/tf/where), on gradients of the branch that is not selected.
-# - F. Milletari, N. Navab, S.-A. Ahmadi (2016), "V-Net: fully convolutional neural networks for volumetric medical image segmentation": the soft Dice loss.
-# - C. Finn, P. Abbeel, S. Levine (2017), "Model-agnostic meta-learning for fast adaptation of deep networks".
-# - P. Micikevicius et al. (2018), "Mixed precision training".
-# - J. L. Ba, J. R. Kiros, G. E. Hinton (2016), "Layer normalization".
-# - I. Gulrajani et al. (2017), "Improved training of Wasserstein GANs": a gradient penalty, and why not with batch normalisation.
-# - N. J. Higham (2002), "Accuracy and stability of numerical algorithms".
+# - F. Milletari, N. Navab, S.-A. Ahmadi (2016), ["V-Net: fully convolutional neural networks for volumetric medical image segmentation"](https://arxiv.org/abs/1606.04797): the soft Dice loss.
+# - C. Finn, P. Abbeel, S. Levine (2017), ["Model-agnostic meta-learning for fast adaptation of deep networks"](https://arxiv.org/abs/1703.03400).
+# - P. Micikevicius et al. (2018), ["Mixed precision training"](https://arxiv.org/abs/1710.03740).
+# - J. L. Ba, J. R. Kiros, G. E. Hinton (2016), ["Layer normalization"](https://arxiv.org/abs/1607.06450).
+# - I. Gulrajani et al. (2017), ["Improved training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a gradient penalty, and why not with batch normalisation.
+# - N. J. Higham (2002), ["Accuracy and stability of numerical algorithms"](https://doi.org/10.1137/1.9780898718027).
 #
 # **Read next:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) has the mechanisms behind sections 2 and 3, [09 Higher-order gradients](09_higher_order_gradients.ipynb) those behind section 7,
 # and [15 What derivatives cost](15_what_derivatives_cost.ipynb) measures what section 6 counts.

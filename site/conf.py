@@ -1,6 +1,11 @@
 """Sphinx's configuration. `tapelab site` copies it, with all pages, to where it builds."""
 
 import re
+import textwrap
+from html import escape
+from pathlib import Path
+
+from docutils import nodes
 
 project = "tapelab"
 author = "The tapelab authors"
@@ -37,8 +42,10 @@ autodoc_inherit_docstrings = False  # TensorFlow's are not in reStructuredText
 add_module_names = False
 copybutton_exclude = ".linenos, .gp, .go"
 
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_theme = "furo"
 html_title = "tapelab"
+html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["tapelab.css"]
 html_js_files = ["tapelab.js"]
@@ -50,19 +57,100 @@ pygments_dark_style = "a11y-high-contrast-dark"
 html_theme_options = {"navigation_with_keys": True}
 
 
+_TEX = {
+    "ᵀ": r"^\top ",
+    "⁻¹": "^{-1}",
+    "²": "^2",
+    "ᵏ": "^k",
+    "ᵐ": "^m",
+    "Σ": r"\sum",
+    "Δ": r"\Delta ",
+    "∂": r"\partial",
+    "∇": r"\nabla ",
+    "·": r"\cdot ",
+    "↦": r"\mapsto ",
+    "≠": r"\ne ",
+    "…": r"\dots",
+    "κ": r"\kappa ",
+    "σ": r"\sigma ",  # noqa: RUF001
+    "ε": r"\varepsilon",
+    "∛": r"\sqrt[3]",
+}
+
+
+def _formula(found):
+    """A formula as TeX: a docstring has it in the signs that a terminal shows."""
+    text = re.sub(r"_([A-Za-z]{2,})", r"_{\1}", found[1])
+    text = re.sub(r"√\((.*)\)", r"\\sqrt{\1}", text)
+    text = re.sub(r"\b(samples)\b", r"\\text{\1}", text)
+    text = re.sub("|".join(_TEX), lambda sign: _TEX[sign[0]], text)
+    return f":math:`{text.strip()}`"
+
+
 def _escape(app, what, name, obj, options, lines):
-    """A docstring's stars and bars are products and norms, and no markup, but in code."""
-    if what == "module":  # what is indented in a module's docstring is code
-        lines[:] = re.sub(r"(?m)(^(?!::)\S.*\n\n)(?=    )", r"\1::\n\n", "\n".join(lines)).split("\n")
+    """A docstring's stars and bars are products and norms, and no markup, but in code; its formulas are set.
+
+    How a module works stands in the page "How it is built".
+    """
+    if what == "module":
+        text = "\n".join(lines).partition("How it works")[0]
+        text = re.sub(r"\s\(`tapelab\.[\w.]+`\)", "", text)
+        # What is indented there is code.
+        lines[:] = re.sub(r"(?m)(^(?!::)\S.*\n\n)(?=    )", r"\1::\n\n", text).split("\n")
     code = None  # how far the line is indented that announces a block of code
     for number, line in enumerate(lines):
         indented = len(line) - len(line.lstrip())
         if line and code is not None and indented <= code:
             code = None
         if code is None:
-            lines[number] = re.sub(r"(`[^`]*`|\\.)|([*|])", lambda found: found[1] or f"\\{found[2]}", line)
+            escaped = re.sub(
+                r"(`[^`]*`|\\.|(?<=:returns: )\*[^*]+\*(?= --))|([*|])", lambda found: found[1] or f"\\{found[2]}", line
+            )
+            lines[number] = re.sub(r":math:`([^`]*)`", _formula, escaped)
             code = indented if line.endswith("::") else None
+
+
+def _describe(app, page, template, context, doctree):
+    """What a search engine and a link's preview show of a page: its first paragraph, and the picture of a tape."""
+    if doctree is None:
+        return
+    paragraph = next((text for one in doctree.findall(nodes.paragraph) if (text := one.astext())), "")
+    told = {"og:title": context["title"], "og:description": paragraph, "og:type": "article"}
+    if "address" in context:  # a preview needs it whole
+        told |= {"og:url": f"{context['address']}{page}.html", "og:image": f"{context['address']}_static/card.png"}
+        told["og:image:alt"] = "A program's lines with values going down and gradients coming up"
+    tags = [f'<meta name="description" content="{escape(_shortened(paragraph))}">']
+    tags += (f'<meta property="{name}" content="{escape(_shortened(text))}">' for name, text in told.items())
+    context["metatags"] += "\n".join(tags)
+
+
+def _leave_out_of_search(app, doctree):
+    """What is folded in a notebook is not the lesson: whoever searches for "None" wants no check of set-up."""
+    for cell in doctree.findall(lambda node: "tag_hide-input" in getattr(node, "attributes", {}).get("classes", ())):
+        cell["classes"].append("no-search")
+
+
+def _shortened(text):
+    plain = " ".join(re.sub(r"<[^>]+>|[\\{}]", "", text).split())  # a title's markup, a formula's signs
+    return textwrap.shorten(plain, 200, placeholder=" …")
+
+
+def _fold_the_sidebar(app, page, template, context, doctree):
+    """Each part of the sidebar is a fold; the present page's is open, and elsewhere the first."""
+    tree = context.get("furo_navigation_tree", "")
+    caption = r'<p class="caption" role="heading"><span class="caption-text">(.*?)</span></p>'
+    start, *parts = re.split(caption, tree)
+    titles, lists = parts[::2], parts[1::2]
+    present = next((number for number, pages in enumerate(lists) if "current" in pages), 0)
+    folds = (
+        f"<details{' open' if number == present else ''}><summary>{title}</summary>{pages}</details>"
+        for number, (title, pages) in enumerate(zip(titles, lists, strict=True))
+    )
+    context["furo_navigation_tree"] = start + "".join(folds)
 
 
 def setup(app):
     app.connect("autodoc-process-docstring", _escape, priority=900)  # after napoleon
+    app.connect("doctree-read", _leave_out_of_search)
+    app.connect("html-page-context", _describe)
+    app.connect("html-page-context", _fold_the_sidebar, priority=900)  # after the theme

@@ -120,6 +120,9 @@ POWERS = {
     "power 1": Case(lambda x: weighted(x ** tf.constant(1.0, x.dtype)), [0.0, 1.0, -2.0]),
     "power 2": Case(lambda x: weighted(x**2), [0.0, 1.0, -2.0]),
     "powers 0 to 3": Case(lambda x: weighted(x[:, None] ** tf.range(4.0, dtype=x.dtype)), [0.0, 1.0, -2.0]),
+    "bessel_i1": Case(lambda x: weighted(tf.math.bessel_i1(x)), [0.0, 1.0, -2.0]),
+    "bessel_i0": Case(lambda x: weighted(tf.math.bessel_i0(x)), [0.0, 0.7, -1.5]),
+    "bessel_j1": Case(lambda x: weighted(tf.math.special.bessel_j1(x)), [0.0, 1.0, -2.0]),
     "powers of a source": Case(halves(lambda x, y: weighted(x**y)), [2.0, 0.5, 0.0, 1.0]),
 }
 COMPLEX_NUMBERS = {

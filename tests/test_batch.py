@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 from tapelab.collection.forkserver import servers
+from tapelab.collection.reports.records import Problem
 from tapelab.collection.running import pool, single_run, sweep
 
 import nbformat
@@ -228,7 +229,7 @@ def test_nothing_of_an_older_batch_is_shown_for_a_run_that_left_nothing(tmp_path
     monkeypatch.setattr(single_run, "run", run)
     run_batch(small, tmp_path / "out")
     assert (tmp_path / "out" / "00_one.ipynb").exists()
-    ended |= {"notebook": None, "problem": single_run.Problem("kernel did not start", "no such kernel")}
+    ended |= {"notebook": None, "problem": Problem("kernel did not start", "no such kernel")}
     run_batch(small, tmp_path / "out")
     assert not (tmp_path / "out" / "00_one.ipynb").exists()
     # Also where it could not be removed, or lies there again.
@@ -240,7 +241,7 @@ def test_nothing_of_an_older_batch_is_shown_for_a_run_that_left_nothing(tmp_path
 def test_a_run_that_never_began_leaves_the_older_results_alone(tmp_path, small, run_batch, instant, monkeypatch):
     run_batch(small, tmp_path / "out")
     before = (tmp_path / "out" / "00_one.ipynb").read_bytes()
-    stopped = single_run.Problem("interrupted", "the batch was interrupted")
+    stopped = Problem("interrupted", "the batch was interrupted")
     monkeypatch.setattr(single_run, "run", lambda job, source, **_: single_run.Outcome(job.run.name, stopped))
     run_batch(small, tmp_path / "out")
     assert (tmp_path / "out" / "00_one.ipynb").read_bytes() == before
@@ -250,7 +251,7 @@ def test_a_run_that_never_began_leaves_the_older_results_alone(tmp_path, small, 
 def test_what_a_notebook_says_reaches_the_console_as_one_plain_line(tmp_path, small, run_batch, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     message = f"\x1b]52;c;cm0gLXJmIC8=\x07KeyError: {tmp_path}/x {'y' * 5_000_000}\x1b[2J"
-    outcome = {"problem": single_run.Problem("cell", message, 2, message, message), "started": "now", "seconds": 1.0}
+    outcome = {"problem": Problem("cell", message, 2, message, message), "started": "now", "seconds": 1.0}
     monkeypatch.setattr(single_run, "run", lambda job, source, **_: single_run.Outcome(job.run.name, **outcome))
     _, shown = run_batch(small, tmp_path / "out")
     assert "cell 2: KeyError: ~/x yyy" in shown

@@ -8,7 +8,6 @@ from pathlib import Path
 from tapelab.collection import catalogue
 from tapelab.collection.cli import main
 from tapelab.collection.publishing import copies
-from tapelab.collection.running import sweep
 
 import nbformat
 import pytest
@@ -166,7 +165,7 @@ def test_a_folder_that_cannot_be_written_and_a_damaged_original_are_named(small,
     with pytest.raises(copies.CopyError, match=r"cannot write to .*file/work: Not a directory"):
         copies.refresh(small, tmp_path / "file" / "work")
     (small.folder / "01_two.ipynb").write_text("{")
-    with pytest.raises(sweep.ParameterError, match=r"01_two\.ipynb is not a notebook"):
+    with pytest.raises(catalogue.NotebookError, match=r"01_two\.ipynb is not a notebook"):
         copies.refresh(small, place)
     assert not place.exists()
 

@@ -1,8 +1,10 @@
 """What may be passed to the transformations: structures, shapes, dtypes, variables; what is refused; what is cached."""
 
+import collections
 import gc
 import inspect
 import os
+import re
 import subprocess
 import sys
 import weakref
@@ -201,6 +203,9 @@ def square(x):
         (lambda: jacobian(square, argnums=()), ValueError, ["argnums is empty"]),
         (lambda: jacobian(square, argnums="x"), TypeError, ["'x'"]),
         (lambda: jacobian(square, wrt=[]), ValueError, ["no source", "trainable_variables"]),
+        (lambda: jacobian(square, wrt=built()), ValueError, ["Sequential 'net'; expected its", "trainable_variables"]),
+        (lambda: jacobian(square, wrt=built().layers[0]), ValueError, ["Dense 'part'; expected its variables"]),
+        (lambda: jacobian(square, wrt=tf.keras.layers.Dense(1)), ValueError, ["has no variables", "on a batch first"]),
         (lambda: jacobian(square, wrt=[tf.ones(2)]), TypeError, ["wrt[0]", "argnums"]),
         (lambda: jacobian(square, wrt=[VARIABLE, VARIABLE]), ValueError, ["wrt[1]", "twice"]),
         (lambda: jacobian(square, wrt=[VARIABLE], argnums=1), ValueError, ["both"]),
@@ -225,6 +230,10 @@ def test_errors_say_what_and_what_to_do(call, error, words):
 
 VARIABLE = tf.Variable(1.0)
 SHAPELESS = tf.Variable(1.0, shape=tf.TensorShape(None))
+
+
+def built():
+    return tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(2, name="part")], name="net")
 
 
 def in_a_strategys_scope(call):
@@ -573,6 +582,21 @@ def test_everything_public_is_documented_and_typed():
             kinds = [parameter.annotation for parameter in signature.parameters.values()]
             assert inspect.Signature.empty not in [*kinds, signature.return_annotation], name
             if signature.return_annotation is transform_module.Transform:
-                assert "a warning at the first call names what it cannot see" in " ".join(public.__doc__.split()), name
+                assert "see `tapelab.derivatives`" in " ".join(public.__doc__.split()), name
                 made += 1
     assert made == 19
+
+
+def test_what_options_mean_is_said_once():
+    """An option that several functions share is explained in the package's docstring, and has one default."""
+    taken = collections.defaultdict(list)
+    for name in derivatives.__all__:
+        public = getattr(derivatives, name)
+        if inspect.isfunction(public):
+            for option in inspect.signature(public).parameters.values():
+                taken[option.name].append((name, option.default))
+    explained = set(re.findall(r"(?m)^``(\w+)``", derivatives.__doc__))
+    shared = {option for option, users in taken.items() if len(users) >= 8}
+    assert shared <= explained | {"f"}
+    for option in explained & taken.keys():
+        assert len({default for _, default in taken[option] if default is not inspect.Parameter.empty}) <= 1, option

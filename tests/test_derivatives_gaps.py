@@ -573,6 +573,58 @@ def test_an_operation_without_a_gradient_is_named_with_its_line(compile):
     assert line_of("# has no gradient") in str(caught.value)
 
 
+def of_eigenvectors(x):
+    values, vectors = tf.linalg.eigh(tf.linalg.diag(x[0]))
+    return tf.matmul(vectors * tf.exp(values), vectors, transpose_b=True)
+
+
+DOUBTFUL = {
+    "a hand-written sinc": (
+        value_and_gradient,
+        lambda x: tf.where(x == 0, tf.ones_like(x), tf.sin(x) / x),
+        "takes a constant",
+    ),
+    "the other way round": (hvp, lambda x: tf.where(x != 0, tf.sin(x) / x, 1.0), "takes a constant"),
+    "a hand-written softplus": (
+        value_and_gradient,
+        lambda x: tf.maximum(x, 0) + tf.math.log1p(tf.exp(-tf.abs(x))),
+        "absolute value of a tensor and its maximum",
+    ),
+    "of what is negative": (
+        jvp,
+        lambda x: tf.nn.relu(-x) + tf.math.log1p(tf.exp(-tf.abs(x))),
+        "absolute value of a tensor and its maximum",
+    ),
+    "eigenvectors": (hessian, of_eigenvectors, "eigenvectors or singular vectors"),
+}
+
+
+@pytest.mark.parametrize("name", DOUBTFUL)
+def test_what_is_wrong_at_some_points_is_warned_of(name):
+    make, f, why = DOUBTFUL[name]
+    transform = make(lambda x: tf.reduce_sum(f(x)), compile="graph")
+    vector = {"vector": X} if make is hvp else {"tangents": X} if make is jvp else {}
+    with pytest.warns(FallbackWarning, match=rf"may be wrong at some points, since it .*{why}.* It is \w+ at .*:\d+"):
+        transform(X, **vector)
+
+
+CERTAIN = {
+    "a mask of data": lambda x: tf.where(tf.constant([1.0, 0.0]) == 0, 1.0, x[:, :2] ** 2),
+    "both depend": lambda x: tf.where(x == 0, 1 - x**2 / 6, tf.sin(x) / x),
+    "a kink": lambda x: tf.maximum(x, 0) + tf.abs(x**2),
+    "what is not differentiated": lambda x: x * tf.stop_gradient(tf.where(x == 0, 1.0, x)),
+    "softplus": tf.nn.softplus,
+    "eigenvalues": lambda x: tf.linalg.eigvalsh(tf.linalg.diag(x[0])) ** 2,
+}
+
+
+@pytest.mark.parametrize("name", CERTAIN)
+def test_what_is_right_everywhere_is_not_warned_of(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        hessian(lambda x: tf.reduce_sum(CERTAIN[name](x)), compile="graph")(tf.cast(X, tf.float32))
+
+
 @pytest.mark.parametrize(
     ("square", "second"),
     [

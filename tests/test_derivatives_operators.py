@@ -201,6 +201,15 @@ def test_a_fault_in_a_rule_is_not_called_a_missing_rule(monkeypatch):
     close(projected(found), by_tapes(tf.tanh, X))
 
 
+def test_a_fault_in_a_proof_is_not_taken_for_a_missing_proof(monkeypatch):
+    def faulty(*arguments):
+        raise AttributeError("no such thing")
+
+    monkeypatch.setattr("tapelab.derivatives.examples.chunks.Twins._of", faulty)
+    with pytest.raises(AttributeError, match="no such thing"):
+        laplacian(tf.sin, batch_chunk_size=2, compile="graph")(X)
+
+
 @tf.custom_gradient
 def straight_through(x):
     return tf.sin(x), lambda upstream: 3 * upstream * x

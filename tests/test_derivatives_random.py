@@ -11,10 +11,10 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 
 HERE = Path(__file__).parent
-QUICK = 100
+QUICK, WHOLE = 100, 200  # programs, of some 15 points each
 QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
@@ -54,6 +54,13 @@ def test_a_hundred_random_programs(modules):
     judge, outcomes = run(modules.judge, QUICK, derandomize=True)
     judge()
     assert outcomes["right"] >= 3 * QUICK, outcomes
+
+
+@pytest.mark.thorough
+def test_a_few_thousand_points_of_random_programs(modules):
+    judge, outcomes = run(modules.judge, WHOLE, database=None)
+    seed(23)(judge)()
+    assert outcomes["right"] >= 1000, outcomes
 
 
 def program(modules, names, length):

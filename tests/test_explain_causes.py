@@ -1101,3 +1101,16 @@ def test_what_may_have_left_unseen_is_not_certainly_unrelated():
     explanation = explain(tape, y, x)
     assert (explanation.code, explanation.certain) == ("unrelated", False)
     assert "left TensorFlow unseen" in explanation.sentence
+
+
+def test_a_function_of_a_loaded_saved_model_has_a_cause_and_no_line_of_its_own(tmp_path):
+    module = tf.Module()
+    module.w = tf.Variable([0.3, 2.6])
+    module.step = tf.function(lambda x: tf.reduce_sum(tf.round(module.w) * x), [tf.TensorSpec([2])])
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    with ExplainTape() as tape:
+        y = loaded.step(tf.ones(2))
+    explanation = explain(tape, y, loaded.w)
+    assert (explanation.code, explanation.cuts[0].op) == ("not_differentiable", "Round")
+    assert explanation.line.text == "y = loaded.step(tf.ones(2))"

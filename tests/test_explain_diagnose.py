@@ -243,6 +243,59 @@ def test_data_come_in_many_kinds():
     assert statuses(weighted) == ["zero"] * 4
 
 
+class Handed(tf.keras.Model):
+    """Takes down what its train_step is handed, and collects gradients in a list."""
+
+    def __init__(self):
+        super().__init__(name="handed")
+        self.last, self.handed, self.collected = (
+            layers.Dense(1, name="last"),
+            [],
+            {"kernel": [tf.Variable(tf.zeros((8, 1)))]},
+        )
+
+    def call(self, x):
+        return self.last(x)
+
+    def train_step(self, data):
+        self.handed.append(tf.nest.map_structure(lambda one: one.shape, data))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self(tf.nest.flatten(data)[0]) ** 2)
+        self.collected["kernel"][0].assign_add(tape.gradient(loss, self.last.kernel))
+        return {"loss": loss}
+
+
+MANY = tf.data.Dataset.from_tensors((X.astype("float32"), Y.astype("float32"), Y, Y, Y))
+
+
+@pytest.mark.parametrize(
+    "data", [(X,), ([X, X],), (X, Y), (X, Y, np.ones(16)), ({"a": X, "b": X},), (MANY,)], ids=lambda data: len(data)
+)
+def test_a_train_step_is_handed_what_fit_hands_it(data):
+    model = Handed()
+    model.compile("sgd", run_eagerly=True)
+    model(X)
+    model.fit(*data[:2], batch_size=None if data[0] is MANY else 16, sample_weight=data[2] if len(data) > 2 else None)
+    by_fit, collected = model.handed[-1], model.collected["kernel"][0].numpy()
+    found = diagnose(model, None, *data[:2], sample_weight=data[2] if len(data) > 2 else None)
+    assert model.handed[-1] == by_fit
+    assert np.array_equal(model.collected["kernel"][0], collected)
+    assert found["last/kernel"].status == "fine"
+
+
+MIRRORED = """
+import tensorflow as tf
+from tapelab.explain import diagnose
+with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(1)])
+print(diagnose(model, "mse", tf.ones((8, 4)), tf.ones((8, 1))).notes)
+"""
+
+
+def test_a_model_of_a_strategy_gets_no_note(fresh):
+    assert fresh(MIRRORED) == "()\n"
+
+
 def test_what_cannot_be_answered_is_refused():
     model = healthy()
     with pytest.raises(TypeError, match="expected a Keras model"):

@@ -14,6 +14,7 @@ import pytest
 # Every run succeeds at once without a process, but for those called long: they last until the batch ends.
 FAKE = """
 import pathlib, time
+from tapelab.collection.reports.records import Problem
 from tapelab.collection.running import single_run
 def run(job, source, *, children, **_):
     problem = None
@@ -21,7 +22,7 @@ def run(job, source, *, children, **_):
         pathlib.Path("started").touch()
         while not children.closed:
             time.sleep(0.01)
-        problem = single_run.Problem("interrupted", "the batch was interrupted", 1)
+        problem = Problem("interrupted", "the batch was interrupted", 1)
     return single_run.Outcome(job.run.name, problem, seconds=1.0, notebook=source.encode())
 single_run.run = run
 """

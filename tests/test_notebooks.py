@@ -112,12 +112,23 @@ def test_stored_outputs_hold_no_errors_no_stderr_and_no_machine_paths(nb):
             assert not MACHINE_PATH.search("\n".join(texts)), cell.source
 
 
+KINDS_OF_FIGURE = re.compile(
+    r"(?:line|scatter|contour|dot) plots?|heat maps?|bar charts?|histograms?|(?:vector )?diagrams?"
+    r"|vector fields?|computation graph|timeline|table|animation|images",
+    re.IGNORECASE,
+)
+
+
 def test_every_figure_has_alternative_text(nb):
+    """It says what kind of figure it is, then what is to be seen."""
     for cell in code_cells(nb):
         draws = any("image/png" in output.get("data", {}) for output in cell.outputs)
         assert draws == ("alt" in cell.metadata), cell.source
         if draws:
-            assert len(cell.metadata["alt"]) > 40, cell.metadata["alt"]
+            kind, _, seen = cell.metadata["alt"].partition(". ")
+            assert KINDS_OF_FIGURE.search(kind), cell.metadata["alt"]
+            assert len(kind) < 60
+            assert len(seen) > 40, cell.metadata["alt"]
 
 
 def test_there_is_a_figure(nb):
@@ -197,6 +208,14 @@ def test_the_phenomenon_comes_first(nb):
 
 def test_further_reading_has_three_to_eight_references(nb):
     assert 3 <= len(bullets(prose(nb), "**Further reading**")) <= 8
+
+
+def test_each_reference_has_a_link(nb):
+    """A DOI, arXiv's page, the publisher's or the author's; https where there is."""
+    for reference in bullets(prose(nb), "**Further reading**"):
+        assert re.search(r"\]\(https?://[^\s()]+\)", reference), reference
+        for address in re.findall(r"\]\((https?://[^)]*)\)", reference):
+            assert not re.search(r"arxiv\.org/pdf|dx\.doi\.org|[?&](q|query)=|scholar\.google", address), address
 
 
 def test_it_opens_with_question_badges_parameters_and_setup(entry, nb):

@@ -5,6 +5,7 @@ import re
 
 from tapelab.collection.cli import main
 from tapelab.collection.reports import records
+from tapelab.collection.reports.records import Problem
 from tapelab.collection.reports.storage import Folder
 from tapelab.collection.running import environment, single_run
 
@@ -75,7 +76,7 @@ def command(tmp_path, monkeypatch):
 
     def run(job, source, **_):
         begun.append(job)
-        problem = single_run.Problem("cell", "[/red] \x1b]0;title\x07", 1, source, source) if len(begun) % 2 else None
+        problem = Problem("cell", "[/red] \x1b]0;title\x07", 1, source, source) if len(begun) % 2 else None
         return single_run.Outcome(job.run.name, problem, started="now", seconds=1.0, notebook=source.encode())
 
     monkeypatch.setattr(single_run, "run", run)

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "site").glob("*.md")))
@@ -21,6 +22,7 @@ def test_there_is_python_in_them():
         *["derivatives_by_task.md"] * 10,
         *["gradient_is_nan_or_zero.md"] * 2,
         *["gradient_is_none.md"] * 2,
+        "index.md",
         "retracing.md",
         *["which_derivative.md"] * 4,
     ]
@@ -60,3 +62,30 @@ def test_the_shapes_in_its_comments_are_right(fresh):
     assert "one tensor per variable" in code
     shapes = "print(matrix.shape, [p.shape for p in product] == [v.shape for v in model.weights])"
     assert fresh(f"{code}\n{shapes}") == "(102, 102) True\n"
+
+
+def test_the_picture_of_a_tape_shows_what_a_tape_gives():
+    """Its lines are a program, the boxes beside them the values, and the derivatives of the last."""
+    picture = (ROOT / "site" / "_static" / "tape.svg").read_text(encoding="utf-8")
+    lines = re.findall(r"<text[^>]*>(\w+ = [^<]*)</text>", picture.partition('class="code"')[2])[:4]
+    made = {"tf": tf}
+    with tf.GradientTape(persistent=True) as tape:
+        exec("\n".join(lines), made)
+    names = [line.split()[0] for line in lines]
+    values = re.findall(r'class="moves value".*?<text[^>]*>([^<]*)<', picture)
+    assert [float(value) for value in values] == [float(made[name]) for name in names]
+    gradients = dict(re.findall(r">∂loss/∂(\w+) = ([^<]*)<", picture))
+    assert {name: float(gradients[name]) for name in names} == {
+        name: float(tape.gradient(made["loss"], made[name])) for name in names
+    }
+
+
+def test_the_readme_and_the_start_page_open_alike():
+    """One sentence for whom, the picture, the program with its answer."""
+    readme, start = (FOUND[name] for name in ("README.md", "index.md"))
+    sentence = start.split("\n\n")[1]
+    assert readme.split("\n\n")[1] == sentence
+    assert "site/_static/tape.svg" in readme.split("\n\n")[2]
+    assert start.split("\n\n")[2] == "<!-- TAPE -->"
+    first = [next(block for name, *block in BLOCKS if name == page) for page in ("README.md", "index.md")]
+    assert first[0] == first[1]

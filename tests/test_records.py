@@ -4,9 +4,8 @@ import json
 from dataclasses import replace
 
 from tapelab.collection.reports import records
-from tapelab.collection.reports.records import Phases, Record, Report
+from tapelab.collection.reports.records import Phases, Problem, Record, Report
 from tapelab.collection.reports.storage import Folder
-from tapelab.collection.running.single_run import Problem
 
 import pytest
 

@@ -7,9 +7,8 @@ import xml.etree.ElementTree as ET
 
 from tapelab.collection.reports import records, report
 from tapelab.collection.reports.live import Terminal, view
-from tapelab.collection.reports.records import Phases, Record, Report
+from tapelab.collection.reports.records import Phases, Problem, Record, Report
 from tapelab.collection.reports.storage import Folder
-from tapelab.collection.running.single_run import Problem
 
 import nbformat
 import pytest

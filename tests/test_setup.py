@@ -178,6 +178,7 @@ def test_help_names_every_target():
         "audit",
         "programs",
         "bench",
+        "links",
         "lock",
         "clean",
     ]

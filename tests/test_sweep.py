@@ -210,7 +210,7 @@ def test_what_json_holds_arrives_as_it_is(tmp_path, text):
 def test_a_missing_or_damaged_notebook_is_named(collection, content, message):
     path = collection.folder / "00_one.ipynb"
     path.unlink() if content is None else path.write_text(content, encoding="utf-8")
-    with pytest.raises(sweep.ParameterError, match=message):
+    with pytest.raises(catalogue.NotebookError, match=message):
         runs(collection)
 
 
@@ -229,7 +229,7 @@ def test_a_notebook_that_is_not_valid_is_refused(collection, metadata, message):
     data = json.loads(path.read_text())
     data["cells"][0]["metadata"] = metadata
     path.write_text(json.dumps(data))
-    with pytest.raises(sweep.ParameterError, match=re.escape(f"{path} is not a notebook: {message}")):
+    with pytest.raises(catalogue.NotebookError, match=re.escape(f"{path} is not a notebook: {message}")):
         runs(collection)
 
 
@@ -245,7 +245,7 @@ def test_values_must_have_one_place_to_go(collection, kinds):
 def test_a_notebook_in_another_encoding_is_named(collection):
     path = collection.folder / "00_one.ipynb"
     path.write_bytes(path.read_bytes().replace(b"'x'", b"'\xe9'"))
-    with pytest.raises(sweep.ParameterError, match=r"00_one\.ipynb is not a notebook: 'utf-8' codec"):
+    with pytest.raises(catalogue.NotebookError, match=r"00_one\.ipynb is not a notebook: 'utf-8' codec"):
         runs(collection)
 
 

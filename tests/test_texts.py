@@ -3,7 +3,7 @@
 import base64
 
 from tapelab.collection import texts
-from tapelab.collection.running.single_run import Problem
+from tapelab.collection.reports.records import Problem
 
 import pytest
 

@@ -1,5 +1,6 @@
 """The static site: built whole and without a warning, complete in itself, its links lead somewhere."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -85,14 +86,34 @@ def test_links_within_it_lead_somewhere(site, pages):
                 assert unquote(anchor) in pages[target.resolve().relative_to(site).as_posix()].ids, f"{name}: {link}"
 
 
+def test_each_page_says_what_it_is_and_shows_a_picture_where_it_is_linked(site, pages):
+    for name in pages.keys() - {"genindex.html", "py-modindex.html", "search.html"}:
+        text = (site / name).read_text("utf-8")
+        told = dict(re.findall(r'<meta (?:name|property)="([\w:]+)" content="([^"]*)"', text))
+        assert len(told["description"]) > 30, name
+        assert told["og:title"], name
+        picture = re.fullmatch(r"https://tapelab\.github\.io/tapelab/(\S+)", told["og:image"])
+        assert (site / picture[1]).is_file()
+    assert (site / "_static" / "favicon.svg").is_file()
+
+
+def test_the_sidebar_opens_the_part_of_the_present_page_alone(site, pages):
+    for name in pages:
+        tree = (site / name).read_text("utf-8").partition('<div class="sidebar-tree">')[2].partition("</aside>")[0]
+        parts = re.findall(r"<details( open)?><summary>(.*?)</summary>(.*?)</details>", tree, re.DOTALL)
+        assert len(parts) >= 8, name
+        opened = [pages for is_open, _, pages in parts if is_open]
+        assert len(opened) == 1, name
+        assert ("current-page" in tree) == ("current-page" in opened[0]), name
+
+
 def test_figures_have_their_texts(pages):
     for notebook in CATALOGUE.notebooks:
         nb = nbformat.read(CATALOGUE.ipynb(notebook), as_version=4)
         texts = {cell.metadata["alt"] for cell in nb.cells if "alt" in cell.metadata}
-        moving = {cell.metadata["alt"] for cell in nb.cells if "alt" in cell.metadata and "animate(" in cell.source}
         found = pages[f"notebooks/{notebook.name}.html"].images
         assert all(image.get("alt") for image in found), notebook.name
-        assert texts - moving <= {image["alt"] for image in found}, notebook.name
+        assert texts <= {image["alt"] for image in found}, notebook.name
 
 
 def test_what_is_folded_stays_folded_under_its_name(site, pages):
@@ -133,6 +154,38 @@ def test_code_in_a_docstring_is_shown_as_it_is(site):
     text = re.sub(r"<[^>]+>", "", (site / "api" / "derivatives.html").read_text("utf-8"))
     assert "shape (*f(x), *x)\n" in text  # in a block of code
     assert "\\*" not in text
+
+
+@pytest.mark.parametrize(
+    ("page", "first"),
+    [
+        ("derivatives", ["value_and_gradient", "jvp", "vjp", "jacobian", "batch_jacobian", "hvp", "hessian"]),
+        ("explain", ["ExplainTape", "explain", "draw", "table", "diagnose"]),
+        ("optimize", ["newton", "newton_cg", "lbfgs", "levenberg_marquardt"]),
+    ],
+)
+def test_a_package_s_page_begins_with_what_people_call(site, page, first):
+    text = (site / "api" / f"{page}.html").read_text("utf-8")
+    named = re.findall(rf'<dt class="sig sig-object py" id="tapelab\.{page}\.(\w+)"', text)
+    assert named[: len(first)] == first
+    offered = importlib.import_module(f"tapelab.{page}").__all__
+    assert {name for name in offered if callable(getattr(importlib.import_module(f"tapelab.{page}"), name))} == set(
+        named
+    )
+
+
+def test_how_a_package_works_stands_in_how_it_is_built_alone(site):
+    def text(name):
+        return re.sub(r"<[^>]+>", "", (site / name).read_text("utf-8"))
+
+    assert "How it works" not in text("api/explain.html")
+    assert "keeps it and replays what the tape records" in text("how_it_is_built.html")
+
+
+def test_formulas_of_docstrings_are_set(site):
+    text = (site / "api" / "derivatives.html").read_text("utf-8")
+    assert r"\(\sum_{ij} C_{ij} \partial_i \partial_j f + b\cdot \nabla f\)" in text
+    assert ":math:" not in re.sub(r"<[^>]+>", "", text)
 
 
 def test_every_cause_is_listed(pages):

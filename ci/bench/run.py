@@ -207,7 +207,7 @@ def put_into_pages():
         raise SystemExit("there is no build/bench/results.json yet: run `make bench` first, on idle cores") from None
     if report["busy"]:
         raise SystemExit(f"the machine was busy: {'; '.join(report['busy'])}. Run `make bench` on idle cores")
-    for page, block in ((SITE, goals.markdown(report)), (PAGE, goals.reasons(report))):
+    for page, block in ((SITE, goals.markdown(report)), (PAGE, goals.bounds(report))):
         page.write_text(goals.into(page.read_text(encoding="utf-8"), block), encoding="utf-8")
 
 

@@ -1,8 +1,8 @@
 """Derivatives by central differences: an oracle that knows nothing of tapes.
 
-Everything here computes in float64. With step h the truncation error of a central difference is O(h**2) and its
-rounding error O(eps / h); they balance near h = eps**(1/3), about 6e-6 times the size of x, where some ten correct
-digits remain. See J. Nocedal and S. Wright, *Numerical Optimization*, 2nd ed., section 8.1.
+Everything here computes in float64. With step h the truncation error of a central difference is :math:`O(h²)` and its
+rounding error :math:`O(ε / h)`; they balance near :math:`h = ∛ε`, about 6e-6 times the size of x, where some ten
+correct digits remain. See J. Nocedal and S. Wright, *Numerical Optimization*, 2nd ed., section 8.1.
 """
 
 from collections.abc import Callable

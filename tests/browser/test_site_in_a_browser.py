@@ -224,3 +224,93 @@ def test_the_keyboard_reaches_the_text(site, context):
     page.keyboard.press("Tab")
     inside = page.evaluate("document.activeElement.closest('article') !== null")
     assert inside or re.search("content", page.evaluate("document.activeElement.id"))
+
+
+@pytest.mark.parametrize(("motion", "moves"), [("no-preference", True), ("reduce", False)])
+def test_the_picture_of_the_tape_moves_unless_motion_is_not_wanted(site, context, motion, moves):
+    address, _ = site
+    page = context(reduced_motion=motion)
+    page.goto(f"{address}/index.html")
+    running = "document.querySelector('figure.tape svg').getAnimations({subtree: true}).length"
+    seen = "[...document.querySelectorAll('figure.tape .moves')].every(one => getComputedStyle(one).opacity === '1')"
+    assert (page.evaluate(running) > 0) == moves
+    assert page.locator("figure.tape button").is_visible() == moves
+    page.wait_for_function(seen)
+    if moves:
+        page.locator("figure.tape button").click()
+        assert not page.evaluate(seen)
+        page.wait_for_function(seen)
+
+
+def test_the_sidebar_shows_the_present_page(site, context):
+    address, _ = site
+    page = context(width=1440, height=700)
+    page.goto(f"{address}/notebooks/23_generative_model_from_a_trace.html")
+    box = page.locator(".sidebar-tree .current-page").bounding_box()
+    assert 0 <= box["y"] < 700
+    assert page.locator(".sidebar-tree details[open]").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "page"),
+    [
+        ("No gradients provided for any variable", "gradient_is_none"),
+        ("Gradients do not exist for variables", "gradient_is_none"),
+        ("None", "gradient_is_none"),
+        ("None values not supported", "gradient_is_none"),
+        ("gradient registry has no entry for", "gradient_is_none"),
+        ("A non-persistent GradientTape can only be used once", "gradient_is_none"),
+        ("The dtype of the watched tensor must be floating", "gradient_is_none"),
+        ("ExplainTape", "api/explain"),
+        ("Input 0 of the layer is NaN", "gradient_is_nan_or_zero"),
+        ("Tensor had NaN values", "gradient_is_nan_or_zero"),
+        ("Invalid loss, terminating training", "gradient_is_nan_or_zero"),
+        ("dead ReLU", "gradient_is_nan_or_zero"),
+        ("gradient is zero", "gradient_is_nan_or_zero"),
+        ("triggered tf.function retracing", "retracing"),
+        ("Hessian", "which_derivative"),
+        ("Laplacian", "which_derivative"),
+        ("per-example gradients", "which_derivative"),
+        ("cotangent", "glossary"),
+        ("influence functions", "notebooks/19_influence_functions"),
+        ("install", "working"),
+        ("GPU", "working"),
+        ("PyTorch", "how_it_compares"),
+    ],
+)
+def test_a_search_finds_the_right_page_first(site, context, query, page):
+    address, _ = site
+    browser = context()
+    browser.goto(f"{address}/search.html?q={query}")
+    first = browser.locator("#search-results li a").first
+    assert first.get_attribute("href").partition(".html")[0] == page
+
+
+def test_what_is_folded_is_not_searched(site):
+    """The index knows no word that stands in set-up and checks alone."""
+    _, place = site
+    index = (place / "searchindex.js").read_text()
+    assert '"importlib"' not in index
+    assert '"explaintap"' in index
+
+
+@pytest.mark.parametrize("name", ["how_it_compares", "which_derivative", "derivatives_by_task", "audit/RESULTS"])
+def test_no_table_is_wider_than_its_column_and_on_a_phone_it_says_that_it_scrolls(site, context, name):
+    address, _ = site
+    wide = """() => { document.querySelectorAll('details').forEach(one => { one.open = true; });
+        return new Promise(done => setTimeout(() => done([...document.querySelectorAll('.table-wrapper')]
+            .filter(one => one.scrollWidth > one.clientWidth)
+            .map(one => getComputedStyle(one, '::before').content)), 200)); }"""
+    page = context(width=1440, height=1000)
+    page.goto(f"{address}/{name}.html")
+    assert page.evaluate(wide) == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert set(page.evaluate(wide)) <= {'"This table scrolls sideways →"'}
+
+
+def test_a_page_begins_at_its_top_on_a_phone(site, context):
+    address, _ = site
+    page = context(width=390, height=844)
+    page.goto(f"{address}/notebooks/23_generative_model_from_a_trace.html")
+    page.wait_for_load_state()
+    assert page.evaluate("[scrollX, scrollY]") == [0, 0]

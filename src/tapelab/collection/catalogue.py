@@ -1,4 +1,4 @@
-"""`notebooks/collection.toml` as objects, and the choice of notebooks by number, name or pattern."""
+"""`notebooks/collection.toml` as objects, the choice of notebooks by number, name or pattern, and their files."""
 
 import fnmatch
 import re
@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from tapelab.collection import texts
+
 import msgspec
+import nbformat
 from msgspec import Meta
+from nbformat.validator import iter_validate
 
 LONGEST_NAME = 100  # bytes; file systems allow 255, and a run's parameters and endings are added
 
@@ -18,6 +22,10 @@ Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=1000)]
 
 class CatalogueError(ValueError):
     """The catalogue, or a choice from it, is not valid. The message says what was found and what was expected."""
+
+
+class NotebookError(CatalogueError):
+    """A file that is missing, or is no valid notebook. The message says why."""
 
 
 class Cover(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -154,3 +162,22 @@ def load(folder: str | Path) -> Catalogue:
                 raise CatalogueError(f"{path}: {notebook.name} requires {earlier!r}, which is not an earlier notebook")
         seen[notebook.name.casefold()] = notebook.name
     return Catalogue(Path(folder), found.repository, found.ref, found.references, found.notebook)
+
+
+def read_notebook(path: Path) -> nbformat.NotebookNode:
+    """A notebook, in the present format.
+
+    Raises:
+        NotebookError: if the file is missing, or is no valid notebook.
+    """
+    try:
+        # Not nbformat.read, which logs what is not valid and goes on; papermill would fail over it later.
+        nb = nbformat.convert(nbformat.reader.reads(path.read_text(encoding="utf-8")), 4)
+    except FileNotFoundError:
+        raise NotebookError(f"there is no {path}; make it with 'tapelab sync'") from None
+    except Exception as error:  # whatever a JSON parser and a converter raise
+        raise NotebookError(f"{path} is not a notebook: {texts.one_line(str(error))}") from error
+    for error in iter_validate(nb):
+        place = "/".join(map(str, error.absolute_path))
+        raise NotebookError(f"{path} is not a notebook: at {place or 'its top'}, {texts.one_line(error.message)}")
+    return nb

@@ -70,8 +70,8 @@ def list_notebooks(folder: Path) -> None:
     for n in notebooks:
         needs = ", ".join(loaded.by_name(name).number for name in n.prerequisites)
         try:
-            needed = times.of(sweep.read_notebook(loaded.ipynb(n)))
-        except sweep.ParameterError as error:
+            needed = times.of(catalogue.read_notebook(loaded.ipynb(n)))
+        except catalogue.NotebookError as error:
             raise click.ClickException(str(error)) from error
         table.add_row(n.name, n.title, needs, f"{needed.reading} min", f"{needed.exercises} min")
     Console().print(table)
@@ -99,7 +99,7 @@ def lab(arguments: tuple[str, ...], author: bool, opens: bool, folder: Path) -> 
             place, arguments = Path(arguments[0]), arguments[1:]
         try:
             _tell_changes(copies.refresh(loaded, place), place)
-        except (copies.CopyError, sweep.ParameterError) as error:
+        except (copies.CopyError, catalogue.NotebookError) as error:
             raise click.ClickException(str(error)) from error
     if not opens:
         return
@@ -123,7 +123,7 @@ def colab(output: Path, folder: Path) -> None:
     loaded, _ = _select(folder, ())
     try:
         copies.write_for_colab(loaded, output)
-    except (copies.CopyError, sweep.ParameterError) as error:
+    except (copies.CopyError, catalogue.NotebookError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(copies.colab_branch(loaded))
 
@@ -144,7 +144,9 @@ def site(output: Path, folder: Path) -> None:
     loaded, _ = _select(folder, ())
     sources = output.with_name(f"{output.name}-source")
     website.write_sources(loaded, sources)
-    sys.exit(build_main(["--quiet", "--fail-on-warning", "--keep-going", "-b", "html", str(sources), str(output)]))
+    address = f"html_context.address={website.address(loaded)}"
+    options = ["--quiet", "--fail-on-warning", "--keep-going", "-b", "html", "-D", address]
+    sys.exit(build_main([*options, str(sources), str(output)]))
 
 
 def _tell_changes(changes, place):
@@ -257,7 +259,7 @@ def run(
         with storage.held(), _executor(dask, workers, fork, passed) as executor:
             settings = batch.Settings(kernel, timeout, resume)
             status = batch.Batch(loaded, runs, executor, storage, settings, console, interrupts.command).run()
-    except (sweep.ParameterError, StorageError, LookupError) as error:
+    except (catalogue.NotebookError, sweep.ParameterError, StorageError, LookupError) as error:
         raise click.ClickException(str(error)) from error
     sys.exit(status)
 

@@ -10,8 +10,8 @@
     per_example_gradients(loss, wrt=w)(x, y)                          shape (batch, *variable)
     per_example_norms(losses, wrt=w)(x, y)                            shape (batch,)
     clipped_gradient(losses, wrt=w, max_norm=1.0)(x, y)               total, norms
-    ggnvp(model, loss, wrt=w)(tangents, x, y)            like w
-    fvp(model, "categorical", wrt=w)(tangents, x)   like w
+    ggnvp(model, loss, wrt=w)(x, y, vector=v)                         like w
+    fvp(model, "categorical", wrt=w)(x, vector=v)                     like w
     CurvatureOperator(model, loss, wrt=w, data=data) @ vector         over the data set; .trace() and more
 
     laplacian(u)(x)                                                   like u(x), of each example
@@ -50,6 +50,9 @@ What several have in common means the same in all:
     How many passes to make at once: rows, columns, colours or directions. By default as many as fit the memory limit.
 ``batch_chunk_size``
     How many examples to compute at once. By default as many as fit the memory limit.
+``check_independence``
+    Whether to make sure that the examples of a batch do not depend on each other, from the graph or by values; the
+    function says how. `CoupledExamplesError` if they do.
 ``memory_limit``
     How many bytes the result and the work towards it may take, by default the limit of `set_memory_limit`. A
     `MemoryLimitError` says how many they would take, and what to use instead.

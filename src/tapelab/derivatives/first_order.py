@@ -37,7 +37,7 @@ def value_and_gradient(
     Raises:
         ValueError, TypeError: when called, for sources or a result that have no gradient; the message says what to do.
     """
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return transform(f, _ValueAndGradient(), argnums=argnums, wrt=wrt, **options)
 
 
@@ -64,7 +64,7 @@ def vjp(
     Raises:
         ValueError, TypeError: when called, as `value_and_gradient`; also for cotangents that do not match the result.
     """
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return transform(f, _VJP(), argnums=argnums, wrt=wrt, **options)
 
 
@@ -91,7 +91,7 @@ def jvp(
     Raises:
         ValueError, TypeError: when called, as `value_and_gradient`; also for tangents that do not match the sources.
     """
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return transform(f, _JVP(), argnums=argnums, wrt=wrt, **options)
 
 

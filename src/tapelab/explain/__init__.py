@@ -11,15 +11,16 @@ them as tables.
 
 How it works, room by room, in the order in which to read it.
 
+- `causes`: what there is to say.
 - `ground`: `hooks` shows what runs, `log` keeps it and replays what the tape records, `explain_tape` is the tape;
-  `lines` finds the learner's own line, `rendering` makes text and Markdown of an answer.
+  `lines` finds the learner's own line, `expressions` what it says, `rendering` makes text and Markdown of an answer.
 - `values`, why a gradient is NaN, infinite, zero, huge or tiny: `rerun` computes what ran once more, forwards and
-  backwards, `not_finite`, `zeros`, `magnitude`, `structure` and `special_points` read the mechanism from it, `study`
-  puts these together.
+  backwards; `not_finite`, `zeros`, `magnitude`, `structure` and `special_points` read the mechanism from it; `study`
+  puts these together, and `fixes` rewrites the line to blame.
 - `missing`, why a gradient is None: `one_operation` tells whether an operation passes a gradient, `inside_functions`
   the same for the inside of a tf.function, `paths` puts the ways together. `cut_path` judges where values flow from
-  source to target, `no_path` where they do not.
-- `asking` holds the judgement of `missing` against the tape, adds that of `values`, and `explanation` is the answer.
+  source to target, `no_path` where they do not, and `judgement` holds this against the tape.
+- `asking` asks both, and `explanation` is the answer.
 - `drawing`: `sketch` decides what a drawing shows, `layout` where, and `draw` draws it; `numbered_table` is a table.
 - `models`: of a whole Keras model, `model_step` runs one step, `diagnose` examines every gradient in it, `diagnosis` is
   the answer, and `watch` does so while fit runs.

@@ -3,6 +3,7 @@
 import collections.abc
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, VALUES
 from tapelab.explain.ground.lines import Line
@@ -97,7 +98,7 @@ class Explanation(Told):
 
 def with_value(explanation: Explanation, value: ValueFinding) -> Explanation:
     """Return an explanation of a gradient that exists with what a `ValueFinding` says about its value."""
-    said = {}
+    said: dict[str, Any] = {}
     if value.code != "exists":
         said = {"code": value.code, "sentence": value.sentence, "line": value.line, "fix": value.fix}
         said["certain"] = value.certain
@@ -148,7 +149,7 @@ class Explanations(collections.abc.Mapping):
 
     def groups(self) -> list[list[str]]:
         """Return the names of the sources, those together whose gradients have the same cause at the same place."""
-        found = {}
+        found: dict[Any, list[str]] = {}
         for name, one in self._named.items():
             cause = (one.exists, one.code, one.symptom, one.line, one.node or one.cuts)
             told = one.code not in ("exists", "unexplained", "unknown") and (one.node or one.cuts or one.line)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tapelab.collection.catalogue import Catalogue, Notebook
-from tapelab.collection.running.sweep import ParameterError, read_notebook
+from tapelab.collection.catalogue import Catalogue, Notebook, NotebookError, read_notebook
 from tapelab.process.files import write_whole
 
 import msgspec
@@ -91,7 +90,7 @@ def write_for_colab(catalogue: Catalogue, folder: Path) -> None:
 
     Raises:
         CopyError: if there is something in the folder, or it cannot be written.
-        ParameterError: if an original is missing or is no notebook.
+        NotebookError: if an original is missing or is no notebook.
     """
     home = home_url(catalogue)
     addresses = {f"{notebook.name}.ipynb": colab_url(catalogue, notebook) for notebook in catalogue.notebooks}
@@ -128,7 +127,7 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
 
     Raises:
         CopyError: if the folder is that of the notebooks, or cannot be written.
-        ParameterError: if an original is missing or is no notebook.
+        NotebookError: if an original is missing or is no notebook.
     """
     if folder.resolve() == catalogue.folder.resolve():
         raise CopyError(f"{folder} holds the notebooks themselves; expected another folder, for copies")
@@ -200,7 +199,7 @@ def _digest(nb):
 def _digest_of(path):
     try:
         return _digest(read_notebook(path))
-    except ParameterError:  # it was edited into something that is no notebook
+    except NotebookError:  # it was edited into something that is no notebook
         return None
 
 

@@ -53,4 +53,5 @@ def of(nb: nbformat.NotebookNode) -> Times:
 
 def _words(text):
     """The words of Markdown that are read: not the addresses of links, nor the rules of tables."""
-    return re.sub(r"\]\([^)]*\)|[|*#`-]{2,}|\|", " ", text).split()
+    without_addresses = re.sub(r"\]\([^)]*\)", "", text)
+    return re.sub(r"[|*#`-]{2,}|\|", " ", without_addresses).split()

@@ -5,18 +5,20 @@ answer (a guess, an exercise) is shown as the question, and buttons open the not
 """
 
 import importlib
+import inspect
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from html import escape
 from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tapelab import explain
-from tapelab.collection.catalogue import Catalogue, Notebook
-from tapelab.collection.publishing import copies, times
-from tapelab.collection.running.sweep import read_notebook
+from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
+from tapelab.collection.publishing import copies, ratios, times
 
 import nbformat
 
@@ -49,13 +51,25 @@ _API = {
 
 
 def _entries(registry: Mapping[str, Any]) -> str:
-    """Every cause of a registry of `tapelab.explain`: a heading with its code, what happens, an example and the fix."""
+    """Every cause of a registry of `tapelab.explain`: its title, what happens, its code, how it is told, the fix.
+
+    Links lead to its code, with hyphens.
+    """
     names = {"source": "x", "target": "y", "watchable": "x", "op": "the operation", "of": "x"}
     return "\n\n".join(
-        f"### {cause.code}\n\n**{cause.title[0].upper()}{cause.title[1:]}.** {_literal(cause.meaning)}\n\n"
+        f"({cause.code.replace('_', '-')})=\n### {_heading(cause.title)}\n\n"
+        f"{_literal(cause.meaning)} The tape calls it `{cause.code}`.\n\n"
+        f"Recognised: {_literal(cause.recognised)}\n\n"
         f"```python\n{cause.example}\n```\n\nCure:\n\n```python\n{cause.fix.format_map(names)}\n```"
         for cause in registry.values()
     )
+
+
+def _heading(title: str) -> str:
+    """A title as a heading: the names in it as code, and otherwise a capital."""
+    if "_" in title:
+        return re.sub(r"\w+_\w+", r"`\g<0>`", title if title.isidentifier() else title[0].upper() + title[1:])
+    return _literal(title[0].upper() + title[1:])
 
 
 def _literal(text: str) -> str:
@@ -64,29 +78,63 @@ def _literal(text: str) -> str:
 
 
 def _table(catalogue: Catalogue) -> str:
-    """All notebooks with their questions and minutes, by parts."""
+    """All notebooks with their questions and minutes, in a fold for each part; the first is open."""
     found = []
     for part, notebooks in groupby(catalogue.notebooks, key=lambda notebook: notebook.part):
-        rows = [f"## {part}\n\n| | Notebook | What it answers | Minutes: read + solve |\n|---|---|---|---|"]
+        fold = "<details>" if found else "<details open>"
+        rows = [f"{fold}<summary>{part}</summary>\n"]
+        rows += ["| | Notebook | What it answers | Minutes: read + solve |", "|---|---|---|---|"]
         for n in notebooks:
             needed = times.of(read_notebook(catalogue.ipynb(n)))
             minutes = f"{needed.reading} + {needed.exercises}"
             rows.append(f"| {n.number} | [{n.title}](notebooks/{n.name}.ipynb) | {n.summary} | {minutes} |")
-        found.append("\n".join(rows))
+        found.append("\n".join([*rows, "\n</details>"]))
     return "\n\n".join(found)
+
+
+def _picture(catalogue: Catalogue) -> str:
+    """The picture of a tape as part of the page, so that it follows the page's theme, and a button to play it again."""
+    picture = (catalogue.folder.resolve().parent / PAGES / "_static" / "tape.svg").read_text(encoding="utf-8")
+    return f'<figure class="tape">\n{picture}<button type="button" hidden>Play again</button>\n</figure>'
+
+
+def _ratios(catalogue: Catalogue) -> str:
+    """The picture of the times of others, drawn from the table of the same page."""
+    page = catalogue.folder.resolve().parent / PAGES / "how_it_compares.md"
+    works = ratios.rows(page.read_text(encoding="utf-8"))
+    return f'<figure class="ratios">\n{ratios.legend()}\n{ratios.svg(works)}\n</figure>'
 
 
 def _reasons(registry: Mapping[str, str]) -> str:
     return "\n".join(f"- `{code}`: {_literal(text)}" for code, text in registry.items())
 
 
+def _rooms() -> str:
+    """How each package works, which its docstring says to whoever reads the code."""
+    found = []
+    for name in _API:
+        _, begin, text = inspect.cleandoc(importlib.import_module(f"tapelab.{name}").__doc__).partition("How it works")
+        if begin:
+            found.append(f"### tapelab.{name}\n\n{begin}{text}")
+    return "\n\n".join(found)
+
+
 # What is filled in where a page has a line ``<!-- KEY -->``.
 _LISTS: dict[str, Callable[[Catalogue], str]] = {
+    "TAPE": _picture,
     "TABLE": _table,
+    "RATIOS": _ratios,
+    "ROOMS": lambda _: _rooms(),
     "CAUSES": lambda _: _entries(explain.CAUSES),
     "VALUES": lambda _: _entries(explain.VALUES),
     "RETRACING": lambda _: _reasons(explain.RETRACING),
 }
+
+
+def address(catalogue: Catalogue) -> str:
+    """Where GitHub publishes the site of a collection."""
+    owner, name = catalogue.repository.split("/")
+    return f"https://{owner}.github.io/{name}/"
 
 
 def write_sources(catalogue: Catalogue, target: Path) -> None:
@@ -145,9 +193,33 @@ def _copy_audit(folder: Path, target: Path) -> None:
 
 
 def _api_page(name: str, title: str) -> str:
+    """What a package offers, in the order in which people need it: that of the names in its docstring."""
     module = importlib.import_module(f"tapelab.{name}")
-    imported = "   :imported-members:\n" if hasattr(module, "__all__") else ""
-    return f"# {title}\n\n```{{eval-rst}}\n.. automodule:: tapelab.{name}\n   :members:\n{imported}```\n"
+    used, classes, errors = [], [], []
+    for public in _public(module):
+        offered = getattr(module, public)
+        path = f"{module.__name__}.{public}\n"
+        if isinstance(offered, type) and issubclass(offered, Exception):
+            errors.append(f".. autoexception:: {path}")
+        elif isinstance(offered, type):
+            kind = used if re.search(rf"\b{public}\(", module.__doc__ or "") else classes
+            kind.append(f".. autoclass:: {path}   :members:\n")
+        elif callable(offered):
+            used.append(f".. autofunction:: {path}")
+    text = f"# {title}\n\n```{{eval-rst}}\n.. automodule:: {module.__name__}\n```\n"
+    for heading, entries in (("To call", used), ("Classes", classes), ("Errors and warnings", errors)):
+        if entries:
+            listed = "\n".join(entries)
+            text += f"\n## {heading}\n\n```{{eval-rst}}\n{listed}```\n"
+    return text
+
+
+def _public(module: ModuleType) -> list[str]:
+    """A module's public names; those in its docstring come first, in its order."""
+    own = (name for name, found in vars(module).items() if getattr(found, "__module__", "") == module.__name__)
+    names = getattr(module, "__all__", None) or [name for name in own if not name.startswith("_")]
+    order = {name: number for number, name in reversed([*enumerate(re.findall(r"\w+", module.__doc__ or ""))])}
+    return sorted(names, key=lambda name: order.get(name, len(order) + len(module.__doc__ or "")))
 
 
 def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -> nbformat.NotebookNode:
@@ -165,6 +237,10 @@ def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -
             cell.metadata.setdefault("mystnb", {}).update(code_prompt_show=title[1], code_prompt_hide=title[1])
         elif _UNANSWERED.search(cell.source):
             cell.outputs = []
+        for output in cell.get("outputs", []) if "alt" in cell.metadata else []:
+            if "text/html" in output.get("data", {}):  # a moving picture, which carries its title alone
+                told = f'alt="{escape(cell.metadata["alt"])}"'
+                output.data["text/html"] = re.sub(r'\balt="[^"]*"', lambda _, told=told: told, output.data["text/html"])
     return nb
 
 

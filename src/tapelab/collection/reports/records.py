@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypedDict
 
+from tapelab.collection import texts
 from tapelab.collection.reports.storage import Folder
-from tapelab.collection.running.single_run import Problem
 
 import msgspec
 from msgspec import Meta
@@ -25,6 +25,30 @@ FileName = Annotated[str, Meta(pattern=r"^[^/\\\x00]+$", max_length=255)]
 
 class DamagedReportError(ValueError):
     """A report.json that cannot be used. The message says why."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What went wrong, in one line, and where.
+
+    Attributes:
+        kind: "cell", "kernel died", "kernel did not start", "time limit", "files", "papermill", "process",
+            "outputs lost", "worker died", "interrupted" or "not stored".
+        cell: the number of the code cell that was running, from 1, or None before the first.
+    """
+
+    kind: str
+    message: str
+    cell: int | None = None
+    source: str = ""
+    traceback: str = ""
+
+    def __post_init__(self):
+        # A message holds what a notebook or a program said: it must not reach a terminal as it is.
+        object.__setattr__(self, "message", texts.one_line(self.message))
+
+    def __str__(self):
+        return f"cell {self.cell}: {self.message}" if self.cell else self.message
 
 
 @dataclass(frozen=True)

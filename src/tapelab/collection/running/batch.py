@@ -82,7 +82,7 @@ def _record(run, outcome, fingerprint):
         parameters=_shown(run.parameters),
         settings=_shown(run.settings),
         verdict="ran" if problem is None else "interrupted" if problem.kind == "interrupted" else "failed",
-        problem=problem and single_run.Problem(**texts.everywhere(texts.without_home, vars(problem))),
+        problem=problem and records.Problem(**texts.everywhere(texts.without_home, vars(problem))),
         started=outcome.started,
         seconds=round(outcome.seconds, 3),
         phases=Phases(**{name: round(seconds, 3) for name, seconds in outcome.phases.items()}),
@@ -225,7 +225,7 @@ class Batch:
             while True:
                 self._take(events.get_nowait(), waiting, shown)
         for name in sorted(waiting):
-            self._finish(single_run.Outcome(name, single_run.Problem("interrupted", trouble or INTERRUPTED)), shown)
+            self._finish(single_run.Outcome(name, records.Problem("interrupted", trouble or INTERRUPTED)), shown)
         return None if trouble else signals.received
 
     def _take(self, event, waiting, shown):
@@ -253,7 +253,7 @@ class Batch:
         except OSError as error:
             kept = _keep_elsewhere(outcome)
             why = texts.one_line(error.strerror or str(error), LONGEST_REASON)
-            outcome.problem = single_run.Problem("not stored", f"cannot store it in {self._storage}: {why}{kept}")
+            outcome.problem = records.Problem("not stored", f"cannot store it in {self._storage}: {why}{kept}")
             outcome.notebook = None
         self._records[name] = _record(self._runs[name], outcome, self._prints[name])
         shown.done(self._records[name])
@@ -265,7 +265,7 @@ class Batch:
         began = time.monotonic()
         self._report.seconds = round(began - self._began, 3)
         # If the command is killed, this is what remains: runs under way are in it as what they will then have been.
-        killed = single_run.Problem("interrupted", "the command ended before this run did")
+        killed = records.Problem("interrupted", "the command ended before this run did")
         self._report.runs = [
             self._records.get(name) or _record(run, single_run.Outcome(name, killed), self._prints[name])
             for name, run in self._runs.items()

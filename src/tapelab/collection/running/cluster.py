@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from tapelab.collection import forkserver
 from tapelab.collection.forkserver import servers
+from tapelab.collection.reports.records import Problem
 from tapelab.collection.running import environment, single_run, variables
 from tapelab.collection.running.children import GRACE_SECONDS, Children, for_each
 
@@ -233,14 +234,14 @@ class Cluster:
                 self._submit(job, priority)
                 return
             message = f"{error.allowed_failures + 1} workers died while running it, the last was {last}"
-            outcome = single_run.Outcome(name, single_run.Problem("worker died", message))
+            outcome = single_run.Outcome(name, Problem("worker died", message))
         except CancelledError:  # by `stop`, or the client has lost the scheduler, and with it every job
             self._lost = not self._stopping
             return
         except Exception as error:
             if self._stopping:
                 return
-            problem = single_run.Problem("process", f"on the cluster: {type(error).__name__}: {error}")
+            problem = Problem("process", f"on the cluster: {type(error).__name__}: {error}")
             outcome = single_run.Outcome(name, problem)
         self._queue.put(("done", outcome))
         future.release()

@@ -83,7 +83,7 @@ def execute(job: dict, tell: Callable[..., None]) -> dict | None:
         tell: called with the events that `child` describes, from "kernel" to "executed".
 
     Returns:
-        None, or what went wrong: the "kind" and the "message" of a `single_run.Problem`.
+        None, or what went wrong: the "kind" and the "message" of a `records.Problem`.
     """
     Kernel.folder = HERE
     papermill_io.reset()
@@ -139,7 +139,7 @@ class Hooks:
 
 
 def _what_went_wrong(error, kernel_answered):
-    """What went wrong: the kind and the message of a `single_run.Problem`."""
+    """What went wrong: the kind and the message of a `records.Problem`."""
     first = f"{type(error).__name__}: {error}".splitlines()[0]
     match error:
         case PapermillExecutionError():

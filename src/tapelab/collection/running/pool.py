@@ -6,6 +6,7 @@ from queue import Queue
 
 from tapelab.collection import forkserver
 from tapelab.collection.processes import scratch
+from tapelab.collection.reports.records import Problem
 from tapelab.collection.running import environment, single_run, variables
 from tapelab.collection.running.children import Children
 
@@ -68,7 +69,7 @@ class Local:
             source = sources[job.run.notebook]
             outcome = single_run.run(job, source, children=self._children, starter=starter, on_cell=on_cell)
         except Exception as error:  # without an outcome the batch would wait for ever
-            problem = single_run.Problem("process", f"{type(error).__name__}: {error}")
+            problem = Problem("process", f"{type(error).__name__}: {error}")
             outcome = single_run.Outcome(job.run.name, problem)
         queue.put(("done", outcome))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tapelab.collection import forkserver, texts
 from tapelab.collection.processes.scratch import folder
+from tapelab.collection.reports.records import Problem
 from tapelab.collection.running.children import Children, end
 from tapelab.collection.running.sweep import Run
 
@@ -35,30 +36,6 @@ class Job:
     kernel: str
     folder: str
     timeout: float
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What went wrong, in one line, and where.
-
-    Attributes:
-        kind: "cell", "kernel died", "kernel did not start", "time limit", "files", "papermill", "process",
-            "outputs lost", "worker died", "interrupted" or "not stored".
-        cell: the number of the code cell that was running, from 1, or None before the first.
-    """
-
-    kind: str
-    message: str
-    cell: int | None = None
-    source: str = ""
-    traceback: str = ""
-
-    def __post_init__(self):
-        # A message holds what a notebook or a program said: it must not reach a terminal as it is.
-        object.__setattr__(self, "message", texts.one_line(self.message))
-
-    def __str__(self):
-        return f"cell {self.cell}: {self.message}" if self.cell else self.message
 
 
 @dataclass

@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tapelab.collection import texts
-from tapelab.collection.catalogue import Catalogue, Notebook
-
-import nbformat
-from nbformat.validator import iter_validate
+from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 
 MOST_RUNS = 1_000_000
 LONGEST_SOURCE = 2000  # characters of a cell in a message
@@ -42,31 +39,13 @@ class Run:
     settings: dict = field(hash=False)
 
 
-def read_notebook(path: Path) -> nbformat.NotebookNode:
-    """A notebook, in the present format.
-
-    Raises:
-        ParameterError: if the file is missing, or is no valid notebook.
-    """
-    try:
-        # Not nbformat.read, which logs what is not valid and goes on; papermill would fail over it later.
-        nb = nbformat.convert(nbformat.reader.reads(path.read_text(encoding="utf-8")), 4)
-    except FileNotFoundError:
-        raise ParameterError(f"there is no {path}; make it with 'tapelab sync'") from None
-    except Exception as error:  # whatever a JSON parser and a converter raise
-        raise ParameterError(f"{path} is not a notebook: {texts.one_line(str(error))}") from error
-    for error in iter_validate(nb):
-        place = "/".join(map(str, error.absolute_path))
-        raise ParameterError(f"{path} is not a notebook: at {place or 'its top'}, {texts.one_line(error.message)}")
-    return nb
-
-
 def parameters_of(path: Path) -> dict[str, object]:
     """The names and default values in a notebook's cell tagged ``parameters``, in the cell's order.
 
     Raises:
-        ParameterError: if the file is missing or is no notebook, if the cell holds anything but ``name = literal``, or
-            if more than one cell, or one without code, has the tag.
+        NotebookError: if the file is missing or is no notebook.
+        ParameterError: if the cell holds anything but ``name = literal``, or if more than one cell, or one without
+            code, has the tag.
     """
     tagged = [cell for cell in read_notebook(path).cells if "parameters" in cell.metadata.get("tags", [])]
     if not tagged:

@@ -35,7 +35,7 @@ def trace(products: Products, n: int, samples: int, method: str, seed: int | Non
         samples //= 3
         sketch = [image for _, image in products(_signs(generator, n, samples), samples, "sketching")]
         basis = np.linalg.qr(np.stack(sketch, axis=1))[0]
-        found = sum(q @ image for q, image in products(basis.T, basis.shape[1], "the sketch's trace"))
+        found = sum(float(q @ image) for q, image in products(basis.T, basis.shape[1], "the sketch's trace"))
     require_samples(samples, 2)
     vectors = _signs(generator, n, samples)
     if basis is not None:

@@ -45,9 +45,10 @@ def ggnvp(
     unconnected: str = "error",
     check_finite: bool = False,
 ) -> Transform:
-    """Return a function that computes a product with the generalised Gauss-Newton matrix JᵀHJ of a loss of a model.
+    """Return a function that computes a product with the generalised Gauss-Newton matrix of a loss of a model.
 
-    J is the Jacobian of the model's outputs by the variables, H the Hessian of the loss by the outputs. The loss is
+    It is :math:`JᵀHJ`: J the Jacobian of the model's outputs with respect to the variables, H the Hessian of the loss
+    with respect to the outputs. The loss is
     taken as it is: of a mean over examples, or over examples and positions, this is the mean's matrix, of a sum the
     sum's. It takes a forward pass with tangents and a backward pass: about one and a half gradients.
 
@@ -68,7 +69,7 @@ def ggnvp(
         UnconnectedSourceError: when called, if the loss does not depend on the outputs.
         ValueError, TypeError: when called, as `hvp`; also for a loss that reads the variables itself.
     """
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return _transform(with_value(_GaussNewton("ggnvp", packed), return_value), model, loss, wrt, **options)
 
 
@@ -99,8 +100,8 @@ def fvp(
     ================  =====================  ==========================  ==================
 
     For these, it is the generalised Gauss-Newton matrix of -log p. Keras's losses differ by factors: a mean squared
-    error is the mean of (y - z)² over an example's outputs, so its matrix is 2 / (their number) times this one, and a
-    binary cross-entropy is divided by their number too.
+    error is the mean of :math:`(y - z)²` over an example's outputs, so its matrix is 2 / (their number) times this one,
+    and a binary cross-entropy is divided by their number too.
 
     Args:
         model: takes x, tensors nested if need be, whose first axis is the examples'; returns one floating-point tensor
@@ -119,7 +120,7 @@ def fvp(
         ValueError, TypeError: at once for an unknown distribution or reduction; when called, as `hvp`.
     """
     loss = log_partition(distribution, reduction)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return _transform(_GaussNewton("fvp", packed), model, loss, wrt, **options)
 
 

@@ -105,7 +105,7 @@ class CurvatureOperator:
         self._batches = Batches(data, batch_size)
         self._product = _product_of(kind, model, loss, wrt, reduction, compile)
         if check_independence:
-            require_additive(model, None if kind == "fisher" else loss, reduction, next(iter(self._batches)))
+            require_additive(model, None if isinstance(loss, str) else loss, reduction, next(iter(self._batches)))
 
     def __repr__(self):
         return f"<CurvatureOperator {self.kind!r}, shape {self.shape}, {self.dtype.name}>"
@@ -118,7 +118,8 @@ class CurvatureOperator:
             TypeError: for another dtype than the variables'.
             RuntimeError: inside a tf.function.
         """
-        leaves, n = [], self.shape[0]
+        leaves: list[Any] = []
+        n = self.shape[0]
         description = flatten(vector, leaves, numbers=True)
         tensors = [dense_tensor(leaf, repr(self)) for leaf in leaves]
         wrong = next((tensor.dtype for tensor in tensors if tensor.dtype != self.dtype), None)
@@ -147,9 +148,10 @@ class CurvatureOperator:
     ) -> estimates.Estimate:
         """Return the trace: an estimate with its standard error, or the exact one from n products.
 
-        Hutchinson's estimate is the mean of zᵀAz over random signs z (1989). Hutch++ takes a third of the products to
-        find the directions in which A is largest, a third for the exact trace there, and estimates the rest (Meyer et
-        al., 2021): better where a few eigenvalues are large, no better otherwise; it holds n times 2/3 of the samples.
+        Hutchinson's estimate is the mean of :math:`zᵀAz` over random signs z (1989). Hutch++ takes a third of the
+        products to find the directions in which A is largest, a third for the exact trace there, and estimates the rest
+        (Meyer et al., 2021): better where a few eigenvalues are large, no better otherwise; it holds n times 2/3 of the
+        samples.
 
         Args:
             samples: how many products, at least 2, for Hutch++ 6.
@@ -170,8 +172,8 @@ class CurvatureOperator:
         """Return the diagonal: an estimate with its standard errors, or the exact one from n products.
 
         The estimate is the mean of z times Az, element by element, over random signs z (Bekas et al., "An estimator for
-        the diagonal of a matrix", 2007). It is a rough one: element i has the variance Σ_{j≠i} A_ij² / samples. On a
-        network of 2000 parameters it was 30 % off in norm after 50 products, 15 % after 200.
+        the diagonal of a matrix", 2007). It is a rough one: element i has the variance :math:`Σ_{j≠i} A_ij² / samples`.
+        On a network of 2000 parameters it was 30 % off in norm after 50 products, 15 % after 200.
 
         Args:
             samples: how many products, at least 2.
@@ -267,7 +269,7 @@ class CurvatureOperator:
             examples += size
             args = args[:1] if self.kind == "fisher" else args
             for row, column in zip(total, columns, strict=True):
-                parts = []
+                parts: list[Any] = []
                 flatten(self._product(*args, vector=column), parts)
                 row += (size if self._mean else 1) * np.concatenate([np.ravel(part) for part in parts])
         return total / examples if self._mean else total

@@ -4,7 +4,8 @@ That examples do not depend on each other is not enough: a function may depend o
 each in a constant. So it is traced at both sizes, and the two graphs are compared, operation by operation.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, product
 
 from tapelab.derivatives.examples.independence import followed
@@ -52,16 +53,26 @@ def data_by_example(problem: Problem, sizes: Sequence[int]) -> tuple[bool, ...]:
         try:
             for size in sizes:
                 _compare(problem, own, batch, size)
-        except Exception as error:  # whatever the function raises for that many examples
+        except Unproven as error:
             failure = failure or error
             continue
         return own
-    if isinstance(failure, Unproven):
-        raise failure
-    lines = str(failure).strip().splitlines() or [type(failure).__name__]
-    # AutoGraph's messages start with "in user code:" and end with what happened.
-    line = lines[-1 if lines[0].endswith(":") else 0].strip()
-    raise Unproven(f"for {counted(sizes[0], 'example')} it raises {line[:150]}")
+    raise failure
+
+
+@contextlib.contextmanager
+def called_with(count: int) -> Iterator[None]:
+    """Around a call of the caller's function with so many examples: if it raises, nothing is proved.
+
+    What a rule of ours raises does not count as such, and must not come from inside.
+    """
+    try:
+        yield
+    except Exception as error:  # whatever the function raises
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        # AutoGraph's messages start with "in user code:" and end with what happened.
+        line = lines[-1 if lines[0].endswith(":") else 0].strip()
+        raise Unproven(f"for {counted(count, 'example')} it raises {line[:150]}") from error
 
 
 def in_chunks(
@@ -110,7 +121,8 @@ def _compare(problem, own, batch, size):
         specs = [tf.TensorSpec((count, *spec.shape[1:]), spec.dtype) for spec in problem.source_specs]
         specs += [tf.TensorSpec(shape, dtype) for shape, dtype in zip(data, problem.data_dtypes, strict=True)]
         traced = tf.function(lambda *tensors: problem.evaluate(tensors), autograph=False)
-        graphs.append(traced.get_concrete_function(*specs))
+        with called_with(count):
+            graphs.append(traced.get_concrete_function(*specs))
     captured = [[id(tensor) for tensor in graph.captured_inputs] for graph in graphs]
     if captured[0] != captured[1]:
         raise Unproven("it reads other tensors from outside")
@@ -147,6 +159,12 @@ class Twins:
         Raises:
             Unproven: if an operation differs in more than that.
         """
+        try:
+            return self._sized(whole, part, inputs)
+        except (LookupError, ValueError) as error:  # the body of a function, or a shape, is not known
+            raise Unproven(f"its graph cannot be followed: {error}") from error
+
+    def _sized(self, whole, part, inputs):
         sized = {tensor.ref(): one for tensor, one in zip(whole.inputs, inputs, strict=True)}
         operations, others = in_order(whole), in_order(part)
         if [op.type for op in operations] != [op.type for op in others]:
@@ -162,7 +180,7 @@ class Twins:
                 if any(tensor.ref() in self._uniform for tensor in op.inputs):
                     raise Unproven(f"it may count the examples: {place(op)}")
                 bodies = (function_body(graph, one.get_attr("f").name) for graph, one in ((whole, op), (part, other)))
-                found = self.sized(*bodies, marks)[: len(op.outputs)]
+                found = self._sized(*bodies, marks)[: len(op.outputs)]
             else:
                 found = self._of(op, other, marks)
             sized.update((tensor.ref(), one) for tensor, one in zip(op.outputs, found, strict=True))

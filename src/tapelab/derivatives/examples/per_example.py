@@ -62,7 +62,7 @@ def per_example_gradients(
         ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
     """
     check_chunks(memory_limit, batch_chunk_size=batch_chunk_size)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = with_value(_PerExample(check_independence, batch_chunk_size, memory_limit), return_value)
     return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 

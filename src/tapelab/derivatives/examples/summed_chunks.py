@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives import costs
-from tapelab.derivatives.examples.chunks import Twins
+from tapelab.derivatives.examples.chunks import Twins, called_with
 from tapelab.derivatives.examples.variable_uses import (
     BUILT,
     DEPTHWISE,
@@ -27,7 +27,6 @@ from tapelab.derivatives.examples.variable_uses import (
     positions_of,
 )
 from tapelab.derivatives.first_order import recorded
-from tapelab.derivatives.machinery.memory import counted
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.graphs.batch import Unproven
 from tapelab.process.tensorflow import tf
@@ -46,11 +45,12 @@ class Survey(NamedTuple):
 
 
 def survey(problem: Problem, size: int) -> Survey:
-    """Trace the function for a number of examples. Raises whatever it raises for that many."""
+    """Trace the function for a number of examples. Raises Unproven if it raises anything for that many."""
     found = []
 
     def trace(*tensors):
-        tape, sources, (losses,) = recorded(problem, tensors, persistent=True)
+        with called_with(size):
+            tape, sources, (losses,) = recorded(problem, tensors, persistent=True)
         found.append(Uses(size, tensors, sources, losses, tape))
         return losses
 
@@ -72,10 +72,7 @@ def require_same_in_chunks(problem: Problem, whole: Survey, sizes: Sequence[int]
     for losses in graph.outputs:  # copies, made after the function was followed
         whole.uses.examples.begin(losses)
     for size in sizes:
-        try:
-            part = survey(problem, size)
-        except Exception as error:  # whatever the function raises for that many examples
-            raise Unproven(f"for {counted(size, 'example')} it raises {type(error).__name__}") from error
+        part = survey(problem, size)
         if part.uses.coupled is not None or part.uses.missing:
             raise Unproven("its graph is another one for fewer examples")
         captured = [[id(tensor) for tensor in one.trace.captured_inputs] for one in (whole, part)]

@@ -54,7 +54,7 @@ def hvp(
     Raises:
         ValueError, TypeError: when called, as `value_and_gradient`; also for a vector that does not match the sources.
     """
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return transform(f, with_value(_HVP(packed), return_value), argnums=argnums, wrt=wrt, **options)
 
 
@@ -100,7 +100,7 @@ def hessian(
         ValueError, TypeError: when called, as `value_and_gradient`.
     """
     check_chunks(memory_limit, chunk_size=chunk_size)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = with_value(_Hessian(packed, chunk_size, memory_limit), return_value)
     return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 

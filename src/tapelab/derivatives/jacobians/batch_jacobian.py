@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from tapelab.derivatives.examples.independence import LOOK_FOR, require_independent, require_values, tolerance_of
 from tapelab.derivatives.first_order import dense_gradient, recorded
@@ -50,7 +51,8 @@ def batch_jacobian(
             `per_example_gradients` differentiate with respect to them.
         check_independence: whether to verify that examples do not depend on each other, with one more backward pass.
             It compares a vector-Jacobian product over the whole batch, for a random cotangent u, with each block's own
-            product Jᵀu, element by element and relative to |J|ᵀ|u|, so that rounding is not taken for coupling.
+            product :math:`Jᵀu`, element by element and relative to :math:`|J|ᵀ|u|`, so that rounding is not taken for
+            coupling.
         mode: as for `jacobian`.
         chunk_size, memory_limit, return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 
@@ -67,7 +69,7 @@ def batch_jacobian(
     """
     check_mode(mode)
     check_chunks(memory_limit, chunk_size=chunk_size)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = _BatchJacobian(check_independence, mode, chunk_size, memory_limit)
     return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=None, **options)
 

@@ -57,7 +57,7 @@ def jacobian(
     """
     check_mode(mode)
     check_chunks(memory_limit, chunk_size=chunk_size)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = with_value(_Jacobian(mode, chunk_size, memory_limit), return_value)
     return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 

@@ -5,7 +5,7 @@ import math
 from tapelab.derivatives.machinery.errors import MemoryLimitError
 
 _DEFAULT = 4 * 2**30
-_limit = _DEFAULT
+_limit: float = _DEFAULT
 
 
 def set_memory_limit(limit: float | None = None) -> float:

@@ -1,6 +1,6 @@
 """What a transformation does for one signature of arguments, which mode, how compiled, how much memory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tapelab.derivatives.machinery.memory import counted, human
 
@@ -61,9 +61,9 @@ class SparsePlan(Plan):
         dense: the operations that were taken to depend on all of their inputs, with their lines and why.
     """
 
-    pattern: sparse.csr_array | None = None
+    pattern: sparse.csr_array = field(kw_only=True)
     coloured: str = ""
-    colours: np.ndarray | None = None
+    colours: np.ndarray = field(kw_only=True)
     dense: tuple[str, ...] = ()
 
     def __str__(self) -> str:

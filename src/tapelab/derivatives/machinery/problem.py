@@ -346,8 +346,8 @@ class Problem:
 
     def require_right(self, needs: Needs) -> None:
         """Raise ValueError if TensorFlow's derivative would be wrong without a word, as far as is known."""
-        if needs == Needs.SECOND and (why := self.facts.gaps.get(Needs.SECOND_AT_ZERO)) and why not in self.doubts:
-            self.doubts.append(why)
+        kinds = [Needs.AT_POINTS, *([Needs.SECOND_AT_ZERO] if needs == Needs.SECOND else [])]
+        self.doubts += [why for kind in kinds if (why := self.facts.gaps.get(kind)) and why not in self.doubts]
         reasons = [
             *[why for kind, why in sorted(self.facts.gaps.items()) if kind <= needs],
             self.cure.why_not(needs, self.operations),

@@ -43,8 +43,8 @@ class Recipe:
     """
 
     name = ""
-    vector = None
-    outside = ()
+    vector: str | None = None
+    outside: tuple[Any, ...] = ()
 
     def plan(self, problem: Problem) -> Plan:
         """Check what the probe found, and return a `Plan` without its way. Raises what cannot be done."""
@@ -69,7 +69,7 @@ class Recipe:
         """Return the nested tensors of a result that ``check_finite`` looks at."""
         return result
 
-    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
         """Return what the vector has to match: a description, shapes, dtypes, and what they belong to."""
         if self.vector == "cotangents":
             return problem.output_description, problem.output_shapes, problem.output_dtypes, "function's results"
@@ -152,7 +152,7 @@ class _WithValue(Recipe):
         value, derivative = result
         return value, self._recipe.numbers(derivative)
 
-    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int, ...]], list[tf.DType], str]:
+    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
         return self._recipe.vector_like(problem)
 
     def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:

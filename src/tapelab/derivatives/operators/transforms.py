@@ -29,7 +29,7 @@ def laplacian(
     unconnected: str = "error",
     check_finite: bool = False,
 ) -> Transform:
-    """Return a function that computes the Laplacian Δf: the sum of the second derivatives by each element.
+    """Return a function that computes the Laplacian :math:`Δf`: the sum of the second derivatives by each element.
 
     Values, first derivatives and the sum of second ones go through f together
     (`tapelab.derivatives.operators.taylor_mode`): for D elements that costs about D + 2 evaluations, and no product of
@@ -49,7 +49,7 @@ def laplacian(
             where that does not tell, by comparing two Jacobian-vector products at every call.
         samples: for many elements, how many random directions to take instead of all unit directions. The result is
             then Hutchinson's estimate: right in the mean, with a standard deviation for each example of
-            √(2 Σ_{i≠j} H_ij² / samples), H its Hessian; each example has its own directions.
+            :math:`√(2 Σ_{i≠j} H_ij² / samples)`, H its Hessian; each example has its own directions.
         seed: of those directions, which are then the same at every call; None draws new ones at each.
         custom_gradients: which function is differentiated where its author gave it a gradient, with
             `tf.custom_gradient` or a gradient override. False: what it computes; the gradient given is not used, and
@@ -81,8 +81,8 @@ def laplacian(
     if samples is None and seed is not None:
         raise ValueError(f"seed is {seed!r} without samples: all directions are taken. Pass samples=, or no seed")
     recipe = SecondOrder("laplacian", *options) if samples is None else Sampled(samples, seed, *options)
-    recipe = with_value(recipe, return_value)
-    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    common: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, with_value(recipe, return_value), argnums=argnums, **common)
 
 
 @options_by_keyword
@@ -141,12 +141,12 @@ def second_order(
     unconnected: str = "error",
     check_finite: bool = False,
 ) -> Transform:
-    """Return a function that computes Σ_ij C_ij ∂_i ∂_j f + b·∇f: any linear operator of second order.
+    """Return a function that computes :math:`Σ_ij C_ij ∂_i ∂_j f + b·∇f`: any linear operator of second order.
 
-    C is given as a matrix, or as Σ_r w_r v_r v_rᵀ by directions v_r and weights w_r of any sign. Each direction costs
-    about one evaluation of f, the drift b nothing: the heat operator ∂_t - κ ∂_xx takes the one direction x, with
-    weight -κ, and the drift along t. Coefficients are not differentiated by the source: (v·∇)² f means vᵀ(∇²f)v where v
-    depends on x.
+    C is given as a matrix, or as :math:`Σ_r w_r v_r v_rᵀ` by directions :math:`v_r` and weights :math:`w_r` of any
+    sign. Each direction costs about one evaluation of f, the drift b nothing: the heat operator :math:`∂_t - κ ∂_xx`
+    takes the one direction x, with weight -κ, and the drift along t. Coefficients are not differentiated by the source:
+    :math:`(v·∇)² f` means :math:`vᵀ(∇²f)v` where v depends on x.
 
     Args:
         f: as for `laplacian`, which says what is differentiated where a gradient was given.
@@ -175,8 +175,8 @@ def second_order(
         raise TypeError(f"argnums is {argnums!r}; second_order differentiates with respect to one argument")
     options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
     recipe = General(directions, weights, matrix, drift, *options)
-    recipe = with_value(recipe, return_value)
-    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    common: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, with_value(recipe, return_value), argnums=argnums, **common)
 
 
 @options_by_keyword
@@ -194,11 +194,12 @@ def biharmonic(
     unconnected: str = "error",
     check_finite: bool = False,
 ) -> Transform:
-    """Return a function that computes Δ²f, the Laplacian of the Laplacian: Σ_ij ∂_i² ∂_j² f.
+    """Return a function that computes :math:`Δ²f`, the Laplacian of the Laplacian: :math:`Σ_ij ∂_i² ∂_j² f`.
 
-    Gradient, Hessian, gradient of the Laplacian and Δ² go through f together (`taylor_mode.higher`): for D elements
-    about 2 + 2 D + D (D + 1) / 2 evaluations, where a Laplacian of a Laplacian takes (D + 2)². An
-    operation without a rule takes fourth derivatives of it alone along D² curves. Tapes differentiate the result.
+    Gradient, Hessian, gradient of the Laplacian and :math:`Δ²` go through f together (`taylor_mode.higher`): for D
+    elements about :math:`2 + 2 D + D (D + 1) / 2` evaluations, where a Laplacian of a Laplacian takes :math:`(D + 2)²`.
+    An operation without a rule takes fourth derivatives of it alone along :math:`D²` curves. Tapes differentiate the
+    result.
 
     Args:
         f, argnums, batched, check_independence, custom_gradients, batch_chunk_size: as for `laplacian`; what is
@@ -215,8 +216,8 @@ def biharmonic(
     check_chunks(memory_limit, batch_chunk_size=batch_chunk_size)
     options = (batched, check_independence, custom_gradients, None, batch_chunk_size, memory_limit)
     recipe = Biharmonic("biharmonic", *options)
-    recipe = with_value(recipe, return_value)
-    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    common: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return transform(f, with_value(recipe, return_value), argnums=argnums, **common)
 
 
 @options_by_keyword
@@ -232,10 +233,11 @@ def taylor(
 ) -> Transform:
     """Return a function that computes the derivatives of f along a curve, up to an order (Taylor mode, a jet).
 
-    The curve is x(t) = x + v_1 t + v_2 t² / 2 + … + v_m tᵐ / m!, and the k-th result is dᵏ/dtᵏ f(x(t)) at t = 0. These
+    The curve is :math:`x(t) = x + v_1 t + v_2 t² / 2 + … + v_m tᵐ / m!`, and the k-th result is
+    :math:`dᵏ/dtᵏ f(x(t))` at t = 0. These
     are derivatives on both sides, not divided by factorials, as in JAX's ``jet``: Taylor's coefficient is the k-th
-    result over k!. With one coefficient, t ↦ f(x + t v), they are (v·∇)ᵏ f. All elements move at once, along one curve,
-    and so nothing is asked of a batch: examples may depend on each other.
+    result over k!. With one coefficient, :math:`t ↦ f(x + t v)`, they are :math:`(v·∇)ᵏ f`. All elements move at once,
+    along one curve, and so nothing is asked of a batch: examples may depend on each other.
 
     Args:
         f: takes and returns tensors, nested if need be.

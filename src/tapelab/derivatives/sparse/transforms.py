@@ -59,7 +59,7 @@ def sparse_jacobian(
     """
     check_mode(mode)
     recipe = SparseJacobian(mode, packed, format, check_pattern, chunk_size, memory_limit)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=wrt, **options)
 
 
@@ -100,5 +100,5 @@ def sparse_hessian(
         Exception: when called, as `sparse_jacobian`; also for what `hessian` refuses.
     """
     recipe = SparseHessian(packed, format, check_pattern, chunk_size, memory_limit)
-    options = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=wrt, **options)

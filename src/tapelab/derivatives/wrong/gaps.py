@@ -13,6 +13,7 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
+from tapelab.derivatives.wrong.doubts import doubts
 from tapelab.graphs.operations import known
 from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of, function_body, place
 from tapelab.process.tensorflow import tf
@@ -27,6 +28,7 @@ class Needs(IntEnum):
     TANGENTS = 2  # products of the Jacobian with tangents
     SECOND = 3  # second derivatives
     SECOND_AT_ZERO = 4  # the same at a point where TensorFlow's are wrong: warned of, since others are right
+    AT_POINTS = 5  # all of them at such a point
 
 
 _NONE = "of which TensorFlow has no derivative"
@@ -144,14 +146,6 @@ _NO_TAPE = (
     f"it calls tf.numpy_function, {_NONE}. Pass it the tf.stop_gradient of its arguments if that part is not wanted, "
     "or write it with operations of TensorFlow"
 )
-_SQUARE = (
-    "it squares an absolute value, of which TensorFlow's second derivative is 0, and not 2, where that value is 0. "
-    "Write tf.square(x), and for complex numbers the sum of the squares of tf.math.real(x) and tf.math.imag(x)"
-)
-_EIG = (
-    "it computes tf.linalg.eig, whose second derivatives in TensorFlow lack terms where eigenvalues are equal. Use "
-    "tf.linalg.eigh, if the matrix is symmetric"
-)
 _BATCH_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 _OPAQUE = {"EagerPyFunc", "XlaCallModule"}  # what these call is no function of TensorFlow's
 # Through these nothing is differentiated, and that is what they are for.
@@ -185,7 +179,7 @@ def _behind(outputs: Iterable[tf.Tensor]) -> set[tf.Operation]:
         op = left.pop()
         if op not in seen:
             seen.add(op)
-            left += [tensor.op for tensor in op.inputs]
+            left += [] if op.type in _ENDS else [tensor.op for tensor in op.inputs]
     return seen
 
 
@@ -197,7 +191,7 @@ def _follow(
         depends = [tensor.ref() in reached for tensor in op.inputs]
         if op not in within or op.type in _ENDS or not any(depends):
             continue
-        for needs, why in _lacking(op, depends, within):
+        for needs, why in [*_lacking(op, depends, within), *_doubts(op, depends, reached, within)]:
             found.reasons.setdefault(needs, f"{why}. It is {_where(op, callers)}")
         for tensor, moves in zip(op.outputs, _through(op, depends, found, callers), strict=True):
             if moves and not (tensor.dtype.is_integer or tensor.dtype.is_bool):
@@ -285,21 +279,14 @@ def _lacking(op: tf.Operation, depends: list[bool], within: set[tf.Operation]) -
         yield Needs.GRADIENT, _BISECTION
     elif known(op.type).has("leaves") and any(tensor.dtype.is_floating for tensor in op.outputs):
         yield Needs.GRADIENT, _NO_TAPE
-    elif op.type == "Eig":
-        yield Needs.SECOND_AT_ZERO, _EIG
-    elif _is_square_of_modulus(op):
-        yield Needs.SECOND_AT_ZERO, _SQUARE
 
 
-def _is_square_of_modulus(op: tf.Operation) -> bool:
-    """Whether an operation squares an absolute value, as far as the graph shows the exponent."""
-    if op.type not in ("Mul", "Pow", "Square") or op.inputs[0].op.type not in ("Abs", "ComplexAbs"):
-        return False
-    if op.type == "Mul":
-        first, second = (tensor.op for tensor in op.inputs)
-        return second.type == first.type and second.inputs[0].ref() == first.inputs[0].ref()
-    exponent = tf.get_static_value(op.inputs[1]) if op.type == "Pow" else 2
-    return exponent is None or bool(np.any(exponent == 2))
+def _doubts(
+    op: tf.Operation, depends: list[bool], reached: set, within: set[tf.Operation]
+) -> Iterator[tuple[Needs, str]]:
+    """What is wrong with an operation at some points only."""
+    for second, why in doubts(op, depends, reached, within):
+        yield Needs.SECOND_AT_ZERO if second else Needs.AT_POINTS, why
 
 
 def _is_bisection(op: tf.Operation) -> bool:

@@ -13,6 +13,7 @@ from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import cotangent_text, value_text
 from tapelab.explain.ground.rendering import escaped, spelled
+from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.node_expressions import of_node
 from tapelab.explain.values.rerun.nodes import Node
@@ -155,15 +156,13 @@ def _rows(replay, asked, marks):
 
 def _upstream(replay):
     """The nodes that the target was made by, as far as they were made from the sources."""
-    producer = replay.trace.producer
     depends = replay.depending(replay.sources)
-    found, waiting = set(), list(replay.targets)
-    while waiting:
-        node = producer.get(waiting.pop())
-        if node is not None and node not in found and depends & set(node.inputs):
-            found.add(node)
-            waiting.extend(node.inputs)
-    return found
+
+    def makers(keys):
+        nodes = map(replay.trace.producer.get, keys)
+        return [node for node in nodes if node is not None and depends & set(node.inputs)]
+
+    return reachable(makers(replay.targets), lambda node: makers(node.inputs))
 
 
 def _source(node, trace, numbers):

@@ -145,9 +145,12 @@ def own_frame(frame: types.FrameType | None) -> types.FrameType | None:
     return frame
 
 
-def first_own(stack: Sequence[typing.Any]) -> Line | None:
-    """Return the innermost line that is the learner's own of a traceback's entries (innermost last), or None."""
-    for entry in reversed(stack):
+def first_own(stack: Sequence[typing.Any] | None) -> Line | None:
+    """Return the innermost line that is the learner's own of a traceback's entries (innermost last), or None.
+
+    An operation of a graph that was loaded from a file has no traceback.
+    """
+    for entry in reversed(stack or ()):
         if _file_kind(entry.filename) == _OWN:
             return Line(entry.filename, entry.lineno)
     return None

@@ -6,15 +6,15 @@ learner's graph as it is. Where the learner's own graph is still there, it tells
 
 import dataclasses
 import functools
-import heapq
 import itertools
 import weakref
 
 from tapelab.explain.ground import lines, private
 from tapelab.explain.ground.log import Event, is_handle
+from tapelab.explain.ground.walks import cheapest, reachable
 from tapelab.explain.missing.one_operation import cause_of
 from tapelab.graphs.operations import with_fact
-from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of
+from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of, has_custom_gradient
 
 import tensorflow as tf
 
@@ -73,19 +73,13 @@ class Body:
             A tuple of `Cut`, empty where the gradient passes; None if no path leads there.
         """
         goal = ("state", self._graph.inputs[end].name) if to_state else self._graph.outputs[end].name
-        count = itertools.count()
-        queue = [(0, next(count), self._graph.inputs[start].name, ())]
-        seen = set()
-        while queue:
-            cost, _, node, cuts = heapq.heappop(queue)
-            if node in seen:
-                continue
-            seen.add(node)
-            if node == goal:
-                return cuts
-            for following, new_cuts in self._steps(node):
-                heapq.heappush(queue, (cost + len(new_cuts), next(count), following, (*cuts, *new_cuts)))
-        return None
+
+        def steps(node):
+            for following, cuts in self._steps(node):
+                yield following, (len(cuts),), cuts
+
+        way = cheapest(self._graph.inputs[start].name, {goal}, steps)
+        return None if way is None else tuple(itertools.chain.from_iterable(way))
 
     def _steps(self, node):
         if isinstance(node, tuple):  # what was written to a state is read from its handle
@@ -143,19 +137,14 @@ class Body:
         body = self._body(operation.get_attr("body").name)
         if body is None:
             return range(len(operation.outputs))
-        reached, waiting = set(), [position]
-        while waiting:
-            at = waiting.pop()
-            if at not in reached:
-                reached.add(at)
-                waiting.extend(index for index in range(body.output_count) if body.route(at, index) is not None)
-        return reached
+        outputs = range(body.output_count)
+        return reachable([position], lambda at: [index for index in outputs if body.route(at, index) is not None])
 
     def _cause(self, operation, position, output):
         source = operation.inputs[position]
         if operation.type in _LEAVING:
             return "left_tensorflow"
-        is_custom = _custom_type(operation) is not None
+        is_custom = has_custom_gradient(operation)
         return cause_of(
             operation.type, source.dtype, [output.dtype], lambda: self._passes(operation, position, output), is_custom
         )
@@ -197,13 +186,6 @@ class Body:
             except (KeyError, AttributeError):
                 line = None
         return Cut(code, operation.type, line, node=operation.name)
-
-
-def _custom_type(operation):
-    try:
-        return operation.get_attr("_gradient_op_type")
-    except ValueError:
-        return None
 
 
 # A body is released with the function that it belongs to.

@@ -31,24 +31,24 @@ def without_path(question: Question) -> Finding:
         A `Finding`.
     """
     rules = (_statistics, _target_outside, _replaced, _recomputed, _left, _constant, _perhaps_left, _before, _unused)
-    trace = _Trace(question)
+    sides = _Sides(question)
     for rule in rules:
-        finding = rule(question, trace)
+        finding = rule(question, sides)
         if finding is not None:
             return finding
     more = ""
-    branch = next((d for d in question.log.departures if d.key in trace.downstream and d.how == "__bool__"), None)
+    branch = next((d for d in question.log.departures if d.key in sides.downstream and d.how == "__bool__"), None)
     if branch is not None:
         more = f" {question.source_name} only decided which branch of Python code ran."
-    certain = not _constants_after_unused(question, trace)[1]
+    certain = not _constants_after_unused(question, sides)[1]
     if not certain:
         more += " Or a value left TensorFlow unseen, as when a library reads it as a NumPy array."
     line = branch.place.line if branch else None
     return Finding("unrelated", line=line, certain=certain, values={"more": more})
 
 
-class _Trace:
-    """What several rules need to know.
+class _Sides:
+    """What lies on the side of the target and on that of the source.
 
     Attributes:
         upstream: the nodes from which the target was made.
@@ -92,13 +92,13 @@ def _is_written_out(question, key):
     return any(np.isclose(abs(value.item()), number) for number in lines.numbers_in(uses[0].line))
 
 
-def _statistics(question, trace):
+def _statistics(question, sides):
     """A variable that holds moving statistics: in training they are not even read."""
     finding = unwatched_variable(question, None, {}) if question.is_variable else None
     return finding if finding is not None and finding.code == "moving_statistics" else None
 
 
-def _target_outside(question, trace):
+def _target_outside(question, sides):
     """The target was made when the tape did not record."""
     log, target = question.log, min(question.goals)
     maker = question.flow.producer.get(target)
@@ -113,7 +113,7 @@ def _target_outside(question, trace):
     return None
 
 
-def _replaced(question, trace):
+def _replaced(question, sides):
     """The source is a tensor that was made later, or that nothing uses."""
     if question.is_variable:
         return None
@@ -122,7 +122,7 @@ def _replaced(question, trace):
     line = question.was_rebound or (maker.line if maker else None)
     if log.closed is not None and start > log.closed:
         return Finding("source_replaced", line=line)
-    twin = _twin(question, trace)
+    twin = _twin(question, sides)
     if maker is not None and twin is None and not question.flow.uses(start):
         sentence = (
             f"{question.source_name} is a new tensor made by {maker.name}; "
@@ -132,14 +132,14 @@ def _replaced(question, trace):
     return None
 
 
-def _recomputed(question, trace):
-    twin = None if question.is_variable else _twin(question, trace)
+def _recomputed(question, sides):
+    twin = None if question.is_variable else _twin(question, sides)
     if twin is None:
         return None
     return Finding("recomputed", line=question.flow.producer[twin].line)
 
 
-def _twin(question, trace):
+def _twin(question, sides):
     """The key of a tensor upstream of the target that was computed in the same way as the source, or None."""
     producer = question.flow.producer
     if question.start not in producer or producer[question.start].op == "ReadVariableOp":
@@ -166,17 +166,17 @@ def _twin(question, trace):
     wanted = fingerprint(question.start)
     for event in question.log.events:
         for key in event.outputs:
-            if key != question.start and key in trace.upstream and fingerprints[key] == wanted:
+            if key != question.start and key in sides.upstream and fingerprints[key] == wanted:
                 return key
     return None
 
 
-def _left(question, trace):
+def _left(question, sides):
     """A value was handed to Python by a method that the hooks see, and a constant came in afterwards."""
     for departure in question.log.departures:
-        if departure.key not in trace.downstream or departure.how == "__bool__":
+        if departure.key not in sides.downstream or departure.how == "__bool__":
             continue
-        later = trace.new_constants(question, departure.time)
+        later = sides.new_constants(question, departure.time)
         came_back = [key for key in later if _same_value(question, departure.key, key)]
         if came_back or later:
             how = departure.how.strip("_")
@@ -192,11 +192,11 @@ def _same_value(question, left, returned):
     return before.size == after.size and np.allclose(before.ravel(), after.ravel())
 
 
-def _constant(question, trace):
+def _constant(question, sides):
     """The target was computed by a backward pass."""
     backward = [
         question.flow.producer[key]
-        for key in trace.upstream
+        for key in sides.upstream
         if key in question.flow.producer and question.flow.producer[key].place.in_backward
     ]
     if not backward or not (question.flow.uses(question.start) or question.start in question.log.on_tape):
@@ -204,7 +204,7 @@ def _constant(question, trace):
     return Finding("constant_derivative", line=max(backward, key=lambda event: event.index).line)
 
 
-def _constants_after_unused(question, trace):
+def _constants_after_unused(question, sides):
     """Find what is left behind where NumPy read a value: a result without use, and constants that came later.
 
     Returns:
@@ -213,21 +213,21 @@ def _constants_after_unused(question, trace):
     flow = question.flow
     unused = [
         flow.producer[node]
-        for node in trace.downstream
+        for node in sides.downstream
         if not isinstance(node, tuple) and node in flow.producer and not flow.uses(node)
     ]
     first = min(unused, key=lambda event: event.index, default=None)
     if first is not None:
-        return first, trace.new_constants(question, max(first.outputs))
+        return first, sides.new_constants(question, max(first.outputs))
     # A watched tensor that only NumPy read is without use itself.
     if not flow.uses(question.start) and (question.is_variable or question.start in question.log.on_tape):
-        return None, trace.new_constants(question, question.log.opened)
+        return None, sides.new_constants(question, question.log.opened)
     return None, []
 
 
-def _perhaps_left(question, trace):
+def _perhaps_left(question, sides):
     """As `_constants_after_unused`, and the source text speaks of leaving TensorFlow."""
-    first, later = _constants_after_unused(question, trace)
+    first, later = _constants_after_unused(question, sides)
     if not later:
         return None
     line = _suspicious_line(question, first, later)
@@ -253,14 +253,14 @@ def _suspicious_line(question, first, later):
     return next((line for line in candidates if _LEAVING.search(line.text)), None)
 
 
-def _before(question, trace):
+def _before(question, sides):
     """The source was not used inside, no variable was, and the target begins with values from before the tape."""
     log, flow = question.log, question.flow
     if flow.uses(question.start):
         return None
-    if any(_is_handle(log, node) for node in trace.upstream if not isinstance(node, tuple)):
+    if any(_is_handle(log, node) for node in sides.upstream if not isinstance(node, tuple)):
         return None
-    old = [key for key in trace.roots if key < log.opened and log.tensors[key].dtype.is_floating]
+    old = [key for key in sides.roots if key < log.opened and log.tensors[key].dtype.is_floating]
     if not old or question.start > log.opened:
         return None
     made = [event for event in log.events if any(key in event.inputs for key in old)]
@@ -271,12 +271,12 @@ def _before(question, trace):
     return Finding("target_before_tape", sentence, line=made[0].line if made else None, certain=False)
 
 
-def _unused(question, trace):
+def _unused(question, sides):
     """A variable that was not read while the tape was recording."""
     reads = [event for event in question.flow.uses(question.start) if event.kind is not Kind.CUSTOM]
     if not question.is_variable or reads:
         return None
     calls = [event for event in question.log.events if event.index in question.log.python_calls_of]
-    hidden = any(event.kind is Kind.FUNCTION and not trace.upstream.isdisjoint(event.outputs) for event in calls)
+    hidden = any(event.kind is Kind.FUNCTION and not sides.upstream.isdisjoint(event.outputs) for event in calls)
     more = " Or a tf.py_function inside a tf.function read it, which is out of sight." if hidden else ""
     return Finding("unused_variable", certain=not hidden, values={"more": more})

@@ -4,11 +4,10 @@ Nodes are keys of tensors, and ("state", handle, version) for what a variable or
 """
 
 import dataclasses
-import heapq
-import itertools
 from collections.abc import Iterable, Set
 
 from tapelab.explain.ground.log import Event, Kind, Unrecorded, keys_of
+from tapelab.explain.ground.walks import cheapest, reachable
 from tapelab.explain.missing.inside_functions import Cut, body_of
 from tapelab.explain.missing.one_operation import Conductors
 
@@ -202,33 +201,20 @@ class Flow:
         Returns:
             A list of `Step`, empty where the start is a goal; None if no path leads there.
         """
-        count = itertools.count()
-        queue = [((0, 0, 0), next(count), start, None)]
-        seen = set()
-        while queue:
-            cost, _, node, trail = heapq.heappop(queue)
-            if node in seen:
-                continue
-            seen.add(node)
-            if node in goals:
-                path = []
-                while trail is not None:
-                    step, trail = trail
-                    path.append(step)
-                return path[::-1]
+
+        def steps(node):
             for step in self.steps(node):
-                if step.end not in seen:
-                    added = (cost[0] + len(step.cuts), cost[1] + (step.off_tape is not None), cost[2] + 1)
-                    heapq.heappush(queue, (added, next(count), step.end, (step, trail)))
-        return None
+                yield step.end, (len(step.cuts), int(step.off_tape is not None), 1), step
+
+        return cheapest(start, goals, steps)
 
     def downstream(self, start: Point) -> set[Point]:
         """Return the set of nodes that values from a node flow to, itself included."""
-        return _closure([start], self._ends)
+        return reachable([start], self._ends)
 
     def upstream(self, goals: Iterable[Point]) -> set[Point]:
         """Return the set of nodes that values flow from to any of the goals, themselves included."""
-        return _closure(goals, lambda node: self._before.get(node, ()))
+        return reachable(goals, lambda node: self._before.get(node, ()))
 
     def _ends(self, node):
         """The nodes that `steps` leads to, without working out what is cut on the way."""
@@ -274,13 +260,3 @@ def _missed(event):
 def _may_write(event):
     """Whether an event may change a state: it has no outputs, or is a function."""
     return event.kind is Kind.FUNCTION or (event.kind is Kind.OPERATION and not event.outputs)
-
-
-def _closure(starts, following):
-    seen, waiting = set(), list(starts)
-    while waiting:
-        node = waiting.pop()
-        if node not in seen:
-            seen.add(node)
-            waiting.extend(following(node))
-    return seen

@@ -28,7 +28,7 @@ class Question:
     """
 
     tape: tf.GradientTape
-    flow: Flow
+    flow: Flow | None
     targets: tuple
     source: object
     target_name: str

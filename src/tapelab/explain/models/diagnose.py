@@ -70,33 +70,31 @@ def diagnose(
 def diagnosed(
     model: tf.keras.Model,
     loss: Any,
-    batch: tuple[Any, Any, Any],
+    batch: Any,
     asked_from: Line | None,
-    weights: Sequence[tuple[Any, tf.Tensor]] | None = None,
+    weights: Sequence[tuple[Any, tf.Tensor]] = (),
 ) -> Diagnosis:
     """Diagnose a model.
 
     Args:
         model, loss: as `diagnose` takes them.
-        batch: (x, y, sample_weight) as `tapelab.explain.models.model_step.batch_of` returns them.
+        batch: as `tapelab.explain.models.model_step.batch_of` returns it.
         asked_from: the learner's `Line` that asked, which is not to blame for anything; or None.
         weights: [(variable, value)] to put in place meanwhile.
     """
     if not _is_built(model):
-        model(batch[0])
+        model(model_step.inputs_of(batch))
     if not model.trainable_variables:
         raise ValueError(
             f"{model.name} has no trainable variables; is trainable=False, or has it no layers with weights?"
         )
-    with model_step.unchanged(model):
-        for variable, value in weights or ():
-            variable.assign(value)
+    with model_step.unchanged(model, weights):
         tape, parts, examined = _at_a_scale_that_fits(model, loss, batch, asked_from)
         findings = [finding for _, finding in examined]
         return Diagnosis(
             model.name,
             _value(parts[0]),
-            _examples(batch[0]),
+            _examples(model_step.inputs_of(batch)),
             tuple(health for health, _ in examined),
             tuple(_layers(model, tape, findings)),
             parts[0].scale,
@@ -111,7 +109,7 @@ def _at_a_scale_that_fits(model, loss, batch, asked_from):
     """
     first, scale = None, None
     while True:
-        tape, parts = model_step.run(model, loss, *batch, scale=scale)
+        tape, parts = model_step.run(model, loss, batch, scale=scale)
         examined = [one for number, part in enumerate(parts) for one in _examine(model, tape, part, number, asked_from)]
         found = tape, parts, examined
         first, scale = first or found, parts[0].scale / 16
@@ -342,8 +340,14 @@ def _saturated(activation, values):
     return float((flat.all(axis=1) if activation == "softmax" else flat).mean())
 
 
+def _forms_of(variable):
+    """A Keras variable, TensorFlow's inside it, and, where it was made under a strategy, that of each replica."""
+    inner = getattr(variable, "value", None)
+    return variable, inner, *getattr(inner, "values", ())
+
+
 def _notes(model, tape, parts):
-    keras = {id(key) for variable in model.variables for key in (variable, getattr(variable, "value", None))}
+    keras = {id(one) for variable in model.variables for one in _forms_of(variable)}
     asked = {id(variable) for part in parts for variable in part.variables}
     for variable in tape.watched_variables():
         if id(variable) not in keras | asked and variable.trainable:

@@ -165,7 +165,7 @@ class Diagnosis(Told):
             groups.setdefault(one.cause, []).append(one)
         for members in groups.values():
             first = members[0]
-            names = _listed([one.name for one in members])
+            names = listed([one.name for one in members])
             doubt = "" if all(one.certain for one in members) else " (probable)"
             yield style.strong(f"{names}: {first.code or first.status}") + style.text(doubt)
             yield from _story(style, first)
@@ -240,7 +240,7 @@ class Diagnosis(Told):
         for status in STATUSES:
             names = [one.name for one in self.variables if one.status == status]
             if names and status != "fine":
-                parts.append(f"{status}: {_listed(names)}")
+                parts.append(f"{status}: {listed(names)}")
         return "; ".join(parts) + "."
 
 
@@ -280,5 +280,5 @@ def _number(value):
     return f"{value:.1e}" if math.isfinite(value) and value else f"{value:g}"
 
 
-def _listed(names):
+def listed(names):
     return ", ".join(names) if len(names) < 4 else f"{', '.join(names[:2])} and {len(names) - 2} other variables"

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tapelab.explain.ground.explain_tape import ExplainTape
@@ -30,17 +30,17 @@ class Part:
     scale: float = 1.0
 
 
-def batch_of(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
-    """Return a batch as Keras passes it to a model.
+def batch_of(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    """Return a batch as `fit` hands it to a train_step: x alone where there is nothing else, else a tuple.
 
     Args:
         x: arrays, tensors, or a dict, list or tuple of them; or a `tf.data.Dataset` or `keras.utils.PyDataset`, of
-            which the first batch is taken and which has the targets too.
+            which the first batch is taken, in whatever structure it has.
         y: targets, likewise, or None.
         sample_weight: an array of shape (batch,), likewise, or None.
 
     Returns:
-        (x, y, sample_weight) of tensors, floating-point NumPy arrays in Keras's `floatx`.
+        A tensor or a structure of tensors, floating-point NumPy arrays in Keras's `floatx`.
 
     Raises:
         TypeError: if `x` is something to draw batches from that is not known, such as a generator.
@@ -53,22 +53,29 @@ def batch_of(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any
         batch = next(iter(x), None) if is_dataset else x[0]
         if batch is None:
             raise ValueError("the dataset is empty; expected at least one batch")
-        x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
-    elif inspect.isgenerator(x) or hasattr(x, "__next__"):
+        return tuple(map(_tensors, batch)) if isinstance(batch, (tuple, list)) else _tensors(batch)
+    if inspect.isgenerator(x) or hasattr(x, "__next__"):
         raise TypeError(f"x is a {type(x).__name__}; take one batch from it: x, y = next(batches)")
-    return tuple(None if one is None else _tensors(one) for one in (x, y, sample_weight))
+    return tf.keras.utils.pack_x_y_sample_weight(*map(_tensors, (x, y, sample_weight)))
+
+
+def inputs_of(batch: Any) -> Any:
+    """Return what a batch has for the model: all of it, or the first part of a tuple or list."""
+    return batch[0] if isinstance(batch, (tuple, list)) else batch
 
 
 def _tensors(data):
+    if data is None:
+        return None
     if hasattr(data, "to_numpy"):  # a table of Pandas
         data = data.to_numpy()
     if isinstance(data, (list, tuple)) and all(np.isscalar(one) for one in tf.nest.flatten(data)):
         data = np.asarray(data)
-    return tf.nest.map_structure(_tensor, data)
+    return tf.keras.tree.lists_to_tuples(tf.nest.map_structure(_tensor, data))
 
 
 def _tensor(value):
-    if tf.is_tensor(value) or isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+    if value is None or tf.is_tensor(value) or isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
         return value
     value = np.asarray(value)
     return tf.convert_to_tensor(value.astype(tf.keras.backend.floatx()) if value.dtype.kind == "f" else value)
@@ -84,10 +91,19 @@ def everything_in(model: tf.keras.Model) -> list[Any]:
     found = [*model.variables, *model.metrics_variables, *_global_seed()]
     for layer in layers:
         # Keras does not count a tf.Variable among a layer's variables.
-        found += [value for value in vars(layer).values() if isinstance(value, tf.Variable)]
+        found += [variable for value in vars(layer).values() for variable in _tf_variables(value)]
     for optimizer in optimizers_of(model):
         found += optimizer.variables
     return list({id(variable): variable for variable in found}.values())
+
+
+def _tf_variables(value):
+    """Each `tf.Variable` that an attribute is, or holds in lists, tuples and dicts."""
+    if isinstance(value, tf.Variable):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _tf_variables(part)
 
 
 def _global_seed():
@@ -108,10 +124,16 @@ def optimizers_of(model: tf.keras.Model) -> list[tf.keras.optimizers.Optimizer]:
 
 
 @contextlib.contextmanager
-def unchanged(model: tf.keras.Model) -> Iterator[None]:
-    """Restore every variable of a model at the end of this context."""
+def unchanged(model: tf.keras.Model, weights: Sequence[tuple[Any, tf.Tensor]] = ()) -> Iterator[None]:
+    """Restore every variable of a model at the end of this context, in which some have other values.
+
+    Args:
+        weights: [(variable, value)] for the time within the context.
+    """
     before = [(variable, tf.identity(variable)) for variable in everything_in(model)]
     try:
+        for variable, value in weights:
+            variable.assign(value)
         yield
     finally:
         for variable, value in before:
@@ -123,15 +145,13 @@ def has_own_step(model: tf.keras.Model) -> bool:
     return type(model).train_step is not tf.keras.Model.train_step
 
 
-def run(
-    model: tf.keras.Model, loss: Any, x: Any, y: Any, sample_weight: Any = None, scale: float | None = None
-) -> tuple[ExplainTape, list[Part]]:
+def run(model: tf.keras.Model, loss: Any, batch: Any, scale: float | None = None) -> tuple[ExplainTape, list[Part]]:
     """Run one training step's forward pass, or a custom train_step, under an `ExplainTape`.
 
     Args:
         model: a Keras model that is built.
         loss: as `tapelab.explain.diagnose` takes it.
-        x, y, sample_weight: as `batch_of` returns them.
+        batch: as `batch_of` returns it.
         scale: what to multiply the loss with, in place of what its optimizer does.
 
     Returns:
@@ -141,9 +161,10 @@ def run(
         ValueError: if `loss` is None and the model was not compiled with one.
     """
     if loss is None and has_own_step(model):
-        return _run_own_step(model, x, y, sample_weight)
+        return _run_own_step(model, batch)
     if loss is None and not model.compiled:
         raise ValueError("the model is not compiled, so it has no loss; compile it, or pass a loss")
+    x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
     with ExplainTape(persistent=True) as tape:
         prediction = call(model, x)
         value = _loss(model, loss, x, y, prediction, sample_weight)
@@ -217,11 +238,11 @@ def _from_name(name):
     return lambda y, prediction: found(y, prediction)
 
 
-def _run_own_step(model, x, y, sample_weight):
+def _run_own_step(model, batch):
     """Run a custom train_step, and take down each gradient that its tape is asked for."""
-    asked, data = [], (x, y) if sample_weight is None else (x, y, sample_weight)
+    asked = []
     with ExplainTape(persistent=True) as tape, _noting(asked), _idle(optimizers_of(model)):
-        model.train_step(data)
+        model.train_step(batch)
     if any(tf.is_symbolic_tensor(target) for targets, _ in asked for target in tf.nest.flatten(targets)):
         raise ValueError("the train_step is a tf.function, whose tape cannot be seen; take that decorator away")
     if not asked:

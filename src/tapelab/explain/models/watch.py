@@ -1,12 +1,13 @@
-"""`Watch`: a callback that stops `fit` at the first NaN and explains that step, with its own weights and batch.
+"""`Watch`: a callback that stops `fit` at the first step that makes something not finite, and explains that step.
 
 Keras runs a compiled step, which no tape can look into, and after which the weights that made the NaN are gone. So each
-batch is drawn in Python, and the weights are noted before it is handed to the same compiled step as ever: reading a
-variable keeps its value without copying it. Where the loss turns bad, that step is run once more, eagerly, under an
+batch is drawn in Python, and the step that runs is the model's own with a look in its graph (`WatchedStep`), which also
+hands out the weights from before. Where the look finds something, that step is run once more, eagerly, under an
 `ExplainTape`.
 """
 
 import collections
+import concurrent.futures
 import dataclasses
 import itertools
 import math
@@ -17,12 +18,16 @@ from typing import Any
 
 from tapelab.explain.ground import lines
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.models import model_step
-from tapelab.explain.models.diagnose import diagnosed
+from tapelab.explain.models import watched_step
+from tapelab.explain.models.bad_rows import about_rows, is_sound, not_finite_in
+from tapelab.explain.models.diagnose import diagnosed, name_of
+from tapelab.explain.models.diagnosis import listed
+from tapelab.explain.models.watched_step import WatchedStep
 
 import numpy as np
 import tensorflow as tf
 
+_STRATEGIES = (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)
 _GROWTH = 3.0  # how many times the gradient's norm must grow in each step for the training to count as diverging
 
 
@@ -31,7 +36,7 @@ class _Kept:
     """A step as it was before it ran: its number from 0, its batch, and [(variable, value)]."""
 
     step: int
-    batch: tuple
+    batch: Any
     weights: list
 
 
@@ -42,28 +47,34 @@ class Watch(tf.keras.callbacks.Callback):
 
         model.fit(x, y, callbacks=[Watch()])
 
-    - At the first loss or weight that is not finite it stops the training and prints why, with the line and the fix.
+    - Each step is looked at, in its own graph: the loss, the weights that it leaves, and its batch. At the first loss
+      or weight that is not finite the training stops, and why is printed, with the line, the fix, and the rows of the
+      batch where it is a matter of rows. A batch that is not finite and does no harm is only mentioned.
     - Every so many steps, first before any, it diagnoses the batch as `diagnose` does, and prints what is newly wrong:
       for each of the variables of which Keras only warns that "Gradients do not exist" the reason.
 
-    It works with ``jit_compile``, ``class_weight`` and ``sample_weight``, `tf.data`, generators, a custom train_step
-    and ``steps_per_execution`` (the steps then run one by one). The step that is explained runs eagerly and without
-    XLA; where it is in order then, that is said. `fit` runs the model's own compiled step; the model is as before when
+    It works with ``jit_compile``, ``class_weight`` and ``sample_weight``, `tf.data`, generators, a custom train_step,
+    gradients that are accumulated over several steps, ``steps_per_execution`` (the steps then run one by one), and
+    under a `tf.distribute.MirroredStrategy`. The step that is explained runs eagerly, without XLA and on one device;
+    where it is in order then, that is said. The model's step is compiled anew for `fit`; the model is as before when
     `fit` ends. If an error in another callback or in the data ends it, the model is put back when Python drops that
     error, or at the next `fit`.
 
     Attributes:
         diagnosis: the `Diagnosis` of the step that went wrong; None if none did.
-        step: that step's number, from 0 and over all epochs; None if none went wrong.
+        step: that step's number, from 0 and over all epochs; None if no step went wrong, also where the weights were
+            not finite before a step and no step had made them so.
+        rows: the rows of that step's batch that made it so, a list of integers; empty where it is no matter of rows.
         recent: for that step and those before it that were kept, a list of (step, loss, norm of the whole gradient).
         samples: a list of (step, `Diagnosis`).
         story: what was printed at the end, as text; empty if nothing went wrong.
     """
 
-    def __init__(self, every=100, remember=4, report=print):
+    def __init__(self, every=1000, remember=4, report=print):
         """Args:
-            every: diagnose each so manieth step; None for not at all.
-            remember: how many steps are kept, at least 2. Each keeps a copy of the weights as soon as they change.
+            every: diagnose each so manieth step; None for not at all. For a small network that takes as long as fifty
+                steps.
+            remember: how many steps are kept, at least 2. Each keeps its batch and the weights from before it.
             report: takes each text that is to be shown.
 
         Raises:
@@ -79,15 +90,16 @@ class Watch(tf.keras.callbacks.Callback):
         self._forget()
 
     def _forget(self):
-        self.diagnosis, self.step, self.recent, self.samples, self.story = None, None, [], [], ""
+        self.diagnosis, self.step, self.rows, self.recent, self.samples, self.story = None, None, [], [], [], ""
         self._count, self._expected, self._known, self._can_sample = 0, False, set(), True
         self._kept = collections.deque(maxlen=self.remember)
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         model = self.model
-        if tf.distribute.has_strategy() or type(model.distribute_strategy).__name__ != "_DefaultDistributionStrategy":
+        if not isinstance(model.distribute_strategy, _STRATEGIES) and not watched_step.is_undistributed(model):
             raise ValueError(
-                "Watch does not work under a tf.distribute strategy; train without one to find the mistake"
+                f"Watch does not work under a {type(model.distribute_strategy).__name__}; train under a "
+                "MirroredStrategy or without a strategy to find the mistake"
             )
         self._forget()
         own = lines.own_frame(sys._getframe(1))
@@ -101,17 +113,13 @@ class Watch(tf.keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._expected = True
 
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._look_at_weights()
-
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        self._look_at_weights()
         _restore(lambda: self.model, self._function, self._original)
         self._kept.clear()
 
     def _make_function(self):
         """What stands in for the model's train_function."""
-        original, model = self.model.train_function, weakref.ref(self.model)
+        original, model, run = self.model.train_function, weakref.ref(self.model), WatchedStep(self.model)
 
         def watched(iterator):
             if not self._expected:  # a fit without this callback, after one that an error ended
@@ -119,7 +127,7 @@ class Watch(tf.keras.callbacks.Callback):
                 return original(iterator)
             self._expected = False
             try:
-                return self._steps(iterator, original)
+                return self._steps(iterator, run)
             except StopIteration:
                 raise
             except BaseException:
@@ -128,7 +136,7 @@ class Watch(tf.keras.callbacks.Callback):
 
         return watched
 
-    def _steps(self, iterator, original):
+    def _steps(self, iterator, run):
         """Run as many steps as Keras asks for. Returns the logs of the last."""
         logs = None
         for _ in range(self.model.steps_per_execution):
@@ -136,36 +144,26 @@ class Watch(tf.keras.callbacks.Callback):
                 data = next(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
                 break
-            logs = self._one_step(data, original)
-            if self.step is not None:
+            logs = self._one_step(data, run)
+            if self.model.stop_training:
                 break
         if logs is None:
             raise StopIteration
         return logs
 
-    def _one_step(self, data, original):
-        batch = tf.keras.utils.unpack_x_y_sample_weight(tf.nest.map_structure(_value, data))
-        self._kept.append(_Kept(self._count, batch, self._weights()))
+    def _one_step(self, data, run):
         if self.every and self._can_sample and self._count % self.every == 0:
-            self._sample(batch)
-        logs = original(iter([data]))
+            self._sample(_whole(data, self.model))
+        looked = run(data)
+        self._kept.append(_Kept(self._count, data, looked.before))
         self._count += 1
-        if not all(_is_finite(value) for name, value in (logs or {}).items() if "loss" in name):
-            self._stop()
-        return logs
-
-    def _weights(self):
-        """What a step depends on, as [(variable, value)]."""
-        if self._count < 2:  # by then all of them are made
-            model = self.model
-            others = [one for optimizer in model_step.optimizers_of(model) for one in optimizer.variables]
-            others = {id(one) for one in (*others, *model.metrics_variables)}
-            self._variables = [one for one in model_step.everything_in(model) if id(one) not in others]
-        return [(variable, _read(variable)) for variable in self._variables]
+        if not np.isfinite(looked.sums).all():
+            self._look_closer(looked, run.looked_at())
+        return looked.logs
 
     def _sample(self, batch):
         try:
-            found = diagnosed(self.model, None, batch, self._asked_from)
+            found = self._diagnosed(batch)
         except Exception as error:  # a sample must not end the training
             self._can_sample = False
             self.report(f"Watch: this model cannot be diagnosed: {type(error).__name__}: {error}")
@@ -176,39 +174,53 @@ class Watch(tf.keras.callbacks.Callback):
             self._known.update((one.name, one.status) for one in new)
             self.report(f"Watch, step {self._count}: {dataclasses.replace(found, variables=tuple(new), layers=())}")
 
-    def _look_at_weights(self):
-        """Notice weights that are not finite where no step will follow."""
-        if self.step is None and self._kept and not all(map(_is_finite, self.model.trainable_variables)):
-            self._stop()
+    def _diagnosed(self, batch, weights=()):
+        return _outside_strategies(diagnosed, self.model, None, batch, self._asked_from, weights)
 
-    def _stop(self):
-        """Find the step that went wrong among those that are kept, explain it, and end the training."""
-        self.model.stop_training = True
-        kept = list(self._kept)
-        # The loss may turn bad a step after the weights did.
-        sound = [one for one in kept if all(_is_finite(value) for _, value in one.weights)]
-        culprit = sound[-1] if sound else kept[0]
-        self.step = culprit.step
+    def _look_closer(self, looked, variables):
+        """A sum in the step's graph is not finite: see of which numbers, and end the training if that does harm."""
+        step = self._kept[-1]
+        batch = not_finite_in(_whole(step.batch, self.model))
+        after = [name_of(one, self.model) for one in variables if not _is_finite(one)]
+        losses = [name for name, value in (looked.logs or {}).items() if "loss" in name and not _is_finite(value)]
+        if after or losses:
+            self.model.stop_training = True
+            before = [name_of(one, self.model) for one, value in step.weights if not _is_finite(value)]
+            self.story = _of_no_step(step.step, before) if before else self._explained(step, batch, [*losses, *after])
+            self.report(self.story)
+        elif batch and "batch" not in self._known:
+            self._known.add("batch")
+            self.report(
+                f"Watch, step {step.step}: the batch is not finite as it comes in: {'; '.join(map(str, batch))}. "
+                "The loss and the weights stayed finite; that is said once."
+            )
+
+    def _explained(self, step, in_batch, after):
+        """The story of the step that went wrong. `in_batch` and `after` say what is not finite before and after it."""
+        self.step = step.step
+        head = [f"Watch stopped the training: step {self.step} made the loss or a weight not finite."]
+        head.append(f"Not finite after it: {listed(after)}.")
         try:
-            self.diagnosis = diagnosed(self.model, None, culprit.batch, self._asked_from, culprit.weights)
-            before = [one for one in kept if one.step < culprit.step]
-            self.recent = [self._measured(one) for one in before]
-            self.recent.append((culprit.step, self.diagnosis.loss, _whole_norm(self.diagnosis)))
+            batch = _whole(step.batch, self.model)
+            self.rows, said = about_rows(batch, in_batch, lambda part: self._is_sound(part, step.weights))
+            head += said
+            self.diagnosis = self._diagnosed(batch, step.weights)
+            self.recent = [self._measured(one) for one in self._kept if one.step < self.step]
+            self.recent.append((self.step, self.diagnosis.loss, _whole_norm(self.diagnosis)))
         except Exception as error:
-            self.story = f"Step {self.step} made the loss or a weight not finite, and could not be run again: {error}"
-        else:
-            self.story = "\n".join(self._told(bool(sound)))
-        self.report(self.story)
+            head.append(f"It could not be run again: {type(error).__name__}: {error}")
+            return "\n".join(head)
+        return "\n".join([*head, *self._told()])
+
+    def _is_sound(self, batch, weights):
+        return _outside_strategies(is_sound, self.model, batch, weights)
 
     def _measured(self, kept):
-        found = diagnosed(self.model, None, kept.batch, self._asked_from, kept.weights)
+        found = self._diagnosed(_whole(kept.batch, self.model), kept.weights)
         return kept.step, found.loss, _whole_norm(found)
 
-    def _told(self, was_sound):
+    def _told(self):
         found = self.diagnosis
-        yield f"Watch stopped the training: step {self.step} made the loss or a weight not finite."
-        if not was_sound:
-            yield "Weights were not finite before any step that was kept: what follows is the oldest of these."
         if self._is_diverging():
             times = ", ".join(f"{norm:.3g} at step {step}" for step, _, norm in self.recent)
             rate = _learning_rate(self.model)
@@ -254,10 +266,31 @@ def _value(part):
     return None if isinstance(part, tf.experimental.Optional) else part
 
 
-def _read(variable):
-    """The value of a variable as it is now; a later assignment does not change it."""
-    inner = variable.value if hasattr(variable, "path") else variable
-    return tf.raw_ops.ReadVariableOp(resource=inner.handle, dtype=inner.dtype)
+def _whole(data, model):
+    """A batch as the model's train_step gets it; under a strategy, those of all replicas together."""
+    if watched_step.is_undistributed(model):
+        return tf.nest.map_structure(_value, data)
+    parts = model.distribute_strategy.experimental_local_results(data)
+    return tf.nest.map_structure(_joined, *parts)
+
+
+def _joined(*values):
+    return None if _value(values[0]) is None else tf.concat(values, 0)
+
+
+def _outside_strategies(function, *arguments):
+    """Call a function where no strategy's scope is open: eager gradients are to be had only there."""
+    if not tf.distribute.has_strategy():
+        return function(*arguments)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def _of_no_step(step, names):
+    """What to say where weights were not finite before a step and no step had made them so."""
+    when = f"after step {step - 1} and before step {step}" if step else "before the first step"
+    who = "Something other than a step, such as a callback, set them." if step else "Look at where they were loaded."
+    return f"Watch stopped the training: {listed(names)} became not finite {when}. {who}"
 
 
 def _is_finite(value):

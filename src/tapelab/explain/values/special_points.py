@@ -85,13 +85,9 @@ def story(evidence: Evidence) -> Story | None:
             if not _is_missed(evidence, nodes):
                 return None
             node = min(found, key=lambda one: one.index)
-            code = "wrong_at_zero" if node.op == "Cumprod" and not _is_backward(node) else row.code
+            code = "wrong_at_zero" if node.op == "Cumprod" and not node.is_backward else row.code
             return Story(code, node, node.inputs[0])
     return None
-
-
-def _is_backward(node):
-    return node.event.place.in_backward or "gradient_tape" in node.scope.split("/")
 
 
 def _is_missed(evidence, nodes):

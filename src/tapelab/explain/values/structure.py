@@ -1,6 +1,7 @@
 """Gradients that are finite and still wrong, told from how the computation is built."""
 
 from tapelab.explain.ground.measure import array
+from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.graphs.operations import with_fact
@@ -96,9 +97,7 @@ def _symmetric_units(evidence):
 
 def remarks(evidence: Evidence) -> tuple[str, ...]:
     """Return what to add about how a gradient was computed, a tuple of keys of `REMARKS`."""
-    is_second = any(
-        node.event.place.in_backward or "gradient_tape" in node.scope.split("/") for node in evidence.replay.passed
-    )
+    is_second = any(node.is_backward for node in evidence.replay.passed)
     twice = is_second and any(map(_takes_moments(evidence), evidence.trace.nodes))
     found = {
         "moments_twice": twice,
@@ -131,14 +130,7 @@ def _is_partly_stopped(evidence):
 
 def _before(trace, keys):
     """The keys of all tensors that some were made from, in whichever way, and of these."""
-    found, waiting = set(), list(keys)
-    while waiting:
-        key = waiting.pop()
-        if key not in found:
-            found.add(key)
-            maker = trace.producer.get(key)
-            waiting.extend(maker.inputs if maker is not None else ())
-    return found
+    return reachable(keys, lambda key: trace.producer[key].inputs if key in trace.producer else ())
 
 
 def _origin(producer, node):

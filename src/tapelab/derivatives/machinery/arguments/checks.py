@@ -62,7 +62,7 @@ def require_alike(
 
 
 def require_finite(result: Any, name: str) -> None:
-    leaves = []
+    leaves: list[Any] = []
     description = flatten(result, leaves)
     for label, leaf in zip(names(description, "the result"), leaves, strict=True):
         if not tf.executing_eagerly():

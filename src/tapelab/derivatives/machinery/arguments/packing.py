@@ -23,7 +23,7 @@ def pack(structure: Any) -> tf.Tensor:
         ValueError: if there is no tensor.
         TypeError: if the dtypes differ.
     """
-    leaves = []
+    leaves: list[Any] = []
     flatten(structure, leaves, numbers=True)
     if not leaves:
         raise ValueError("there is no tensor to pack; pass at least one")
@@ -45,7 +45,7 @@ def unpack(vector: tf.Tensor, like: Any) -> Any:
     Raises:
         ValueError: if ``vector`` is not a vector of n elements.
     """
-    leaves = []
+    leaves: list[Any] = []
     description = flatten(like, leaves, numbers=True)
     shapes = [tuple(tf.convert_to_tensor(leaf).shape) for leaf in leaves]
     vector = tf.convert_to_tensor(vector)

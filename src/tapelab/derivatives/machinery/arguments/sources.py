@@ -16,7 +16,7 @@ class Sources:
 
     Raises:
         TypeError: if ``wrt`` holds anything but variables, or ``argnums`` anything but integers.
-        ValueError: if there is no source, or a variable is listed twice.
+        ValueError: if there is no source, a variable is listed twice, or ``wrt`` is a model in place of its variables.
     """
 
     def __init__(self, argnums, wrt):
@@ -32,6 +32,8 @@ class Sources:
             return
         if argnums != 0:
             raise ValueError(f"wrt and argnums={argnums!r} are both given; the sources are variables or arguments")
+        if hasattr(wrt, "trainable_variables"):
+            raise ValueError(_of_owner(wrt))
         leaves = []
         self.description = flatten(wrt, leaves, numbers=True)
         self.names = []
@@ -74,6 +76,17 @@ class Sources:
         for position, arg in zip(self.positions, (taken,) if self.single else taken, strict=True):
             args[position] = arg
         return args
+
+
+def _of_owner(owner):
+    """What to say where a model, a layer or a module was passed in place of its variables."""
+    name = getattr(owner, "name", None) or type(owner).__name__
+    if owner.trainable_variables:
+        return f"wrt is the {type(owner).__name__} {name!r}; expected its variables: wrt=model.trainable_variables"
+    return (
+        f"wrt is the {type(owner).__name__} {name!r}, which has no variables. A Keras model has them once it is built: "
+        "call it on a batch first, then pass wrt=model.trainable_variables"
+    )
 
 
 def require_differentiable(name: str, labels: Sequence[str], sources: Sequence[tf.Tensor | tf.Variable]) -> None:

@@ -5,12 +5,20 @@
 x = 0, and 0 remains: of ``xlogy(x, y)`` at y ≤ 0, of ``xlog1py(x, y)`` at y ≤ -1, of ``xdivy(x, y)`` at y = 0.
 
 Of a power, ``y x^(y - 1)`` is 0 · ∞ where y and x are 0, and the derivative of x⁰ is 0.
+
+The derivatives of Bessel's I₁ and J₁ have the quotients I₁(x) / x and J₁(x) / x, which are ½ at 0. Around it they are
+summed as the series that they are, so that all derivatives are right there (NIST Digital Library of Mathematical
+Functions, 10.2.2, 10.25.2 and 10.29.4).
 """
+
+import math
 
 from tapelab.derivatives.wrong.cures.cotangents import sum_to
 from tapelab.process.tensorflow import tf
 
 import numpy as np
+
+_BESSEL_TERMS = 12  # up to |x| = 1, the next one is below 1e-24
 
 
 def _xlogy(op, upstream):
@@ -54,6 +62,28 @@ def _pow(op, upstream):
     return sum_to(upstream * tf.math.conj(by_x), x), sum_to(upstream * tf.math.conj(by_y), y)
 
 
+def _bessel_i1(op, upstream):
+    """tf.math.bessel_i1: the derivative is 1/2 at 0; TensorFlow's is 1, and the second one NaN."""
+    (x,), y = op.inputs, tf.math.bessel_i1(op.inputs[0])
+    return upstream * (tf.math.bessel_i0(x) - _over(y, x, 1))
+
+
+def _bessel_j1(op, upstream):
+    """tf.math.special.bessel_j1: the second derivative is 0 at 0; TensorFlow's is NaN."""
+    (x,), y = op.inputs, tf.math.special.bessel_j1(op.inputs[0])
+    return upstream * (tf.math.special.bessel_j0(x) - _over(y, x, -1))
+
+
+def _over(y, x, sign):
+    """Return y / x, where y is Bessel's I₁(x) for the sign 1 and J₁(x) for -1."""
+    near = tf.abs(x) < 1
+    small = tf.where(near, sign * tf.square(x) / 4, tf.zeros_like(x))
+    series = tf.zeros_like(x)
+    for k in reversed(range(_BESSEL_TERMS)):
+        series = series * small + 0.5 / (math.factorial(k) * math.factorial(k + 1))
+    return tf.where(near, series, y / tf.where(near, tf.ones_like(x), x))
+
+
 def _may_be_zero(op, upstream):
     exponent = _constant(op.inputs[1])
     return exponent is None or not np.all(exponent)
@@ -69,5 +99,12 @@ def _constant(tensor):
 
 
 _pow.applies = _may_be_zero
-GRADIENTS = {"Pow": _pow, "Xdivy": _xdivy, "Xlog1py": _xlog1py, "Xlogy": _xlogy}
+GRADIENTS = {
+    "BesselI1": _bessel_i1,
+    "BesselJ1": _bessel_j1,
+    "Pow": _pow,
+    "Xdivy": _xdivy,
+    "Xlog1py": _xlog1py,
+    "Xlogy": _xlogy,
+}
 FUNCTIONS = []

@@ -67,6 +67,11 @@ class Node:
         return (self.backward is not None and not self.is_opaque) or self.op == "EagerPyFunc"
 
     @property
+    def is_backward(self) -> bool:
+        """Whether a backward pass ran it: then what comes after is a derivative of a derivative."""
+        return self.event.place.in_backward or "gradient_tape" in self.scope.split("/")
+
+    @property
     def name(self) -> str:
         """What to call it: of the values that a function returned, the function's name."""
         return self.event.name if self.event.kind is Kind.FUNCTION and self.outputs[0] >= 0 else self.op

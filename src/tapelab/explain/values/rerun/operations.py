@@ -7,6 +7,7 @@ from tapelab.explain.ground import private
 from tapelab.explain.ground.measure import items
 from tapelab.graphs.operations import of_family, with_fact
 from tapelab.graphs.operations.operation import RANDOM
+from tapelab.graphs.program import has_custom_gradient
 
 import tensorflow as tf
 
@@ -107,9 +108,7 @@ def custom_gradient(
         evaluate: takes a graph and the eager tensors for its inputs, and returns those of its outputs.
         value_of: takes a symbolic tensor of the operation's graph and returns the eager tensor that it stood for.
     """
-    try:
-        operation.get_attr("_gradient_op_type")
-    except ValueError:
+    if not has_custom_gradient(operation):
         return None
 
     def backward(*upstream):

@@ -1,0 +1,143 @@
+"""What is not finite in a batch as it came in, and which rows of a batch make a step not finite."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tapelab.explain.models import model_step
+
+import numpy as np
+import tensorflow as tf
+
+_MOST = 3  # where more rows do it alone, it is no matter of rows
+_PARTS = ("x", "y", "sample_weight")
+
+
+@dataclasses.dataclass(frozen=True)
+class NotFinite:
+    """A part of a batch that is not finite.
+
+    Attributes:
+        part: what to call it: "x", "x['age']", "y", "sample_weight".
+        index: of the first number that is not finite, a tuple; its first entry is the row.
+        is_nan: whether that number is NaN, rather than infinite.
+        rows: of all such numbers, a list of integers in order.
+        count, size: how many numbers are not finite, and how many there are.
+    """
+
+    part: str
+    index: tuple
+    is_nan: bool
+    rows: list
+    count: int
+    size: int
+
+    def __str__(self):
+        place = ", ".join(map(str, self.index))
+        feature = ", ".join(map(str, self.index[1:]))
+        text = f"{self.part}[{place}] is {'NaN' if self.is_nan else 'infinite'} (row {self.index[0]} of the batch"
+        text += f", feature {feature})" if feature else ")"
+        if self.count > 1:
+            text += f", and {self.count - 1} more of its {self.size} numbers, in {len(self.rows)} of the rows"
+        return text
+
+
+def not_finite_in(batch: Any) -> list[NotFinite]:
+    """Return what is not finite in a batch, as `tapelab.explain.models.model_step.batch_of` returns it."""
+    named = list(zip(_PARTS, batch, strict=False)) if isinstance(batch, (tuple, list)) else [("x", batch)]
+    found = [_look_at(name, value) for part, structure in named for name, value in _leaves(part, structure)]
+    return [one for one in found if one is not None]
+
+
+def _leaves(name, structure) -> Iterator[tuple[str, Any]]:
+    """Each tensor in a structure, with what to call it."""
+    if isinstance(structure, (Mapping, list, tuple)):
+        for key, part in structure.items() if isinstance(structure, Mapping) else enumerate(structure):
+            yield from _leaves(f"{name}[{key!r}]", part)
+    elif structure is not None and tf.as_dtype(structure.dtype).is_floating:
+        yield name, structure
+
+
+def _look_at(name, value):
+    if isinstance(value, tf.RaggedTensor):
+        value = value.to_tensor()
+    if isinstance(value, tf.SparseTensor):
+        indices, numbers = value.indices.numpy(), np.asarray(value.values)
+    else:
+        numbers = np.asarray(value)
+        numbers, indices = numbers.ravel(), np.indices(numbers.shape).reshape(numbers.ndim, -1).T
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if not bad.size or not indices.shape[1]:
+        return None
+    rows = [int(row) for row in np.unique(indices[bad, 0])]
+    is_nan = bool(np.isnan(numbers[bad[0]]))
+    return NotFinite(name, tuple(map(int, indices[bad[0]])), is_nan, rows, len(bad), numbers.size)
+
+
+def is_sound(model: tf.keras.Model, batch: Any, weights: list[tuple[Any, tf.Tensor]]) -> bool:
+    """Whether loss and gradients of a step, run eagerly with these weights, are finite. The model is left as it was."""
+    with model_step.unchanged(model, weights):
+        tape, parts = model_step.run(model, None, batch, scale=1.0)
+        found = [(part.loss, tape.gradient(part.loss, part.variables)) for part in parts]
+    return all(one is None or _is_finite(one) for one in tf.nest.flatten(found, expand_composites=True))
+
+
+def _is_finite(value):
+    return not value.dtype.is_floating or bool(tf.reduce_all(tf.math.is_finite(value)))
+
+
+def about_rows(batch: Any, in_batch: list[NotFinite], is_sound: Callable[[Any], bool]) -> tuple[list[int], list[str]]:
+    """Find the rows of a batch without which a step is in order.
+
+    Args:
+        batch: as `tapelab.explain.models.model_step.batch_of` returns it.
+        in_batch: as `not_finite_in` returns it.
+        is_sound: says of a batch whether the step with it is in order.
+
+    Returns:
+        (rows, what to say about them): lists, of integers in order, empty where it is no matter of a few rows, and of
+        texts.
+    """
+    said = [f"Its batch was not finite as it came in: {'; '.join(map(str, in_batch))}."] if in_batch else []
+    rows = sorted({row for one in in_batch for row in one.rows})
+    try:
+        if not in_batch:
+            rows = _alone_at_fault(batch, is_sound)
+        others = np.setdiff1d(np.arange(_row_count(batch)), rows)
+        if not rows or not others.size or not is_sound(_selected(batch, others)):
+            return [], said
+    except (ValueError, TypeError, tf.errors.OpError):  # a step that takes no batch of another size
+        return [], said
+    some = ", ".join(map(str, rows[:_MOST])) + (f" and {len(rows) - _MOST} more" if len(rows) > _MOST else "")
+    return rows, [*said, f"Without row{'s' * (len(rows) > 1)} {some} of the batch the step is in order."]
+
+
+def _alone_at_fault(batch, is_sound):
+    """The rows each of which makes the step not finite, alone; none where they are more than a few."""
+    found = []
+
+    def search(rows):
+        if len(found) > _MOST or is_sound(_selected(batch, rows)):
+            return
+        if len(rows) == 1:
+            found.append(int(rows[0]))
+            return
+        search(rows[: len(rows) // 2])
+        search(rows[len(rows) // 2 :])
+
+    search(np.arange(_row_count(batch)))
+    return found if len(found) <= _MOST else []
+
+
+def _row_count(batch):
+    return int(tf.nest.flatten(batch)[0].shape[0])
+
+
+def _selected(batch, rows):
+    """The batch with some of its rows only."""
+    count = _row_count(batch)
+
+    def select(value):
+        return tf.gather(value, rows) if value is not None and value.shape[:1] == [count] else value
+
+    return tf.nest.map_structure(select, batch)

@@ -1,0 +1,165 @@
+"""A Keras model's compiled step that also looks: at its batch, at its loss, and at the weights that it leaves.
+
+A look is one sum over everything of a kind: it is finite where all of that is, and costs one reading of it in the
+step's own graph. A sum may overflow where every number is finite, so a sum that is not finite is a reason to look again
+at each number, and no verdict.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tapelab.explain.models import model_step
+
+import numpy as np
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Looked:
+    """One step, after it ran.
+
+    Attributes:
+        logs: what the train_step returned.
+        before: [(variable, value)]: what the step depended on, as it was before it ran.
+        sums: of all floating-point numbers in the weights after it, in the batch, and in the losses of `logs`: a NumPy
+            array of shape (3,).
+    """
+
+    logs: Any
+    before: list[tuple[Any, tf.Tensor]]
+    sums: np.ndarray
+
+
+class WatchedStep:
+    """The compiled step of a model, with a look in its graph.
+
+    It is traced anew, in the way in which Keras compiles the model's own train_step: with its ``jit_compile``, eagerly
+    with ``run_eagerly``, on each replica under a `tf.distribute` strategy.
+
+    Args:
+        model: a compiled Keras model.
+    """
+
+    def __init__(self, model):
+        self._model, self._own_step = model, model.train_step
+        self._variables = []  # what the step depends on, in the order in which it was met
+        # Reading a variable of several replicas outside of them gives one value.
+        self._reads_inside = is_undistributed(model)
+        with _attributes(model, train_step=self._step, train_function=None):
+            model.make_train_function()
+            self._function = model.train_function
+
+    def __call__(self, batch: Any) -> Looked:
+        """Run the step on a batch as `fit` draws it."""
+        before = {} if self._reads_inside else dict(self._read_all())
+        found = self._function(iter([batch]))
+        before |= found["before"]
+        values = [(self._variables[int(number)], value) for number, value in before.items()]
+        return Looked(found["logs"], values, found["sums"].numpy())
+
+    def looked_at(self) -> list[Any]:
+        """Return the variables whose numbers are summed: weights, moving statistics, gradients that are collected.
+
+        Without the metrics, which keep a NaN for the rest of the epoch, and the moments of the optimizers.
+        """
+        optimizers = model_step.optimizers_of(self._model)
+        collected = [one for optimizer in optimizers for one in optimizer.variables if "gradient_accum" in one.path]
+        return [one for one in (*_without_bookkeeping(self._model), *collected) if _is_summed(tf.as_dtype(one.dtype))]
+
+    def _step(self, batch):
+        """The train_step in place of the model's own. Keras traces it."""
+        before = dict(self._read_all()) if self._reads_inside else {}
+        with _out_of_place(model_step.optimizers_of(self._model) if self._reads_inside else ()):
+            logs = self._own_step(batch)
+        losses = [value for name, value in dict(logs or {}).items() if "loss" in name]
+        sums = [_sum_of(part) for part in (self.looked_at(), tf.nest.flatten(batch, expand_composites=True), losses)]
+        return {"logs": logs, "before": before, "sums": tf.stack(sums)}
+
+    def _read_all(self):
+        """Read what the step depends on: pairs of a variable's place in `_variables`, as text, and its value."""
+        places = {id(variable): place for place, variable in enumerate(self._variables)}
+        for variable in _without_bookkeeping(self._model):
+            if id(variable) not in places:
+                places[id(variable)] = len(self._variables)
+                self._variables.append(variable)
+            yield str(places[id(variable)]), _read(variable)
+
+
+@contextlib.contextmanager
+def _attributes(model, **values) -> Iterator[None]:
+    """Within this context a model has other attributes."""
+    before = {name: vars(model)[name] for name in values if name in vars(model)}
+    for name, value in values.items():
+        setattr(model, name, value)
+    try:
+        yield
+    finally:
+        for name in values:
+            if name in before:
+                setattr(model, name, before[name])
+            else:
+                delattr(model, name)
+
+
+def is_undistributed(model: tf.keras.Model) -> bool:
+    """Whether a model was made under no `tf.distribute` strategy."""
+    return type(model.distribute_strategy).__name__ == "_DefaultDistributionStrategy"
+
+
+def _without_bookkeeping(model):
+    """Every variable that a step depends on: all that it may change but the metrics' and the optimizers'."""
+    others = [one for optimizer in model_step.optimizers_of(model) for one in optimizer.variables]
+    others = {id(one) for one in (*others, *model.metrics_variables)}
+    return [one for one in model_step.everything_in(model) if id(one) not in others]
+
+
+def _read(variable):
+    """The value of a variable as it is now; a later assignment does not change it."""
+    inner = variable.value if hasattr(variable, "path") else variable
+    return inner.read_value()
+
+
+def _is_summed(dtype):
+    return dtype.is_floating or dtype.is_complex
+
+
+def _sum_of(values):
+    """The sum of all floating-point numbers in a list of tensors and variables; of complex ones, their sum's size."""
+    sums = [tf.zeros(())]
+    for value in values:
+        if value is None or not _is_summed(tf.as_dtype(getattr(value, "dtype", tf.string))):
+            continue
+        value = tf.convert_to_tensor(_read(value) if hasattr(value, "handle") else value)
+        wide = tf.cast(value, tf.float32) if value.dtype.size < 4 else value
+        total = tf.reduce_sum(wide)
+        sums.append(tf.cast(tf.abs(total) if total.dtype.is_complex else total, tf.float32))
+    return tf.add_n(sums)
+
+
+@contextlib.contextmanager
+def _out_of_place(optimizers) -> Iterator[None]:
+    """Let optimizers that are traced in this context put new values in the place of old ones.
+
+    An update in place of a variable whose old value someone still holds copies it first, which takes longer than all
+    looks together. The difference is a new tensor anyway.
+    """
+    changed = [one for one in optimizers if hasattr(one, "assign_sub")]
+    for one in changed:
+        one.assign_sub = _subtracting(one, one.assign_sub)
+    try:
+        yield
+    finally:
+        for one in changed:
+            del one.assign_sub
+
+
+def _subtracting(optimizer: Any, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def assign_sub(variable, value):
+        if isinstance(value, tf.IndexedSlices):
+            return original(variable, value)
+        current = tf.convert_to_tensor(variable)
+        return optimizer.assign(variable, current - tf.cast(value, current.dtype))
+
+    return assign_sub

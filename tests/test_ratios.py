@@ -1,0 +1,59 @@
+"""The picture of the page "How it compares" says what the page's table says."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from tapelab.collection.publishing import ratios
+
+import pytest
+
+PAGE = (Path(__file__).parents[1] / "site" / "how_it_compares.md").read_text(encoding="utf-8")
+TABLE = """| work | tapelab, ms | TensorFlow, plain | JAX | PyTorch | PyTorch, compiled |
+|---|---|---|---|---|---|
+| quick & small | 0.5 | 1697 | 0.5 | failed | 2 |
+| none | 1 |  |  |  |  |
+"""
+
+
+def test_a_table_is_read():
+    assert ratios.rows(TABLE) == [
+        ratios.Row("quick & small", {"TensorFlow, plain": 1697.0, "JAX": 0.5, "PyTorch, compiled": 2.0})
+    ]
+
+
+def test_a_page_without_the_table_or_with_a_strange_peer_is_refused():
+    with pytest.raises(ValueError, match="no table that begins with"):
+        ratios.rows("| work | something else |\n|---|---|\n| a | b |\n")
+    with pytest.raises(ValueError, match="'MLX'"):
+        ratios.rows(TABLE.replace("JAX", "MLX"))
+
+
+def places(picture):
+    """Where the points of a picture stand, left to right: from their titles."""
+    found = re.findall(r'translate\(([\d.]+) [\d.]+\)"[^>]*><title>(.*?)</title>', picture)
+    return {title: float(place) for place, title in found}
+
+
+def test_faster_is_to_the_right_and_a_loss_has_a_mark_like_a_win():
+    picture = ratios.svg(ratios.rows(TABLE))
+    ElementTree.fromstring(picture)
+    found = places(picture)
+    one = float(re.search(r'class="one" d="M([\d.]+) ', picture)[1])
+    loss, win = found["JAX, quick &amp; small: 0.5"], found["PyTorch, compiled, quick &amp; small: 2"]
+    assert one - loss == pytest.approx(win - one, abs=0.2)
+    assert loss < one
+    assert "TensorFlow, plain 1697 →" in picture
+    assert "← the peer is faster: 1" in picture
+    assert "tapelab is faster: 2 →" in picture
+    assert "JAX in quick &amp; small" in re.search(r"<desc[^>]*>(.*?)</desc>", picture)[1]
+
+
+def test_every_figure_of_the_page_is_in_its_picture():
+    works = ratios.rows(PAGE)
+    picture = ratios.svg(works)
+    assert len(works) > 20
+    for row in works:
+        for peer, ratio in row.ratios.items():
+            point = f"{peer}, {row.work}: {ratio:g}".replace("'", "&#x27;")
+            assert f"<title>{point}</title>" in picture or f"{peer} {ratio:g} →" in picture, point
