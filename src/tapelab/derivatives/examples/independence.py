@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from tapelab.derivatives.first_order import linearized
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.graphs.batch import FIXED, Examples
+from tapelab.graphs.batch import APART, FIXED, Examples
 from tapelab.process.tensorflow import tf
 
 import numpy as np
 from ml_dtypes import finfo
 
+COMPARED = "examples are compared at every call: that they are independent is not proved, because of {0}"
 LOOK_FOR = "Look for batch normalisation in training mode, or a mean or attention over the batch axis"
 
 
@@ -23,9 +24,10 @@ def coupling(problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     If the rows of the Jacobian J of an example have no entries for other examples, then J(a ∘ t) = a ∘ Jt for tangents
     t and a number a for each example; random ones are taken.
     """
-    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
-    if problem.source_shapes[0][0] <= 1 or _proved(problem, specs):
+    why = why_unproved(problem)
+    if why is None:
         return []
+    problem.note(COMPARED.format(why))
     (_, _, outputs), push = linearized(problem, tensors, persistent=True)
     batch = problem.source_shapes[0][0]
     generator = np.random.default_rng(0)
@@ -50,9 +52,7 @@ def coupling(problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 def require_proved_if_changing(problem: Problem) -> None:
     """Raise CoupledExamplesError if `coupling` would evaluate a function again that changes something each time."""
-    data = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
-    specs = [*problem.source_specs[: problem.data_start], *data]
-    if problem.changes and problem.source_shapes[0][0] > 1 and not _proved(problem, specs):
+    if problem.changes and why_unproved(problem) is not None:
         raise CoupledExamplesError(
             f"{problem.name}: whether an example depends on other examples is not clear from the function's graph, and "
             "to compare them, what it changes would be changed twice in a call: a variable, a generator of random "
@@ -120,14 +120,22 @@ def followed(graph: tf.Graph, by_example: Sequence[bool], batch: int) -> Example
     return examples
 
 
-def _proved(problem, specs):
+def why_unproved(problem: Problem) -> str | None:
+    """Say why the examples of a function's arguments are not proved independent; None if they are."""
+    data = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
+    specs = [*problem.source_specs[: problem.data_start], *data]
+    batch = problem.source_shapes[0][0]
+    if batch <= 1:
+        return None
     try:
         traced = tf.function(lambda *own: problem.evaluate(own), autograph=False).get_concrete_function(*specs)
-    except Exception:  # whatever the function raises: it is not traceable
-        return False
-    batch = problem.source_shapes[0][0]
+    except Exception as error:  # whatever the function raises
+        return f"a trace into a graph, which raises {type(error).__name__}"
     examples = followed(traced.graph, [True] * problem.data_start, batch)
-    return all(
-        examples.state(output).kind == FIXED or (examples.in_rows(output) and output.shape[0] == batch)
-        for output in traced.graph.outputs
-    )
+    for output in traced.graph.outputs:
+        state = examples.state(output)
+        if state.kind not in (FIXED, APART):
+            return state.why
+        if state.kind == APART and not (examples.in_rows(output) and output.shape[0] == batch):
+            return "its results, which have the examples elsewhere"
+    return None

@@ -4,7 +4,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tapelab.derivatives.examples.independence import LOOK_FOR, require_independent, require_values, tolerance_of
+from tapelab.derivatives.examples.chunks import data_by_example
+from tapelab.derivatives.examples.independence import (
+    COMPARED,
+    LOOK_FOR,
+    require_independent,
+    require_values,
+    tolerance_of,
+    why_unproved,
+)
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians.jacobian import (
     JacobianRecipe,
@@ -20,6 +28,7 @@ from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.recipe import Way, with_value
 from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
 from tapelab.derivatives.machinery.transform import Transform, transform
+from tapelab.graphs.batch import Unproven
 from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
@@ -49,7 +58,8 @@ def batch_jacobian(
         f: takes and returns tensors whose first axis is the batch. Arguments that are not sources may have any shape.
         argnums: see `tapelab.derivatives`. There is no ``wrt``: variables have no batch axis; `jacobian` and
             `per_example_gradients` differentiate with respect to them.
-        check_independence: whether to verify that examples do not depend on each other, with one more backward pass.
+        check_independence: whether to verify that examples do not depend on each other: by the function's graph, or
+            where that does not prove it, with one more backward pass, and a note in the plan.
             It compares a vector-Jacobian product over the whole batch, for a random cotangent u, with each block's own
             product :math:`Jᵀu`, element by element and relative to :math:`|J|ᵀ|u|`, so that rounding is not taken for
             coupling.
@@ -105,19 +115,26 @@ class _BatchJacobian(JacobianRecipe):
         same = problem.repeatable and self.check_independence
         if same and whole and shared and self.prefers_xla(problem, plan):
             # The check over the whole batch finds out if the function is another one on a batch of one.
-            examples = partial(self._finish, problem, self._examples)
+            examples = partial(self._finish, problem, self._examples, alone=True)
             ways.insert(0, Way("reverse mode, examples, vectorised", examples, shortcut=True, chunk=plan.passes))
         return ways
 
     def accepts(self, problem, outputs):
-        return not (self._coupled(problem, outputs) > tolerance_of(problem)).any()
+        return (
+            not self._is_compared(problem, outputs)
+            or not (self._coupled(problem, outputs) > tolerance_of(problem)).any()
+        )
 
     def compute(self, problem, plan, how, tensors):
         method = self._forward if plan.mode == "forward" else self._reverse
         return self._finish(problem, partial(method, chunk=plan.chunk, how=how), tensors)
 
-    def _finish(self, problem, method, tensors):
-        """Compute (batch, result's elements, source's elements) for each result and source; shape and check them."""
+    def _finish(self, problem, method, tensors, *, alone=False):
+        """Compute (batch, result's elements, source's elements) for each result and source; shape and check them.
+
+        Args:
+            alone: whether the function is evaluated on batches of one: it may be another one there.
+        """
         batch = problem.source_shapes[0][0]
         recording, jacobians = method(problem, batch, tensors)
         flat = [
@@ -125,7 +142,25 @@ class _BatchJacobian(JacobianRecipe):
             for shape, row in zip(problem.output_shapes, jacobians, strict=True)
             for source, jacobian in zip(problem.source_shapes, row, strict=True)
         ]
-        return [*flat, *self._check(problem, batch, jacobians, recording)] if self.check_independence else flat
+        compared = self.check_independence and self._is_to_compare(problem, alone)
+        return [*flat, *self._check(problem, batch, jacobians, recording)] if compared else flat
+
+    def _is_to_compare(self, problem, alone):
+        """Whether to compare examples at every call, as a proof fails; the plan says why."""
+        why = why_unproved(problem)
+        if why is None and problem.custom_gradients:
+            why = "a custom gradient, whose backward pass is not looked at"
+        if why is None and alone and problem.source_shapes[0][0] > 1:
+            try:
+                data_by_example(problem, [1])
+            except Unproven as reason:
+                why = f"batches of one: {reason}"
+        if why is not None:
+            problem.note(COMPARED.format(why))
+        return why is not None
+
+    def _is_compared(self, problem, outputs):
+        return len(outputs) > len(problem.output_names) * len(problem.source_names)
 
     def _examples(self, problem, batch, tensors):
         """Map over examples, and within each over its rows: the axes come out in their order, and stay small."""
@@ -219,7 +254,7 @@ class _BatchJacobian(JacobianRecipe):
         return relative
 
     def result(self, problem, outputs):
-        if not self.check_independence:
+        if not self._is_compared(problem, outputs):
             return super().result(problem, outputs)
         require_values(problem, "whether examples depend on each other is seen from products")
         relative, tolerance = self._coupled(problem, outputs), tolerance_of(problem)
