@@ -168,7 +168,16 @@ def test_batch_jacobian_errors():
     with pytest.raises(MemoryLimitError, match="smaller batch"):
         batch_jacobian(independent, memory_limit=1000)(X)
     with pytest.raises(RuntimeError, match="check_independence=False"):
-        tf.function(lambda x: batch_jacobian(lambda x: x**2)(x))(tf.constant(X[:1, :1]))
+        tf.function(lambda x: batch_jacobian(lambda x: tf.linalg.cross(x, x**2))(x))(tf.constant(X[:2, :3]))
+
+
+def test_what_is_proved_is_not_compared():
+    f = batch_jacobian(lambda x: tf.tanh(x @ W), compile="graph")
+    assert not [note for note in f.plan(X).notes if "compared at every call" in note]
+    np.testing.assert_allclose(tf.function(lambda x: f(x))(tf.constant(X)), f(X), rtol=1e-12)  # no values are needed
+    unknown = batch_jacobian(lambda x: tf.linalg.cross(x, x**2), compile="graph")
+    (note,) = [note for note in unknown.plan(X[:, :3]).notes if "compared at every call" in note]
+    assert "because of Cross at" in note
 
 
 def test_a_function_of_the_batch_size_is_not_taken_for_a_coupled_one():
