@@ -281,4 +281,5 @@ def _number(value):
 
 
 def listed(names: Sequence[str]) -> str:
+    """Name variables in a sentence, of four or more the first two."""
     return ", ".join(names) if len(names) < 4 else f"{', '.join(names[:2])} and {len(names) - 2} other variables"
