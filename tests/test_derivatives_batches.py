@@ -9,7 +9,7 @@ from tapelab.derivatives import (
     per_example_norms,
     value_and_gradient,
 )
-from tapelab.derivatives.machinery import private
+from tapelab.derivatives.machinery import vectorized
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 
@@ -271,7 +271,7 @@ def test_tensorflow_s_converter_is_back_afterwards():
     from tensorflow.python.ops.parallel_for import pfor
 
     before = pfor._pfor_converter_registry["Conv2DBackpropFilter"]
-    with private.filter_gradients_by_products():
+    with vectorized.filter_gradients_by_products():
         assert pfor._pfor_converter_registry["Conv2DBackpropFilter"] is not before
     assert pfor._pfor_converter_registry["Conv2DBackpropFilter"] is before
 
@@ -281,7 +281,7 @@ def test_without_the_private_registry_the_loop_remains(monkeypatch):
 
     registry = pfor._pfor_converter_registry
     monkeypatch.delattr(pfor, "_pfor_converter_registry")
-    with private.filter_gradients_by_products():
+    with vectorized.filter_gradients_by_products():
         assert registry["Conv2DBackpropFilter"].__module__ == pfor.__name__
 
 
