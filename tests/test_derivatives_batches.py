@@ -4,6 +4,7 @@ from tapelab.derivatives import (
     CoupledExamplesError,
     MemoryLimitError,
     batch_jacobian,
+    clipped_gradient,
     jacobian,
     per_example_gradients,
     per_example_norms,
@@ -544,3 +545,32 @@ def test_batch_jacobian_in_bfloat16():
     np.testing.assert_array_equal(tf.cast(blocks, tf.float32), np.tile(2 * np.eye(2), [3, 1, 1]))
     with pytest.raises(CoupledExamplesError):
         batch_jacobian(lambda x: x * tf.reduce_sum(x), compile="graph")(tf.ones([3, 2], tf.bfloat16))
+
+
+@pytest.mark.parametrize("compile", ["graph", "eager"])
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "tf.function"])
+def test_a_function_that_changes_the_weights_is_refused_example_by_example(compile, wrap):
+    w, steps = tf.Variable([1.0, 2.0]), tf.Variable(0.0)
+
+    def changed(x, variable):
+        variable.assign(variable * 2.0)
+        return tf.reduce_sum((x @ w[:, None]) ** 2)
+
+    x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
+    with pytest.raises(ValueError, match="changes a variable of wrt"):
+        per_example_gradients(wrap(lambda x: changed(x, w)), wrt=w, compile=compile)(x)
+    w.assign([1.0, 2.0])
+    other = per_example_gradients(wrap(lambda x: changed(x, steps)), wrt=w, compile=compile, check_independence=False)
+    np.testing.assert_allclose(other(x), [[10.0, 20.0], [66.0, 88.0]])
+
+
+@pytest.mark.parametrize("options", [{}, {"max_norm": 1.0}], ids=["norms", "clipped"])
+def test_a_function_that_changes_the_weights_is_refused_in_one_pass(options):
+    w = tf.Variable([1.0, 2.0])
+
+    def losses(x):
+        w.assign(w * 2.0)
+        return tf.reduce_sum(x * w, axis=1)
+
+    with pytest.raises(ValueError, match=r"changes a variable of wrt, .* AssignVariableOp at "):
+        (clipped_gradient if options else per_example_norms)(losses, wrt=w, **options)(tf.ones([2, 2]))

@@ -129,11 +129,17 @@ class _PerExample(Recipe):
             return [*dense_gradient(tape, loss, sources), *([tf.reshape(loss, [])] if plan.compared else [])]
 
         specs = [*problem.source_specs, *([tf.TensorSpec([], problem.output_dtypes[0])] if plan.compared else [])]
+        before = [] if problem.repeatable else [tf.identity(source) for source in problem.sources(tensors)]
         rows = map_rows(row, specs, data[0].shape[0], how, plan.chunk)
-        return [*rows, *problem.evaluate(tensors)] if plan.compared else rows
+        changed = [_differs(old, new) for old, new in zip(before, problem.sources(tensors), strict=bool(before))]
+        together = problem.evaluate(tensors) if plan.compared else []
+        return [*rows, *together, *([tf.reduce_any(changed)] if changed else [])]
 
     def result(self, problem, outputs):
         count = len(problem.source_names)
+        if not problem.repeatable:
+            *outputs, changed = outputs
+            _require_kept(problem, changed)
         if len(outputs) > count:
             single, together = outputs[count:]
             require_same_losses(problem, together, single)
@@ -165,3 +171,20 @@ def require_batch(problem: Problem) -> tuple[int]:
             f"shapes are {', '.join(map(str, problem.data_shapes)) or 'none'}. Close over what has no batch axis"
         )
     return batch
+
+
+def _differs(old, new):
+    """Whether two tensors differ anywhere; NaN is NaN."""
+    return tf.reduce_any((old != new) & ~(tf.math.is_nan(old) & tf.math.is_nan(new)))
+
+
+def _require_kept(problem, changed):
+    """Raise unless the function leaves the sources as they are: each example would have other weights."""
+    message = (
+        f"{problem.name}: the function changes a variable of wrt, so that each example would have other weights. "
+        "Change the variable outside the function, or leave it out of wrt"
+    )
+    if not tf.executing_eagerly():
+        tf.debugging.assert_equal(changed, False, message)
+    elif changed:
+        raise ValueError(message)

@@ -30,6 +30,7 @@ from tapelab.process.tensorflow import tf
 
 READING = with_fact("passes") - with_fact("flat")  # the same elements, in their order
 HARMLESS = with_fact("valueless")
+_CHANGING = ("Assign", "ResourceScatter", "ResourceStridedSliceAssign")  # how their names start
 PRODUCT, SWAPPED, SUM, LOOKUP = "product", "swapped", "sum", "lookup"
 FILTER, TRANSPOSED, DEPTHWISE = "filter", "transposed filter", "depthwise filter"
 FACTORS, BUILT, ROWS = "factors", "built", "rows"
@@ -120,6 +121,12 @@ class Uses:
         position, owner = mine[0], owners[mine[0]]
         if op.type in HARMLESS:
             return
+        if op.type.startswith(_CHANGING):
+            raise ValueError(
+                f"the function changes a variable of wrt, {variables[owner].name!r}, by {place(op)}: evaluated for one "
+                "example after the other, it would give each example other weights. Change the variable outside the "
+                "function, or leave it out of wrt"
+            )
         if len(mine) == 1 and op.type in READING and position == 0 and op.outputs[0].dtype.is_floating:
             self._owner[op.outputs[0].ref()] = owner
             return
