@@ -40,6 +40,21 @@ with ExplainTape() as tape:
 print(explain(tape, y, x))
 """
 
+PLAIN = """
+import sys
+
+class NoExtras:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("click", "filelock", "ipykernel", "jinja2", "msgspec", "nbformat", "psutil", "rich"):
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, NoExtras())
+
+from tapelab.__main__ import main
+
+main()
+"""
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
@@ -114,6 +129,25 @@ def test_a_checkout_comes_before_what_the_package_has(installed, tmp_path):
     (tmp_path / "notebooks" / "collection.toml").write_text(empty)
     assert NAMES[0] not in in_package(installed, tmp_path, "list").stdout
     assert NAMES[0][:8] in in_package(installed, installed, "list").stdout
+
+
+@pytest.mark.parametrize("command", ["site", "sync", "lab --author"])
+def test_what_needs_a_checkout_says_so(installed, tmp_path, command):
+    done = in_package(installed, tmp_path, *command.split())
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"Error: 'tapelab {command}' needs a checkout: ")
+    assert "git clone https://github.com/tapelab/tapelab" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_says_what_a_plain_install_lacks(installed, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"The command 'tapelab' needs the package '\w+': pip install 'tapelab\[lab\]'\n", done.stderr)
 
 
 @pytest.fixture(scope="module")
