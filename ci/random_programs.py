@@ -6,7 +6,7 @@ block of pairs has a seed and a process of its own, and leaves a file of what it
 build/random_programs/. What is there is not run again, so a run can be interrupted, and goes on where it was.
 
     make programs                                  10 000 pairs
-    make ARGS="--count 100000" programs            a hundred thousand: an hour or two
+    make ARGS="--count 100000" programs            a hundred thousand
     make ARGS="--seed 7 --count 2000" programs     one block
 """
 

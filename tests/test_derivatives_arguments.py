@@ -572,8 +572,15 @@ def test_without_the_private_call_the_public_one_is_used(monkeypatch):
     assert private.direct_call(Public())(tensors)[0] == 2.0
 
 
+TRANSFORMATIONS = [
+    name
+    for name in derivatives.__all__
+    if inspect.isfunction(getattr(derivatives, name))
+    and inspect.signature(getattr(derivatives, name)).return_annotation is transform_module.Transform
+]
+
+
 def test_everything_public_is_documented_and_typed():
-    made = 0
     for name in derivatives.__all__:
         public = getattr(derivatives, name)
         assert public.__doc__
@@ -581,10 +588,23 @@ def test_everything_public_is_documented_and_typed():
             signature = inspect.signature(public)
             kinds = [parameter.annotation for parameter in signature.parameters.values()]
             assert inspect.Signature.empty not in [*kinds, signature.return_annotation], name
-            if signature.return_annotation is transform_module.Transform:
-                assert "see `tapelab.derivatives`" in " ".join(public.__doc__.split()), name
-                made += 1
-    assert made == 19
+    assert len(TRANSFORMATIONS) == 19
+    for name in TRANSFORMATIONS:
+        assert "see `tapelab.derivatives`" in " ".join(getattr(derivatives, name).__doc__.split()), name
+
+
+def says_why_not(name, option):
+    """Whether a function's docstring says that it has no such option, or refers to another one's that does."""
+    doc = " ".join(getattr(derivatives, name).__doc__.split())
+    referred = set(re.findall(r"as for `(\w+)`", doc)) & set(derivatives.__all__) - {name}
+    return f"There is no ``{option}``" in doc or any(says_why_not(other, option) for other in referred)
+
+
+def test_every_derivative_takes_variables_and_arguments_or_says_why_not():
+    for name in [*TRANSFORMATIONS, "CurvatureOperator"]:
+        for option in ("wrt", "argnums"):
+            taken = inspect.signature(getattr(derivatives, name)).parameters
+            assert option in taken or says_why_not(name, option), f"{name}: {option}"
 
 
 def test_what_options_mean_is_said_once():

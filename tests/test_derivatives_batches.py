@@ -9,7 +9,7 @@ from tapelab.derivatives import (
     per_example_norms,
     value_and_gradient,
 )
-from tapelab.derivatives.machinery import private
+from tapelab.derivatives.machinery import vectorized
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 
@@ -168,7 +168,16 @@ def test_batch_jacobian_errors():
     with pytest.raises(MemoryLimitError, match="smaller batch"):
         batch_jacobian(independent, memory_limit=1000)(X)
     with pytest.raises(RuntimeError, match="check_independence=False"):
-        tf.function(lambda x: batch_jacobian(lambda x: x**2)(x))(tf.constant(X[:1, :1]))
+        tf.function(lambda x: batch_jacobian(lambda x: tf.linalg.cross(x, x**2))(x))(tf.constant(X[:2, :3]))
+
+
+def test_what_is_proved_is_not_compared():
+    f = batch_jacobian(lambda x: tf.tanh(x @ W), compile="graph")
+    assert not [note for note in f.plan(X).notes if "compared at every call" in note]
+    np.testing.assert_allclose(tf.function(lambda x: f(x))(tf.constant(X)), f(X), rtol=1e-12)  # no values are needed
+    unknown = batch_jacobian(lambda x: tf.linalg.cross(x, x**2), compile="graph")
+    (note,) = [note for note in unknown.plan(X[:, :3]).notes if "compared at every call" in note]
+    assert "because of Cross at" in note
 
 
 def test_a_function_of_the_batch_size_is_not_taken_for_a_coupled_one():
@@ -262,7 +271,7 @@ def test_tensorflow_s_converter_is_back_afterwards():
     from tensorflow.python.ops.parallel_for import pfor
 
     before = pfor._pfor_converter_registry["Conv2DBackpropFilter"]
-    with private.filter_gradients_by_products():
+    with vectorized.filter_gradients_by_products():
         assert pfor._pfor_converter_registry["Conv2DBackpropFilter"] is not before
     assert pfor._pfor_converter_registry["Conv2DBackpropFilter"] is before
 
@@ -272,7 +281,7 @@ def test_without_the_private_registry_the_loop_remains(monkeypatch):
 
     registry = pfor._pfor_converter_registry
     monkeypatch.delattr(pfor, "_pfor_converter_registry")
-    with private.filter_gradients_by_products():
+    with vectorized.filter_gradients_by_products():
         assert registry["Conv2DBackpropFilter"].__module__ == pfor.__name__
 
 

@@ -689,7 +689,7 @@ def test_rows_of_sparse_segments_are_vectorised(name, weight, compile):
 @pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")
 def test_rows_of_sparse_segments_go_one_by_one_where_their_converter_cannot_be_replaced(monkeypatch):
     monkeypatch.setattr(
-        "tapelab.derivatives.machinery.private.segment_gradients_by_segments", lambda: contextlib.nullcontext(False)
+        "tapelab.derivatives.machinery.vectorized.segment_gradients_by_segments", lambda: contextlib.nullcontext(False)
     )
     transform = jacobian(lambda x: tf.sparse.segment_sum(x, [0, 1], [0, 2], num_segments=5), mode="reverse")
     x = np.arange(3.0)

@@ -3,7 +3,7 @@
 import typing
 
 from tapelab import runtime
-from tapelab.explain import CAUSES, REMARKS, ExplainTape, NoGradientError, explain, gradient_or_explain
+from tapelab.explain import CAUSES, REMARKS, ExplainTape, NoGradientError, explain, gradient_or_explain, table
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_documented_examples_whose_source_is_not_called_x():
     explanation = explain(names["tape"], names["y"], names["x"])
     assert (explanation.code, explanation.exists) == ("plain_tape", None)
     names = run_example(CAUSES["inside_function"].example)
-    assert names["step"](tf.constant(2.0)) == b"inside_function"
+    assert names["step"]() == b"inside_function"
 
 
 @pytest.mark.parametrize("code", sorted(REMARKS))
@@ -1114,3 +1114,57 @@ def test_a_function_of_a_loaded_saved_model_has_a_cause_and_no_line_of_its_own(t
     explanation = explain(tape, y, loaded.w)
     assert (explanation.code, explanation.cuts[0].op) == ("not_differentiable", "Round")
     assert explanation.line.text == "y = loaded.step(tf.ones(2))"
+
+
+@tf.function
+def rounds_down(value):
+    return tf.cast(tf.cast(value, tf.int32), tf.float32)
+
+
+def test_inside_a_function_the_cause_comes_from_the_graph():
+    weights = [tf.Variable(float(i), name=f"w{i}") for i in range(20)]
+    frozen, unread = tf.Variable(1.0, trainable=False, name="frozen"), tf.Variable(1.0, name="unread")
+    kept = []
+
+    @tf.function
+    def step(x, watched):
+        with ExplainTape() as tape:
+            tape.watch(watched)
+            half = weights[0] * 0.5
+            loss = tf.add_n([w**2 for w in weights[3:]]) + frozen + x
+            loss += tf.round(half) + tf.stop_gradient(weights[1]) + rounds_down(watched)
+            with tape.stop_recording():
+                other = weights[2] * 2.0
+            loss += other
+        kept.append(explain(tape, loss, {"w": weights, "rest": [frozen, unread, x, watched, half]}))
+        with pytest.raises(ValueError, match=r"there is nothing to .* The tape was opened inside a tf.function"):
+            table(tape, loss, weights[0])
+        return loss
+
+    step(tf.constant(1.0), tf.constant(2.0))
+    found = list(kept[0].values())
+    assert [one.code for one in found[:3]] == ["not_differentiable", "stop_gradient", "inside_function"]
+    assert [one.exists for one in found] == [False] * 3 + [True] * 17 + [False] * 5
+    rest = ["not_trainable", "unused_variable", "not_watched", "cast_to_integer", "not_differentiable"]
+    assert [one.code for one in found[20:]] == rest
+    assert "a way leads from w2 to" in found[2].sentence
+    assert "put the tape outside the compiled function" in found[3].sentence
+    assert all(one.line.text.startswith("loss += tf.round(half)") for one in (found[0], found[1], found[24]))
+    assert found[23].line.text.startswith("return tf.cast(tf.cast(value, tf.int32)")
+    assert "And 16 other sources: w4" in str(kept[0])
+
+
+def test_inside_a_function_only_the_missing_gradients_raise():
+    good, bad = tf.Variable(1.0, name="good"), tf.Variable(2.0, name="bad")
+
+    @tf.function(autograph=False)
+    def step(with_bad):
+        with ExplainTape() as tape:
+            loss = good**2 + tf.round(bad)
+        return gradient_or_explain(tape, loss, [good, bad] if with_bad else [good])
+
+    assert float(step(False)[0]) == 2.0
+    with pytest.raises(NoGradientError) as raised:
+        step(True)
+    assert [one.source for one in raised.value.explanation.missing()] == ["bad"]
+    assert raised.value.explanation["bad"].line.text == "loss = good**2 + tf.round(bad)"

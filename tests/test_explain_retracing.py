@@ -402,3 +402,67 @@ def test_a_missing_symbol_is_noticed_at_import(fresh):
         "print(traces.BLIND)"
     )
     assert "CONCRETE_FUNCTION_CALLBACKS" in fresh(code)
+
+
+def test_values_in_a_list_are_told_from_its_length():
+    @tf.function
+    def total(xs):
+        return xs[0]
+
+    total([1.0, 1.0])
+    for n in range(2, 6):
+        total([float(n)] * 3)
+    values, structure = explain_retracing(total).causes
+    assert (values.code, values.argument, values.traces) == ("python_value", "xs", 3)
+    assert values.values == ("[1.0, 1.0]", "[2.0, 2.0, 2.0]", "[3.0, 3.0, 3.0]", "[4.0, 4.0, 4.0]", "[5.0, 5.0, 5.0]")
+    assert values.fix.startswith("total(tf.constant([float(n)] * 3))")
+    assert (structure.code, structure.argument, structure.traces) == ("structure", "xs", 1)
+
+
+def call_with_a_dict(f, rate):
+    f(tf.ones(2), {"rate": rate, "decay": 1.0})
+
+
+def call_with_a_named_dict(f, rate):
+    settings = {"rate": rate, "decay": 1.0}
+    f(tf.ones(2), settings)
+
+
+def call_with_a_tuple_in_a_dict(f, rate):
+    f(tf.ones(2), settings={"rate": (1.0, rate), "decay": 1.0})
+
+
+def call_with_a_named_list(f, rate):
+    settings = [1.0, rate]
+    f(tf.ones(2), settings)
+
+
+@pytest.mark.parametrize(
+    ("call", "fix"),
+    [
+        (call_with_a_dict, "f(tf.ones(2), {'rate': tf.constant(rate, tf.float32), 'decay': 1.0})"),
+        (
+            call_with_a_named_dict,
+            "f(tf.ones(2), {**settings, 'rate': tf.constant(settings['rate'], tf.float32)})",
+        ),
+        (
+            call_with_a_tuple_in_a_dict,
+            "f(tf.ones(2), settings={'rate': (1.0, tf.constant(rate, tf.float32)), 'decay': 1.0})",
+        ),
+        (call_with_a_named_list, "# pass tf.constant(settings[1], tf.float32) in place of settings[1]"),
+    ],
+)
+def test_a_fix_keeps_the_other_arguments(call, fix):
+    @tf.function
+    def f(x, settings):
+        return x * tf.nest.flatten(settings)[-1]
+
+    for rate in (0.1, 0.2, 0.3, 0.4):
+        call(f, rate)
+    (cause,) = explain_retracing(f).causes
+    assert cause.fix.split("  # a tensor")[0] == fix
+    if not fix.startswith("#"):
+        before = f.experimental_get_tracing_count()
+        for rate in (0.5, 0.6, 0.7):
+            eval(fix, {"f": f, "tf": tf, "rate": rate, "settings": {"rate": rate, "decay": 1.0}})
+        assert f.experimental_get_tracing_count() == before + 1

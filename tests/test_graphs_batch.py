@@ -155,6 +155,8 @@ def test_what_is_written_into_a_variable_is_read_again():
 
     assert followed(through).kind == LOST
     assert followed(tf.function(through)).kind == LOST
+    written = tf.function(lambda x: state.assign(tf.reduce_max(x)))
+    assert followed(lambda x: (written(x), x * state)[1]).kind == LOST
 
 
 def test_a_function_that_is_called_with_other_arguments_is_followed_again():

@@ -160,7 +160,7 @@ def test_code_in_a_docstring_is_shown_as_it_is(site):
     ("page", "first"),
     [
         ("derivatives", ["value_and_gradient", "jvp", "vjp", "jacobian", "batch_jacobian", "hvp", "hessian"]),
-        ("explain", ["ExplainTape", "explain", "draw", "table", "diagnose"]),
+        ("explain", ["ExplainTape", "explain", "draw", "diagnose"]),
         ("optimize", ["newton", "newton_cg", "lbfgs", "levenberg_marquardt"]),
     ],
 )

@@ -8,6 +8,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from tapelab.explain.causes import CAUSES
 from tapelab.explain.explanation import Explanation, Explanations, with_value
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.missing.judgement import find_all, said
@@ -87,13 +88,17 @@ def judged(asked: Sequence[Question]) -> list[Explanation]:
     """
     found = find_all(asked)
     existing = [
-        (question, gradient) for question, (finding, gradient) in zip(asked, found, strict=True) if finding.exists
+        (question, gradient) for question, (finding, gradient) in zip(asked, found, strict=True) if _has_value(finding)
     ]
     values = iter(_studied(existing))
     return [
-        _as_explanation(question, finding, next(values) if finding.exists else None)
+        _as_explanation(question, finding, next(values) if _has_value(finding) else None)
         for question, (finding, _) in zip(asked, found, strict=True)
     ]
+
+
+def _has_value(finding):
+    return finding.exists and finding.code != "inside_function"
 
 
 def _studied(existing):
@@ -125,6 +130,8 @@ def answers_to_show(
     """
     if not isinstance(tape, ExplainTape):
         raise TypeError(f"tape is a {type(tape).__name__}; expected an ExplainTape, used in place of tf.GradientTape")
+    if tape.in_function:
+        raise ValueError(f"there is nothing to {purpose}. {CAUSES['inside_function'].sentence}")
     asked = questions(tape, target, sources, frame)
     if not asked:
         raise ValueError("sources is empty; expected at least one tensor or variable")

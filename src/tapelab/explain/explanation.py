@@ -20,7 +20,7 @@ class Explanation(Told):
     Attributes:
         exists: True or False; None where it could not be found out.
         code: a key of `CAUSES` where there is no gradient; where there is one and its value has a mechanism, a key of
-            `VALUES`; else "exists".
+            `VALUES`; "inside_function" where there is one whose value is not there yet; else "exists".
         sentence: one sentence, with the learner's names.
         source, target: what they are called.
         line: the learner's own `Line` where the flow was cut, or None where no line is to blame or none is known.
@@ -85,7 +85,7 @@ class Explanation(Told):
         """The answer in a few words."""
         gradient = f"d {self.target} / d {self.source}"
         if self.exists:
-            if self.code in ("exists", "unknown"):
+            if self.code in ("exists", "unknown", "inside_function"):
                 return f"{gradient} exists"
             return f"{gradient} {SYMPTOMS[self.symptom].heading}: {self.code}"
         verdict = "could not be explained" if self.exists is None else "is None"
@@ -153,6 +153,7 @@ class Explanations(collections.abc.Mapping):
         for name, one in self._named.items():
             cause = (one.exists, one.code, one.symptom, one.line, one.node or one.cuts)
             told = one.code not in ("exists", "unexplained", "unknown") and (one.node or one.cuts or one.line)
+            told = told or one.code == "inside_function"
             found.setdefault(cause if told else name, []).append(name)
         return list(found.values())
 
@@ -188,7 +189,7 @@ class Explanations(collections.abc.Mapping):
 def _state(one):
     if not one:
         return "no" if one.exists is False else "?"
-    return "yes" if one.symptom == "fine" else one.symptom
+    return "yes" if one.symptom in ("fine", "none") else one.symptom
 
 
 def _others(names):

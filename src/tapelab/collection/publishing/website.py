@@ -215,11 +215,11 @@ def _api_page(name: str, title: str) -> str:
 
 
 def _public(module: ModuleType) -> list[str]:
-    """A module's public names; those in its docstring come first, in its order."""
+    """A module's public names; those that its docstring calls or quotes come first, in its order."""
     own = (name for name, found in vars(module).items() if getattr(found, "__module__", "") == module.__name__)
     names = getattr(module, "__all__", None) or [name for name in own if not name.startswith("_")]
-    order = {name: number for number, name in reversed([*enumerate(re.findall(r"\w+", module.__doc__ or ""))])}
-    return sorted(names, key=lambda name: order.get(name, len(order) + len(module.__doc__ or "")))
+    told = re.findall(r"\b(\w+)[(`]", module.__doc__ or "")
+    return sorted(names, key=lambda name: told.index(name) if name in told else len(told))
 
 
 def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -> nbformat.NotebookNode:

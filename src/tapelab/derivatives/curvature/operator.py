@@ -55,7 +55,7 @@ class CurvatureOperator:
         loss: called as ``loss(y, outputs)``, or ``loss(outputs)`` for data without y; returns one scalar, the mean or
             sum over the examples of a batch. For the kind "fisher" the name of the distribution that the model
             predicts, as for `fvp`; y is not used then.
-        wrt: variables, nested, of one dtype.
+        wrt: variables, nested, of one dtype. There is no ``argnums``: the arguments are the data.
         data: a `tf.data.Dataset` of batches, each (x, y) or x; or a pair of arrays (x, y).
         kind: "hessian"; "ggn", the generalised Gauss-Newton matrix; or "fisher".
         reduction: "mean" or "sum", what the loss is over the examples, and so what the matrix belongs to.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tapelab.derivatives.examples.chunks import Twins, called_with
 from tapelab.derivatives.examples.custom_gradients import by_backward_pass
+from tapelab.derivatives.examples.independence import require_independent, require_values
 from tapelab.derivatives.first_order import recorded
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
 from tapelab.derivatives.machinery.problem import Problem, repeatable
@@ -79,13 +80,9 @@ def require_comparable(problem: Problem, reason: Unproven | str, *, apart_from_p
         )
 
 
-def require_independent(problem: Problem, together: tf.Tensor, single: tf.Tensor) -> None:
+def require_same_losses(problem: Problem, together: tf.Tensor, single: tf.Tensor) -> None:
     """Raise CoupledExamplesError if the losses of the batch, or their sum or mean, are not those of batches of one."""
-    if not tf.executing_eagerly():
-        raise RuntimeError(
-            f"{problem.name}: examples go one by one, and the check that none depends on another reads values, "
-            "which a tf.function does not have. Call it outside once, then use check_independence=False inside"
-        )
+    require_values(problem, "examples go one by one, to see that none depends on another")
     tolerance = float(finfo(problem.output_dtypes[0].as_numpy_dtype).eps) ** 0.5
     together, single = (tf.cast(losses, tf.float64).numpy() for losses in (together, single))
     if not together.ndim:
@@ -95,14 +92,13 @@ def require_independent(problem: Problem, together: tf.Tensor, single: tf.Tensor
     finite = np.isfinite(together) & np.isfinite(single)  # NaN says nothing
     largest = sizes.max(where=finite, initial=0.0)
     difference = np.abs(together - single, where=finite, out=np.zeros_like(sizes))
-    coupled = np.flatnonzero(difference > tolerance * (sizes + tolerance * largest) + np.finfo(np.float64).tiny)
-    if coupled.size:
-        first = coupled[0]
-        raise CoupledExamplesError(
-            f"{problem.name}: example {first} depends on other examples, or on how many there are (coupled examples: "
-            f"{coupled.size} of {sizes.size}): its loss is {together[first]:.6g} in the batch and {single[first]:.6g} "
-            f"in a batch of one. {_LOOK_FOR.format('')}"
-        )
+    require_independent(
+        problem,
+        difference > tolerance * (sizes + tolerance * largest) + np.finfo(np.float64).tiny,
+        lambda first: f"its loss is {together[first]:.6g} in the batch and {single[first]:.6g} in a batch of one",
+        _LOOK_FOR.format(""),
+        more=", or on how many there are",
+    )
 
 
 def _require_sum_or_mean(problem, together, single, tolerance):

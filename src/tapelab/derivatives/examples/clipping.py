@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tapelab.derivatives.examples.batch_of_one import require_comparable, require_independent
+from tapelab.derivatives.examples.batch_of_one import require_comparable, require_same_losses
 from tapelab.derivatives.examples.contributions import Built, contribution, in_turn
 from tapelab.derivatives.examples.per_example import require_batch
 from tapelab.derivatives.examples.summed_chunks import (
@@ -322,7 +322,7 @@ class _Norms(Recipe):
         count = len(problem.source_names) if self.max_norm else 0
         norms, sums, compared = outputs[0], outputs[1 : 1 + count], outputs[1 + count :]
         if compared and self.check_independence and problem.repeatable:
-            require_independent(problem, *compared)
+            require_same_losses(problem, *compared)
         return (problem.structured(sums), norms) if self.max_norm else norms
 
 

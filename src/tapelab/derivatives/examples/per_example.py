@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from tapelab.derivatives import costs
-from tapelab.derivatives.examples.batch_of_one import require_alone_as_in_batch, require_comparable, require_independent
+from tapelab.derivatives.examples.batch_of_one import require_alone_as_in_batch, require_comparable, require_same_losses
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
@@ -136,7 +136,7 @@ class _PerExample(Recipe):
         count = len(problem.source_names)
         if len(outputs) > count:
             single, together = outputs[count:]
-            require_independent(problem, together, single)
+            require_same_losses(problem, together, single)
         return problem.structured(outputs[:count])
 
 

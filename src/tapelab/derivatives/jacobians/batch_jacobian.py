@@ -4,6 +4,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tapelab.derivatives.examples.chunks import data_by_example
+from tapelab.derivatives.examples.independence import (
+    COMPARED,
+    LOOK_FOR,
+    require_independent,
+    require_values,
+    tolerance_of,
+    why_unproved,
+)
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians.jacobian import (
     JacobianRecipe,
@@ -16,15 +25,14 @@ from tapelab.derivatives.jacobians.jacobian import (
 )
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
-from tapelab.derivatives.machinery.errors import CoupledExamplesError
 from tapelab.derivatives.machinery.recipe import Way, with_value
 from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
 from tapelab.derivatives.machinery.transform import Transform, transform
+from tapelab.graphs.batch import Unproven
 from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 import numpy as np
-from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 
 @options_by_keyword
@@ -50,7 +58,8 @@ def batch_jacobian(
         f: takes and returns tensors whose first axis is the batch. Arguments that are not sources may have any shape.
         argnums: see `tapelab.derivatives`. There is no ``wrt``: variables have no batch axis; `jacobian` and
             `per_example_gradients` differentiate with respect to them.
-        check_independence: whether to verify that examples do not depend on each other, with one more backward pass.
+        check_independence: whether to verify that examples do not depend on each other: by the function's graph, or
+            where that does not prove it, with one more backward pass, and a note in the plan.
             It compares a vector-Jacobian product over the whole batch, for a random cotangent u, with each block's own
             product :math:`Jᵀu`, element by element and relative to :math:`|J|ᵀ|u|`, so that rounding is not taken for
             coupling.
@@ -106,19 +115,26 @@ class _BatchJacobian(JacobianRecipe):
         same = problem.repeatable and self.check_independence
         if same and whole and shared and self.prefers_xla(problem, plan):
             # The check over the whole batch finds out if the function is another one on a batch of one.
-            examples = partial(self._finish, problem, self._examples)
+            examples = partial(self._finish, problem, self._examples, alone=True)
             ways.insert(0, Way("reverse mode, examples, vectorised", examples, shortcut=True, chunk=plan.passes))
         return ways
 
     def accepts(self, problem, outputs):
-        return not self._coupled(problem, outputs)[0].size
+        return (
+            not self._is_compared(problem, outputs)
+            or not (self._coupled(problem, outputs) > tolerance_of(problem)).any()
+        )
 
     def compute(self, problem, plan, how, tensors):
         method = self._forward if plan.mode == "forward" else self._reverse
         return self._finish(problem, partial(method, chunk=plan.chunk, how=how), tensors)
 
-    def _finish(self, problem, method, tensors):
-        """Compute (batch, result's elements, source's elements) for each result and source; shape and check them."""
+    def _finish(self, problem, method, tensors, *, alone=False):
+        """Compute (batch, result's elements, source's elements) for each result and source; shape and check them.
+
+        Args:
+            alone: whether the function is evaluated on batches of one: it may be another one there.
+        """
         batch = problem.source_shapes[0][0]
         recording, jacobians = method(problem, batch, tensors)
         flat = [
@@ -126,7 +142,25 @@ class _BatchJacobian(JacobianRecipe):
             for shape, row in zip(problem.output_shapes, jacobians, strict=True)
             for source, jacobian in zip(problem.source_shapes, row, strict=True)
         ]
-        return [*flat, *self._check(problem, batch, jacobians, recording)] if self.check_independence else flat
+        compared = self.check_independence and self._is_to_compare(problem, alone)
+        return [*flat, *self._check(problem, batch, jacobians, recording)] if compared else flat
+
+    def _is_to_compare(self, problem, alone):
+        """Whether to compare examples at every call, as a proof fails; the plan says why."""
+        why = why_unproved(problem)
+        if why is None and problem.custom_gradients:
+            why = "a custom gradient, whose backward pass is not looked at"
+        if why is None and alone and problem.source_shapes[0][0] > 1:
+            try:
+                data_by_example(problem, [1])
+            except Unproven as reason:
+                why = f"batches of one: {reason}"
+        if why is not None:
+            problem.note(COMPARED.format(why))
+        return why is not None
+
+    def _is_compared(self, problem, outputs):
+        return len(outputs) > len(problem.output_names) * len(problem.source_names)
 
     def _examples(self, problem, batch, tensors):
         """Map over examples, and within each over its rows: the axes come out in their order, and stay small."""
@@ -195,16 +229,16 @@ class _BatchJacobian(JacobianRecipe):
         for index, (product, floor) in enumerate(zip(products, floors, strict=True)):
             own = _by_example(problem, batch, [row[index] for row in jacobians], cotangents, product.dtype)
             differences.append(tf.abs(tf.reshape(product, own.shape) - own))
-            settled.append(_relative(problem, differences[-1], tf.abs(own), floor) <= _tolerance(problem))
+            settled.append(_relative(problem, differences[-1], tf.abs(own), floor) <= tolerance_of(problem))
         return [*differences, tf.stack(floors), tf.reduce_all(settled)]
 
     def _coupled(self, problem, outputs):
-        """Return the numbers of the coupled examples, and for each example its largest relative difference."""
+        """Return for each example its largest relative difference: NaN, which says nothing, counts as none."""
         count = len(problem.source_names)
         *flat, floors, settled = outputs
         batch = problem.source_shapes[0][0]
         if settled.numpy():
-            return np.array([], int), np.zeros(batch)
+            return np.zeros(batch)
         differences = flat[-count:]
         cotangents = [tf.abs(u) for u in _cotangents(problem)]
         relative = np.zeros(batch)
@@ -217,27 +251,23 @@ class _BatchJacobian(JacobianRecipe):
             scale = _by_example(problem, batch, rows, cotangents, difference.dtype)
             # NaN compares as not coupled: it says nothing.
             relative = np.fmax(relative, _relative(problem, difference, scale, floor).numpy())
-        return np.flatnonzero(relative > _tolerance(problem)), relative
+        return relative
 
     def result(self, problem, outputs):
-        if not self.check_independence:
+        if not self._is_compared(problem, outputs):
             return super().result(problem, outputs)
-        if not tf.executing_eagerly():
-            raise RuntimeError(
-                f"{problem.name}: the check for independence reads values, which a tf.function does not have. Call it "
-                "outside once, then use check_independence=False inside"
-            )
-        coupled, relative = self._coupled(problem, outputs)
-        if coupled.size:
-            first = coupled[0]
-            raise CoupledExamplesError(
-                f"{problem.name}: example {first} depends on other examples, or they on it (coupled examples: "
-                f"{coupled.size} of {relative.size}): its share of a product over the whole batch differs from its own "
-                f"Jacobian's by {relative[first]:.2g}, relative to |J|ᵀ|u|, and rounding explains "
-                f"{_tolerance(problem):.1g}. Look for batch normalisation in training mode, or a mean or attention "
-                "over the batch axis; use jacobian for all of it, or check_independence=False for its sum over a batch "
-                "axis"
-            )
+        require_values(problem, "whether examples depend on each other is seen from products")
+        relative, tolerance = self._coupled(problem, outputs), tolerance_of(problem)
+        require_independent(
+            problem,
+            relative > tolerance,
+            lambda first: (
+                "its share of a product over the whole batch differs from its own Jacobian's by "
+                f"{relative[first]:.2g}, relative to |J|ᵀ|u|, and rounding explains {tolerance:.1g}"
+            ),
+            f"{LOOK_FOR}; use jacobian for all of it, or check_independence=False for its sum over a batch axis",
+            more=", or they on it",
+        )
         return super().result(problem, outputs[: len(problem.output_names) * len(problem.source_names)])
 
 
@@ -264,7 +294,7 @@ def _relative(problem, difference, scale, floor):
     Rounding in an element is about that of its example's largest: there, and at the floor, it is allowed to be a
     hundred times what one operation leaves, but no more than a tenth, which in bfloat16 is a dozen times.
     """
-    tolerance = _tolerance(problem)
+    tolerance = tolerance_of(problem)
     rounding = min(100 * tolerance, 0.1 / tolerance)
     difference, scale = tf.cast(difference, tf.float64), tf.cast(scale, tf.float64)
     largest = tf.reduce_max(scale, axis=1, keepdims=True)
@@ -276,12 +306,6 @@ def _largest(tensor):
     """The largest finite magnitude, 0 where there is none."""
     sizes = tf.where(tf.math.is_finite(tensor), tf.abs(tensor), 0)
     return tf.maximum(tf.cast(tf.reduce_max(sizes), tf.float64), 0)
-
-
-def _tolerance(problem):
-    """The square root of the coarsest rounding among the dtypes of sources and results."""
-    dtypes = {*problem.source_dtypes, *problem.output_dtypes}
-    return max(float(finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes) ** 0.5
 
 
 def _examples_first(rows, count, batch):

@@ -8,8 +8,8 @@ EAGER       a Python loop, outside any graph. Knows everything.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from tapelab.derivatives.machinery.private import vectorized
 from tapelab.derivatives.machinery.recipe import Way
+from tapelab.derivatives.machinery.vectorized import vectorized
 from tapelab.process.tensorflow import tf
 
 VECTORIZED, LOOP, EAGER = "vectorised", "loop", "eager"

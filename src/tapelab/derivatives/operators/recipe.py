@@ -10,8 +10,8 @@ from tapelab.derivatives import costs
 from tapelab.derivatives.examples.chunks import data_by_example, in_chunks
 from tapelab.derivatives.examples.independence import (
     coupling,
-    require_independent,
     require_proved_if_changing,
+    require_uncoupled,
 )
 from tapelab.derivatives.hessians.hessian import require_second_order
 from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
@@ -270,7 +270,7 @@ class Operator(Recipe):
     def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         width = len(self.specs(problem)) if self.batched else len(outputs)
         if len(outputs) > width:
-            require_independent(problem, outputs[width:])
+            require_uncoupled(problem, outputs[width:])
         return self.structured(problem, outputs[:width])
 
     def structured(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:

@@ -156,7 +156,8 @@ def second_order(
         matrix: instead of directions: numbers of shape (n, n) for n elements of an example, of which the symmetric part
             counts; by its eigenvectors, those of eigenvalue zero left out.
         drift: shape (*example) or (batch, *example), or a function of the source; None for zero.
-        argnums: the position of the argument to differentiate with respect to, one tensor.
+        argnums: the position of the argument to differentiate with respect to, one tensor. There is no ``wrt``, as for
+            `laplacian`.
         batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit: as for `laplacian`.
         return_value, compile, unconnected, check_finite: see `tapelab.derivatives`.
 

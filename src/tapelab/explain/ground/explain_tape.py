@@ -26,7 +26,9 @@ class ExplainTape(tf.GradientTape):
     recorded.
 
     The log holds every tensor made inside the tape until the tape itself is released, and each operation takes some
-    microseconds longer: it is for finding a mistake, not for training. Inside a `tf.function` it is an ordinary tape.
+    microseconds longer: it is for finding a mistake, not for training. Inside a `tf.function` it keeps no log: there
+    `explain` says which gradients are None, and why as far as the graph shows it, and nothing of values. Put the tape
+    outside the compiled function, around its call, for all of it.
 
     Args:
         persistent: whether `gradient` may be called more than once.
@@ -41,6 +43,7 @@ class ExplainTape(tf.GradientTape):
         self.is_persistent = persistent
         self.watches_variables = watch_accessed_variables
         self.in_function = False
+        self._told = []
         self.blind = None
         self.spent = False  # whether the one gradient of a tape that is not persistent has been computed
         self.spent_line = None
@@ -92,6 +95,12 @@ class ExplainTape(tf.GradientTape):
         super().watch(tensor)
         if self._sees():
             self.log.watch(tensor)
+        elif self.in_function:
+            self._told.extend(tf.nest.flatten(tensor))
+
+    def told_to_watch(self) -> list[Any]:
+        """Return what `watch` was passed inside a `tf.function`, where no log is kept."""
+        return list(self._told)
 
     @contextlib.contextmanager
     def stop_recording(self) -> Iterator[None]:

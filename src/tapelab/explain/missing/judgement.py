@@ -14,12 +14,15 @@ from tapelab.explain.missing.cut_path import along_path
 from tapelab.explain.missing.no_path import without_path
 from tapelab.explain.missing.question import Question, is_eager
 from tapelab.explain.missing.verdict import Finding
+from tapelab.explain.missing.while_tracing import is_traced, judged_while_tracing
 
 import tensorflow as tf
 
 
 def find_all(asked: Sequence[Question]) -> list[tuple[Finding, Any]]:
     """Return (`Finding`, gradient or None) for each of a list of questions about one target."""
+    if asked and isinstance(asked[0].tape, ExplainTape) and asked[0].tape.in_function:
+        return _found_while_tracing(asked)
     found = [_not_a_question(question) or _cannot_see(question) or _variable_target(question) for question in asked]
     open_ones = [question for question, finding in zip(asked, found, strict=True) if finding is None]
     gradients = iter(_gradients(open_ones))
@@ -27,6 +30,17 @@ def find_all(asked: Sequence[Question]) -> list[tuple[Finding, Any]]:
         (finding, None) if finding else _checked(question, next(gradients))
         for question, finding in zip(asked, found, strict=True)
     ]
+
+
+def _found_while_tracing(asked):
+    """As `find_all`, of a tape that was opened inside a tf.function."""
+    found = [_not_a_question(question) or _variable_target(question) for question in asked]
+    open_ones = [question for question, finding in zip(asked, found, strict=True) if finding is None]
+    if open_ones and not is_traced(open_ones[0]):
+        return [(finding or Finding("inside_function", exists=None), None) for finding in found]
+    gradients = _gradients(open_ones)
+    judged_ones = iter(zip(judged_while_tracing(open_ones, gradients), gradients, strict=True))
+    return [(finding, None) if finding else next(judged_ones) for finding in found]
 
 
 def _gradients(asked):
@@ -68,7 +82,7 @@ def _cannot_see(question):
     tape = question.tape
     if not isinstance(tape, ExplainTape):
         return Finding("plain_tape", exists=None, values={"type": type(tape).__name__})
-    if tape.in_function or not tf.executing_eagerly():
+    if not tf.executing_eagerly():
         return Finding("inside_function", exists=None)
     if tape.blind or tape.log.failure:
         return Finding("blind", exists=None, values={"why": tape.blind or tape.log.failure})

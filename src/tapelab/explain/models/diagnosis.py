@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tapelab.explain.ground.lines import Line
@@ -280,5 +280,6 @@ def _number(value):
     return f"{value:.1e}" if math.isfinite(value) and value else f"{value:g}"
 
 
-def listed(names):
+def listed(names: Sequence[str]) -> str:
+    """Name variables in a sentence, of four or more the first two."""
     return ", ".join(names) if len(names) < 4 else f"{', '.join(names[:2])} and {len(names) - 2} other variables"

@@ -58,9 +58,9 @@ def causes_of(
         if number == 0 or number < since:
             continue
         earlier = [_differences(old, trace) for old in found[:number]]
-        fewest = min(len(one) for one in earlier)
-        # Of those that resemble it as much, the latest.
-        differences = next(one for one in reversed(earlier) if len(one) == fewest)
+        # Of those that resemble it as much, the latest. A list built in another way is less alike than all its values.
+        differences = min(reversed(earlier), key=lambda one: (sum(code == "structure" for _, code in one), len(one)))
+        differences = _of_whole_lists(differences, trace)
         if traces.relaxes(function):
             differences = [
                 (path, "relaxed" if code == "shape" and _covers(trace, found[:number], path) else code)
@@ -101,6 +101,20 @@ def _differences(old, new):
             if "structure" in (before.kind, after.kind):
                 structures.append(path)
     return found
+
+
+def _of_whole_lists(differences, trace):
+    """Differences in which a list or tuple of numbers of which several have changed counts as one."""
+    changed = [path for path, code in differences if code == "python_value"]
+    lists = {path for path, leaf in trace.leaves.items() if str(leaf.value).startswith(("a list", "a tuple"))}
+    whole = {path: path.rpartition("[")[0] for path in changed}
+    several = {one for one in lists if sum(within == one for within in whole.values()) > 1}
+    return list(
+        dict.fromkeys(
+            (whole[path], code) if code == "python_value" and whole[path] in several else (path, code)
+            for path, code in differences
+        )
+    )
 
 
 _SETTING = {"graph": "graph", "strategy": "strategy", "saving": "saving", "xla": "graph"}
@@ -159,10 +173,18 @@ def _text(leaf, code):
     return str(leaf.value)
 
 
+def _text_of_list(trace, path):
+    """The values in a list or tuple, as text; empty where a path is none."""
+    values = [_text(leaf, "python_value") for inner, leaf in trace.leaves.items() if inner.startswith(f"{path}[")]
+    return f"[{', '.join(values)}]" if values else ""
+
+
 def _cause(function, name, path, code, numbers, found):
     """Put one cause into words. `numbers` are those of the traces that it brought."""
     seen = [trace.leaves.get(path) for trace in found[: numbers[-1] + 1]]
     texts = [_text(leaf, code) for leaf in seen] if path else []
+    if code == "python_value":
+        texts = [_text_of_list(trace, path) or text for trace, text in zip(found, texts, strict=False)]
     values = tuple(dict.fromkeys(texts))
     last = found[numbers[-1]]
     expression = expression_of(function, last.call, path)

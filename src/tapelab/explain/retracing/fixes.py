@@ -41,11 +41,14 @@ def expression_of(function: tf.types.experimental.PolymorphicFunction, call: ast
 
 
 def _call_with(function, trace, path, wrapping):
-    """The call's source with an argument replaced, `wrapping` being its new source with {} for the old one."""
+    """The call's source with an argument, or a part of one, replaced: `wrapping` is its new source, {} the old one."""
     name, found = callables.name_of(function), _passed(function, trace.call, path)
-    if found is None or _top(path) != path:
-        return f"{name}({wrapping.format(path)})"
-    new = ast.parse(wrapping.format(ast.unparse(found)), mode="eval").body
+    if found is None:
+        alone = len({_top(one) for one in trace.leaves}) == 1 and _top(path) == path
+        return f"{name}({wrapping.format(path)})" if alone else _in_words(path, wrapping)
+    new = _with_part(found, _steps(path), wrapping)
+    if new is None:
+        return _in_words(path, wrapping)
 
     class Replace(ast.NodeTransformer):
         def visit(self, node):
@@ -56,6 +59,44 @@ def _call_with(function, trace, path, wrapping):
         trace.call.func, list(trace.call.args), [ast.keyword(one.arg, one.value) for one in trace.call.keywords]
     )
     return ast.unparse(Replace().visit(call))
+
+
+def _in_words(path, wrapping):
+    return f"# pass {wrapping.format(path)} in place of {path}"
+
+
+def _steps(path):
+    """The keys and numbers that lead from an argument to a part of it; None for what is no key."""
+    steps, node = [], ast.parse(path, mode="eval").body
+    while not isinstance(node, ast.Name):
+        steps.append(ast.literal_eval(node.slice) if isinstance(node, ast.Subscript) else None)
+        node = node.value
+    return steps[::-1]
+
+
+def _with_part(expression, steps, wrapping):
+    """An expression with one of its parts in a wrapping, as an `ast.expr`; None where that takes more than this."""
+    if not steps:
+        return ast.parse(wrapping.format(ast.unparse(expression)), mode="eval").body
+    step, *rest = steps
+    if isinstance(expression, ast.Dict) and None not in expression.keys:
+        names = [key.value if isinstance(key, ast.Constant) else None for key in expression.keys]
+        place = names.index(step) if step in names else None
+        values = _with_element(expression.values, place, rest, wrapping)
+        return values and ast.Dict(expression.keys, values)
+    if isinstance(expression, (ast.List, ast.Tuple)) and isinstance(step, int):
+        starred = any(isinstance(one, ast.Starred) for one in expression.elts)
+        elements = _with_element(expression.elts, None if starred else step, rest, wrapping)
+        return elements and type(expression)(elements, ast.Load())
+    if isinstance(step, str):
+        part = _with_part(ast.Subscript(expression, ast.Constant(step), ast.Load()), rest, wrapping)
+        return part and ast.Dict([None, ast.Constant(step)], [expression, part])
+    return None
+
+
+def _with_element(elements, place, rest, wrapping):
+    new = None if place is None else _with_part(elements[place], rest, wrapping)
+    return new and [*elements[:place], new, *elements[place + 1 :]]
 
 
 def fix_of(

@@ -78,7 +78,7 @@ class Examples:
         """The states of an operation's outputs by what it computes, whatever its gradient is; None if they are lost."""
         states = [self.state(tensor) for tensor in op.inputs]
         axes = [state.axis for state in states]
-        if any(state.kind in (LOST, SUMMED) for state in states) or _writes(op):
+        if any(state.kind in (LOST, SUMMED) for state in states):
             return None
         found = axes_of(op, axes, self.batch)
         return None if found is None else [fixed if axis is None else apart(axis) for axis in found]
@@ -196,10 +196,6 @@ def refuse_custom(examples: Examples, op: tf.Operation) -> list[State]:
     return examples.lose(op, first or f"a custom gradient in {place(op)}")
 
 
-def _writes(op):
-    return any(tensor.dtype == tf.resource for tensor in op.inputs) and not known(op.type).has("reads")
-
-
 def _sums(op: tf.Operation, state: State) -> bool:
     """Whether an operation sums what each example has."""
     if op.type not in ("L2Loss", "Mean", "Sum") or state.kind != APART:
@@ -214,4 +210,4 @@ def _is_linear_in_sums(op: tf.Operation, states: Sequence[State]) -> bool:
     """Whether an operation's results are linear in its inputs that are sums, where all others are fixed."""
     sums = [index for index, state in enumerate(states) if state.kind == SUMMED]
     others = sum(state.kind == FIXED for state in states)
-    return len(sums) + others == len(states) and not _writes(op) and is_linear(op, sums)
+    return len(sums) + others == len(states) and is_linear(op, sums)

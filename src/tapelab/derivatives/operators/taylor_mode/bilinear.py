@@ -6,7 +6,7 @@ Each has ``__call__(x, y)`` and ``total(x, y, weights)``, the weighted sum over 
 import string
 from collections.abc import Callable
 
-from tapelab.derivatives.machinery.private import vectorized
+from tapelab.derivatives.machinery.vectorized import vectorized
 from tapelab.derivatives.operators.taylor_mode.values import (
     Channel,
     NoRule,

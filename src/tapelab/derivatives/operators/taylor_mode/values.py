@@ -7,7 +7,7 @@ the first product of a network is made once rather than for each example. A chan
 
 from collections.abc import Callable, Sequence
 
-from tapelab.derivatives.machinery.private import vectorized
+from tapelab.derivatives.machinery.vectorized import vectorized
 from tapelab.process.tensorflow import tf
 
 import numpy as np

@@ -1,0 +1,135 @@
+"""Judgement inside a `tf.function` while it is traced: no value is there yet, but the graph so far, and its lines.
+
+What the tape returns is asked first: for which sources it is None. Then a copy of the graph is searched for the way
+from each of these to the target, as the body of a compiled function is, with the operations' own lines.
+"""
+
+from collections.abc import Sequence
+
+from tapelab.explain.causes import CAUSES
+from tapelab.explain.ground import lines
+from tapelab.explain.ground.log import can_carry
+from tapelab.explain.missing.cut_path import unwatched_variable
+from tapelab.explain.missing.inside_functions import Body
+from tapelab.explain.missing.question import Question
+from tapelab.explain.missing.verdict import Finding
+
+import tensorflow as tf
+
+_NO_VALUES = (
+    "The gradient of {target} with respect to {source} exists. Its values are there only when the function runs: "
+    "to have them looked at, put the tape outside the compiled function."
+)
+_STATE = (
+    "The gradient is None although a way leads from {source} to {target}. Whether recording was stopped, the tape was "
+    "reset, or something ran outside its block cannot be seen while a function is traced."
+)
+
+
+def is_traced(question: Question) -> bool:
+    """Whether a question is about a graph that is being built and can be searched."""
+    symbolic = [one for one in question.targets if tf.is_tensor(one) and tf.is_symbolic_tensor(one)]
+    here = tf.compat.v1.get_default_graph()
+    return bool(symbolic) and hasattr(here, "captures") and all(one.graph is here for one in symbolic)
+
+
+def judged_while_tracing(asked: Sequence[Question], gradients: Sequence[object]) -> list[Finding]:
+    """Judge questions about one target, of which `is_traced` is true.
+
+    Args:
+        asked: a list of `Question`.
+        gradients: what the tape returned for each: a tensor, None, or the exception that it raised.
+
+    Returns:
+        A list of `Finding`.
+    """
+    ways = None
+    found = []
+    for question, gradient in zip(asked, gradients, strict=True):
+        if isinstance(gradient, Exception):
+            sentence = f"Computing the gradient raised {type(gradient).__name__}: {str(gradient).splitlines()[0]}"
+            found.append(Finding("inside_function", sentence, exists=None))
+        elif gradient is not None:
+            said = _NO_VALUES.format(target=question.target_name, source=question.source_name)
+            found.append(Finding("inside_function", said, exists=True))
+        else:
+            ways = ways or _Ways(asked)
+            found.append(_dtypes(question) or _of_none(question, ways))
+    return found
+
+
+class _Ways:
+    """The ways between sources, what the tape watches, and targets, in a copy of the graph that may be added to."""
+
+    def __init__(self, asked):
+        tape, targets = asked[0].tape, asked[0].targets
+        self._graph, self._targets = targets[0].graph, targets
+        self._told = tape.told_to_watch()
+        watched = [self.inside(one) for one in (*self._told, *tape.watched_variables())]
+        self._watched = list({one.name: one for one in watched if one is not None}.values())
+        sources = [self.inside(question.source) for question in asked]
+        self._ends = list({one.name: one for one in (*targets, *sources, *self._watched) if one is not None})
+        copy = tf.Graph()
+        with copy.as_default():
+            tf.graph_util.import_graph_def(self._graph.as_graph_def(), name="")
+        copy.inputs = copy.outputs = [copy.get_tensor_by_name(name) for name in self._ends]
+        self._body = Body(copy, self._graph)
+
+    def inside(self, source):
+        """The tensor by which the graph knows a source: itself, or what stands for it from outside; None for none."""
+        outside = source.handle if hasattr(source, "handle") else source
+        if getattr(outside, "graph", None) is self._graph:
+            return outside
+        return next((internal for external, internal in self._graph.captures if external is outside), None)
+
+    def to_target(self, start):
+        """The cuts on the way with the fewest from a tensor to a target, a tuple; None where no way leads there."""
+        routes = [self._route(start, target) for target in self._targets] if start is not None else []
+        return min((route for route in routes if route is not None), key=len, default=None)
+
+    def is_on_tape(self, question, start):
+        """Whether the tape was told to watch a source, or made it from something that it watches."""
+        if any(question.source is one or question.watched_variable is one for one in self._told):
+            return True
+        return any(one is not start and self._route(one, start) == () for one in self._watched)
+
+    def _route(self, start, end):
+        return self._body.route(self._ends.index(start.name), self._ends.index(end.name))
+
+
+def _dtypes(question):
+    """The `Finding` where the source or every target has no dtype for gradients, else None."""
+    dtype = tf.as_dtype(question.source.dtype)
+    if not can_carry(dtype):
+        return Finding("source_dtype", values={"dtype": dtype.name})
+    if not any(can_carry(target.dtype) for target in question.targets):
+        target = question.targets[0]
+        return Finding("target_dtype", line=lines.first_own(target.op.traceback), values={"dtype": target.dtype.name})
+    return None
+
+
+def _of_none(question, ways):
+    """Why a gradient is None."""
+    start = ways.inside(question.source)
+    cuts = ways.to_target(start)
+    if cuts is None:
+        unread = start is None and question.is_variable
+        return Finding("unused_variable" if unread else "unrelated", values={"more": ""})
+    if not ways.is_on_tape(question, start):
+        line = _first_use(start)
+        found = unwatched_variable(question, line, {"further": cuts}) if question.is_variable else None
+        if found is not None or not question.is_variable:
+            return found or Finding("not_watched", line=line, further=cuts)
+    if not cuts:
+        said = _STATE.format(target=question.target_name, source=question.source_name)
+        return Finding("inside_function", said, certain=False)
+    first = cuts[0]
+    names = {"source": question.source_name, "target": question.target_name, "op": first.op}
+    sentence = CAUSES[first.code].sentence.format(**names, every="A path", dtype="an integer")
+    return Finding(first.code, sentence, line=first.line, cuts=(first,), further=cuts[1:])
+
+
+def _first_use(tensor):
+    """The learner's `Line` that first used a tensor of a graph, or None."""
+    uses = [lines.first_own(one.traceback) for one in tensor.consumers()]
+    return next((line for line in uses if line is not None), None)
