@@ -628,3 +628,13 @@ def test_without_the_private_captures_examples_go_one_by_one(monkeypatch):
     monkeypatch.setattr("tapelab.graphs.program.captures", lambda graph: [])
     monkeypatch.setattr("tapelab.derivatives.examples.variable_uses.captures", lambda graph: [])
     check(cross_entropy, [W1], X, LABELS, way="reverse mode, examples, vectorised", warned=True)
+
+
+def test_losses_in_functions_of_tensorflow_take_one_pass():
+    hidden = tf.function(lambda x: tf.tanh(x @ W1 + B1))
+    losses = {"whole": lambda x: tf.reduce_sum(tf.tanh(x @ W1 + B1) @ W2, 1) ** 2}
+    losses["in a function"] = tf.function(losses["whole"])
+    losses["a layer"] = lambda x: tf.reduce_sum(hidden(x) @ W2, 1) ** 2
+    for f in losses.values():
+        check(f, [W1, B1, W2], X)
+        check(f, [W1, B1, W2], X, way=f"{ONE_PASS} for each 2 examples", batch_chunk_size=2)

@@ -330,3 +330,39 @@ def test_no_example():
     matrix = hessian(lambda x: tf.reduce_sum(forward(x, SHORT) ** 2), wrt=SHORT, compile="eager", packed=True)
     np.testing.assert_array_equal(matrix(X[:0]), np.zeros((51, 51)))
     assert matrix.plan(X[:0]).given_up == ("by per-example factors: there is no example",)
+
+
+hidden = tf.function(lambda x: tf.tanh(x @ SHORT[0] + SHORT[1]))
+IN_FUNCTIONS = {
+    "the loss": tf.function(lambda x: squares(forward(x, SHORT))),
+    "a layer": lambda x: squares(hidden(x) @ SHORT[2] + SHORT[3]),
+    "a layer in a layer": tf.function(lambda x: squares(tf.function(hidden)(x) @ SHORT[2] + SHORT[3])),
+}
+
+
+@pytest.mark.parametrize("name", IN_FUNCTIONS)
+def test_functions_of_tensorflow_take_the_same_way_as_plain_ones(name):
+    plain = hessian(lambda x: squares(forward(x, SHORT)), wrt=SHORT, compile="graph", packed=True)
+    found = hessian(IN_FUNCTIONS[name], wrt=SHORT, compile="graph", packed=True)
+    assert found.plan(X).way == plain.plan(X).way
+    assert found.plan(X).way.startswith("by per-example factors: ")
+    assert relative(found(X).numpy(), plain(X).numpy()) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        tf.function(with_activation(straight_through)),
+        tf.function(with_activation(tf.tanh), jit_compile=True),
+        tf.function(lambda x: tf.while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, y + forward(x)), (0, Y))[1][0, 0]),
+    ],
+)
+def test_functions_that_cannot_be_opened_go_by_rows(f):
+    given_up = hessian(f, wrt=NET, compile="graph", packed=True).plan(X).given_up
+    assert any(text.startswith("by per-example factors: ") and "PartitionedCall at" in text for text in given_up)
+
+
+def test_what_has_no_rule_in_a_function_is_named_with_its_line():
+    f = tf.function(lambda x: squares(x @ tf.tanh(SHORT[0]) @ SHORT[2]))
+    (why,) = hessian(f, wrt=SHORT[:1], compile="graph").plan(X).given_up
+    assert f"Tanh at {__file__}:" in why

@@ -19,6 +19,14 @@ def test_importing_and_starting_writes_nothing():
     assert (done.stdout, done.stderr) == ("", "")
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("room", ["explain", "exercises", "derivatives", "optimize"])
+def test_importing_a_room_writes_nothing(room):
+    code = f"import tapelab.{room}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 def test_what_was_held_back_is_shown_when_the_block_raises(capfd):
     def log_and_fail():
         with process.quiet_stderr():

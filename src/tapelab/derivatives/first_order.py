@@ -9,6 +9,8 @@ from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import OnePass
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
+from tapelab.graphs.inlining import can_be_opened, issued
+from tapelab.graphs.program import CALLS
 from tapelab.process.tensorflow import tf
 
 # A tape, the sources that it watched and the outputs that it has recorded.
@@ -95,13 +97,30 @@ def jvp(
     return transform(f, _JVP(), argnums=argnums, wrt=wrt, **options)
 
 
-def recorded(problem: Problem, tensors: Sequence[tf.Tensor], *, persistent: bool = False) -> Recording:
-    """Evaluate the function under a tape. Returns the tape, the sources and the flat list of outputs."""
+def recorded(
+    problem: Problem, tensors: Sequence[tf.Tensor], *, persistent: bool = False, opened: bool = False
+) -> Recording:
+    """Evaluate the function under a tape. Returns the tape, the sources and the flat list of outputs.
+
+    Args:
+        opened: whether to open the functions of TensorFlow that it calls (`with_calls_opened`).
+    """
     sources = problem.sources(tensors)
     with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as tape:
         tape.watch(sources)
-        outputs = problem.evaluate(tensors)
+        outputs = with_calls_opened(problem, tensors) if opened else problem.evaluate(tensors)
     return tape, sources, outputs
+
+
+def with_calls_opened(problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Evaluate the function, with its calls of a `tf.function` opened where they can be: uses in them are then seen."""
+    if problem.operations.isdisjoint(CALLS) or not problem.repeatable:
+        return problem.evaluate(tensors)
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+    traced = tf.function(lambda *own: problem.evaluate(own), autograph=False).get_concrete_function(*specs)
+    if not can_be_opened(traced.graph):
+        return problem.evaluate(tensors)
+    return issued(traced.graph, [*tensors, *traced.captured_inputs])
 
 
 def dense_gradient(

@@ -18,9 +18,9 @@ function; `exercise` and `prediction` are what the notebooks use. `session` tell
 keeps what was solved. `WRITING.md` says how an exercise is written.
 """
 
+import tapelab.process.tensorflow  # noqa: F401  its import of TensorFlow is the quiet one
 from tapelab.exercises.checks import Function, Mistake, Repair, Value
 from tapelab.exercises.exercise import Exercise
 from tapelab.exercises.prediction import Prediction
-from tapelab.process import tensorflow  # noqa: F401  its import is the quiet one
 
 __all__ = ["Exercise", "Function", "Mistake", "Prediction", "Repair", "Value"]

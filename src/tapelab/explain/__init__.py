@@ -30,6 +30,7 @@ How it works, room by room, in the order in which to read it.
 
 from typing import TYPE_CHECKING, Any
 
+import tapelab.process.tensorflow  # noqa: F401  its import of TensorFlow is the quiet one
 from tapelab.explain.asking import NoGradientError, explain, gradient_or_explain
 from tapelab.explain.causes import CAUSES, REMARKS, RETRACING, VALUES
 from tapelab.explain.drawing.numbered_table import Table, table
@@ -39,7 +40,6 @@ from tapelab.explain.models.diagnose import diagnose
 from tapelab.explain.models.diagnosis import Diagnosis
 from tapelab.explain.models.watch import Watch
 from tapelab.explain.retracing.answer import Retracing, Retracings, explain_retracing
-from tapelab.process import tensorflow  # noqa: F401  its import is the quiet one
 
 if TYPE_CHECKING:
     from tapelab.explain.drawing.draw import draw

@@ -60,6 +60,7 @@ def has_custom_gradient(op: tf.Operation) -> bool:
 
 def place(op: tf.Operation) -> str:
     """Name an operation and the line that made it: the innermost one that is in no library."""
+    op = getattr(op, "issued_from", op)
     frames = [frame for frame in op.traceback or [] if not is_library(frame.filename)]
     return f"{op.type} at {frames[-1].filename}:{frames[-1].lineno}" if frames else f"{op.type} ({op.name})"
 

@@ -261,7 +261,7 @@ class _Norms(Recipe):
         dtype, batch = _dtype(problem), tensors[0].shape[0]
         sources, losses = problem.sources(tensors), None
         if problem.repeatable or len(missing) < len(sources):  # else one by one, and not compared with the batch
-            tape, sources, (losses,) = recorded(problem, tensors, persistent=True)
+            tape, sources, (losses,) = recorded(problem, tensors, persistent=True, opened=True)
         parts, order = [None] * len(sources), range(len(sources))
         if len(missing) < len(sources):
             uses = Uses(batch, tensors, sources, losses, tape)

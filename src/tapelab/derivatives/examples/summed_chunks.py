@@ -50,7 +50,7 @@ def survey(problem: Problem, size: int) -> Survey:
 
     def trace(*tensors):
         with called_with(size):
-            tape, sources, (losses,) = recorded(problem, tensors, persistent=True)
+            tape, sources, (losses,) = recorded(problem, tensors, persistent=True, opened=True)
         found.append(Uses(size, tensors, sources, losses, tape))
         return losses
 

@@ -4,6 +4,7 @@ import itertools
 from typing import NamedTuple
 
 from tapelab.derivatives.examples.source_sites import Sites, find_uses, inputs_of, is_plain, units_of
+from tapelab.derivatives.first_order import with_calls_opened
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.process.tensorflow import tf
 
@@ -38,7 +39,7 @@ def survey(problem: Problem) -> tuple[Factoring | None, str]:
     def trace(*tensors):
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(problem.sources(tensors))
-            (loss,) = problem.evaluate(tensors)
+            (loss,) = with_calls_opened(problem, tensors)
         found.append(_best(problem, loss, problem.sources(tensors), tape))
         return []
 

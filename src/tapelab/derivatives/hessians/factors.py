@@ -47,7 +47,7 @@ def factored_blocks(
     batch = factoring.batch
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
         outer.watch(problem.sources(tensors))
-        tape, sources, (loss,) = recorded(problem, tensors, persistent=True)
+        tape, sources, (loss,) = recorded(problem, tensors, persistent=True, opened=True)
         sites = Sites(loss, find_uses(loss, sources)[0], factoring.chosen, batch, tape)
         if tuple(site.size for site in sites.sites) != factoring.sizes:
             raise RuntimeError("the function's graph is another one than a moment ago")
