@@ -1,12 +1,30 @@
-"""What pyproject.toml cannot say: a built package carries the notebooks, without outputs, for `tapelab lab`."""
+"""What pyproject.toml cannot say.
+
+A built package carries the notebooks, without outputs, for `tapelab lab`. Its description is the README, whose links to
+files of the checkout lead nowhere on a package index: there they are addresses.
+"""
 
 import json
+import re
+import tomllib
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-NOTEBOOKS = Path(__file__).parent / "notebooks"
+ROOT = Path(__file__).parent
+NOTEBOOKS = ROOT / "notebooks"
+_TARGET = re.compile(r"(!?)(\[[^\[\]]*\])\((?![a-z]+:|#)")  # before a picture's or a link's path in the checkout
+
+
+def description():
+    """The README for a package index: pictures as files, links as pages of the repository."""
+    collection = tomllib.loads((NOTEBOOKS / "collection.toml").read_text(encoding="utf-8"))
+    repository, ref = collection["repository"], collection["ref"]
+    link = f"https://github.com/{repository}/blob/{ref}/"
+    picture = f"https://raw.githubusercontent.com/{repository}/{ref}/"
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return _TARGET.sub(lambda found: f"{found[1]}{found[2]}({picture if found[1] else link}", text)
 
 
 class WithNotebooks(build_py):
@@ -27,4 +45,8 @@ class WithNotebooks(build_py):
         (target / "collection.toml").write_bytes((NOTEBOOKS / "collection.toml").read_bytes())
 
 
-setup(cmdclass={"build_py": WithNotebooks})
+setup(
+    cmdclass={"build_py": WithNotebooks},
+    long_description=description(),
+    long_description_content_type="text/markdown",
+)

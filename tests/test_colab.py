@@ -31,10 +31,11 @@ def git(*arguments, cwd):
 def repository(tmp_path_factory):
     """The package as it is in this working tree, committed under the branch or tag that the notebooks ask for."""
     folder = tmp_path_factory.mktemp("repository")
-    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, folder)
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "src", folder / "src", ignore=ignored)
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", ".ipynb_checkpoints")
+    for name in ("src", "notebooks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     git("init", "--quiet", f"--initial-branch={CATALOGUE.ref}", cwd=folder)
     git("add", "--all", cwd=folder)
     git("commit", "--quiet", "--message", "as it is", cwd=folder)

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 from tapelab.collection import catalogue
@@ -226,10 +227,32 @@ def test_the_command_opens_copies_unless_an_author_asks(
     assert command[7:] == rest
     assert overrides()["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
     named = "mine" if folder == "mine" else tmp_path / folder
-    assert told.output == ("" if folder == "notebooks" else f"2 notebooks copied to {named}\n")
+    assert told.stdout == ("" if folder == "notebooks" else f"2 notebooks copied to {named}\n")
     assert nbformat.read(tmp_path / folder / "00_one.ipynb", as_version=4).cells[1].outputs == (
         [{"output_type": "stream", "name": "stdout", "text": "0\n"}] if folder == "notebooks" else []
     )
+
+
+@pytest.mark.parametrize(
+    ("user", "arguments", "by_make", "line"),
+    [
+        (0, [], True, "make ARGS=--allow-root lab"),
+        (0, ["mine", "--port", "9999"], True, "make ARGS='mine --port 9999 --allow-root' lab"),
+        (0, ["my own"], False, f"{sys.executable} -m tapelab lab 'my own' --allow-root"),
+        (0, ["--allow-root"], True, None),
+        (1000, [], True, None),
+    ],
+)
+def test_root_is_told_the_line_that_works(small, tmp_path, monkeypatch, executed, user, arguments, by_make, line):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: user, raising=False)
+    monkeypatch.setattr(sys, "argv", ["tapelab", "lab", *arguments])
+    monkeypatch.setenv("MAKELEVEL", "1")
+    if not by_make:
+        monkeypatch.delenv("MAKELEVEL")
+    told = CliRunner().invoke(main, ["lab", *arguments])
+    assert len(executed) == 1, "JupyterLab itself decides: a setting may allow it"
+    assert told.stderr.endswith(f"this starts it: {line}\n") if line else told.stderr == ""
 
 
 def test_the_command_says_what_it_kept(small, tmp_path, monkeypatch, executed):
@@ -294,6 +317,22 @@ def test_colabs_badges_lead_to_what_is_written_for_colab(tmp_path):
         assert set(colab_links(texts)) <= linked
         assert re.findall(r"\]\((?!https?://|#)[^)]*\)", texts) == []  # nothing that only a folder has
         assert not any(cell.outputs for cell in nb.cells if cell.cell_type == "code")
+
+
+def test_a_learners_copy_has_no_badge_and_keeps_what_stands_beside_it(tmp_path):
+    real = catalogue.load(ROOT / "notebooks")
+    copies.refresh(real, tmp_path)
+    for notebook in real.notebooks:
+        nb = nbformat.read(tmp_path / f"{notebook.name}.ipynb", as_version=4)
+        (cell,) = [cell for cell in nb.cells if "badges" in cell.metadata.get("tags", [])]
+        assert cell.source.startswith("**")
+        assert "**Minutes:**" in cell.source
+        assert not any("colab-badge" in cell.source for cell in nb.cells)
+    start = nbformat.read(tmp_path / f"{real.notebooks[0].name}.ipynb", as_version=4)
+    (tables,) = [cell.source for cell in start.cells if cell.source.startswith("**I. ")]
+    rows = [line for line in tables.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} == {6}
+    assert "| | Notebook | What it answers | Needs | Minutes: read + solve |" in rows
 
 
 def test_a_folder_for_colab_is_a_new_one(small, tmp_path):

@@ -473,6 +473,14 @@ def test_a_hostile_answer_gets_a_message(checker, answer, capsys):
     assert "Not right yet" in shown or "raised an error" in shown
 
 
+@pytest.mark.parametrize(("answer", "hinted"), [(3.0, True), (2.0, False)])
+def test_a_wrong_answer_is_told_of_the_hint(answer, hinted, capsys):
+    make(Value(2.0)).check(answer)
+    shown = capsys.readouterr().out
+    assert shown.startswith("✗ Not right yet." if hinted else "✓ Right.")
+    assert ("Stuck? `exercises.example.hint()`." in shown) == hinted
+
+
 def test_interrupting_a_check_stops_the_answer(monkeypatch):
     def interrupted(thread, seconds):
         raise KeyboardInterrupt
@@ -624,6 +632,24 @@ def test_a_prediction_shows_the_result_beside_the_guess_and_answers_the_guess(to
     one.guess(3.02)
     one.reveal(tf.constant(3.0))
     assert told[-1].endswith("right."), "within one per cent"
+
+
+def test_several_numbers_are_a_list(told):
+    one = Prediction("99.p", remarks=(([8, 12], "Tempting."),))
+    said = []
+    for guess in ((8, 12), ([8, 12],)):
+        one.guess(*guess)
+        one.reveal([8, 13])
+        said.append(told[-2:])
+        one.reveal([8.0, 12.0])
+        assert told[-1].endswith("Your guess was right.")
+    assert said[0] == said[1]
+    assert said[0][1].endswith("Tempting.")
+    one.guess(8, ...)
+    assert "No guess yet" in told[-1]
+    choice = Prediction("99.q", options=("v", "t"))
+    choice.guess("v", "t")
+    assert 'Choose one of "v", "t".' in told[-1]
 
 
 def test_a_long_result_is_described_and_not_listed(told):

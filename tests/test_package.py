@@ -1,5 +1,6 @@
 """What is released: a wheel with the notebooks in it, from which `tapelab lab` opens copies anywhere."""
 
+import email
 import json
 import os
 import re
@@ -12,9 +13,11 @@ import zipfile
 from pathlib import Path
 
 from tapelab.collection import catalogue
+from tapelab.collection.publishing import website
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[1]
 NAMES = [notebook.name for notebook in catalogue.load(ROOT / "notebooks").notebooks]
@@ -35,6 +38,21 @@ x = tf.Variable(3.0)
 with ExplainTape() as tape:
     y = tf.round(x) * 2.0
 print(explain(tape, y, x))
+"""
+
+PLAIN = """
+import sys
+
+class NoExtras:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("click", "filelock", "ipykernel", "jinja2", "msgspec", "nbformat", "psutil", "rich"):
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, NoExtras())
+
+from tapelab.__main__ import main
+
+main()
 """
 
 
@@ -111,6 +129,64 @@ def test_a_checkout_comes_before_what_the_package_has(installed, tmp_path):
     (tmp_path / "notebooks" / "collection.toml").write_text(empty)
     assert NAMES[0] not in in_package(installed, tmp_path, "list").stdout
     assert NAMES[0][:8] in in_package(installed, installed, "list").stdout
+
+
+@pytest.mark.parametrize("command", ["site", "sync", "lab --author"])
+def test_what_needs_a_checkout_says_so(installed, tmp_path, command):
+    done = in_package(installed, tmp_path, *command.split())
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"Error: 'tapelab {command}' needs a checkout: ")
+    assert "git clone https://github.com/tapelab/tapelab" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_says_what_a_plain_install_lacks(installed, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"The command 'tapelab' needs the package '\w+': pip install 'tapelab\[lab\]'\n", done.stderr)
+
+
+@pytest.fixture(scope="module")
+def metadata(installed):
+    """What an index shows: the header's fields, and the description as the payload."""
+    (found,) = installed.glob("*.dist-info/METADATA")
+    return email.message_from_string(found.read_text("utf-8"))
+
+
+def test_the_readmes_links_and_pictures_hold_on_an_index(metadata):
+    text = metadata.get_payload()
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    start = "](https://github.com/tapelab/tapelab/blob/main"
+    pictures = "](https://raw.githubusercontent.com/tapelab/tapelab/main"
+    assert f"[Start with 00{start}/notebooks/00_start_here.ipynb)" in text
+    assert f"`Watch`{start}/site/gradient_is_nan_or_zero.md#when-a-keras-model-does-not-learn)" in text
+    assert f"{pictures}/site/_static/tape.svg)" in text
+    assert f"{pictures}/notebooks/cover.png)" in text
+    assert re.findall(r"\]\((?!https://)[^)]*\)", text) == []
+    # Nothing else is changed: taken back, they are the README.
+    assert text.replace(f"{start}/", "](").replace(f"{pictures}/", "](").strip() == (
+        (ROOT / "README.md").read_text("utf-8").strip()
+    )
+
+
+def test_an_index_can_say_what_it_is_and_where(metadata):
+    addresses = dict(line.split(", ") for line in metadata.get_all("Project-URL"))
+    real = catalogue.load(ROOT / "notebooks")
+    assert addresses["Source"] == f"https://github.com/{real.repository}"
+    assert addresses["Documentation"] == website.address(real)
+    assert {"Issues", "Changelog"} <= addresses.keys()
+    assert "GradientTape" in metadata["Keywords"].split(",")
+    pythons = {version for version in range(20) if f"3.{version}" in SpecifierSet(metadata["Requires-Python"])}
+    classifiers = metadata.get_all("Classifier")
+    named = {
+        name.rpartition(" :: ")[2] for name in classifiers if name.startswith("Programming Language :: Python :: 3.")
+    }
+    assert named == {f"3.{version}" for version in pythons}
+    assert "Intended Audience :: Education" in classifiers
 
 
 @pytest.mark.thorough

@@ -149,6 +149,15 @@ def test_the_floor_is_kernels_and_cells_shared_by_the_workers():
     assert report.floor(batch(record(), failed(phases=Phases()))) is None
 
 
+def test_the_scheduling_overhead_is_told_in_the_environment_alone(place):
+    two = batch(record(), record("00_two"), workers=2, seconds=11.0)
+    page = report.page(two, place)
+    environment = page.partition("<h2>Environment</h2>")[2]
+    assert page.count("Scheduling overhead: 22 %") == environment.count("Scheduling overhead: 22 %") == 1
+    assert "need at least 9.0 s. Beyond that went 0.5 s into" in environment
+    assert "%" not in shown(two, place)
+
+
 def test_the_page_is_written_anew_from_what_is_true_of_what_is_there(place):
     names = ("00_one", "00_bad", "00_older", "00_never")
     for name in names[:3]:

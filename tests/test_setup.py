@@ -1,5 +1,6 @@
 """Set-up: the lock, environment.yml, and what make does when it is called in unusual ways."""
 
+import ast
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 LOCK = (ROOT / "requirements.txt").read_text()
 
 
@@ -63,8 +65,34 @@ def test_every_pin_has_a_hash_and_no_address():
 
 def test_a_plain_install_needs_only_what_colab_has():
     names = {Requirement(text).name for text in PYPROJECT["project"]["dependencies"]}
-    # platformdirs is what jupyter-core, and so every Jupyter, depends on.
-    assert names == {"tensorflow", "numpy", "matplotlib", "scikit-learn", "ipywidgets", "platformdirs"}
+    # platformdirs is what jupyter-core, and so every Jupyter, depends on; the last four come with the first five.
+    assert names == {
+        *("tensorflow", "numpy", "matplotlib", "scikit-learn", "ipywidgets", "platformdirs"),
+        *("ipython", "ml-dtypes", "pillow", "scipy"),
+    }
+
+
+DISTRIBUTED_AS = {"IPython": "ipython", "PIL": "pillow", "sklearn": "scikit-learn", "keras": "tensorflow"}  # tf.keras
+
+
+def imported(paths):
+    """The distributions of which some of these modules import something, anywhere in them."""
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    names = {module.partition(".")[0] for module in modules} - sys.stdlib_module_names - {"tapelab"}
+    return {canonicalize_name(DISTRIBUTED_AS.get(name, name)) for name in names}
+
+
+def test_what_is_imported_is_declared():
+    groups = {"plain": PYPROJECT["project"]["dependencies"], **EXTRAS}
+    declared = {group: {Requirement(text).name for text in texts} for group, texts in groups.items()}
+    modules = set((ROOT / "src" / "tapelab").rglob("*.py"))
+    kept = {path for path in modules if "collection" in path.parts}
+    assert "click" in imported(kept)
+    assert imported(kept) - set().union(*(declared[group] for group in ("plain", "lab", "dask", "site"))) == set()
+    # tqdm's bar is shown where tqdm is.
+    assert imported(modules - kept) - declared["plain"] == {"tqdm"}
 
 
 def test_conda_takes_python_and_pip_and_leaves_the_rest_to_the_lock():

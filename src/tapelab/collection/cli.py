@@ -1,13 +1,10 @@
 """The command line: ``tapelab list``, ``lab``, ``colab``, ``site``, ``run``, ``report`` and ``sync``."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 try:
-    from tapelab.collection import catalogue
+    from tapelab.collection import catalogue, commandline, jupyterlab
     from tapelab.collection.processes import interrupts
     from tapelab.collection.publishing import copies, times
     from tapelab.collection.reports import live, records
@@ -24,7 +21,6 @@ except ModuleNotFoundError as missing:
 PACKAGED = Path(__file__).parents[1] / "notebooks"  # where a built package has them, without outputs
 DEFAULT_OUTPUT = "build/executed"
 LOG_WIDTH = 140  # columns of a table in a log
-LONGEST_SECONDS = 31_536_000
 
 
 def _default_folder():
@@ -46,9 +42,13 @@ workers_option = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=commandline.Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tapelab", prog_name="tapelab")
 def main() -> None:
-    """Run, test and publish the collection of notebooks."""
+    """Notebooks on tf.GradientTape: learn from them, run them, publish them.
+
+    'tapelab COMMAND --help' says more of a command.
+    """
     if click.get_current_context().invoked_subcommand != "run":
         interrupts.command.release()
 
@@ -61,7 +61,16 @@ def _select(folder, patterns):
         raise click.ClickException(str(error)) from error
 
 
-@main.command("list")
+def _need_checkout(command, folder, loaded):
+    """Refuse what works on files that lie beside the notebooks in a checkout only."""
+    if folder == PACKAGED:
+        raise click.ClickException(
+            f"'tapelab {command}' needs a checkout: the package has the notebooks alone, without sources and outputs. "
+            f"Call it in one: git clone https://github.com/{loaded.repository}"
+        )
+
+
+@main.command("list", part=commandline.LEARN, example="tapelab list")
 @folder_option
 def list_notebooks(folder: Path) -> None:
     """List the notebooks, with the minutes that they take to read and their exercises to solve."""
@@ -77,7 +86,9 @@ def list_notebooks(folder: Path) -> None:
     Console().print(table)
 
 
-@main.command(context_settings={"ignore_unknown_options": True})
+@main.command(
+    context_settings={"ignore_unknown_options": True}, part=commandline.LEARN, example="tapelab lab my-copies"
+)
 @click.argument("arguments", metavar="[FOLDER] [JUPYTER'S OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--author", is_flag=True, help="Open the notebooks themselves: what you save changes the checkout.")
 @click.option(
@@ -93,7 +104,9 @@ def lab(arguments: tuple[str, ...], author: bool, opens: bool, folder: Path) -> 
     """
     loaded, notebooks = _select(folder, ())
     place = loaded.folder
-    if not author:
+    if author:
+        _need_checkout("lab --author", folder, loaded)
+    else:
         place = (Path.cwd() if folder == PACKAGED else loaded.folder.resolve().parent) / copies.FOLDER
         if arguments and not arguments[0].startswith("-"):
             place, arguments = Path(arguments[0]), arguments[1:]
@@ -104,18 +117,10 @@ def lab(arguments: tuple[str, ...], author: bool, opens: bool, folder: Path) -> 
     if not opens:
         return
     first = f"/lab/tree/{notebooks[0].name}.ipynb" if notebooks else "/lab"
-    options = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={place.resolve()}", f"--LabApp.default_url={first}"]
-    command = [sys.executable, "-m", "jupyter", "lab", *options, *arguments]
-    # JupyterLab reads our defaults for its settings from the folder "labconfig" there; what a user has set comes first.
-    paths = [str(Path(catalogue.__file__).parent), os.environ.get("JUPYTER_CONFIG_PATH", "")]
-    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, paths))
-    sys.stdout.flush()
-    if os.name == "posix":
-        os.execv(command[0], command)  # so that Ctrl-C is JupyterLab's to answer
-    sys.exit(subprocess.call(command))
+    jupyterlab.start(place, first, arguments)
 
 
-@main.command()
+@main.command(part=commandline.MAINTAIN, example="tapelab colab build/colab")
 @click.argument("output", metavar="FOLDER", type=click.Path(path_type=Path))
 @folder_option
 def colab(output: Path, folder: Path) -> None:
@@ -128,11 +133,16 @@ def colab(output: Path, folder: Path) -> None:
     click.echo(copies.colab_branch(loaded))
 
 
-@main.command()
+@main.command(part=commandline.MAINTAIN, example="tapelab site build/site")
 @click.argument("output", metavar="[FOLDER]", type=click.Path(path_type=Path), default=Path("build/site"))
 @folder_option
 def site(output: Path, folder: Path) -> None:
-    """Build the static site into FOLDER (build/site), from the notebooks' stored outputs: nothing is executed."""
+    """Build the static site into FOLDER (build/site), from the notebooks' stored outputs: nothing is executed.
+
+    Needs a checkout.
+    """
+    loaded, _ = _select(folder, ())
+    _need_checkout("site", folder, loaded)
     from tapelab.collection.publishing import website
 
     try:
@@ -141,7 +151,6 @@ def site(output: Path, folder: Path) -> None:
         raise click.ClickException(
             f"The site needs the package {missing.name!r}: pip install 'tapelab[site]'"
         ) from None
-    loaded, _ = _select(folder, ())
     sources = output.with_name(f"{output.name}-source")
     website.write_sources(loaded, sources)
     address = f"html_context.address={website.address(loaded)}"
@@ -160,20 +169,7 @@ def _tell_changes(changes, place):
             click.echo(f"{change.name}: left as you edited it; the new version lies beside it, {change.path.name}")
 
 
-class Duration(click.FloatRange):
-    """A positive number of seconds, and a finite one: no clock can wait for others."""
-
-    def __init__(self):
-        super().__init__(min=0, min_open=True)
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
-        number = super().convert(value, parameter, context)
-        if not number <= LONGEST_SECONDS:  # nan is not, either
-            self.fail(f"{value} is not at most {LONGEST_SECONDS} (a year).", parameter, context)
-        return number
-
-
-@main.command()
+@main.command(part=commandline.RUN, example="tapelab run 05 07 -p seed 3")
 @click.argument("patterns", metavar="[NOTEBOOK]...", nargs=-1)
 @click.option(
     "-p", "--parameter", "parameters", nargs=2, multiple=True, metavar="NAME VALUE", help="Override a parameter."
@@ -187,7 +183,7 @@ class Duration(click.FloatRange):
 )
 @click.option(
     "--timeout",
-    type=Duration(),
+    type=commandline.Duration(),
     metavar="SECONDS",
     default=600.0,
     show_default=True,
@@ -270,7 +266,7 @@ def _console():
     return console if console.is_terminal else Console(file=file, width=LOG_WIDTH)
 
 
-@main.command()
+@main.command(part=commandline.RUN, example="tapelab report build/seeds")
 @click.argument("output", metavar="[FOLDER]", default=DEFAULT_OUTPUT)
 def report(output: str) -> None:
     """Write report.html and junit.xml anew where 'tapelab run' left its results, and print the table.
@@ -304,16 +300,20 @@ def _executor(dask, workers, fork, passed):
         return cluster.Cluster(dask, fork, passed)
 
 
-@main.command("sync")
+@main.command("sync", part=commandline.MAINTAIN, example="tapelab sync 05")
 @click.argument("patterns", metavar="[NOTEBOOK]...", nargs=-1)
 @click.option("--execute/--no-execute", default=True, show_default=True, help="Run the notebooks, store their outputs.")
 @workers_option
 @folder_option
 def synchronise(patterns: tuple[str, ...], execute: bool, workers: int, folder: Path) -> None:
-    """Regenerate notebooks, badges, set-up cells, the README's table and the teachers' page from the sources."""
+    """Regenerate notebooks, badges, set-up cells, the README's table and the teachers' page from the sources.
+
+    Needs a checkout.
+    """
     from tapelab.collection.publishing import sync  # jupytext takes as long to import as all the rest
 
     loaded, notebooks = _select(folder, patterns)
+    _need_checkout("sync", folder, loaded)
     failures = sync.refresh_all(loaded, notebooks, execute=execute, workers=workers)
     for name, message in failures:
         click.echo(f"{name}: left as it was\n{message}\n", err=True)

@@ -157,6 +157,8 @@ class Exercise:
                 f"Put your answer in place of `...` and run the cell again. "
                 f"Stuck? `exercises.{self.name}.hint()`; given up? `exercises.{self.name}.solution()`."
             )
+        elif result.verdict == feedback.WRONG:
+            text = f"{result.text}\n\nStuck? `exercises.{self.name}.hint()`."
         else:
             text = result.text
         display(dataclasses.replace(result, text=text))

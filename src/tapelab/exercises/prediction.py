@@ -35,11 +35,13 @@ class Prediction:
         """What the prediction is called in its module."""
         return self.identifier.partition(".")[2]
 
-    def guess(self, value: Any) -> None:
+    def guess(self, value: Any, *others: Any) -> None:
         """Commit to a guess: a number, a shape, None, True or False, a string, or a list of these.
 
-        With `...` there is no guess, and `reveal` shows the result alone.
+        Several values are a list: `guess(8, 12)` is `guess([8, 12])`. With `...` there is no guess, and `reveal` shows
+        the result alone.
         """
+        value = [value, *others] if others else value
         value = value if self.options else _unquoted(value)
         self._guess = ... if compare.has_gap(value) else value
         if self._guess is ...:

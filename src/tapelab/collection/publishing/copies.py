@@ -25,6 +25,8 @@ from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 FOLDER = "tapelab-work"  # beside the folder of the notebooks
 NOTES = ".tapelab-copies.json"
 _KERNEL = "python3"
+_BADGE = re.compile(r"\[!\[Open in Colab\]\([^)]*\)\]\([^)]*\)\s*")
+_LAST_COLUMN = re.compile(r"^(\|.*\|)[^|\n]*\|$", re.MULTILINE)  # of the start page's tables: the badges
 _LINK = re.compile(r"\]\((\w+\.ipynb)")
 
 
@@ -71,6 +73,17 @@ def for_learners(nb: nbformat.NotebookNode, home: str) -> nbformat.NotebookNode:
             cell.source = cell.source.replace("](../", f"]({home}/")
     # Under the collection's pyproject.toml a save would otherwise write a .py file, too.
     nb.metadata["jupytext"] = {"formats": "ipynb"}
+    return nb
+
+
+def _without_badges(nb):
+    """A notebook without Colab's badges, whose picture comes from the network. The argument is changed."""
+    for cell in nb.cells:
+        tags = cell.metadata.get("tags", [])
+        if "badges" in tags:
+            cell.source = _BADGE.sub("", cell.source)
+        elif "catalogue" in tags and cell.cell_type == "markdown":
+            cell.source = _LAST_COLUMN.sub(r"\1", cell.source)
     return nb
 
 
@@ -132,7 +145,9 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
     if folder.resolve() == catalogue.folder.resolve():
         raise CopyError(f"{folder} holds the notebooks themselves; expected another folder, for copies")
     home = home_url(catalogue)
-    originals = {n.name: for_learners(read_notebook(catalogue.ipynb(n)), home) for n in catalogue.notebooks}
+    originals = {
+        n.name: _without_badges(for_learners(read_notebook(catalogue.ipynb(n)), home)) for n in catalogue.notebooks
+    }
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / ".gitignore").exists():

@@ -236,9 +236,6 @@ def show(console: Console, report: Report, storage: Folder, *, written: bool = T
     datasets = sorted({run.settings["dataset"].strip("'") for run in runs if "dataset" in run.settings})
     if datasets:
         summary += f"; data set: {escape(', '.join(datasets))}"
-    over = floor(report)
-    if over:
-        summary += f"; {over['over']:.0%} over the floor"
     where = f"Executed copies and report: {storage}/{HTML}" if written else f"Executed copies: {storage}"
     console.print(f"{summary}. {escape(where)}", highlight=False, soft_wrap=True)
 
