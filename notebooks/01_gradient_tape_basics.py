@@ -113,8 +113,7 @@ plt.show()
 #
 # Why is it right to read from the end? An entry's result can be used only after it was computed. So whoever uses it
 # stands further down, and has been read: when you arrive at an entry, its sum is complete.
-
-# %% [markdown]
+#
 # Two rules are all it takes: **multiply along a path, add where paths meet.**
 #
 # Going up the list with these two rules is the **backward pass**, and the method is **backpropagation**. Because
@@ -331,8 +330,7 @@ for name, g in gradients.items():
 # $$\frac{\partial L}{\partial w_{ij}} = x_i\,u_j, \qquad \frac{\partial L}{\partial b_j} = u_j.$$
 #
 # The last row of the kernel's gradient is $3 \cdot (1, 2)$.
-
-# %% [markdown]
+#
 # The local derivative of `y` with respect to `w` is a whole array, the **Jacobian** $J$, with one number for each entry
 # of `y` and each entry of `w`: here 12, half of them zero. For a layer from 1000 to 1000 numbers it would have $10^9$.
 #
