@@ -154,7 +154,7 @@ def test_the_value_comes_first_if_it_is_asked_for_and_changes_nothing(name, comp
     wanted = make(f, compile=compile, **options)(X, **vector)
     assert type(found) is type(wanted)
     values = (part.values if isinstance(part, tf.SparseTensor) else part for part in (found, wanted))
-    tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), *values)
+    tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), *values)
 
 
 def test_the_value_of_a_gauss_newton_product_is_the_loss():
