@@ -111,7 +111,9 @@ def test_a_slider_moves_its_figure_by_keyboard(lab, zoom):
     changed = f"([panel, before]) => ({picture})(panel) !== before"
     opened.page.wait_for_function(changed, arg=[opened.PANEL, before])
     assert shown.get_by_role("textbox", name=NAME, exact=True).inner_text() == "1.50"
-    assert shown.get_by_role("img", name="The same figure for x 1.5, cut g. As it starts: Left: a graph").is_visible()
+    assert shown.get_by_role(
+        "img", name="The same figure for x 1.5, cut g. As it starts: Computation graph and line plot. Left: a graph"
+    ).is_visible()
     buttons = shown.get_by_role("group", name="cut", exact=True)
     buttons.get_by_role("button", name="all three", pressed=False).press("Enter")
     buttons.get_by_role("button", name="all three", pressed=True).wait_for()
