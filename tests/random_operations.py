@@ -133,7 +133,6 @@ UNARY = {
     "bessel_i0e": S.bessel_i0e, "bessel_i1e": S.bessel_i1e, "bessel_i0": tf.math.special.bessel_i0,
     "bessel_j0": tf.math.special.bessel_j0, "bessel_k1e": tf.math.special.bessel_k1e,
     "dawsn": tf.math.special.dawsn, "expint": tf.math.special.expint, "spence": tf.math.special.spence,
-    "fresnel_sin": tf.math.special.fresnel_sin,
     "relu": tf.nn.relu, "relu6": tf.nn.relu6, "elu": tf.nn.elu, "selu": tf.nn.selu, "silu": tf.nn.silu,
     "crelu sum": lambda a: tf.add_n(tf.split(tf.nn.crelu(a), 2, 1)),
     "leaky_relu": tf.nn.leaky_relu, "gelu": tf.nn.gelu, "gelu tanh": lambda a: tf.nn.gelu(a, approximate=True),
