@@ -131,9 +131,10 @@ class _PerExample(Recipe):
         specs = [*problem.source_specs, *([tf.TensorSpec([], problem.output_dtypes[0])] if plan.compared else [])]
         before = [] if problem.repeatable else [tf.identity(source) for source in problem.sources(tensors)]
         rows = map_rows(row, specs, data[0].shape[0], how, plan.chunk)
-        changed = [_differs(old, new) for old, new in zip(before, problem.sources(tensors), strict=bool(before))]
-        together = problem.evaluate(tensors) if plan.compared else []
-        return [*rows, *together, *([tf.reduce_any(changed)] if changed else [])]
+        outputs = [*rows, *problem.evaluate(tensors)] if plan.compared else [*rows]
+        if before:
+            outputs.append(tf.reduce_any(list(map(_differs, before, problem.sources(tensors)))))
+        return outputs
 
     def result(self, problem, outputs):
         count = len(problem.source_names)

@@ -46,8 +46,8 @@ def draw(tape: ExplainTape, target: Any, sources: Any, *, limit: int = LIMIT, va
 
     With `values=True` it is the picture of backpropagation: each box has its value, which goes down, and beside each
     link an arrow goes up with what flows back: the cotangent, or its norm and share of zeros. An operation that takes
-    the same tensor at two places, as `x * x` does, has two links to it. Where the gradient of a
-    source is bad, the operation where the trouble began has a thick border and says which.
+    the same tensor at two places, as `x * x` does, has two links to it. Where the gradient of a source is bad, the
+    operation where the trouble began has a thick border and says which.
 
     Args:
         tape: an `ExplainTape`; it is not used up by this.

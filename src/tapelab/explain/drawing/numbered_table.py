@@ -8,6 +8,7 @@ from typing import Any
 
 from tapelab.explain.asking import answers_to_show
 from tapelab.explain.drawing.shown_values import replayed
+from tapelab.explain.drawing.sketch import TRANSPARENT
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array
@@ -20,7 +21,6 @@ from tapelab.explain.values.rerun.nodes import Node
 
 _HEADS = ("#", "operation", "of", "value", "gradient")
 _LONGEST = 44  # characters of an expression
-_TRANSPARENT = frozenset({"ReadVariableOp"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +134,7 @@ def numbering(replay: Replay, starts: Sequence[int]) -> tuple[dict[int, int], li
     for node in replay.trace.nodes:
         if node not in on_the_way:
             continue
-        if node.op in _TRANSPARENT or (node.op == "Identity" and node.inputs[0] < 0 <= node.outputs[0]):
+        if node.op in TRANSPARENT or (node.op == "Identity" and node.inputs[0] < 0 <= node.outputs[0]):
             numbers.update(dict.fromkeys(node.outputs, numbers.get(node.inputs[0])))
             continue
         numbers.update(dict.fromkeys(node.outputs, len(starts) + len(nodes)))
@@ -183,7 +183,7 @@ def _operand(trace, key, numbers):
 
 def _value(trace, key):
     value = trace.values[key]
-    reads = [node for node in trace.users.get(key, ()) if node.op in _TRANSPARENT]
+    reads = [node for node in trace.users.get(key, ()) if node.op in TRANSPARENT]
     if reads:
         value = trace.values[reads[0].outputs[0]]
     values = array(value)

@@ -12,7 +12,7 @@ from tapelab.explain.missing.verdict import Finding
 RECORDED, NOT_RECORDED = "recorded", "not recorded"
 
 # Reading a variable is not worth a box.
-_TRANSPARENT = frozenset({"ReadVariableOp"})
+TRANSPARENT = frozenset({"ReadVariableOp"})
 
 
 @dataclasses.dataclass(eq=False)
@@ -102,7 +102,7 @@ class _Draft:
         return RECORDED if keys & self._log.on_tape else NOT_RECORDED
 
     def _add_source(self, question, finding):
-        reads = [event for event in self._flow.uses(question.start) if event.op in _TRANSPARENT]
+        reads = [event for event in self._flow.uses(question.start) if event.op in TRANSPARENT]
         keys = (question.start, *(key for event in reads for key in event.outputs))
         source = Box("source", question.source_name, self._state({question.start}), keys=keys)
         self._sketch.boxes.append(source)
@@ -123,7 +123,7 @@ class _Draft:
                 if (finding.path and step.end not in self._upstream) or self._is_taken_over(step, downstream):
                     continue
                 titles, end = self._titles(step, box, carried), box
-                if step.event.op not in _TRANSPARENT:
+                if step.event.op not in TRANSPARENT:
                     end = self._box(step.event)
                     reached.append(step.event)
                     self._link(box, end, titles)
@@ -150,7 +150,7 @@ class _Draft:
         made = [
             event
             for event in self._log.events
-            if event.op not in _TRANSPARENT and any(key in self._upstream for key in event.outputs)
+            if event.op not in TRANSPARENT and any(key in self._upstream for key in event.outputs)
         ]
         for event in made:
             for key in event.inputs:
