@@ -477,7 +477,7 @@ plt.show()
 # %% [markdown]
 # Every step leaves at right angles to the line of equal loss through its point. In a long valley that direction points
 # at the opposite wall more than at the minimum. So the path crosses the valley first, then creeps along its floor, where
-# the gradient is small. [11](11_hessians_and_newton.ipynb) finds a better direction, and
+# the gradient is small. [13](13_hessians_and_newton.ipynb) finds a better direction, and
 # [02](02_training_with_a_tape.ipynb) runs this loop on a network; so does section 10.
 
 # %% tags=["check"]
@@ -802,7 +802,7 @@ for weights in ([1.0, 0.0], [0.0, 1.0], [10.0, 1.0]):
 # %% [markdown]
 # A one among zeros selects an entry, and $10 \cdot 3 + 1 \cdot 4 = 34$. The weights are the vector $u$ of $u^{\mathsf T} J$:
 # one call of `gradient` is one vector–Jacobian product. For all the entries of $J$ at once, use `tape.jacobian`
-# ([10](10_jacobians.ipynb)).
+# ([11](11_jacobians.ipynb)).
 
 # %% tags=["check"]
 # @title Check
@@ -903,7 +903,7 @@ plt.show()
 
 # %% [markdown]
 # Look at the 0: in the middle, ink lowers the score. The hole must stay empty. Such maps are called *saliency maps*.
-# [09](09_higher_order_gradients.ipynb) uses the same gradient to attack a network, and to make it harder to attack.
+# [10](10_higher_order_gradients.ipynb) uses the same gradient to attack a network, and to make it harder to attack.
 
 # %% tags=["check"]
 # @title Check
@@ -965,7 +965,7 @@ for moment, alive in (("after del y", with_tape), ("after del tape", without_tap
 
 # %% [markdown]
 # The tape keeps `y`, for the derivative of `y * y`, in case you ask again. One that is not persistent lets go of it with
-# its answer. In a large model the record holds the activations of every layer; [15](15_what_derivatives_cost.ipynb)
+# its answer. In a large model the record holds the activations of every layer; [16](16_what_derivatives_cost.ipynb)
 # measures it, and shows how to trade memory for time.
 
 # %% tags=["check"]

@@ -637,7 +637,7 @@ print("outer tape: dz/dy =", from_outer.numpy())
 print("inner tape: dz/dy =", from_inner)
 
 # %% [markdown]
-# So a function that is differentiated by somebody else's tape is safe: pausing your own tape does not break theirs. [08](08_multiple_tapes.ipynb) has more than one tape throughout. And a tape that has not been opened has nothing to pause, and says so:
+# So a function that is differentiated by somebody else's tape is safe: pausing your own tape does not break theirs. [09](09_multiple_tapes.ipynb) has more than one tape throughout. And a tape that has not been opened has nothing to pause, and says so:
 
 # %%
 unopened = tf.GradientTape()

@@ -258,7 +258,7 @@ assert stopped == [1.0, 1.0]
 # `stop_recording` is a message to one tape; the outer one recorded the square. `stop_gradient` is part of the computation, and holds for all who differentiate it.
 #
 # So a function can cut its own path, without knowing which tape is running, or whether one is. That works inside a layer, inside a
-# `tf.function`, and in forward mode ([14](14_forward_mode.ipynb)).
+# `tf.function`, and in forward mode ([12](12_forward_mode.ipynb)).
 
 
 # %%

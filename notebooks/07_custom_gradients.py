@@ -1093,7 +1093,7 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # | `clip_by_norm` near the target | a gradient far above the limit | clip at the source, once |
 # | an expensive forward pass inside `tf.custom_gradient` | the tape keeps every intermediate tensor | `tf.stop_gradient` on its input |
 # | the decorated function uses a variable, or a Keras layer | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
-# | forward mode through a custom gradient | mostly the derivative of the decorated function's own code, and not the rule's ([14](14_forward_mode.ipynb), section 7) | two tapes in place of a `ForwardAccumulator`, if the rule is linear in the upstream gradient |
+# | forward mode through a custom gradient | mostly the derivative of the decorated function's own code, and not the rule's ([12](12_forward_mode.ipynb), section 7) | two tapes in place of a `ForwardAccumulator`, if the rule is linear in the upstream gradient |
 # | `float(upstream)` in a backward function | it works eagerly and fails in a `tf.function` | TensorFlow operations only; `tf.print` to look |
 # | a saved model tested in the process that saved it | it works there, and `LookupError` elsewhere | load it in a fresh process |
 # | a nested custom gradient in a saved model | `LookupError` at the second derivative | a backward function of ordinary, stable operations |
@@ -1107,4 +1107,4 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # - S. Bai, J. Z. Kolter, V. Koltun (2019), ["Deep equilibrium models"](https://arxiv.org/abs/1909.01377): the backward pass of section 5, in a network.
 # - M. Mächler (2012), ["Accurately computing log(1 − exp(−|a|)), assessed by the Rmpfr package"](https://cran.r-project.org/web/packages/Rmpfr/vignettes/log1mexp-note.pdf): the same kind of repair, for the value.
 #
-# **Read next:** [08 Multiple tapes](08_multiple_tapes.ipynb) lets several tapes record one computation.
+# **Read next:** [09 Multiple tapes](09_multiple_tapes.ipynb) lets several tapes record one computation.

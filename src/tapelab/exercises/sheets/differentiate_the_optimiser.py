@@ -212,8 +212,8 @@ sensitivity = Exercise(
         r"side depend on $\eta$, besides $\eta$?",
         r"With $s_t = \mathrm dw_t/\mathrm d\eta$: $s_{t+1} = s_t - g(w_t) - \eta\, H(w_t)\, s_t$, and $s_0 = 0$. It "
         r"is forward mode, written out.",
-        "Carry `w` and `s` together, and update `s` before `w`. $H(w_t)\\, s_t$ is a product as in [12 Without the "
-        "matrix](12_without_the_matrix.ipynb): `outer.gradient(g, w, output_gradients=s)`.",
+        "Carry `w` and `s` together, and update `s` before `w`. $H(w_t)\\, s_t$ is a product as in [14 Without the "
+        "matrix](14_without_the_matrix.ipynb): `outer.gradient(g, w, output_gradients=s)`.",
     ),
     checker=Function(reference=_by_jacobian, inputs=_long_runs),
 )

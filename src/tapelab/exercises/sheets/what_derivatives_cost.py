@@ -446,7 +446,7 @@ fits = Exercise(
         "A Jacobian's shape is the target's shape followed by the source's. Which of them have the batch in their "
         "shape?",
         "A scalar target adds no axis. The weights have no batch axis. `batch_jacobian` has the batch once, "
-        "`jacobian` by the pixels twice ([13](13_batch_jacobians.ipynb)).",
+        "`jacobian` by the pixels twice ([15](15_batch_jacobians.ipynb)).",
         "For example, all scores by the weights: (256, 10) by 1 000 000, four bytes each.",
     ),
     checker=Value(
