@@ -10,6 +10,12 @@ from tapelab.process.files import write_whole
 
 import platformdirs
 
+# Exercises that have moved to another notebook's sheet: what they were called, and what they are called now.
+FORMERLY = {
+    "training_with_a_tape.clip_or_skip": "clipping.clip_or_skip",
+    "custom_gradients.limit_rows": "clipping.limit_rows",
+}
+
 
 def path() -> Path:
     """Where the file is: the folder that the platform has for an application's data, or `TAPELAB_PROGRESS`."""
@@ -18,7 +24,7 @@ def path() -> Path:
 
 def solved() -> set[str]:
     """Return the identifiers of the exercises that were solved, as a set of strings such as
-    "recording_control.metric_off".
+    "recording_control.metric_off". One that was solved under a former name counts under its present one.
 
     Empty in a batch run, which reads no file. A file that cannot be read or makes no sense is reported as a warning,
     and counts as empty.
@@ -41,7 +47,7 @@ def solved() -> set[str]:
             stacklevel=2,
         )
         return set()
-    return set(names)
+    return {FORMERLY.get(name, name) for name in names}
 
 
 def record(identifier: str) -> None:
