@@ -50,7 +50,6 @@ ORDER = (
 _MISSING = {
     "clipping",
     "error_bars_for_a_network",
-    "learn_the_start",
     "gradient_of_an_expectation",
     "small_transformer",
 }
