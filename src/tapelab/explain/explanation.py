@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, VALUES
+from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, TRIED, VALUES
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.rendering import MARKDOWN, Style, Told
 from tapelab.explain.missing.inside_functions import Cut
@@ -27,6 +27,8 @@ class Explanation(Told):
             Where some elements are zero for a reason that is noted, the line where these lost their gradient.
         certain: False where the answer is only probable.
         fix: what to write, as code.
+        tried: what became of the fix when it was run, a key of `tapelab.explain.causes.TRIED`: "works" where it gives
+            the same value and a finite gradient, "untried" where it is a hint that was not run.
         cuts: the first cut on each path from the source, a tuple of `Cut`.
         further: cuts behind the first on the path with the fewest, a tuple of `Cut`.
         remarks: keys of `REMARKS` and `VALUES`.
@@ -48,6 +50,7 @@ class Explanation(Told):
     line: Line | None = None
     certain: bool = True
     fix: str = ""
+    tried: str = "untried"
     cuts: tuple[Cut, ...] = ()
     further: tuple[Cut, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -73,7 +76,7 @@ class Explanation(Told):
         if len(self.chain) > 1:
             yield style.text("Then " + "; then ".join(f"{link.op} {link.what}" for link in self.chain[1:]) + ".")
         if self.fix:
-            yield style.text("Fix:") + style.block(self.fix)
+            yield style.text(TRIED[self.tried]) + style.block(self.fix)
         if self.further:
             yield style.text("Then also: " + "; ".join(_describe(cut) for cut in self.further) + ".")
         for code in self.remarks:
@@ -101,7 +104,7 @@ def with_value(explanation: Explanation, value: ValueFinding) -> Explanation:
     said: dict[str, Any] = {}
     if value.code != "exists":
         said = {"code": value.code, "sentence": value.sentence, "line": value.line, "fix": value.fix}
-        said["certain"] = value.certain
+        said |= {"tried": value.tried, "certain": value.certain}
     elif set(value.remarks) & set(VALUES):  # a note about some of the elements, and where they lost their gradient
         said = {"sentence": value.sentence, "line": value.line}
     return dataclasses.replace(
