@@ -13,6 +13,9 @@ from tapelab.explain.values.finding import Elements, Link, ValueFinding
 from tapelab.explain.values.rerun.nodes import Node
 
 
+_FEW = 6  # healthy ones that are named and not only counted
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class Explanation(Told):
     """Whether a gradient exists and is healthy and, if not, why not. True in a condition if it exists.
@@ -82,6 +85,14 @@ class Explanation(Told):
         for code in self.remarks:
             remark = (REMARKS | VALUES)[code]
             yield style.text(f"Note ({code}): {remark.meaning}")
+
+    @property
+    def cause(self) -> tuple[Any, ...]:
+        """What the sources that share a cause have in common."""
+        symptom = "not finite" if self.symptom in ("nan", "inf", "target nan", "target inf") else self.symptom
+        # Each layer's gradient vanishes or explodes over other steps, of one kind.
+        place = self.op if self.code in ("vanishing", "exploding") else self.node or self.cuts
+        return (self.exists, self.code, symptom, self.line, place)
 
     @property
     def heading(self) -> str:
@@ -154,17 +165,31 @@ class Explanations(collections.abc.Mapping):
         """Return the names of the sources, those together whose gradients have the same cause at the same place."""
         found: dict[Any, list[str]] = {}
         for name, one in self._named.items():
-            cause = (one.exists, one.code, one.symptom, one.line, one.node or one.cuts)
-            told = one.code not in ("exists", "unexplained", "unknown") and (one.node or one.cuts or one.line)
-            told = told or one.code == "inside_function"
-            found.setdefault(cause if told else name, []).append(name)
+            is_told = one.code not in ("exists", "unexplained", "unknown")
+            found.setdefault(one.cause if is_told else name, []).append(name)
         return list(found.values())
 
     def __repr__(self):
         return f"<Explanations: {'; '.join(one.heading for one in self._named.values())}>"
 
     def __str__(self):
-        return "\n\n".join(map(self._told, self.groups()))
+        sick = {id(one) for one in self.sick()}
+        healthy = [name for name, one in self.items() if one.healthy and id(one) not in sick]
+        groups = [names for names in self.groups() if names[0] not in healthy]
+        groups.sort(key=lambda names: id(self[names[0]]) not in sick)  # of the rest nothing is known
+        parts = [self._told(names) for names in groups]
+        if healthy:
+            names = f": {', '.join(healthy)}" if len(healthy) <= _FEW else ""
+            parts.append("\n".join([f"{_counted(healthy, len(self))}{names}.", *self._notes(healthy)]))
+        return "\n\n".join(parts)
+
+    def _notes(self, names):
+        """What is noted about healthy gradients, once for all that have the same note."""
+        noted: dict[str, list[str]] = {}
+        for name in names:
+            for code in self[name].remarks:
+                noted.setdefault(code, []).append(name)
+        return [f"Note on {', '.join(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
 
     def _told(self, names):
         """The explanation of the first of some sources with one cause, and that it holds for the others."""
@@ -198,8 +223,13 @@ def _state(one):
 def _others(names):
     """The same holds for these: one line of text, in a list."""
     count = len(names) - 1
-    more = f"{count} other {'sources' if count > 1 else 'source'}"
-    return [f"And {more}: {', '.join(names[1:6])}{', …' if count > 5 else ''}."]
+    return [f"And {count} other {'sources' if count > 1 else 'source'}: {', '.join(names[1:])}."]
+
+
+def _counted(healthy, total):
+    if len(healthy) == total:
+        return f"All {total} gradients are healthy" if total > 1 else "The gradient is healthy"
+    return f"{len(healthy)} of {total} gradients {'are' if len(healthy) > 1 else 'is'} healthy"
 
 
 def _describe(cut):

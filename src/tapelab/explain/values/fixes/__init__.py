@@ -75,7 +75,7 @@ def _unselected(patient):
     where = _other_expression(patient, "SelectV2", "Select")
     if patient.argument is None or called(where) != "where" or len(_arguments(where)) != 3:
         return None
-    condition, first, second = _arguments(where)
+    condition, _, second = _arguments(where)
     safe = _SAFE.get(patient.node.op, "1.0")
     # The branch that holds the operation is the one that must not run where it is not selected.
     in_second = contains(second, patient.expression) or _names(patient) == {text(second)}
