@@ -10,6 +10,31 @@ from tapelab.process.files import write_whole
 
 import platformdirs
 
+# The clinic was one notebook. What was solved there is solved where the case went.
+_MOVED = {
+    "first_aid": ("left_tensorflow", "one_unit", "two_shapes"),
+    "hard_cases": (
+        "accumulated",
+        "angle",
+        "attention",
+        "beyond_the_clip",
+        "counted_pixels",
+        "empty_mask",
+        "frozen",
+        "half_rms",
+        "held_batches",
+        "inner_step",
+        "moments",
+        "no_curvature",
+        "relative_error",
+        "retraced",
+        "sinc",
+        "soft_margin",
+        "spread",
+    ),
+}
+FORMERLY = {f"clinic.{name}": f"{sheet}.{name}" for sheet, names in _MOVED.items() for name in names}
+
 
 def path() -> Path:
     """Where the file is: the folder that the platform has for an application's data, or `TAPELAB_PROGRESS`."""
@@ -20,6 +45,7 @@ def solved() -> set[str]:
     """Return the identifiers of the exercises that were solved, as a set of strings such as
     "recording_control.metric_off".
 
+    What was solved under a name that it had before (`FORMERLY`) has both names, so that an older release still knows it.
     Empty in a batch run, which reads no file. A file that cannot be read or makes no sense is reported as a warning,
     and counts as empty.
     """
@@ -41,7 +67,7 @@ def solved() -> set[str]:
             stacklevel=2,
         )
         return set()
-    return set(names)
+    return {*names, *(FORMERLY[name] for name in names if name in FORMERLY)}
 
 
 def record(identifier: str) -> None:
