@@ -40,8 +40,8 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
 import warnings
 
 from tapelab import gradcheck, plots, runtime
-from tapelab.exercises.sheets import first_aid as exercises
 from tapelab.exercises.sheets import exercises_of
+from tapelab.exercises.sheets import first_aid as exercises
 from tapelab.explain import ExplainTape, explain
 
 import matplotlib.pyplot as plt
@@ -88,8 +88,8 @@ assert gradient is None
 assert loss == 2.0
 
 # %% [markdown]
-# The loss is right, `gradient` answers without a complaint, and the line that raises is the one that has done nothing wrong. `np.square` two lines above has taken the numbers out of TensorFlow. Where a program stops, or where a number looks odd, is where you begin to read. Where it went wrong lies
-# further up.
+# The loss is right, `gradient` answers without a complaint, and the line that raises is the one that has done nothing wrong. `np.square` two lines above has taken the numbers out of TensorFlow. Where a program stops, or where a number looks odd, is where you begin to read. Where it went wrong is
+# often further up.
 #
 # **You will be able to**
 #
@@ -108,7 +108,7 @@ assert loss == 2.0
 # | Ask | with |
 # |---|---|
 # | Is it still a tensor? | `print(type(...))` after each line |
-# | Is it a number with a point? | `print(w.dtype)` |
+# | Is it a floating-point number? | `print(w.dtype)` |
 # | Does the tape follow it, and did it listen then? | `tape.watched_variables()`; where does the block end? |
 # | Which shapes meet here? | `print(a.shape, b.shape)` before the line |
 
@@ -196,7 +196,7 @@ def repaired(model, x, y):
 exercises.predicted.check(cause, repaired)
 
 # %% [markdown]
-# **Case 3.** A line of a program that was copied, and lost its indentation (after [tensorflow #42167](https://github.com/tensorflow/tensorflow/issues/42167), where a loss was computed too early, and the [guide to automatic differentiation](https://www.tensorflow.org/guide/autodiff)).
+# **Case 3.** A prediction, a loss, a gradient: nothing else is there (after [tensorflow #42167](https://github.com/tensorflow/tensorflow/issues/42167) and the [guide to automatic differentiation](https://www.tensorflow.org/guide/autodiff)).
 
 
 # %%
@@ -210,7 +210,7 @@ def late_slope(w, x, y):
 print("gradient:", late_slope(w, x, y))
 
 # %% [markdown]
-# ### Exercise: Case 3, the tape that had stopped (3 min)
+# ### Exercise: Case 3, three lines in a row (3 min)
 #
 # Return the gradient of the mean squared error.
 
@@ -225,7 +225,7 @@ def repaired(w, x, y):
     return tape.gradient(loss, w)
 
 
-exercises.after_the_block.check(cause, repaired)
+exercises.three_lines.check(cause, repaired)
 
 # %% [markdown]
 # **Case 4.** Which pixels matter? The gradient of each image's score with respect to that image (after [tensorflow #56968](https://github.com/tensorflow/tensorflow/issues/56968) and a [question on Stack Overflow](https://stackoverflow.com/questions/59145221/how-to-compute-gradient-of-output-wrt-input-in-tensorflow-2-0)).
@@ -242,7 +242,7 @@ kernel = tf.Variable([[0.5, -1.0], [1.0, 0.25]])
 print("gradient:", saliency(kernel, x))
 
 # %% [markdown]
-# ### Exercise: Case 4, the picture that nobody watched (4 min)
+# ### Exercise: Case 4, which pixels matter (4 min)
 #
 # `kernel` is a variable, and `x` a tensor with an image in each row. Return one gradient for each pixel, in the shape of `x`.
 
@@ -256,7 +256,7 @@ def repaired(kernel, x):
     return tape.gradient(score, x)
 
 
-exercises.unwatched.check(cause, repaired)
+exercises.pixels.check(cause, repaired)
 
 # %% [markdown]
 # **Case 5.** Gradient descent, written as in the textbook: $w \leftarrow w - 0.1\,g$. One step works. (After [a reader's question](https://github.com/dragen1860/Deep-Learning-with-TensorFlow-book/issues/156) about a tensor where a variable was meant, and the
@@ -334,7 +334,7 @@ def repaired(start, x, y):
     return tape.gradient(loss, w)
 
 
-exercises.whole_numbers.check(cause, repaired)
+exercises.straight_line.check(cause, repaired)
 
 # %% tags=["check"]
 # @title Check
@@ -355,7 +355,7 @@ def mended(one):
     assert one.judge(one.right_answer[0], one.checker.broken).verdict == "wrong", one.name
 
 
-for check_name in ("left_tensorflow", "predicted", "after_the_block", "unwatched", "second_step", "whole_numbers"):
+for check_name in ("left_tensorflow", "predicted", "three_lines", "pixels", "second_step", "straight_line"):
     mended(getattr(exercises, check_name))
 
 # %% [markdown]
@@ -398,7 +398,7 @@ def repaired(a, b, x, y):
     return tape.gradient(fit, b), tape.gradient(size, a)
 
 
-exercises.used_twice.check(cause, repaired)
+exercises.two_losses.check(cause, repaired)
 
 # %% [markdown]
 # **Case 8.** "No gradients provided for any variable" (after [tensorflow #30190](https://github.com/tensorflow/tensorflow/issues/30190) and [#50111](https://github.com/tensorflow/tensorflow/issues/50111)). The losses of the examples are collected in a list, and Keras's optimiser takes the step.
@@ -444,14 +444,14 @@ def repaired(start, x, y):
     return tf.convert_to_tensor(w)
 
 
-exercises.list_of_losses.check(cause, repaired)
+exercises.step_by_keras.check(cause, repaired)
 
 # %% tags=["check"]
 # @title Check
 assert two_answers is None
 assert stepped is None
-mended(exercises.used_twice)
-mended(exercises.list_of_losses)
+mended(exercises.two_losses)
+mended(exercises.step_by_keras)
 
 # %% [markdown]
 # ## 3. A number that cannot be right
@@ -540,7 +540,7 @@ def repaired(w, x, y):
     return tf.reduce_mean((predicted - y) ** 2)
 
 
-exercises.two_shapes.check(cause, repaired)
+exercises.perfect_model.check(cause, repaired)
 
 # %% tags=["check"]
 # @title Check
@@ -550,7 +550,7 @@ np.testing.assert_allclose(final_losses, 2 / 3, rtol=1e-6)
 assert shapes_seen[0] > 1.0
 assert np.abs(shapes_seen[1]).max() > 0.1
 mended(exercises.one_unit)
-mended(exercises.two_shapes)
+mended(exercises.perfect_model)
 
 # %% [markdown]
 # ## 4. Going further: five more, unsorted
@@ -602,7 +602,7 @@ def repaired(model, x, y):
         model.variables[i].assign_sub(0.1 * gradient)
 
 
-exercises.shifted.check(cause, repaired)
+exercises.kept_layer.check(cause, repaired)
 
 # %% [markdown]
 # **Case 12.** Two tasks share a trunk, and each has a head. This batch is of the first task. Keras warns that "Gradients do not exist for variables" (after [tensorflow #37501](https://github.com/tensorflow/tensorflow/issues/37501) and [bert-for-tf2 #46](https://github.com/kpe/bert-for-tf2/issues/46)).
@@ -636,7 +636,7 @@ def repaired(trunk, head, other, x, y):
     return tape.gradient(loss, [trunk, head, other])
 
 
-exercises.untouched_head.check(cause, repaired)
+exercises.second_head.check(cause, repaired)
 
 # %% [markdown]
 # An aside on `None` and 0. Two variables have been moved once by an optimiser with momentum. In the next step one of them is handed the gradient `None`, and the other one zeros.
@@ -694,7 +694,7 @@ def repaired(w, x, labels):
     return tape.gradient(loss, w)
 
 
-exercises.counted_hits.check(cause, repaired)
+exercises.right_answers.check(cause, repaired)
 
 # %% [markdown]
 # **Case 14.** A network whose output layer starts at 0, so that its first answer is 0 for every input. The first layer has the gradient 0 (after [HGQ2 #13](https://github.com/calad0i/HGQ2/issues/13) and [a question](https://github.com/smallflyingpig/universal_adversarial_perturbation_generative_network_for_speaker_recognition/issues/4) whether such a network can be trained).
@@ -728,7 +728,7 @@ def repaired(hidden, output, x, y):
     return tape.gradient(loss, [hidden, output])
 
 
-exercises.zero_start.check(cause, repaired)
+exercises.first_layer.check(cause, repaired)
 
 # %% tags=["figure"] alt="Line plot. The size of the gradient of both layers over the first ten steps of training. That of the output layer starts high and falls. That of the first layer is exactly zero at step 0, and small but not zero from step 1 on; in the last steps it is the larger of the two."
 # @title Draw: the two gradients in the first steps
@@ -797,7 +797,7 @@ def repaired(model, x, y):
     return loss
 
 
-exercises.wrong_mode.check(cause, repaired)
+exercises.worse_than_fit.check(cause, repaired)
 
 # %% tags=["check"]
 # @title Check
@@ -821,9 +821,9 @@ assert at_start[1].numpy().any()
 assert sizes[0, 0] == 0.0
 assert sizes[1:, 0].min() > 0.0
 assert own_losses[0] > 10 * fit_losses[0]
-for check_name in ("shifted", "counted_hits", "wrong_mode"):
+for check_name in ("kept_layer", "right_answers", "worse_than_fit"):
     mended(getattr(exercises, check_name))
-for check_one in (exercises.untouched_head, exercises.zero_start):
+for check_one in (exercises.second_head, exercises.first_layer):
     assert check_one.judge(*check_one.right_answer).verdict == "right"
     assert check_one.judge("nothing is wrong", check_one.checker.mistakes[0].answer).verdict == "wrong"
 
@@ -914,9 +914,7 @@ errors_found = {
         unit1,
         value_and_gradient(repair[9], unit1, tf.zeros(1, tf.float64), x1, hits1)[1],
     ),
-    10: against_differences(
-        lambda w: squared(w[:, 0]), unit1, value_and_gradient(repair[10], unit1, x1, y1)[1]
-    ),
+    10: against_differences(lambda w: squared(w[:, 0]), unit1, value_and_gradient(repair[10], unit1, x1, y1)[1]),
     11: against_fit(frozen_two_layers, lambda model: repair[11](model, x, targets), x, targets),
     12: against_differences(lambda trunk: through_tanh(trunk, head1), trunk1, of_trunk[0]),
     13: against_differences(
@@ -935,7 +933,8 @@ for number, error in errors_found.items():
 # %% tags=["check"]
 # @title Check
 for check_number, check_error in errors_found.items():
-    assert check_error < (1e-4 if check_number in (2, 11, 15) else 1e-7), (check_number, check_error)  # float32, float64
+    check_tolerance = 1e-4 if check_number in (2, 11, 15) else 1e-7  # those compute in float32
+    assert check_error < check_tolerance, (check_number, check_error)
 assert len(errors_found) == 15
 assert against_fit(normalising, lambda model: training_step(model, far, y[:, None]), far, y[:, None]) > 0.1
 assert against_fit(frozen_two_layers, lambda model: learn_second_layer(model, x, targets), x, targets) > 0.01
@@ -943,7 +942,7 @@ assert against_fit(frozen_two_layers, lambda model: learn_second_layer(model, x,
 # %% [markdown]
 # ## Recap
 #
-# - A gradient is `None` after the line that leaves TensorFlow, the tape, the watched tensors or the floating-point numbers; the line that raises comes later (section 1).
+# - Each `None` of section 1 begins at one line: it leaves TensorFlow, or the tape, or what is watched, or the floating-point numbers. The line that raises comes later (section 1).
 # - "Can only be used to compute one set of gradients" is about how the tape was made; "no gradients provided" says that everything before it was `None` (section 2).
 # - A zero that stays from every start, and a loss where there should be none, are told by what you know about the answer; print outputs and shapes (section 3).
 # - Before a repair comes the question whether anything is wrong: a `None` and a 0 can be the derivative's true answer (section 4).
@@ -952,7 +951,7 @@ assert against_fit(frozen_two_layers, lambda model: learn_second_layer(model, x,
 # |---|---|---|
 # | NumPy, `float`, `predict` inside the block | `None`, then an error elsewhere | TensorFlow's operation; `model(x)` |
 # | `w = w - rate * g` | the second step fails | `w.assign_sub(rate * g)` |
-# | `tf.Variable([2, 0])` | `None` | write the dtype, or the points |
+# | `tf.Variable([2, 0])` | `None` | write the dtype, or `[2.0, 0.0]` |
 # | one tape, two questions | RuntimeError | `persistent=True`, or two tapes |
 # | softmax over one unit | a gradient of 0, from every start | sigmoid |
 # | (n, 1) minus (n,) | a loss that is not 0 | equal shapes |

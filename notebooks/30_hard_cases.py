@@ -38,8 +38,8 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
 
 from tapelab import gradcheck, plots, runtime
-from tapelab.exercises.sheets import hard_cases as exercises
 from tapelab.exercises.sheets import exercises_of
+from tapelab.exercises.sheets import hard_cases as exercises
 from tapelab.explain import ExplainTape, explain, explain_retracing
 
 import matplotlib.pyplot as plt
@@ -889,8 +889,8 @@ def repaired(x):
 exercises.half_rms.check(cause, repaired)
 
 # %% [markdown]
-# **Case 17.** A normalisation layer. Its output does not change when a constant is added to all its inputs, so neither does any loss behind it, and the loss's Hessian times $(1, 1, 1)$ is zero. The loss here is a weighted sum of the outputs. One line of TensorFlow's
-# source has a [pull request](https://github.com/tensorflow/tensorflow/pull/19609) of its own, which says that it does no harm.
+# **Case 17.** A normalisation layer. Its output does not change when a constant is added to all its inputs, so neither does any loss behind it, and the loss's Hessian times $(1, 1, 1)$ is zero. The loss here is a weighted sum of the outputs. (After
+# [tensorflow #19609](https://github.com/tensorflow/tensorflow/pull/19609), a pull request about one line of TensorFlow's source, which says that this line does no harm.)
 
 
 # %%

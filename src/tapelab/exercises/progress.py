@@ -10,30 +10,33 @@ from tapelab.process.files import write_whole
 
 import platformdirs
 
-# The clinic was one notebook. What was solved there is solved where the case went.
-_MOVED = {
-    "first_aid": ("left_tensorflow", "one_unit", "two_shapes"),
-    "hard_cases": (
-        "accumulated",
-        "angle",
-        "attention",
-        "beyond_the_clip",
-        "counted_pixels",
-        "empty_mask",
-        "frozen",
-        "half_rms",
-        "held_batches",
-        "inner_step",
-        "moments",
-        "no_curvature",
-        "relative_error",
-        "retraced",
-        "sinc",
-        "soft_margin",
-        "spread",
-    ),
+# What was solved under a name that an exercise had before stays solved. The clinic was one notebook; its simple cases
+# are first aid now, and the others hard cases.
+_HARD = (
+    "accumulated",
+    "angle",
+    "attention",
+    "beyond_the_clip",
+    "counted_pixels",
+    "empty_mask",
+    "frozen",
+    "half_rms",
+    "held_batches",
+    "inner_step",
+    "moments",
+    "no_curvature",
+    "relative_error",
+    "retraced",
+    "sinc",
+    "soft_margin",
+    "spread",
+)
+FORMERLY = {
+    "clinic.left_tensorflow": "first_aid.left_tensorflow",
+    "clinic.one_unit": "first_aid.one_unit",
+    "clinic.two_shapes": "first_aid.perfect_model",
+    **{f"clinic.{name}": f"hard_cases.{name}" for name in _HARD},
 }
-FORMERLY = {f"clinic.{name}": f"{sheet}.{name}" for sheet, names in _MOVED.items() for name in names}
 
 
 def path() -> Path:
@@ -45,7 +48,7 @@ def solved() -> set[str]:
     """Return the identifiers of the exercises that were solved, as a set of strings such as
     "recording_control.metric_off".
 
-    What was solved under a name that it had before (`FORMERLY`) has both names, so that an older release still knows it.
+    What was solved under a name that it had before (`FORMERLY`) has both names: an older release still knows it.
     Empty in a batch run, which reads no file. A file that cannot be read or makes no sense is reported as a warning,
     and counts as empty.
     """

@@ -1,4 +1,4 @@
-"""Exercises and predictions of the notebook "First aid": a module for each case, a folder for each part of the notebook.
+"""Exercises and predictions of the notebook "First aid": a module for each case, a folder for each part of the page.
 
 The imports put the exercises in the order of their cases.
 """
@@ -6,39 +6,39 @@ The imports put the exercises in the order of their cases.
 from tapelab.exercises import Prediction
 from tapelab.exercises.sheets.first_aid.part_1.case_01 import left_tensorflow
 from tapelab.exercises.sheets.first_aid.part_1.case_02 import predicted
-from tapelab.exercises.sheets.first_aid.part_1.case_03 import after_the_block
-from tapelab.exercises.sheets.first_aid.part_1.case_04 import unwatched
+from tapelab.exercises.sheets.first_aid.part_1.case_03 import three_lines
+from tapelab.exercises.sheets.first_aid.part_1.case_04 import pixels
 from tapelab.exercises.sheets.first_aid.part_1.case_05 import second_step
-from tapelab.exercises.sheets.first_aid.part_1.case_06 import whole_numbers
-from tapelab.exercises.sheets.first_aid.part_2.case_07 import used_twice
-from tapelab.exercises.sheets.first_aid.part_2.case_08 import list_of_losses
+from tapelab.exercises.sheets.first_aid.part_1.case_06 import straight_line
+from tapelab.exercises.sheets.first_aid.part_2.case_07 import two_losses
+from tapelab.exercises.sheets.first_aid.part_2.case_08 import step_by_keras
 from tapelab.exercises.sheets.first_aid.part_3.case_09 import one_unit
-from tapelab.exercises.sheets.first_aid.part_3.case_10 import two_shapes
-from tapelab.exercises.sheets.first_aid.part_4.case_11 import shifted
-from tapelab.exercises.sheets.first_aid.part_4.case_12 import untouched_head
-from tapelab.exercises.sheets.first_aid.part_4.case_13 import counted_hits
-from tapelab.exercises.sheets.first_aid.part_4.case_14 import zero_start
-from tapelab.exercises.sheets.first_aid.part_4.case_15 import wrong_mode
+from tapelab.exercises.sheets.first_aid.part_3.case_10 import perfect_model
+from tapelab.exercises.sheets.first_aid.part_4.case_11 import kept_layer
+from tapelab.exercises.sheets.first_aid.part_4.case_12 import second_head
+from tapelab.exercises.sheets.first_aid.part_4.case_13 import right_answers
+from tapelab.exercises.sheets.first_aid.part_4.case_14 import first_layer
+from tapelab.exercises.sheets.first_aid.part_4.case_15 import worse_than_fit
 
 __all__ = [
-    "after_the_block",
-    "counted_hits",
+    "first_layer",
+    "kept_layer",
     "left_tensorflow",
-    "list_of_losses",
     "nothing_raised",
     "one_unit",
+    "perfect_model",
+    "pixels",
     "predicted",
+    "right_answers",
+    "second_head",
     "second_step",
-    "shifted",
+    "step_by_keras",
     "still_moving",
+    "straight_line",
+    "three_lines",
     "trained_on",
-    "two_shapes",
-    "untouched_head",
-    "unwatched",
-    "used_twice",
-    "whole_numbers",
-    "wrong_mode",
-    "zero_start",
+    "two_losses",
+    "worse_than_fit",
 ]
 
 nothing_raised = Prediction(

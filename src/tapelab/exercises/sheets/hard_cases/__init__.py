@@ -1,4 +1,4 @@
-"""Exercises and predictions of the notebook "Hard cases": a module for each case, a folder for each part of the notebook.
+"""Exercises and predictions of the notebook "Hard cases": a module for each case, a folder for each part of the page.
 
 The imports put the exercises in the order of their cases.
 """

@@ -1,4 +1,4 @@
-"""Case 3, the tape that had stopped."""
+"""Case 3, three lines in a row."""
 
 from tapelab.exercises import Exercise, Repair
 from tapelab.exercises.cases import diagnosis, normals
@@ -20,8 +20,8 @@ def _slope(w, x, y):
     return tf.constant(np.mean(2.0 * errors[:, None] * x.numpy(), axis=0))
 
 
-after_the_block = Exercise(
-    title="Case 3, the tape that had stopped",
+three_lines = Exercise(
+    title="Case 3, three lines in a row",
     minutes=3,
     hints=(
         "How far does the tape listen? Say for each line whether it is recorded.",
@@ -42,7 +42,7 @@ after_the_block = Exercise(
 )
 
 
-@after_the_block.starter()
+@three_lines.starter()
 def _():
     cause = ...  # "the last line", "the line of loss" or "the line of predicted"
 
@@ -55,7 +55,7 @@ def _():
     return cause, repaired
 
 
-@after_the_block.right
+@three_lines.right
 def _():
     """The tape records from `with` to the end of the block. The loss was computed one line later: to the tape it is a
     tensor that fell from the sky. In the block belongs everything from the variables to the number that is
@@ -71,7 +71,7 @@ def _():
     return cause, repaired
 
 
-@after_the_block.mistake("of_the_predictions")
+@three_lines.mistake("of_the_predictions")
 def _(w, x, y):
     """What was recorded has a gradient, and it is that of the sum of all predictions. The targets have no part in it:
     a step against it makes the predictions small, not right."""
@@ -80,13 +80,13 @@ def _(w, x, y):
     return tape.gradient(found, w)
 
 
-@after_the_block.mistake("zeros_for_none")
+@three_lines.mistake("zeros_for_none")
 def _(w, x, y):
     """Zeros in place of `None`: nothing is said any more, and nothing moves."""
     return tf.zeros_like(w)
 
 
-@after_the_block.mistake("summed")
+@three_lines.mistake("summed")
 def _(w, x, y):
     """The path is there. The loss is a mean, and this is the gradient of the sum."""
     with tf.GradientTape() as tape:
@@ -94,7 +94,7 @@ def _(w, x, y):
     return tape.gradient(loss, w)
 
 
-@after_the_block.wrong("none")
+@three_lines.wrong("none")
 def _(w, x, y):
     with tf.GradientTape(persistent=True) as tape:
         found = tf.linalg.matvec(x, w)
@@ -102,7 +102,7 @@ def _(w, x, y):
     return tape.gradient(loss, w)
 
 
-@after_the_block.wrong("none")
+@three_lines.wrong("none")
 def _(w, x, y):
     found = tf.linalg.matvec(x, w)
     with tf.GradientTape() as tape:

@@ -1,4 +1,4 @@
-"""Case 4, the picture that nobody watched."""
+"""Case 4, which pixels matter."""
 
 from tapelab.exercises import Exercise, Repair
 from tapelab.exercises.cases import diagnosis, normals
@@ -17,8 +17,8 @@ def _saliency(kernel, x):
     return tf.constant(slopes @ kernel.numpy().T)
 
 
-unwatched = Exercise(
-    title="Case 4, the picture that nobody watched",
+pixels = Exercise(
+    title="Case 4, which pixels matter",
     minutes=4,
     hints=(
         "Ask the same tape for the gradient with respect to `kernel`. Is that `None`, too?",
@@ -38,7 +38,7 @@ unwatched = Exercise(
 )
 
 
-@unwatched.starter()
+@pixels.starter()
 def _():
     cause = ...  # "the images", "the kernel" or "the sum"
 
@@ -50,7 +50,7 @@ def _():
     return cause, repaired
 
 
-@unwatched.right
+@pixels.right
 def _():
     """A tape follows trainable variables by itself. The images are a plain tensor, a constant to the tape, until
     `watch` names them. Each image's score depends on that image alone, so one call gives the gradient for each of
@@ -66,7 +66,7 @@ def _():
     return cause, repaired
 
 
-@unwatched.mistake("of_the_kernel")
+@pixels.mistake("of_the_kernel")
 def _(kernel, x):
     """This is the gradient with respect to the *weights*: it says how training would move the network, and has the
     kernel's shape. Asked for is which pixels matter."""
@@ -75,14 +75,14 @@ def _(kernel, x):
     return tape.gradient(score, kernel)
 
 
-@unwatched.mistake("zeros_for_none")
+@pixels.mistake("zeros_for_none")
 def _(kernel, x):
     """Zeros, drawn as a picture, say that no pixel matters. What is true is that the tape was never asked to follow the
     pixels."""
     return tf.zeros_like(x)
 
 
-@unwatched.mistake("the_weights_themselves")
+@pixels.mistake("the_weights_themselves")
 def _(kernel, x):
     """Without tanh the score is linear, and its gradient is the same for all images. tanh was part of the score."""
     with tf.GradientTape() as tape:
@@ -91,7 +91,7 @@ def _(kernel, x):
     return tape.gradient(score, x)
 
 
-@unwatched.wrong("none")
+@pixels.wrong("none")
 def _(kernel, x):
     with tf.GradientTape() as tape:
         copy = tf.Variable(x)

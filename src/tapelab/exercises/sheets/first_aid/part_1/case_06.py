@@ -19,7 +19,7 @@ def _slope(start, x, y):
     return tf.constant([np.mean(2.0 * errors), np.mean(2.0 * errors * x)], x.dtype)
 
 
-whole_numbers = Exercise(
+straight_line = Exercise(
     title="Case 6, two and nothing",
     minutes=4,
     hints=(
@@ -41,7 +41,7 @@ whole_numbers = Exercise(
 )
 
 
-@whole_numbers.starter()
+@straight_line.starter()
 def _():
     cause = ...  # "the line of loss", "the line of predicted" or "the line of w"
 
@@ -55,7 +55,7 @@ def _():
     return cause, repaired
 
 
-@whole_numbers.right
+@straight_line.right
 def _():
     """From `[2, 0]` TensorFlow makes a variable of whole numbers. A tape does not follow those, and a cast from them
     passes nothing back. With floating-point numbers from the start no cast is needed."""
@@ -75,21 +75,21 @@ def _loss(w, x, y):
     return tf.reduce_mean((w[0] + w[1] * x - y) ** 2)
 
 
-@whole_numbers.mistake("zeros_for_none")
+@straight_line.mistake("zeros_for_none")
 def _(start, x, y):
     """Zeros in place of `None`: training goes on and goes nowhere."""
     return tf.zeros(2, x.dtype)
 
 
-@whole_numbers.mistake("whole_steps")
+@straight_line.mistake("whole_steps")
 def _(start, x, y):
-    """The difference that a step of a whole 1 makes. That is a fair question about whole numbers, and no derivative: the
-    loss is curved, and 1 is far."""
+    """The difference that a step of a whole 1 makes. That is a fair question about whole numbers, and no derivative:
+    the loss is curved, and 1 is far."""
     w = tf.constant(start, x.dtype)
     return tf.stack([_loss(w + unit, x, y) - _loss(w, x, y) for unit in tf.eye(2, dtype=x.dtype)])
 
 
-@whole_numbers.wrong("none")
+@straight_line.wrong("none")
 def _(start, x, y):
     w = tf.Variable(start)
     with tf.GradientTape() as tape:
@@ -97,7 +97,7 @@ def _(start, x, y):
     return tape.gradient(loss, w)
 
 
-@whole_numbers.wrong("one_dtype")
+@straight_line.wrong("one_dtype")
 def _(start, x, y):
     w = tf.Variable([float(number) for number in start])
     with tf.GradientTape() as tape:

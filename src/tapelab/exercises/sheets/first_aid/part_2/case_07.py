@@ -21,7 +21,7 @@ def _both(a, b, x, y):
     return tf.constant(of_fit, x.dtype), tf.constant(np.mean(2.0 * hidden * (1.0 - hidden**2) * x), x.dtype)
 
 
-used_twice = Exercise(
+two_losses = Exercise(
     title="Case 7, the second question",
     minutes=4,
     hints=(
@@ -42,7 +42,7 @@ used_twice = Exercise(
 )
 
 
-@used_twice.starter()
+@two_losses.starter()
 def _():
     cause = ...  # "how the tape is made", "the two losses" or "the watching"
 
@@ -57,7 +57,7 @@ def _():
     return cause, repaired
 
 
-@used_twice.right
+@two_losses.right
 def _():
     """A tape keeps every tensor that the backward pass needs, and lets go of them with the first answer. A persistent
     tape keeps them until it is deleted: in a long program say `del tape` when you are done. Two tapes that record the
@@ -84,7 +84,7 @@ def _recorded(a, b, x, y):
     return tape, fit, size
 
 
-@used_twice.mistake("summed")
+@two_losses.mistake("summed")
 def _(a, b, x, y):
     """One call for the sum of both losses. `b` is in one of them only, and comes out right; `a` is in both, and follows
     their sum. `size` alone was to move it."""
@@ -92,21 +92,21 @@ def _(a, b, x, y):
     return tape.gradient([fit, size], b), tape.gradient([fit, size], a)
 
 
-@used_twice.mistake("both_of_fit")
+@two_losses.mistake("both_of_fit")
 def _(a, b, x, y):
     """One call with two sources, and one loss: both follow `fit`. The second was to follow `size`."""
     tape, fit, _ = _recorded(a, b, x, y)
     return tape.gradient(fit, b), tape.gradient(fit, a)
 
 
-@used_twice.mistake("error_caught")
+@two_losses.mistake("error_caught")
 def _(a, b, x, y):
     """The error is caught and a zero put in its place: the second loss is never followed."""
     tape, fit, _ = _recorded(a, b, x, y)
     return tape.gradient(fit, b), tf.zeros_like(a)
 
 
-@used_twice.mistake("exchanged")
+@two_losses.mistake("exchanged")
 def _(a, b, x, y):
     """Both gradients are there, in the other order."""
     tape, fit, size = _recorded(a, b, x, y)

@@ -19,7 +19,7 @@ def _stepped(start, x, y):
     return tf.constant(w - 0.1 * np.mean(2.0 * (x @ w - y)[:, None] * x, axis=0), start.dtype)
 
 
-list_of_losses = Exercise(
+step_by_keras = Exercise(
     title="Case 8, a list of losses",
     minutes=5,
     hints=(
@@ -41,7 +41,7 @@ list_of_losses = Exercise(
 )
 
 
-@list_of_losses.starter()
+@step_by_keras.starter()
 def _():
     cause = ...  # "the line of append", "the line of loss" or "the optimiser"
 
@@ -59,7 +59,7 @@ def _():
     return cause, repaired
 
 
-@list_of_losses.right
+@step_by_keras.right
 def _():
     """`float` takes the number out of the tensor and leaves its history behind, as `.numpy()` does. The list may hold
     tensors; take numbers out for printing, and after the gradient."""
@@ -86,25 +86,25 @@ def _step(start, loss_of):
     return start - 0.1 * tape.gradient(loss, start)
 
 
-@list_of_losses.mistake("nothing_moves")
+@step_by_keras.mistake("nothing_moves")
 def _(start, x, y):
     """Keras is content, and the variable is where it was: a gradient of zeros moves nothing. The message was right."""
     return tf.identity(start)
 
 
-@list_of_losses.mistake("last_row")
+@step_by_keras.mistake("last_row")
 def _(start, x, y):
     """A step, and for the last row alone: the loss of that row is a tensor, and the others have gone with the list."""
     return _step(start, lambda w: (tf.tensordot(x[-1], w, 1) - y[-1]) ** 2)
 
 
-@list_of_losses.mistake("summed")
+@step_by_keras.mistake("summed")
 def _(start, x, y):
     """The path is there. The loss was a mean, and this step is that of the sum."""
     return _step(start, lambda w: tf.reduce_sum((tf.linalg.matvec(x, w) - y) ** 2))
 
 
-@list_of_losses.mistake("not_squared")
+@step_by_keras.mistake("not_squared")
 def _(start, x, y):
     """The path is there, and the square is gone: positive and negative errors cancel."""
     return _step(start, lambda w: tf.reduce_mean(tf.linalg.matvec(x, w) - y))

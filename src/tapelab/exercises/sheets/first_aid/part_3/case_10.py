@@ -17,7 +17,7 @@ def _regression(w, x, y):
     return tf.reduce_mean((tf.tensordot(x, w[:, 0], 1) - y) ** 2)
 
 
-two_shapes = Exercise(
+perfect_model = Exercise(
     title="Case 10, a perfect model with a loss",
     minutes=4,
     hints=(
@@ -42,7 +42,7 @@ two_shapes = Exercise(
 )
 
 
-@two_shapes.starter()
+@perfect_model.starter()
 def _():
     cause = ...  # "the difference", "the mean" or "the product"
 
@@ -53,7 +53,7 @@ def _():
     return cause, repaired
 
 
-@two_shapes.right
+@perfect_model.right
 def _():
     """The prediction has shape (n, 1), the targets (n,), and their difference is a table of n times n. With one shape
     for both, each prediction meets its own target. No tool can be sure that you did not want the table; ask for the
@@ -67,26 +67,26 @@ def _():
     return cause, repaired
 
 
-@two_shapes.mistake("mean_target")
+@perfect_model.mistake("mean_target")
 def _(w, x, y):
     """Each prediction is compared with the mean of the targets: that is what the broken loss taught, by a shorter
     way."""
     return tf.reduce_mean((tf.matmul(x, w) - tf.reduce_mean(y)) ** 2)
 
 
-@two_shapes.mistake("summed")
+@perfect_model.mistake("summed")
 def _(w, x, y):
     """A sum, in place of a mean, over the same table of n times n."""
     return tf.reduce_sum((tf.matmul(x, w) - y) ** 2)
 
 
-@two_shapes.mistake("mean_inside")
+@perfect_model.mistake("mean_inside")
 def _(w, x, y):
     """The table is averaged before the square, so each target is compared with the mean of the predictions."""
     return tf.reduce_mean(tf.reduce_mean(tf.matmul(x, w) - y, axis=0) ** 2)
 
 
-@two_shapes.mistake("divided_by_rows")
+@perfect_model.mistake("divided_by_rows")
 def _(w, x, y):
     """Dividing by n does not bring back the pairs: the table still compares every prediction with every target."""
     return tf.reduce_mean((tf.matmul(x, w) - y) ** 2) / tf.cast(len(y), y.dtype)

@@ -29,7 +29,7 @@ def _second_moved(model, x, y):
     second.assign(second.numpy() - 0.1 * hidden.T @ (2.0 * errors / errors.size))
 
 
-shifted = Exercise(
+kept_layer = Exercise(
     title="Case 11, the layer that was to stay",
     minutes=6,
     hints=(
@@ -52,7 +52,7 @@ shifted = Exercise(
 )
 
 
-@shifted.starter()
+@kept_layer.starter()
 def _():
     cause = ...  # "nothing is wrong", "the freezing" or "the last line"
 
@@ -67,7 +67,7 @@ def _():
     return cause, repaired
 
 
-@shifted.right
+@kept_layer.right
 def _():
     """A frozen layer leaves `trainable_variables`, and stays in `variables`: from there on the two lists are shifted
     against each other. The gradient of the second kernel was subtracted from the first. Where the shapes differ, that
@@ -93,25 +93,25 @@ def _moved(model, x, y, kernels):
         kernel.assign_sub(0.1 * gradient)
 
 
-@shifted.mistake("thawed")
+@kept_layer.mistake("thawed")
 def _(model, x, y):
     """Gradients and variables fit together now, because nothing is frozen any more: the layer that was to stay learns
     along."""
     _moved(model, x, y, [layer.kernel for layer in model.layers])
 
 
-@shifted.mistake("nothing_moves")
+@kept_layer.mistake("nothing_moves")
 def _(model, x, y):
     """The first layer stays, and so does the second: nothing is learnt."""
 
 
-@shifted.mistake("other_layer")
+@kept_layer.mistake("other_layer")
 def _(model, x, y):
     """Now the first layer learns, with its own gradient, and the second stays. It was to be the other way round."""
     _moved(model, x, y, [model.layers[0].kernel])
 
 
-@shifted.mistake("uphill")
+@kept_layer.mistake("uphill")
 def _(model, x, y):
     """The right layer moves, and uphill."""
     kernel = model.layers[1].kernel

@@ -22,13 +22,13 @@ def _slopes(trunk, head, other, x, y):
     return [tf.matmul(x, back, transpose_a=True), tf.matmul(hidden, errors, transpose_a=True), None]
 
 
-untouched_head = Exercise(
+second_head = Exercise(
     title="Case 12, a head without a gradient",
     minutes=5,
     hints=(
         "Change an entry of `other` by 1. By how much does the loss change?",
         "What should an optimiser do with a variable about which this batch says nothing?",
-        "Two answers say \"no effect\" in different ways: `None` and 0. Which of them lets a variable be?",
+        'Two answers say "no effect" in different ways: `None` and 0. Which of them lets a variable be?',
         "Compare the three gradients with what the loss depends on. Not every `None` is a fault.",
     ),
     checker=Repair(
@@ -45,7 +45,7 @@ untouched_head = Exercise(
 )
 
 
-@untouched_head.starter()
+@second_head.starter()
 def _():
     cause = ...  # "nothing is wrong", "the line of hidden" or "the line of loss"
 
@@ -58,7 +58,7 @@ def _():
     return cause, repaired
 
 
-@untouched_head.right
+@second_head.right
 def _():
     """The loss of the first task does not depend on the second task's head, and `None` says so. An optimiser leaves a
     variable with `None` alone. Keras warns, because the same sign often means a lost path; here you know better."""
@@ -73,17 +73,17 @@ def _():
     return cause, repaired
 
 
-@untouched_head.mistake("zeros_for_none")
+@second_head.mistake("zeros_for_none")
 def _(trunk, head, other, x, y):
-    """The warning is gone, and an optimiser is now told something else. It leaves out what has the gradient `None`; with
-    a gradient of 0 it makes a step, and with momentum left from earlier batches that step moves the variable. There was
-    nothing to repair."""
+    """The warning is gone, and an optimiser is now told something else. It leaves out what has the gradient `None`;
+    with a gradient of 0 it makes a step, and with momentum left from earlier batches that step moves the variable.
+    There was nothing to repair."""
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((tf.matmul(tf.tanh(tf.matmul(x, trunk)), head) - y) ** 2)
     return tape.gradient(loss, [trunk, head, other], unconnected_gradients="zero")
 
 
-@untouched_head.mistake("both_heads")
+@second_head.mistake("both_heads")
 def _(trunk, head, other, x, y):
     """Now the second head has a gradient, because it is trained on the *first* task's targets, and the trunk with it.
     That is another loss. There was nothing to repair."""
@@ -93,7 +93,7 @@ def _(trunk, head, other, x, y):
     return tape.gradient(loss, [trunk, head, other])
 
 
-@untouched_head.mistake("kept_small")
+@second_head.mistake("kept_small")
 def _(trunk, head, other, x, y):
     """Now the second head has a gradient: it is pulled towards 0 by a penalty that nobody asked for, batch by batch.
     There was nothing to repair."""
@@ -103,10 +103,10 @@ def _(trunk, head, other, x, y):
     return tape.gradient(loss, [trunk, head, other])
 
 
-@untouched_head.mistake("left_out")
+@second_head.mistake("left_out")
 def _(trunk, head, other, x, y):
-    """The third gradient is not asked for any more. Whoever hands out gradients to three variables now has two. There was
-    nothing to repair."""
+    """The third gradient is not asked for any more. Whoever hands out gradients to three variables now has two. There
+    was nothing to repair."""
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((tf.matmul(tf.tanh(tf.matmul(x, trunk)), head) - y) ** 2)
     return tape.gradient(loss, [trunk, head])

@@ -21,14 +21,14 @@ def _entropy_slope(w, x, labels):
     return tf.constant(x.numpy().T @ (p - np.eye(3, dtype=p.dtype)[labels.numpy()]) / len(p))
 
 
-counted_hits = Exercise(
+right_answers = Exercise(
     title="Case 13, the share of right answers",
     minutes=6,
     hints=(
         "Move an entry of `w` by a thousandth. By how much does the share of right answers change?",
-        "What counts examples is flat, and jumps. What could fall a little each time an answer becomes a little better?",
-        "A steep curve in place of the jump is nearly as flat. The usual loss for classes works on the logits themselves, "
-        "and says so: `from_logits`.",
+        "What counts examples is flat, and jumps. What could fall a little when an answer becomes a little better?",
+        "A steep curve in place of the jump is nearly as flat. The usual loss for classes works on the logits "
+        "themselves, and says so: `from_logits`.",
         "`tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)`, and its mean.",
     ),
     checker=Repair(
@@ -37,14 +37,14 @@ counted_hits = Exercise(
         diagnosis=diagnosis(
             "the line of hits",
             the_line_of_logits="A product of matrices passes gradients on. Do any arrive?",
-            nothing_is_wrong="For a number to report, nothing is. It was to be made smaller, along a gradient. Is there "
-            "one?",
+            nothing_is_wrong="For a number to report, nothing is. It was to be made smaller, along a gradient. Is "
+            "there one?",
         ),
     ),
 )
 
 
-@counted_hits.starter()
+@right_answers.starter()
 def _():
     cause = ...  # "nothing is wrong", "the line of hits" or "the line of logits"
 
@@ -58,7 +58,7 @@ def _():
     return cause, repaired
 
 
-@counted_hits.right
+@right_answers.right
 def _():
     """The share of right answers is a metric: a number for people. It is flat but for jumps, so no gradient could lead
     anywhere, and `tf.argmax` returns integers, so there is none. Train with a loss that every example can lower a
@@ -81,16 +81,16 @@ def _gradient(w, loss_of):
     return tape.gradient(loss, w)
 
 
-@counted_hits.mistake("zeros_for_none")
+@right_answers.mistake("zeros_for_none")
 def _(w, x, labels):
     """Zero would even be the derivative of a share of hits, almost everywhere. No step comes of it."""
     return tf.zeros_like(w)
 
 
-@counted_hits.mistake("softmax_twice")
+@right_answers.mistake("softmax_twice")
 def _(w, x, labels):
-    """A gradient, and too small: the cross-entropy that takes logits has been handed probabilities, and applies a softmax
-    to them once more. Keras's losses have `from_logits` for that."""
+    """A gradient, and another one: the cross-entropy that takes logits has been handed probabilities, and applies a
+    softmax to them once more. Keras's losses have `from_logits` for that."""
     return _gradient(
         w,
         lambda w: tf.reduce_mean(
@@ -99,10 +99,10 @@ def _(w, x, labels):
     )
 
 
-@counted_hits.mistake("probability")
+@right_answers.mistake("probability")
 def _(w, x, labels):
-    """The mean probability of a wrong answer: the metric, made soft. It has a gradient, which is smallest where an answer
-    is most wrong. Asked for is the cross-entropy."""
+    """The mean probability of a wrong answer: the metric, made soft. It has a gradient, which fades where an
+    answer is most wrong. Asked for is the cross-entropy."""
 
     def loss(w):
         p = tf.nn.softmax(tf.matmul(x, w))
@@ -111,16 +111,14 @@ def _(w, x, labels):
     return _gradient(w, loss)
 
 
-@counted_hits.mistake("squared_labels")
+@right_answers.mistake("fitted_to_labels")
 def _(w, x, labels):
-    """The squared distance between winner and label, were it computed from logits: it treats a class's number as a
-    quantity, as if class 2 were twice class 1."""
-    return _gradient(
-        w, lambda w: tf.reduce_mean((tf.reduce_max(tf.matmul(x, w), axis=1) - tf.cast(labels, x.dtype)) ** 2)
-    )
+    """A line fitted to ones and zeros by least squares: a logit beyond 1 is pulled back, although its answer is right.
+    Asked for is the cross-entropy."""
+    return _gradient(w, lambda w: tf.reduce_mean((tf.matmul(x, w) - tf.one_hot(labels, 3, dtype=x.dtype)) ** 2))
 
 
-@counted_hits.mistake("summed")
+@right_answers.mistake("summed")
 def _(w, x, labels):
     """The right loss for each example, added up. The mean is asked for."""
     return _gradient(

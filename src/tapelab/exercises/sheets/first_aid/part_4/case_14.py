@@ -22,12 +22,12 @@ def _slopes(hidden, output, x, y):
     return [tf.matmul(x, back, transpose_a=True), tf.matmul(h, errors, transpose_a=True)]
 
 
-zero_start = Exercise(
+first_layer = Exercise(
     title="Case 14, a first layer that does not move",
     minutes=5,
     hints=(
         "Change an entry of the first kernel by 1, at the start. By how much does the loss change?",
-        "What does the chain rule multiply on the way to the first kernel? Which of the factors is 0, and for how long?",
+        "What does the chain rule multiply on the way to the first kernel? Which factor is 0, and for how long?",
         "Take one step with these gradients, and ask again.",
         "A zero that is the derivative is not a fault. What would a repair have to change, for the zero to go away?",
     ),
@@ -37,14 +37,14 @@ zero_start = Exercise(
         inputs=_networks,
         diagnosis=diagnosis(
             "nothing is wrong",
-            the_activation="tanh has the slope 1 at 0, and the inputs here are small. Which other factor is there?",
+            the_activation="The slope of tanh is not 0 here. Which other factor is there?",
             the_line_of_loss="The output's kernel gets its gradient through it, and that is not 0.",
         ),
     ),
 )
 
 
-@zero_start.starter()
+@first_layer.starter()
 def _():
     cause = ...  # "nothing is wrong", "the activation" or "the line of loss"
 
@@ -57,12 +57,12 @@ def _():
     return cause, repaired
 
 
-@zero_start.right
+@first_layer.right
 def _():
-    """While the output's kernel is 0, the answer is 0 whatever the first layer does: 0 *is* the derivative. The output's
-    kernel has a gradient, moves in the first step, and from then on the first layer has one too. Some networks start
-    like that on purpose, so that a new part changes nothing at first. (If *both* kernels started at 0, neither would
-    ever move.)"""
+    """While the output's kernel is 0, the answer is 0 whatever the first layer does: 0 *is* the derivative. The
+    output's kernel has a gradient, moves in the first step, and from then on the first layer has one too. Some networks
+    start like that on purpose, so that a new part changes nothing at first. (If *both* kernels started at 0, neither
+    would ever move.)"""
     cause = "nothing is wrong"
 
     def repaired(hidden, output, x, y):
@@ -80,28 +80,28 @@ def _gradients(hidden, output, x, y, shift=0.0, activation=tf.tanh):
     return tape.gradient(loss, [hidden, output])
 
 
-@zero_start.mistake("shifted_start")
+@first_layer.mistake("shifted_start")
 def _(hidden, output, x, y):
     """The zero is gone, because these are the gradients of another network: its output starts elsewhere, and its first
     answer is not 0. There was nothing to repair."""
     return _gradients(hidden, output, x, y, shift=0.01)
 
 
-@zero_start.mistake("ones")
+@first_layer.mistake("ones")
 def _(hidden, output, x, y):
-    """The zero is gone, because these are the gradients of another network, with ones for its output's kernel. There was
-    nothing to repair."""
+    """The zero is gone, because these are the gradients of another network, with ones for its output's kernel. There
+    was nothing to repair."""
     return _gradients(hidden, tf.Variable(tf.ones_like(output)), x, y)
 
 
-@zero_start.mistake("linear")
+@first_layer.mistake("linear")
 def _(hidden, output, x, y):
     """Without tanh the zero is still there at the start, and everything else is another network: two layers that are
     one. There was nothing to repair."""
     return _gradients(hidden, output, x, y, activation=tf.identity)
 
 
-@zero_start.mistake("learned_alone")
+@first_layer.mistake("learned_alone")
 def _(hidden, output, x, y):
     """The first layer now gets the gradient that it *would* have if the output's kernel were all ones. It moves, in a
     direction that lowers no loss of this network. There was nothing to repair."""

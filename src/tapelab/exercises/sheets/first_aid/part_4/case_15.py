@@ -51,7 +51,7 @@ def _trained(model, x, y):
     return tf.constant(np.mean(errors**2))
 
 
-wrong_mode = Exercise(
+worse_than_fit = Exercise(
     title="Case 15, the loop that is worse than fit",
     minutes=8,
     beyond=True,
@@ -59,8 +59,8 @@ wrong_mode = Exercise(
         "What does `BatchNormalization` do with a batch while a network is trained, and what afterwards? Print "
         "`model.variables` before and after the step: which of them ought to have moved?",
         "`fit` tells the model that it is being trained. Who tells it here?",
-        "Normalising the batch by hand gives this step, and leaves the layer's moving averages at 0 and 1: when the model "
-        "is asked for an answer later, it uses those.",
+        "Normalising the batch by hand gives this step, and leaves the layer's moving averages at 0 and 1: when the "
+        "model is asked for an answer later, it uses those.",
         "A call takes `training=True`.",
     ),
     checker=Repair(
@@ -79,7 +79,7 @@ wrong_mode = Exercise(
 )
 
 
-@wrong_mode.starter()
+@worse_than_fit.starter()
 def _():
     cause = ...  # "nothing is wrong", "the line of loss" or "the line of the step"
 
@@ -94,7 +94,7 @@ def _():
     return cause, repaired
 
 
-@wrong_mode.right
+@worse_than_fit.right
 def _():
     """Called without a word about training, a Keras model gives answers: dropout lets everything through, and batch
     normalisation uses its moving averages, here 0 and 1, and does not update them. `training=True` makes it use the
@@ -122,14 +122,14 @@ def _step(model, call, x, y, rate=0.1):
     return loss
 
 
-@wrong_mode.mistake("small_rate")
+@worse_than_fit.mistake("small_rate")
 def _(model, x, y):
     """The step no longer throws the weights about. The loss is still that of a model which normalises nothing, and its
     moving averages still learn nothing."""
     return _step(model, model, x, y, rate=0.001)
 
 
-@wrong_mode.mistake("by_hand")
+@worse_than_fit.mistake("by_hand")
 def _(model, x, y):
     """The loss and the weights are about right for this batch. The layer's moving averages have stayed at 0 and 1, and
     those are what it uses when the model is asked for an answer later."""
@@ -137,15 +137,15 @@ def _(model, x, y):
     return _step(model, model, (x - mean) / np.sqrt(variance), y)
 
 
-@wrong_mode.mistake("learnt_outside")
+@worse_than_fit.mistake("learnt_outside")
 def _(model, x, y):
-    """The averages learn now, by a call beside the tape. The loss, and its gradient, are still those of a model that gives
-    answers."""
+    """The averages learn now, by a call beside the tape. The loss, and its gradient, are still those of a model that
+    gives answers."""
     model(x, training=True)
     return _step(model, model, x, y)
 
 
-@wrong_mode.mistake("frozen")
+@worse_than_fit.mistake("frozen")
 def _(model, x, y):
     """`trainable = False` freezes the layer: it gets no gradient, and runs on its moving averages even when it is told
     that it is being trained."""
