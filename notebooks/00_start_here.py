@@ -212,7 +212,8 @@ collection = {
     "24": ["IV. What derivatives are for", "An equation and no data", ["13", "15"]],
     "25": ["IV. What derivatives are for", "Control and the horizon of chaos", ["14", "15"]],
     "27": ["IV. What derivatives are for", "A generative model from a trace", ["14", "15"]],
-    "29": ["V. Clinic", "Clinic", ["04", "10"]],
+    "29": ["V. Clinic", "First aid", ["02", "03"]],
+    "30": ["V. Clinic", "Hard cases", ["04", "10"]],
 }
 
 
@@ -276,7 +277,7 @@ plt.show()
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
 # - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [14](14_without_the_matrix.ipynb).
 # - **"What is it good for?":** [17](17_fit_and_error_bars.ipynb) to [27](27_generative_model_from_a_trace.ipynb), each by itself: error bars, training, control, equations, generated samples.
-# - **"I want to practise":** the [clinic](29_clinic.ipynb), twenty broken programs to mend.
+# - **"I want to practise":** [first aid](29_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](30_hard_cases.ipynb).
 
 # %% [markdown] tags=["catalogue"]
 # **I. The tape**

@@ -746,6 +746,24 @@ def test_a_solved_exercise_is_remembered_and_a_wrong_one_is_not(learner):
     assert list(learner.parent.iterdir()) == [learner], "no temporary file is left"
 
 
+def test_what_was_solved_under_a_former_name_stays_solved(learner):
+    names = {one.identifier for module in sheets.sheets().values() for one in sheets.exercises_of(module)}
+    assert len(progress.FORMERLY) == 20, "the cases of the one clinic"
+    assert set(progress.FORMERLY.values()) <= names
+    assert not set(progress.FORMERLY) & names
+    learner.parent.mkdir()
+    learner.write_text('{"solved": ["clinic.left_tensorflow", "clinic.sinc"]}')
+    assert progress.solved() >= {"first_aid.left_tensorflow", "hard_cases.sinc"}
+    progress.record("sheet.other")
+    assert set(json.loads(learner.read_text())["solved"]) == {
+        "clinic.left_tensorflow",
+        "clinic.sinc",
+        "first_aid.left_tensorflow",
+        "hard_cases.sinc",
+        "sheet.other",
+    }
+
+
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"solved": 3}', '{"solved": [3]}', "\x00\xff"])
 def test_a_damaged_file_is_reported_ignored_and_replaced(learner, damage):
     learner.parent.mkdir()

@@ -165,7 +165,12 @@ TAUGHT_IN = [
     ("second order is off by a factor", "24_an_equation_and_no_data"),
     ("jacobian is transposed", "25_control_and_the_horizon_of_chaos"),
     ("output_gradients are ignored", "27_generative_model_from_a_trace"),
-    ("unwatched sources get zeros", "29_clinic"),
+    ("unwatched sources get zeros", "29_first_aid"),
+    ("every tape is persistent", "29_first_aid"),
+    ("watch does nothing", "29_first_aid"),
+    ("the optimiser does not step", "29_first_aid"),
+    ("unwatched sources get zeros", "30_hard_cases"),
+    ("second order is off by a factor", "30_hard_cases"),
 ]
 
 

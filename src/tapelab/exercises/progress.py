@@ -10,6 +10,34 @@ from tapelab.process.files import write_whole
 
 import platformdirs
 
+# What was solved under a name that an exercise had before stays solved. The clinic was one notebook; its simple cases
+# are first aid now, and the others hard cases.
+_HARD = (
+    "accumulated",
+    "angle",
+    "attention",
+    "beyond_the_clip",
+    "counted_pixels",
+    "empty_mask",
+    "frozen",
+    "half_rms",
+    "held_batches",
+    "inner_step",
+    "moments",
+    "no_curvature",
+    "relative_error",
+    "retraced",
+    "sinc",
+    "soft_margin",
+    "spread",
+)
+FORMERLY = {
+    "clinic.left_tensorflow": "first_aid.left_tensorflow",
+    "clinic.one_unit": "first_aid.one_unit",
+    "clinic.two_shapes": "first_aid.perfect_model",
+    **{f"clinic.{name}": f"hard_cases.{name}" for name in _HARD},
+}
+
 
 def path() -> Path:
     """Where the file is: the folder that the platform has for an application's data, or `TAPELAB_PROGRESS`."""
@@ -20,6 +48,7 @@ def solved() -> set[str]:
     """Return the identifiers of the exercises that were solved, as a set of strings such as
     "recording_control.metric_off".
 
+    What was solved under a name that it had before (`FORMERLY`) has both names: an older release still knows it.
     Empty in a batch run, which reads no file. A file that cannot be read or makes no sense is reported as a warning,
     and counts as empty.
     """
@@ -41,7 +70,7 @@ def solved() -> set[str]:
             stacklevel=2,
         )
         return set()
-    return set(names)
+    return {*names, *(FORMERLY[name] for name in names if name in FORMERLY)}
 
 
 def record(identifier: str) -> None:

@@ -1,7 +1,7 @@
 """The exercises and predictions of the collection, one module for each notebook, and the progress through them.
 
-A module has the notebook's name without its number. Its exercises and predictions are module-level names. The clinic's
-is a folder, with a module for each case.
+A module has the notebook's name without its number. Its exercises and predictions are module-level names. The two of
+the clinic are folders, with a module for each case.
 """
 
 import importlib
@@ -43,7 +43,8 @@ ORDER = (
     "gradient_of_an_expectation",
     "generative_model_from_a_trace",
     "small_transformer",
-    "clinic",
+    "first_aid",
+    "hard_cases",
 )
 
 # Not written yet.
