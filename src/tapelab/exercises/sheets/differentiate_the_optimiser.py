@@ -178,8 +178,8 @@ sensitivity = Exercise(
     minutes=15,
     beyond=True,
     hints=(
-        r"Differentiate the step $w_{t+1} = w_t - \eta\, g(w_t)$ itself with respect to $\eta$. Which two things on its "
-        r"right-hand side depend on $\eta$, besides $\eta$?",
+        r"Differentiate the step $w_{t+1} = w_t - \eta\, g(w_t)$ itself with respect to $\eta$. Which two things on "
+        r"its right-hand side depend on $\eta$, besides $\eta$?",
         r"With $s_t = \mathrm dw_t/\mathrm d\eta$: $s_{t+1} = s_t - g(w_t) - \eta\, H(w_t)\, s_t$, and $s_0 = 0$. It "
         r"is forward mode, written out.",
         "Carry `w` and `s` together, and update `s` before `w`. $H(w_t)\\, s_t$ is a product as in [14 Without the "
