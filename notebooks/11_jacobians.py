@@ -147,7 +147,8 @@ np.testing.assert_allclose(np.linalg.norm(np.linalg.solve(J, changes.T), axis=0)
 # Often you do not need the matrix, only its product with one vector. There are two such products.
 #
 # **Forwards.** A *tangent* $v$ is a direction in which the inputs move. The **Jacobian–vector product** $Jv$ (JVP, or pushforward) is
-# how the outputs then move. TensorFlow carries it along with the computation:
+# how the outputs then move. TensorFlow carries it along with the computation, in a `ForwardAccumulator`. Take that on trust for now:
+# [12 Forward mode](12_forward_mode.ipynb) builds one.
 
 # %%
 v = tf.constant([0.8, 0.6])  # as many numbers as inputs
@@ -919,5 +920,6 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # - A. Agarwal, I. Ganichev (2019), ["Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond"](https://arxiv.org/abs/1903.04243): how one traced pass does the work of many.
 # - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), ["On the estimation of sparse Jacobian matrices"](https://doi.org/10.1093/imamat/13.1.117).
 #
-# **Read next:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) takes the Jacobian of a gradient;
+# **Read next:** [12 Forward mode](12_forward_mode.ipynb) shows what an accumulator does, and what else it is good for;
+# [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) takes the Jacobian of a gradient;
 # [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) takes one Jacobian for each example.

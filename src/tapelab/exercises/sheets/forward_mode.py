@@ -73,6 +73,14 @@ product = Prediction(
     ),
 )
 
+clip_tangent = Prediction(
+    "forward_mode.clip_tangent",
+    remarks=(
+        (1.0, "That is what the rule says, and what a tape returns. The accumulator does not ask the rule here."),
+        (None, "The operation inside is an ordinary one, and carries a tangent."),
+    ),
+)
+
 radius = Prediction(
     "forward_mode.radius",
     remarks=(
@@ -325,12 +333,12 @@ def _residuals(random, dtype):
     return [example, network(5, 6)]
 
 
-def _gauss_newton(function, x, v):
+def _round_trip(function, x, v):
     jacobian = function.jacobian(x)
     return tf.linalg.matvec(jacobian, tf.linalg.matvec(jacobian, v), transpose_a=True)
 
 
-def _observe_gauss_newton(answer, function, x, v):
+def _observe_round_trip(answer, function, x, v):
     with (
         mock.patch.object(tf.autodiff, "ForwardAccumulator", wraps=tf.autodiff.ForwardAccumulator) as accumulator,
         mock.patch.object(tf.GradientTape, "jacobian", autospec=True, side_effect=tf.GradientTape.jacobian) as jacobian,
@@ -339,8 +347,8 @@ def _observe_gauss_newton(answer, function, x, v):
     return {"the product": product, "a whole Jacobian was built": jacobian.called or accumulator.call_count > 1}
 
 
-gauss_newton = Exercise(
-    title="A Gauss–Newton product",
+round_trip = Exercise(
+    title="There and back",
     minutes=8,
     seconds=_SECONDS,
     hints=(
@@ -350,21 +358,21 @@ gauss_newton = Exercise(
         "`jv = accumulator.jvp(y)` from an accumulator with `x` and `v`; then "
         "`tape.gradient(y, x, output_gradients=jv)` from a tape that watched `x`.",
     ),
-    checker=Function(reference=_gauss_newton, inputs=_residuals, observe=_observe_gauss_newton, axes=("input",)),
+    checker=Function(reference=_round_trip, inputs=_residuals, observe=_observe_round_trip, axes=("input",)),
 )
 
 
-@gauss_newton.starter("gauss_newton_product")
+@round_trip.starter("there_and_back")
 def _(f, x, v):
     ...
     return ...  # J transposed times J times v: a vector as long as x
 
 
-@gauss_newton.right
+@round_trip.right
 def _(f, x, v):
     r"""Forwards gives $J v$, as long as the output; backwards takes it as the upstream gradient and gives $J^\top (J
-    v)$. Two passes, and no matrix. For a loss $\frac12 \lVert f \rVert^2$ this is the Hessian without the term that
-    holds $f$'s own curvature, so it is never indefinite."""
+    v)$. Two passes, and no matrix. For a loss $\frac12 \lVert f \rVert^2$ the matrix $J^\top J$ is the Hessian without the
+    term that holds $f$'s own curvature, so it is never indefinite; 13 solves with it."""
     with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
         with tf.GradientTape() as tape:
             tape.watch(x)
@@ -372,7 +380,7 @@ def _(f, x, v):
     return tape.gradient(y, x, output_gradients=accumulator.jvp(y))
 
 
-@gauss_newton.mistake("whole_jacobian")
+@round_trip.mistake("whole_jacobian")
 def _(f, x, v):
     """The product is right, and the whole of $J$ was built for it: a pass for each of its rows or columns. Two passes
     are enough."""
@@ -383,7 +391,7 @@ def _(f, x, v):
     return tf.linalg.matvec(J, tf.linalg.matvec(J, v), transpose_a=True)
 
 
-@gauss_newton.mistake("forward_only")
+@round_trip.mistake("forward_only")
 def _(f, x, v):
     r"""This is $J v$, as long as the output. One product is missing: by $J^\top$."""
     with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
@@ -391,7 +399,7 @@ def _(f, x, v):
     return accumulator.jvp(y)
 
 
-@gauss_newton.mistake("no_direction")
+@round_trip.mistake("no_direction")
 def _(f, x, v):
     r"""This is $J^\top \mathbf{1}$, the gradient of the sum: `v` has not come in. What does the tape get as the
     upstream gradient?"""
@@ -401,7 +409,7 @@ def _(f, x, v):
     return tape.gradient(y, x)
 
 
-@gauss_newton.mistake("residual")
+@round_trip.mistake("residual")
 def _(f, x, v):
     r"""This is $J^\top f(x)$: the upstream gradient was the value of `f`, not its tangent along `v`."""
     with tf.GradientTape() as tape:
@@ -410,7 +418,7 @@ def _(f, x, v):
     return tape.gradient(y, x, output_gradients=y)
 
 
-@gauss_newton.mistake("full_hessian")
+@round_trip.mistake("full_hessian")
 def _(f, x, v):
     r"""This is the Hessian of $\frac12 \lVert f \rVert^2$ times `v`. It has a second term, with the second derivatives
     of `f`, that is not asked for."""
@@ -422,7 +430,7 @@ def _(f, x, v):
     return accumulator.jvp(gradient)
 
 
-@gauss_newton.wrong("whole_jacobian")
+@round_trip.wrong("whole_jacobian")
 def _(f, x, v):
     columns = []
     for unit in tf.eye(len(x), dtype=x.dtype):
@@ -433,7 +441,7 @@ def _(f, x, v):
     return tf.linalg.matvec(J, tf.linalg.matvec(J, v), transpose_a=True)
 
 
-@gauss_newton.wrong("none")
+@round_trip.wrong("none")
 def _(f, x, v):
     with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
         with tf.GradientTape() as tape:
@@ -441,7 +449,7 @@ def _(f, x, v):
     return tape.gradient(y, x, output_gradients=accumulator.jvp(y))
 
 
-@gauss_newton.wrong("raised:InvalidArgumentError")
+@round_trip.wrong("raised:InvalidArgumentError")
 def _(f, x, v):
     with tf.GradientTape() as tape:
         tape.watch(x)
