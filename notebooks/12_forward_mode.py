@@ -626,7 +626,7 @@ for function, at in ((log1pexp, 100.0), (clip, 1.5)):
     print(f"{function.__name__:9} jvp {tangent.numpy()}")
 
 # %% [markdown]
-# Section 8 says how this works, and there you build it from two tapes yourself. It has a condition: the rule must be *linear* in the upstream gradient, as those two are. A rule
+# Section 9 says how this works, and there you build it from two tapes yourself. It has a condition: the rule must be *linear* in the upstream gradient, as those two are. A rule
 # that clips the upstream gradient is not, and so belongs to no $Jv$.
 
 # %% tags=["check"]
@@ -648,7 +648,62 @@ for check_f, check_at in ((log1pexp, 100.0), (clip, 1.5)):
     assert outer.gradient(back, u) == 1.0
 
 # %% [markdown]
-# ## 7. Going further: Taylor coefficients
+# ## 7. Going further: a band in three passes
+#
+# "As many passes as the smaller side" is an upper bound. A Jacobian with known zeros can take far fewer. In a discretised differential equation
+# each output depends on its own input and the two beside it:
+
+
+# %%
+def neighbours(x):
+    """Diffusion along a line, with a source term."""
+    padded = tf.pad(x, [[1, 1]])
+    return padded[:-2] - 2.0 * x + padded[2:] + tf.sin(x)
+
+
+line = tf.random.normal((12,))
+with tf.GradientTape() as tape:
+    tape.watch(line)
+    rate = neighbours(line)
+
+banded = tape.jacobian(rate, line)
+print("entries:", int(tf.size(banded)), " not zero:", int(tf.math.count_nonzero(banded)))
+
+# %% tags=["figure"] alt="Heat map. A matrix of 12 by 12 squares, white except for three diagonals that lie beside each other: the middle one blue, the two beside it red."
+# @title Draw: a banded Jacobian
+ax = plots.matrix(banded, title="Three diagonals, and zeros", xlabel="input", ylabel="output")
+ax.set_aspect("equal")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+index = np.arange(12)
+assert np.all((banded.numpy() != 0) == (np.abs(index[:, None] - index) <= 1))
+assert np.count_nonzero(banded) == 34
+np.testing.assert_allclose(np.diag(banded), np.cos(line) - 2.0, rtol=1e-5)
+
+# %% [markdown]
+# By rows or by columns, this takes 12 passes. Three are enough, and three are enough for a million points. Methods for large sparse systems
+# rest on this; the idea is yours to find.
+#
+# ### Exercise: A band in three passes (20 min)
+#
+# *This one needs an idea that the text does not spell out.*
+#
+# In a discretised differential equation each output depends on its own input and the two next to it: $y_i$ depends on $x_{i-1}$, $x_i$ and $x_{i+1}$ alone. The Jacobian of
+# shape $(n, n)$ is zero outside a band of three diagonals. `f` is such a function of a vector, `x` has shape $(n,)$ with $n \ge 5$. Return the whole Jacobian, zeros included,
+# of the dtype of `x`, in at most **three** forward or backward passes, whatever $n$ is. A call of `tape.jacobian` counts as $n$.
+
+
+# %%
+def banded_jacobian(f, x):
+    return ...  # shape (n, n)
+
+
+exercises.band.check(banded_jacobian)
+
+# %% [markdown]
+# ## 8. Going further: Taylor coefficients
 #
 # A dual number drops $\varepsilon^2$. Keep it, and more powers, and the same run yields higher derivatives: a **truncated Taylor series** with coefficients
 # $c_k = f^{(k)}(x) / k!$. To multiply two of them, multiply the polynomials and drop the high powers. For $r = 1/c$, solve $c\,r = 1$ one power at a time:
@@ -753,7 +808,7 @@ nested = Dual(Dual(2.0, 1.0), Dual(1.0, 0.0))  # four numbers for the second ord
 assert (nested * nested * nested).tangent.tangent == 12.0
 
 # %% [markdown]
-# ## 8. Going further: where the accumulator gets its rules
+# ## 9. Going further: where the accumulator gets its rules
 #
 # Your `Dual` needed a rule for each operation. TensorFlow has more than a thousand operations, and those that can be differentiated have a rule for the *backward* pass alone. The accumulator has
 # no rules of its own (but for copying a tensor and reading a variable). For each operation
@@ -842,7 +897,7 @@ def jvp_from_tapes(f, x, v):
 exercises.tapes_only.check(jvp_from_tapes)
 
 # %% [markdown]
-# ## 9. Going further: in one line
+# ## 10. Going further: in one line
 #
 # The cells above run in Python, one operation at a time. `tapelab.derivatives` does the same compiled. It chooses the mode by comparing the sizes of input and output, and
 # takes Keras variables as they are.
@@ -869,7 +924,7 @@ for part, by_tapes in zip(hessian_product, reverse_over_reverse, strict=True):
     np.testing.assert_allclose(part, by_tapes, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# ## 10. Check it independently
+# ## 11. Check it independently
 #
 # Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with a tiny $h$; then $(ih)^2 = -h^2$ vanishes in rounding, and the
 # imaginary part of $f(x + ih)$, divided by $h$, is the derivative. No difference is taken, so no digits are lost. Central differences check the tall Jacobian.
@@ -922,6 +977,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
 # - W. Squire, G. Trapp (1998), ["Using complex variables to estimate derivatives of real functions"](https://doi.org/10.1137/S003614459631241X).
 # - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition; chapter 13 is on Taylor coefficients.
+# - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), ["On the estimation of sparse Jacobian matrices"](https://doi.org/10.1093/imamat/13.1.117).
 # - A. G. Baydin, B. A. Pearlmutter, D. Syme, F. Wood, P. Torr (2022), ["Gradients without backpropagation"](https://arxiv.org/abs/2202.08587): training with random tangents.
 #
 # **Read next:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) builds the whole Hessian and finds a better step with it;

@@ -10,6 +10,13 @@ from tapelab.process.files import write_whole
 
 import platformdirs
 
+# What an exercise was called before: its former identifier, which a learner's file may still hold, to today's.
+FORMERLY = {
+    "forward_mode.gauss_newton": "forward_mode.round_trip",
+    "gradient_tape_basics.chosen_mean": "jacobians.chosen_mean",
+    "jacobians.band": "forward_mode.band",
+}
+
 
 def path() -> Path:
     """Where the file is: the folder that the platform has for an application's data, or `TAPELAB_PROGRESS`."""
@@ -18,7 +25,7 @@ def path() -> Path:
 
 def solved() -> set[str]:
     """Return the identifiers of the exercises that were solved, as a set of strings such as
-    "recording_control.metric_off".
+    "recording_control.metric_off". One that was solved under a former name is returned under today's.
 
     Empty in a batch run, which reads no file. A file that cannot be read or makes no sense is reported as a warning,
     and counts as empty.
@@ -41,7 +48,7 @@ def solved() -> set[str]:
             stacklevel=2,
         )
         return set()
-    return set(names)
+    return {FORMERLY.get(name, name) for name in names}
 
 
 def record(identifier: str) -> None:

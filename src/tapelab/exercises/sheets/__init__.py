@@ -85,7 +85,9 @@ def show_progress():
             f"{'✓' if one.identifier in solved else '○'}{space}{one.title} ({one.minutes}{space}min)" for one in ours
         ]
         rows.append(f"| {number} | {' · '.join(marks)} |")
-        found += sum(one.identifier in solved for one in ours)  # the file may know names that are no longer in use
+        found += sum(one.identifier in solved for one in ours)
         total += len(ours)
     table = "\n".join(["| | Exercises: ✓ solved, ○ not yet |", "|---|---|", *rows])
-    display(Markdown(f"{table}\n\nSolved: {found} of {total}."))
+    left = len(solved) - found
+    gone = f" (And {left} that {'is' if left == 1 else 'are'} no longer in the collection.)" if left else ""
+    display(Markdown(f"{table}\n\nSolved: {found} of {total}.{gone}"))
