@@ -217,7 +217,7 @@ def _(x):
     return tf.linalg.band_part(tf.ones((x.shape[0], x.shape[0]), x.dtype), 0, -1)
 
 
-@running.wrong("one_dtype")
+@running.wrong("dtype")
 def _(x):
     return tf.linalg.band_part(tf.ones((x.shape[0], x.shape[0])), -1, 0)
 
