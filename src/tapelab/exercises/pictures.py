@@ -6,6 +6,7 @@ from tapelab import plots
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import patheffects
 from matplotlib.figure import Figure
 
 _MOST = 64  # rows and columns that are drawn
@@ -38,8 +39,9 @@ def beside(
         plots.matrix(_matrix(right), title="right", limit=limit, ax=other, **labels)
         if wrong is not None:
             rows, columns = np.nonzero(_matrix(wrong))
-            left.plot(columns, rows, "x", color="black")
-            left.set_title("yours, with the wrong entries crossed")
+            edged = [patheffects.withStroke(linewidth=4, foreground="white")]  # to be seen on a dark entry too
+            left.plot(columns, rows, "x", color="black", path_effects=edged)
+            left.set_title("yours (crossed: wrong)")
         return figure
 
     return draw
