@@ -148,8 +148,8 @@ np.testing.assert_allclose(np.linalg.norm(np.linalg.solve(J, changes.T), axis=0)
 # Often you do not need the matrix, only its product with one vector. There are two such products.
 #
 # **Forwards.** A *tangent* $v$ is a direction in which the inputs move. The **Jacobian–vector product** $Jv$ (JVP, or pushforward) is
-# how the outputs then move. TensorFlow carries it along with the computation, in a `ForwardAccumulator`. Take that on trust for now:
-# [12 Forward mode](12_forward_mode.ipynb) builds one.
+# how the outputs then move. TensorFlow carries it along with the computation, in a `ForwardAccumulator`, which
+# you may take on trust until [12 Forward mode](12_forward_mode.ipynb) explains it:
 
 # %%
 v = tf.constant([0.8, 0.6])  # as many numbers as inputs
