@@ -899,7 +899,7 @@ exercises.whole.check(whole_hessian)
 #
 # So move the units. A **nudge** is a small number added to a unit's pre-activation. There are 8 hidden units and 6 outputs: 14 nudges in each example. Let $\ell$ be one example's loss, without the penalty. Let $\delta$ hold the 14
 # derivatives of $\ell$ with respect to the nudges, and let the 14 × 14 matrix $A$ be the Hessian of $\ell$ with respect to the nudges. No example's loss depends on another's nudges, so one `batch_jacobian`, of 14 backward passes, gives $A$ for every example
-# ([15 Batch Jacobians](15_batch_jacobians.ipynb) explains it). `put(start)` brings back the parameters for which section 5 built its Hessian.
+# (take it on trust until [15 Batch Jacobians](15_batch_jacobians.ipynb) explains it). `put(start)` brings back the parameters for which section 5 built its Hessian.
 
 # %%
 put(start)

@@ -77,7 +77,7 @@ def predictions_of(module):
 def show_progress():
     """Show which exercises of the collection you have solved, and which of yours it no longer has."""
     solved = progress.solved()
-    left = set(solved)
+    left = solved - set(progress.FORMERLY)
     rows, found, total, space = [], 0, 0, "\N{NO-BREAK SPACE}"  # a mark stays on its title's line
     for number, module in sheets().items():
         ours = exercises_of(module)
