@@ -855,7 +855,7 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # | a nested custom gradient that reads a value from the enclosing scope | `None`, or the default derivative | pass the value as an argument |
 # | an expensive forward pass inside `tf.custom_gradient` | the tape keeps every intermediate tensor | `tf.stop_gradient` on its input |
 # | the decorated function uses a variable, or a Keras layer | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
-# | forward mode through a custom gradient | mostly the derivative of the decorated function's own code, and not the rule's ([12](12_forward_mode.ipynb), section 7) | two tapes in place of a `ForwardAccumulator`, if the rule is linear in the upstream gradient |
+# | forward mode through a custom gradient | mostly the derivative of the decorated function's own code, and not the rule's ([12](12_forward_mode.ipynb), section 6) | two tapes in place of a `ForwardAccumulator`, if the rule is linear in the upstream gradient |
 # | `float(upstream)` in a backward function | it works eagerly and fails in a `tf.function` | TensorFlow operations only; `tf.print` to look |
 # | a saved model tested in the process that saved it | it works there, and `LookupError` elsewhere | load it in a fresh process |
 # | a nested custom gradient in a saved model | `LookupError` at the second derivative | a backward function of ordinary, stable operations |

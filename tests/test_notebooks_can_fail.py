@@ -160,11 +160,17 @@ TAUGHT_IN = [
     ("custom gradients are ignored", "19_derivative_of_a_solution"),
     ("second order is off by a factor", "20_edge_of_stability"),
     ("jacobian is off by a factor", "21_influence_functions"),
-    ("stop_gradient is the identity", "22_differentiate_the_optimiser"),
+    ("second order is off by a factor", "22_differentiate_the_optimiser"),
+    ("stop_gradient is the identity", "23_learn_the_start"),
     ("second order is off by a factor", "24_an_equation_and_no_data"),
     ("jacobian is transposed", "25_control_and_the_horizon_of_chaos"),
     ("output_gradients are ignored", "27_generative_model_from_a_trace"),
-    ("unwatched sources get zeros", "29_clinic"),
+    ("unwatched sources get zeros", "29_first_aid"),
+    ("every tape is persistent", "29_first_aid"),
+    ("watch does nothing", "29_first_aid"),
+    ("the optimiser does not step", "29_first_aid"),
+    ("unwatched sources get zeros", "30_hard_cases"),
+    ("second order is off by a factor", "30_hard_cases"),
 ]
 
 
