@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Clipping
 #
-# A gradient can be so long that one step ruins a model. One line cuts it to a length that you choose. **What does clipping buy, and what does it do to the step?**
+# A gradient can be so long that one step ruins a model. One line cuts it to a length that you choose. **What does cutting a gradient buy, and what does it do to the step?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/08_clipping.ipynb)
