@@ -12,8 +12,10 @@ import platformdirs
 
 # What an exercise was called before: its former identifier, which a learner's file may still hold, to today's.
 FORMERLY = {
+    "control_and_the_horizon_of_chaos.adjoint": "control_and_the_horizon_of_chaos.backwards",
     "forward_mode.gauss_newton": "forward_mode.round_trip",
     "gradient_tape_basics.chosen_mean": "jacobians.chosen_mean",
+    "gradient_tape_basics.what_ran": "gradient_tape_basics.five_results",
     "jacobians.band": "forward_mode.band",
 }
 
