@@ -17,7 +17,7 @@ CATALOGUE = catalogue.load(Path(__file__).parents[1] / "notebooks")
 PAGES = [entry.name.partition("_")[2] for entry in CATALOGUE.notebooks]
 
 # A name as it is found in code or prose, and the notebook that explains it.
-EXPLAINED = {
+NAMES = {
     r"persistent=True|\bpersistent tape": "gradient_tape_basics",
     r"output_gradients": "gradient_tape_basics",
     r"tf\.function": "training_with_a_tape",
@@ -32,7 +32,8 @@ EXPLAINED = {
     r"[Ss]traight[- ]through": "stop_gradient",
     r"custom_gradient|\b[Cc]ustom gradient": "custom_gradients",
     r"\b[Ii]mplicit function theorem": "custom_gradients",
-    r"clip_by_global_norm": "clipping",
+    r"clip_by_(?:global_)?norm|global_clipnorm": "clipping",
+    r"IndexedSlices": "clipping",
     r"\bHessian": "higher_order_gradients",
     r"\bhvp\b|Hessian.vector": "higher_order_gradients",
     r"\bJacobian": "gradient_tape_basics",
@@ -57,8 +58,6 @@ EXPLAINED = {
     r"\b[Pp]er-example": "batch_jacobians",
     r"recompute_grad|\bcheckpointing\b": "what_derivatives_cost",
 }
-NOT_WRITTEN_YET = {"clipping"} - set(PAGES)
-NAMES = {name: page for name, page in EXPLAINED.items() if page not in NOT_WRITTEN_YET}
 
 
 def sentences(markdown):

@@ -13,7 +13,7 @@ import platformdirs
 # What an exercise was called before: its former identifier, which a learner's file may still hold, to today's.
 FORMERLY = {
     "control_and_the_horizon_of_chaos.adjoint": "control_and_the_horizon_of_chaos.backwards",
-    "custom_gradients.limit_rows": "clipping.limit_rows",
+    "custom_gradients.limit_rows": "clipping.each_limit",
     "differentiate_the_optimiser.meta": "learn_the_start.meta",
     "forward_mode.gauss_newton": "forward_mode.round_trip",
     "gradient_tape_basics.chosen_mean": "jacobians.chosen_mean",

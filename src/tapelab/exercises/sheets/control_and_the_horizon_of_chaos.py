@@ -29,8 +29,8 @@ search = Prediction(
     ),
 )
 
-norm_after = Prediction(
-    "control_and_the_horizon_of_chaos.norm_after",
+norm_20 = Prediction(
+    "control_and_the_horizon_of_chaos.norm_20",
     options=("about 10", "about 1000", "more than a million"),
     remarks=(
         ("about 10", "Nudges that add up would grow so. These multiply: 4000 factors, each a little above 1."),
