@@ -125,7 +125,7 @@ def product_of_three(x):
 # the dots, and run the cell. (With the dots left in it, the notebook runs all the same.)
 
 # %%
-exercises.cubed.guess([..., ...])  # two numbers: y, dy/dx
+exercises.at_two.guess([..., ...])  # two numbers: y, dy/dx
 
 # %%
 at = tf.Variable(2.0)
@@ -139,7 +139,7 @@ print("dy/dx =", slope_at_two.numpy())
 
 # %% tags=["check"]
 # @title Check
-exercises.cubed.reveal([cube, slope_at_two])
+exercises.at_two.reveal([cube, slope_at_two])
 assert cube == 8.0
 assert slope_at_two == 12.0
 

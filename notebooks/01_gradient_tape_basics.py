@@ -123,7 +123,7 @@ plt.show()
 # **Predict.** `x` is 2, `a` is 4 and `b` is 10. What is $\mathrm dy/\mathrm dx$?
 
 # %%
-exercises.product.guess(...)  # a number in place of the dots
+exercises.dy_dx.guess(...)  # a number in place of the dots
 
 # %%
 with tf.GradientTape() as product_tape:
@@ -136,7 +136,7 @@ print("dy/dx =", dp_dx.numpy())
 
 # %% tags=["check"]
 # @title Check
-exercises.product.reveal(dp_dx)
+exercises.dy_dx.reveal(dp_dx)
 assert dp_dx == 60.0 == 3 * 5 * x.numpy() ** 2  # y = 5 x³
 assert (y, dy_dx) == (14.0, 9.0)
 assert [row.value for row in table(tape, y, x).rows] == ["2", "4", "10", "14"]
@@ -528,7 +528,7 @@ exercises.careful_step.check(careful_step)
 # **Predict.** What does `tape.gradient(y, x)` return?
 
 # %%
-exercises.summed.guess(...)  # a number or a list in place of the dots
+exercises.two_entries.guess(...)  # a number or a list in place of the dots
 
 # %%
 x = tf.Variable(2.0)
@@ -542,7 +542,7 @@ print("gradient =", dy_dx.numpy())
 
 # %% tags=["check"]
 # @title Check
-exercises.summed.reveal(dy_dx)
+exercises.two_entries.reveal(dy_dx)
 np.testing.assert_array_equal(y, [6.0, 8.0])
 assert dy_dx == 7.0
 
@@ -689,7 +689,7 @@ assert tape.gradient(y, x) == 11.0
 # gradients with respect to `a`, `b` and `gate`?
 
 # %%
-exercises.one_branch.guess([..., ..., ...])  # a, b, gate: each a number or None
+exercises.gate.guess([..., ..., ...])  # a, b, gate: each a number or None
 
 # %%
 a, b, gate = tf.Variable(2.0), tf.Variable(5.0), tf.Variable(1.0)
@@ -707,7 +707,7 @@ for name, found in (("if", with_if), ("tf.where", with_where)):
 
 # %% tags=["check"]
 # @title Check
-exercises.one_branch.reveal(with_if)
+exercises.gate.reveal(with_if)
 assert with_if[0] == 4.0
 assert with_if[1] is with_if[2] is None
 assert (with_where[0], with_where[1], with_where[2]) == (4.0, 0.0, None)
@@ -804,7 +804,7 @@ plt.show()
 # %%
 answer = {"first": ..., "second": ..., "third": ..., "fourth": ..., "fifth": ...}
 
-exercises.what_ran.check(answer)
+exercises.five_results.check(answer)
 
 # %% [markdown]
 # ## 9. Going further: a network, and the gradient of its input

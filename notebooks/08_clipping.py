@@ -582,7 +582,7 @@ np.testing.assert_allclose(tf.norm(tf.convert_to_tensor(tf.clip_by_norm(add_up(s
 # **Predict.** At $v = 2$ the derivative of $v^2$ is 4. What does the tape return for `clip_gradient(v * v)`?
 
 # %%
-exercises.clip_at_target.guess(...)  # a number
+exercises.clip_gradient.guess(...)  # a number
 
 # %%
 passing = []  # (received, passed on)
@@ -613,7 +613,7 @@ print(f"received {received:.4g}, passed on {passed_on:.4g}; dy/dv = {clipped.num
 
 # %% tags=["check"]
 # @title Check
-exercises.clip_at_target.reveal(clipped)
+exercises.clip_gradient.reveal(clipped)
 np.testing.assert_allclose(clipped, 2.0, rtol=1e-6)
 np.testing.assert_allclose(passing[-1], (1.0, 0.5), rtol=1e-6)
 
@@ -687,7 +687,7 @@ def limit_each(h):
     return tf.identity(h), lambda upstream: ...
 
 
-exercises.limit_rows.check(limit_each)
+exercises.each_limit.check(limit_each)
 
 # %% [markdown]
 # ## 7. Going further: Keras, and whether the turn matters

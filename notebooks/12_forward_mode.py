@@ -237,7 +237,7 @@ np.testing.assert_allclose(corner, du * dv * small**2, rtol=1e-5)
 # **Predict.** Take $f(x) = (x_1 x_2,\; x_1 + x_2)$ at $x = (2, 3)$, and let only $x_1$ move: $v = (1, 0)$. What is $J v$?
 
 # %%
-exercises.column.guess([..., ...])  # the two entries of J v, numbers in place of the dots
+exercises.one_moves.guess([..., ...])  # the two entries of J v, numbers in place of the dots
 
 
 # %%
@@ -257,7 +257,7 @@ print("J v  =", Jv.numpy())
 
 # %% tags=["check"]
 # @title Check
-exercises.column.reveal(Jv.numpy())
+exercises.one_moves.reveal(Jv.numpy())
 assert y.numpy().tolist() == [6.0, 5.0]
 assert Jv.numpy().tolist() == [3.0, 1.0]
 
