@@ -12,7 +12,6 @@ from tapelab.explain.missing.inside_functions import Cut
 from tapelab.explain.values.finding import Elements, Link, ValueFinding
 from tapelab.explain.values.rerun.nodes import Node
 
-
 _FEW = 6  # healthy ones that are named and not only counted
 
 

@@ -247,10 +247,11 @@ def _status(finding, value, zeros, reference, name, scale):
         return ("exploding" if is_large else "vanishing"), story
     if finding.symptom == "partly zero" and zeros >= _MANY_ZEROS:
         return "partly zero", story
+    # A few units that are off on one batch: `LayerHealth` counts them.
     if finding.symptom == "partly zero" and story["code"] in (
         "",
         "dead_relu",
-    ):  # a few units that are off on one batch: `LayerHealth` counts them
+    ):
         story.update(healthy=True, code="", sentence="", line=None, layer="", fix="")
     return "fine", story
 

@@ -64,7 +64,7 @@ def _turn(vectors, gradient):
 
 
 def _cross_entropy(evidence):
-    """A cross-entropy of probabilities that was given logits, one of logits that was given probabilities, and labels."""
+    """Logits given to a cross-entropy of probabilities, probabilities to one of logits, and labels that are neither."""
     for node in evidence.replay.passed:
         scores, labels, of_logits = _scores_and_labels(evidence, node)
         if scores is None:
