@@ -25,6 +25,7 @@ import nbformat
 PAGES = "site"  # the folder of the pages that are not notebooks, beside that of the notebooks
 AUDIT = "ci/derivative_audit"  # whose pages are generated there
 COPIES = "copies"  # the learner's copies, to download
+MOVED = "moved"  # what stands at the addresses that notebooks had; Sphinx copies it as it is
 _LEAD_IN = (
     "gradient_is_none",
     "gradient_is_nan_or_zero",
@@ -152,17 +153,29 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
         for key, listed in _LISTS.items():
             text = text.replace(f"<!-- {key} -->", listed(catalogue))
         page.write_text(text.replace("](../", f"]({home}/"), encoding="utf-8")
-    for folder in ("notebooks", COPIES, "api"):
-        (target / folder).mkdir()
+    for folder in ("notebooks", COPIES, "api", f"{MOVED}/notebooks"):
+        (target / folder).mkdir(parents=True)
     for notebook in catalogue.notebooks:
         nb = read_notebook(catalogue.ipynb(notebook))
         nbformat.write(_page(catalogue, notebook, deepcopy(nb)), target / "notebooks" / f"{notebook.name}.ipynb")
         nbformat.write(copies.for_learners(nb, home), target / COPIES / f"{notebook.name}.ipynb")
+        for name in notebook.formerly:
+            (target / MOVED / "notebooks" / f"{name}.html").write_text(_moved(notebook), encoding="utf-8")
     for name, title in _API.items():
         (target / "api" / f"{name}.md").write_text(_api_page(name, title), encoding="utf-8")
     _copy_audit(catalogue.folder.resolve().parent / AUDIT, target / "audit")
     index = target / "index.md"
     index.write_text(index.read_text(encoding="utf-8") + "\n".join(_contents(catalogue)) + "\n", encoding="utf-8")
+
+
+def _moved(notebook: Notebook) -> str:
+    """The page at an address that a notebook had: it leads on to the present one."""
+    place, title = f"{notebook.name}.html", escape(f"{notebook.number} {notebook.title}")
+    return (
+        f'<!doctype html>\n<html lang="en-GB">\n<meta charset="utf-8">\n<title>{title}</title>\n'
+        f'<meta http-equiv="refresh" content="0; url={place}">\n<link rel="canonical" href="{place}">\n'
+        f'<p>This notebook is now <a href="{place}">{title}</a>.</p>\n</html>\n'
+    )
 
 
 def _contents(catalogue: Catalogue) -> Iterator[str]:
