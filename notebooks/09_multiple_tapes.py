@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/09_multiple_tapes.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 12 to read, 1 more to go further, 25 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 13 to read, 25 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -245,7 +245,7 @@ with ExplainTape() as check_outer:
         y = x**4
     check_slope = inner.gradient(y, x)
 check_rows = table(check_outer, check_slope, x).rows
-assert all(row.source.startswith("check_slope = inner.gradient(y, x)") for row in check_rows[1:])
+assert all(row.source.startswith("inner.gradient(y, x)") for row in check_rows[1:])
 assert len(check_rows) > 1
 
 # %% [markdown]

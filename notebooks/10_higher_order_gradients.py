@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/10_higher_order_gradients.ipynb)
 #
-# **Prerequisites:** [09 Multiple tapes](09_multiple_tapes.ipynb) · **Minutes:** 19 to read, 2 more to go further, 41 for the exercises
+# **Prerequisites:** [09 Multiple tapes](09_multiple_tapes.ipynb) · **Minutes:** 19 to read, 1 more to go further, 33 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
