@@ -47,7 +47,7 @@ import tensorflow as tf
 runtime.start(seed)
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def share(price):
     """The probability that a visitor buys: nearly all do at 4, half of them at 20, few at 36."""
     return tf.sigmoid((20.0 - price) / 4.0)
@@ -66,8 +66,6 @@ for _ in range(300):
         takings = tf.reduce_mean(price * sales(price, visitors=100))
     price.assign_add(tape.gradient(takings, price))
     path.append(float(price))
-
-# %% tags=["nbval-ignore-output"]
 for day in (0, 300):
     print(f"day {day:3}: price {path[day]:5.2f}, takings for each visitor {path[day] * share(path[day]):5.2f}")
 
@@ -90,8 +88,8 @@ plt.show()
 # **You will be able to**
 #
 # - say which of the two terms of the derivative a tape returns, and which one sampling loses (section 1),
-# - get the other from the score function (section 2), and train with it where nobody knows the function (sections 3 and 4),
-# - take noise out of it with a baseline (section 3),
+# - get the other from the score function, also where nobody knows the function (sections 2 and 3),
+# - take noise out of it with a baseline, and train with it (sections 3 and 4),
 # - draw so that the tape sees through the draw, and say when that is the worse way (section 5),
 # - relax a choice, and measure the bias that you buy (section 6).
 
@@ -348,7 +346,7 @@ exercises.one_day.check(direction)
 # %%
 @tf.function
 def campaign(rates, extra, baseline):
-    """A row of logits for each rate. Returns each day's expected takings from tickets, (days, rows), and the last logits."""
+    """A row of logits for each rate. Returns the expected takings from tickets, (days, rows), and the last logits."""
     theta = tf.zeros((rates.shape[0], 7))
     history = tf.TensorArray(tf.float32, days)
     for day in tf.range(days):
@@ -446,7 +444,7 @@ np.testing.assert_allclose(
 #
 # **Counting wins.** UCB1 explores on purpose, and updates after each visitor. Take it for seven prices. A policy's gradient is for what cannot be counted: $\theta$ may as well be a network's weights, and the network may see who is asking.
 #
-# SEEDS4
+# All this is chance. Over the seeds 0 to 9 of this page the order of the four kinds was the same. Their means were 11.4 to 11.6 for UCB1, 11.2 to 11.4 with leave-one-out, 11.0 to 11.2 without a baseline, and 9.6 to 10.8 with drinks.
 #
 # ### Exercise: The best baseline (8 min)
 #
@@ -471,7 +469,7 @@ exercises.best_baseline.check(answer)
 #
 # The mean is known: the hill gives $\mu - (\mu^2 + \sigma^2)/40$, and the cosine $e^{-(2\pi\sigma/P)^2/2} \cos(2\pi\mu/P)$. So each estimator's error can be measured.
 #
-# Its rules: every way may spend 60 evaluations of $f$ on one estimate. A gradient of $f$ counts as three, one for the value and two for the backward pass ([16](16_what_derivatives_cost.ipynb) measures such factors), so reparameterisation gets 20 draws. Each estimate is made 4000 times, at $\mu = 17$. All come from a tape, as rows of one batch, except central differences, which are the obvious rival.
+# Its rules: every way may spend 60 evaluations of $f$ on one estimate. A gradient of $f$ counts as three, one for the value and two for the backward pass ([16](16_what_derivatives_cost.ipynb) measures such factors), so reparameterisation gets 20 draws. Each estimate is made 4000 times, at $\mu = 17$. All come from a tape, as rows of one batch, except central differences, the rival that needs no idea at all.
 
 
 # %%
@@ -587,7 +585,7 @@ assert np.all(np.abs(paired / based - 1) < 0.6)
 assert through_paired[0] < 0.2 * through[0]
 
 # %% [markdown]
-# More than ten. The derivative of the ripples is $-\tfrac{2\pi}{P} \sin(2\pi x/P)$: it grows without bound as $P$ falls, while the ripples' *value* never leaves $\pm 1$. Their mean over the noise, and so the exact gradient, hardly notices them. Reparameterisation averages slopes, the score function values. Which of the two scatters less depends on $f$:
+# More than ten: about 14. The derivative of the ripples is $-\tfrac{2\pi}{P} \sin(2\pi x/P)$: it grows without bound as $P$ falls, while the ripples' *value* never leaves $\pm 1$. Their mean over the noise, and so the exact gradient, hardly notices them. Reparameterisation averages slopes, the score function values. Which of the two scatters less depends on $f$:
 #
 # - where $f$ is smooth on the scale of the noise, reparameterise; mirrored pairs cancel the odd part of the noise, and for the longest ripple nearly everything;
 # - where it is rough, use values. [25](25_control_and_the_horizon_of_chaos.ipynb) ended there: where a slope is right and useless, add noise and average the values. This estimator is what that means;
@@ -657,7 +655,7 @@ entrants["straight through y"] = [
 entrants["straight through p"] = [lambda copies: straight_through(copies, tf.nn.softmax(copies))]
 
 # %% [markdown]
-# Again one unit is an evaluation, and a gradient of `miss` counts as three. From the 120 000 gradients come the bias, the variance, and with them the error of an average that costs $n$ units: its square is the squared bias plus the variance over the number of draws. For each $n$, the temperature is the best of six by the true error, which favours it.
+# Again one unit is an evaluation, and a gradient of `miss` counts as three. From 120 000 gradients come the bias and the variance (the score function has no bias: section 2), and with them the error of an average that costs $n$ units: its square is the squared bias plus the variance over the number of draws. For each $n$, the temperature is the best of six by the true error, which favours it.
 #
 # **Predict.** An average for 12 000 units has a thousand times as many draws as one for 12. By which factor is its error smaller, for the straight-through estimator with $p$?
 
@@ -684,9 +682,10 @@ for name, versions in entrants.items():
         with tf.GradientTape() as tape:
             tape.watch(copies)
             value = version(copies)
-        bias, variance = bias_and_variance(tape.gradient(value, copies), batch)
+        measured, variance = bias_and_variance(tape.gradient(value, copies), batch)
+        bias = 0.0 if name == "score function" else measured
         curves.append(np.sqrt(bias + variance * cost / budgets))
-        biases.setdefault(name, []).append(np.sqrt(bias))
+        biases.setdefault(name, []).append(np.sqrt(measured))
         spreads.setdefault(name, []).append(np.sqrt(variance))
     table[name] = np.min(curves, axis=0)
     if len(versions) > 1:
@@ -723,7 +722,8 @@ unbiased, gs, straight_y, straight_p = (np.array(found) for found in table.value
 fall = straight_p[0] / straight_p[-1]
 exercises.more_draws.reveal("about 4" if fall < 8 else "about 30")
 assert fall < 8
-assert unbiased[0] / unbiased[-1] > 25
+assert biases["score function"][0] < 2.5 * spreads["score function"][0] / 120_000**0.5  # the luck of the draws
+assert biases["straight through p"][0] > 10 * spreads["straight through p"][0] / 120_000**0.5
 for biased in (gs, straight_y, straight_p):
     assert biased[0] < 0.5 * unbiased[0]
     assert biased[-1] > 1.1 * unbiased[-1]
@@ -733,11 +733,11 @@ for name in ("Gumbel-softmax", "straight through y"):
 assert chosen["Gumbel-softmax"][0] > 4 * chosen["Gumbel-softmax"][1]
 
 # %% [markdown]
-# About 4 (it differs with the seed), where noise alone would give $\sqrt{1000} \approx 32$, as the score function has it but for the luck of the draws. Averaging takes away variance, and never bias. A lower temperature has less bias and more variance, so the best one depends on how much you can spend.
+# About 4 (3 to 5 over the seeds 0 to 9), where noise alone would give $\sqrt{1000} \approx 32$, as it does for the score function. Averaging takes away variance, and never bias. A lower temperature has less bias and more variance, so the best one depends on how much you can spend.
 #
 # So *which is best?* has no answer without *for how many draws?* With a handful, as a step of a training often has them, the biased ones have less than half of the error here. For the largest cost the score function has the least. One can have some of both: a relaxation as the *baseline* of the score function, which keeps the mean right (Tucker and others, 2017).
 #
-# The obvious rival has no noise at all. $3^8 = 6561$ settings can be summed, and section 7 does: for about half of the largest cost here, an error of zero. Wherever you can sum, sum. With twenty dials there are 3.5 billion settings.
+# One rival has no noise at all. $3^8 = 6561$ settings can be summed, and section 7 does: for about half of the largest cost here, an error of zero. Wherever you can sum, sum. With twenty dials there are 3.5 billion settings.
 
 # %% [markdown]
 # ## 7. Check it independently
@@ -785,8 +785,8 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 # ## Recap
 #
 # - The derivative of an expectation has two terms: what you get changes, and how often you get it. A tape sees the first; drawing loses the second, as `None`, as a zero, or as a number of the wrong sign (section 1).
-# - $f\, \nabla \log p$ has the second term as its mean, and needs no derivative of $f$; the surrogate $f + \operatorname{stop}(f) \log p$ gives both (section 2). With a policy $f$ may be a number from outside (section 3).
-# - The score function has the mean zero, so a baseline changes the scatter and not the mean (section 3); forty theatres show what that is worth (section 4).
+# - $f\, \nabla \log p$ has the second term as its mean, and needs no derivative of $f$; the surrogate $f + \operatorname{stop}(f) \log p$ gives both terms, and with a policy $f$ may be a number from outside (sections 2 and 3).
+# - The score function has the mean zero, so a baseline changes the scatter and not the mean; forty theatres show what that is worth (sections 3 and 4).
 # - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. It is the better way for smooth $f$, the worse for rough ones, and none at all across a jump (section 5).
 # - Gumbel-softmax and straight-through trade variance for a bias that no averaging takes away (section 6).
 #

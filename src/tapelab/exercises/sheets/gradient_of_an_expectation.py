@@ -248,17 +248,6 @@ def _(logits, choice, reward):
     return _from_a_tape(logits, choice, _less_the_others(reward))
 
 
-@one_day.mistake("logits_gathered")
-def _(logits, choice, reward):
-    """The logits are no log-probabilities: the softmax's denominator is missing, through which each logit acts on the
-    probabilities of all."""
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        chosen = tf.gather(logits, choice)
-    weights = _less_the_others(reward) / len(reward)
-    return tf.convert_to_tensor(tape.gradient(chosen, logits, output_gradients=weights))
-
-
 @one_day.mistake("probabilities")
 def _(logits, choice, reward):
     """This differentiates the probability of each choice. The score function is the gradient of its *logarithm*."""
