@@ -163,17 +163,16 @@ assert explain(tape, z, x).exists
 #
 # The block pauses the *tape*, for everything. It does not cut one path: whatever else runs inside it is lost too.
 #
-# **Predict.** Now `x_squared` moves into the block as well, and `z` gains a recorded $3x$. The true derivative is $2x + 3 = 7$. What does the tape return for `dz/dx`? (A number or `None`.)
+# **Predict.** Below, $z = 8x / x^2$ at $x = 2$, which is $8/x$, with the slope $-8/x^2 = -2$. Its divisor is computed in the block. What does the tape return for `dz/dx`? (A number or `None`.)
 
 # %%
-exercises.loses_silently.guess(...)  # dz/dx
+exercises.size_in_block.guess(...)  # dz/dx
 
 # %%
 with tf.GradientTape() as tape:
     with tape.stop_recording():
-        x_squared = x * x
-        y_squared = y * y
-    z = x_squared + y_squared + 3.0 * x
+        size = x * x
+    z = 8.0 * x / size
 
 dz_dx = tape.gradient(z, x)
 print("z     =", z.numpy())
@@ -181,13 +180,14 @@ print("dz/dx =", dz_dx.numpy())
 
 # %% tags=["check"]
 # @title Check
-exercises.loses_silently.reveal(dz_dx)
-assert z.numpy() == 19.0
-assert dz_dx.numpy() == 3.0
-np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: x**2 + 9.0 + 3.0 * x, 2.0), 7.0, rtol=1e-8)
+exercises.size_in_block.reveal(dz_dx)
+assert z.numpy() == 4.0
+assert dz_dx.numpy() == 2.0
+np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / x**2, 2.0), -2.0, rtol=1e-7)
+np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / 4.0, 2.0), 2.0, rtol=1e-8)
 
 # %% [markdown]
-# 3, and no warning. The tape returns the derivative of what it saw, which is $3x$ plus a constant. With no path left it would return `None`, and you would notice; one path is enough for a number, and here a wrong one. So keep inside the block only what you never differentiate.
+# 2, and no warning, although it has the wrong *sign*: a descent step would climb. The tape returns the derivative of what it saw, $8x/4$, with a constant for a divisor. With no path left it would return `None`, and you would notice; one path is enough for a number. So keep inside the block only what you never differentiate.
 #
 # ## 2. What it saves
 #

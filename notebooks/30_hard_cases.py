@@ -291,7 +291,7 @@ np.testing.assert_allclose(value_and_gradient(repaired_error, predicted, target)
 # %% [markdown]
 # It has not moved. The element has a gradient of its own, $2 \cdot 0.4 / 3$, through the branch that *was* taken. It was added to the NaN of the other branch, and thrown away with it.
 #
-# ### Exercise: Case 4, the branch that was not taken (6 min)
+# ### Exercise: Case 4, a guard against zero (6 min)
 #
 # Keep the NaN from arising. Small targets count as they did: no ε.
 
@@ -671,7 +671,7 @@ total_gradient = tape.gradient(total, at_w)
 print("batches in memory at once:", held)
 
 # %% [markdown]
-# ### Exercise: Case 12, a tape that holds everything (6 min)
+# ### Exercise: Case 12, all batches at once (6 min)
 #
 # The same gradient, with one batch in memory at a time. `f(w, x)` is the loss of a batch.
 

@@ -617,6 +617,36 @@ def test_a_function_that_was_copied_and_not_edited_is_unchanged():
     assert NORM.judge(("slope", repaired)).code == "unchanged"
 
 
+HEALTHY = dataclasses.replace(
+    NORM,
+    healthy=True,
+    broken=safe_norm,
+    diagnosis=Value("nothing", mistakes=(Mistake("no slope", "It is 0.", "slope"),), options=("nothing", "slope")),
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "code"),
+    [
+        (("nothing", safe_norm), RIGHT, "right"),
+        (("nothing", lambda x: 1.0 * safe_norm(x)), RIGHT, "right"),  # another way to say the same
+        (("slope", safe_norm), WRONG, "no slope"),
+        (("nothing", norm), WRONG, "only x > 0"),
+        (("nothing", lambda x: tf.reduce_sum(x**2)), WRONG, "squared"),
+        ((..., safe_norm), NOT_ATTEMPTED, "not_attempted"),
+    ],
+)
+def test_a_program_in_which_nothing_is_wrong_is_to_be_left_alone(answer, verdict, code):
+    result = HEALTHY.judge(answer)
+    assert (result.verdict, result.code) == (verdict, code), result
+    if answer[0] == "nothing" and verdict == WRONG:
+        assert result.text.startswith("The diagnosis is right, and so was the program. The change: "), result.text
+
+
+def test_what_is_to_be_left_alone_has_no_wrong_answer_unchanged():
+    assert [code for code, _ in HEALTHY.tried()] == ["no slope", "squared"]
+
+
 def test_a_starter_gives_a_repair_its_broken_function():
     one = Exercise("A norm", 3, ("Where?", "There."), dataclasses.replace(NORM, broken=None, mistakes=()))
 
