@@ -464,7 +464,7 @@ exercises.best_baseline.check(answer)
 # ## 5. Draw so that the tape sees it
 #
 # In section 1 the mean of $x = \mu + {}$ noise had the right gradient. The draw itself, the noise, does not depend on $\mu$. There is no second term, and the first is all there is. To write $x$ as a function of the parameter and of noise that has none is called **reparameterisation** (Kingma and Welling, 2014): $x = \mu + \sigma \varepsilon$.
-# It is how variational autoencoders are trained. The price is a derivative of $f$.
+# It made their variational autoencoder trainable. The price is a derivative of $f$.
 #
 # Both ways work for a price that scatters around a centre $\mu$, with $\sigma = 2$. The score function of that Gaussian is $(x - \mu)/\sigma^2 = \varepsilon / \sigma$. Let the takings be a smooth hill with ripples, as people like some prices more than their neighbours:
 #
@@ -606,7 +606,7 @@ assert through_paired[0] < 0.2 * through[0]
 #
 # This is **Gumbel-softmax** (Jang and others 2017; Maddison and others 2017, as the Concrete distribution). The tape sees through it. For a small temperature $\tau$ it is nearly a choice, for a large one a mixture of all. It is the right gradient of *another* mean, that of $f(y)$: a **bias** against the one that was meant. And $f$ must make sense for mixtures.
 #
-# If it does not, but has a slope at each choice, use the choice on the way forward and the softmax on the way back: the **straight-through** estimator of [06](06_stop_gradient.ipynb) (Bengio and others, 2013), here once with $y$ and once, in its first form, with the probabilities $p$ themselves.
+# If it does not, but has a slope at each choice, use the choice on the way forward and the softmax on the way back: the **straight-through** estimator of [06](06_stop_gradient.ipynb) (Bengio and others, 2013), here once with $y$ and once with the probabilities $p$, which have no noise in them.
 #
 # The problem: eight dials, each set to 1, 2 or 5 by chance, and the squared miss of their sum from 16. Its mean is known: $(m - 16)^2 + v$, with the mean $m$ and the variance $v$ of the sum.
 
@@ -790,7 +790,7 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 # - The derivative of an expectation has two terms: what you get changes, and how often you get it. A tape sees the first; drawing loses the second, as `None`, as a zero, or as a number of the wrong sign (section 1).
 # - $f\, \nabla \log p$ has the second term as its mean, and needs no derivative of $f$; the surrogate $f + \operatorname{stop}(f) \log p$ gives both terms, and with a policy $f$ may be a number from outside (sections 2 and 3).
 # - The score function has the mean zero, so a baseline changes the scatter and not the mean; two hundred theatres show what that is worth (sections 3 and 4).
-# - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. It is the better way for smooth $f$, the worse for rough ones, and none at all across a jump (section 5).
+# - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. In the race it was the better way for long ripples, the worse for short ones; across a jump it is none at all (section 5).
 # - Gumbel-softmax and straight-through trade variance for a bias that no averaging takes away (section 6).
 #
 # | Trap | What you see | What to do |
