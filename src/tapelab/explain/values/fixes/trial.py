@@ -17,7 +17,7 @@ from tapelab.explain.ground import private
 from tapelab.explain.ground.expressions import contains, operands, replaced, same
 from tapelab.explain.ground.log import Kind, is_handle
 from tapelab.explain.ground.measure import array
-from tapelab.explain.values.fixes.patient import Fix
+from tapelab.explain.values.fixes.patient import Fix, assigned
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.node_expressions import of_node
@@ -113,8 +113,7 @@ class _Place:
         self._trace, self._fix, self._code, self._blamed, self._frame = trace, fix, code, blamed, frame
         beside = [(node, of_node(node)) for node in trace.nodes if _is_beside(node, blamed)]
         self._nodes = [(node, expression) for node, expression in beside if expression is not None]
-        targets = fix.within.targets if isinstance(fix.within, ast.Assign) else []
-        self._assigned = {one.id for one in targets if isinstance(one, ast.Name)}
+        self._assigned = assigned(fix.within)
         self._whole = self._smallest_that_ran()
         own = [node for node, expression in self._nodes if same(expression, self._whole)]
         length = _period([node.op for node in own])  # of what ran again and again in a loop
