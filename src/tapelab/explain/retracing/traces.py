@@ -1,9 +1,9 @@
 """Every private TensorFlow symbol that `explain_retracing` needs: a function's traces, and word of each new one.
 
 A ``tf.function`` keeps its traces by the types of its arguments and by the setting in which it was called. TensorFlow
-shows neither to the public. Here both become plain data: `FunctionTrace`, with a `Leaf` for each tensor, number or object in
-the arguments. `BLIND` says what is missing in this TensorFlow; then `explain_retracing` gives the number of traces,
-which is public, and no causes.
+shows neither to the public. Here both become plain data: `FunctionTrace`, with a `Leaf` for each tensor, number or
+object in the arguments. `BLIND` says what is missing in this TensorFlow; then `explain_retracing` gives the number of
+traces, which is public, and no causes.
 """
 
 import ast
