@@ -21,12 +21,14 @@ from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.errors import FallbackWarning, warn_caller
+from tapelab.derivatives.machinery.failures import UNROLL
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.recipe import Recipe, Way, with_value
 from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
+from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 
@@ -182,16 +184,17 @@ class _Norms(Recipe):
             ]
             missing = everything if reasons and not problem.repeatable else reasons
         problem.remarks += [f"one backward pass for all: {reason}" for reason in why]
-        self._warn(problem.name, why)
+        self._warn(problem, why)
         chunk, needed = self._chunk(problem, missing) if missing else (self._part(problem, found), None)
         return _Surveyed("reverse", batch[0], chunk, needed, missing=tuple(sorted(missing)), proved=coupled is None)
 
-    def _warn(self, name, why):
+    def _warn(self, problem, why):
         news = [reason for reason in why if reason not in self._warned]
         self._warned.update(news)
         if news and self.compile != "eager":
             more = f" (and {len(news) - 1} more: see its plan)" if len(news) > 1 else ""
-            message = f"{name} is computed a slower way (example by example), because: {news[0]}{more}"
+            message = f"{problem.name} is computed a slower way (example by example), because: {news[0]}{more}"
+            message += f". {UNROLL}" if problem.operations & LOOPS else ""
             warn_caller(message, FallbackWarning)
 
     def _chunk(self, problem, chosen):

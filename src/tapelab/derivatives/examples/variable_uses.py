@@ -131,6 +131,8 @@ class Uses:
             self._owner[op.outputs[0].ref()] = owner
             return
         shape = variables[owner].shape if op.inputs[position].dtype == tf.resource else op.inputs[position].shape
+        if len(mine) == 1 and _meets_zeros(op, position, shape):
+            return
         use = self._use(op, position, shape) if len(mine) == 1 else None
         if use is not None and use.output.dtype.is_floating:
             self.by_variable[owner].append(use)
@@ -144,6 +146,15 @@ class Uses:
         if not examples.in_rows(output) or not shape.is_fully_defined():
             return None  # it is not known which part of the output is whose
         return use_of(op, position, tuple(shape))
+
+
+def _meets_zeros(op, position, shape):
+    """Whether a product is with zeros, as the first state of a recurrent layer: it adds nothing to a gradient."""
+    if op.type not in ("MatMul", "BatchMatMulV2") or not shape.is_fully_defined():
+        return False
+    use = use_of(op, position, tuple(shape))
+    met = None if use is None else tf.get_static_value(use.met)
+    return met is not None and not met.any()
 
 
 def use_of(op: tf.Operation, position: int, shape: tuple[int, ...]) -> Use | None:
