@@ -204,7 +204,7 @@ def test_the_table_is_summed_up_when_it_would_be_long(place):
 
 def test_names_in_the_table_are_whole_in_a_narrow_terminal(place):
     written = io.StringIO()
-    names = [f"11_hessians_and_newton__seed={n}" for n in range(2)]
+    names = [f"13_hessians_and_newton__seed={n}" for n in range(2)]
     runs = [interrupted(name, seconds=0.0) for name in names]
     report.show(Console(file=written, width=45), batch(*runs), place)
     lines = [[part.strip() for part in line.split("│")] for line in written.getvalue().splitlines() if "│" in line]

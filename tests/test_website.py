@@ -11,6 +11,7 @@ from urllib.parse import unquote, urldefrag
 from tapelab import explain
 from tapelab.collection import catalogue
 from tapelab.collection.publishing import copies, website
+from tapelab.graphs.operations import OPERATIONS
 
 import nbformat
 import pytest
@@ -57,7 +58,9 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(site):
-    return {path.relative_to(site).as_posix(): _Page(path.read_text("utf-8")) for path in site.rglob("*.html")}
+    moved = {site / "notebooks" / f"{name}.html" for n in CATALOGUE.notebooks for name in n.formerly}
+    found = set(site.rglob("*.html")) - moved
+    return {path.relative_to(site).as_posix(): _Page(path.read_text("utf-8")) for path in found}
 
 
 def test_there_is_a_page_for_each_notebook_and_package(pages):
@@ -84,6 +87,15 @@ def test_links_within_it_lead_somewhere(site, pages):
             assert target.exists(), f"{name}: {link}"
             if anchor and target.suffix == ".html":
                 assert unquote(anchor) in pages[target.resolve().relative_to(site).as_posix()].ids, f"{name}: {link}"
+
+
+def test_an_address_that_a_notebook_had_leads_to_it(site):
+    for notebook in CATALOGUE.notebooks:
+        for name in notebook.formerly:
+            text = (site / "notebooks" / f"{name}.html").read_text("utf-8")
+            (address,) = re.findall(r'http-equiv="refresh" content="0; url=([^"]+)"', text)
+            assert _Page(text).links == [address] == [f"{notebook.name}.html"]
+            assert (site / "notebooks" / address).is_file()
 
 
 def test_each_page_says_what_it_is_and_shows_a_picture_where_it_is_linked(site, pages):
@@ -145,7 +157,8 @@ def test_what_opens_in_colab_is_on_the_branch_that_is_published(pages, tmp_path)
     start = f"https://colab.research.google.com/github/{CATALOGUE.repository}/blob/{copies.colab_branch(CATALOGUE)}/"
     published = {start + path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("notebooks/*")}
     linked = {name: {link for link in page.links if "//colab." in link} for name, page in pages.items()}
-    assert set().union(*linked.values()) == published
+    former = {f"{start}notebooks/{name}.ipynb" for n in CATALOGUE.notebooks for name in n.formerly}
+    assert set().union(*linked.values()) == published - former
     for notebook in CATALOGUE.notebooks:
         assert f"{start}notebooks/{notebook.name}.ipynb" in linked[f"notebooks/{notebook.name}.html"]
 
@@ -200,6 +213,16 @@ def test_placeholders_of_the_cures_are_filled_in(site):
     for name in ("gradient_is_none", "gradient_is_nan_or_zero"):
         text = (site / f"{name}.html").read_text("utf-8")
         assert not re.search(r"\{(?:source|target|watchable|op|of)\}", re.sub(r"<[^>]+>", "", text))
+
+
+def test_each_operation_that_is_known_is_listed_with_what_is_wrong_with_its_derivative(site):
+    text = (site / "operations.html").read_text("utf-8")
+    rows = dict(
+        re.findall(r"<tr[^>]*><td><p><code[^>]*><span class=\"pre\">(\w+)</span></code></p></td>(.*?)</tr>", text, re.S)
+    )
+    assert rows.keys() >= OPERATIONS.keys()
+    assert "TensorFlow leaves out terms there" in rows["SelfAdjointEigV2"]
+    assert "Write the resizing as a product" in rows["ResizeBilinear"]
 
 
 def test_every_page_is_on_the_way(site):

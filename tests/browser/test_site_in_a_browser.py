@@ -197,7 +197,7 @@ def test_the_report_of_a_batch_is_as_good(report, look):
 def test_it_works_from_a_folder_opened_offline(site, context):
     _, place = site
     page = context(offline=True)
-    page.goto((place / "notebooks" / "11_hessians_and_newton.html").as_uri())
+    page.goto((place / "notebooks" / "13_hessians_and_newton.html").as_uri())
     page.wait_for_selector("mjx-container")
     page.goto((place / "search.html").as_uri() + "?q=Laplacian")
     page.wait_for_selector("#search-results li a")
@@ -207,7 +207,7 @@ def test_it_works_from_a_folder_opened_offline(site, context):
 def test_folds_open_by_keyboard(site, context):
     address, _ = site
     page = context()
-    page.goto(f"{address}/notebooks/12_without_the_matrix.html")
+    page.goto(f"{address}/notebooks/14_without_the_matrix.html")
     fold = page.locator("details.hide", has_text="Check").first
     assert not fold.locator("pre").first.is_visible()
     fold.locator("summary").focus()
@@ -245,7 +245,7 @@ def test_the_picture_of_the_tape_moves_unless_motion_is_not_wanted(site, context
 def test_the_sidebar_shows_the_present_page(site, context):
     address, _ = site
     page = context(width=1440, height=700)
-    page.goto(f"{address}/notebooks/23_generative_model_from_a_trace.html")
+    page.goto(f"{address}/notebooks/27_generative_model_from_a_trace.html")
     box = page.locator(".sidebar-tree .current-page").bounding_box()
     assert 0 <= box["y"] < 700
     assert page.locator(".sidebar-tree details[open]").count() == 1
@@ -272,7 +272,7 @@ def test_the_sidebar_shows_the_present_page(site, context):
         ("Laplacian", "which_derivative"),
         ("per-example gradients", "which_derivative"),
         ("cotangent", "glossary"),
-        ("influence functions", "notebooks/19_influence_functions"),
+        ("influence functions", "notebooks/21_influence_functions"),
         ("install", "working"),
         ("GPU", "working"),
         ("PyTorch", "how_it_compares"),
@@ -311,6 +311,6 @@ def test_no_table_is_wider_than_its_column_and_on_a_phone_it_says_that_it_scroll
 def test_a_page_begins_at_its_top_on_a_phone(site, context):
     address, _ = site
     page = context(width=390, height=844)
-    page.goto(f"{address}/notebooks/23_generative_model_from_a_trace.html")
+    page.goto(f"{address}/notebooks/27_generative_model_from_a_trace.html")
     page.wait_for_load_state()
     assert page.evaluate("[scrollX, scrollY]") == [0, 0]

@@ -37,7 +37,13 @@ class Cover(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Notebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry of the catalogue; `name` is the file's name without its ending, `part` the heading it stands under."""
+    """One entry of the catalogue.
+
+    Attributes:
+        name: the file's name without its ending.
+        part: the heading it stands under.
+        formerly: names under which it was published before. What leads to them leads to it.
+    """
 
     name: str
     title: Line
@@ -45,6 +51,7 @@ class Notebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     part: Line = ""
     prerequisites: tuple[Line, ...] = ()
     covers: tuple[Cover, ...] = ()
+    formerly: tuple[str, ...] = ()
 
     @property
     def number(self) -> str:
@@ -144,24 +151,29 @@ def load(folder: str | Path) -> Catalogue:
         raise CatalogueError(f"{path} is not a catalogue: {error}") from error
     except (ValueError, RecursionError) as error:
         raise CatalogueError(f"{path} is not valid TOML: {error}") from error
-    seen = {}
-    for notebook in found.notebook:
-        # Names become file names, here and in the folders that notebooks are executed into.
-        if not re.fullmatch(r"\w[\w-]*", notebook.name):
-            raise CatalogueError(
-                f"{path}: a notebook is called {notebook.name!r}; expected letters, digits, _ and - only"
-            )
-        if len(notebook.name.encode()) > LONGEST_NAME:
-            raise CatalogueError(f"{path}: the name {notebook.name} is longer than {LONGEST_NAME} bytes")
-        # Where capitals do not count in file names, one would overwrite the other.
-        other = seen.get(notebook.name.casefold())
-        if other is not None:
-            raise CatalogueError(f"{path}: two notebooks have one name, {notebook.name}, or {other} in other letters")
-        for earlier in notebook.prerequisites:
-            if earlier not in seen.values():
-                raise CatalogueError(f"{path}: {notebook.name} requires {earlier!r}, which is not an earlier notebook")
-        seen[notebook.name.casefold()] = notebook.name
+    _check_names(path, found.notebook)
     return Catalogue(Path(folder), found.repository, found.ref, found.references, found.notebook)
+
+
+def _check_names(path, notebooks):
+    """Raise unless each name can be a file's, belongs to one notebook, and is required by later ones only."""
+    seen, present = {}, []
+    for notebook in notebooks:
+        for name in (notebook.name, *notebook.formerly):
+            # Names become file names, here and in the folders that notebooks are executed into.
+            if not re.fullmatch(r"\w[\w-]*", name):
+                raise CatalogueError(f"{path}: a notebook is called {name!r}; expected letters, digits, _ and - only")
+            if len(name.encode()) > LONGEST_NAME:
+                raise CatalogueError(f"{path}: the name {name} is longer than {LONGEST_NAME} bytes")
+            # Where capitals do not count in file names, one would overwrite the other.
+            other = seen.get(name.casefold())
+            if other is not None:
+                raise CatalogueError(f"{path}: two notebooks have one name, {name}, or {other} in other letters")
+            seen[name.casefold()] = name
+        for earlier in notebook.prerequisites:
+            if earlier not in present:
+                raise CatalogueError(f"{path}: {notebook.name} requires {earlier!r}, which is not an earlier notebook")
+        present.append(notebook.name)
 
 
 def read_notebook(path: Path) -> nbformat.NotebookNode:

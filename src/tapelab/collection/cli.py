@@ -167,6 +167,10 @@ def _tell_changes(changes, place):
             click.echo(f"{change.name}: renewed, since its original has changed and you had not edited it")
         elif change.kind == "kept":
             click.echo(f"{change.name}: left as you edited it; the new version lies beside it, {change.path.name}")
+        elif change.kind == "moved":
+            click.echo(f"{change.name}: the notebook has another name, and so has your copy, {change.path.name}")
+        elif change.kind == "left":
+            click.echo(f"{change.name}: the notebook is now {change.path.stem}; your copy of the old name stays")
 
 
 @main.command(part=commandline.RUN, example="tapelab run 05 07 -p seed 3")

@@ -1,6 +1,6 @@
 """Forward or reverse mode: passes and memory of a Jacobian, for a chain of layers of one width.
 
-The model is the one that notebook 15 measures. A pass of forward mode serves one input, a pass of reverse mode one
+The model is the one that notebook 16 measures. A pass of forward mode serves one input, a pass of reverse mode one
 output, and all passes run at once. Forward mode holds one layer's value and, for each pass, its tangent; what went
 before is let go. Reverse mode holds the value of every layer, which is its record, and for each pass the cotangent of
 one layer.

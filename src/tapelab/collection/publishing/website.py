@@ -19,12 +19,15 @@ from typing import Any
 from tapelab import explain
 from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import copies, ratios, times
+from tapelab.derivatives.wrong import cure, gaps
+from tapelab.graphs.operations import FACTS, OPERATIONS
 
 import nbformat
 
 PAGES = "site"  # the folder of the pages that are not notebooks, beside that of the notebooks
 AUDIT = "ci/derivative_audit"  # whose pages are generated there
 COPIES = "copies"  # the learner's copies, to download
+MOVED = "moved"  # what stands at the addresses that notebooks had; Sphinx copies it as it is
 _LEAD_IN = (
     "gradient_is_none",
     "gradient_is_nan_or_zero",
@@ -33,7 +36,7 @@ _LEAD_IN = (
     "retracing",
     "for_teachers",
 )
-_REFERENCE = ("glossary", "working", "batches", "how_it_compares", "how_it_is_built")
+_REFERENCE = ("glossary", "working", "batches", "how_it_compares", "operations", "how_it_is_built")
 _AUDITED = ("audit/upstream/README", "audit/SPECIAL_POINTS", "audit/RESULTS")
 _TITLE = re.compile(r"# @title (.+)\n?")
 _BADGE = re.compile(r"\[!\[Open in Colab\]\([^)]*\)\]")  # an image from another host
@@ -119,12 +122,35 @@ def _rooms() -> str:
     return "\n\n".join(found)
 
 
+def _operations() -> str:
+    """What `tapelab.graphs` and `tapelab.derivatives` know of TensorFlow's operations, in a fold for each family."""
+    said = {kind: why for table in gaps.LACKING.values() for kind, (_, why) in table.items()}
+    said |= {kind: (own.__doc__ or "").splitlines()[0] for kind, own in cure.GRADIENTS.items()}
+    families = {}
+    for kind in sorted(OPERATIONS.keys() | said):
+        row = OPERATIONS.get(kind)
+        cells = (f"`{kind}`", row.linear, row.facts, said.get(kind, "")) if row else (f"`{kind}`", "", "", said[kind])
+        families.setdefault(row.family if row else "no row of its own", []).append(cells)
+    found = []
+    for family, rows in sorted(families.items()):
+        lines = [f"<details><summary>{family} ({len(rows)})</summary>\n"]
+        lines += [
+            "| Operation | Linear in | What else holds | Where TensorFlow's derivative is wrong |",
+            "|---|---|---|---|",
+        ]
+        lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |" for cells in rows]
+        found.append("\n".join([*lines, "\n</details>"]))
+    facts = "\n".join(f"- *{fact}*: {meaning}" for fact, meaning in FACTS.items())
+    return "\n\n".join([*found, "What the words say:", facts])
+
+
 # What is filled in where a page has a line ``<!-- KEY -->``.
 _LISTS: dict[str, Callable[[Catalogue], str]] = {
     "TAPE": _picture,
     "TABLE": _table,
     "RATIOS": _ratios,
     "ROOMS": lambda _: _rooms(),
+    "OPERATIONS": lambda _: _operations(),
     "CAUSES": lambda _: _entries(explain.CAUSES),
     "VALUES": lambda _: _entries(explain.VALUES),
     "RETRACING": lambda _: _reasons(explain.RETRACING),
@@ -152,17 +178,29 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
         for key, listed in _LISTS.items():
             text = text.replace(f"<!-- {key} -->", listed(catalogue))
         page.write_text(text.replace("](../", f"]({home}/"), encoding="utf-8")
-    for folder in ("notebooks", COPIES, "api"):
-        (target / folder).mkdir()
+    for folder in ("notebooks", COPIES, "api", f"{MOVED}/notebooks"):
+        (target / folder).mkdir(parents=True)
     for notebook in catalogue.notebooks:
         nb = read_notebook(catalogue.ipynb(notebook))
         nbformat.write(_page(catalogue, notebook, deepcopy(nb)), target / "notebooks" / f"{notebook.name}.ipynb")
         nbformat.write(copies.for_learners(nb, home), target / COPIES / f"{notebook.name}.ipynb")
+        for name in notebook.formerly:
+            (target / MOVED / "notebooks" / f"{name}.html").write_text(_moved(notebook), encoding="utf-8")
     for name, title in _API.items():
         (target / "api" / f"{name}.md").write_text(_api_page(name, title), encoding="utf-8")
     _copy_audit(catalogue.folder.resolve().parent / AUDIT, target / "audit")
     index = target / "index.md"
     index.write_text(index.read_text(encoding="utf-8") + "\n".join(_contents(catalogue)) + "\n", encoding="utf-8")
+
+
+def _moved(notebook: Notebook) -> str:
+    """The page at an address that a notebook had: it leads on to the present one."""
+    place, title = f"{notebook.name}.html", escape(f"{notebook.number} {notebook.title}")
+    return (
+        f'<!doctype html>\n<html lang="en-GB">\n<meta charset="utf-8">\n<title>{title}</title>\n'
+        f'<meta http-equiv="refresh" content="0; url={place}">\n<link rel="canonical" href="{place}">\n'
+        f'<p>This notebook is now <a href="{place}">{title}</a>.</p>\n</html>\n'
+    )
 
 
 def _contents(catalogue: Catalogue) -> Iterator[str]:

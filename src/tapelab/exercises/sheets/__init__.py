@@ -1,7 +1,7 @@
 """The exercises and predictions of the collection, one module for each notebook, and the progress through them.
 
-A module has the notebook's name without its number. Its exercises and predictions are module-level names. The clinic's
-is a folder, with a module for each case.
+A module has the notebook's name without its number. Its exercises and predictions are module-level names. The two of
+the clinic are folders, with a module for each case.
 """
 
 import importlib
@@ -22,29 +22,54 @@ ORDER = (
     "recording_control",
     "stop_gradient",
     "custom_gradients",
+    "clipping",
     "multiple_tapes",
     "higher_order_gradients",
     "jacobians",
+    "forward_mode",
     "hessians_and_newton",
     "without_the_matrix",
     "batch_jacobians",
-    "forward_mode",
     "what_derivatives_cost",
     "fit_and_error_bars",
+    "error_bars_for_a_network",
     "derivative_of_a_solution",
     "edge_of_stability",
     "influence_functions",
     "differentiate_the_optimiser",
+    "learn_the_start",
     "an_equation_and_no_data",
     "control_and_the_horizon_of_chaos",
+    "gradient_of_an_expectation",
     "generative_model_from_a_trace",
-    "clinic",
+    "small_transformer",
+    "first_aid",
+    "hard_cases",
 )
+
+# Not written yet.
+_MISSING = {
+    "error_bars_for_a_network",
+    "small_transformer",
+}
+
+
+def __getattr__(name):
+    if name == "clinic":  # as copies of that notebook still have it
+        raise ImportError(
+            "The clinic is two notebooks now, with the sheets `first_aid` and `hard_cases`. `make lab` lays both "
+            "beside your copy; what you have solved still counts. In this copy: import the sheet that has the case."
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def sheets():
     """Return a dict from a notebook's number, such as "04", to the module with its exercises, in order."""
-    return {f"{number:02}": importlib.import_module(f"{__name__}.{name}") for number, name in enumerate(ORDER)}
+    return {
+        f"{number:02}": importlib.import_module(f"{__name__}.{name}")
+        for number, name in enumerate(ORDER)
+        if name not in _MISSING
+    }
 
 
 def exercises_of(module):
@@ -58,8 +83,9 @@ def predictions_of(module):
 
 
 def show_progress():
-    """Show which exercises of the collection you have solved."""
+    """Show which exercises of the collection you have solved, and which of yours it no longer has."""
     solved = progress.solved()
+    left = solved - set(progress.FORMERLY)
     rows, found, total, space = [], 0, 0, "\N{NO-BREAK SPACE}"  # a mark stays on its title's line
     for number, module in sheets().items():
         ours = exercises_of(module)
@@ -67,7 +93,9 @@ def show_progress():
             f"{'✓' if one.identifier in solved else '○'}{space}{one.title} ({one.minutes}{space}min)" for one in ours
         ]
         rows.append(f"| {number} | {' · '.join(marks)} |")
-        found += sum(one.identifier in solved for one in ours)  # the file may know names that are no longer in use
+        found += sum(one.identifier in solved for one in ours)
+        left -= {one.identifier for one in ours}
         total += len(ours)
     table = "\n".join(["| | Exercises: ✓ solved, ○ not yet |", "|---|---|", *rows])
-    display(Markdown(f"{table}\n\nSolved: {found} of {total}."))
+    gone = f" Solved, and no longer in the collection: {', '.join(sorted(left))}." if left else ""
+    display(Markdown(f"{table}\n\nSolved: {found} of {total}.{gone}"))

@@ -1,0 +1,701 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Multiple tapes
+#
+# While one tape records, others can record the same operations, each for sources of its own. A tape can even record what another one
+# does when it is asked.
+# **What do several tapes over one computation give you, and what do they cost?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/09_multiple_tapes.ipynb)
+#
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 13 to read, 25 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+depth = 12  # layers of the model in section 4, at least 4
+width = 64  # units of each of its layers
+batch = 128  # examples
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+import gc
+import weakref
+
+from tapelab import gradcheck, plots, runtime
+from tapelab.exercises.sheets import multiple_tapes as exercises
+from tapelab.explain import ExplainTape, draw, explain, table
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+runtime.start(seed)
+
+# %%
+x_0 = tf.constant(0.0)
+x_1 = tf.constant(0.0)
+
+with tf.GradientTape() as tape_0, tf.GradientTape() as tape_1:
+    tape_0.watch(x_0)
+    tape_1.watch(x_1)
+    y = tf.sin(x_0) + tf.sigmoid(x_1)
+
+print("tape_0, dy/dx_0 =", tape_0.gradient(y, x_0).numpy())
+print("tape_1, dy/dx_1 =", tape_1.gradient(y, x_1).numpy())
+
+# %% [markdown]
+# By hand: $\cos 0 = 1$, and for the sigmoid $\sigma(0)\,(1 - \sigma(0)) = 0.25$. The computation ran once. Two tapes wrote it down, and asking the first did not use up
+# the second.
+#
+# **You will be able to**
+#
+# - differentiate one target with several tapes, and say what each of them knows (section 1),
+# - draw nested tapes as a timeline, and say what the outer one records (section 2),
+# - give each tape a set of its own to watch (section 3),
+# - say which tapes are expensive, in memory and in work of the backward pass, and measure both (section 4),
+# - hand a gradient from one tape to the next (section 5).
+
+# %% [markdown]
+# ## 1. Two tapes, two sources
+#
+# Each tape was asked about the source that it watches. Now ask both tapes for both derivatives.
+#
+# **Predict.** What does each tape return for the *other* tape's source?
+
+# %%
+exercises.other_source.guess([..., ...])  # tape_0 for x_1, tape_1 for x_0: each a number or None
+
+# %%
+with tf.GradientTape() as tape_0, tf.GradientTape() as tape_1:
+    tape_0.watch(x_0)
+    tape_1.watch(x_1)
+    y = tf.sin(x_0) + tf.sigmoid(x_1)
+
+from_0 = tape_0.gradient(y, [x_0, x_1])
+from_1 = tape_1.gradient(y, [x_0, x_1])
+print("tape_0:", [g if g is None else float(g) for g in from_0])
+print("tape_1:", [g if g is None else float(g) for g in from_1])
+
+# %% tags=["check"]
+# @title Check
+exercises.other_source.reveal([from_0[1], from_1[0]])
+
+assert [from_0[0].numpy(), from_1[1].numpy()] == [1.0, 0.25]
+assert [from_0[1], from_1[0]] == [None, None]
+with ExplainTape() as of_0, ExplainTape() as of_1:
+    of_0.watch(x_0)
+    of_1.watch(x_1)
+    y = tf.sin(x_0) + tf.sigmoid(x_1)
+assert [row.title for row in table(of_0, y, x_0).rows] == ["x_0", "sin", "add"]
+assert [row.title for row in table(of_1, y, x_1).rows] == ["x_1", "sigmoid", "add"]
+assert explain(of_0, y, x_1).code == explain(of_1, y, x_0).code == "not_watched"
+
+# %% tags=["figure"] alt="Timeline. A timeline with four lines of code from left to right: sin(x_0), sigmoid(x_1), their sum, and the gradient calls. Two bars, one for each tape, span the first three. tape_0 has dots at the sine and the sum, tape_1 at the sigmoid and the sum. At the gradient calls both have a diamond."
+# @title Draw: the two tapes as a timeline
+COLOURS = (plots.BLUE, plots.RED)
+
+
+def timeline(lines, tapes, title):
+    """Draw tapes over time. For each name: the spans in which it records, the columns it recorded, where it is asked."""
+    _, ax = plt.subplots(figsize=(2.3 * len(lines) + 1.2, 1.7 + 0.55 * len(tapes)), layout="constrained")
+    for row, ((name, (spans, recorded, asked)), colour) in enumerate(zip(tapes.items(), COLOURS, strict=True)):
+        for start, end in spans:
+            ax.barh(row, end - start, left=start, height=0.5, color=colour, alpha=0.25, edgecolor=colour)
+        ax.plot(recorded, [row] * len(recorded), "o", color=colour, markersize=9)
+        ax.plot(asked, row, "D", color="white", markeredgecolor=colour, markeredgewidth=2, markersize=9)
+        ax.text(asked + 0.1, row, "asked", va="center", color=colour)
+    ax.set(
+        title=title,
+        xlabel="time, one column for each line (bar: the tape is open, dot: the line is recorded)",
+        xlim=(-0.55, len(lines) - 0.45),
+    )
+    ax.set_xticks(range(len(lines)), labels=lines, family="monospace")
+    ax.set_yticks(range(len(tapes)), labels=list(tapes))
+    ax.set_ylim(len(tapes) - 0.5, -0.5)
+    ax.tick_params(length=0)
+
+
+timeline(
+    ["a = sin(x_0)", "b = sigmoid(x_1)", "y = a + b", "gradient"],
+    {"tape_0": ([(-0.45, 2.45)], [0, 2], 3), "tape_1": ([(-0.45, 2.45)], [1, 2], 3)},
+    "Each tape writes down what depends on its own source",
+)
+plt.show()
+
+# %% [markdown]
+# Both tapes were open while `y` was made, yet each wrote down only what depends on its *own* source. To `tape_0` the sigmoid is a constant that is added. It does not answer 0:
+# it knows of no path, and says `None`.
+#
+# What you do to one tape leaves the other alone. `stop_recording`, for example, pauses the tape it belongs to.
+#
+# **Predict.** Take $y = x^2 + x^3$ at $x = 3$. The cube is computed while `tape_0` pauses. What does each tape give for $\mathrm dy/\mathrm dx$?
+
+# %%
+exercises.paused.guess([..., ...])  # tape_0, tape_1: two numbers
+
+# %%
+x = tf.Variable(3.0)
+
+with tf.GradientTape() as tape_0, tf.GradientTape() as tape_1:
+    y = x * x
+    with tape_0.stop_recording():
+        cube = x * x * x
+    y = y + cube
+
+by_tape_0 = tape_0.gradient(y, x)
+by_tape_1 = tape_1.gradient(y, x)
+print("tape_0, which paused:", by_tape_0.numpy())
+print("tape_1:              ", by_tape_1.numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.paused.reveal([by_tape_0, by_tape_1])
+
+assert by_tape_0.numpy() == 6.0
+assert by_tape_1.numpy() == 33.0
+
+# %% tags=["figure"] alt="Timeline. A timeline with four lines of code: y = x * x, cube = x * x * x, y = y + cube, and the gradient calls. The bar of tape_0 has a gap at the cube, with dots at the first and third line; the bar of tape_1 is unbroken, with dots at all three."
+# @title Draw: a tape that pauses
+timeline(
+    ["y = x * x", "cube = x * x * x", "y = y + cube", "gradient"],
+    {"tape_0": ([(-0.45, 0.45), (1.55, 2.45)], [0, 2], 3), "tape_1": ([(-0.45, 2.45)], [0, 1, 2], 3)},
+    "Only tape_0 pauses: 6 by its record, 33 by that of tape_1",
+)
+plt.show()
+
+# %% [markdown]
+# `tape_0` saw $x^2$ alone and answers $2x = 6$. `tape_1` was not paused: $2x + 3x^2 = 33$.
+
+# %% [markdown]
+# ### Exercise: Two players, two losses (6 min)
+#
+# `game(x, y)` returns two scalar losses that share most of their computation. The player who moves `x`, a vector, wants to lower the first; the player who moves `y`, a
+# vector of another length, wants to lower the second. Return the gradient of the first loss with respect to `x`, and that of the second with respect to `y`. Call `game` once.
+
+
+# %%
+def gradients_of_players(game, x, y):
+    with tf.GradientTape() as tape:
+        tape.watch([x, y])
+        losses = game(x, y)  # two scalars: of the one who moves x, of the one who moves y
+    return ..., ...  # the gradient of the first for x, of the second for y
+
+
+exercises.two_players.check(gradients_of_players)
+
+# %% [markdown]
+# ## 2. One tape inside another
+#
+# So far the tapes ran side by side. Now the inner one is asked while the outer one is still open. Take $y = x^4$ at $x = 2$, where
+# $y' = 4x^3 = 32$ and $y'' = 12x^2 = 48$.
+
+# %%
+x = tf.Variable(2.0)
+
+with tf.GradientTape() as outer:
+    with tf.GradientTape() as inner:
+        y = x**4
+    dy_dx = inner.gradient(y, x)
+
+d2y_dx2 = outer.gradient(dy_dx, x)
+print("dy/dx   =", dy_dx.numpy())
+print("d²y/dx² =", d2y_dx2.numpy())
+
+# %% tags=["figure"] alt="Timeline. A timeline with three lines of code: y = x ** 4, dy_dx = inner.gradient(y, x), and outer.gradient(dy_dx, x). The bar of the inner tape spans the first line only, and the tape is asked at the second. The bar of the outer tape spans the first two lines, with dots at both, and the tape is asked at the third."
+# @title Draw: nested tapes as a timeline
+timeline(
+    ["y = x ** 4", "inner.gradient(y, x)", "outer.gradient(dy_dx, x)"],
+    {"inner": ([(-0.45, 0.45)], [0], 1), "outer": ([(-0.45, 1.45)], [0, 1], 2)},
+    "The inner tape is asked while the outer one still records",
+)
+plt.show()
+
+# %% [markdown]
+# Read the middle column. For the inner tape it is a question. For the outer one it is a line like any other: `inner.gradient` runs TensorFlow
+# operations, and they happen inside the outer block. They can be differentiated like any others, and that gives 48.
+# [10](10_higher_order_gradients.ipynb) shows what the outer tape wrote down of them, and what one can do with it.
+
+# %% tags=["check"]
+# @title Check
+assert [dy_dx.numpy(), d2y_dx2.numpy()] == [32.0, 48.0]
+with ExplainTape() as check_outer:
+    with tf.GradientTape() as inner:
+        y = x**4
+    check_slope = inner.gradient(y, x)
+check_rows = table(check_outer, check_slope, x).rows
+assert all(row.source.startswith("inner.gradient(y, x)") for row in check_rows[1:])
+assert len(check_rows) > 1
+
+# %% [markdown]
+# ## 3. Three tapes, three sets to watch
+#
+# By default a tape watches every trainable variable at its first use, and no tensor. `watch_accessed_variables=False` turns the first
+# half off; from then on the tape watches what you name.
+#
+# The model has two layers: inputs of shape (7, 5), 8 hidden units, 6 outputs.
+
+# %%
+inputs = tf.random.normal((7, 5))
+wanted = tf.random.normal((7, 6))
+sources = {
+    "inputs": inputs,
+    "w1": tf.Variable(tf.random.normal((5, 8)) / np.sqrt(5), name="w1"),
+    "b1": tf.Variable(tf.zeros(8), name="b1"),
+    "w2": tf.Variable(tf.random.normal((8, 6)) / np.sqrt(8), name="w2"),
+    "b2": tf.Variable(tf.zeros(6), name="b2"),
+}
+
+
+def two_layers():
+    """The sum of squared errors, a scalar."""
+    hidden = tf.tanh(inputs @ sources["w1"] + sources["b1"])
+    outputs = hidden @ sources["w2"] + sources["b2"]
+    return tf.reduce_sum((outputs - wanted) ** 2)
+
+
+# %% [markdown]
+# Three tapes record one run of it. The first is left at its default. The second watches the last layer, the *head*. The third watches the inputs. Each of
+# them is then asked for all five gradients.
+#
+# **Predict.** How many of the fifteen answers are `None`?
+
+# %%
+exercises.how_many_none.guess(...)  # a whole number
+
+# %%
+tapes = {
+    "default": tf.GradientTape(),
+    "head": tf.GradientTape(watch_accessed_variables=False),
+    "inputs": tf.GradientTape(watch_accessed_variables=False),
+}
+
+with tapes["default"], tapes["head"], tapes["inputs"]:
+    tapes["head"].watch([sources["w2"], sources["b2"]])
+    tapes["inputs"].watch(inputs)
+    loss = two_layers()
+
+gradients = {name: tape.gradient(loss, sources) for name, tape in tapes.items()}
+for name, found in gradients.items():
+    print(f"{name:<8}", sum(gradient is None for gradient in found.values()), "of 5 are None")
+
+# %% tags=["check"]
+# @title Check
+exercises.how_many_none.reveal(sum(gradient is None for found in gradients.values() for gradient in found.values()))
+
+known = np.array([[int(gradient is not None) for gradient in found.values()] for found in gradients.values()])
+assert known.tolist() == [[0, 1, 1, 1, 1], [0, 0, 0, 1, 1], [1, 0, 0, 0, 0]]
+for found in gradients.values():
+    for key, gradient in found.items():
+        assert gradient is None or gradient.shape == sources[key].shape
+for key in ("w2", "b2"):
+    np.testing.assert_allclose(gradients["head"][key], gradients["default"][key], rtol=1e-5, atol=1e-6)
+
+# %% tags=["figure"] alt="Table. A table of three tapes by five sources. The default tape has the gradients of w1, b1, w2 and b2; the head's tape those of w2 and b2; the inputs' tape that of the inputs. The other eight fields say None."
+# @title Draw: which tape knows which gradient
+has_gradient = np.array([[gradient is not None for gradient in found.values()] for found in gradients.values()])
+
+_, ax = plt.subplots(figsize=(8, 3), layout="constrained")
+title = "Each tape answers for what it watches, and for nothing else"
+plots.matrix(has_gradient, title=title, xlabel="source", ylabel="tape", limit=4, ax=ax, colorbar=False)
+for row, found in enumerate(gradients.values()):
+    for column, gradient in enumerate(found.values()):
+        ax.text(column, row, "None" if gradient is None else tuple(gradient.shape), ha="center", va="center")
+ax.set_xticks(range(len(sources)), labels=list(sources))
+ax.set_yticks(range(len(tapes)), labels=list(tapes))
+plt.show()
+
+# %% [markdown]
+# The default tape knows the four variables, the head's tape two of them, the third tape the inputs: seven gradients, each in its source's shape, and eight times `None`. The
+# default tape does not know the inputs: they are a tensor, and nobody told it to watch them. Where two tapes know the same gradient, they agree.
+#
+# Every tape can tell which variables it has watched:
+
+# %%
+for name, tape in tapes.items():
+    print(f"{name:<8}", [variable.name for variable in tape.watched_variables()])
+
+# %% [markdown]
+# What did the head's tape write down? `draw` shows it. A solid border means *recorded*, a dashed one *not recorded*. The
+# dashed arrow with a cross is where the gradient is cut, and says why.
+
+# %% tags=["figure"] alt="Computation graph. A graph that runs downwards from the weights w1 and w2 to the loss. From w1, which has a dashed border, a dashed arrow marked automatic watching off leads to a chain of the first layer's operations with dashed borders, not recorded. They meet w2, which has a solid border, at a matrix product; from there on every operation down to the loss is recorded."
+# @title Draw: the record of the head's tape
+with ExplainTape(watch_accessed_variables=False) as tape:
+    tape.watch([sources["w2"], sources["b2"]])
+    loss = two_layers()
+
+w1, w2 = sources["w1"], sources["w2"]
+draw(tape, loss, [w1, w2])
+plt.show()
+
+# %% [markdown]
+# The first layer ran and left no record. The record begins at the first operation that meets something watched, the product with `w2`, and goes on to the loss. That is what
+# the next section measures.
+#
+# Do you need three tapes for three gradients? No: one tape with a list of sources returns them all, in one backward pass. Several tapes are of use when they are to record different
+# stretches, when they are to be dropped at different times, or when one records the other's backward pass.
+
+# %% tags=["check"]
+# @title Check
+watched = {name: [variable.name for variable in tape.watched_variables()] for name, tape in tapes.items()}
+assert watched == {"default": ["w1:0", "b1:0", "w2:0", "b2:0"], "head": ["w2:0", "b2:0"], "inputs": []}
+
+with ExplainTape(watch_accessed_variables=False) as of_head:
+    of_head.watch([sources["w2"], sources["b2"]])
+    loss = two_layers()
+assert explain(of_head, loss, sources["w1"]).code == "watching_off"
+assert explain(of_head, loss, inputs).code == "not_watched"
+assert table(of_head, loss, sources["w2"]).rows[1].title == "matmul"
+
+with tf.GradientTape() as one_tape:
+    one_tape.watch(inputs)
+    loss = two_layers()
+together = one_tape.gradient(loss, sources)
+np.testing.assert_allclose(together["inputs"], gradients["inputs"]["inputs"], rtol=1e-5, atol=1e-6)
+for key in ("w1", "b1", "w2", "b2"):
+    np.testing.assert_allclose(together[key], gradients["default"][key], rtol=1e-5, atol=1e-6)
+
+# %% [markdown]
+# ## 4. What watching too much costs
+#
+# To differentiate an operation later, a tape keeps tensors alive that Python has long dropped. So its cost depends on what it watches. How?
+#
+# Take a deep model. A *weak reference* to a tensor does not keep it alive, and tells whether something else does. Without a tape, nothing does:
+
+# %%
+weights = [tf.Variable(tf.random.normal((width, width)) / np.sqrt(width)) for _ in range(depth)]
+deep_inputs = tf.random.normal((batch, width))
+
+
+def deep_model():
+    """Run the model. Returns the loss, and for each layer the weak references to its product and its activation."""
+    h, references = deep_inputs, []
+    for weight in weights:
+        product = h @ weight
+        h = tf.tanh(product)
+        references.append([weakref.ref(product), weakref.ref(h)])
+    return tf.reduce_sum(h**2), references
+
+
+def alive(references):
+    """How many of each layer's tensors are still alive, shape (layers,)."""
+    gc.collect()
+    return np.array([sum(reference() is not None for reference in layer) for layer in references])
+
+
+loss, references = deep_model()
+print("tensors alive, without a tape:", alive(references).sum())
+
+# %% [markdown]
+# Three tapes again: one watches all weights (training), one the last weight (a new head on a frozen model), one the inputs (which input matters?).
+#
+# **Predict.** The model has `depth` = 12 layers, each with an activation that a tape may have to keep. How many tensors does each tape keep?
+
+# %%
+exercises.kept_activations.guess([..., ..., ...])  # watching all weights, the last weight, the inputs
+
+# %%
+watch_sets = {"all weights": weights, "the last weight": weights[-1:], "the inputs": [deep_inputs]}
+
+kept = {}
+for name, watch_set in watch_sets.items():
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(watch_set)
+        loss, references = deep_model()
+    kept[name] = alive(references)
+    print(f"{name:<16} {kept[name].sum():>2} tensors kept")
+    del tape
+
+# %% tags=["check"]
+# @title Check
+exercises.kept_activations.reveal([int(count.sum()) for count in kept.values()])
+
+_, untaped = deep_model()
+assert alive(untaped).tolist() == [0] * depth
+assert kept["all weights"].tolist() == kept["the inputs"].tolist() == [1] * depth
+assert kept["the last weight"].tolist() == [0] * (depth - 2) + [1, 1]
+assert weights[0].dtype.size == 4  # the figure's unit
+
+# %% tags=["figure"] alt="Diagram. Three rows of one field for each layer. In the rows for all weights and for the inputs every field is filled; in the row for the last weight only the last two are. Each row's label gives the memory in KiB."
+# @title Draw: what each tape keeps alive
+kibibytes = {name: count.sum() * 4 * batch * width / 1024 for name, count in kept.items()}  # float32: 4 bytes
+
+_, ax = plt.subplots(figsize=(8, 2.6), layout="constrained")
+title = "A tape keeps what lies between its sources and the target"
+plots.matrix(
+    list(kept.values()), title=title, xlabel="layer", ylabel="the tape watches", limit=2, ax=ax, colorbar=False
+)
+ax.set_xticks(range(depth), labels=range(1, depth + 1))
+ax.set_xticks(np.arange(depth + 1) - 0.5, minor=True)
+ax.set_yticks(range(3), labels=[f"{name}\n{size:.0f} KiB" for name, size in kibibytes.items()])
+ax.set_yticks(np.arange(4) - 0.5, minor=True)
+ax.grid(which="minor", color="white", linewidth=3)
+ax.tick_params(which="both", length=0)
+plt.show()
+
+# %% [markdown]
+# The tape of the last weight keeps two tensors: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivative of `tanh`. What
+# comes before depends on nothing that it watches.
+#
+# The tape of the inputs has a single source, and keeps as much as the tape of all weights. How *many* sources there are does not matter. What matters is how much of the computation lies **between** them and the
+# target.
+#
+# Memory is one half of the cost. The other half is the backward pass. To count it, put a probe behind each layer: an identity whose backward
+# function counts its calls ([custom gradients](07_custom_gradients.ipynb)).
+
+# %%
+passed = []
+
+
+@tf.custom_gradient
+def probe(h):
+    def backward(upstream):
+        passed.append(1)
+        return upstream
+
+    return tf.identity(h), backward
+
+
+def layers_visited(watch_set, source):
+    """The gradient for the source, and how many layers the backward pass visits for it."""
+    passed.clear()
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(watch_set)
+        h = deep_inputs
+        for weight in weights:
+            h = probe(tf.tanh(h @ weight))
+        loss = tf.reduce_sum(h**2)
+    return tape.gradient(loss, source), len(passed)
+
+
+# %% [markdown]
+# **Predict.** You want the gradient for the *last weight*, and nothing else. How many layers does the backward pass visit on the tape that watches that weight, and on the
+# tape that watches all weights?
+
+# %%
+exercises.layers_visited.guess([..., ...])  # watching the last weight, watching all
+
+# %%
+by_modest, modest = layers_visited(weights[-1:], weights[-1])
+by_greedy, greedy = layers_visited(weights, weights[-1])
+print("watches the last weight:", modest)
+print("watches all weights:    ", greedy)
+
+# %% tags=["check"]
+# @title Check
+exercises.layers_visited.reveal([modest, greedy])
+
+assert [modest, greedy] == [1, depth]
+np.testing.assert_allclose(by_modest, by_greedy, rtol=1e-5, atol=1e-6)
+
+# %% [markdown]
+# The same gradient, and twelve layers visited instead of one. Run eagerly, as here, a tape goes back from the target through *everything that it recorded* on the way there, whichever source you ask for. (In a
+# `tf.function` the backward pass is part of a graph, and before the graph runs TensorFlow removes what none of its results needs.) The tape here does
+# not stop where the last path to your source ends.
+#
+# And several tapes over one run? Each has its own list of operations.
+#
+# **Predict.** Two tapes that watch all weights record the same run, and a third that watches the last weight. How many activations are alive? Then the
+# tapes are dropped, one after the other. How many are left each time?
+
+# %%
+exercises.dropped.guess([..., ..., ..., ...])  # with all three tapes, then after each drop
+
+# %%
+with (
+    tf.GradientTape() as first,
+    tf.GradientTape() as second,
+    tf.GradientTape(watch_accessed_variables=False) as modest_tape,
+):
+    modest_tape.watch(weights[-1])
+    loss, references = deep_model()
+
+left = [int(alive(references).sum())]
+del first
+left.append(int(alive(references).sum()))
+del second
+left.append(int(alive(references).sum()))
+del modest_tape
+left.append(int(alive(references).sum()))
+
+for count, when in zip(left, ("three tapes", "without first", "without second", "without any"), strict=True):
+    print(f"{when:<15} {count:>2}")
+
+# %% tags=["check"]
+# @title Check
+exercises.dropped.reveal(left)
+
+assert left == [depth, depth, 2, 0]
+
+# %% [markdown]
+# A list holds *references*: a tensor that several tapes keep is in memory once, and free when the last tape that needs it is gone. So a second tape over the same run costs little memory. A forgotten one that
+# watches too much costs all of it, however modest the others are.
+
+# %% [markdown]
+# ### Exercise: Pay for the head alone (5 min)
+#
+# `body(x)` runs several layers with variables of their own, and `head` is a variable, a matrix. Return two things: the tape, which can differentiate the loss with
+# respect to `head`, and the loss, the sum of the squares of `body(x) @ head`. The gradient is asked for later, and once. Until then the tape must keep nothing of what the
+# body's inner layers computed.
+
+
+# %%
+def record_head(body, head, x):
+    with tf.GradientTape() as tape:
+        features = body(x)
+        loss = tf.reduce_sum((features @ head) ** 2)
+    return ..., loss  # first: is the tape good as it stands? Then return it
+
+
+exercises.record_head.check(record_head)
+
+# %% [markdown]
+# ### Exercise: What two tapes cost (4 min)
+#
+# Twelve layers, as above: $h \leftarrow \tanh(h W_k)$ for $k = 1, \ldots, 12$. Tape A watches the weights of layers 4 and 8, tape B that of layer 12. Both record one run, with automatic watching
+# off. Through how many layers does A go back when it is asked for the gradient of layer 8's weight? And how many activations are alive before that, with both tapes, and
+# with B alone? (Python itself holds on to none of them.)
+
+# %%
+answer = {
+    "layers": ...,  # that A goes back through, asked for layer 8's weight
+    "kept": ...,  # activations alive while both tapes are
+    "left": ...,  # activations alive when A has been dropped
+}
+
+exercises.bill.check(answer)
+
+# %% [markdown]
+# ## 5. Two stretches, one chain
+#
+# Tapes can also take turns. `tape_1` records the first stretch of a computation and `tape_2` the second, with `h` between them. The chain rule joins them: what `tape_2` returns for `h` is the **upstream
+# gradient** that `tape_1` needs, and `output_gradients` is where it goes in.
+
+# %%
+x = tf.constant([1.0, 2.0])
+
+with tf.GradientTape() as tape_1:
+    tape_1.watch(x)
+    h = x**2  # the first stretch
+with tf.GradientTape() as tape_2:
+    tape_2.watch(h)
+    y = tf.reduce_sum(h**3)  # the second
+
+upstream = tape_2.gradient(y, h)
+in_two = tape_1.gradient(h, x, output_gradients=upstream)
+print("at h:", upstream.numpy())
+print("at x:", in_two.numpy())
+
+# %% [markdown]
+# With $y = \sum_i x_i^6$ the gradient is $6x_i^5$: 6 and 192. Between the two calls the gradient is in your hands: you can print it, change it, or send it
+# elsewhere. In *pipeline parallelism* each machine records its own layers, and sends the gradient at the boundary to the machine before it.
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(in_two, [6.0, 192.0], rtol=1e-6)
+np.testing.assert_allclose(upstream, [3.0, 48.0], rtol=1e-6)
+
+# %% [markdown]
+# ### Exercise: Change the gradient half-way (10 min)
+#
+# `h = first(x)` and `y = second(h)`, with `x` of shape (batch, inputs), `h` of shape (batch, units) and `y` a scalar. Between the two stretches stands a function
+# `change`: it takes the gradient of `y` with respect to `h` and returns another tensor of that shape, which is to be used in its place. Return the gradient for `x` that
+# follows. Two tapes, one for each stretch, do it without `tf.custom_gradient`.
+
+
+# %%
+def changed_half_way(first, second, change, x):
+    with tf.GradientTape() as tape_1:
+        tape_1.watch(x)
+        h = first(x)
+    with tf.GradientTape() as tape_2:
+        y = second(h)  # something is missing before this line
+    return ...  # the gradient of y for x, with the gradient at h changed on the way
+
+
+exercises.half_way.check(changed_half_way)
+
+# %% [markdown]
+# ## 6. Check it independently
+#
+# The two slopes at 0 by central differences, in float64:
+
+
+# %%
+def sigmoid_numpy(x):
+    return 1 / (1 + np.exp(-x))
+
+
+slopes = [float(gradcheck.numerical_jacobian(f, 0.0)) for f in (np.sin, sigmoid_numpy)]
+print("sin, sigmoid at 0:", [round(slope, 6) for slope in slopes])
+
+# %% [markdown]
+# The check below also compares the seven gradients of section 3 with central differences. For that it writes the model a second time, in NumPy, as a function of one source while the others keep their values.
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(slopes, [from_0[0], from_1[1]], rtol=1e-8)
+np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 4 * x**3, 2.0), d2y_dx2, rtol=1e-8)
+
+values = {key: np.asarray(value, dtype=np.float64) for key, value in sources.items()}
+wanted64 = wanted.numpy().astype(np.float64)
+
+
+def loss_numpy(source, value):
+    v = values | {source: value}
+    outputs = np.tanh(v["inputs"] @ v["w1"] + v["b1"]) @ v["w2"] + v["b2"]
+    return np.sum((outputs - wanted64) ** 2)
+
+
+for found in gradients.values():
+    for key, gradient in found.items():
+        if gradient is not None:
+            gradcheck.check_gradient(lambda x, s=key: loss_numpy(s, x), gradient, values[key], rtol=1e-5)
+
+# %% [markdown]
+# ## Recap
+#
+# - Tapes that are open together record the same operations independently. Each knows the paths that begin at what it watches; using one up, or pausing it, leaves the others alone (section 1).
+# - In a timeline of nested tapes the inner one is asked while the outer one is open, so the outer one records the inner one's backward pass (section 2).
+# - `watch_accessed_variables=False` and `watch` give each tape its own set of sources; everything else is a constant to it (section 3).
+# - A tape costs what lies between its sources and the target: memory until the last tape is dropped, and a backward pass through all that it recorded, whichever gradient you ask for (section 4).
+# - Of two tapes that record one stretch each, the second's gradient at the boundary is the first's `output_gradients`; in between it is in your hands (section 5).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | a tape is asked for another tape's source | `None` | ask the tape that watches it |
+# | `watch_accessed_variables=False`, and a source not watched | `None` | `watch` each source before its first use |
+# | one early source is watched besides a late one | memory and time as if everything were watched | a tape that watches the late source alone |
+# | a tape outlives its use | its tensors stay in memory | `del tape`, or leave the function that made it |
+#
+# **Further reading**
+#
+# - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff): the section on multiple tapes.
+# - A. Agrawal and others, 2019, ["TensorFlow Eager: A Multi-Stage, Python-Embedded DSL for Machine Learning"](https://arxiv.org/abs/1903.01855): how tapes are made, and why they can be nested.
+# - A. G. Baydin, B. A. Pearlmutter, A. A. Radul and J. M. Siskind, 2018, ["Automatic Differentiation in Machine Learning: a Survey"](https://arxiv.org/abs/1502.05767).
+# - A. Griewank and A. Walther, 2008, ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761): what a backward pass has to keep.
+# - I. Goodfellow and others, 2014, ["Generative Adversarial Nets"](https://arxiv.org/abs/1406.2661): two players, two losses.
+#
+# **Read next:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) puts one tape inside another.

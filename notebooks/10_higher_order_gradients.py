@@ -1,0 +1,972 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Higher-order gradients
+#
+# A backward pass is made of ordinary operations, and a tape can record those as well. Put one tape inside another and you can train a
+# model whose loss contains a gradient.
+# **How do you differentiate a gradient?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/10_higher_order_gradients.ipynb)
+#
+# **Prerequisites:** [09 Multiple tapes](09_multiple_tapes.ipynb) · **Minutes:** 19 to read, 1 more to go further, 33 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+points = 100  # training points in the plane, section 4
+dataset = "digits"  # or "mnist", which Keras downloads once, section 5
+epochs = 10  # passes over the training images
+penalty = 0.3  # weight of the squared input gradient in the loss of section 5
+floor = 0.9  # the test accuracy that both classifiers must reach before the attack
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+from tapelab import data, derivatives, gradcheck, plots, runtime
+from tapelab.exercises.sheets import higher_order_gradients as exercises
+from tapelab.explain import ExplainTape, draw, explain, table
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+from sklearn.datasets import make_moons
+
+runtime.start(seed)
+
+# %%
+x = tf.Variable(1.0)
+
+with tf.GradientTape() as outer:
+    with tf.GradientTape() as inner:
+        y = x**3
+    dy_dx = inner.gradient(y, x)  # outside the inner block, inside the outer one
+
+d2y_dx2 = outer.gradient(dy_dx, x)
+print("y       =", y.numpy())
+print("dy/dx   =", dy_dx.numpy())
+print("d²y/dx² =", d2y_dx2.numpy())
+
+# %% [markdown]
+# By hand: $y = x^3$, $y' = 3x^2 = 3$ and $y'' = 6x = 6$ at $x = 1$. The inner tape recorded the cube. The outer tape was asked about `dy_dx`, which no
+# line of this program computes except `inner.gradient`.
+#
+# **You will be able to**
+#
+# - nest two tapes so that the outer one records the inner one's backward pass, and say why a second derivative is `None` (section 1),
+# - say which numbers the gradient of a gradient holds for a vector, and get the Hessian (section 2),
+# - write a loss that contains an input gradient and differentiate it for a layer: double backpropagation (section 3),
+# - train with such a penalty, see the decision boundary move, and attack the result with the fast gradient sign method (sections 4 and 5),
+# - recognise a second derivative that is wrong without warning, and cure it (section 6).
+
+# %% [markdown]
+# ## 1. A gradient of a gradient
+#
+# What did the outer tape see? `ExplainTape` is a `tf.GradientTape` that can show its record. Here it takes the place of the outer tape, and the
+# table lists everything between `x` and `dy_dx`.
+
+# %%
+with ExplainTape() as outer:
+    with tf.GradientTape() as inner:
+        y = x**3
+    dy_dx = inner.gradient(y, x)
+
+print(table(outer, dy_dx, x))
+
+# %% [markdown]
+# Entries 1 and 2 come from the line `inner.gradient(y, x)`. They are the inner tape's **backward pass**: the power rule, spelt out as
+# $3 \cdot x^2$ (`#0` and `#1` are the results of those rows). To the outer tape these are two operations like any others. It recorded them because they ran inside its block.
+#
+# Read the last column upwards and you have the second backward pass: 1 arrives at the product, 3 at the square, and $3 \cdot 2x = 6$ at `x`.
+#
+# **Predict.** Both tapes record the same line again, but now `inner.gradient` stands outside both blocks. What are the first and the second derivative?
+
+# %%
+exercises.outside.guess([..., ...])  # in place of each `...`, your guess: dy/dx, d²y/dx²
+
+# %%
+with tf.GradientTape() as outer, tf.GradientTape() as inner:
+    y = x**3
+dy_dx = inner.gradient(y, x)  # outside both blocks
+
+d2y_dx2 = outer.gradient(dy_dx, x)
+print("dy/dx   =", dy_dx.numpy())
+print("d²y/dx² =", d2y_dx2)
+
+# %% tags=["check"]
+# @title Check
+exercises.outside.reveal([dy_dx, d2y_dx2])
+
+with ExplainTape() as outer:
+    with tf.GradientTape() as inner:
+        y = x**3
+    inside = inner.gradient(y, x)
+with ExplainTape() as too_early, tf.GradientTape() as inner:
+    y = x**3
+late = inner.gradient(y, x)
+
+np.testing.assert_allclose(dy_dx, 3.0, rtol=1e-6)
+assert d2y_dx2 is None
+np.testing.assert_allclose(outer.gradient(inside, x), 6.0, rtol=1e-6)
+assert explain(too_early, late, x).code == "target_after_tape"
+
+# %% [markdown]
+# The first derivative is still right: a tape may be asked after its block has closed. But the backward pass now ran when nobody was
+# recording. To the outer tape `dy_dx` is a number from nowhere, and the second derivative is `None`, without an error.
+#
+# So the order is: close the inner block, ask the inner tape, then close the outer block.
+#
+# There is a second way to the same `None`. A tape watches trainable variables by itself; a *tensor* it watches only when told,
+# and `watch` speaks for one tape, not for the tensor.
+
+# %%
+t = tf.constant(3.0)
+
+with tf.GradientTape() as outer:
+    with tf.GradientTape() as inner:
+        inner.watch(t)  # the outer tape is not told
+        y = t**3
+    dy_dt = inner.gradient(y, t)
+
+d2y_dt2 = outer.gradient(dy_dt, t)
+print("dy/dt   =", dy_dt.numpy())
+print("d²y/dt² =", d2y_dt2)
+
+# %% [markdown]
+# Watch it on both. Better still, write a function that returns a derivative. It gets the order and the watching right once, and it can
+# be applied to its own result: the inner call then runs inside the outer block by construction.
+
+
+# %%
+def derivative(f):
+    """The derivative of f, a function of a tensor, as a function of a tensor."""
+
+    def df(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x)
+        return tape.gradient(y, x)
+
+    return df
+
+
+def cube(x):
+    return x**3
+
+
+first = derivative(cube)
+second = derivative(first)
+third = derivative(second)
+for name, df in {"3x²": first, "6x": second, "6": third}.items():
+    print(f"{name:<3} at 3: {df(t).numpy()}")
+
+# %% tags=["figure"] alt="Line plot. Three curves over x from \u22122 to 2: the cubic x\u00b3 through the origin, its first derivative, an upward parabola touching zero at the origin, and its second derivative, a straight line through the origin. Each curve carries its name."
+# @title Draw: the cubic and its two derivatives
+xs = tf.linspace(-2.0, 2.0, 201)
+
+_, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+ax.axhline(0, color=plots.GREY, linewidth=0.8)
+curves = [
+    (cube(xs), "$x^3$", "-", plots.BLUE, (1.35, 0.9)),
+    (first(xs), "first: $3x^2$", "--", plots.RED, (-1.25, 6.2)),
+    (second(xs), "second: $6x$", ":", plots.GREEN, (0.02, 8.2)),
+]
+for values, name, style, colour, where in curves:
+    ax.plot(xs, values, style, color=colour, linewidth=2)
+    ax.text(*where, name, color=colour)
+ax.set(title="A cubic, its slope, and the slope of its slope", xlabel="x", ylabel="value")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+with ExplainTape() as untold:
+    with tf.GradientTape() as inner:
+        inner.watch(t)
+        y = t**3
+    slope = inner.gradient(y, t)
+
+np.testing.assert_allclose(dy_dt, 27.0, rtol=1e-6)
+assert d2y_dt2 is None
+assert explain(untold, slope, t).code == "not_watched"
+np.testing.assert_allclose([first(t), second(t), third(t)], [27.0, 18.0, 6.0], rtol=1e-6)
+np.testing.assert_allclose(first(xs), 3 * xs**2, rtol=1e-5, atol=1e-5)
+np.testing.assert_allclose(second(xs), 6 * xs, rtol=1e-5, atol=1e-5)
+
+# %% [markdown]
+# ## 2. The gradient of a sum, not a Hessian
+#
+# The curve of the slope deserves a second look. It was drawn by `first(xs)`, with `xs` a vector of 201 points, and `gradient` of a vector is the gradient of its **sum**. For
+# $x^3$, taken element by element, this does no harm. In general it does.
+#
+# Take $f(x) = x_0^2 x_1 + x_1^2 x_2$ at $x = (1, 2, 3)$. Its gradient is
+# $(2x_0x_1,\; x_0^2 + 2x_1x_2,\; x_1^2) = (4, 13, 4)$. It has nine second derivatives: three elements, each with a slope in three directions.
+#
+# **Predict.** How many numbers does the gradient of the gradient hold?
+
+# %%
+exercises.how_many.guess(...)  # a whole number
+
+
+# %%
+def f(x):
+    return x[0] ** 2 * x[1] + x[1] ** 2 * x[2]
+
+
+x = tf.constant([1.0, 2.0, 3.0])
+
+with tf.GradientTape(persistent=True) as outer:
+    outer.watch(x)
+    with tf.GradientTape() as inner:
+        inner.watch(x)
+        y = f(x)
+    gradient = inner.gradient(y, x)
+
+nested = outer.gradient(gradient, x)
+print("gradient:                ", gradient.numpy())
+print("gradient of the gradient:", nested.numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.how_many.reveal(int(tf.size(nested)))
+
+np.testing.assert_allclose(gradient, [4.0, 13.0, 4.0], rtol=1e-6)
+np.testing.assert_allclose(nested, [6.0, 12.0, 4.0], rtol=1e-6)
+
+# %% [markdown]
+# Three. The outer call added up the gradient's elements, $g_0 + g_1 + g_2$, and differentiated that sum, so the result has the shape of `x`. To keep the
+# elements apart, ask for the **Jacobian** of the gradient. (Take `outer.jacobian(gradient, x)` below on trust, until [11](11_jacobians.ipynb) explains it.) This matrix of all second derivatives is the **Hessian** of $f$.
+#
+# Nested gradients are its **column sums**: $6 = 4 + 2 + 0$. What happens between different elements is mixed in and cannot be separated again. For
+# $x^3$, element by element, the Hessian is diagonal. There the column sums *are* the second derivatives, which is why the curve of section 1
+# came out right.
+
+# %%
+hessian = outer.jacobian(gradient, x)
+del outer
+print(hessian.numpy())
+
+# %% tags=["figure"] alt="Two heat maps. Two images with one colour scale. Above, the 3 by 3 Hessian with rows 4 2 0, 2 6 4 and 0 4 0. Below, a single row with its column sums: 6, 12, 4."
+# @title Draw: the Hessian and its column sums
+_, (upper, lower) = plt.subplots(2, 1, figsize=(4.6, 5), layout="constrained", height_ratios=[3, 1])
+style = {"xlabel": "element of x", "limit": 12, "colorbar": False}
+plots.matrix(hessian, title="The Hessian", ylabel="element of the gradient", ax=upper, **style)
+plots.matrix(nested[None, :], title="The gradient of the gradient is its column sums", ylabel="", ax=lower, **style)
+for ax, values in ((upper, hessian.numpy()), (lower, nested.numpy()[None, :])):
+    for i, j in np.ndindex(values.shape):
+        ax.text(j, i, f"{values[i, j]:.0f}", ha="center", va="center", color="white" if values[i, j] > 8 else "black")
+lower.set_yticks([])
+plt.show()
+
+# %% [markdown]
+# ## 3. Penalise the input gradient
+#
+# How much can a small change of the input change a loss $L$? To first order, at most the length of the change times the norm of $\partial L/\partial x$. A model
+# with a small norm is harder to disturb, so we would like training to keep that norm small.
+#
+# The norm contains a gradient, and the training step has to differentiate it once more, this time for the *parameters*. Drucker and LeCun
+# called this **double backpropagation** in 1992. With nested tapes it is seven lines. Batch 7, inputs 5, outputs 10:
+
+# %%
+inputs = tf.random.normal((7, 5))
+layer = tf.keras.layers.Dense(10)
+layer.build(inputs.shape)
+layer.bias.assign(tf.random.normal((10,)))
+
+with tf.GradientTape() as outer:
+    with tf.GradientTape(watch_accessed_variables=False) as inner:
+        inner.watch(inputs)  # the inner tape is there for the inputs alone
+        loss = tf.reduce_sum(layer(inputs) ** 2)
+    g1 = inner.gradient(loss, inputs)
+    g1_norm = tf.norm(g1)
+
+dkernel, dbias = outer.gradient(g1_norm, layer.trainable_variables)
+print("input gradient: ", g1.shape, "  its norm:", g1_norm.shape)
+print("d norm/d kernel:", dkernel.shape)
+print("d norm/d bias:  ", dbias.shape)
+
+# %% tags=["figure"] alt="Computation graph. A graph that runs downwards. The kernel enters twice: at a matrix product marked layer(inputs), near the top, and by a long arrow down the side at a second matrix product marked inner.gradient(loss, inputs). The bias enters once, at the top. From the second product the graph goes on through a square and a sum to the squared norm."
+# @title Draw: the outer tape's record
+kernel, bias = layer.kernel, layer.bias
+with ExplainTape() as recorded:
+    with tf.GradientTape(watch_accessed_variables=False) as inner:
+        inner.watch(inputs)
+        loss = tf.reduce_sum(layer(inputs) ** 2)
+    gradient = inner.gradient(loss, inputs)
+    squared_norm = tf.reduce_sum(gradient**2)
+
+draw(recorded, squared_norm, [kernel, bias])
+plt.show()
+
+# %% [markdown]
+# This is what the outer tape recorded. (It shows the squared norm, which is two operations shorter.) The inner tape does not watch the kernel, and the outer gradient
+# exists all the same: each tape keeps its own list. The kernel enters twice, in the forward pass at `layer(inputs)` and in the inner backward pass at
+# `inner.gradient`. In formulas, the input gradient is $2\,(xW + b)\,W^{\mathsf T}$, with two factors $W$ and one $b$.
+#
+# Two things go wrong in practice. First, let the loss be the plain sum of the layer's outputs.
+#
+# **Predict.** What is now the gradient of the norm with respect to the bias?
+
+# %%
+exercises.bias_alone.guess(...)  # "zero", "None" or "ones"
+
+
+# %%
+def penalty_gradients(loss_of, size=tf.norm):
+    """The size of the input gradient, and its gradients for the kernel and the bias."""
+    with tf.GradientTape() as outer:
+        with tf.GradientTape(watch_accessed_variables=False) as inner:
+            inner.watch(inputs)
+            loss = loss_of(layer(inputs))
+        value = size(inner.gradient(loss, inputs))
+    return value, *outer.gradient(value, [layer.kernel, layer.bias])
+
+
+_, only_dkernel, no_dbias = penalty_gradients(tf.reduce_sum)
+print("d norm/d kernel:", only_dkernel.shape)
+print("d norm/d bias:  ", no_dbias)
+
+# %% tags=["check"]
+# @title Check
+exercises.bias_alone.reveal("None" if no_dbias is None else "something else")
+
+assert no_dbias is None
+sums = tf.reduce_sum(layer.kernel, axis=1)  # of the kernel's columns: the norm is √7 times their length
+np.testing.assert_allclose(only_dkernel, np.sqrt(7) * np.repeat(sums / tf.norm(sums), 10).reshape(5, 10), rtol=1e-4)
+
+# The loss with squares: the input gradient, and the derivatives of its norm.
+assert [g1.shape, g1_norm.shape] == [(7, 5), ()]
+assert [dkernel.shape, dbias.shape] == [(5, 10), (10,)]
+np.testing.assert_allclose(g1, 2 * (inputs @ kernel + bias) @ tf.transpose(kernel), rtol=1e-4, atol=1e-4)
+x64, b64 = inputs.numpy().astype(np.float64), bias.numpy().astype(np.float64)
+gradcheck.check_gradient(lambda w: np.linalg.norm(2 * (x64 @ w + b64) @ w.T), dkernel, kernel.numpy(), rtol=1e-5)
+w64 = kernel.numpy().astype(np.float64)
+gradcheck.check_gradient(lambda b: np.linalg.norm(2 * (x64 @ w64 + b) @ w64.T), dbias, bias.numpy(), rtol=1e-5)
+
+# %% [markdown]
+# Each row of the input gradient is now the sum of the kernel's columns, whatever the input and the bias are. Nothing leads from the norm to the bias, and
+# no path means `None`. The ordinary loss is added to the penalty in a training step, so in practice the bias gets its gradient from there.
+#
+# Second, a dead ReLU. Behind a ReLU whose inputs are all negative the input gradient is exactly zero, which is all that the penalty can wish for.
+#
+# **Predict.** What is the gradient of the *norm* at this best possible point?
+
+# %%
+exercises.dead_norm.guess(...)  # "zero", "NaN", "None" or "infinite"
+
+
+# %%
+def dead_loss(outputs):
+    return tf.reduce_sum(tf.nn.relu(outputs - 1000.0) ** 2)
+
+
+norm, of_norm, _ = penalty_gradients(dead_loss)
+print("the norm:", norm.numpy())
+print("NaN in its gradient:", int(np.isnan(of_norm).sum()), "of", int(tf.size(of_norm)))
+
+# %% tags=["check"]
+# @title Check
+exercises.dead_norm.reveal("NaN" if np.isnan(of_norm).all() else "something else")
+
+assert norm.numpy() == 0.0
+assert np.isnan(of_norm).all()
+value, of_value, _ = penalty_gradients(dead_loss, size=lambda g: tf.reduce_sum(g**2))
+assert value.numpy() == 0.0
+np.testing.assert_array_equal(of_value, np.zeros((5, 10)))
+
+# %% [markdown]
+# A norm is a square root, and the slope of $\sqrt u$ at $u = 0$ is infinite. The chain rule multiplies it by the zero that lies behind it, and $\infty \cdot 0$ is NaN. One such step
+# turns the whole kernel into NaN. The *squared* norm has no root, and no such point:
+
+# %%
+squared, of_squared, _ = penalty_gradients(dead_loss, size=lambda g: tf.reduce_sum(g**2))
+print("the squared norm:", squared.numpy())
+print("largest element of its gradient:", np.abs(of_squared).max())
+
+# %% [markdown]
+# ### Exercise: A training step through a gradient (15 min)
+#
+# A linear model predicts $x_i \cdot w$ for each example, and its loss is the squared error $\ell_i = (x_i \cdot w - y_i)^2$. The training objective is the
+# mean over the examples of
+#
+# $$\ell_i + \texttt{weight} \cdot \Bigl\lVert \frac{\partial \ell_i}{\partial x_i} \Bigr\rVert^2.$$
+#
+# Return its gradient with respect to `w`, by nested tapes. `w` has shape (inputs,), `x` (batch, inputs) and `y` (batch,). All are tensors, none is a variable;
+# `weight` is a scalar tensor. An example's loss depends on no other example's input.
+
+
+# %%
+def penalised_gradient(w, x, y, weight):
+    losses = (tf.linalg.matvec(x, w) - y) ** 2  # one for each example
+    return ...
+
+
+exercises.penalty.check(penalised_gradient)
+
+# %% [markdown]
+# ## 4. Train with the penalty
+#
+# For each example $x_i$ with label $y_i$ take the cross-entropy $\ell_i$, and penalise its own input gradient:
+#
+# $$\frac1n \sum_i \Bigl( \ell_i + \lambda \Bigl\lVert \frac{\partial \ell_i}{\partial x_i} \Bigr\rVert^2 \Bigr).$$
+#
+# That needs one gradient for *each* example. Here the gradient of a sum is a help: $x_i$ appears in $\ell_i$ only, so row $i$ of the gradient
+# of $\sum_i \ell_i$ is $\partial \ell_i/\partial x_i$. (Batch normalisation would couple the examples; see [15](15_batch_jacobians.ipynb).)
+#
+# The training step opens an outer tape for the parameters and calls `input_gradients`, with the inner tape, inside its block. A weight of
+# 0 gives ordinary training with the same code.
+
+
+# %%
+def input_gradients(model, x, labels):
+    """The loss of each example, (batch,), and its gradient for that example, the shape of x."""
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(x)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(x))
+    return losses, tape.gradient(losses, x)
+
+
+def train(model, x, labels, weight, epochs, rate):
+    """Train the model in place; `weight` is the penalty's."""
+    steps = epochs * len(x) // 64
+    optimizer = tf.keras.optimizers.Adam(tf.keras.optimizers.schedules.CosineDecay(rate, steps))
+    optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step(x, labels):
+        with tf.GradientTape() as outer:
+            losses, gradients = input_gradients(model, x, labels)
+            squared_norms = tf.reduce_sum(gradients**2, axis=1)  # one for each example
+            objective = tf.reduce_mean(losses + weight * squared_norms)
+        parameters = model.trainable_variables
+        optimizer.apply_gradients(zip(outer.gradient(objective, parameters), parameters, strict=True))
+
+    examples = tf.data.Dataset.from_tensor_slices((x, labels)).shuffle(len(x), seed=seed)
+    for batch in examples.repeat(epochs).batch(64, drop_remainder=True):
+        step(*batch)
+
+
+# %% [markdown]
+# First in the plane, where one can see everything: two interleaved half-moons with so much noise that they overlap. Both networks start from the same weights. Then
+# colour the plane by the probability that each network gives. The black line is the **decision boundary**, where it is one half.
+
+
+# %%
+def make_model(inputs, hidden_layers, outputs):
+    """A classifier that returns logits. Its activation is smooth: it is differentiated twice."""
+    hidden = [tf.keras.layers.Dense(40, activation="tanh") for _ in range(hidden_layers)]
+    return tf.keras.Sequential([tf.keras.Input((inputs,)), *hidden, tf.keras.layers.Dense(outputs)])
+
+
+moons, moon_labels = make_moons(points, noise=0.35, random_state=seed)
+moons = tf.constant(moons, tf.float32)
+
+flat = {"plain": make_model(2, 2, 2), "penalised": make_model(2, 2, 2)}
+flat["penalised"].set_weights(flat["plain"].get_weights())
+train(flat["plain"], moons, moon_labels, weight=0.0, epochs=1000, rate=0.03)
+train(flat["penalised"], moons, moon_labels, weight=0.1, epochs=1000, rate=0.03)
+
+# %% tags=["figure"] alt="Two scatter plots over maps of the probability. Two panels with the same points of two interleaved half-moons, circles and squares. Left, the plain network: the black decision boundary bends sharply around single points, with the colours saturated on either side. Right, the penalised network: a smoother boundary runs between the moons, further from the points, with pale bands of intermediate probabilities in places."
+# @title Draw: the decision boundary, before and after
+xs_, ys_ = np.meshgrid(np.linspace(-2, 3, 201), np.linspace(-1.8, 2.2, 201))
+grid = np.stack([xs_.ravel(), ys_.ravel()], axis=1).astype(np.float32)
+
+
+def nearest_tenth(model):
+    """The distance from the boundary within which a tenth of the training points lie."""
+    at_grid, at_points = np.argmax(model(grid), axis=1), np.argmax(model(moons), axis=1)
+    pairs = zip(moons.numpy(), at_points, strict=True)
+    return np.quantile([np.linalg.norm(grid[at_grid != k] - p, axis=1).min() for p, k in pairs], 0.1)
+
+
+_, axes = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained", sharey=True)
+margins = {name: nearest_tenth(model) for name, model in flat.items()}
+for ax, (name, model) in zip(axes, flat.items(), strict=True):
+    probability = tf.nn.softmax(model(grid))[:, 1].numpy().reshape(xs_.shape)
+    image = ax.contourf(xs_, ys_, probability, levels=np.linspace(0, 1, 11), cmap="RdBu_r", alpha=0.45)
+    ax.contour(xs_, ys_, probability, levels=[0.5], colors="black", linewidths=2)
+    for label, marker, colour in ((0, "o", plots.BLUE), (1, "s", "#A03000")):
+        ax.plot(*moons.numpy()[moon_labels == label].T, marker, color=colour, markeredgecolor="white", markersize=6)
+    ax.set(title=f"{name}: a tenth of the points lie\nwithin {margins[name]:.2f} of the boundary", xlabel="first input")
+axes[0].set_ylabel("second input")
+axes[0].figure.colorbar(image, ax=axes, label="probability of a square", ticks=[0, 0.5, 1])
+plt.show()
+
+# %% [markdown]
+# The plain network bends its boundary around single points, and passes close to them: a short step changes the answer. The
+# penalised one gives up a few of those points and keeps its distance. On a thousand new points of the same kind it is far less steep, and about as
+# accurate:
+
+# %% tags=["nbval-ignore-output"]
+new_points, new_labels = make_moons(1000, noise=0.35, random_state=seed + 100)
+new_points = tf.constant(new_points, tf.float32)
+
+steepness, fresh = {}, {}
+for name, model in flat.items():
+    _, gradients = input_gradients(model, new_points, new_labels)
+    steepness[name] = float(tf.reduce_mean(tf.norm(gradients, axis=1)))
+    fresh[name] = np.mean(np.argmax(model(new_points), axis=1) == new_labels)
+    print(f"{name:<9}  input gradient, mean norm: {steepness[name]:.2f}   accuracy: {fresh[name]:.3f}")
+
+# %% tags=["check"]
+# @title Check
+assert margins["penalised"] > 1.25 * margins["plain"]
+assert steepness["penalised"] < 0.7 * steepness["plain"]
+assert fresh["penalised"] > fresh["plain"] - 0.05
+right = {name: np.mean(np.argmax(model(moons), axis=1) == moon_labels) for name, model in flat.items()}
+assert right["plain"] > right["penalised"] > 0.75
+_, gradients = input_gradients(flat["plain"], moons, moon_labels)
+_, alone = input_gradients(flat["plain"], moons[2:3], moon_labels[2:3])
+np.testing.assert_allclose(alone[0], gradients[2], rtol=1e-3, atol=1e-6)  # no example influences another's loss
+
+# %% [markdown]
+# ## 5. Attack what you trained
+#
+# Now images of digits, each a vector of pixels from 0 to 1, and the same `train`.
+
+# %% tags=["nbval-ignore-output"]
+digits = data.load(dataset)
+height, width = digits.x_train.shape[1:]
+train_images = digits.x_train.reshape(-1, height * width)
+test_images = tf.constant(digits.x_test.reshape(-1, height * width))
+test_labels = digits.y_test
+
+models = {"plain": make_model(height * width, 1, 10), "penalised": make_model(height * width, 1, 10)}
+models["penalised"].set_weights(models["plain"].get_weights())
+train(models["plain"], train_images, digits.y_train, 0.0, epochs, rate=0.01)
+train(models["penalised"], train_images, digits.y_train, penalty, epochs, rate=0.01)
+
+
+def accuracy(model, images):
+    return float(np.mean(np.argmax(model(images), axis=1) == test_labels))
+
+
+for name, model in models.items():
+    print(f"{name:<9}  test accuracy: {accuracy(model, test_images):.3f}")
+
+# %% [markdown]
+# On clean images the two can hardly be told apart. The difference lies *beside* the images.
+#
+# An attacker wants a wrong answer and may change each pixel by at most $\varepsilon$. A change $\delta$ raises the loss by
+# $\delta \cdot \partial \ell/\partial x$, to first order. With every $|\delta_j| \le \varepsilon$ the best choice is
+#
+# $$\delta = \varepsilon\,\operatorname{sign}\Bigl(\frac{\partial \ell}{\partial x}\Bigr):$$
+#
+# every pixel moves by the full amount, in its worse direction. This is the **fast gradient sign method** (FGSM) of Goodfellow, Shlens and Szegedy. It
+# costs one gradient with respect to the *input*.
+#
+# Compare it with noise of the same size: every pixel moves by a tenth of its range, up or down at random.
+#
+# **Predict.** How much of the plain model's accuracy is left after each of the two: "both above 0.85", "random above 0.85, attacked below 0.65" or "both below 0.65"?
+
+# %%
+exercises.attacked.guess(...)  # one of the three, in quotes
+
+
+# %% tags=["nbval-ignore-output"]
+def attack(model, images, strength):
+    """Move each pixel by `strength`, to where the model's loss grows, and stay between 0 and 1."""
+    _, gradients = input_gradients(model, images, test_labels)
+    return tf.clip_by_value(images + strength * tf.sign(gradients), 0.0, 1.0)
+
+
+signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=test_images.shape).astype(np.float32)
+shaken = tf.clip_by_value(test_images + 0.1 * signs, 0.0, 1.0)
+attacked = attack(models["plain"], test_images, 0.1)
+attacked_penalised = attack(models["penalised"], test_images, 0.1)
+
+print(f"plain, random signs: {accuracy(models['plain'], shaken):.3f}")
+print(f"plain, attacked:     {accuracy(models['plain'], attacked):.3f}")
+print(f"penalised, attacked: {accuracy(models['penalised'], attacked_penalised):.3f}")
+
+# %% tags=["check"]
+# @title Check
+kept_by_noise, kept_by_attack = (accuracy(models["plain"], images) for images in (shaken, attacked))
+as_expected = kept_by_noise > 0.85 and kept_by_attack < 0.65
+exercises.attacked.reveal("random above 0.85, attacked below 0.65" if as_expected else "something else")
+
+assert all(accuracy(model, test_images) > floor for model in models.values())
+assert abs(accuracy(models["plain"], test_images) - accuracy(models["penalised"], test_images)) < 0.03
+assert as_expected
+assert accuracy(models["penalised"], attacked_penalised) > kept_by_attack + 0.08
+for changed in (shaken, attacked, attacked_penalised):
+    np.testing.assert_allclose(np.abs(changed - test_images).max(), 0.1, atol=1e-6)  # the same size
+losses, _ = input_gradients(models["plain"], test_images, test_labels)
+assert np.mean(input_gradients(models["plain"], attacked, test_labels)[0] > losses) > 0.9
+answers = [np.argmax(models["plain"](images), axis=1) for images in (test_images, attacked)]
+assert np.sum((answers[0] == test_labels) & (answers[1] != test_labels)) >= 6
+
+# %% [markdown]
+# Both changes have the same size; the direction does the damage. In many dimensions a random direction is nearly orthogonal to the gradient, and its effects cancel. Those of the attack
+# add up, pixel by pixel. The penalised model, attacked through its *own* gradients, keeps more.
+# That does not make it safe. This is one weak attack, a single long step; those that take several short ones and compute the gradient anew for each are stronger (Madry and others), and a defence has to be judged by them.
+
+# %% tags=["figure"] alt="Images. Two rows of six digit images. Above, test images with the model's correct answers as titles. Below, the same images after the attack: greyer and blotchy but still the same digits to the eye, with wrong answers as titles."
+# @title Draw: six images that were fooled
+before, after = (np.argmax(models["plain"](images), axis=1) for images in (test_images, attacked))
+fooled = np.flatnonzero((before == test_labels) & (after != test_labels))[:6]
+
+_, axes = plt.subplots(2, 6, figsize=(8, 3.4), layout="constrained")
+for column, index in enumerate(fooled):
+    for ax, images, answer in zip(axes[:, column], (test_images, attacked), (before, after), strict=True):
+        ax.imshow(images[index].numpy().reshape(height, width), cmap="gray", vmin=0, vmax=1)
+        ax.set(title=f"answer: {answer[index]}", xticks=[], yticks=[])
+axes[0, 0].set_ylabel("test image")
+axes[1, 0].set_ylabel("attacked")
+plt.suptitle("Each pixel moved by at most a tenth of its range, and the answer is wrong")
+plt.show()
+
+# %% [markdown]
+# ## 6. A second derivative that is wrong
+#
+# Networks trained with a gradient penalty often normalise their layers. Here is a small one: seven samples, a kernel, layer normalisation, softplus, and a
+# weighted sum as its score, all in float64. The penalty is the squared norm of the score's gradient for the samples, and double backpropagation gives its gradient for
+# the kernel.
+
+# %%
+generator = np.random.default_rng(seed)
+samples = tf.constant(generator.normal(size=(7, 5)))
+kernel = tf.constant(generator.normal(size=(5, 3)))
+readout = tf.constant(generator.normal(size=(3, 1)))
+
+
+def score(normalise, samples, kernel):
+    return tf.reduce_sum(tf.nn.softplus(normalise(samples @ kernel)) @ readout)
+
+
+def penalty_and_gradient(normalise, kernel):
+    with tf.GradientTape() as outer:
+        outer.watch(kernel)
+        with tf.GradientTape() as inner:
+            inner.watch(samples)
+            y = score(normalise, samples, kernel)
+        size = tf.reduce_sum(inner.gradient(y, samples) ** 2)
+    return size, outer.gradient(size, kernel)
+
+
+# %% [markdown]
+# Central differences of the penalty itself, which know nothing of second derivatives on a tape, say what its gradient has to be.
+#
+# **Predict.** Both are computed in float64. How far is the tape's result from the differences: "less than 0.001 %", "more than 1 %" or "the tape has no second derivative"?
+
+# %%
+exercises.off_by.guess(...)  # one of the three, in quotes
+
+
+# %%
+def differences(normalise):
+    """The penalty's gradient for the kernel by central differences."""
+    return gradcheck.numerical_jacobian(lambda k: penalty_and_gradient(normalise, tf.constant(k))[0], kernel)
+
+
+layer_norm = tf.keras.layers.LayerNormalization(dtype="float64")
+_, by_tape = penalty_and_gradient(layer_norm, kernel)
+true = differences(layer_norm)
+off = np.linalg.norm(by_tape - true) / np.linalg.norm(true)
+print("first row by the tape:   ", np.round(by_tape[0], 3))
+print("first row by differences:", np.round(true[0], 3))
+print(f"relative error: {100 * off:.1f} %")
+
+# %% tags=["check"]
+# @title Check
+exercises.off_by.reveal("more than 1 %" if off > 0.01 else "something else")
+
+assert off > 0.01
+with tf.GradientTape() as tape:
+    tape.watch(kernel)
+    y = score(layer_norm, samples, kernel)
+first_by_differences = gradcheck.numerical_jacobian(lambda k: score(layer_norm, samples, tf.constant(k)), kernel)
+np.testing.assert_allclose(tape.gradient(y, kernel), first_by_differences, rtol=1e-7, atol=1e-8)
+
+# %% [markdown]
+# No error, no warning, and a wrong gradient. The *first* derivative through the same layer is right. What happens between the first and the second?
+#
+# The cause is one line in `tf.nn.moments`, which the layer calls. It computes the variance as
+#
+# $$v = \frac1n \sum_i \bigl(x_i - \operatorname{stop}(\bar x)\bigr)^2,$$
+#
+# with `tf.stop_gradient` on the mean. For the first derivative that changes nothing: what it leaves out is a multiple of
+# $\sum_i (x_i - \bar x) = 0$. But that sum is zero only in *value*. In the gradient $\frac2n (x_i - \bar x)$ the mean still depends on every $x_j$, and the
+# second derivative needs that. Take three numbers:
+
+
+# %%
+def hessian_of(variance):
+    numbers = tf.constant([1.0, 2.0, 4.0])
+    with tf.GradientTape() as outer:
+        outer.watch(numbers)
+        with tf.GradientTape() as inner:
+            inner.watch(numbers)
+            y = variance(numbers)
+        gradient = inner.gradient(y, numbers)
+    return outer.jacobian(gradient, numbers)
+
+
+stopped = hessian_of(lambda x: tf.nn.moments(x, [0])[1])
+written_out = hessian_of(lambda x: tf.reduce_mean((x - tf.reduce_mean(x)) ** 2))
+
+# %% tags=["figure"] alt="Two heat maps. Two 3 by 3 matrices. Left, by tf.nn.moments: 0.67 on the diagonal and 0 elsewhere. Right, with the variance written out: 0.44 on the diagonal and \u22120.22 elsewhere."
+# @title Draw: two Hessians of one variance
+_, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
+titles = ("tf.nn.moments: the mean is held still", "written out: the mean moves along")
+for ax, values, title in zip(axes, (stopped.numpy(), written_out.numpy()), titles, strict=True):
+    plots.matrix(values, title=title, xlabel="element", ylabel="element", ax=ax, limit=1, colorbar=False)
+    for i, j in np.ndindex(values.shape):
+        ax.text(j, i, f"{values[i, j] + 0.0:.2f}", ha="center", va="center")
+plt.suptitle("The Hessian of the variance of three numbers")
+plt.show()
+
+# %% [markdown]
+# The true Hessian is $\frac23 \bigl(I - \frac13 \mathbf 1 \mathbf 1^{\mathsf T}\bigr)$; with the stop it is $\frac23 I$. The wrong one is symmetric, so a check of symmetry does not find it.
+# `GroupNormalization`, and in training `BatchNormalization`, call `moments` too. A note in TensorFlow's source, from
+# [2018](https://github.com/tensorflow/tensorflow/pull/19609), says that the stop does not change the gradient. It is right about the first one.
+# `moments` is not alone: [a table](../ci/derivative_audit/RESULTS.md) lists which derivatives of TensorFlow and Keras are wrong, and by how much.
+#
+# The cure is to write the variance out. The values are those of the layer, and nothing stops the mean. (Or take a normalisation that subtracts no mean,
+# such as `RMSNormalization`. Where the Keras layer has to stay, see section 8.)
+
+
+# %%
+def normalise(x):
+    """Layer normalisation, with a variance that can be differentiated twice."""
+    centred = x - tf.reduce_mean(x, axis=1, keepdims=True)
+    variance = tf.reduce_mean(centred**2, axis=1, keepdims=True)
+    return centred / tf.sqrt(variance + layer_norm.epsilon)
+
+
+_, by_tape = penalty_and_gradient(normalise, kernel)
+print("first row by the tape:   ", np.round(by_tape[0], 3))
+print("first row by differences:", np.round(true[0], 3))
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(stopped, 2 / 3 * np.eye(3), atol=1e-6)
+np.testing.assert_allclose(written_out, 2 / 3 * (np.eye(3) - 1 / 3), atol=1e-6)
+
+group_norm, batch_norm = (
+    kind(dtype="float64")
+    for kind in (lambda dtype: tf.keras.layers.GroupNormalization(1, dtype=dtype), tf.keras.layers.BatchNormalization)
+)
+along = generator.normal(size=samples.shape)
+for normaliser in (layer_norm, group_norm, lambda x: batch_norm(x, training=True)):
+
+    def slope_of_score(at, normaliser=normaliser):
+        with tf.GradientTape() as tape:
+            at = tf.constant(at)
+            tape.watch(at)
+            y = score(normaliser, at, kernel)
+        return tape.gradient(y, at)
+
+    with tf.GradientTape() as outer:
+        outer.watch(samples)
+        with tf.GradientTape() as inner:
+            inner.watch(samples)
+            y = score(normaliser, samples, kernel)
+        slope = inner.gradient(y, samples)
+    product = outer.gradient(slope, samples, output_gradients=tf.constant(along))
+    wanted = (slope_of_score(samples + 1e-5 * along) - slope_of_score(samples - 1e-5 * along)) / 2e-5
+    assert np.linalg.norm(product - wanted) > 0.01 * np.linalg.norm(wanted)
+
+np.testing.assert_allclose(by_tape, true, rtol=1e-5, atol=1e-6)
+np.testing.assert_allclose(normalise(samples @ kernel), layer_norm(samples @ kernel), rtol=1e-9)
+root_mean_square = tf.keras.layers.RMSNormalization(dtype="float64")
+_, by_root_mean_square = penalty_and_gradient(root_mean_square, kernel)
+np.testing.assert_allclose(by_root_mean_square, differences(root_mean_square), rtol=1e-5, atol=1e-6)
+
+# %% [markdown]
+# ## 7. Going further: one row, one direction, one series
+#
+# If you want a single row of the Hessian, or one weighted sum of rows, a gradient is enough. `output_gradients` holds the weights of the sum:
+
+# %%
+with tf.GradientTape() as outer:
+    outer.watch(x)
+    with tf.GradientTape() as inner:
+        inner.watch(x)
+        y = f(x)
+    gradient = inner.gradient(y, x)
+
+row = outer.gradient(gradient, x, output_gradients=tf.constant([0.0, 1.0, 0.0]))
+print("weights (0, 1, 0):", row.numpy())
+
+# %% [markdown]
+# This is the middle row of the matrix in section 2, for the price of one more backward pass. With other weights $v$ you get $Hv$, a
+# **Hessian–vector product**; [14](14_without_the_matrix.ipynb) builds on it.
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(row, hessian[1], rtol=1e-6)
+np.testing.assert_allclose(row, [2.0, 6.0, 4.0], rtol=1e-6)
+
+# %% [markdown]
+# ### Exercise: The curvature along a direction (10 min)
+#
+# *This one needs an idea that the text does not spell out.*
+#
+# Walk from $x$ along $v$ and look at the value: $\varphi(t) = f(x + t\,v)$, a function of one variable. Its second derivative at $t = 0$ says how the
+# walk curves. Return that number, a scalar tensor of the dtype of `x`. `f` takes a tensor of shape $(n,)$ to a scalar; `x` and `v` are tensors of shape $(n,)$,
+# and $v$ need not have length 1. Two calls of `gradient` are enough; do not build the Hessian.
+
+
+# %%
+def curvature(f, x, v):
+    return ...  # the second derivative of t -> f(x + t v) at t = 0
+
+
+exercises.curvature.check(curvature)
+
+# %% [markdown]
+# ### Exercise: A Taylor series from nested tapes (8 min)
+#
+# Write `taylor(f, x, h, order)`, the Taylor polynomial of `f` around `x`:
+#
+# $$f(x) + f'(x)\,h + \frac{f''(x)}{2!}\,h^2 + \dots + \frac{f^{(n)}(x)}{n!}\,h^n, \qquad n = \texttt{order}.$$
+#
+# `f` works element by element, on a tensor `x` of any shape; the result has the shape of `x`. `h` is a scalar tensor, and `order` an integer of 1 or more.
+# `derivative` is given.
+
+
+# %%
+def derivative(f):
+    def df(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x)
+        return tape.gradient(y, x)
+
+    return df
+
+
+def taylor(f, x, h, order):
+    return ...  # f(x) + f'(x) h + f''(x) h² / 2 + …, the last term with the derivative of that order
+
+
+exercises.taylor.check(taylor)
+
+# %% [markdown]
+# ## 8. Going further: keep the Keras layer
+#
+# `tapelab.derivatives` evaluates a function without the stop in `moments`. `value_and_gradient(f)` returns the value and a gradient that an outer tape can differentiate; `hvp(f)` is a
+# Hessian–vector product. The layer below is Keras' own.
+
+# %%
+with tf.GradientTape() as outer:
+    outer.watch(kernel)
+    slopes = derivatives.value_and_gradient(lambda samples, kernel: score(layer_norm, samples, kernel))
+    size = tf.reduce_sum(slopes(samples, kernel)[1] ** 2)
+by_helper = outer.gradient(size, kernel)
+print("first row by the helper: ", np.round(by_helper[0], 3))
+print("first row by differences:", np.round(true[0], 3))
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(by_helper, true, rtol=1e-5, atol=1e-6)
+direction = tf.constant(generator.normal(size=samples.shape))
+product = derivatives.hvp(lambda samples: score(layer_norm, samples, kernel))(samples, vector=direction)
+with tf.GradientTape() as outer:
+    outer.watch(samples)
+    with tf.GradientTape() as inner:
+        inner.watch(samples)
+        y = score(normalise, samples, kernel)
+    gradient = inner.gradient(y, samples)
+np.testing.assert_allclose(product, outer.gradient(gradient, samples, output_gradients=direction), rtol=1e-6, atol=1e-8)
+
+# %% [markdown]
+# ## 9. Check it independently
+#
+# Two oracles that use no tape. For the function of section 2, central differences of the gradient in closed form give the Hessian.
+#
+# For the training objective of section 5, a gradient within a gradient, take $h = \tanh(xW_1 + b_1)$, probabilities $p$ and one-hot labels $y$. The input gradient is
+# $\bigl((p - y)\,W_2^{\mathsf T} \odot (1 - h^2)\bigr)\,W_1^{\mathsf T}$. NumPy computes the objective from it in float64, and central differences along random
+# directions in the space of all parameters must agree with the nested tapes.
+
+
+# %%
+def gradient_of_f(x):
+    return np.array([2 * x[0] * x[1], x[0] ** 2 + 2 * x[1] * x[2], x[1] ** 2])
+
+
+expected = gradcheck.numerical_jacobian(gradient_of_f, [1.0, 2.0, 3.0])
+print(np.round(expected, 4) + 0.0)
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(hessian, expected, rtol=1e-6, atol=1e-6)
+np.testing.assert_allclose(hessian, [[4.0, 2.0, 0.0], [2.0, 6.0, 4.0], [0.0, 4.0, 0.0]], rtol=1e-6)
+np.testing.assert_allclose(nested, expected.sum(axis=0), rtol=1e-6)
+
+x64, one_hot = train_images[:7].astype(np.float64), np.eye(10)[digits.y_train[:7]]
+untrained = make_model(height * width, 1, 10)
+weights = [2 * value for value in untrained.get_weights()]  # doubled, so that no part of the gradient is tiny
+untrained.set_weights(weights)
+
+
+def numpy_objective(flat_weights):
+    """The objective in float64; `flat_weights` holds kernel, bias, kernel, bias, one after the other."""
+    edges = np.cumsum([value.size for value in weights])[:-1]
+    parts = np.split(flat_weights, edges)
+    W1, b1, W2, b2 = (part.reshape(value.shape) for part, value in zip(parts, weights, strict=True))
+    h = np.tanh(x64 @ W1 + b1)
+    p = np.exp(h @ W2 + b2)
+    p /= p.sum(axis=1, keepdims=True)
+    input_gradient = ((p - one_hot) @ W2.T * (1 - h**2)) @ W1.T
+    return np.mean(-np.log((p * one_hot).sum(axis=1)) + penalty * (input_gradient**2).sum(axis=1))
+
+
+with tf.GradientTape() as outer:
+    losses, gradients = input_gradients(untrained, tf.constant(train_images[:7]), digits.y_train[:7])
+    objective = tf.reduce_mean(losses + penalty * tf.reduce_sum(gradients**2, axis=1))
+found = outer.gradient(objective, untrained.trainable_variables)
+
+flat_weights = np.concatenate([value.ravel() for value in weights])
+flat_gradient = np.concatenate([np.ravel(gradient) for gradient in found])
+gradcheck.check_gradient(numpy_objective, flat_gradient, flat_weights, rtol=1e-5)
+np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype(np.float64)), rtol=1e-4)
+
+# %% [markdown]
+# ## Recap
+#
+# - Close the inner block, ask the inner tape, then close the outer block, and watch a tensor on both: the outer tape records the inner one's backward pass. Otherwise the second derivative is `None` (section 1).
+# - For a vector, nested gradients are the column sums of the Hessian. The Hessian is the Jacobian of the gradient (section 2).
+# - Double backpropagation: the inner tape watches the input alone, the outer tape differentiates the size of the input gradient with respect to the layer's kernel and bias, in their shapes, (5, 10) and (10,). Penalise the squared norm (section 3).
+# - The penalty moves the decision boundary away from the training points. The fast gradient sign method moves every pixel along the sign of its gradient; the penalised model withstands it better (sections 4 and 5).
+# - `tf.nn.moments` stops the gradient of the mean, so second derivatives through Keras' normalisation layers are wrong without warning. Write the variance out (section 6).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | the inner `gradient` call outside the outer block | the second derivative is `None` | move it into the block |
+# | a tensor watched by one tape only | `None` | `watch` it on both |
+# | nested gradients taken for a Hessian | one number for each input, mixed | `jacobian` of the gradient |
+# | the penalty does not depend on a variable | `None` for that variable | add the ordinary loss |
+# | the norm of a gradient that is zero | NaN in the weights' gradients | penalise the squared norm |
+# | a penalty through a layer that calls `tf.nn.moments` | a wrong gradient and no warning | write the variance out, or use `tapelab.derivatives` |
+# | robustness judged by one weak attack | a number that is too good | try stronger attacks |
+#
+# **Further reading**
+#
+# - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff#higher-order_gradients): the sections on higher-order gradients and on input gradient regularisation.
+# - H. Drucker and Y. LeCun, 1992, ["Improving Generalization Performance Using Double Backpropagation"](https://doi.org/10.1109/72.165600): the penalty of section 3.
+# - I. Goodfellow, J. Shlens and C. Szegedy, 2015, ["Explaining and Harnessing Adversarial Examples"](https://arxiv.org/abs/1412.6572): the fast gradient sign method.
+# - A. Madry, A. Makelov, L. Schmidt, D. Tsipras and A. Vladu, 2018, ["Towards Deep Learning Models Resistant to Adversarial Attacks"](https://arxiv.org/abs/1706.06083): projected gradient descent.
+# - C. Finlay and A. Oberman, 2021, ["Scaleable Input Gradient Regularization for Adversarial Robustness"](https://arxiv.org/abs/1905.11468): the penalty at scale.
+# - I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville, 2017, ["Improved Training of Wasserstein GANs"](https://arxiv.org/abs/1704.00028): a gradient penalty that recommends layer normalisation, so section 6 concerns it.
+#
+# **Read next:** [11 Jacobians](11_jacobians.ipynb) keeps every output apart instead of adding them up.

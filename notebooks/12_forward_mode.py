@@ -1,0 +1,982 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Forward mode
+#
+# A tape runs backwards: from one output to every input. Derivatives can also run forwards, beside the values, from one
+# input to every output.
+# **When is forward the better way to go?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb)
+#
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 15 to read, 5 more to go further, 51 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+points = 201  # of the curve
+batch = 7  # examples
+inputs = 5  # features of an example
+hidden = 8  # units of the first layer
+outputs = 6  # units of the second layer
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+import math
+
+from tapelab import derivatives, gradcheck, plots, runtime
+from tapelab.exercises.sheets import forward_mode as exercises
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+runtime.start(seed)
+
+# %%
+s = tf.linspace(0.0, 20.0, points)
+
+
+def curve(t):
+    """One number in, one value for each point s."""
+    return tf.sin(t * s) / (1.0 + 0.1 * s**2)
+
+
+t = tf.constant(1.0)
+with tf.autodiff.ForwardAccumulator(primals=t, tangents=tf.constant(1.0)) as accumulator:
+    y = curve(t)
+
+dy_dt = accumulator.jvp(y)
+print("inputs: 1, outputs:", len(y))
+print("derivatives:       ", len(dy_dt))
+
+# %% tags=["figure"] alt="Line plot. A wave that fades to the right, and dashed its derivative with respect to its frequency: it starts at zero, dips deep where the curve first falls, and then waves on, far higher than the curve itself."
+# @title Draw: the curve and its derivative
+ax = plots.curve_with_derivative(
+    s,
+    y,
+    dy_dt,
+    title="One forward pass: 201 points, 201 derivatives" if points == 201 else "One forward pass",
+    label="y(t, s) at t = 1",
+    derivative_label="dy/dt",
+)
+ax.set(xlabel="point s", ylabel="y and dy/dt")
+plt.show()
+
+# %% [markdown]
+# The frequency $t$ is one number, and it moves a whole curve. One run of the function gave the curve and how *each* of its 201 points
+# responds to $t$. One backward pass of a tape gives only the sum of these 201 derivatives.
+#
+# **You will be able to**
+#
+# - draw a dual number, and build forward mode out of it (section 1),
+# - compute a Jacobian–vector product with `tf.autodiff.ForwardAccumulator` (section 2),
+# - push tangents through the variables of a Keras model (section 3),
+# - build a Jacobian by columns, and say when that takes fewer passes than rows (section 4),
+# - combine both modes into a Hessian–vector product (section 5), and say what forward mode makes of a custom gradient (section 6).
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(dy_dt, s * tf.cos(t * s) / (1.0 + 0.1 * s**2), rtol=1e-4, atol=1e-5)
+with tf.GradientTape() as tape:
+    tape.watch(t)
+    y_again = curve(t)
+np.testing.assert_allclose(tape.gradient(y_again, t), tf.reduce_sum(dy_dt), rtol=1e-4, atol=1e-3)
+assert dy_dt[0] == 0.0
+assert abs(np.max(dy_dt)) > abs(np.max(y))
+
+# %% [markdown]
+# ## 1. A number with a slope
+#
+# Let $x$ move a little. Call the small amount $\varepsilon$, and write the moving number as $x + \dot x\,\varepsilon$: a **value**
+# $x$, and a **tangent** $\dot x$ that says how fast it moves. Such a pair is a **dual number**. One rule makes it work: a small amount squared
+# is too small to count, $\varepsilon^2 = 0$. For dual numbers this is a rule of arithmetic, not an approximation, so the tangents come out exact. Multiply two of them:
+#
+# $$(u + \dot u\,\varepsilon)(v + \dot v\,\varepsilon) = uv + (\dot u v + u \dot v)\,\varepsilon + \dot u \dot v\,\underbrace{\varepsilon^2}_{0}$$
+#
+# The value is the product; the tangent is the product rule. For a smooth function, $f(x + \dot x\,\varepsilon) = f(x) + f'(x)\,\dot x\,\varepsilon$: the
+# tangent is multiplied by the slope.
+
+# %% tags=["figure"] alt="Diagram. Left, a rectangle of sides u and v, with a strip along its right side and a strip along its top; the small square where the strips meet is hatched and marked as left out. Right, the sine curve with a short horizontal arrow at a point on the x axis, and the vertical arrow that the slope makes of it on the y axis."
+# @title Draw: what a dual number is
+_, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+u, v, du, dv = 3.0, 2.0, 0.5, 0.4
+for corner, w, h, colour, hatch in (
+    ((0, 0), u, v, "#dddddd", None),
+    ((u, 0), du, v, "#9fcbe8", None),
+    ((0, v), u, dv, "#f6d58a", None),
+    ((u, v), du, dv, "white", "xxx"),
+):
+    left.add_patch(plt.Rectangle(corner, w, h, facecolor=colour, edgecolor="black", hatch=hatch))
+for x_at, y_at, text in ((1.5, 1.0, "uv"), (3.25, 1.0, "u̇v ε"), (1.5, 2.2, "uv̇ ε")):
+    left.text(x_at, y_at, text, ha="center", va="center", fontsize=12)
+left.annotate("u̇v̇ ε²: left out", (3.25, 2.42), (2.2, 2.75), arrowprops={"arrowstyle": "->"})
+left.set(title="A product grows by two strips", xlim=(-0.1, 4.0), ylim=(-0.1, 3.0), aspect="equal")
+left.set(xlabel="u, and its growth u̇ ε", ylabel="v, and its growth v̇ ε")
+
+at, reach = 0.6, 0.5
+axis = np.linspace(-0.1, 1.6, 100)
+right.plot(axis, np.sin(axis), color=plots.GREY)
+right.plot(at, np.sin(at), "o", color="black")
+slope = np.cos(at)
+right.plot([at, at + reach], np.sin(at) + slope * np.array([0, reach]), "k--", linewidth=1)
+for x_at in (at, at + reach):
+    height = np.sin(at) + slope * (x_at - at)
+    right.plot([x_at, x_at, 0], [0, height, height], ":", color=plots.GREY, linewidth=1)
+arrow = {"arrowstyle": "-|>", "lw": 3, "shrinkA": 0, "shrinkB": 0}
+right.annotate("", (at + reach, 0), (at, 0), arrowprops=arrow | {"color": plots.BLUE})
+top = np.sin(at) + slope * reach
+right.annotate("", (0, top), (0, np.sin(at)), arrowprops=arrow | {"color": plots.RED})
+right.text(at, -0.12, "x", ha="center", fontsize=12)
+right.text(at + reach / 2, -0.12, "ẋ ε", color=plots.BLUE, ha="center", fontsize=12)
+right.text(0.04, np.sin(at) - 0.09, "f(x)", fontsize=12)
+right.text(0.04, (np.sin(at) + top) / 2, "f′(x) ẋ ε", color=plots.RED, va="center", fontsize=12)
+right.set(title="A slope turns one arrow into another", xlabel="x", ylabel="f(x) = sin x", ylim=(-0.2, 1.15))
+plt.show()
+
+# %% [markdown]
+# Each dual number is a point with an arrow. An operation moves the point and stretches the arrow, and that is all of
+# **forward-mode automatic differentiation**. In code:
+
+
+# %%
+class Dual:
+    """A value and how fast it moves: value + tangent · ε, where ε² = 0."""
+
+    def __init__(self, value, tangent=0.0):
+        self.value, self.tangent = value, tangent
+
+    def __add__(self, other):
+        other = as_dual(other)
+        return Dual(self.value + other.value, self.tangent + other.tangent)
+
+    def __mul__(self, other):
+        other = as_dual(other)
+        tangent = self.tangent * other.value + self.value * other.tangent
+        return Dual(self.value * other.value, tangent)
+
+    __radd__, __rmul__ = __add__, __mul__  # for 5.0 * x, where the number is second
+
+
+def as_dual(value):
+    return value if isinstance(value, Dual) else Dual(value)  # a constant: tangent 0
+
+
+def sin(x):
+    return Dual(np.sin(x.value), np.cos(x.value) * x.tangent)
+
+
+# %% [markdown]
+# Give $x$ the tangent 1 and run $x^2 + 5x$ at 2. There is nothing to call afterwards: the derivative arrives with the value.
+
+# %%
+x = Dual(2.0, 1.0)
+a = x * x
+b = 5.0 * x
+y = a + b
+for name, number in (("x", x), ("a = x * x", a), ("b = 5 * x", b), ("y = a + b", y)):
+    print(f"{name:10} value {number.value:4.0f}   tangent {number.tangent:3.0f}")
+
+# %% [markdown]
+# The tape of [01](01_gradient_tape_basics.ipynb) records the same three operations, and is read *upwards*, after the run, from $\mathrm dy/\mathrm dy = 1$.
+# Here you read *downwards*, during the run, from $\mathrm dx/\mathrm dx = 1$. The tangent of `a` is $1 \cdot 2 + 2 \cdot 1 = 4$, that of `b` is 5, and
+# `y` adds them: 9. Again you multiply along a path and add where paths meet.
+#
+# Two things differ. Nothing has to be remembered: once `y` is there, `a` and `b` may be forgotten. And the run answers for *one* input, the one that
+# was given the tangent 1. A second input needs a second run.
+
+# %% tags=["check"]
+# @title Check
+assert [a.value, a.tangent, b.tangent, y.value, y.tangent] == [4.0, 4.0, 5.0, 14.0, 9.0]
+for function, library in (
+    (lambda x: x * x + 5.0 * x, lambda x: x * x + 5.0 * x),
+    (lambda x: sin(x * x) * x, lambda x: tf.sin(x * x) * x),
+    (lambda x: sin(sin(x) + 0.3) + x * x * x, lambda x: tf.sin(tf.sin(x) + 0.3) + x**3),
+):
+    by_hand = function(Dual(1.3, 1.0))
+    source = tf.Variable(1.3, dtype=tf.float64)
+    with tf.GradientTape() as tape:
+        target = library(source)
+    np.testing.assert_allclose([by_hand.value, by_hand.tangent], [target, tape.gradient(target, source)], rtol=1e-6)
+two = Dual(3.0, 1.0) * Dual(2.0, 0.0)  # the second input has no tangent: the answer is for the first alone
+assert two.tangent == 2.0
+small = 1e-4  # the corner of the rectangle is left out: it is of second order
+corner = (u + du * small) * (v + dv * small) - u * v - (du * v + u * dv) * small
+np.testing.assert_allclose(corner, du * dv * small**2, rtol=1e-5)
+
+# %% [markdown]
+# ## 2. One direction, one pass
+#
+# TensorFlow does this with tensors. `ForwardAccumulator(primals, tangents)` is a context. The **primals** are the inputs that move, each
+# with a tangent of its own shape. `.jvp(y)` reads off a result's tangent.
+#
+# With several inputs, the tangent $v$ is a direction: if $x$ moves along $v$, then $f(x)$ moves along $Jv$, where $J$ is the Jacobian. This is the
+# **Jacobian–vector product** of [11](11_jacobians.ipynb), JVP or *pushforward*, and it has the shape of the *output*.
+#
+# **Predict.** Take $f(x) = (x_1 x_2,\; x_1 + x_2)$ at $x = (2, 3)$, and let only $x_1$ move: $v = (1, 0)$. What is $J v$?
+
+# %%
+exercises.one_moves.guess([..., ...])  # the two entries of J v, numbers in place of the dots
+
+
+# %%
+def f(x):
+    return tf.stack([x[0] * x[1], x[0] + x[1]])
+
+
+x = tf.constant([2.0, 3.0])
+v = tf.constant([1.0, 0.0])
+
+with tf.autodiff.ForwardAccumulator(primals=x, tangents=v) as accumulator:
+    y = f(x)
+
+Jv = accumulator.jvp(y)
+print("f(x) =", y.numpy())
+print("J v  =", Jv.numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.one_moves.reveal(Jv.numpy())
+assert y.numpy().tolist() == [6.0, 5.0]
+assert Jv.numpy().tolist() == [3.0, 1.0]
+
+# %% [markdown]
+# $J = \begin{pmatrix} 3 & 2 \\ 1 & 1 \end{pmatrix}$, and $v = (1, 0)$ picks its first *column*: how both outputs change with $x_1$.
+# A tape multiplies from the other side, $J^\top u$ (the vector–Jacobian product), and $u = (1, 0)$ picks a *row*: how one output changes with both inputs.
+#
+# Any direction costs the same one pass. Along $(1, -2)$ the columns combine, $1 \cdot (3, 1) - 2 \cdot (2, 1)$:
+
+# %%
+with tf.autodiff.ForwardAccumulator(x, tf.constant([1.0, -2.0])) as accumulator:
+    y = f(x)
+
+mixed = accumulator.jvp(y)
+print("J v =", mixed.numpy())
+
+# %% [markdown]
+# The tangent travels with the computation.
+#
+# **Predict.** `f(x)` is computed once more, after the context has closed. What does `.jvp` return for it?
+
+# %%
+exercises.outside.guess(...)  # two numbers in a list, or None
+
+# %%
+late = accumulator.jvp(f(x))
+print("jvp of a later result:", late)
+
+# %% tags=["check"]
+# @title Check
+exercises.outside.reveal(late)
+assert mixed.numpy().tolist() == [-1.0, -1.0]
+assert late is None
+
+# %% [markdown]
+# The value is the same as before, and its tangent is `None`. A tangent is computed beside its value, while the context is open; afterwards nothing is left from
+# which to find it. A tape can be asked later because it kept a record. The accumulator kept none.
+
+# %% [markdown]
+# ## 3. Through the variables of a model
+#
+# The moving quantity may be a model's weights: how do the outputs move if the kernel moves along some direction? Hand the kernel of a Keras layer to the
+# accumulator:
+
+# %% tags=["nbval-ignore-output"]
+layer = tf.keras.layers.Dense(outputs, activation="tanh")
+data = tf.random.normal((batch, inputs))
+layer(data)  # builds the layer: now it has variables
+direction = tf.random.normal((inputs, outputs))
+
+try:
+    with tf.autodiff.ForwardAccumulator(layer.kernel, direction):
+        message = "no error"
+except Exception as error:  # which one depends on the version
+    message = f"{type(error).__name__}: {error}"
+print(message)
+
+# %% [markdown]
+# The error speaks of something else: with TensorFlow 2.21 it is an `AttributeError` about a `'str' object`. The cause is that a Keras 3 variable *wraps* a
+# TensorFlow variable. `tape.gradient` unwraps it; the accumulator does not. The cure is to pass `.value`, the variable inside.
+#
+# **Predict.** The kernel and the direction have shape (5, 6). There are 7 examples. What is the shape of the outputs' tangent?
+
+# %%
+exercises.tangent_shape.guess(...)  # a tuple of integers in place of the dots
+
+# %%
+with tf.autodiff.ForwardAccumulator(layer.kernel.value, direction) as accumulator:
+    y = layer(data)
+
+moved = accumulator.jvp(y)
+print("outputs:", y.shape)
+print("tangent:", moved.shape)
+
+# %% [markdown]
+# A tangent says how its own quantity moves, so it has that quantity's shape: the outputs', not the kernel's. For this layer you can write it down. With
+# $y = \tanh(x W + b)$,
+#
+# $$\dot y = (1 - y^2) \odot (x \dot W),$$
+#
+# where $\odot$ multiplies element by element. The second factor is the data times the direction; the first is the slope of $\tanh$.
+
+# %% tags=["check"]
+# @title Check
+exercises.tangent_shape.reveal(moved.shape)
+assert message != "no error"
+assert moved.shape == y.shape == (batch, outputs)
+np.testing.assert_allclose(moved, (1.0 - y**2) * (data @ direction), rtol=1e-4, atol=1e-5)
+
+# %% [markdown]
+# ### Exercise: How the outputs respond to one weight (6 min)
+#
+# `layer` is a built Keras layer with a kernel of shape (ins, outs), and `data` has shape (batch, ins). Return the derivative of all its outputs with
+# respect to one weight, the kernel's entry `[row, column]`: shape (batch, outs), in one forward pass.
+
+
+# %%
+def answer_to_weight(layer, data, row, column):
+    direction = ...
+    with tf.autodiff.ForwardAccumulator(...) as accumulator:
+        outputs = layer(data)
+    return accumulator.jvp(outputs)
+
+
+exercises.one_weight.check(answer_to_weight)
+
+# %% [markdown]
+# ## 4. Jacobians by columns
+#
+# Back to the opening's curve: one number in, 201 values out.
+#
+# **Predict.** How many passes does the derivative of all 201 values with respect to $t$ take in forward mode, and how many in reverse mode?
+
+# %%
+exercises.passes.guess([..., ...])  # two integers: forward mode, reverse mode
+
+# %%
+with tf.GradientTape(persistent=True) as tape:
+    tape.watch(t)
+    elements = tf.unstack(curve(t))
+
+one_by_one = [tape.gradient(element, t) for element in elements]
+del tape
+print("forward passes: ", int(tf.size(t)))
+print("backward passes:", len(one_by_one))
+
+# %% tags=["check"]
+# @title Check
+exercises.passes.reveal([int(tf.size(t)), len(elements)])
+assert len(one_by_one) == points
+np.testing.assert_allclose(one_by_one, dy_dt, rtol=1e-4, atol=1e-5)
+
+# %% [markdown]
+# A forward pass serves one input and all outputs; a backward pass serves one output and all inputs. Both ways give the same 201 numbers.
+#
+# | | one pass gives | passes for the whole Jacobian |
+# |---|---|---|
+# | forward mode | one column | the number of *inputs* |
+# | reverse mode | one row | the number of *outputs* |
+#
+# A loop over unit directions therefore builds any Jacobian, column by column. The next function has 3 inputs and 7 × 6 outputs. On which axis do you stack the
+# columns, so that the axes come out as those of `tape.jacobian`? The outputs' axes come first, so the columns are stacked on the *last*:
+
+# %%
+mixing = tf.random.normal((3, batch * outputs))
+
+
+def tall(x):
+    return tf.reshape(tf.tanh(x[tf.newaxis] @ mixing), (batch, outputs))
+
+
+x = tf.random.normal((3,))
+columns = []
+for unit in tf.unstack(tf.eye(3)):
+    with tf.autodiff.ForwardAccumulator(x, unit) as accumulator:
+        y = tall(x)
+    columns.append(accumulator.jvp(y))
+
+by_columns = tf.stack(columns, axis=-1)
+print("one column:  ", columns[0].shape)
+print("the Jacobian:", by_columns.shape, "in", len(columns), "passes")
+
+# %% tags=["figure"] alt="Two heat maps. Two copies of a tall matrix with 42 rows and 3 columns, red and blue. On the left one of its columns is framed, on the right one of its rows."
+# @title Draw: columns and rows
+_, axes = plt.subplots(1, 2, figsize=(8, 5), layout="constrained")
+flat = tf.reshape(by_columns, (batch * outputs, 3))
+for ax, frame, title in (
+    (axes[0], ((0.5, -0.5), 1, batch * outputs), "Forward: 3 columns, 3 passes"),
+    (axes[1], ((-0.5, 19.5), 3, 1), f"Reverse: {batch * outputs} rows, {batch * outputs} passes"),
+):
+    plots.matrix(flat, title=title, xlabel="input", ylabel="output, flattened", ax=ax, colorbar=False)
+    ax.add_patch(plt.Rectangle(*frame, fill=False, edgecolor="black", linewidth=3, clip_on=False))
+    ax.set_aspect("auto")
+    ax.set_xticks(range(3))
+plt.show()
+
+# %% [markdown]
+# **More outputs than inputs: forward. More inputs than outputs: reverse.** A loss has one output and a model has many weights, which is why training runs in
+# reverse.
+
+# %% tags=["check"]
+# @title Check
+with tf.GradientTape() as tape:
+    tape.watch(x)
+    y = tall(x)
+by_rows = tape.jacobian(y, x)
+assert len(columns) == 3
+assert by_columns.shape == by_rows.shape == (batch, outputs, 3)
+np.testing.assert_allclose(by_columns, by_rows, rtol=1e-4, atol=1e-5)
+
+# %% [markdown]
+# ### Exercise: Which mode, and how many passes? (5 min)
+#
+# For each of these, say which mode takes fewer passes, and how many. What you do with a pass's result afterwards, such as an inner product with a given vector, does not count as a pass.
+#
+# | | Function | What is wanted |
+# |---|---|---|
+# | A | 4 numbers that place a camera → an image of 64 × 64 pixels | the Jacobian |
+# | B | 784 pixels → 10 scores | the Jacobian |
+# | C | 784 pixels → 10 scores | how all scores change along one given direction of the pixels |
+# | D | 784 pixels → 10 scores | how one given weighted sum of the scores changes with every pixel |
+# | E | 1000 weights → a loss | the loss's slope along each of 7 given directions of the weights |
+
+# %%
+answers = {  # for each: "forward" or "reverse", and the number of passes
+    "A": (..., ...),
+    "B": (..., ...),
+    "C": (..., ...),
+    "D": (..., ...),
+    "E": (..., ...),
+}
+
+exercises.which_mode.check(answers)
+
+# %% [markdown]
+# ## 5. Forward over reverse
+#
+# The gradient $g(w)$ of a loss is itself a function, with as many outputs as inputs. Its Jacobian, $H_{ij} = \partial^2 L / \partial w_i \partial w_j$, is the
+# **Hessian** ([10](10_higher_order_gradients.ipynb), section 2). So the gradient's JVP is a **Hessian–vector product**: $H v$ is how the gradient changes when the
+# weights move along $v$. For $N$ weights $H$ has $N^2$ entries, and $H v$ has $N$; what such products are good for is the subject of [14](14_without_the_matrix.ipynb).
+#
+# To compute one, push a tangent forwards through a gradient that a tape computes backwards.
+#
+# **Predict.** $L(w) = w_1^2 w_2$ at $w = (3, 5)$, with $v = (1, 0)$. What is $H v$?
+
+# %%
+exercises.product.guess([..., ...])  # the two entries of H v, numbers in place of the dots
+
+# %%
+w = tf.constant([3.0, 5.0])
+v = tf.constant([1.0, 0.0])
+
+with tf.autodiff.ForwardAccumulator(w, v) as accumulator:
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        loss = w[0] ** 2 * w[1]
+    gradient = tape.gradient(loss, w)
+
+Hv = accumulator.jvp(gradient)
+print("gradient =", gradient.numpy())
+print("H v      =", Hv.numpy())
+
+# %% [markdown]
+# The gradient is $(2 w_1 w_2,\ w_1^2)$. When $w_1$ moves, it changes by $(2 w_2,\ 2 w_1) = (10, 6)$, the Hessian's first column. Note that `tape.gradient` is called
+# *inside* the accumulator's context: the gradient's own operations need tangents too.
+
+# %% tags=["check"]
+# @title Check
+exercises.product.reveal(Hv.numpy())
+assert gradient.numpy().tolist() == [30.0, 9.0]
+assert Hv.numpy().tolist() == [10.0, 6.0]
+with tf.autodiff.ForwardAccumulator(w, v) as closed, tf.GradientTape() as tape:
+    tape.watch(w)
+    loss = w[0] ** 2 * w[1]
+assert closed.jvp(tape.gradient(loss, w)) is None  # the gradient came after the context
+
+# %% [markdown]
+# A model has several variables. Primals and tangents are then lists, and there is still one forward pass over one backward pass:
+
+# %%
+model = tf.keras.Sequential(
+    [
+        tf.keras.Input((inputs,)),
+        tf.keras.layers.Dense(hidden, activation="tanh"),
+        tf.keras.layers.Dense(outputs),
+    ]
+)
+targets = tf.random.normal((batch, outputs))
+variables = [variable.value for variable in model.trainable_variables]
+tangents = [tf.random.normal(variable.shape) for variable in variables]
+
+with tf.autodiff.ForwardAccumulator(variables, tangents) as accumulator:
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(data) - targets) ** 2)
+    gradients = tape.gradient(loss, variables)
+
+forward_over_reverse = accumulator.jvp(gradients)
+
+# %% [markdown]
+# The alternative is **reverse over reverse**: two tapes, one inside the other. The outer one differentiates $g \cdot v$, the inner product of the gradient with
+# the tangents, with $v$ held constant; `output_gradients=tangents` forms it.
+
+# %% tags=["nbval-ignore-output"]
+with tf.GradientTape() as outer:
+    with tf.GradientTape() as inner:
+        loss = tf.reduce_mean((model(data) - targets) ** 2)
+    gradients = inner.gradient(loss, variables)
+
+reverse_over_reverse = outer.gradient(gradients, variables, output_gradients=tangents)
+for one, other in zip(forward_over_reverse, reverse_over_reverse, strict=True):
+    difference = np.max(np.abs(one - other))
+    print(f"{one.shape!s:8} largest entry {np.max(np.abs(one)):.3f}, largest difference {difference:.0e}")
+
+# %% [markdown]
+# The outer tape multiplies by a transpose: it computes $H^\top v$. That this is $H v$ rests on the symmetry of the Hessian. Which to choose? Both take a few times the work of a
+# gradient ([16](16_what_derivatives_cost.ipynb) counts it). Forward over reverse does without the outer record, which holds the inner forward *and* backward pass.
+
+# %% tags=["check"]
+# @title Check
+for variable, one, other in zip(variables, forward_over_reverse, reverse_over_reverse, strict=True):
+    assert one.shape == variable.shape
+    assert np.max(np.abs(other)) > 1e-3  # the tolerance is small beside the entries
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+# %% [markdown]
+# The two modes also go together without a second derivative: push $v$ forwards through a function, and pull the result back. A fit by least squares uses the
+# matrix $J^\top J$ of such products in place of a Hessian.
+#
+# ### Exercise: There and back (8 min)
+#
+# `f` takes a vector to a vector of another length, and $J$ is its Jacobian at `x`. Return $J^\top (J v)$, as long as `x`, without building $J$: two passes.
+
+
+# %%
+def there_and_back(f, x, v):
+    ...
+    return ...  # J transposed times J times v: a vector as long as x
+
+
+exercises.round_trip.check(there_and_back)
+
+# %% [markdown]
+# ## 6. A derivative that you wrote yourself
+#
+# [07](07_custom_gradients.ipynb) gave functions a backward rule of their own, with `tf.custom_gradient`. Here are two of them: $\log(1 + e^x)$, whose rule does not overflow, and
+# a clip that lets the gradient pass. Where the operations inside give NaN and 0, their rules give a tape the number 1.
+#
+# **Predict.** What does an accumulator return for the clip at 1.5, which is beyond the limit of 1?
+
+# %%
+exercises.clip_tangent.guess(...)  # a number, float("nan") or None
+
+
+# %%
+@tf.custom_gradient
+def log1pexp(x):
+    e = tf.exp(x)
+    return tf.math.log(1.0 + e), lambda upstream: upstream * (1.0 - 1.0 / (1.0 + e))
+
+
+@tf.custom_gradient
+def clip(x):
+    return tf.clip_by_value(x, -1.0, 1.0), lambda upstream: upstream
+
+
+one = tf.constant(1.0)
+by_tape, by_accumulator = {}, {}
+for function, at in ((log1pexp, 100.0), (clip, 1.5)):
+    at = tf.constant(at)
+    with tf.GradientTape() as tape, tf.autodiff.ForwardAccumulator(at, one) as accumulator:
+        tape.watch(at)
+        y = function(at)
+    name = function.__name__
+    by_tape[name], by_accumulator[name] = tape.gradient(y, at).numpy(), accumulator.jvp(y).numpy()
+    print(f"{name:9} tape {by_tape[name]}, accumulator {by_accumulator[name]}")
+
+# %% [markdown]
+# The tape asks your rule. The accumulator, here, does not: it follows the operations *inside* the decorated function, and returns the very derivative that
+# you had replaced. There is no warning.
+#
+# **The cure** is to take the product from two tapes, which do ask the rule. `tapelab.derivatives.jvp` does so:
+
+# %%
+for function, at in ((log1pexp, 100.0), (clip, 1.5)):
+    _, tangent = derivatives.jvp(function)(tf.constant(at), tangents=one)
+    print(f"{function.__name__:9} jvp {tangent.numpy()}")
+
+# %% [markdown]
+# Section 9 says how this works, and there you build it from two tapes yourself. It has a condition: the rule must be *linear* in the upstream gradient, as those two are. A rule
+# that clips the upstream gradient is not, and so belongs to no $Jv$.
+
+# %% tags=["check"]
+# @title Check
+exercises.clip_tangent.reveal(by_accumulator["clip"])
+assert by_tape == {"log1pexp": 1.0, "clip": 1.0}
+assert np.isnan(by_accumulator["log1pexp"])
+assert by_accumulator["clip"] == 0.0
+for check_f, check_at in ((log1pexp, 100.0), (clip, 1.5)):
+    assert derivatives.jvp(check_f)(tf.constant(check_at), tangents=one)[1] == 1.0
+    with tf.GradientTape() as outer:  # and so does the cure, by hand
+        check_x = tf.constant(check_at)
+        with tf.GradientTape() as inner:
+            inner.watch(check_x)
+            check_y = check_f(check_x)
+        u = tf.ones_like(check_y)
+        outer.watch(u)
+        back = inner.gradient(check_y, check_x, output_gradients=u)
+    assert outer.gradient(back, u) == 1.0
+
+# %% [markdown]
+# ## 7. Going further: a band in three passes
+#
+# "As many passes as the smaller side" is an upper bound. A Jacobian with known zeros can take far fewer. In a discretised differential equation
+# each output depends on its own input and the two beside it:
+
+
+# %%
+def neighbours(x):
+    """Diffusion along a line, with a source term."""
+    padded = tf.pad(x, [[1, 1]])
+    return padded[:-2] - 2.0 * x + padded[2:] + tf.sin(x)
+
+
+line = tf.random.normal((12,))
+with tf.GradientTape() as tape:
+    tape.watch(line)
+    rate = neighbours(line)
+
+banded = tape.jacobian(rate, line)
+print("entries:", int(tf.size(banded)), " not zero:", int(tf.math.count_nonzero(banded)))
+
+# %% tags=["figure"] alt="Heat map. A matrix of 12 by 12 squares, white except for three diagonals that lie beside each other: the middle one blue, the two beside it red."
+# @title Draw: a banded Jacobian
+ax = plots.matrix(banded, title="Three diagonals, and zeros", xlabel="input", ylabel="output")
+ax.set_aspect("equal")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+index = np.arange(12)
+assert np.all((banded.numpy() != 0) == (np.abs(index[:, None] - index) <= 1))
+assert np.count_nonzero(banded) == 34
+np.testing.assert_allclose(np.diag(banded), np.cos(line) - 2.0, rtol=1e-5)
+
+# %% [markdown]
+# By rows or by columns, this takes 12 passes. Three are enough, and three are enough for a million points. Methods for large sparse systems
+# rest on this; the idea is yours to find.
+#
+# ### Exercise: A band in three passes (20 min)
+#
+# *This one needs an idea that the text does not spell out.*
+#
+# In a discretised differential equation each output depends on its own input and the two next to it: $y_i$ depends on $x_{i-1}$, $x_i$ and $x_{i+1}$ alone. The Jacobian of
+# shape $(n, n)$ is zero outside a band of three diagonals. `f` is such a function of a vector, `x` has shape $(n,)$ with $n \ge 5$. Return the whole Jacobian, zeros included,
+# of the dtype of `x`, in at most **three** forward or backward passes, whatever $n$ is. A call of `tape.jacobian` counts as $n$.
+
+
+# %%
+def banded_jacobian(f, x):
+    return ...  # shape (n, n)
+
+
+exercises.band.check(banded_jacobian)
+
+# %% [markdown]
+# ## 8. Going further: Taylor coefficients
+#
+# A dual number drops $\varepsilon^2$. Keep it, and more powers, and the same run yields higher derivatives: a **truncated Taylor series** with coefficients
+# $c_k = f^{(k)}(x) / k!$. To multiply two of them, multiply the polynomials and drop the high powers. For $r = 1/c$, solve $c\,r = 1$ one power at a time:
+#
+# $$r_0 = 1/c_0, \qquad r_k = -r_0 \sum_{j=1}^{k} c_j\, r_{k-j}$$
+
+
+# %%
+def multiply(a, b):
+    return np.convolve(a, b)[: len(a)]
+
+
+def reciprocal(c):
+    r = np.zeros_like(c)
+    r[0] = 1.0 / c[0]
+    for k in range(1, len(c)):
+        r[k] = -r[0] * np.dot(c[1 : k + 1], r[k - 1 :: -1])
+    return r
+
+
+order = 60
+x = np.zeros(order + 1)
+x[:2] = 0.5, 1.0  # the value 0.5, the tangent 1
+one = np.eye(order + 1)[0]
+taylor = reciprocal(one + multiply(x, x))  # of 1 / (1 + x²) at 0.5
+print("c0 to c3:", taylor[:4].round(4))
+
+# %% [markdown]
+# This is *Taylor-mode* automatic differentiation. TensorFlow does not have it. What it has is accumulators inside accumulators, each of which differentiates what the one inside it computes:
+
+
+# %%
+def derivative(f):
+    def slope(x):
+        with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+            y = f(x)
+        return accumulator.jvp(y)
+
+    return slope
+
+
+def bell(x):
+    return 1.0 / (1.0 + x**2)
+
+
+f = bell
+for k in range(4):
+    print(f"c{k} = {f(tf.constant(0.5)).numpy() / math.factorial(k):7.4f}")
+    f = derivative(f)
+
+# %% [markdown]
+# The coefficients agree. Dual numbers inside dual numbers carry $2^k$ numbers for order $k$, a series $k + 1$: to order 60, only the series is practical.
+#
+# The function $1/(1 + x^2)$ is smooth on the whole real line. Draw its Taylor polynomials around 0.5, with more and more terms.
+#
+# **Predict.** How far from 0.5 do the polynomials follow the function, as the order grows?
+
+# %%
+exercises.radius.guess(...)  # a distance, a number in place of the dots
+
+# %% alt="Line plot. The bell-shaped function and three of its Taylor polynomials around 0.5. Between two dotted lines near -0.62 and 1.62 the polynomials come closer to the function as the order grows; outside, each shoots up or down, the higher its order the more steeply."
+k = np.arange(order // 2, order + 1)
+radius = 1.0 / np.max(np.abs(taylor[k]) ** (1.0 / (k + 1)))  # the root test
+print(f"radius of convergence: {radius:.2f}")
+
+at = np.linspace(-1.5, 2.5, 400)
+plt.plot(at, 1 / (1 + at**2), color="black", linewidth=3, label="1 / (1 + x²)")
+for degree, style, colour in ((4, "-.", plots.ORANGE), (12, "--", plots.BLUE), (60, "-", plots.RED)):
+    plt.plot(at, np.polyval(taylor[degree::-1], at - 0.5), style, color=colour, label=f"order {degree}")
+for edge in (0.5 - radius, 0.5 + radius):
+    plt.axvline(edge, linestyle=":", color=plots.GREY)
+plt.ylim(-0.5, 2.0)
+plt.xlabel("x")
+plt.ylabel("value")
+plt.plot(0.5, 0.8, "o", color="black")
+plt.annotate("centre", (0.5, 0.8), (0.62, 0.88))
+plt.title(f"The polynomials converge only within {radius:.2f} of the centre")
+plt.legend()
+plt.show()
+
+# %% [markdown]
+# No further than 1.12, however many terms you take: this is the **radius of convergence**. The obstacle is not on the real line. At $x = \pm i$ the function is infinite, and the distance from 0.5 to $i$ in the complex
+# plane is $\sqrt{0.25 + 1} \approx 1.118$. The coefficients, all computed at one real point, already know about it.
+
+# %% tags=["check"]
+# @title Check
+exercises.radius.reveal(radius)
+np.testing.assert_allclose(radius, np.sqrt(1.25), rtol=0.01)
+k = np.arange(order + 1)
+np.testing.assert_allclose(taylor, (-1.0) ** k * np.imag((0.5 - 1j) ** -(k + 1.0)), rtol=1e-9, atol=1e-12)  # 1/(x - i)
+f = bell
+for k in range(4):
+    np.testing.assert_allclose(f(tf.constant(0.5)) / math.factorial(k), taylor[k], rtol=1e-4, atol=1e-5)
+    f = derivative(f)
+for distance in (-1.0, 1.0):  # inside: the error falls
+    errors = [np.polyval(taylor[n::-1], distance) - 1 / (1 + (0.5 + distance) ** 2) for n in (20, 40, 60)]
+    assert np.abs(errors[2]) < 5e-3 < np.abs(errors[0])
+for distance in (-1.25, 1.25):  # outside: it grows
+    errors = [np.polyval(taylor[n::-1], distance) - 1 / (1 + (0.5 + distance) ** 2) for n in (12, 60)]
+    assert np.abs(errors[1]) > 20 * np.abs(errors[0]) > 5
+nested = Dual(Dual(2.0, 1.0), Dual(1.0, 0.0))  # four numbers for the second order
+assert (nested * nested * nested).tangent.tangent == 12.0
+
+# %% [markdown]
+# ## 9. Going further: where the accumulator gets its rules
+#
+# Your `Dual` needed a rule for each operation. TensorFlow has more than a thousand operations, and those that can be differentiated have a rule for the *backward* pass alone. The accumulator has
+# no rules of its own (but for copying a tensor and reading a variable). For each operation
+# it takes the backward rule, $u \mapsto J^\top u$, and notices that it is *linear in $u$*. Differentiate it with respect to $u$, in reverse, and you multiply by the transpose of $J^\top$,
+# which is $J$. This is the *two-tape trick*, and the accumulator applies it to one operation after another.
+#
+# So forward mode needs no new rules for TensorFlow's operations, and it goes through loops as a tape does. A custom gradient is another matter (section 6). Below, $x^2$ has the
+# backward rule $3u$, which is not its derivative: so you can see who asks the rule.
+
+# %%
+square = tf.custom_gradient(lambda x: (x**2, lambda upstream: 3.0 * upstream))
+
+
+def squared_thrice(x):
+    return tf.while_loop(lambda k, _: k < 3, lambda k, x: (k + 1, x**2), [0, x])[1]
+
+
+at = tf.constant(2.0)
+with tf.GradientTape() as tape, tf.autodiff.ForwardAccumulator(at, tf.constant(1.0)) as accumulator:
+    tape.watch(at)
+    eighth_power, squared = squared_thrice(at), square(at)
+
+by_rule = tape.gradient(squared, at)
+print("loop, accumulator:           ", accumulator.jvp(eighth_power).numpy())
+print("custom gradient, tape:       ", by_rule.numpy())
+print("custom gradient, accumulator:", accumulator.jvp(squared).numpy())
+
+# %% [markdown]
+# The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations inside the
+# decorated function. It asks the rule only where these carry no tangent to the result (had the function rounded, it would say 3),
+# or where the call is hidden in a `tf.function`. So do not rely on either.
+#
+# The trick also fails, this time with an error, at an operation whose backward rule uses an operation that has no backward rule itself. Bicubic resizing is such an operation:
+
+# %% tags=["nbval-ignore-output"]
+picture = tf.random.normal((1, 6, 6, 2))
+
+try:
+    with tf.autodiff.ForwardAccumulator(picture, picture):
+        tf.image.resize(picture, (9, 9), method="bicubic")
+    message = "no error"
+except LookupError as error:
+    message = str(error)
+print(message)
+
+# %% [markdown]
+# The message names `ResizeBicubicGrad`: the operation of the backward rule, for which no gradient is registered. A single backward pass through the resizing works; a second derivative does not, and nor does forward mode.
+
+# %% tags=["check"]
+# @title Check
+assert "ResizeBicubicGrad" in message
+assert (by_rule, accumulator.jvp(squared)) == (3.0, 4.0)
+np.testing.assert_allclose(accumulator.jvp(eighth_power), 8 * 2.0**7, rtol=1e-6)
+tripled = tf.custom_gradient(lambda x: (tf.round(x), lambda upstream: 3.0 * upstream))
+for check_f, expected in ((square, 4.0), (tripled, 3.0), (tf.function(square), 3.0)):
+    check_x = tf.constant(2.0)
+    with tf.autodiff.ForwardAccumulator(check_x, tf.constant(1.0)) as check_accumulator:
+        check_y = check_f(check_x)
+    assert check_accumulator.jvp(check_y) == expected
+with tf.GradientTape(persistent=True) as outer:
+    with tf.GradientTape() as inner:
+        inner.watch(picture)
+        resized = tf.image.resize(picture, (9, 9), method="bicubic")
+    u = tf.ones_like(resized)
+    outer.watch(u)
+    back = inner.gradient(resized, picture, output_gradients=u)
+assert back.shape == picture.shape  # one backward pass works
+with np.testing.assert_raises_regex(LookupError, "ResizeBicubicGrad"):
+    outer.gradient(back, u, output_gradients=picture)  # two tapes fail as the accumulator does
+
+# %% [markdown]
+# Now build it yourself.
+#
+# ### Exercise: A forward product from tapes alone (12 min)
+#
+# The same construction gives forward mode to any library that has reverse mode. Return $J v$, as long as `f(x)`, with `tf.GradientTape` alone: no `ForwardAccumulator`, and
+# the number of passes does not depend on the sizes. You have seen all the parts: what one tape returns is itself a function that another tape can differentiate.
+
+
+# %%
+def jvp_from_tapes(f, x, v):
+    ...
+    return ...  # J times v, as long as f(x), without tf.autodiff.ForwardAccumulator
+
+
+exercises.tapes_only.check(jvp_from_tapes)
+
+# %% [markdown]
+# ## 10. Going further: in one line
+#
+# The cells above run in Python, one operation at a time. `tapelab.derivatives` does the same compiled. It chooses the mode by comparing the sizes of input and output, and
+# takes Keras variables as they are.
+
+# %%
+x = tf.random.normal((3,))
+jacobian = derivatives.jacobian(tall)(x)  # 3 inputs, 42 outputs: it goes forwards
+value, pushed = derivatives.jvp(tall)(x, tangents=tf.ones(3))
+hessian_product = derivatives.hvp(lambda: tf.reduce_mean((model(data) - targets) ** 2), wrt=model.trainable_variables)(
+    vector=tangents
+)
+print("jacobian:", jacobian.shape)
+print("jvp:     ", pushed.shape)
+print("hvp:     ", [tuple(part.shape) for part in hessian_product])
+
+# %% tags=["check"]
+# @title Check
+assert jacobian.shape == (batch, outputs, 3)
+np.testing.assert_allclose(value, tall(x), rtol=1e-5, atol=1e-6)
+np.testing.assert_allclose(pushed, tf.reduce_sum(jacobian, axis=-1), rtol=1e-4, atol=1e-5)
+for mode in ("forward", "reverse"):
+    np.testing.assert_allclose(derivatives.jacobian(tall, mode=mode)(x), jacobian, rtol=1e-4, atol=1e-5)
+for part, by_tapes in zip(hessian_product, reverse_over_reverse, strict=True):
+    np.testing.assert_allclose(part, by_tapes, rtol=1e-4, atol=1e-5)
+
+# %% [markdown]
+# ## 11. Check it independently
+#
+# Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with a tiny $h$; then $(ih)^2 = -h^2$ vanishes in rounding, and the
+# imaginary part of $f(x + ih)$, divided by $h$, is the derivative. No difference is taken, so no digits are lost. Central differences check the tall Jacobian.
+
+# %% tags=["nbval-ignore-output"]
+s64 = np.asarray(s, np.float64)
+h = 1e-30
+complex_step = (np.sin((1.0 + 1j * h) * s64) / (1.0 + 0.1 * s64**2)).imag / h
+
+
+def tall64(x):
+    return np.tanh(x @ np.asarray(mixing, np.float64)).reshape(batch, outputs)
+
+
+numerical = gradcheck.numerical_jacobian(tall64, np.asarray(x, np.float64))
+print(f"curve: largest difference {np.max(np.abs(dy_dt - complex_step)):.0e}")
+print(f"tall:  largest difference {np.max(np.abs(jacobian - numerical)):.0e}")
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(complex_step, s64 * np.cos(s64) / (1.0 + 0.1 * s64**2), rtol=1e-12, atol=1e-14)
+np.testing.assert_allclose(dy_dt, complex_step, rtol=1e-4, atol=1e-5)
+assert numerical.shape == (batch, outputs, 3)
+np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
+
+# %% [markdown]
+# ## Recap
+#
+# - A dual number is a value with a tangent; because $\varepsilon^2 = 0$, multiplying two of them is the product rule. Carried along a computation, it is forward mode (section 1).
+# - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` is the Jacobian times the direction, in one pass and without a record (section 2).
+# - The primals may be a model's variables; pass a Keras 3 variable as `.value` (section 3).
+# - A Jacobian takes one forward pass for each input, or one backward pass for each output: forward for tall ones, reverse for wide ones (section 4).
+# - A tangent pushed through a gradient gives a Hessian–vector product, the same as two nested tapes (section 5). An accumulator may pass by a custom gradient's rule without a word; two tapes ask it (section 6).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | a Keras 3 variable as a primal | an error that names something else | pass `.value` |
+# | `jvp` of something computed outside the context | `None` | compute it inside, the gradient too |
+# | a loss's gradient, weight by weight in forward mode | as many passes as weights | use a tape |
+# | a curve's derivative, point by point in reverse mode | as many passes as points | use one JVP |
+# | a `tf.custom_gradient` in forward mode | mostly the derivative of its code and not of its rule, without a warning | two tapes, or `tapelab.derivatives.jvp` |
+# | an operation whose backward rule has no gradient | `LookupError`, naming another operation | use another operation, or write the rule yourself |
+#
+# **Further reading**
+#
+# - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians"; the API page of [`tf.autodiff.ForwardAccumulator`](https://www.tensorflow.org/api_docs/python/tf/autodiff/ForwardAccumulator).
+# - W. K. Clifford (1873), ["Preliminary sketch of biquaternions"](https://doi.org/10.1112/plms/s1-4.1.381): dual numbers.
+# - R. E. Wengert (1964), ["A simple automatic derivative evaluation program"](https://doi.org/10.1145/355586.364791): forward mode.
+# - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
+# - W. Squire, G. Trapp (1998), ["Using complex variables to estimate derivatives of real functions"](https://doi.org/10.1137/S003614459631241X).
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition; chapter 13 is on Taylor coefficients.
+# - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), ["On the estimation of sparse Jacobian matrices"](https://doi.org/10.1093/imamat/13.1.117).
+# - A. G. Baydin, B. A. Pearlmutter, D. Syme, F. Wood, P. Torr (2022), ["Gradients without backpropagation"](https://arxiv.org/abs/2202.08587): training with random tangents.
+#
+# **Read next:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) builds the whole Hessian and finds a better step with it;
+# [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures what this notebook counted.

@@ -1,0 +1,839 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Without the matrix
+#
+# A Hessian has $N^2$ entries, and a model has many parameters. Nobody stores it. *Multiplying* by it is cheap, though, and products are enough for a Newton step and for a spectrum.
+# **How do you use a Hessian that is too large to store?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_without_the_matrix.ipynb)
+#
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb), [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 15 to read, 2 more to go further, 31 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+hidden = 1000  # hidden units of the network in section 1
+weight_decay = 1e-3  # factor of the squared weights of softmax regression, in sections 3 and 5
+budget = 300  # gradient-equivalents that each method may spend on softmax regression
+fit_budget = 600  # and on the fit of a network
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+import time
+from itertools import pairwise
+
+from tapelab import data, derivatives, optimize, plots, runtime
+from tapelab.exercises.sheets import without_the_matrix as exercises
+
+import matplotlib.pyplot as plt
+import numpy as np
+import scipy.optimize  # comes with scikit-learn
+import tensorflow as tf
+from threadpoolctl import threadpool_limits  # comes with scikit-learn
+
+runtime.start(seed)
+
+# %%
+images = data.load("digits")
+x = tf.constant(images.x_train[:600].reshape(600, 64))
+labels = tf.constant(images.y_train[:600])
+
+layers = [tf.keras.layers.Dense(hidden, activation="tanh"), tf.keras.layers.Dense(10)]
+model = tf.keras.Sequential(layers)
+model.build((None, 64))
+variables = [w.value for w in model.trainable_variables]  # TensorFlow's own, inside Keras's
+n = model.count_params()
+print(f"{n:,} parameters: the Hessian has {n**2:,} entries, {4 * n**2 / 1e9:.1f} GB in float32")
+
+
+# %%
+def loss():
+    entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(x))
+    return tf.reduce_mean(entropy)
+
+
+v = [tf.random.normal(w.shape, seed=seed) for w in variables]  # a direction
+
+with tf.GradientTape() as outer:
+    with tf.GradientTape() as inner:
+        value = loss()
+    g = inner.gradient(value, variables)
+Hv = outer.gradient(g, variables, output_gradients=v)
+print("the Hessian times a vector:", [tuple(part.shape) for part in Hv])
+
+# %% [markdown]
+# The second cell multiplied that matrix by a vector $v$, and the result takes 0.3 MB. The matrix was never built.
+#
+# **You will be able to**
+#
+# - multiply a vector by a Hessian in three ways, and say which of them to trust (section 1),
+# - solve a linear system from products, by conjugate gradients (section 2),
+# - build Newton–CG from products, and judge it fairly against L-BFGS and gradient descent (section 3),
+# - find a Hessian's largest eigenvalues and sketch its whole spectrum by Lanczos' method (section 5).
+
+# %% [markdown]
+# ## 1. Three ways to a product
+#
+# $Hv$ is the derivative of the gradient in the direction $v$:
+#
+# $$Hv = \frac{\mathrm d}{\mathrm dt}\, g(w + t v)\,\Big|_{t=0}.$$
+#
+# That is one number for each parameter; no $N^2$ appears on the way. The definition suggests the first way: a **difference of two gradients**, $\big(g(w + hv) - g(w - hv)\big) / 2h$. It needs no second derivative at all.
+#
+# **Predict.** float32 carries about seven digits. With the best step $h$, how many digits of $Hv$ are right?
+
+# %%
+exercises.digits.guess(...)  # "about 7", "about 4" or "about 1"
+
+
+# %%
+@tf.function
+def gradient():
+    with tf.GradientTape() as tape:
+        value = loss()
+    return tf.concat([tf.reshape(part, [-1]) for part in tape.gradient(value, variables)], axis=0)
+
+
+def by_differences(h):
+    """(g(w + hv) - g(w - hv)) / 2h, shape (n,); the variables end as they began."""
+    sides, saved = [], [tf.identity(w) for w in variables]
+    for shift in (h, -h, 0.0):
+        for w, at, direction in zip(variables, saved, v, strict=True):
+            w.assign(at + shift * direction)
+        sides.append(gradient())
+    return (sides[0] - sides[1]) / (2 * h)
+
+
+exact = tf.concat([tf.reshape(part, [-1]) for part in Hv], axis=0)
+steps = [float(f"1e{power}") for power in range(-8, 1)]
+errors = [float(tf.norm(by_differences(h) - exact) / tf.norm(exact)) for h in steps]
+
+# %% tags=["nbval-ignore-output"]
+print("best relative error:", f"{min(errors):.0e}", "at h =", steps[int(np.argmin(errors))])
+
+# %% tags=["figure"] alt="Line plot. Relative error of a difference of gradients against the step h, both on logarithmic axes: a V. Towards small steps the error rises in proportion to one over h, towards large ones with the square of h; the lowest point is near one in ten thousand, far above the line of float32's rounding."
+# @title Draw: the error against the step
+_, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
+ax.loglog(steps, errors, "o-", color=plots.BLUE)
+ax.axhline(np.finfo(np.float32).eps, color=plots.GREY, linestyle="--")
+ax.annotate("float32's rounding", (1, np.finfo(np.float32).eps), (0, 4), textcoords="offset points", ha="right")
+ax.annotate("rounding", (steps[1], errors[1]), (10, 0), textcoords="offset points")
+ax.annotate("curvature of\nthe gradient", (steps[6], errors[6]), (-10, 4), textcoords="offset points", ha="right")
+ax.set(title="A difference of gradients: about four digits at best")
+ax.set(xlabel="step h", ylabel="relative error of Hv")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+best = -np.log10(min(errors))
+exercises.digits.reveal("about 7" if best > 6 else "about 4" if 3 < best < 5.3 else "about 1")
+assert 3 < best < 5.3  # of seven
+assert errors[0] > 100 * min(errors)
+assert errors[-1] > 100 * min(errors)
+assert 4 * n**2 / 1e9 > 22 or hidden < 1000
+
+# %% [markdown]
+# With a small $h$ the two gradients agree in most of their digits, and the difference is left with the rest. With a large $h$ the gradient is no longer linear over that distance. Between the two lie about four digits at best, and nothing tells you
+# at which $h$.
+#
+# The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = Hv$. Two backward passes, one for the gradient and one through it. `output_gradients=v` forms the inner product.
+#
+# The third is **forward over reverse**, *Pearlmutter's trick*: carry the direction $v$ forwards through the computation of the gradient, backward pass included. A `ForwardAccumulator` does it, as in section 5 of [12](12_forward_mode.ipynb).
+
+
+# %%
+@tf.function
+def reverse_over_reverse(v):
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            value = loss()
+        g = inner.gradient(value, variables)
+    return outer.gradient(g, variables, output_gradients=v)
+
+
+@tf.function
+def forward_over_reverse(v):
+    with tf.autodiff.ForwardAccumulator(variables, v) as accumulator:
+        with tf.GradientTape() as tape:
+            value = loss()
+        g = tape.gradient(value, variables)
+    return [accumulator.jvp(part) for part in g]
+
+
+# %% tags=["nbval-ignore-output"]
+ways = {"gradient": gradient}
+ways["reverse over reverse"] = lambda: reverse_over_reverse(v)
+ways["forward over reverse"] = lambda: forward_over_reverse(v)
+taken = {name: [] for name in ways}
+for _ in range(6):  # the first call compiles
+    for name, way in ways.items():
+        begin = time.perf_counter()
+        result = way()
+        taken[name].append(time.perf_counter() - begin)
+for name, seconds in taken.items():
+    print(f"{name:22} {1000 * np.median(seconds[1:]):6.1f} ms")
+pearlmutter = tf.concat([tf.reshape(part, [-1]) for part in result], axis=0)
+print(f"relative difference of the two: {tf.norm(pearlmutter - exact) / tf.norm(exact):.0e}")
+
+# %% [markdown]
+# Here both are exact but for rounding, and both cost a few gradients, whatever $N$ is. (They can part where the loss contains a `tf.custom_gradient`, whose rule an accumulator may pass by: section 6 of [12](12_forward_mode.ipynb). Then
+# the two tapes are the ones to ask, if the rule is linear in the upstream gradient.) From here on a product counts as two gradients. ([16](16_what_derivatives_cost.ipynb) measures it with more care.)
+#
+# As in 12, `variables` holds the `.value` of each Keras variable, because a `ForwardAccumulator` takes no other. The tape takes either.
+
+# %% tags=["check"]
+# @title Check
+assert tf.norm(pearlmutter - exact) < 1e-5 * tf.norm(exact)
+assert np.median(taken["reverse over reverse"][1:]) < 40 * np.median(taken["gradient"][1:])  # not n times
+assert np.median(taken["forward over reverse"][1:]) < 40 * np.median(taken["gradient"][1:])
+try:
+    tf.autodiff.ForwardAccumulator(model.trainable_variables, v)
+    refused = False
+except Exception:  # which one depends on the version
+    refused = True
+assert refused
+clip_straight = tf.custom_gradient(lambda v: (tf.clip_by_value(v, -1.0, 1.0), lambda upstream: upstream))
+outside = tf.constant(1.5)
+with tf.GradientTape() as check_tape, tf.autodiff.ForwardAccumulator(outside, tf.constant(1.0)) as accumulator:
+    check_tape.watch(outside)
+    with tf.GradientTape() as inner_tape:
+        inner_tape.watch(outside)
+        check_loss = (clip_straight(outside) - 0.3) ** 2
+    check_slope = inner_tape.gradient(check_loss, outside)
+assert check_tape.gradient(check_slope, outside) == 2.0
+assert accumulator.jvp(check_slope) == 0.0
+
+# %% [markdown]
+# ### Exercise: A product with a Hessian of several tensors (8 min)
+#
+# `f(*xs)` takes the tensors in the list `xs`, of any shapes, to a scalar. `vs` is a list of directions, one for each tensor and of its shape. Return the product of the whole Hessian with the
+# directions, as a list of tensors of those shapes again. Form no Hessian: two calls of `gradient` are enough. Where a part of the product is zero because nothing depends on that tensor, return zeros.
+
+
+# %%
+def hessian_product(f, xs, vs):
+    return ...  # one tensor for each tensor in xs, and of its shape
+
+
+exercises.product.check(hessian_product)
+
+# %% [markdown]
+# ## 2. Solve with products: conjugate gradients
+#
+# A Newton step solves $Hs = -g$. **Conjugate gradients** (CG) builds the solution from one product in each round. It goes along a direction $p$ until the quadratic model $g^\top s + \tfrac12 s^\top H s$ stops falling, and then chooses the next direction *conjugate* to all earlier
+# ones, $p_i^\top H p_j = 0$: what was gained along one is not spoilt by the next. After $k$ rounds, $s$ is the model's lowest point in the space spanned by $g, Hg, \dots, H^{k-1}g$, a **Krylov space**.
+
+
+# %%
+def conjugate_gradients(product, g, tolerance, limit):
+    """Solve H s = -g to a residual norm. Returns s, the products, and whether p'Hp <= 0 was met."""
+    s, residual, p = tf.zeros_like(g), -g, -g
+    squared = float(tf.tensordot(residual, residual, 1))
+    for count in range(1, limit + 1):
+        Hp = product(p)
+        curvature = float(tf.tensordot(p, Hp, 1))
+        if curvature <= 0:
+            return (p if count == 1 else s), count, True
+        s += squared / curvature * p
+        residual -= squared / curvature * Hp
+        previous, squared = squared, float(tf.tensordot(residual, residual, 1))
+        if squared**0.5 <= tolerance:
+            break
+        p = residual + squared / previous * p
+    return s, count, False
+
+
+# %% [markdown]
+# The `if` deserves a second look. CG assumes positive curvature, and it sees $p^\top H p$ for each of its directions. Where that is not positive it stops with what it has, or with the downhill direction if it has nothing. This is the **truncated Newton
+# rule** of Dembo and Steihaug, as a line search needs it. (With a trust region, Steihaug's rule goes on along $p$ to the region's edge.) It takes the place of damping. For $n$ unknowns CG needs at most $n$ rounds, in exact arithmetic.
+#
+# **Predict.** A 400 × 400 matrix has only three different eigenvalues: 1, 10 and 100. How many products does CG need to solve with it to eight digits?
+
+# %%
+exercises.products.guess(...)  # a number
+
+# %% tags=["nbval-ignore-output"]
+rng = np.random.default_rng(seed)
+eigenvalues = tf.constant(rng.permutation(np.repeat([1.0, 10.0, 100.0], [200, 150, 50])))
+right = tf.constant(rng.normal(size=400))
+
+s, count, _ = conjugate_gradients(lambda p: eigenvalues * p, -right, 1e-8 * float(tf.norm(right)), 400)
+print("products:", count)
+print(f"relative error: {float(tf.norm(s - right / eigenvalues) / tf.norm(s)):.0e}")
+
+# %% tags=["figure"] alt="Contour plot and line plot. Left, the ellipses of a quadratic: steepest descent zigzags down the long axis in many short legs, conjugate gradients arrives in two. Right, the relative error of conjugate gradients against products for three spectra: with three different eigenvalues it drops to rounding error after three products, with three tight clusters it falls fast, a stair for every three products; with an even spread it falls slowly and steadily."
+# @title Draw: two dimensions, and three spectra
+_, (plane, curve) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+H2, w = np.diag([1.0, 12.0]), np.array([-4.0, 0.9])
+across, up = np.meshgrid(np.linspace(-4.6, 1.2, 101), np.linspace(-1.4, 1.4, 101))
+plane.contour(across, up, (across**2 + 12 * up**2) / 2, levels=12, colors=plots.GREY, linewidths=0.5)
+zigzag = [w]
+for _ in range(30):
+    slope = H2 @ zigzag[-1]
+    zigzag.append(zigzag[-1] - slope @ slope / (slope @ H2 @ slope) * slope)
+legs = [w + conjugate_gradients(lambda p: H2 @ p, H2 @ w, 0.0, k)[0].numpy() for k in (1, 2)]
+plane.plot(*np.transpose(zigzag), "o-", color=plots.ORANGE, markersize=3, label="steepest descent, best step lengths")
+plane.plot(*np.transpose([w, *legs]), "s--", color=plots.BLUE, label="conjugate gradients, 2 products")
+plane.set(title="Two dimensions, two products", xlabel="$s_0$", ylabel="$s_1$", ylim=(-1.4, 1.9))
+plane.legend(loc="upper right", fontsize="small")
+spectra = {
+    "three different eigenvalues": (eigenvalues.numpy(), "o-", plots.BLUE),
+    "three clusters, 2 % wide": (eigenvalues.numpy() * rng.uniform(0.99, 1.01, 400), "^--", plots.GREEN),
+    "spread evenly from 1 to 100": (np.linspace(1, 100, 400), "s:", plots.RED),
+}
+relative_errors = {}
+for name, (values, style, colour) in spectra.items():
+    solution = right.numpy() / values
+    relative_errors[name] = [1.0]
+    for k in range(1, 13):
+        found = conjugate_gradients(lambda p, values=values: values * p, -right, 1e-14, k)[0]
+        relative_errors[name].append(float(np.linalg.norm(found - solution) / np.linalg.norm(solution)))
+    curve.semilogy(relative_errors[name], style, color=colour, markersize=4, label=name)
+curve.set(title="What counts is how the eigenvalues cluster", xlabel="products", ylabel="relative error")
+curve.legend(fontsize="small")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+exercises.products.reveal(count)
+assert count == 3
+np.testing.assert_allclose(s, right / eigenvalues, rtol=1e-6, atol=1e-9)
+np.testing.assert_allclose(legs[1], [0, 0], atol=1e-12)
+assert np.linalg.norm(zigzag[10]) > 1e-3
+assert relative_errors["three different eigenvalues"][3] < 1e-10
+assert relative_errors["three clusters, 2 % wide"][6] < 0.1 * relative_errors["spread evenly from 1 to 100"][6]
+_, met_at, met = conjugate_gradients(lambda p: tf.constant([2.0, -1.0]) * p, tf.constant([1.0, 1.0]), 0.0, 2)
+assert met
+assert met_at == 2
+at_once = conjugate_gradients(lambda p: -p, tf.constant([1.0, 2.0]), 0.0, 2)
+np.testing.assert_array_equal(at_once[0], [-1.0, -2.0])  # nothing yet, so the downhill direction
+assert at_once[1:] == (1, True)
+
+# %% [markdown]
+# Three. What CG builds from $k$ products is a polynomial in $H$ of degree $k - 1$, applied to $-g$. To give the solution $-H^{-1}g$ it has to be $1/\lambda$ at every eigenvalue $\lambda$. A polynomial of degree 2 can be that at three points, however often each eigenvalue occurs. Tight clusters are nearly as good. A wide and even
+# spread is bad: then the number of rounds grows with $\sqrt{\lambda_{\max}/\lambda_{\min}}$. Section 5 shows what the spectrum of a trained model looks like.
+
+# %% [markdown]
+# ## 3. Newton–CG and its rivals
+#
+# **Newton–CG** solves $Hs = -g$ by CG, roughly while the gradient is large and more exactly as it shrinks, and then searches along $s$ until Armijo's condition holds. One step costs more than a step of gradient descent, so count the work in
+# **gradient-equivalents**: a gradient is 1, a product 2, a loss in the line search 1.
+
+
+# %%
+def newton_cg(w, problem, product, budget):
+    """Returns rows of (work, loss), the last point, and how often curvature p'Hp <= 0 was met."""
+    value_at, value_and_gradient = problem
+    work, rows, met = 0, [], 0
+    while True:
+        value, g = value_and_gradient(w)
+        norm, work = float(tf.norm(g)), work + 1
+        if work > budget or norm < 1e-11:
+            return np.array(rows), w, met
+        rows.append((work, float(value)))
+        tolerance = min(0.5, norm**0.5) * norm
+        s, products, negative = conjugate_gradients(lambda p, w=w: product(w, p), g, tolerance, 60)
+        work, met = work + 2 * products + 1, met + negative
+        t, slope = 1.0, float(tf.tensordot(g, s, 1))
+        while float(value_at(w + t * s)) > rows[-1][1] + 1e-4 * t * slope and t > 1e-10:
+            t, work = t / 2, work + 1
+        w += t * s
+
+
+# %% [markdown]
+# A fair race needs a strong rival. **L-BFGS** estimates the curvature from the differences of the gradients that it computes anyway: one or two gradients for each step, and no product. Here it is SciPy's. Gradient descent gets the best rate out of three.
+#
+# The problem is softmax regression on the digits, 650 parameters. Its loss is convex, and a small penalty keeps every eigenvalue of the Hessian at `weight_decay` or above. So there is one minimum, and it can be found to all digits.
+
+
+# %%
+def gradient_descent(w, problem, rate, budget):
+    rows = []
+    for work in range(1, budget + 1):
+        value, g = problem[1](w)
+        rows.append((work, float(value)))
+        w -= rate * g
+    return np.array(rows)
+
+
+def lbfgs(w, problem, budget):
+    """Returns rows of (work, loss) and the last point; the work is the number of gradients."""
+    rows = []
+
+    def evaluate(flat):
+        value, g = problem[1](tf.constant(flat))
+        rows.append((len(rows) + 1, float(value)))
+        return float(value), g.numpy()
+
+    options = {"maxfun": budget, "maxiter": budget, "ftol": 0.0, "gtol": 1e-10}
+    with threadpool_limits(1):  # its vectors are short, and threads would fight with TensorFlow's
+        found = scipy.optimize.minimize(evaluate, w, jac=True, method="L-BFGS-B", options=options)
+    return np.array(rows[:budget]), tf.constant(found.x)
+
+
+# %%
+# One of TensorFlow's graph rewrites is meant for float32 and warns about float64 layers: off.
+tf.config.optimizer.set_experimental_options({"remapping": False})
+
+
+def compiled(loss):
+    """What the methods need, compiled: (loss, loss with gradient), and the Hessian's product."""
+
+    @tf.function
+    def value_and_gradient(w):
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            value = loss(w)
+        return value, tape.gradient(value, w)
+
+    @tf.function
+    def product(w, v):
+        with tf.GradientTape() as outer:
+            outer.watch(w)
+            g = value_and_gradient(w)[1]
+        return outer.gradient(g, w, output_gradients=v)
+
+    return (tf.function(loss), value_and_gradient), product
+
+
+# %%
+pixels, targets = tf.cast(x, tf.float64), tf.one_hot(labels, 10, dtype=tf.float64)
+
+
+def softmax_loss(w):
+    """Cross-entropy of softmax regression, and a penalty; w holds the kernel and ten biases."""
+    logits = pixels @ tf.reshape(w[:-10], [64, 10]) + w[-10:]
+    entropy = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+    return tf.reduce_mean(entropy) + weight_decay / 2 * tf.reduce_sum(w**2)
+
+
+softmax, softmax_product = compiled(softmax_loss)
+origin = tf.zeros(650, tf.float64)
+
+# %% [markdown]
+# **Predict.** All three may spend 300 gradient-equivalents. Which comes within $10^{-8}$ of the minimum's loss first?
+
+# %%
+exercises.first.guess(...)  # "gradient descent", "Newton–CG" or "L-BFGS"
+
+# %%
+descents = {rate: gradient_descent(origin, softmax, rate, budget) for rate in (2.0, 4.0, 8.0)}
+best_rate = min(descents, key=lambda rate: descents[rate][-1, 1])
+
+runs = {f"gradient descent, rate {best_rate:g}": descents[best_rate]}
+runs["Newton–CG"], minimum, _ = newton_cg(origin, softmax, softmax_product, budget)
+runs["L-BFGS"], _ = lbfgs(origin, softmax, budget)
+lowest = min(run[:, 1].min() for run in runs.values())
+
+
+def work_to(run, above, lowest):
+    """The work after which a run is that close to the lowest loss; infinite if it never is."""
+    near = run[:, 1] - lowest <= above
+    return run[np.argmax(near), 0] if near.any() else np.inf
+
+
+# %% tags=["nbval-ignore-output"]
+for name, run in runs.items():
+    print(f"{name:24} ends {run[-1, 1] - lowest:.0e} above; work to 1e-8: {work_to(run, 1e-8, lowest):.0f}")
+
+# %% tags=["check"]
+# @title Check
+reached = {name.partition(",")[0]: work_to(run, 1e-8, lowest) for name, run in runs.items()}
+exercises.first.reveal(min(reached, key=reached.get))
+assert reached["L-BFGS"] < 0.8 * reached["Newton–CG"]
+assert reached["Newton–CG"] <= budget < reached["gradient descent"]
+assert float(tf.norm(softmax[1](minimum)[1])) ** 2 / (2 * weight_decay) < 1e-12  # so it is the minimum
+assert best_rate == 4.0  # a smaller rate and a larger one are worse
+assert descents[best_rate][-1, 1] - lowest > 1e-5
+above = runs["Newton–CG"][:, 1] - lowest
+assert len(above) < len(runs["L-BFGS"]) / 5  # steps
+plunging = (above[:-1] < 1e-2) & (above[:-1] > 1e-8)
+assert all(10 < paid / 2 < 30 for paid in np.diff(runs["Newton–CG"][:, 0])[plunging])  # products
+assert all(after < before / 30 for before, after in pairwise(above) if 1e-8 < before < 1e-4)  # the plunge
+
+# %% tags=["figure"] alt="Line plot. The distance to the minimum on a logarithmic axis against gradient-equivalents. L-BFGS falls steepest, to a billionth after about 100; Newton\u2013CG gets there after nearly twice as many, in ever larger leaps; gradient descent stays above one in ten thousand."
+# @title Draw: distance to the minimum per gradient spent
+styles = {
+    "gradient descent": ("-", plots.ORANGE),
+    "Newton–CG": ("o-", plots.BLUE),
+    "Gauss–Newton–CG": ("^:", plots.RED),
+    "L-BFGS": ("--", plots.GREEN),
+}
+
+
+def draw_race(runs, lowest, title):
+    _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for name, run in runs.items():
+        style, colour = styles[name.partition(",")[0]]
+        distance = np.minimum.accumulate(run[:, 1] - lowest)
+        shown = distance > 1e-13  # below it there is only rounding
+        ax.semilogy(run[shown, 0], distance[shown], style, color=colour, markersize=4, label=name)
+    ax.set(title=title, xlabel="work (gradient-equivalents)", ylabel="loss minus the minimum's loss")
+    ax.legend(fontsize="small")
+
+
+draw_race(runs, lowest, "Softmax regression: L-BFGS, then Newton–CG")
+plt.show()
+
+# %% [markdown]
+# L-BFGS, and it never sees a Hessian. Newton–CG needs far fewer steps, and near the minimum each of them plunges, but it pays for such a step with some twenty products. Gradient descent does not get there (`inf`).
+#
+# So begin with L-BFGS where each gradient is that of the whole data set: it is built for that, and a mini-batch's noise spoils its estimates. Products earn their price where you need the Hessian itself: for a spectrum, for influence functions, or for a linear solve.
+
+# %% [markdown]
+# ## 4. Going further: a loss that is not convex
+#
+# A network's Hessian has negative eigenvalues on the way. Here a `tanh` network, 5 → 8 → 6, the *student*, is to imitate a smaller one, 5 → 4 → 6, its *teacher*, on 64 random inputs; so the minimum is known again, 0. The loss is a mean of $m$ squared residuals, which admits a fourth method, **Gauss–Newton**: replace $H$ by
+#
+# $$G = \tfrac{2}{m} J^\top J, \qquad Gv = \tfrac{2}{m} J^\top (Jv).$$
+#
+# One forward pass for $Jv$, one backward pass for $J^\top$: about what $Hv$ costs. And $G$ has no negative eigenvalue.
+
+# %%
+fit_x = tf.constant(rng.normal(size=(64, 5)))
+
+
+def network(w, units):
+    """5 inputs, `units` hidden units, 6 outputs; w is flat."""
+    kernel_1, bias_1, kernel_2, bias_2 = tf.split(w, [5 * units, units, units * 6, 6])
+    h = tf.tanh(fit_x @ tf.reshape(kernel_1, [5, units]) + bias_1)
+    return h @ tf.reshape(kernel_2, [units, 6]) + bias_2
+
+
+def random_weights(units):
+    sizes = [5 * units, units, units * 6, 6]
+    scales = [5**-0.5, 0.5, units**-0.5, 0.5]
+    return tf.constant(rng.normal(size=sum(sizes)) * np.repeat(scales, sizes))
+
+
+aim = network(random_weights(4), 4)
+fit_start = random_weights(8)
+fit, fit_product = compiled(lambda w: tf.reduce_mean((network(w, 8) - aim) ** 2))
+
+
+# %%
+@tf.function
+def gauss_newton_product(w, v):
+    with tf.autodiff.ForwardAccumulator(w, v) as accumulator, tf.GradientTape() as tape:
+        tape.watch(w)
+        r = network(w, 8) - aim
+    Jv = accumulator.jvp(r)
+    return tape.gradient(r, w, output_gradients=2 * Jv / (64 * 6))
+
+
+# %%
+fits = {rate: gradient_descent(fit_start, fit, rate, fit_budget) for rate in (1.0, 2.0, 4.0)}
+fit_rate = min(fits, key=lambda rate: np.nan_to_num(fits[rate][-1, 1], nan=np.inf))
+
+fit_runs = {f"gradient descent, rate {fit_rate:g}": fits[fit_rate]}
+fit_runs["Newton–CG"], _, met = newton_cg(fit_start, fit, fit_product, fit_budget)
+fit_runs["Gauss–Newton–CG"], _, _ = newton_cg(fit_start, fit, gauss_newton_product, fit_budget)
+fit_runs["L-BFGS"], _ = lbfgs(fit_start, fit, fit_budget)
+
+# %% tags=["nbval-ignore-output"]
+for name, run in fit_runs.items():
+    print(f"{name:24} lowest loss {np.nanmin(run[:, 1]):.0e}")
+
+# %% tags=["figure"] alt="Line plot. The distance to the minimum, which is 0, on a logarithmic axis against gradient-equivalents. L-BFGS is far below the others from the start; Gauss\u2013Newton\u2013CG goes down in leaps and leaves gradient descent behind; Newton\u2013CG stalls on plateaus."
+# @title Draw: the same for the network
+draw_race(fit_runs, 0.0, "A network's fit: L-BFGS leads again")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+ends = {name.partition(",")[0]: np.nanmin(run[:, 1]) for name, run in fit_runs.items()}
+assert ends["L-BFGS"] < ends["Gauss–Newton–CG"] / 2
+assert ends["L-BFGS"] < ends["Newton–CG"] / 2
+assert ends["Gauss–Newton–CG"] < ends["gradient descent"] / 3
+assert fit_rate < 4.0  # a larger rate is worse
+assert met > 0
+assert np.all(np.diff(fit_runs["Newton–CG"][:, 1]) < 0)  # the line search lets no step climb
+spent, at_gradients = [], []  # the work, by a count of the calls
+
+
+def priced(price, f):
+    def call(*given):
+        spent.append(price)
+        at_gradients.extend([sum(spent)] if f is fit[1] else [])
+        return f(*given)
+
+    return call
+
+
+rows, _, _ = newton_cg(fit_start, (priced(1, fit[0]), priced(1, fit[1])), priced(2, fit_product), 300)
+np.testing.assert_array_equal(rows[:, 0], at_gradients[: len(rows)])
+u, other = tf.constant(rng.normal(size=(2, len(fit_start))))
+one_way, back = tf.tensordot(u, fit_product(fit_start, other), 1), tf.tensordot(other, fit_product(fit_start, u), 1)
+np.testing.assert_allclose(one_way, back, rtol=0, atol=1e-10)
+with tf.GradientTape() as tape:
+    tape.watch(fit_start)
+    r = tf.reshape(network(fit_start, 8) - aim, [384])
+J = tape.jacobian(r, fit_start)
+by_matrix = 2 / 384 * tf.linalg.matvec(tf.transpose(J) @ J, u)
+np.testing.assert_allclose(gauss_newton_product(fit_start, u), by_matrix, rtol=0, atol=1e-10)
+
+# %% [markdown]
+# L-BFGS wins again. Gauss–Newton leaves gradient descent behind: its matrix has no negative eigenvalue, and near a minimum with small residuals it is nearly Newton's method. Newton–CG meets negative curvature, stops its CG early (the truncated Newton rule), and
+# its steps are no longer Newton's. How it compares with the other two depends on the draw.
+
+# %% [markdown]
+# ## 5. The spectrum, by Lanczos
+#
+# CG's Krylov space holds more than a solution. **Lanczos' method** builds an orthonormal basis $Q$ of it, again with one product for each vector, and with it a small tridiagonal matrix $T = Q^\top H Q$. The eigenvalues of $T$ approximate those of $H$,
+# the outermost first.
+
+
+# %%
+def lanczos(product, start, steps):
+    """The eigenvalues of T, ascending, and the weight of each: the squared part of `start` along it."""
+    q = start / np.linalg.norm(start)
+    basis, diagonal, beside = [], [], []
+    for _ in range(steps):
+        basis.append(q)
+        r = np.asarray(product(tf.constant(q)))
+        diagonal.append(q @ r)
+        for _ in range(2):  # take out what is in the space already; rounding asks for it twice
+            r = r - np.transpose(basis) @ (np.array(basis) @ r)
+        beside.append(np.linalg.norm(r))
+        q = r / beside[-1]
+    T = np.diag(diagonal) + np.diag(beside[:-1], 1) + np.diag(beside[:-1], -1)
+    values, vectors = np.linalg.eigh(T)
+    return values, vectors[0] ** 2
+
+
+# %% [markdown]
+# Take softmax regression at its minimum: a 650 × 650 matrix, small enough to know every eigenvalue for comparison. The network tells ten classes apart.
+#
+# **Predict.** How many of the 650 eigenvalues stand clear of all the others?
+
+# %%
+exercises.clear.guess(...)  # a number
+
+# %%
+ritz, _ = lanczos(lambda v: softmax_product(minimum, v), rng.normal(size=len(minimum)), 60)
+print("largest eigenvalues of T:", np.round(ritz[:-11:-1], 3))
+print("fastest stable rate of gradient descent, 2 / largest:", round(2 / ritz[-1], 2))
+
+# %% tags=["check"]
+# @title Check
+gaps = ritz[-14:][1:] / ritz[-14:][:-1]
+exercises.clear.reveal(len(gaps) - int(np.argmax(gaps)))
+assert np.argmax(gaps) == len(gaps) - 9
+assert 4.0 < 2 / ritz[-1] < 8.0
+assert descents[8.0][-1, 1] > descents[4.0][-1, 1]
+
+# %% [markdown]
+# Nine, and not ten: raising all ten logits by the same amount changes nothing but the penalty. That nine stand *clear* is the pixels' doing. Their mean is far from zero, and each of the nine combinations of classes has one large direction along
+# that mean. With the mean taken out of the pixels, the gap after the ninth eigenvalue all but closes. (The outliers that deep classifiers show, about as many as classes, are another matter: Ghorbani and others, below.) Sixty products gave them to three digits.
+#
+# The largest one is the speed limit of gradient descent. Along its eigenvector a step of rate $\eta$ multiplies the distance by $1 - \eta\lambda$, so it settles only if $\eta < 2/\lambda_{\max}$. In section 3 the rate 4 did best, and 8 did not settle.
+#
+# The rest of the spectrum follows from the weights that `lanczos` also returns. A start of random signs has, on average, the same squared part along every eigenvector. So the weights, averaged over a few such starts, say what share of the eigenvalues lies above any value: **stochastic Lanczos quadrature**.
+
+# %%
+probes = [
+    lanczos(lambda v: softmax_product(minimum, v), rng.choice([-1.0, 1.0], size=len(minimum)), 40) for _ in range(6)
+]
+nodes = np.concatenate([values for values, _ in probes])
+weights = np.concatenate([share for _, share in probes]) / len(probes)
+for limit in (0.002, 0.01, 0.05):
+    print(f"eigenvalues above {limit}: about {len(minimum) * weights[nodes > limit].sum():.0f}")
+
+# %% tags=["figure"] alt="Line plot. How many of 650 eigenvalues lie above a value, on logarithmic axes, falling from 650 at 0.001 to 9 on a plateau and then to 1 near 0.4. The estimate from 240 products runs along the exact staircase."
+# @title Draw: the whole spectrum
+features = np.hstack([pixels.numpy(), np.ones((len(pixels), 1))])  # the bias is the weight of a constant 1
+logits = pixels.numpy() @ minimum.numpy()[:-10].reshape(64, 10) + minimum.numpy()[-10:]
+p = np.exp(logits - logits.max(axis=1, keepdims=True))
+p /= p.sum(axis=1, keepdims=True)
+A = p[:, :, None] * np.eye(10) - p[:, :, None] * p[:, None, :]
+closed_form = np.einsum("bi,bjl,bk->ijkl", features, A, features, optimize=True).reshape(len(minimum), -1)
+closed_form = closed_form / len(pixels) + weight_decay * np.eye(len(minimum))
+true = np.linalg.eigvalsh(closed_form)
+
+_, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
+grid = np.geomspace(0.9 * true[0], 1.1 * true[-1], 300)
+ax.loglog(grid, [np.sum(true > t) or np.nan for t in grid], color=plots.GREY, linewidth=4, label="exact")
+estimate = np.array([len(minimum) * weights[nodes > t].sum() for t in grid])
+ax.loglog(grid, np.where(estimate > 0.5, estimate, np.nan), "--", color=plots.BLUE, label="Lanczos, 240 products")
+ax.annotate("nine stand clear", (0.05, 9), (0, 8), textcoords="offset points", ha="center")
+ax.set(title="All 650 eigenvalues at the minimum, sketched from products")
+ax.set(xlabel="λ", ylabel="eigenvalues above λ")
+ax.legend()
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(ritz[-9:], true[-9:], rtol=5e-4)
+assert true[-9] > 2 * true[-10]
+check_features = features - features.mean(axis=0) * (np.arange(65) < 64)  # the same slopes without the pixels' mean
+check_matrix = np.einsum("bi,bjl,bk->ijkl", check_features, A, check_features, optimize=True).reshape(650, 650)
+check_centred = np.linalg.eigvalsh(check_matrix / len(pixels) + weight_decay * np.eye(650))
+assert check_centred[-9] < 1.3 * check_centred[-10]
+np.testing.assert_allclose(weights.sum(), 1, rtol=1e-9)
+assert len(nodes) == 240  # a product for each
+for limit in (0.002, 0.01, 0.05):
+    assert abs(len(minimum) * weights[nodes > limit].sum() - np.sum(true > limit)) < 0.3 * np.sum(true > limit) + 3
+at_origin, _ = lanczos(lambda v: softmax_product(origin, v), rng.normal(size=len(origin)), 8)
+assert np.sum(at_origin > 1) == 1  # nine equal eigenvalues at the origin: Lanczos finds the value once
+counted = 0.0
+for signs in np.random.default_rng(seed).choice([-1.0, 1.0], size=(20, len(origin))):
+    values, share = lanczos(lambda v: softmax_product(origin, v), signs, 8)
+    counted += len(origin) * share[values > 1].sum() / 20
+assert abs(counted - 9) < 4  # its standard deviation is about 1
+
+# %% [markdown]
+# One trap. A single start vector shows each *value* once, however often it occurs. At the starting point, all weights zero, the nine large eigenvalues are equal, and Lanczos returns one (until rounding errors let the others in). Averaged over starts, its weight still counts all nine.
+#
+# And the network of the opening, with its 22.5 GB of Hessian? Twenty products give its largest eigenvalue, and show that some are negative.
+
+# %% tags=["nbval-ignore-output"]
+sizes = [int(tf.size(w)) for w in variables]
+
+
+def large_product(flat):
+    pieces = [tf.reshape(part, w.shape) for part, w in zip(tf.split(flat, sizes), variables, strict=True)]
+    return tf.concat([tf.reshape(part, [-1]) for part in reverse_over_reverse(pieces)], axis=0)
+
+
+top, _ = lanczos(large_product, rng.normal(size=n).astype(np.float32), 20)
+print(f"{n:,} parameters, largest eigenvalue {top[-1]:.3g}, lowest {top[0]:.3g}")
+
+# %% tags=["check"]
+# @title Check
+again, _ = lanczos(large_product, np.random.default_rng(seed + 1).normal(size=n).astype(np.float32), 40)
+np.testing.assert_allclose(top[-1], again[-1], rtol=1e-3)  # another start, and twice the products
+assert top[0] < 0  # before training, the Hessian is indefinite
+
+# %% [markdown]
+# ### Exercise: The trace from products (8 min)
+#
+# The sum of all eigenvalues is the trace, the sum of the diagonal. Estimate it without the diagonal. `product(v)` returns $Hv$ for a vector of shape $(n,)$; `probes` has shape $(k, n)$, and its rows are random signs, $\pm 1$. Return the mean over the rows
+# of a number whose expectation is the trace: a scalar, of the probes' dtype.
+
+
+# %%
+def trace(product, probes):
+    return ...  # a scalar
+
+
+exercises.trace.check(trace)
+
+# %% [markdown]
+# ### Exercise: The lowest eigenvalue (15 min)
+#
+# *This one needs an idea that the text does not spell out.*
+#
+# To damp a Newton step you need the lowest eigenvalue. `product(v)` returns $Hv$ for a symmetric $H$ of shape $(n, n)$ and a vector of shape $(n,)$; `v` is a vector to start from, with a part along every eigenvector. Return the lowest eigenvalue, which is negative here, as a
+# scalar of the dtype of `v`. Use products; a few hundred are fine.
+
+
+# %%
+def lowest_eigenvalue(product, v):
+    return ...  # a scalar
+
+
+exercises.lowest.check(lowest_eigenvalue)
+
+# %% [markdown]
+# ## 6. Going further: in one line
+#
+# In your own code, `tapelab.derivatives.hvp` is compiled and takes Keras variables as they are, and `tapelab.optimize.newton_cg` changes the variables and returns a report. Keep the function that `hvp` returns, and you keep what it compiled.
+
+# %% tags=["nbval-ignore-output"]
+one_line = derivatives.hvp(loss, wrt=model.trainable_variables)(vector=v)
+print("product:", [tuple(part.shape) for part in one_line])
+
+w = tf.Variable(origin)
+report = optimize.newton_cg(lambda: softmax_loss(w), wrt=w, iterations=60, tolerance=1e-7)
+print("loss:", f"{report.value:.6f}", "after", len(report.iterations), "steps;", report.reason)
+
+# %% tags=["check"]
+# @title Check
+assert derivatives.pack(one_line).shape == exact.shape
+assert tf.norm(derivatives.pack(one_line) - exact) < 1e-5 * tf.norm(exact)
+assert report.converged
+assert abs(report.value - lowest) < 1e-8
+assert all(step.slope < 0 and not step.negative_curvature for step in report.iterations)
+
+# %% [markdown]
+# ## 7. Check it independently
+#
+# Softmax regression has a Hessian in closed form. With $p$ the probabilities of an example and $\tilde x$ its pixels and a 1 for the bias,
+#
+# $$H = \frac1m \sum_{\text{examples}} \tilde x\, \tilde x^\top \otimes \big(\operatorname{diag}(p) - p\,p^\top\big) + \text{weight decay} \cdot I.$$
+#
+# No tape is needed for it. At the origin all $p$ are $\tfrac{1}{10}$, and the nine largest eigenvalues are equal: a tenth of the largest one of $\tfrac1m \sum \tilde x\, \tilde x^\top$, plus the weight decay.
+
+# %% tags=["nbval-ignore-output"]
+ones = np.ones((len(pixels), 1))
+second_moments = np.hstack([pixels, ones]).T @ np.hstack([pixels, ones]) / len(pixels)
+centring = np.eye(10) / 10 - np.ones((10, 10)) / 100
+at_origin = np.kron(second_moments, centring) + weight_decay * np.eye(len(origin))
+
+direction = tf.constant(rng.normal(size=len(origin)))
+by_tapes = softmax_product(origin, direction)
+print("largest difference of H v:", f"{np.abs(by_tapes - at_origin @ direction.numpy()).max():.0e}")
+print("ten largest eigenvalues:  ", np.round(np.linalg.eigvalsh(at_origin)[:-11:-1], 3))
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(by_tapes, at_origin @ direction.numpy(), rtol=0, atol=1e-10)
+expected = np.linalg.eigvalsh(second_moments)[-1] / 10 + weight_decay
+np.testing.assert_allclose(np.linalg.eigvalsh(at_origin)[-9:], expected, rtol=1e-9)
+product_at_minimum = softmax_product(minimum, direction)
+np.testing.assert_allclose(product_at_minimum, closed_form @ direction.numpy(), rtol=0, atol=1e-10)
+shifted = [softmax[1](minimum + h * direction)[1] for h in (1e-5, -1e-5)]
+np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5, rtol=0, atol=1e-6)
+
+# %% [markdown]
+# ## Recap
+#
+# - $Hv$ costs a few gradients, by reverse over reverse or by forward over reverse (Pearlmutter's trick), and no Hessian is formed. A difference of gradients keeps about four of float32's seven digits at best (section 1).
+# - Conjugate gradients solves $Hs = -g$ with one product in each round, and needs at most as many rounds as there are different eigenvalues. Where it meets negative curvature it stops: the truncated Newton rule (section 2).
+# - Newton–CG is made of products. Its steps plunge near a minimum; per gradient spent, L-BFGS still beats it (section 3).
+# - Lanczos finds the outermost eigenvalues from a few dozen products, and its weights sketch the whole spectrum. The largest eigenvalue sets the speed limit $2/\lambda_{\max}$ of gradient descent (section 5).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | a product by differences in float32 | about four digits at best, none with a bad step | differentiate the gradient |
+# | a Keras 3 variable in `ForwardAccumulator` | an error that names something else | pass `.value` |
+# | CG on an indefinite Hessian | a step that may climb | stop where $p^\top H p \le 0$ |
+# | steps compared instead of work | Newton–CG seems to win | count gradients and products |
+# | a raw loss on the axis | methods that seem equal | plot the distance to the minimum |
+# | SciPy's threads against TensorFlow's | a fast method that takes seconds | `threadpool_limits(1)` |
+# | equal eigenvalues | Lanczos shows one of them | average the weights over random starts |
+#
+# **Further reading**
+#
+# - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), "Example: Hessian".
+# - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
+# - R. S. Dembo, T. Steihaug (1983), ["Truncated-Newton algorithms for large-scale unconstrained optimization"](https://doi.org/10.1007/BF02592055); T. Steihaug (1983), ["The conjugate gradient method and trust regions in large scale optimization"](https://doi.org/10.1137/0720042).
+# - J. Martens (2010), ["Deep learning via Hessian-free optimization"](https://www.cs.toronto.edu/~jmartens/docs/Deep_HessianFree.pdf).
+# - D. C. Liu, J. Nocedal (1989), ["On the limited memory BFGS method for large scale optimization"](https://doi.org/10.1007/BF01589116).
+# - M. R. Hestenes, E. Stiefel (1952), ["Methods of conjugate gradients for solving linear systems"](https://doi.org/10.6028/jres.049.044).
+# - C. Lanczos (1950), ["An iteration method for the solution of the eigenvalue problem of linear differential and integral operators"](https://doi.org/10.6028/jres.045.026).
+# - B. Ghorbani, S. Krishnan, Y. Xiao (2019), ["An investigation into neural net optimization via Hessian eigenvalue density"](https://arxiv.org/abs/1901.10159).
+#
+# **Read next:** [15 Batch Jacobians](15_batch_jacobians.ipynb) asks for one Jacobian for each example;
+# [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures a Hessian against its products with vectors.

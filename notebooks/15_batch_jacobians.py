@@ -1,0 +1,821 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Batch Jacobians and per-example gradients
+#
+# A network maps each example of a batch to outputs of its own. The Jacobian of the whole batch also pairs each example's outputs with
+# every *other* example's inputs.
+# **What belongs to each example alone, and how do you get it without computing the rest?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/15_batch_jacobians.ipynb)
+#
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 15 to read, 1 more to go further, 31 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+batch = 7  # examples
+inputs = 5  # features of an example
+hidden = 8  # units of the first layer
+outputs = 6  # units of the second layer
+examples = 512  # that section 4 draws mini-batches from
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+from tapelab import derivatives, gradcheck, plots, runtime
+from tapelab.exercises.sheets import batch_jacobians as exercises
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+runtime.start(seed)
+
+# %%
+x = tf.random.normal((batch, inputs))
+layer1 = tf.keras.layers.Dense(hidden, activation="elu")
+layer2 = tf.keras.layers.Dense(outputs, activation="elu")
+
+with tf.GradientTape(persistent=True) as tape:
+    tape.watch(x)
+    y = layer2(layer1(x))
+
+full = tape.jacobian(y, x)
+print("shape:   ", full.shape)
+print("entries: ", int(tf.size(full)))
+print("not zero:", int(tf.math.count_nonzero(full)))
+
+# %% tags=["figure"] alt="Heat map. A grid of 6 by 5 patches, each of 7 by 7 squares; in every patch only the diagonal is coloured, the rest is white."
+# @title Draw: the full Jacobian
+plots.batch_patches(
+    full,
+    title="One patch for each output and input: every patch is diagonal",
+    ax=plt.subplots(figsize=(6.5, 6), layout="constrained")[1],
+)
+plt.show()
+
+# %% [markdown]
+# Two dense layers take 7 examples of 5 features to 7 outputs of 6 numbers. Six in every seven entries of the Jacobian are zero, and each zero
+# cost as much as an entry that is not.
+#
+# **You will be able to**
+#
+# - name the four axes of a batch's full Jacobian, and say which entries are zero (section 1),
+# - get one Jacobian for each example in three ways, and say why `batch_jacobian` is the cheap one (section 2),
+# - compute one gradient for each example with `tf.vectorized_map`, clip it, and predict a mini-batch's noise from it (sections 3 and 4),
+# - say what `batch_jacobian` returns when examples are coupled, and find that out with one backward pass (sections 5 and 6),
+# - take second derivatives for each example, and avoid the zeros that stand for a missing connection (section 7).
+
+# %% [markdown]
+# ## 1. The full Jacobian of a batch
+#
+# The target's axes come first, then the source's: **(batch, outs, batch, ins)**. (TensorFlow's guide writes (batch, ins, batch, outs). The shape
+# above settles it: the 6, which only the output has, stands in second place.)
+#
+# Entry `full[m, o, n, i]` is the derivative of output `o` of example `m` with respect to input `i` of example `n`. For a fixed
+# output and a fixed input, a slice is one of the patches: which example's output depends on which example's input.
+
+# %%
+print(full[:, 0, :, 0].numpy().round(2))
+
+# %% [markdown]
+# Each example responds to its own input alone, because no layer here mixes the examples. Nudge input 3 of example 2, and only example 2's outputs
+# change, by what `full[2, :, 2, 3]` says.
+
+# %% tags=["check"]
+# @title Check
+nudge = np.zeros((batch, inputs), np.float32)
+nudge[2, 3] = 1e-3
+change = (layer2(layer1(x + nudge)) - layer2(layer1(x - nudge))) / 2e-3
+assert full.shape == (batch, outputs, batch, inputs)
+same_example = np.eye(batch, dtype=bool)[:, None, :, None]  # True where both examples are one
+assert not np.any(np.where(same_example, 0.0, full))
+assert np.count_nonzero(full) == batch * outputs * inputs
+np.testing.assert_array_equal(np.flatnonzero(np.any(change != 0, axis=1)), [2])
+np.testing.assert_allclose(full[:, :, 2, 3], change, atol=5e-3)
+
+# %% [markdown]
+# ## 2. One Jacobian for each example
+#
+# What you want has shape (batch, outs, ins) = (7, 6, 5): entry `[n, o, i]` belongs to example `n` alone. Two ways lead there from the
+# full Jacobian. **Sum** over the second batch axis: in each row of a patch, one number and six zeros. Or **select** the diagonal of
+# every patch: in `einsum`, a letter that stands twice takes the diagonal. The third way, `batch_jacobian`, never makes the large one. Below, for each
+# way, the shape, and the derivatives of output 0 of example 2.
+
+# %%
+tf.get_logger().setLevel("ERROR")  # each eager Jacobian traces a graph; TensorFlow would warn of it
+
+summed = tf.reduce_sum(full, axis=2)
+selected = tf.einsum("bobi->boi", full)
+per_example = tape.batch_jacobian(y, x)
+print("sum:           ", summed.shape, summed[2, 0].numpy().round(3))
+print("einsum:        ", selected.shape, selected[2, 0].numpy().round(3))
+print("batch_jacobian:", per_example.shape, per_example[2, 0].numpy().round(3))
+
+# %% [markdown]
+# The same numbers three times. How does `batch_jacobian` avoid the zeros? Take output 0 of *all* examples as one target, a vector of 7 elements. `gradient` differentiates the sum
+# of that vector. Example `n` is moved by its own input alone, so row `n` of the result is the derivative of example `n`'s output. One
+# backward pass serves the whole batch.
+#
+# **Predict.** How many backward passes does that take for all outputs: 5, 6, 7 or 42?
+
+# %%
+exercises.passes.guess(...)  # a number in place of the dots
+
+# %%
+by_hand = []
+with tf.GradientTape(persistent=True) as tape_by_hand:
+    tape_by_hand.watch(x)
+    columns = tf.unstack(layer2(layer1(x)), axis=1)  # one vector of shape (batch,) for each output
+
+for column in columns:
+    by_hand.append(tape_by_hand.gradient(column, x))  # shape (batch, ins)
+
+print("passes:", len(by_hand))
+by_hand = tf.stack(by_hand, axis=1)
+print("result:", by_hand.shape)
+
+# %% tags=["check"]
+# @title Check
+exercises.passes.reveal(len(columns))
+assert summed.shape == selected.shape == per_example.shape == by_hand.shape == (batch, outputs, inputs)
+for one_way in (summed, selected, by_hand):
+    np.testing.assert_allclose(one_way, per_example, rtol=1e-5, atol=1e-6)
+upstreams = []
+
+
+@tf.custom_gradient
+def counted(tensor):
+    """The identity; notes the shape of each upstream gradient."""
+    return tf.identity(tensor), lambda upstream: (upstreams.append(tuple(upstream.shape)), upstream)[1]
+
+
+counts = {}
+for name in ("jacobian", "batch_jacobian"):
+    with tf.GradientTape(persistent=True) as counting:
+        counting.watch(x)
+        noted = counted(layer2(layer1(x)))
+    upstreams.clear()
+    getattr(counting, name)(noted, x, experimental_use_pfor=False)
+    counts[name] = len(upstreams)
+assert counts == {"jacobian": batch * outputs, "batch_jacobian": outputs}
+assert full.numpy().nbytes == batch * per_example.numpy().nbytes
+
+# %% [markdown]
+# Six: one for each output. All inputs come with each pass, and so do all examples. TensorFlow's `batch_jacobian` does the same, where
+# `jacobian` makes $7 \cdot 6 = 42$ passes. A seventh of the passes and a seventh of the bytes: the factor is the batch size. A
+# batch of 128 would save a factor of 128.
+
+# %% [markdown]
+# ## 3. One gradient for each example
+#
+# Weights are shared by all examples. So `tape.gradient` of the mean loss returns one gradient for the whole batch: the mean of the gradients
+# that the examples would have alone. These **per-example gradients** have shape (7, 5, 8) for the first kernel. How do you get them?
+#
+# `batch_jacobian` does not apply: a kernel has no batch axis. `tape.jacobian(losses, kernel)` works, and makes 7 passes, each
+# through the whole batch. Better: write the gradient of **one** example, and let `tf.vectorized_map` do all of them at once.
+
+# %%
+targets = tf.random.normal((batch, outputs))
+
+
+def gradient_of_one(example):
+    features, target = example
+    with tf.GradientTape() as tape:
+        error = layer2(layer1(features[tf.newaxis])) - target
+        loss = tf.reduce_mean(error**2)
+    return tape.gradient(loss, layer1.kernel)
+
+
+each = tf.vectorized_map(gradient_of_one, (x, targets))
+print("kernel:              ", layer1.kernel.shape)
+print("per-example gradients:", each.shape)
+
+# %% [markdown]
+# `vectorized_map` computes what a loop over the first axis would, without looping. It traces the function once, for one example, and rewrites the
+# graph so that each operation handles all examples in a stack. (`jacobian` runs its passes in the same way.) In JAX and PyTorch this
+# is `vmap`. The mean of the result is what training uses:
+
+# %% tags=["nbval-ignore-output"]
+with tf.GradientTape(persistent=True) as tape_of_losses:
+    losses = tf.reduce_mean((layer2(layer1(x)) - targets) ** 2, axis=1)
+    loss = tf.reduce_mean(losses)
+
+of_the_mean = tape_of_losses.gradient(loss, layer1.kernel)
+difference = tf.reduce_max(tf.abs(tf.reduce_mean(each, axis=0) - of_the_mean))
+print(f"mean of the gradients − gradient of the mean: {difference:.0e}")
+
+# %% tags=["check"]
+# @title Check
+assert each.shape == (batch, inputs, hidden)
+np.testing.assert_allclose(tf.reduce_mean(each, axis=0), of_the_mean, rtol=1e-4, atol=1e-6)
+rows = tape_of_losses.jacobian(losses, layer1.kernel)
+np.testing.assert_allclose(each, rows, rtol=1e-4, atol=1e-5)
+with tf.GradientTape(persistent=True) as counting:
+    noted = counted(layer1(x))
+    losses_noted = tf.reduce_mean((layer2(noted) - targets) ** 2, axis=1)
+upstreams.clear()
+_ = counting.jacobian(losses_noted, layer1.kernel, experimental_use_pfor=False)
+assert upstreams == [(batch, hidden)] * batch  # 7 passes, each through the whole batch
+traces = []
+_ = tf.vectorized_map(lambda example: traces.append(1) or gradient_of_one(example), (x, targets))
+assert len(traces) == 1  # for one example, once
+
+# %% [markdown]
+# ### Exercise: Each example's gradient, in one pass (12 min)
+#
+# A layer's weights `w`, of shape (ins, outs), are shared by all examples. You want one gradient for each example, shape
+# (batch, ins, outs), and this time without `tf.vectorized_map`.
+#
+# `losses(w)` returns one loss for each example, shape (batch,). It takes weights of shape (ins, outs), or of shape (batch, ins, outs): then
+# example `n` is computed with `w[n]`. Make one backward pass: no loop, and no `tape.jacobian`. The idea is that of section 2; where to apply it is yours to find.
+
+
+# %%
+def per_example_gradients(losses, w, batch):
+    with tf.GradientTape() as tape:
+        ...
+    return ...  # shape (batch, ins, outs), from one call of tape.gradient
+
+
+exercises.shared_weights.check(per_example_gradients)
+
+# %% [markdown]
+# ## 4. Two uses: clipping, and the noise of a mini-batch
+#
+# Suppose that one label was stored in the wrong unit, a hundred times too large. The loss is a mean over seven examples. What does one such
+# label do to the gradient? Compare directions by the cosine of the angle between them: 1 for the same direction, 0 for a right angle.
+
+# %%
+spoilt = targets.numpy()
+spoilt[4] *= 100.0
+unclipped = tf.vectorized_map(gradient_of_one, (x, spoilt))
+norms = tf.norm(unclipped, axis=[1, 2])
+limit = np.median(norms)
+clipped = unclipped * tf.minimum(1.0, limit / norms)[:, tf.newaxis, tf.newaxis]
+
+
+def cosine(a, b):
+    return float(tf.reduce_sum(a * b) / (tf.norm(a) * tf.norm(b)))
+
+
+mean, mean_clipped = tf.reduce_mean(unclipped, axis=0), tf.reduce_mean(clipped, axis=0)
+healthy = tf.reduce_mean(np.delete(unclipped, 4, axis=0), axis=0)  # of the other six
+print(f"mean and the bad example:          {cosine(mean, unclipped[4]):.2f}")
+print(f"mean and the healthy mean:         {cosine(mean, healthy):.2f}")
+print(f"clipped mean and the healthy mean: {cosine(mean_clipped, healthy):.2f}")
+
+# %% tags=["figure"] alt="Bar chart. A bar for each of seven examples: the norm of its gradient, with its value. Example 4's bar is more than ten times as long as any other. A dashed line marks the median; darker bars, the norms after clipping, end there or before."
+# @title Draw: the norms, before and after clipping
+_, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
+ax.barh(range(batch), norms, color="#BFD9EC", edgecolor=plots.BLUE)
+ax.barh(range(batch), tf.norm(clipped, axis=[1, 2]), height=0.45, color=plots.BLUE)
+for n, norm in enumerate(norms):
+    ax.annotate(f"{float(norm):.1f}", (max(norm, limit), n), xytext=(5, 0), textcoords="offset points", va="center")
+ax.axvline(limit, color="black", linestyle="--", linewidth=1)
+ax.annotate("limit: the median", (limit, batch - 0.35), xytext=(5, 0), textcoords="offset points")
+ax.set(title="One bad label outweighs all others; clipped (dark), it has one vote in seven")
+ax.set(xlabel="norm of the example's gradient", ylabel="example", ylim=(-0.6, batch + 0.2))
+ax.set(xlim=(0, 1.1 * float(np.max(norms))), yticks=range(batch))
+plt.show()
+
+# %% [markdown]
+# The mean points where the bad example points, and has nearly forgotten the other six. Clipped one by one, the gradients have a mean that
+# points with the healthy ones again. (Clipping the mean itself would shorten it and leave its direction as it is.)
+#
+# Clipping each gradient gives every example one vote at most: none contributes more than a seventh of the limit to the mean. Training with
+# differential privacy rests on this bound (DP-SGD: clip each example's gradient, then add noise).
+
+# %% tags=["check"]
+# @title Check
+assert cosine(mean, unclipped[4]) > 0.95
+assert cosine(mean, healthy) < 0.6
+assert cosine(mean_clipped, healthy) > max(0.7, cosine(mean, healthy) + 0.2)
+assert norms[4] > 2 * np.sum(np.delete(norms, 4))  # all others together
+assert np.max(tf.norm(clipped, axis=[1, 2])) < 1.0001 * limit
+np.testing.assert_allclose(cosine(tf.clip_by_norm(mean, limit), healthy), cosine(mean, healthy), atol=1e-5)
+
+# %% [markdown]
+# Second use. A mini-batch's gradient is a noisy estimate of the whole data set's, $g$. How noisy? For $B$ examples drawn at random with replacement, the expected
+# squared distance is
+#
+# $$\mathbb E\,\lVert g_B - g\rVert^2 = \frac{\operatorname{tr}\Sigma}{B}, \qquad \operatorname{tr}\Sigma = \frac1N \sum_n \lVert g_n - g\rVert^2,$$
+#
+# with the per-example gradients $g_n$. Predict it from them, then draw 400 mini-batches of each size and measure. Mini-batches are
+# vectorised like examples.
+
+# %% tags=["nbval-ignore-output"]
+features, labels = tf.random.normal((examples, inputs)), tf.random.normal((examples, outputs))
+g_n = tf.vectorized_map(gradient_of_one, (features, labels))
+g = tf.reduce_mean(g_n, axis=0)
+trace = float(tf.reduce_mean(tf.reduce_sum((g_n - g) ** 2, axis=[1, 2])))
+
+
+def gradient_of_batch(index):
+    with tf.GradientTape() as tape:
+        error = layer2(layer1(tf.gather(features, index))) - tf.gather(labels, index)
+        loss = tf.reduce_mean(error**2)
+    return tape.gradient(loss, layer1.kernel)
+
+
+measured = {}
+for size in (2, 8, 32, 128):
+    drawn = tf.vectorized_map(gradient_of_batch, tf.random.uniform((400, size), 0, examples, tf.int32))
+    measured[size] = float(tf.reduce_mean(tf.reduce_sum((drawn - g) ** 2, axis=[1, 2])))
+    print(f"{size:3} examples: predicted {trace / size:.3f}, measured {measured[size]:.3f}")
+
+# %% tags=["figure"] alt="Line plot with dots. On logarithmic axes, the distance between a mini-batch's gradient and the whole data set's falls with the batch size along a straight line. Four measured dots lie on the predicted line. A dashed horizontal line, the length of the gradient itself, crosses it at some twenty examples."
+# @title Draw: the noise of a mini-batch
+_, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
+sizes = np.array(list(measured))
+scale = trace / float(tf.norm(g)) ** 2
+ax.plot(sizes, np.sqrt(trace / sizes), color=plots.BLUE)
+ax.plot(sizes, np.sqrt(list(measured.values())), "o", color=plots.RED)
+ax.axhline(float(tf.norm(g)), color="black", linestyle="--", linewidth=1)
+ax.text(2, float(tf.norm(g)) * 1.06, "length of the gradient itself", va="bottom")
+ax.text(9, np.sqrt(trace / 8) * 1.08, f"line: predicted from {examples} gradients\ndots: measured on 400 mini-batches")
+ax.set_xscale("log", base=2)
+ax.set_yscale("log", base=2)
+for axis in (ax.xaxis, ax.yaxis):
+    axis.set_major_formatter("{x:g}")
+ax.set(title="Per-example gradients predict the noise of every batch size")
+ax.set(xlabel="examples in the mini-batch", ylabel="distance to the full gradient (rms)")
+plt.show()
+
+# %% [markdown]
+# Four times the examples, half the distance. Where the two lines cross, at $B = \operatorname{tr}\Sigma / \lVert g\rVert^2$, the noise is as long as the gradient. This number is
+# the **gradient noise scale**. Of a mini-batch's expected squared gradient, the share $\lVert g\rVert^2 / (\lVert g\rVert^2 + \operatorname{tr}\Sigma/B)$ is signal. Well below the noise scale, twice the
+# examples nearly double that share; far above it, they hardly change the share, and mainly add cost.
+
+# %% tags=["check"]
+# @title Check
+for size, value in measured.items():
+    np.testing.assert_allclose(value, trace / size, rtol=0.25)
+assert 2 < scale < 128  # the lines cross within the figure
+share = [
+    float(tf.norm(g)) ** 2 / (float(tf.norm(g)) ** 2 + trace / size) for size in scale * np.array([0.1, 0.2, 10, 20])
+]
+assert share[1] / share[0] > 1.8
+assert share[3] / share[2] < 1.1
+
+# %% [markdown]
+# ## 5. When the examples are not independent
+#
+# `batch_jacobian` assumes two things. The first axis of target and source is the batch: it checks that they have the same size, and stops with a
+# `ValueError` if not. With as many outputs as inputs, a batch that stands last gets through.
+#
+# ### Exercise: The batch is the last axis (6 min)
+#
+# Some code stores a batch with one example in each column: `x` has shape (ins, batch), and `function(x)` has shape (outs, batch). The examples are
+# independent. Return one Jacobian for each example in the usual order, shape (batch, outs, ins). `function` itself cannot be changed.
+
+
+# %%
+def each_jacobian(function, x):
+    with tf.GradientTape() as tape:
+        ...
+    return ...  # shape (batch, outs, ins)
+
+
+exercises.batch_last.check(each_jacobian)
+
+# %% [markdown]
+# The second assumption is that examples are independent. Batch normalisation in training mode breaks it: it subtracts the
+# *batch's* mean and divides by the *batch's* standard deviation, so every example moves every other.
+#
+# **Predict.** With batch normalisation between the two layers, what does `batch_jacobian` give you: "an error", "a warning" or "a tensor of shape
+# (7, 6, 5)"?
+
+# %%
+exercises.coupled_returns.guess(...)  # one of the three, in quotes
+
+# %%
+normalise = tf.keras.layers.BatchNormalization()
+
+with tf.GradientTape(persistent=True) as coupled_tape:
+    coupled_tape.watch(x)
+    y_coupled = layer2(normalise(layer1(x), training=True))
+
+full_coupled = coupled_tape.jacobian(y_coupled, x)
+returned = coupled_tape.batch_jacobian(y_coupled, x)
+own = tf.einsum("bobi->boi", full_coupled)  # each example's output by its own input
+print("batch_jacobian:     ", returned.shape)
+print(f"largest derivative:  {np.max(np.abs(own)):.2f}")
+print(f"largest error:       {np.max(np.abs(returned - own)):.2f}")
+
+# %% tags=["check"]
+# @title Check
+exercises.coupled_returns.reveal(f"a tensor of shape {tuple(returned.shape)}")
+assert returned.shape == own.shape == (batch, outputs, inputs)
+assert np.max(np.abs(returned - own)) > max(0.3, 0.25 * np.max(np.abs(own)))
+off_diagonal = np.max(np.abs(np.where(same_example, 0.0, full_coupled)), axis=(0, 2))  # of each patch
+assert np.all(off_diagonal > 1e-4)
+with tf.GradientTape() as short_tape:
+    short_tape.watch(x)
+    part = layer2(layer1(x))[:3]
+with np.testing.assert_raises_regex(ValueError, "Need first dimension of target shape"):
+    short_tape.batch_jacobian(part, x)
+in_columns = tf.transpose(x)
+with tf.GradientTape() as unnoticed_tape:  # as many outputs as inputs, and the batch stands last
+    unnoticed_tape.watch(in_columns)
+    as_many = tf.random.normal((inputs, inputs)) @ in_columns
+assert unnoticed_tape.batch_jacobian(as_many, in_columns).shape == (inputs, batch, batch)
+
+# %% [markdown]
+# No error and no warning: 7 equals 7, and `batch_jacobian` looks no further. The shape is right, the numbers are plausible, and the worst is
+# off by more than a quarter of the largest derivative. Here are both full Jacobians on one scale:
+
+# %% tags=["figure"] alt="Two heat maps. Two grids of 6 by 5 patches on one colour scale. Left, without batch normalisation: only the diagonals of the patches are coloured. Right, with it: all patches have colour off their diagonals as well."
+# @title Draw: independent and coupled, on one scale
+_, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
+largest = max(np.max(np.abs(full)), np.max(np.abs(full_coupled)))
+for ax, jacobian, title in (
+    (axes[0], full, "Independent: every patch is diagonal"),
+    (axes[1], full_coupled, "With batch normalisation: no patch is"),
+):
+    plots.batch_patches(jacobian, title=title, ax=ax)
+    ax.images[0].set_clim(-largest, largest)
+plt.show()
+
+# %% [markdown]
+# What are the returned numbers, then? You know the mechanism: for each output, `batch_jacobian` differentiates the sum of that output over
+# the batch. So they are the full Jacobian, summed over one of its two batch axes.
+#
+# **Predict.** Over which: the target's batch axis (the first), or the source's (the third), as in section 2?
+
+# %%
+exercises.over.guess(...)  # "target" or "source"
+
+# %% tags=["nbval-ignore-output"]
+over_target = tf.einsum("moni->noi", full_coupled)
+over_source = tf.einsum("moni->moi", full_coupled)
+errors = {
+    "target": np.max(np.abs(returned - over_target)),
+    "source": np.max(np.abs(returned - over_source)),
+}
+for name, error in errors.items():
+    print(f"summed over the {name}'s batch axis: off by {error:.0e}")
+
+# %% tags=["check"]
+# @title Check
+exercises.over.reveal(min(errors, key=errors.get))
+np.testing.assert_allclose(returned, over_target, rtol=1e-4, atol=5e-6)  # seen: a few times 1e-7
+assert errors["source"] > 0.1
+
+# %% [markdown]
+# What is summed before differentiating is the target:
+#
+# $$\text{returned}[n, o, i] = \sum_m \text{full}[m, o, n, i].$$
+#
+# While the patches are diagonal the two sums agree, and it does not matter which one is taken. Once they are not, `batch_jacobian` answers
+# another question: how does one example's input move the outputs of the whole batch? The extreme case is batch normalisation as the *last* layer. Then each
+# output has the same sum over the batch, whatever the inputs are, and the answer is zero:
+
+# %% tags=["nbval-ignore-output"]
+last = tf.keras.layers.BatchNormalization()
+
+with tf.GradientTape(persistent=True) as last_tape:
+    last_tape.watch(x)
+    y_last = last(layer2(layer1(x)), training=True)
+
+returned_last = last_tape.batch_jacobian(y_last, x)
+own_last = tf.einsum("bobi->boi", last_tape.jacobian(y_last, x))
+print(f"batch_jacobian, largest entry:  {np.max(np.abs(returned_last)):.0e}")
+print(f"true derivative, largest entry: {np.max(np.abs(own_last)):.2f}")
+
+# %% [markdown]
+# The cure depends on what you mean. In inference mode (`training=False`) batch normalisation uses its stored statistics, the examples are
+# independent again, and `batch_jacobian` is right. If you do mean training mode, take the full Jacobian and its diagonal.
+
+# %% tags=["check"]
+# @title Check
+assert returned_last.shape == own_last.shape == (batch, outputs, inputs)
+assert np.max(np.abs(returned_last)) < 1e-5
+assert np.max(np.abs(own_last)) > 0.3
+with tf.GradientTape(persistent=True) as inference_tape:
+    inference_tape.watch(x)
+    y_inference = layer2(normalise(layer1(x), training=False))
+full_inference = inference_tape.jacobian(y_inference, x)
+returned_inference = inference_tape.batch_jacobian(y_inference, x)
+assert not np.any(np.where(same_example, 0.0, full_inference))
+np.testing.assert_allclose(returned_inference, tf.einsum("bobi->boi", full_inference), rtol=1e-5, atol=1e-6)
+
+# %% [markdown]
+# ## 6. A test for independence
+#
+# The full Jacobian shows the coupling, but costs too much for a test. One more backward pass is enough. Choose a cotangent $u$ of the
+# target's shape, a weight for each output of each example. One call of `gradient` gives the left-hand side below, coupled or not. If the
+# examples are independent, the per-example Jacobians give the same on the right:
+#
+# $$\sum_{m,o} u_{mo}\,\text{full}[m,o,n,i] \;=\; \sum_o u_{no}\,\text{returned}[n,o,i].$$
+
+
+# %%
+def independence_error(tape, target, source, jacobians, u):
+    """The largest difference between the two sides, relative to their size."""
+    from_tape = tape.gradient(target, source, output_gradients=u)
+    from_jacobians = tf.einsum("bo,boi->bi", u, jacobians)
+    scale = tf.reduce_max(tf.abs(from_tape)) + tf.reduce_max(tf.abs(from_jacobians))
+    return float(tf.reduce_max(tf.abs(from_tape - from_jacobians)) / (scale + 1e-3))
+
+
+# %% [markdown]
+# **Predict.** A cotangent of ones looks like the natural choice. What does the test say of the network with batch normalisation, "coupled" or
+# "independent": with ones, and with random numbers?
+
+# %%
+exercises.ones.guess([..., ...])  # with ones, with random numbers: "coupled" or "independent"
+
+# %% tags=["nbval-ignore-output"]
+ones = tf.ones((batch, outputs))
+random = tf.random.normal((batch, outputs))
+print("error                  ones   random")
+print(f"two layers             {independence_error(tape, y, x, per_example, ones):.0e}  ", end="")
+print(f"{independence_error(tape, y, x, per_example, random):.0e}")
+errors = [independence_error(coupled_tape, y_coupled, x, returned, u) for u in (ones, random)]
+print(f"batch normalisation    {errors[0]:.0e}  {errors[1]:.2f}")
+
+# %% tags=["check"]
+# @title Check
+exercises.ones.reveal(["coupled" if error > 1e-2 else "independent" for error in errors])
+assert errors[0] < 1e-4
+assert errors[1] > 1e-2
+left = np.einsum("mo,moni->ni", random, full_coupled)
+right = np.einsum("no,moni->ni", random, full_coupled)
+expected = np.max(np.abs(left - right)) / (np.max(np.abs(left)) + np.max(np.abs(right)))
+np.testing.assert_allclose(errors[1], expected, rtol=0.01)
+assert independence_error(tape, y, x, per_example, random) < 1e-4
+per_output = tf.tile(tf.random.normal((1, outputs)), [batch, 1])  # random, but the same for all examples
+assert independence_error(coupled_tape, y_coupled, x, returned, per_output) < 1e-4
+for network in (
+    lambda x: tf.nn.softmax(layer2(layer1(x)), axis=0),  # over the batch
+    lambda x: layer2(layer1(x - tf.reduce_mean(x, axis=0))),  # minus the batch's mean
+    lambda x: tf.roll(layer2(layer1(x)), shift=1, axis=0),  # the neighbour's output
+):
+    with tf.GradientTape(persistent=True) as tested:
+        tested.watch(x)
+        target = network(x)
+    jacobians = tested.batch_jacobian(target, x)
+    assert independence_error(tested, target, x, jacobians, ones) < 1e-2
+    assert independence_error(tested, target, x, jacobians, random) > 1e-2
+
+# %% [markdown]
+# Ones are blind. `batch_jacobian` gave every example the weight one, and a cotangent of ones makes that same sum again. In symbols: insert what
+# `batch_jacobian` returns, the sum over $m$, and the two sides differ by
+#
+# $$\sum_{m,o} (u_{mo} - u_{no})\,\text{full}[m,o,n,i].$$
+#
+# If $u$ is the same for all examples, this is zero **for every coupling there is**. Weights that differ from example to example can see it, and random
+# ones miss a coupling with probability zero.
+
+# %% [markdown]
+# ### Exercise: Which of them may use batch_jacobian? (5 min)
+#
+# `x` has shape (3, 4), one example in each row, and `kernel` has shape (4, 3). For which of these functions does `tape.batch_jacobian(f(x), x)` equal the
+# diagonal of the full Jacobian, `tf.einsum("bobi->boi", tape.jacobian(f(x), x))`? Say `True` or `False` for each; decide before you try it.
+#
+# | | `f(x)` |
+# |---|---|
+# | A | `tf.nn.softmax(x @ kernel)` |
+# | B | `tf.cumsum(x @ kernel)` |
+# | C | `tf.reverse(x @ kernel, axis=[1])` |
+# | D | `tf.math.l2_normalize(x) @ kernel` |
+# | E | `tf.sort(x, axis=1) @ kernel` |
+# | F | `(x - tf.stop_gradient(tf.reduce_mean(x, axis=0))) @ kernel` |
+
+# %%
+answers = {"A": ..., "B": ..., "C": ..., "D": ..., "E": ..., "F": ...}  # True where batch_jacobian is right
+
+exercises.may_use.check(answers)
+
+# %% [markdown]
+# ## 7. Second derivatives, and silent zeros
+#
+# Second derivatives for each example have shape (7, 6, 5, 5): a 5 × 5 Hessian for each output of each example. Two calls of
+# `batch_jacobian` give them. Below, the inner one is called after both tapes have closed, one level of indentation too far left. `jacobian` returns `None` in
+# such a case.
+#
+# **Predict.** What does `batch_jacobian` return: "None", "zeros", "an error" or "the second derivatives"?
+
+# %%
+exercises.too_late.guess(...)  # one of the four, in quotes
+
+# %%
+with tf.GradientTape(persistent=True) as outer:
+    outer.watch(x)
+    with tf.GradientTape() as inner:
+        inner.watch(x)
+        y = layer2(layer1(x))
+
+first = inner.batch_jacobian(y, x)  # too late: no tape records this
+nothing = outer.jacobian(first, x)
+silent = outer.batch_jacobian(first, x)
+print("jacobian:      ", nothing)
+print("batch_jacobian:", silent.shape, "largest entry", np.max(np.abs(silent)))
+
+# %% tags=["check"]
+# @title Check
+exercises.too_late.reveal("zeros" if not np.any(silent) else "the second derivatives")
+np.testing.assert_allclose(first, per_example, rtol=1e-5, atol=1e-6)
+assert nothing is None
+assert silent.shape == (batch, outputs, inputs, inputs)
+assert not np.any(silent)
+
+# %% [markdown]
+# Zeros, of the right shape and without a warning. They are not derivatives: they mean *not connected*. `batch_jacobian` does not keep to its
+# documented default, `unconnected_gradients="none"`. The cure is one level of indentation. (The `tf.function` is for speed: nested Jacobians
+# are traced once, and then only run.)
+
+
+# %%
+@tf.function
+def second_derivatives(x):
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = layer2(layer1(x))
+        first = inner.batch_jacobian(y, x)  # the outer tape records this
+    return outer.batch_jacobian(first, x)
+
+
+hessians = second_derivatives(x)
+print("batch_jacobian:", hessians.shape, f"largest entry {np.max(np.abs(hessians)):.2f}")
+
+# %% tags=["check"]
+# @title Check
+assert hessians.shape == (batch, outputs, inputs, inputs)
+assert np.max(np.abs(hessians)) > 0.05
+np.testing.assert_allclose(hessians, tf.transpose(hessians, [0, 1, 3, 2]), atol=1e-5)
+
+# %% [markdown]
+# As a guard in your own code, call `jacobian` or `gradient` once: where nothing is connected, they return `None`.
+#
+# ### Exercise: The Laplacian of each example (8 min)
+#
+# `function` takes `x` of shape (batch, ins) to one number for each example, shape (batch,). The examples are independent. Return each example's
+# Laplacian $\sum_i \partial^2 f / \partial x_i^2$: the sum of the unmixed second derivatives, shape (batch,). Many equations of physics contain it.
+
+
+# %%
+def laplacians(function, x):
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = function(x)
+    ...
+    return ...  # shape (batch,)
+
+
+exercises.laplacian.check(laplacians)
+
+# %% [markdown]
+# ## 8. Going further: in one line
+#
+# `tapelab.derivatives` has both, as functions of a function. `batch_jacobian` makes the test of section 6 in each call, with random cotangents, and
+# refuses where examples are coupled. In the second network below, half of example 2's output is added to example 4's:
+
+
+# %%
+def two_layers(x):
+    return layer2(layer1(x))
+
+
+def one_leak(x):
+    y = two_layers(x)
+    return tf.tensor_scatter_nd_add(y, [[4]], 0.5 * y[2:3])
+
+
+in_one_line = derivatives.batch_jacobian(two_layers)(x)
+print("two layers:", in_one_line.shape)
+try:
+    derivatives.batch_jacobian(one_leak)(x)
+except derivatives.CoupledExamplesError as error:
+    leak = f"{type(error).__name__}: {error}"
+print("one leak:  ", leak.split(" (coupled")[0])
+
+# %% [markdown]
+# The error names the first coupled example. Example 2's own output is what it was, but its input now moves another example's output as well. The
+# cure is section 5's: remove the coupling, or take the full Jacobian and its diagonal.
+#
+# `per_example_gradients` takes the loss of a batch:
+
+
+# %%
+def loss_of(x, targets):
+    return tf.reduce_mean((two_layers(x) - targets) ** 2)
+
+
+gradients_of = derivatives.per_example_gradients(loss_of, wrt=[layer1.kernel, layer2.kernel])
+for gradient in gradients_of(x, targets):
+    print(gradient.shape)
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(in_one_line, per_example, rtol=1e-4, atol=1e-5)
+assert leak.startswith("CoupledExamplesError")
+assert "example 2 depends on other examples, or they on it" in leak
+np.testing.assert_allclose(gradients_of(x, targets)[0], each, rtol=1e-4, atol=1e-5)
+with np.testing.assert_raises(derivatives.CoupledExamplesError):
+    derivatives.batch_jacobian(lambda x: layer2(normalise(layer1(x), training=True)))(x)
+
+# %% [markdown]
+# ## 9. Check it independently
+#
+# The same network in NumPy and float64, and central differences: of the outputs with respect to the inputs, and of the seven losses with respect to the
+# shared kernel.
+
+# %% tags=["nbval-ignore-output"]
+x64, targets64, k1, b1, k2, b2 = (
+    np.asarray(value, np.float64) for value in (x, targets, layer1.kernel, layer1.bias, layer2.kernel, layer2.bias)
+)
+
+
+def elu(z):
+    return np.where(z > 0, z, np.expm1(np.minimum(z, 0)))
+
+
+def network64(x, kernel):
+    return elu(elu(x @ kernel + b1) @ k2 + b2)
+
+
+def losses64(kernel):
+    return np.mean((network64(x64, kernel) - targets64) ** 2, axis=1)
+
+
+numerical = gradcheck.numerical_jacobian(lambda x: network64(x, k1), x64)
+numerical_each = gradcheck.numerical_jacobian(losses64, k1)
+print(f"full Jacobian {numerical.shape}: off by {np.max(np.abs(numerical - full)):.0e}")
+print(f"per-example gradients {numerical_each.shape}: off by {np.max(np.abs(numerical_each - each)):.0e}")
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(full, numerical, rtol=1e-4, atol=1e-5)
+np.testing.assert_allclose(per_example, np.einsum("bobi->boi", numerical), rtol=1e-4, atol=1e-5)
+
+
+def slope(z):
+    """The derivative of elu."""
+    return np.where(z > 0, 1.0, np.exp(np.minimum(z, 0)))
+
+
+def example_jacobian(example):
+    """The closed form for one example, shape (outs, ins)."""
+    z1 = example @ k1 + b1
+    z2 = elu(z1) @ k2 + b2
+    return (slope(z2)[None, :] * (k1 @ (slope(z1)[:, None] * k2))).T
+
+
+numerical_hessians = np.stack([gradcheck.numerical_jacobian(example_jacobian, example) for example in x64])
+np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
+
+# %% [markdown]
+# ## Recap
+#
+# - A batch's full Jacobian has the axes (batch, outs, batch, ins); where examples are independent, every (batch, batch) slice is diagonal (section 1).
+# - Sum over the second batch axis, select the diagonal, or call `batch_jacobian`: one backward pass for each output, not for each output of each example (section 2).
+# - `tf.vectorized_map` turns the gradient of one example into a gradient for each. Clipped one by one, no example outweighs the others; their scatter predicts a mini-batch's noise, $\operatorname{tr}\Sigma / B$ (sections 3 and 4).
+# - Where examples are coupled, `batch_jacobian` returns the full Jacobian summed over the target's batch axis, without a warning. One backward pass with random cotangents finds it; cotangents that are the same for all examples cannot (sections 5 and 6).
+# - For second derivatives the inner `batch_jacobian` belongs inside the outer tape; outside it, the outer one returns zeros (section 7).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | axes read as (batch, ins, batch, outs) | a transposed Jacobian, unnoticed where ins = outs | remember: the target's axes first |
+# | batch normalisation in training mode | plausible numbers of the right shape | inference mode, or the full Jacobian's diagonal |
+# | batch normalisation as the last layer | zeros, but for rounding | the same |
+# | testing independence with ones | every network passes | random cotangents |
+# | the inner `batch_jacobian` is called outside the outer tape | zeros | call it inside |
+# | clipping the mean gradient against one bad example | a shorter step in the bad example's direction | clip each example's gradient |
+#
+# **Further reading**
+#
+# - TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), "Batch Jacobian".
+# - A. Agarwal, I. Ganichev (2019), ["Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond"](https://arxiv.org/abs/1903.04243).
+# - I. Goodfellow (2015), ["Efficient per-example gradient computations"](https://arxiv.org/abs/1510.01799).
+# - M. Abadi and others (2016), ["Deep learning with differential privacy"](https://arxiv.org/abs/1607.00133): DP-SGD.
+# - S. McCandlish, J. Kaplan, D. Amodei and others (2018), ["An empirical model of large-batch training"](https://arxiv.org/abs/1812.06162): the gradient noise scale.
+# - S. Ioffe, C. Szegedy (2015), ["Batch normalization: Accelerating deep network training by reducing internal covariate shift"](https://arxiv.org/abs/1502.03167).
+#
+# **Read next:** [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures, in passes, seconds and bytes, what this part has built;
+# [17 Fit and error bars](17_fit_and_error_bars.ipynb) uses one row for each data point.

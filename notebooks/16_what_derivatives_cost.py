@@ -1,0 +1,715 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # What derivatives cost
+#
+# A gradient has one entry for each weight of a model. It would be no surprise if it cost as many runs of the model as there are weights.
+# **What does each derivative cost, and how does the cost grow?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/16_what_derivatives_cost.ipynb)
+#
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 13 to read, 1 more to go further, 28 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+batch = 128  # examples of the first network
+width = 256  # units of each of its hidden layers, 64 or more: section 4 needs a Hessian that does not fit
+calls = 10  # timed calls, of which the median counts
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+import gc
+import time
+import weakref
+from itertools import pairwise
+
+from tapelab import derivatives, gradcheck, plots, runtime
+from tapelab.exercises.sheets import what_derivatives_cost as exercises
+from tapelab.interactive import modes
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+runtime.start(seed)
+
+# %%
+sizes = [784, width, width, 10]
+weights = [tf.Variable(tf.random.normal(pair) / np.sqrt(pair[0])) for pair in pairwise(sizes)]
+x = tf.random.normal((batch, sizes[0]))
+targets = tf.random.normal((batch, sizes[-1]))
+
+
+def loss():
+    h = x
+    for weight in weights[:-1]:
+        h = tf.tanh(h @ weight)
+    return tf.reduce_mean((h @ weights[-1] - targets) ** 2)
+
+
+@tf.function
+def gradient():
+    with tf.GradientTape() as tape:
+        value = loss()
+    return tape.gradient(value, weights)
+
+
+forward = tf.function(loss)
+print("derivatives:", sum(int(tf.size(part)) for part in gradient()))
+
+
+# %% tags=["nbval-ignore-output"]
+def medians(runs, calls=calls):
+    """The median time of a call of each function, in seconds; the calls take turns, shuffled."""
+    for run in runs.values():
+        run()  # the first call traces: it does not count
+    seconds = {name: [] for name in runs}
+    for turn in range(calls):
+        for k in np.random.default_rng(turn).permutation(len(runs)):
+            name, run = list(runs.items())[k]
+            begin = time.perf_counter()
+            _ = tf.nest.flatten(run())[-1].numpy()  # a GPU is done only when a value is here
+            seconds[name].append(time.perf_counter() - begin)
+    return {name: float(np.median(taken)) for name, taken in seconds.items()}
+
+
+seconds = medians({"forward": forward, "gradient": gradient}, 5 * calls)
+print(f"the gradient's time, in forward passes: {seconds['gradient'] / seconds['forward']:.1f}")
+
+# %% [markdown]
+# The network has 268 800 weights, and its 268 800 derivatives together took no longer than a few forward passes. Central differences, with two for each weight, would take 537 600.
+#
+# **You will be able to**
+#
+# - predict the cost of a gradient and of a Hessian–vector product from that of the forward pass (section 1),
+# - find a scaling exponent by counting, and say what measured times add to it (section 2),
+# - say how much of a call's time is Python, and how much is arithmetic (section 3),
+# - predict memory before you allocate it, and trade it for work (sections 4 and 5).
+
+# %% tags=["check"]
+# @title Check
+n = sum(int(tf.size(part)) for part in gradient())
+assert n == 784 * width + width * width + width * 10
+assert n == 268_800 or width != 256
+assert seconds["gradient"] < 10 * seconds["forward"]
+
+# %% [markdown]
+# ## 1. The cheap-gradient principle
+#
+# Why so few? A dense layer's forward pass is one matrix product, $y = x W$. Its backward pass is two:
+#
+# $$\bar W = x^\top \bar y, \qquad \bar x = \bar y\, W^\top,$$
+#
+# where a bar marks the loss's gradient with respect to that quantity. So a gradient costs about as much as **three** forward passes: one product forwards and two backwards in each layer, *however many weights
+# there are*. This is the **cheap-gradient principle** of Baur and Strassen: a gradient costs a small multiple of the function, and the multiple does not depend on the number of inputs.
+#
+# Times vary; multiplications can be counted. A `tf.function` is a graph, and the graph knows its shapes before anything runs.
+
+
+# %%
+def multiplications(function, *arguments):
+    """Count the multiplications of all matrix products in a tf.function's graph."""
+    total = 0
+    for operation in function.get_concrete_function(*arguments).graph.get_operations():
+        if operation.type in ("MatMul", "BatchMatMulV2"):
+            *_, height, depth = operation.inputs[0].shape
+            inner = height * depth // operation.outputs[0].shape[-2]  # the axis summed over
+            total += operation.outputs[0].shape.num_elements() * inner
+    return total
+
+
+print(f"forward:  {multiplications(forward):11,}")
+print(f"gradient: {multiplications(gradient):11,}")
+print(f"ratio:    {multiplications(gradient) / multiplications(forward):11.2f}")
+
+# %% [markdown]
+# Forwards, the layers take $128 \cdot (784 \cdot 256 + 256 \cdot 256 + 256 \cdot 10)$ multiplications. The gradient takes three times that, less one product: nobody asks for the gradient
+# of the data, so the first layer has no $\bar x$. That product is the largest of all, and the ratio comes down to 2.25.
+#
+# A Hessian–vector product differentiates the gradient once more.
+#
+# **Predict.** How many multiplications does it take, as a multiple of the *gradient's*?
+
+# %%
+exercises.product.guess(...)  # "about 1", "1 to 3", "784" or "268 800" in place of the dots
+
+# %%
+vectors = [tf.random.normal(weight.shape) for weight in weights]
+
+
+@tf.function
+def hessian_vector_product():
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            value = loss()
+        gradients = inner.gradient(value, weights)
+    return outer.gradient(gradients, weights, output_gradients=vectors)
+
+
+runs = {"forward": forward, "gradient": gradient, "HVP": hessian_vector_product}
+count = {name: multiplications(run) for name, run in runs.items()}
+print(f"product / gradient: {count['HVP'] / count['gradient']:.2f}")
+
+# %% [markdown]
+# Again each product of the gradient adds two more at most, so the whole costs less than three gradients, though the Hessian has $268\,800^2$ entries. Now the same ratios
+# by the clock:
+
+# %% tags=["nbval-ignore-output"]
+seconds = medians(runs, 5 * calls)
+pairs = (("gradient", "forward"), ("HVP", "gradient"))
+for one, other in pairs:
+    print(f"{one} / {other}: {count[one] / count[other]:.2f} counted, {seconds[one] / seconds[other]:.2f} measured")
+
+# %% tags=["figure"] alt="Bar chart. Two pairs of bars, gradient over forward pass and Hessian-vector product over gradient: the counted ratio, hatched, beside the measured one. A dashed line at three lies above both counted bars."
+# @title Draw: counted and measured
+_, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+position = np.arange(2)
+for shift, cost, colour, hatch, label in (
+    (-0.2, count, plots.BLUE, "//", "multiplications, counted"),
+    (0.2, seconds, plots.ORANGE, None, "time, measured here"),
+):
+    heights = [cost[one] / cost[other] for one, other in pairs]
+    bars = ax.bar(position + shift, heights, 0.4, color=colour, hatch=hatch, edgecolor="white", label=label)
+    ax.bar_label(bars, fmt="%.2f")
+ax.axhline(3, color=plots.GREY, linestyle="--")
+ax.text(1.45, 3.05, "three products for one", ha="right", color=plots.GREY)
+ax.set_xticks(position, labels=["gradient / forward", "HVP / gradient"])
+highest = max(bar.get_height() for bar in ax.patches)
+ax.set(title="Counted, each differentiation multiplies\nthe work by less than three", ylim=(0, max(4.2, 1.4 * highest)))
+ax.set(xlabel="what is compared", ylabel="ratio")
+ax.legend(loc="upper left")
+plt.show()
+
+# %% [markdown]
+# The hatched bars are the same on every machine. The others are the machine's own: a time also holds what no product counts, such as `tanh`, the start of each operation, and
+# memory. The principle is about the counts.
+
+# %% tags=["check"]
+# @title Check
+exercises.product.reveal("1 to 3" if 1 < count["HVP"] / count["gradient"] < 3 else "another")
+layers = [batch * rows * columns for rows, columns in pairwise(sizes)]
+assert count["forward"] == sum(layers)
+assert count["gradient"] == 3 * sum(layers) - layers[0] < 3 * count["forward"]
+assert width != 256 or abs(count["gradient"] / count["forward"] - 2.25) < 0.005
+assert layers[0] == max(layers)
+assert 2 < count["HVP"] / count["gradient"] < 3
+assert seconds["gradient"] < 10 * seconds["forward"]
+assert seconds["HVP"] < 10 * seconds["gradient"]
+
+# %% [markdown]
+# ### Exercise: What freezing layers saves (8 min)
+#
+# In fine-tuning, the first layers of a network are frozen: only the weights of layers `first`, `first + 1`, … (counted from 0) are trained. Return the number
+# of multiplications of all matrix products that the loss and its gradient with respect to the *trained* weights take. `sizes` are the layers' sizes, such as `[784, 256, 256, 10]`,
+# and `batch` is the number of examples. TensorFlow leaves out what nobody asks for.
+
+
+# %%
+def multiplications_of(sizes, batch, first):
+    layers = [batch * sizes[i] * sizes[i + 1] for i in range(len(sizes) - 1)]  # one product of each layer
+    return ...
+
+
+exercises.frozen.check(multiplications_of)
+
+# %% [markdown]
+# ## 2. Exponents: count, then time
+#
+# On logarithmic axes a cost of $c\, n^p$ is a straight line of slope $p$. With $n$ weights a Hessian has $n^2$ entries, and takes $n$
+# products to fill. One Hessian–vector product takes work proportional to $n$, and has $n$ entries. Here are both for networks of nine sizes.
+
+# %%
+data, labels = tf.random.normal((16, 16)), tf.random.normal((16, 8))
+
+
+def gradient_of(w):
+    """The gradient of a small network's loss with respect to all its weights, shape (n,)."""
+    units = w.shape[0] // 24
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        first, second = tf.split(w, [16 * units, 8 * units])
+        h = tf.tanh(data @ tf.reshape(first, (16, units)))
+        value = tf.reduce_mean((h @ tf.reshape(second, (units, 8)) - labels) ** 2)
+    return tape.gradient(value, w)
+
+
+@tf.function
+def whole_hessian(w, v):  # takes v so that both functions have the same arguments
+    with tf.GradientTape() as outer:
+        outer.watch(w)
+        g = gradient_of(w)
+    return outer.jacobian(g, w)
+
+
+@tf.function
+def product_with(w, v):
+    with tf.GradientTape() as outer:
+        outer.watch(w)
+        g = gradient_of(w)
+    return outer.gradient(g, w, output_gradients=v)
+
+
+# %% [markdown]
+# **Predict.** The number of weights doubles. By which factor does the work grow, in multiplications, for the Hessian and for the product?
+
+# %%
+exercises.doubled.guess([..., ...])  # two factors: the Hessian, the product
+
+
+# %%
+def exponent(n, cost):
+    """The slope p of the straight line through (log n, log cost)."""
+    return np.polyfit(np.log(n), np.log(cost), 1)[0]
+
+
+tf.get_logger().setLevel("ERROR")  # one function, nine shapes: TensorFlow would warn
+points = [tf.unstack(tf.random.normal((2, 24 * units)) / 5.0) for units in (4, 8, 12, 16, 24, 32, 48, 64, 96)]
+n = np.array([len(w) for w, _ in points])
+second_order = {"Hessian": whole_hessian, "product": product_with}
+counted = {what: [multiplications(run, *at) for at in points] for what, run in second_order.items()}
+print("weights:", n)
+for what, numbers in counted.items():
+    print(f"{what}: from n = {n[0]} to {n[1]}, {numbers[1] / numbers[0]:.2f} times; slope {exponent(n, numbers):.2f}")
+
+# %% [markdown]
+# The counts say slopes 2 and 1: double the weights, and the Hessian takes four times the work, the product twice. Now the clock:
+
+# %% tags=["nbval-ignore-output"]
+times = medians(
+    {(what, k): lambda run=run, at=at: run(*at) for what, run in second_order.items() for k, at in enumerate(points)}
+)
+timed = {what: np.array([times[what, k] for k in range(len(points))]) for what in second_order}
+print("Hessian / product, in time:", (timed["Hessian"] / timed["product"]).round(1))
+
+# %% tags=["figure"] alt="Two line plots. Two panels against the number of weights, all axes logarithmic. Left, multiplications counted: two straight lines, the Hessian's of slope 2 and far above the product's of slope 1. Right, time measured: at the smallest size the two lie close together; the product's line stays nearly flat, and the Hessian's leaves it and climbs."
+# @title Draw: counted slopes, measured times
+_, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+for what, style, colour in (("Hessian", "o-", plots.RED), ("product", "s--", plots.BLUE)):
+    left.loglog(n, counted[what], style, color=colour, label=f"{what}: slope {exponent(n, counted[what]):.2f}")
+    right.loglog(n, 1e3 * timed[what], style, color=colour, label=what)
+left.set(title="Counted: slopes 2 and 1", xlabel="number of weights n", ylabel="multiplications")
+right.set(title="Measured here: the gap widens", xlabel="number of weights n", ylabel="median time of a call (ms)")
+for ax in (left, right):
+    ax.set_xticks(n[::2], labels=n[::2])
+    ax.set_xticks([], minor=True)
+    ax.legend()
+plt.show()
+
+# %% [markdown]
+# Read the right panel with care. On its left a call is mostly the start of its operations, which costs the same at every size, so both lines are nearly flat. On its right the Hessian's intermediate
+# tensors may outgrow the processor's caches, and its line may be steeper than 2. A slope read off a few such points is an accident of the machine.
+#
+# The times do carry a weaker statement: the Hessian costs more than one product, and the larger $n$ is, the more so. The exponents come from counting.
+# At $n = 10^6$, a small model today, the Hessian has $10^{12}$ entries.
+
+# %% tags=["check"]
+# @title Check
+exercises.doubled.reveal([round(counted[what][1] / counted[what][0], 2) for what in ("Hessian", "product")])
+assert n[1] == 2 * n[0]
+np.testing.assert_allclose([exponent(n, counted["Hessian"]), exponent(n, counted["product"])], [2, 1], atol=0.05)
+assert timed["Hessian"][-1] > timed["product"][-1]
+ratio = timed["Hessian"] / timed["product"]
+assert np.median(ratio[-3:]) > np.median(ratio[:3])
+for w, v in points[:3]:
+    np.testing.assert_allclose(tf.linalg.matvec(whole_hessian(w, v), v), product_with(w, v), rtol=1e-3, atol=1e-3)
+
+# %% [markdown]
+# ### Exercise: An exponent under a fixed cost (10 min)
+#
+# The start of the operations is a fixed cost $a$: a call takes $a + c\,n^p$. Find $p$ from measurements without noise. `n` and `cost` are NumPy
+# arrays of the same length, 3 or more; `n` doubles from each entry to the next. Neither $a$ nor $c$ is known. Return a number.
+
+
+# %%
+def hidden_exponent(n, cost):
+    return ...  # p, a number, where cost = a + c * n**p
+
+
+exercises.hidden_exponent.check(hidden_exponent)
+
+# %% [markdown]
+# ## 3. Eager, graph, XLA
+#
+# The same Hessian can be computed one operation at a time from Python (eager), as a graph that is traced once, or compiled by XLA, which fuses operations. The next one is tiny: 30 weights.
+#
+# **Predict.** By which factor is the graph faster than eager, once it is traced?
+
+# %%
+exercises.eager.guess(...)  # "less than 2", "2 to 5" or "more than 5" in place of the dots
+
+
+# %% tags=["nbval-ignore-output"]
+def small(w):
+    return tf.reduce_sum(tf.tanh(tf.reshape(w, (6, 5)) @ tf.ones((5, 4))) ** 2)
+
+
+w = tf.random.normal((30,))
+for way in ("eager", "graph", "xla"):  # whoever comes first pays for TensorFlow's own start
+    derivatives.hessian(lambda w: tf.reduce_sum(w**3), compile=way)(w)
+ways = {way: derivatives.hessian(small, compile=way) for way in ("eager", "graph", "xla")}
+first_call, matrices = {}, {}
+for way, run in ways.items():
+    begin = time.perf_counter()
+    matrices[way] = run(w)
+    first_call[way] = time.perf_counter() - begin
+
+later_call = medians({way: lambda run=run: run(w) for way, run in ways.items()})
+for way in ways:
+    print(f"{way:5}  first call {1e3 * first_call[way]:7.1f} ms, a later call {1e3 * later_call[way]:7.2f} ms")
+
+# %% tags=["figure"] alt="Bar chart. Bars on a logarithmic axis for eager, graph and XLA: the first calls of all three take long; later calls of graph and XLA are far shorter than those of eager."
+# @title Draw: first and later calls
+_, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+for shift, taken, colour, hatch, label in (
+    (-0.2, first_call, plots.GREY, "//", "first call"),
+    (0.2, later_call, plots.BLUE, None, "a later call"),
+):
+    heights = [1e3 * taken[way] for way in ways]
+    ax.bar(np.arange(3) + shift, heights, 0.4, color=colour, hatch=hatch, edgecolor="white", label=label)
+ax.set_yscale("log")
+ax.set_xticks(range(3), labels=["eager", "graph", "XLA"])
+ax.set(
+    title="Once compiled, a tiny Hessian takes less than\na fifth of the eager time",
+    xlabel="how it is run",
+    ylabel="time of a call (ms)",
+)
+ax.set_ylim(top=6e3 * max(first_call.values()))  # room for the legend
+ax.legend(loc="upper right", ncols=2)
+plt.show()
+
+# %% [markdown]
+# The matrix is tiny, so there is next to no arithmetic. Nearly all of the eager time goes to Python, which starts the operations one by one, for one row of the Hessian after another. A graph does without Python.
+#
+# Compiling has its own price, paid once for each shape: the first call traces, which takes more time than ten later calls together. Whether that pays for a function that you call a few times depends on three times, of the first call, of a later one and of an eager one: the exercise below does the sum. A function that you call in a long loop
+# should be compiled, and always called with the same shapes: a new shape is traced anew.
+
+# %% tags=["check"]
+# @title Check
+exercises.eager.reveal("more than 5" if later_call["graph"] < later_call["eager"] / 5 else "5 or less")
+for way in ("graph", "xla"):
+    assert later_call[way] < later_call["eager"] / 5
+    assert first_call[way] > 10 * later_call[way]
+    np.testing.assert_allclose(matrices[way], matrices["eager"], rtol=1e-4, atol=1e-4)
+
+# %% [markdown]
+# ### Exercise: From which call on does compiling pay? (5 min)
+#
+# The first call of a graph takes `first_call` seconds, tracing included, and each later one `later_call`. Every eager call takes `eager_call`. Return the least number of calls
+# after which the graph has taken *less* time in total than eager, or `None` where it never has. The call that traces counts as a call.
+
+
+# %%
+def pays_from(first_call, later_call, eager_call):
+    return ...  # an integer, or None
+
+
+exercises.pays.check(pays_from)
+
+# %% [markdown]
+# ## 4. Memory, predicted
+#
+# The size of a result follows from shapes alone. A Hessian over $n$ float32 weights takes $4 n^2$ bytes.
+
+# %%
+weight_count = sum(int(tf.size(weight)) for weight in weights)
+print("weights:", weight_count)
+print(f"Hessian: {4 * weight_count**2 / 2**30:.1f} GiB")
+
+# %% [markdown]
+# That is more memory than most machines have, and the network is small. `tapelab.derivatives` does this multiplication before it allocates, and refuses:
+
+# %% tags=["nbval-ignore-output"]
+try:
+    derivatives.hessian(loss, wrt=weights)()
+    message = "no error"
+except derivatives.MemoryLimitError as error:
+    message = str(error)
+print(message.split(" bytes")[0].rsplit(" (", 1)[0])
+
+# %% [markdown]
+# The estimate is 1.7 times the matrix, because the rows of the largest block, those of the largest source, are copied when they are joined. The rest of the message names what to use instead: `hvp`, whose result is as large as the weights, 1 MiB.
+
+# %% tags=["check"]
+# @title Check
+assert weight_count == 784 * width + width * width + width * 10
+assert width != 256 or f"{4 * weight_count**2 / 2**30:.1f}" == "269.2"
+assert f"a matrix of shape ({weight_count}, {weight_count})" in message
+assert width != 256 or "would need about 470.1 GiB" in message
+assert "hvp" in message
+assert width != 256 or 1.0 <= 4 * weight_count / 2**20 < 1.05
+for part, by_tapes in zip(derivatives.hvp(loss, wrt=weights)(vector=vectors), hessian_vector_product(), strict=True):
+    np.testing.assert_allclose(part, by_tapes, rtol=0, atol=1e-3 * np.max(np.abs(by_tapes)))
+
+# %% [markdown]
+# ### Exercise: Bytes, before you allocate them (5 min)
+#
+# A network with a million weights maps a batch of 256 examples of 784 pixels to 10 scores for each; the loss is one number. How many bytes does each
+# of these results take in float32? An expression such as `4 * weight_count` will do.
+
+# %%
+weight_count, examples, pixels, scores = 1_000_000, 256, 784, 10
+size = {  # in bytes, float32
+    "the gradient of the loss": ...,
+    "the gradient of each example's loss": ...,
+    "the Jacobian of all scores by the weights": ...,
+    "batch_jacobian of the scores by the pixels": ...,
+    "the Jacobian of all scores by all pixels": ...,
+    "the Hessian over the weights": ...,
+    "a Hessian-vector product": ...,
+}
+
+exercises.fits.check(size)
+
+# %% [markdown]
+# The result is not all that is held. While it runs, a tape keeps what the backward pass will need, and of a chain of layers that is the result of every layer. You can count them: a weak reference
+# does not keep its object alive, so one for each result tells which results something else still holds.
+
+# %%
+chain = [tf.random.normal((32, 32)) / np.sqrt(32) for _ in range(24)]
+start = tf.random.normal((batch, 32))
+results, held = [], []
+
+
+def alive():
+    return sum(reference() is not None for reference in results)
+
+
+def layer(h, weight):
+    h = tf.tanh(h @ weight)
+    results.append(weakref.ref(h))
+    held.append(alive())  # one number for each evaluation of a layer
+    return h
+
+
+with tf.GradientTape() as tape:
+    tape.watch(chain)
+    h = start
+    for weight in chain:
+        h = layer(h, weight)
+    value = tf.reduce_mean(h**2)
+
+del h
+gc.collect()
+print("layers:                  ", len(chain))
+print("results kept by the tape:", alive())
+
+# %%
+by_plain_tape = tape.gradient(value, chain)
+held_plain = list(held)
+print("evaluations of a layer:", len(held_plain))
+
+# %% [markdown]
+# All 24 results are kept. The record grows with every layer, and with the batch; in a deep network it is often this record that fills the memory, not the weights or the gradient.
+
+# %% tags=["check"]
+# @title Check
+assert held_plain == list(range(1, 25))
+with tf.GradientTape() as tape_again:
+    tape_again.watch(chain)
+    results.clear(), held.clear()
+    h = start
+    for weight in chain[:12]:
+        h = layer(h, weight)
+del h
+gc.collect()
+assert alive() == 12  # half the layers, half the record
+del tape_again
+
+# %% [markdown]
+# ## 5. Checkpointing: memory for work
+#
+# A tape need not keep what it can compute again. Cut the chain into blocks. Keep the result of each block only, its **checkpoint**; when the backward pass reaches a block, run the block forwards once more from
+# its checkpoint, with a record of its own, and then backwards through that record. `tf.recompute_grad(block)` wraps a function in this way. The method is called *checkpointing*, or rematerialisation.
+#
+# **Predict.** The 24 layers are cut into 6 blocks of 4. How many results are kept after the forward pass, and how often is a layer evaluated in all, forwards and backwards?
+
+# %%
+exercises.checkpoints.guess([..., ...])  # two integers: results kept, evaluations of a layer
+
+
+# %%
+def block(h, *block_weights):
+    for weight in block_weights:
+        h = layer(h, weight)
+    return h
+
+
+def checkpointed(blocks):
+    """Results kept after the forward pass, and the gradient; fills held."""
+    results.clear(), held.clear()
+    with tf.GradientTape() as tape:
+        tape.watch(chain)
+        h = start
+        for part in np.split(np.arange(24), blocks):
+            h = tf.recompute_grad(block)(h, *[chain[k] for k in part])
+        value = tf.reduce_mean(h**2)
+    del h
+    gc.collect()
+    return alive(), tape.gradient(value, chain)
+
+
+kept, by_checkpoints = checkpointed(6)
+held_checkpointed = list(held)
+print("results kept:          ", kept)
+print("evaluations of a layer:", len(held_checkpointed))
+print("most alive at once:    ", max(held_checkpointed))
+
+# %% tags=["figure"] alt="Line plot. Number of results alive against the evaluation of a layer. The plain tape's line climbs straight to 24 and ends. The checkpointed line climbs slowly in steps to 7 during the first 24 evaluations, jumps to a sawtooth whose first tooth reaches 10, and falls tooth by tooth during the next 24."
+# @title Draw: what is alive
+_, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+left.step(np.arange(1, 25), held_plain, "--", where="mid", color=plots.RED)
+left.step(np.arange(1, 49), held_checkpointed, where="mid", color=plots.BLUE)
+left.axvline(24.5, color=plots.GREY, linestyle=":")
+left.text(25.5, 22.5, "plain tape", color=plots.RED)
+left.text(29, 11.5, "6 blocks of 4", color=plots.BLUE)
+left.set(title="Checkpoints hold 10 results at most, not 24", ylim=(0, 26))
+left.set(xlabel="evaluation of a layer (the second run starts at 25)", ylabel="results alive")
+
+divisors = [blocks for blocks in range(1, 25) if 24 % blocks == 0]
+most = []
+for blocks in divisors:
+    checkpointed(blocks)
+    most.append(max(held))
+fine = np.linspace(1, 24, 200)
+right.plot(fine, fine + 24 / fine, color=plots.GREY, label="blocks + 24 / blocks")
+right.plot(divisors, most, "o", color=plots.BLUE, label="counted")
+right.axvline(np.sqrt(24), color=plots.GREY, linestyle=":")
+right.text(np.sqrt(24) + 0.4, 20, "√24", color=plots.GREY)
+right.set(title="The least is near the square root", xlabel="blocks", ylabel="most results alive at once", ylim=(0, 26))
+right.legend(loc="lower right")
+plt.show()
+
+# %% [markdown]
+# Six checkpoints instead of 24 results, and 48 evaluations instead of 24: every layer runs twice. The gradient is the same, number by number.
+#
+# In the left panel, the first half holds the checkpoints so far and at most two results of the running block: the one that a layer reads and the one that it writes, seven in all. The second half is a saw: each block's four
+# results come alive, and are gone when the backward pass has left the block.
+#
+# With $k$ blocks of $n / k$ layers, at most $k + n/k$ results are alive at once: all checkpoints, and one block. This is least at $k = \sqrt n$, where it is $2\sqrt n$. A chain of 1024 layers needs 64 results instead of
+# 1024, for one more forward pass.
+
+# %% tags=["check"]
+# @title Check
+exercises.checkpoints.reveal([kept, len(held_checkpointed)])
+assert kept == 6
+assert len(held_checkpointed) == 48
+assert max(held_checkpointed) == 6 + 24 // 6 == 10
+assert max(held_checkpointed[:24]) == 5 + 2
+for plain, again in zip(by_plain_tape, by_checkpoints, strict=True):
+    np.testing.assert_allclose(again, plain, rtol=1e-6, atol=1e-9)
+    assert np.max(np.abs(plain)) > 1e-6
+assert most == [blocks + 24 // blocks for blocks in divisors]
+assert min(most) == most[divisors.index(4)] == most[divisors.index(6)]
+assert 32 + 1024 // 32 == 64 == 2 * np.sqrt(1024)
+
+# %% [markdown]
+# ## 6. Going further: passes and memory together
+#
+# A Jacobian takes a backward pass for each output or a forward pass for each input ([11](11_jacobians.ipynb)). Passes are not all that a mode costs. Forward mode holds no record: of a chain of layers it keeps the last value and its tangents. Passes that run at once need a tangent each, or in reverse a cotangent each. For layers of one width $w$ in
+# float32 that makes, for one example,
+#
+# $$\text{forward: } 4w\,(1 + \text{inputs}), \qquad \text{reverse: } 4w\,(\text{layers} + \text{outputs})$$
+#
+# bytes, beside the Jacobian itself. In the figure, the solid line is where both modes take the same number of passes, and on the dashed one they hold the same number of bytes; the function has 24 layers of 256 units. Run the
+# notebook to move the sliders.
+
+# %% alt="Line plot and bar chart. On the left a plane of inputs and outputs on logarithmic axes, divided by a diagonal where both modes take the same number of passes; a dashed line of equal memory bends away below it. A point for 16 inputs and 8 outputs lies between the two lines. On the right, bars: reverse mode takes 8 passes and forward mode 16, but forward mode holds 17 KiB and reverse mode 32."
+modes.figure().show()
+
+# %% [markdown]
+# Between the lines reverse mode takes fewer passes, and its record makes it hold more. With one layer the record is as small as forward mode's one value, and the lines are one. With many inputs and few
+# outputs, as in training, forward mode loses on both counts.
+
+# %% tags=["check"]
+# @title Check
+with tf.autodiff.ForwardAccumulator(start, tf.ones_like(start)) as accumulator:
+    h, values, tangents = start, [], []
+    for weight in chain:
+        h = tf.tanh(h @ weight)
+        values.append(weakref.ref(h))
+        tangents.append(weakref.ref(accumulator.jvp(h)))
+gc.collect()
+assert sum(value() is not None for value in values) == 1
+assert sum(tangent() is not None for tangent in tangents) == 1
+assert modes.passes("reverse", 16, 8) < modes.passes("forward", 16, 8)
+assert modes.held_bytes("reverse", 16, 8, layers=24) > modes.held_bytes("forward", 16, 8, layers=24)
+assert modes.break_even(16, layers=1) == 16
+
+# %% [markdown]
+# ## 7. Check it independently
+#
+# Counts and times do not say whether the numbers are right. In float64 and NumPy, central differences of the gradient's closed form along one direction give the
+# Hessian–vector product of section 1's network, for its last layer.
+
+# %% tags=["nbval-ignore-output"]
+weights64, vectors64 = ([np.asarray(part, np.float64) for part in parts] for parts in (weights, vectors))
+x64, targets64 = np.asarray(x, np.float64), np.asarray(targets, np.float64)
+
+
+def last_layer_gradient(step):
+    """The gradient with respect to the last weights, in closed form, after all weights have moved."""
+    moved = [weight + step * vector for weight, vector in zip(weights64, vectors64, strict=True)]
+    h = x64
+    for weight in moved[:-1]:
+        h = np.tanh(h @ weight)
+    return 2.0 / targets64.size * h.T @ (h @ moved[-1] - targets64)
+
+
+numerical = gradcheck.numerical_jacobian(last_layer_gradient, 0.0)
+by_tapes = hessian_vector_product()[-1]
+error = np.max(np.abs(by_tapes - numerical)) / np.max(np.abs(numerical))
+print(f"largest difference, relative to the largest entry: {error:.0e}")
+
+# %% tags=["check"]
+# @title Check
+assert numerical.shape == by_tapes.shape == (width, 10)
+assert error < 1e-3
+
+# %% [markdown]
+# ## Recap
+#
+# - Counted in multiplications, a gradient of dense layers costs less than three forward passes, and a Hessian–vector product less than three gradients, whatever the number of weights (section 1).
+# - Counted, a Hessian's work grows with the square of the number of weights and a product's with the number; times show which costs more, but no clean exponent (section 2).
+# - At small sizes the time is Python's: compile what is called more than a few times (section 3).
+# - Memory follows from shapes. The record grows with every layer; checkpoints bring it down to the order of $\sqrt n$ for one more forward pass (sections 4 and 5).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | timing the first call | tracing, many times a later call | call once, then time |
+# | timing one call | the machine's other work | medians of calls that take turns |
+# | an exponent read off four timings | another one on the next run | count; time only to compare |
+# | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
+# | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
+# | a deep network, a large batch | out of memory in the forward pass | `tf.recompute_grad` around blocks |
+#
+# **Further reading**
+#
+# - The TensorFlow Core guide, ["Advanced automatic differentiation"](https://www.tensorflow.org/guide/advanced_autodiff), section "Jacobians"; the API page of [`tf.recompute_grad`](https://www.tensorflow.org/api_docs/python/tf/recompute_grad).
+# - W. Baur, V. Strassen (1983), ["The complexity of partial derivatives"](https://doi.org/10.1016/0304-3975%2883%2990110-X).
+# - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition: what each mode costs, sparsity, checkpointing.
+# - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
+# - A. Griewank, A. Walther (2000), ["Algorithm 799: revolve: an implementation of checkpointing for the reverse or adjoint mode of computational differentiation"](https://doi.org/10.1145/347837.347846).
+# - T. Chen, B. Xu, C. Zhang, C. Guestrin (2016), ["Training deep nets with sublinear memory cost"](https://arxiv.org/abs/1604.06174).
+#
+# **Read next:** [00 Start here](00_start_here.ipynb) has the map of the collection, and its paths.

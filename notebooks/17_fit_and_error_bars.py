@@ -1,0 +1,844 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Fit and error bars
+#
+# You measure a curve and fit a model to it. The curve fits, line upon line, and the model's parameters come out with many digits. Few of the digits may mean anything.
+# **A fit gives you four numbers. How sure are they?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/17_fit_and_error_bars.ipynb)
+#
+# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 19 to read, 1 more to go further, 28 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+noise = 0.003  # standard deviation of one measurement, with a careful instrument
+coarse = 10  # how many times as much noise the coarse instrument has
+refits = 1000  # simulated measurements in sections 4 to 6
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+from tapelab import gradcheck, optimize, plots, runtime
+from tapelab.exercises.sheets import fit_and_error_bars as exercises
+from tapelab.interactive import ellipse
+
+import matplotlib.pyplot as plt
+import numpy as np
+import scipy.optimize  # comes with scikit-learn
+import scipy.stats
+import tensorflow as tf
+
+runtime.start(seed)
+
+# %% tags=["nbval-ignore-output"]
+truth = np.array([1.0, 0.5, 1.0, 1.5])  # a₁, k₁, a₂, k₂
+times = np.linspace(0, 6, 100)
+
+
+def decays(t, a1, k1, a2, k2):
+    """Two substances that decay, a slow one and a fast one, seen by one counter."""
+    return a1 * np.exp(-k1 * t) + a2 * np.exp(-k2 * t)
+
+
+rng = np.random.default_rng(seed)
+repeats = []
+for _ in range(20):  # the same measurement, twenty times
+    measured = decays(times, *truth) + coarse * noise * rng.normal(size=100)
+    fitted, _ = scipy.optimize.curve_fit(decays, times, measured, p0=[1, 0.1, 1, 5])
+    repeats.append(fitted)
+
+for name, column in zip(("a₁", "k₁", "a₂", "k₂"), np.transpose(repeats), strict=True):
+    print(f"{name}: from {column.min():.2f} to {column.max():.2f}")
+
+# %% tags=["figure"] alt="Line plot and dot plot. Left, a hundred measured points along a falling curve and twenty fitted curves that lie on top of each other as one line. Right, the four fitted parameters of the twenty fits as columns of dots: each column spreads by tens of per cent around the true value."
+# @title Draw: twenty fits
+_, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+left.plot(times, measured, ".", color=plots.GREY, markersize=4, label="one of the measurements")
+for fitted in repeats:
+    left.plot(times, decays(times, *fitted), color=plots.BLUE, linewidth=0.8)
+left.plot([], [], color=plots.BLUE, label="twenty fitted curves")
+left.set(title="Twenty fits: one curve …", xlabel="time t", ylabel="y")
+left.legend()
+for place, column in enumerate(np.transpose(repeats)):
+    right.plot(place + np.linspace(-0.2, 0.2, 20), column, "o", color=plots.BLUE, markersize=4)
+    right.hlines(truth[place], place - 0.3, place + 0.3, color="black", linestyle="--")
+right.plot([], [], "--", color="black", label="true value")
+right.set(title="… and twenty answers", xlabel="parameter", ylabel="fitted value")
+right.set_xticks(range(4), labels=["a₁", "k₁", "a₂", "k₂"])
+right.legend(loc="upper left")
+plt.show()
+
+# %% [markdown]
+# $$y(t) = a_1 e^{-k_1 t} + a_2 e^{-k_2 t}$$
+#
+# The same true curve, measured twenty times with an error of 0.03. The twenty fits are one line to the eye. Their parameters differ by tens of per cent. You will usually have *one* measurement. Can it tell you how far its own numbers would scatter?
+#
+# It can, and from a matrix that the fit computes anyway: the Jacobian.
+#
+# **You will be able to**
+#
+# - write a Levenberg–Marquardt loop, and say what its damping is for (sections 1 and 2),
+# - get standard errors and correlations from the Jacobian of a fit, and carry them over to other quantities (section 3),
+# - test them on a thousand refits, with one backward pass for all their Jacobians (section 4),
+# - draw the ellipsoid of a fit, say how a cloud can leave it while every width is right, and measure what does not bend (sections 5 and 6).
+
+# %% tags=["check"]
+# @title Check
+scatter = np.ptp(repeats, axis=0) / truth
+assert np.all(scatter > 0.1)
+assert scatter.max() > 0.3  # tens of per cent
+assert np.ptp([decays(times, *fitted) for fitted in repeats], axis=0).max() < 0.1  # and one line
+
+# %% [markdown]
+# ## 1. A step from the Jacobian
+#
+# Take the careful instrument first, with an error of 0.003. Write the model in TensorFlow. It works along the last axis, so that `p` may hold the parameters of many fits later. The **residuals** are $r(p) = f(p) - y$, one for each measurement, and
+# their Jacobian $J$ has shape (100, 4).
+
+
+# %%
+t = tf.constant(times)
+
+
+def curve(p):
+    a1, k1, a2, k2 = tf.unstack(p, axis=-1)
+    return a1 * tf.exp(-k1 * t) + a2 * tf.exp(-k2 * t)
+
+
+@tf.function
+def linearise(p, y):
+    with tf.GradientTape() as tape:
+        tape.watch(p)
+        r = curve(p) - y
+    return r, tape.jacobian(r, p)
+
+
+y = curve(tf.constant(truth)) + noise * rng.normal(size=100)
+start = tf.constant([1.0, 0.1, 1.0, 5.0], tf.float64)
+r, J = linearise(start, y)
+print("residuals:", r.shape, " Jacobian:", J.shape)
+print(f"sum of squares at the start: {tf.reduce_sum(r**2):.0f}")
+
+# %% [markdown]
+# Straighten the model: $r(p + s) \approx r + Js$. The right-hand side is linear in $s$, so the best $s$ is a linear least-squares problem,
+#
+# $$J^\top J\, s = -J^\top r .$$
+#
+# This is the **Gauss–Newton** step of [13](13_hessians_and_newton.ipynb): Newton's step with $J^\top J$ in place of the Hessian. It needs first derivatives only.
+#
+# **Predict.** The sum of squares is about 19. What is it after one such step?
+
+# %%
+exercises.undamped.guess(...)  # "about 2", "about 19" or "above a million"
+
+# %% tags=["nbval-ignore-output"]
+s = tf.linalg.solve(tf.transpose(J) @ J, -tf.linalg.matvec(J, r, transpose_a=True)[:, tf.newaxis])[:, 0]
+promised = float(tf.reduce_sum((r + tf.linalg.matvec(J, s)) ** 2))
+undamped, _ = linearise(start + s, y)
+print(f"promised by the straight model: {promised:.2g}")
+print(f"sum of squares after the step:  {tf.reduce_sum(undamped**2):.2g}")
+print("parameters after the step:     ", np.round(start + s, 2))
+
+# %% tags=["check"]
+# @title Check
+after = float(tf.reduce_sum(undamped**2))
+exercises.undamped.reveal("above a million" if after > 1e6 else "about 19")
+assert after > 1e9
+assert (start + s).numpy().min() < -1  # a "decay" that grows
+assert (start + s).numpy()[3] < -1
+assert promised < 5
+assert 16 < float(tf.reduce_sum(r**2)) < 22
+
+# %% [markdown]
+# Far above a billion. The fast decay's rate has become negative, and a decay with a negative rate grows: at $t = 6$ it has exploded. The straight model knew nothing of that. It was straightened at one point, and the step went far beyond the region where straight is right.
+#
+# The cure is to charge for distance. **Levenberg–Marquardt** solves
+#
+# $$(J^\top J + \lambda D)\, s = -J^\top r, \qquad D = \operatorname{diag}(J^\top J).$$
+#
+# With a large $\lambda$ the step is short and points downhill. With a small one it is Gauss–Newton's. $D$ measures distance in each parameter by how much the curve reacts to it, so that seconds or hours make no difference (Levenberg had the identity there; $D$ is Marquardt's).
+# The rule for $\lambda$: a step that lowers the sum of squares is taken, and $\lambda$ divided by 10. Any other step is refused, and $\lambda$ multiplied by 10.
+
+# %% [markdown]
+# ## 2. Levenberg and Marquardt's loop
+
+
+# %%
+def levenberg_marquardt(linearise, p, y, damping=1e-2, steps=60):
+    """Returns the parameters, the Jacobian there, and the sum of squares before each step and at the end."""
+    r, J = linearise(p, y)
+    squares = [float(tf.reduce_sum(r**2))]
+    for _ in range(steps):
+        JtJ = tf.transpose(J) @ J
+        D = tf.linalg.diag(tf.linalg.diag_part(JtJ))
+        s = tf.linalg.solve(JtJ + damping * D, -tf.linalg.matvec(J, r, transpose_a=True)[:, tf.newaxis])[:, 0]
+        trial_r, trial_J = linearise(p + s, y)
+        trial = float(tf.reduce_sum(trial_r**2))
+        if trial < squares[-1]:  # not a number is not lower
+            p, r, J, damping = p + s, trial_r, trial_J, damping / 10
+            squares.append(trial)
+        else:
+            damping *= 10
+            squares.append(squares[-1])
+        if tf.reduce_max(tf.abs(s / p)) < 1e-9:
+            break
+    return p, J, squares
+
+
+# %% [markdown]
+# **Predict.** How many steps until the sum of squares is within a millionth of its minimum?
+
+# %%
+exercises.steps.guess(...)  # "about 10", "about 100" or "about 1000"
+
+# %% tags=["nbval-ignore-output"]
+p, J, squares = levenberg_marquardt(linearise, start, y)
+
+
+def steps_to(squares, lowest=squares[-1]):
+    """How many steps until a run is within a millionth of the minimum; infinite if it never is."""
+    near = np.asarray(squares) <= lowest * (1 + 1e-6)
+    return int(np.argmax(near)) if near.any() else np.inf
+
+
+print("steps:", steps_to(squares))
+print("parameters:", np.round(p, 3))
+print("sums of squares:", " ".join(f"{value:.2g}" for value in squares[:11]))
+
+# %% tags=["check"]
+# @title Check
+exercises.steps.reveal("about 10" if steps_to(squares) < 30 else "about 100")
+assert 6 <= steps_to(squares) <= 15
+assert np.all(np.diff(squares) <= 0)
+gradient = tf.linalg.matvec(J, curve(p) - y, transpose_a=True)
+assert np.abs(gradient).max() < 1e-8  # a stationary point
+
+# %% [markdown]
+# About ten. A race needs rivals at their best. SciPy's `least_squares` calls MINPACK's `lmder`, a Levenberg–Marquardt of 1980, here with the tape's Jacobian. L-BFGS, the winner of [14](14_without_the_matrix.ipynb), has the gradient $2J^\top r$. And Adam gets four rates, one in each row of a batch.
+
+
+# %%
+@tf.function(jit_compile=True)
+def adam(p, rates, y, steps=5000):
+    """One run for each rate; p has shape (rates, 1, 4). Returns the sums of squares, shape (steps, rates)."""
+    m, v = tf.zeros_like(p), tf.zeros_like(p)
+    squares = tf.TensorArray(tf.float64, steps)
+    for step in tf.range(steps):
+        with tf.GradientTape() as tape:
+            tape.watch(p)
+            sums = tf.reduce_sum((curve(p) - y) ** 2, axis=1)
+        g = tape.gradient(sums, p)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        n = tf.cast(step + 1, tf.float64)
+        p -= rates[:, tf.newaxis, tf.newaxis] * (m / (1 - 0.9**n)) / (tf.sqrt(v / (1 - 0.999**n)) + 1e-12)
+        squares = squares.write(step, sums)
+    return squares.stack()
+
+
+runs = {"Levenberg–Marquardt": squares, "SciPy's lmder": [], "L-BFGS": []}
+
+
+def residuals_for_scipy(point):
+    r = linearise(tf.constant(point), y)[0].numpy()
+    runs["SciPy's lmder"].append(r @ r)
+    return r
+
+
+def value_and_gradient(point):
+    r, J = (part.numpy() for part in linearise(tf.constant(point), y))
+    runs["L-BFGS"].append(r @ r)
+    return r @ r, 2 * J.T @ r
+
+
+scipys = scipy.optimize.least_squares(
+    residuals_for_scipy, start, jac=lambda point: linearise(tf.constant(point), y)[1].numpy(), method="lm", xtol=1e-12
+)
+scipy.optimize.minimize(
+    value_and_gradient, start, jac=True, method="L-BFGS-B", options={"ftol": 0.0, "gtol": 1e-10, "maxiter": 500}
+)
+rates = np.array([0.05, 0.1, 0.2, 0.4])
+of_adam = adam(tf.tile(start[tf.newaxis, tf.newaxis], [4, 1, 1]), tf.constant(rates), y).numpy()
+best = int(np.argmin([steps_to(column) for column in of_adam.T]))
+runs[f"Adam, rate {rates[best]:g}"] = of_adam[:, best]
+
+# %% tags=["nbval-ignore-output"]
+for name, run in runs.items():
+    print(f"{name:20} {steps_to(run):5} steps or evaluations")
+
+# %% tags=["figure"] alt="Line plot. Excess of the sum of squares over its minimum against steps, both axes logarithmic. Levenberg\u2013Marquardt and SciPy drop to a billionth after about ten steps, L-BFGS after some forty-five, Adam after some thousand three hundred."
+# @title Draw: the race
+_, ax = plt.subplots(figsize=(7, 4), layout="constrained")
+styles = [("o-", plots.BLUE), ("^:", plots.RED), ("--", plots.GREEN), ("-", plots.ORANGE)]
+for (name, run), (style, colour) in zip(runs.items(), styles, strict=True):
+    excess = np.maximum(np.minimum.accumulate(run) / squares[-1] - 1, 1e-9)  # below that there is rounding
+    shown = np.concatenate([[True], excess[:-1] > 1e-9])
+    ax.loglog(np.arange(1, len(run) + 1)[shown], excess[shown], style, color=colour, markersize=4, label=name)
+ax.axhline(1e-6, color=plots.GREY, linewidth=0.8)
+ax.annotate("a millionth", (1, 1e-6), (0, 4), textcoords="offset points")
+ax.set(title="Who knows that it is a sum of squares is there first")
+ax.set(xlabel="steps or evaluations (the start is 1)", ylabel="excess over the minimum, relative")
+ax.legend(fontsize="small")
+plt.show()
+
+# %% [markdown]
+# Both Levenberg–Marquardts take some ten steps, L-BFGS some forty-five evaluations, and Adam some 1300 at the best of four rates. Adam and L-BFGS see a number and its gradient. Levenberg–Marquardt sees that the number is a sum of a hundred squares, and so it gets the curvature $J^\top J$ from first derivatives. The price is a Jacobian with as many rows as there are data and a linear system with as
+# many unknowns as there are parameters. For a model of four, or four hundred, that is nothing.
+#
+# `tapelab.optimize` has the loop with more care for the details. It changes variables in place, and finds what yours found:
+
+# %% tags=["nbval-ignore-output"]
+w = tf.Variable(start)
+report = optimize.levenberg_marquardt(lambda: curve(w) - y, wrt=w)
+print(f"largest difference of the parameters: {np.abs(w - p).max():.0e}")
+print("it stopped because", report.reason)
+
+# %% tags=["check"]
+# @title Check
+counts = {name.partition(",")[0]: steps_to(run) for name, run in runs.items()}
+assert counts["SciPy's lmder"] <= 15
+assert 35 < counts["L-BFGS"] < 60
+assert 1100 < counts["Adam"] < 1600
+assert 0 < best < 3  # a smaller rate and a larger one are slower
+assert report.converged
+np.testing.assert_allclose(w, p, rtol=1e-6)
+np.testing.assert_allclose(scipys.x, p, rtol=1e-6)
+
+# %% [markdown]
+# ## 3. Error bars from the same Jacobian
+#
+# Repeat the measurement. The noise is another, so the data move by some $\delta$, and the minimum moves with them. At the old minimum the residuals are now $r - \delta$, and to first order the way to the new one is Gauss–Newton's step: $s = A\delta$ with $A = (J^\top J)^{-1} J^\top$. (At the old minimum $J^\top r = 0$; and once more the curvature of the residuals is left out.) So the parameters are a linear function of the noise. If the noise
+# of each point is independent, with variance $\sigma^2$, the parameters' covariance matrix is $\sigma^2 A A^\top$. Multiply out, and one $J^\top J$ cancels:
+#
+# $$C = \sigma^2\, (J^\top J)^{-1}, \qquad \sigma^2 \approx \hat\sigma^2 = \frac{\lVert r\rVert^2}{100 - 4}.$$
+#
+# Divide by $100 - 4$: four parameters have been fitted to the noise too, and the residuals are a little smaller than the noise. The roots of the diagonal of $C$ are the **standard errors**. (You solve with a matrix, never invert it; but here the inverse *is* the result.)
+
+# %% tags=["nbval-ignore-output"]
+variance = squares[-1] / (100 - 4)
+C = variance * tf.linalg.inv(tf.transpose(J) @ J).numpy()
+errors = np.sqrt(np.diag(C))
+for name, value, error, true in zip(("a₁", "k₁", "a₂", "k₂"), p.numpy(), errors, truth, strict=True):
+    print(f"{name} = {value:.4f} ± {error:.4f}   (true: {true})")
+print(f"noise: {variance**0.5:.4f} (true: {noise})")
+
+# %% [markdown]
+# One measurement, one Jacobian, and each number has its error bar. No true value lies more than three of them away from its fit.
+#
+# **Predict.** Suppose that somebody tells you the *other three* parameters exactly. How large is the standard error of $a_1$ then?
+
+# %%
+exercises.others_told.guess(...)  # "as large", "half" or "a twentieth"
+
+# %% tags=["nbval-ignore-output"]
+alone = variance**0.5 / tf.norm(J[:, 0]).numpy()  # one parameter, one column
+print(f"error of a₁, fitted with the others: {errors[0]:.4f}")
+print(f"error of a₁, the others known:       {alone:.4f}")
+print("correlations:")
+print(np.round(C / np.outer(errors, errors), 2))
+
+# %% tags=["check"]
+# @title Check
+exercises.others_told.reveal("a twentieth" if errors[0] > 12 * alone else "half")
+assert 16 < errors[0] / alone < 25
+correlation = C / np.outer(errors, errors)
+assert np.all(np.abs(correlation) > 0.85)
+assert correlation[0, 2] < -0.98
+assert np.all(np.abs(p - truth) < 3 * errors)
+assert abs(variance**0.5 / noise - 1) < 0.35
+assert abs(np.sqrt(squares[-1] / 100) / variance**0.5 - np.sqrt(0.96)) < 1e-9
+
+# %% [markdown]
+# A twentieth. Alone, $a_1$ would be known superbly. But if $a_1$ grows a little and $a_2$ shrinks by as much, with both rates shifted, the curve hardly moves. The data cannot tell these combinations apart, and the off-diagonal elements of $C$ say so: the **correlation** of $a_1$ and $a_2$, their element of $C$ divided by both standard errors, is $-0.99$.
+#
+# Error bars computed from the columns one by one, $\sigma/\lVert J_i\rVert$, are the classic mistake. They are the roots of the *inverse of the diagonal*; you want the *diagonal of the inverse*.
+#
+# The report of `optimize.levenberg_marquardt` has both, `covariance` and `standard_errors`:
+
+# %% tags=["nbval-ignore-output"]
+print("standard errors:", np.round(report.standard_errors, 4))
+print(f"largest relative difference of the covariances: {np.abs(report.covariance / C - 1).max():.0e}")
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(report.covariance, C, rtol=1e-5)
+np.testing.assert_allclose(report.standard_errors, errors, rtol=1e-5)
+shift = 1e-3 * noise * rng.normal(size=100)  # the step to the new minimum, for a small change of the data
+moved, _, _ = levenberg_marquardt(linearise, p, y + shift)
+predicted = np.linalg.solve(tf.transpose(J) @ J, J.numpy().T @ shift)
+np.testing.assert_allclose(moved - p, predicted, rtol=0, atol=0.15 * np.abs(predicted).max())
+
+# %% [markdown]
+# ### Exercise: The error bar of another quantity (8 min)
+#
+# A fit gave parameters `p`, shape $(n,)$, and their `covariance`, shape $(n, n)$. You want another quantity, such as the area under the curve, $a_1/k_1 + a_2/k_2$: a TensorFlow function `f` from the parameters to a scalar. Return the standard error of `f(p)`, a scalar of the dtype of `p`.
+
+
+# %%
+def error_bar(f, p, covariance):
+    return ...  # a scalar: the standard error of f(p)
+
+
+exercises.error_bar.check(error_bar)
+
+# %% [markdown]
+# ### Exercise: By what factor? (5 min)
+#
+# Repeat the experiment with one thing changed. Before, $y$ was in volts and $t$ in seconds. Four times the points means four at each of the old times. By what factor does the *number* change that you print as the standard error?
+
+# %%
+factors = {
+    "noise doubled, error of k₁": ...,
+    "four times the points, error of k₁": ...,
+    "y in mV, not V, error of a₁": ...,
+    "y in mV, not V, error of k₁": ...,
+    "t in minutes, not seconds, error of k₁": ...,
+}
+
+exercises.factors.check(factors)
+
+# %% [markdown]
+# ## 4. A thousand refits
+#
+# $C$ is a claim about measurements that you did not make. Make them: simulate a thousand data sets from the fitted curve with noise $\hat\sigma$, and fit each. That takes a thousand Jacobians in every step. `tape.batch_jacobian` would give them with a hundred backward passes, one for each time.
+# One is enough. Give *every residual its own copy* of the parameters. Residual $i$ depends on copy $i$ alone, so the gradient of the sum of all residuals holds, at copy $i$, row $i$ of the Jacobian: the idea of the first exercise in [15](15_batch_jacobians.ipynb).
+
+
+# %%
+@tf.function
+def linearise_all(p, y):
+    """Residuals (fits, 100) and Jacobians (fits, 100, 4) of many fits, from one backward pass."""
+    copies = tf.tile(p[:, tf.newaxis, :], [1, len(times), 1])
+    with tf.GradientTape() as tape:
+        tape.watch(copies)
+        r = curve(copies) - y
+    return r, tape.gradient(r, copies)
+
+
+def fit_all(p, y, steps=60):
+    """The loop of section 2, with an axis for the fits and a damping for each."""
+    damping = tf.fill([len(p)], tf.constant(1e-2, tf.float64))
+    r, J = linearise_all(p, y)
+    for _ in range(steps):
+        JtJ = tf.matmul(J, J, transpose_a=True)
+        D = tf.linalg.diag(tf.linalg.diag_part(JtJ))
+        g = tf.linalg.matvec(J, r, transpose_a=True)
+        s = tf.linalg.solve(JtJ + damping[:, tf.newaxis, tf.newaxis] * D, -g[:, :, tf.newaxis])[:, :, 0]
+        trial_r, trial_J = linearise_all(p + s, y)
+        lower = tf.reduce_sum(trial_r**2, axis=1) < tf.reduce_sum(r**2, axis=1)
+        p = tf.where(lower[:, tf.newaxis], p + s, p)
+        r = tf.where(lower[:, tf.newaxis], trial_r, r)
+        J = tf.where(lower[:, tf.newaxis, tf.newaxis], trial_J, J)
+        damping *= tf.where(lower, tf.constant(0.1, tf.float64), tf.constant(10.0, tf.float64))
+        if tf.reduce_max(tf.abs(s)) < 1e-7:
+            break
+    return p.numpy()
+
+
+def simulate(sigma):
+    """Simulated measurements, shape (refits, 100), and their fits, shape (refits, 4)."""
+    data = curve(p) + sigma * rng.normal(size=(refits, 100))
+    return data, fit_all(tf.tile(p[tf.newaxis], [refits, 1]), data)
+
+
+_, fits = simulate(variance**0.5)
+
+# %% [markdown]
+# Two questions to the cloud of refits. Is it as wide as the standard errors say, parameter by parameter? And does it have the right shape? Measure each refit $b$'s distance from the centre $p$ by $C$ itself,
+#
+# $$d^2 = (b - p)^\top C^{-1} (b - p) = \lVert J (b - p) \rVert^2 / \hat\sigma^2 .$$
+#
+# If $C$ is right, $d^2$ is a sum of four squared standard normal numbers, and 95 % of them are below 9.49 ($\chi^2$ with four degrees of freedom). The set $d^2 \le 9.49$ is an **ellipsoid** in four dimensions, the joint 95 % region.
+
+# %% tags=["nbval-ignore-output"]
+limit = scipy.stats.chi2.ppf(0.95, 4)
+
+
+def squared_distances(fits, C):
+    off = fits - p.numpy()
+    return np.einsum("bi,ij,bj->b", off, np.linalg.inv(C), off)
+
+
+d2 = squared_distances(fits, C)
+print("widths, measured / predicted:", np.round(fits.std(axis=0) / errors, 2))
+print(f"inside the 95 % ellipsoid: {100 * np.mean(d2 < limit):.1f} % of {refits}")
+
+# %% tags=["figure"] alt="Scatter plot. A thousand refits as dots in the plane of the parameters a\u2081 and k\u2082: a long tilted cloud that fills a thin tilted ellipse. Some fifty crosses, the fits outside the ellipsoid, lie around its border and inside it."
+# @title Draw: the cloud and the ellipse
+
+
+def own_axes(fits, C):
+    """Coordinates along the ellipsoid's own axes, the longest first: there it is a ball."""
+    scale = np.sqrt(np.diag(C))
+    variances, directions = np.linalg.eigh(C / np.outer(scale, scale))
+    directions *= np.sign(directions[-1])
+    return (((fits - p.numpy()) / scale) @ directions / np.sqrt(variances))[:, ::-1]
+
+
+turn = np.linspace(0, 2 * np.pi, 181)
+circle = np.sqrt(limit) * np.array([np.cos(turn), np.sin(turn)])
+
+
+def shadow(C, i, j):
+    """The border of the ellipsoid's shadow on the plane of two parameters, shape (2, 181)."""
+    root = np.linalg.cholesky(C[np.ix_([i, j], [i, j])])
+    return p.numpy()[[i, j]][:, np.newaxis] + root @ circle
+
+
+def draw_cloud(ax, points, outside, border):
+    ax.plot(*points[~outside].T, ".", color=plots.BLUE, markersize=3, label=f"inside: {np.sum(~outside)}")
+    ax.plot(*points[outside].T, "x", color=plots.RED, markersize=4, label=f"outside: {np.sum(outside)}")
+    ax.plot(*border, color="black", linewidth=1.2, label="shadow of the 95 % ellipsoid")
+
+
+_, ax = plt.subplots(figsize=(6, 4.4), layout="constrained")
+draw_cloud(ax, fits[:, [0, 3]], d2 > limit, shadow(C, 0, 3))
+ax.set(title="A thousand refits fill the ellipsoid of one Jacobian", xlabel="a₁", ylabel="k₂")
+ax.legend(fontsize="small", loc="upper left")
+plt.show()
+
+# %% [markdown]
+# The widths agree within some per cent, and about 95 % lie inside. (The picture shows the ellipsoid's *shadow* on two of four axes. A cross in the shadow is outside along an axis that you do not see.) One Jacobian of one measurement has foretold a thousand others.
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(fits.std(axis=0) / errors, 1, atol=0.1)
+assert 0.925 < np.mean(d2 < limit) < 0.975
+np.testing.assert_allclose(limit, 9.49, atol=0.005)
+np.testing.assert_allclose(d2, np.sum(((fits - p.numpy()) @ J.numpy().T) ** 2, axis=1) / variance, rtol=1e-6)
+some_y = tf.constant(curve(p) + noise * rng.normal(size=(5, 100)))
+some = fit_all(tf.tile(p[tf.newaxis], [5, 1]), some_y)
+for one, data in zip(some, some_y, strict=True):
+    np.testing.assert_allclose(one, levenberg_marquardt(linearise, p, data)[0], atol=1e-6)
+several = tf.constant(fits[:5])
+with tf.GradientTape() as tape:
+    tape.watch(several)
+    rows = curve(several[:, tf.newaxis])
+np.testing.assert_allclose(linearise_all(several, some_y)[1], tape.batch_jacobian(rows, several), atol=1e-10)
+
+# %% [markdown]
+# ## 5. Ten times the noise
+#
+# Back to the coarse instrument of the opening. Ten times the noise, so $C$ is a hundred times as large, and the ellipsoid ten times as long in every direction. Simulate and refit again.
+
+# %% tags=["nbval-ignore-output"]
+coarse_C = coarse**2 * C
+coarse_errors = coarse * errors
+coarse_data, coarse_fits = simulate(coarse * variance**0.5)
+within = np.abs(coarse_fits - p.numpy()) < 1.96 * coarse_errors
+print("widths, measured / predicted:      ", np.round(coarse_fits.std(axis=0) / coarse_errors, 2))
+print("within ±1.96 standard errors, in %:", np.round(100 * within.mean(axis=0), 1))
+
+# %% [markdown]
+# Every single width is right, to a tenth or better. Every single 95 % interval holds about 95 %.
+#
+# **Predict.** And the ellipsoid: what share of the thousand refits lies inside?
+
+# %%
+exercises.inside.guess(...)  # "95 %", "85 %" or "50 %"
+
+# %% tags=["nbval-ignore-output"]
+coarse_d2 = squared_distances(coarse_fits, coarse_C)
+print(f"inside the 95 % ellipsoid: {100 * np.mean(coarse_d2 < limit):.1f} %")
+
+# %% tags=["cover", "figure"] alt="Two scatter plots. Two pictures of one cloud of a thousand refits. Left, in the plane of a\u2081 and k\u2082, the cloud is bent like a banana, leaves the thin straight ellipse at both ends and keeps away from one side of it. Right, in the ellipsoid's own axes, where it is a round ball, the cloud is U-shaped: both arms rise far out of the ball along the thinnest axis."
+# @title Draw: the banana
+_, (left, right) = plt.subplots(1, 2, figsize=(10, 4.8), layout="constrained")
+outside = coarse_d2 > limit
+draw_cloud(left, coarse_fits[:, [0, 3]], outside, shadow(coarse_C, 0, 3))
+left.set(
+    title=f"{100 * np.mean(~outside):.0f} % inside: the cloud bends, the ellipsoid does not", xlabel="a₁", ylabel="k₂"
+)
+left.legend(fontsize="small", loc="upper left")
+own = own_axes(coarse_fits, coarse_C)
+top = 8.0  # fits beyond it are drawn at the edge
+draw_cloud(right, np.minimum(own[:, [0, 3]], top), outside, circle)
+if np.any(own[:, 3] > top):
+    right.annotate(
+        f"{np.sum(own[:, 3] > top)} further up, drawn at {top:g}", (-4.7, top), va="center", fontsize="small"
+    )
+right.set(title="The same in the ellipsoid's own axes", aspect="equal")
+right.set(xlabel="along its longest axis", ylabel="along its thinnest axis", xlim=(-5, 5), ylim=(-4.5, top + 0.5))
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+share = np.mean(coarse_d2 < limit)
+exercises.inside.reveal("95 %" if share > 0.92 else "85 %" if share > 0.7 else "50 %")
+assert 0.80 < share < 0.89
+np.testing.assert_allclose(coarse_fits.std(axis=0) / coarse_errors, 1, atol=0.15)
+assert np.all((within.mean(axis=0) > 0.91) & (within.mean(axis=0) < 0.98))
+assert np.mean(own[np.abs(own[:, 0]) > 1.5, 3]) > np.mean(own[np.abs(own[:, 0]) < 0.5, 3]) + 0.7  # U-shaped
+axes = np.linalg.eigvalsh(correlation)
+assert np.mean(own[outside, 3] > 0) > 0.65  # on one side
+thinness = np.sqrt(axes[-1] / axes[0])
+assert 35 < thinness < 65
+far = np.abs(own[:, 0]) > 1.5
+bend = np.mean(own[far, 3]) - np.mean(own[np.abs(own[:, 0]) < 0.5, 3])
+assert 0.01 < bend / thinness / np.mean(np.abs(own[far, 0])) < 0.07  # in units of standard errors
+assert np.all(coarse_fits[:, 1] < coarse_fits[:, 3])  # no fit has swapped the two decays
+
+# %% [markdown]
+# About 85 %: fifteen in a hundred are outside, three times as many as there should be. All four widths are right, and the *region* is wrong.
+#
+# How can that be? The picture on the right looks along the ellipsoid's own axes, each stretched until the ellipsoid is a ball. It shows the longest and the thinnest of the four, and in them the cloud is bent. Undo the stretching, and look at the ellipsoid's shape: with every parameter in units of its standard error, it is some fifty times as long as it is thick. Out along the long axis the cloud bends aside, by a few hundredths of the axis's length. No single width sees that: each is nearly the length of the long axis, seen from one side. But the whole ellipsoid is only two hundredths of that length thick, and so both ends of the cloud leave it sideways. This is the **banana**.
+#
+# The pictures show a second thing: most of the fits outside lie on *one* side, the side to which the banana bends. No symmetric region can say that.
+#
+# Move the noise. The same random numbers grow, and each fit moves on its own path:
+
+# %% alt="Two scatter plots. Left, a thousand refits in the plane of a\u2081 and k\u2082 and the ellipse that is the shadow of the 95 % ellipsoid. Right, the same in the ellipsoid's own axes, where it is a circle. With a noise of 0.020 the cloud is slightly bent, and the title says that 89.3 per cent are inside."
+ellipse.figure().show()
+
+# %% [markdown]
+# At 0.002 the cloud fills the ball. The widths in the title on the right stay near 1 all the way, while the count on the left falls to 80 %.
+
+# %% tags=["check"]
+# @title Check
+for level, low, high in ((0.002, 0.94, 0.96), (0.02, 0.87, 0.91), (0.04, 0.78, 0.82)):
+    moved = ellipse.refits(level)
+    assert low < np.mean(ellipse.distances(moved, level) < ellipse.LIMIT) < high
+    np.testing.assert_allclose(moved.std(axis=0) / np.sqrt(np.diag(ellipse.covariance(level))), 1, atol=0.1)
+
+# %% [markdown]
+# ## 6. Measure the curve, not the parameters
+#
+# The ellipsoid's distance is $\lVert J(b - p)\rVert$, the change of the curve *if the model were straight*. But you have the model. Take the change of the curve itself:
+#
+# $$\lVert f(b) - f(p) \rVert^2 / \hat\sigma^2 \le 9.49 .$$
+#
+# The opening showed why this should do better. All fits gave one curve; what scattered were the numbers. The parameters are the curve's coordinates. It is the coordinates that bend, and the curve does not care which coordinates describe it.
+
+# %% tags=["nbval-ignore-output"]
+coarse_variance = coarse**2 * variance
+by_curve = np.sum((curve(coarse_fits[:, np.newaxis]) - curve(p)) ** 2, axis=1) / coarse_variance
+print(f"inside by the ellipsoid: {100 * np.mean(coarse_d2 < limit):.1f} %")
+print(f"inside by the curve:     {100 * np.mean(by_curve < limit):.1f} %")
+
+# %% tags=["figure"] alt="Scatter plot. The plane of the two rates with the cloud of refits at ten times the noise. A straight dashed ellipse misses the ends of the cloud and includes an empty strip; a solid bent contour follows the cloud all around."
+# @title Draw: the region that bends
+_, ax = plt.subplots(figsize=(7, 4.8), layout="constrained")
+slow, fast = np.meshgrid(np.linspace(0.28, 0.68, 161), np.linspace(0.85, 2.9, 161))
+basis = np.exp(-np.stack([slow, fast], axis=-1)[:, :, np.newaxis] * times[:, np.newaxis])  # (161, 161, 100, 2)
+aim = curve(p).numpy()
+amplitudes = np.linalg.solve(
+    np.swapaxes(basis, 2, 3) @ basis, (np.swapaxes(basis, 2, 3) @ aim)[..., np.newaxis]
+)  # for given rates, the best amplitudes are linear least squares
+least = np.sum(((basis @ amplitudes)[..., 0] - aim) ** 2, axis=-1) / coarse_variance
+ax.plot(*coarse_fits[:, [1, 3]].T, ".", color=plots.BLUE, markersize=3, label="refits")
+ax.plot(
+    *shadow(coarse_C, 1, 3), "--", color="black", label=f"ellipsoid: {100 * np.mean(coarse_d2 < limit):.1f} % inside"
+)
+ax.contour(slow, fast, least, levels=[limit], colors=plots.RED, linewidths=2)
+ax.plot(
+    [],
+    [],
+    color=plots.RED,
+    linewidth=2,
+    label=f"same change of the curve: {100 * np.mean(by_curve < limit):.1f} % inside",
+)
+ax.set(title="The region drawn by the curve itself follows the cloud", xlabel="k₁", ylabel="k₂")
+ax.legend(loc="upper left", fontsize="small")
+plt.show()
+
+# %% [markdown]
+# About 95 %. Noise and limit are those of before; only the straightening is gone. (Both outlines are shadows again, on two of four axes; the solid one takes the best amplitudes for each pair of rates. The shares count all four parameters.)
+#
+# (The set of all curves bends a little as well, and no coordinates can cure that. Bates and Watts call it the *intrinsic* curvature, against that of the parameters. Here it is too small to see.)
+#
+# For a measurement $y$ of your own you have no cloud. You have the sum of squares $S(p) = \lVert f(p) - y\rVert^2$, and the region of its low values,
+#
+# $$S(p) \le S_{\min} + 9.49\, \hat\sigma^2 .$$
+#
+# Near the minimum that *is* the ellipsoid, because $S$ is nearly a parabola there. Try both on each of the thousand coarse measurements, with its own fit, its own Jacobian and its own $\hat\sigma$, as you would have to. Does the region hold the parameters that the measurement came from?
+
+# %% tags=["nbval-ignore-output"]
+own_r, own_J = linearise_all(tf.constant(coarse_fits), coarse_data)
+own_squares = np.sum(own_r**2, axis=1)
+own_variance = own_squares / (100 - 4)
+off = p - coarse_fits
+by_own_ellipsoid = tf.reduce_sum(tf.linalg.matvec(own_J, off) ** 2, axis=1) / own_variance
+by_own_squares = (np.sum((curve(p) - coarse_data) ** 2, axis=1) - own_squares) / own_variance
+print(f"the fit's own ellipsoid holds them: {100 * np.mean(by_own_ellipsoid < limit):.1f} %")
+print(f"its own region of low squares:      {100 * np.mean(by_own_squares < limit):.1f} %")
+
+# %% [markdown]
+# Some 84 against some 95 in a hundred. (With $\hat\sigma$ in place of $\sigma$ the limit that is exact for a linear model is a little larger, 9.87, from the $F$ distribution. It matters with few data.)
+#
+# When do you need the second region? Run section 4 on your own fit: simulate from the fitted curve, refit, and count. If the ellipsoid holds 95 %, quote $C$. If not, quote the region, or the refits themselves.
+
+# %% tags=["check"]
+# @title Check
+assert 0.925 < np.mean(by_curve < limit) < 0.975
+change = [np.sum((decays(times, *b) - decays(times, *p.numpy())) ** 2) for b in coarse_fits]
+np.testing.assert_allclose(by_curve, np.array(change) / (coarse**2 * variance), rtol=1e-8)
+assert 0.79 < np.mean(by_own_ellipsoid < limit) < 0.885
+assert 0.92 < np.mean(by_own_squares < limit) < 0.97
+np.testing.assert_allclose(4 * scipy.stats.f.ppf(0.95, 4, 96), 9.87, atol=0.01)
+inside_contour = least < limit
+assert slow.min() < slow[inside_contour].min() < slow[inside_contour].max() < slow.max()
+assert fast.min() < fast[inside_contour].min() < fast[inside_contour].max() < fast.max()
+near = p + 1e-4 * errors
+rise = float(tf.reduce_sum((curve(near) - y) ** 2)) - squares[-1]
+np.testing.assert_allclose(rise, variance * squared_distances(near.numpy()[np.newaxis], C)[0], rtol=0.05)
+
+# %% [markdown]
+# ## 7. Going further: the error bar before the measurement
+#
+# $C$ needs $J$ and a noise level. Neither needs *data*. So you can compute the error bars of an experiment that has not been made, with parameters that you expect, and choose the best one. A hundred points, the careful instrument: until when should it measure?
+
+
+# %%
+@tf.function
+def planned_errors(end):
+    """The standard errors of the four parameters after 100 measurements in 0 to end."""
+    at = tf.linspace(tf.constant(0.0, tf.float64), end, 100)
+    expected = tf.constant(truth)
+    with tf.GradientTape() as tape:
+        tape.watch(expected)
+        a1, k1, a2, k2 = tf.unstack(expected)
+        y = a1 * tf.exp(-k1 * at) + a2 * tf.exp(-k2 * at)
+    J = tape.jacobian(y, expected)
+    return noise * tf.sqrt(tf.linalg.diag_part(tf.linalg.inv(tf.transpose(J) @ J)))
+
+
+planned = {end: planned_errors(tf.constant(float(end), tf.float64)).numpy() for end in (1, 2, 4, 8, 16)}
+for end, planned_error in planned.items():
+    print(f"until t = {end:2}: error of a₁ {planned_error[0]:.3f}, of k₂ {planned_error[3]:.3f}")
+
+# %% tags=["check"]
+# @title Check
+assert min(planned, key=lambda end: planned[end][0]) == 8
+assert min(planned, key=lambda end: planned[end][3]) == 8
+assert 15 < planned[1][0] / planned[8][0] < 30
+assert decays(8, *truth) < 0.01 * decays(0, *truth)
+
+# %% [markdown]
+# Until 8. Stop at 1, before the slow decay has shown itself, and the error of $a_1$ is twenty times as large. Wait until 16, and half of the points come when less than a hundredth of the start is left.
+#
+# ### Exercise: Where to measure once more (15 min)
+#
+# *This one needs an idea that the text does not spell out.*
+#
+# You have measured at `times`, shape $(N,)$, and may measure once more. `f(p, t)` returns what the model predicts at times `t`, of the shape of `t`; the noise is the same at all times, and `p` has shape $(n,)$. Return the one of `candidates`, shape (m,), that makes the standard error of parameter number `which` smallest.
+
+
+# %%
+def best_time(f, p, times, candidates, which):
+    return ...  # one element of candidates, a scalar tensor
+
+
+exercises.best_time.check(best_time)
+
+# %% [markdown]
+# ## 8. Check it independently
+#
+# The United States' National Institute of Standards and Technology publishes data sets with **certified** parameters and the parameters' standard errors (it calls them standard deviations), computed with many digits. One of them, MGH17, is two exponentials and a constant, $b_1 + b_2 e^{-b_4 x} + b_3 e^{-b_5 x}$, with 33 points. Your loop has never seen it. NIST gives two starts; the loop sets out from the nearer one.
+
+# %% tags=["nbval-ignore-output"]
+x_nist = tf.constant(np.arange(0.0, 330.0, 10.0))
+y_nist = [0.844, 0.908, 0.932, 0.936, 0.925, 0.908, 0.881, 0.850, 0.818, 0.784, 0.751, 0.718, 0.685, 0.658]
+y_nist += [0.628, 0.603, 0.580, 0.558, 0.538, 0.522, 0.506, 0.490, 0.478, 0.467, 0.457, 0.448, 0.438, 0.431]
+y_nist += [0.424, 0.420, 0.414, 0.411, 0.406]
+certified = [0.37541005211, 1.9358469127, -1.4646871366, 0.012867534640, 0.022122699662]
+certified_errors = [2.0723153551e-03, 0.22031669222, 0.22175707739, 4.4861358114e-04, 8.9471996575e-04]
+
+
+@tf.function
+def linearise_nist(b, y):
+    with tf.GradientTape() as tape:
+        tape.watch(b)
+        r = b[0] + b[1] * tf.exp(-b[3] * x_nist) + b[2] * tf.exp(-b[4] * x_nist) - y
+    return r, tape.jacobian(r, b)
+
+
+b, J_nist, squares_nist = levenberg_marquardt(
+    linearise_nist, tf.constant([0.5, 1.5, -1.0, 0.01, 0.02], tf.float64), tf.constant(y_nist, tf.float64)
+)
+errors_nist = np.sqrt(squares_nist[-1] / (33 - 5) * np.diag(tf.linalg.inv(tf.transpose(J_nist) @ J_nist)))
+print(f"largest relative difference of the parameters:      {np.abs(b / certified - 1).max():.0e}")
+print(f"largest relative difference of the standard errors: {np.abs(errors_nist / certified_errors - 1).max():.0e}")
+
+# %% [markdown]
+# And from the farther start?
+
+# %% tags=["nbval-ignore-output"]
+far_start = tf.constant([50.0, 150.0, -100.0, 1.0, 2.0], tf.float64)
+try:
+    levenberg_marquardt(linearise_nist, far_start, tf.constant(y_nist, tf.float64))
+    from_far = "it arrives"
+except tf.errors.InvalidArgumentError as error:
+    from_far = error.message
+print("from the far start:", from_far)
+
+# %% [markdown]
+# The loop stops with an error. In the step before, it accepted a rate $b_4$ of some hundred million, because the sum of squares is lower there. With such a rate the first exponential is zero at every point but $x = 0$, and the curve no longer depends on $b_4$. So that column of $J$ is zero, and with it the entry of
+# $D$: no $\lambda$ makes $J^\top J + \lambda D$ invertible. Moré's version, listed below, keeps the largest entry of $D$ that it has met.
+#
+# SciPy's `curve_fit` returns a second thing, which the opening threw away: the covariance of the parameters, from a Jacobian by differences. It agrees with yours.
+
+# %% tags=["nbval-ignore-output"]
+_, pcov = scipy.optimize.curve_fit(decays, times, y.numpy(), p0=start.numpy())
+print(f"largest relative difference of the covariances: {np.abs(pcov / C - 1).max():.0e}")
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(b, certified, rtol=1e-6)
+assert "not invertible" in from_far
+far_J = linearise_nist(tf.constant([49.4, 149.0, -101.0, 4e8, 0.37], tf.float64), tf.constant(y_nist, tf.float64))[1]
+np.testing.assert_array_equal(far_J[:, 3], 0.0)  # nothing depends on that rate any more
+assert np.all(np.linalg.norm(far_J.numpy()[:, [0, 1, 2, 4]], axis=0) > 0.1)
+np.testing.assert_allclose(errors_nist, certified_errors, rtol=1e-5)
+np.testing.assert_allclose(squares_nist[-1], 5.4648946975e-05, rtol=1e-8)
+np.testing.assert_allclose(pcov, C, rtol=1e-2)
+numerical = gradcheck.numerical_jacobian(lambda point: decays(times, *point), p.numpy())
+np.testing.assert_allclose(J, numerical, atol=1e-7)
+
+# %% [markdown]
+# ## Recap
+#
+# - Straighten the residuals, and each step is a linear least-squares problem with $J^\top J$. Undamped it may explode; with $\lambda D$ added, and refused steps, it arrives in about ten steps, where Adam at the best of four rates takes more than a thousand (sections 1 and 2).
+# - The same Jacobian gives the covariance $C = \hat\sigma^2 (J^\top J)^{-1}$, with standard errors and correlations. Another quantity with the gradient $g$ has the variance $g^\top C g$ (section 3).
+# - A copy of the parameters for every residual turns all Jacobians of a thousand fits into one backward pass, and the cloud of refits tests $C$ (section 4).
+# - The ellipsoid can be thin. With more noise the cloud bends out of it, every width still right. The change of the curve itself, or the sum of squares, draws a region that bends along (sections 5 and 6).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | an undamped Gauss–Newton step from far away | a sum of squares that explodes | damp, and refuse what is not lower |
+# | $\sigma/\lVert J_i\rVert$ as an error bar | errors that are twenty times too small | the diagonal of the inverse |
+# | $\lVert r\rVert^2/N$ for the noise | errors a little too small, much with few data | divide by $N - n$ |
+# | errors combined without covariances | an error bar too large or too small | $g^\top C g$ |
+# | refits in which the two decays swap names (here none did) | a cloud in two pieces | sort by rate |
+# | widths taken for the region | three times too many outside | simulate, refit, count |
+#
+# **Further reading**
+#
+# - K. Levenberg (1944), ["A method for the solution of certain non-linear problems in least squares"](https://doi.org/10.1090/qam/10666).
+# - D. W. Marquardt (1963), ["An algorithm for least-squares estimation of nonlinear parameters"](https://doi.org/10.1137/0111030).
+# - J. J. Moré (1978), ["The Levenberg–Marquardt algorithm: implementation and theory"](https://doi.org/10.1007/BFb0067700): MINPACK's.
+# - D. M. Bates, D. G. Watts (1980), ["Relative curvature measures of nonlinearity"](https://doi.org/10.1111/j.2517-6161.1980.tb01094.x): what bends is mostly the coordinates.
+# - G. H. Golub, V. Pereyra (2003), ["Separable nonlinear least squares: the variable projection method and its applications"](https://doi.org/10.1088/0266-5611/19/2/201): the best amplitudes for given rates, as in the last figure.
+# - M. K. Transtrum, B. B. Machta, J. P. Sethna (2011), ["Geometry of nonlinear least squares with applications to sloppy models and optimization"](https://arxiv.org/abs/1010.1449).
+# - National Institute of Standards and Technology, [Nonlinear regression](https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml), Statistical Reference Datasets.
+#
+# **Read next:** [19 The derivative of a solution](19_derivative_of_a_solution.ipynb) asks how such a minimum moves with the data.

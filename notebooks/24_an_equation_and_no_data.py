@@ -1,0 +1,732 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # An equation and no data
+#
+# This network is shown no value of the function that it learns. It is told an equation, and its loss is how far it is from satisfying it.
+# **Can a network be fitted to an equation alone, and how much of its error is the optimiser's?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/24_an_equation_and_no_data.ipynb)
+#
+# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 18 to read, 25 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+hidden = 32  # units of the network, which has four weights for each
+count = 300  # points at which the equation is asked for
+few = 60  # the same in section 5: fewer than the weights
+lm_steps = 60  # of Levenberg–Marquardt
+adam_steps = 6000  # of Adam, in its longer run
+lbfgs_steps = 600
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+import time
+
+from tapelab import derivatives, optimize, plots, runtime
+from tapelab.exercises.sheets import an_equation_and_no_data as exercises
+
+import matplotlib.pyplot as plt
+import numpy as np
+import scipy.fft  # comes with scikit-learn
+import scipy.optimize
+import tensorflow as tf
+from threadpoolctl import threadpool_limits  # comes with scikit-learn
+
+runtime.start(seed)
+
+# %%
+rng = np.random.default_rng(seed)
+points = tf.constant(rng.uniform(size=(count, 2)))  # in the unit square
+start = rng.normal(size=4 * hidden) * np.repeat([2.0, 1.0, hidden**-0.5], [2 * hidden, hidden, hidden])
+start = tf.constant(start)
+
+
+def network(x, w):
+    """u at the points x, shape (n, 2). The weights w are flat, or of shape (n, weights): a copy for each point."""
+    kernel, bias, readout = tf.split(w, [2 * hidden, hidden, hidden], axis=-1)
+    h = tf.tanh(x[:, :1] * kernel[..., :hidden] + x[:, 1:] * kernel[..., hidden:] + bias)
+    edge = 16 * x[:, 0] * (1 - x[:, 0]) * x[:, 1] * (1 - x[:, 1])  # zero on the boundary
+    return edge * tf.reduce_sum(h * readout, axis=-1)
+
+
+def source(x):
+    """The right-hand side of the equation, f, at the points x."""
+    return 5 * np.pi**2 * tf.sin(np.pi * x[:, 0]) * tf.sin(2 * np.pi * x[:, 1])
+
+
+print("weights:", start.shape[0], "  points:", count, "  known values of u: 0")
+
+
+# %%
+def laplacian_by_tapes(x, w):
+    """The sum of the second derivatives of u by both coordinates, at each point."""
+    coordinates = [x[:, :1], x[:, 1:]]
+    total = 0.0
+    for coordinate in coordinates:
+        with tf.GradientTape() as outer:
+            outer.watch(coordinate)
+            with tf.GradientTape() as inner:
+                inner.watch(coordinate)
+                u = network(tf.concat(coordinates, axis=1), w)
+            slope = inner.gradient(u, coordinate)
+        total += outer.gradient(slope, coordinate)[:, 0]
+    return total
+
+
+@tf.function(jit_compile=True)  # one program for the whole loop
+def adam(laplacian, state, done, planned, rate):
+    """Another 250 steps of Adam on the mean squared residual; the rate falls to zero along a cosine."""
+    w, m, v = state
+    for step in tf.range(250):
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            residual = laplacian(points, w) + source(points)
+            loss = tf.reduce_mean(residual**2)
+        g = tape.gradient(loss, w)
+        t = done + tf.cast(step + 1, tf.float64)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        size = rate * (1 + tf.cos(np.pi * t / planned)) / 2
+        w -= size * m / (1 - 0.9**t) / (tf.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    return w, m, v
+
+
+def run_adam(laplacian, steps, rate):
+    """Rows of (processor seconds, weights), one for each 250 steps."""
+    numbers = [tf.constant(number, tf.float64) for number in (*range(0, steps, 250), steps, rate)]
+    state, (*starts, planned, rate) = (start, tf.zeros_like(start), tf.zeros_like(start)), numbers
+    adam(laplacian, state, starts[0], planned, rate)  # compiles
+    rows, begin = [(0.0, start)], time.process_time()
+    for done in starts:
+        state = adam(laplacian, state, done, planned, rate)
+        rows.append((time.process_time() - begin, state[0]))
+    return rows
+
+
+by_adam = run_adam(laplacian_by_tapes, 1500, 0.05)
+
+# %% tags=["nbval-ignore-output"]
+axis = np.linspace(0, 1, 41)
+grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+solution = np.sin(np.pi * grid[:, 0]) * np.sin(2 * np.pi * grid[:, 1])
+
+
+def error(w):
+    """The relative error of u on a grid between the points: root mean square over root mean square."""
+    return np.linalg.norm(network(tf.constant(grid), w) - solution) / np.linalg.norm(solution)
+
+
+print(f"error before training {error(start):.1g}, after 1500 steps of Adam {error(by_adam[-1][1]):.1g}")
+
+# %% tags=["figure"] alt="Two heat maps. Two square maps. Left, the network's u: a hill in the lower half and an equally deep hollow in the upper half, zero on the boundary, with 300 black dots scattered at random. Right, its difference from the exact solution, on a scale some hundred times finer or more: irregular patches of both signs."
+# @title Draw: what the equation taught the network
+
+
+def maps(panels, marks=None):
+    """Square maps of values on the grid, each with a scale of its own; marks are points to show in the first."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.4 * len(panels), 3.8), layout="constrained")
+    for ax, (title, values) in zip(axes, panels.items(), strict=True):
+        values = np.reshape(values, (41, 41)).T
+        limit = np.abs(values).max()
+        style = {"extent": (0, 1, 0, 1), "origin": "lower", "cmap": plots.DIVERGING}
+        figure.colorbar(ax.imshow(values, vmin=-limit, vmax=limit, **style), ax=ax, format="%.2g")
+        ax.set(title=title, xlabel="x", ylabel="y")
+    if marks is not None:
+        axes[0].plot(*np.transpose(marks), ".", color="black", markersize=2.5)
+
+
+after_adam = network(tf.constant(grid), by_adam[-1][1]).numpy()
+maps({"u after 1500 steps of Adam": after_adam, "u minus the exact solution": after_adam - solution}, points)
+plt.show()
+
+# %% [markdown]
+# The network on the left was never told a value. At the 300 dots it was asked for one thing, $-\Delta u = f$: the sum of its two second derivatives, $\Delta u$, shall be what the equation says. Outside of teaching one solves such equations because $u$ is *not* known. Here it is known,
+# $u = \sin \pi x \, \sin 2\pi y$ (which makes $f = 5\pi^2 u$), so that you can see the error, on the right: some tenths of a percent.
+#
+# Is that all that 128 weights and 300 points can do? This page changes neither of them. In section 3 you predict where the error ends.
+#
+# **You will be able to**
+#
+# - turn a differential equation into a loss, with second derivatives by nested tapes, and say when they are right for a whole batch (section 1),
+# - compute the Jacobian of all residuals in one backward pass, and take a Levenberg–Marquardt step with it (section 3),
+# - tell the optimiser's error from the network's, and show where a first-order method becomes slow (sections 2 and 4),
+# - judge a solution by its error and not by its residual (sections 5 and 6).
+
+# %% [markdown]
+# ## 1. The residual is the loss
+#
+# **Poisson's equation** on the unit square, with $u = 0$ on the boundary, is
+#
+# $$-\Delta u = f, \qquad \Delta u = \frac{\partial^2 u}{\partial x^2} + \frac{\partial^2 u}{\partial y^2}.$$
+#
+# It describes a membrane under a load $f$, or the potential of charges. Put a network $u_w$ in place of $u$. What remains at a point $x_n$, a pair of coordinates, is the **residual**, and its mean square is the loss:
+#
+# $$r_n(w) = \Delta u_w(x_n) + f(x_n), \qquad L(w) = \frac1N \sum_n r_n(w)^2.$$
+#
+# That is a **physics-informed neural network**. The boundary needs no loss here: the factor $16\,x(1-x)\,y(1-y)$ makes every such network zero there, whatever its weights are.
+#
+# The derivatives are with respect to the point's coordinates, the *data*, and then by $w$: three tapes, one in the other. The two inner ones need care. You know from [10](10_higher_order_gradients.ipynb) that a gradient of a gradient is a column sum of the Hessian. Try it on $u = x^2 y^2$ at $(1, 2)$, where
+#
+# $$H = \begin{pmatrix} 2y^2 & 4xy \\ 4xy & 2x^2 \end{pmatrix} = \begin{pmatrix} 8 & 8 \\ 8 & 2 \end{pmatrix}.$$
+#
+# **Predict.** Watch the whole point, take the gradient twice, add up the two elements. The Laplacian is 10. What comes out?
+
+# %%
+exercises.columns.guess(...)  # a number
+
+# %%
+point = tf.constant([[1.0, 2.0]], tf.float64)
+
+with tf.GradientTape() as outer:
+    outer.watch(point)
+    with tf.GradientTape() as inner:
+        inner.watch(point)
+        u = point[:, 0] ** 2 * point[:, 1] ** 2
+    slopes = inner.gradient(u, point)
+twice = outer.gradient(slopes, point)
+print("gradient of the gradient:", twice.numpy()[0], "  added up:", tf.reduce_sum(twice).numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.columns.reveal(float(tf.reduce_sum(twice)))
+np.testing.assert_allclose(twice, [[16, 10]], rtol=1e-12)
+np.testing.assert_array_equal(
+    network(tf.constant([[0.0, 0.3], [1.0, 0.7], [0.2, 0.0], [0.9, 1.0]], tf.float64), start), 0
+)
+exact_laplacian = -5 * np.pi**2 * solution  # of the solution: the source, with the other sign
+np.testing.assert_allclose(source(tf.constant(grid)), -exact_laplacian, rtol=0, atol=1e-12)
+for few_rows in (grid[:5], grid[600:605]):  # the batch's rows do not depend on each other
+    alone = [laplacian_by_tapes(tf.constant(row[None]), start)[0] for row in few_rows]
+    np.testing.assert_allclose(laplacian_by_tapes(tf.constant(few_rows), start), alone, rtol=1e-10)
+
+# %% [markdown]
+# 26: all four entries, the mixed derivatives twice among them. That is why `laplacian_by_tapes` splits the point into its coordinates. It differentiates twice with respect to $x$ alone, then twice with respect to $y$ alone, and never meets $\partial^2 u / \partial x \partial y$.
+#
+# A second sum is hidden in it, and that one is harmless. `u` holds the values at all 300 points, and `gradient` differentiates their sum. Row $n$ of the result is still the slope at point $n$, because $u(x_n)$ depends on $x_n$ and on no other point. A layer in which the points meet would break it; [15](15_batch_jacobians.ipynb) showed one.
+#
+# You need this operator in every step, so its price counts. `derivatives.laplacian` sends the value, the slopes and the sum of second derivatives through the network together, in one forward pass. A tape can differentiate its result by the weights. Below, the first row runs operation by operation; the other two are graphs, so compare those with each other.
+
+# %% tags=["nbval-ignore-output"]
+# The Laplacian by the first argument, at each point. AutoGraph has nothing to rewrite in it, and would take its time.
+laplacian = tf.function(derivatives.laplacian(network), autograph=False)
+compiled_tapes = tf.function(laplacian_by_tapes)
+
+ways = {
+    "nested tapes": laplacian_by_tapes,
+    "nested tapes, in a graph": compiled_tapes,
+    "derivatives.laplacian": laplacian,
+}
+taken = {name: [] for name in ways}
+for _ in range(8):  # the first call compiles
+    for name, way in ways.items():
+        begin = time.perf_counter()
+        found = way(points, start)
+        taken[name].append(time.perf_counter() - begin)
+for name, seconds in taken.items():
+    print(f"{name:25} {1000 * np.median(seconds[1:]):6.2f} ms")
+print(f"largest difference: {np.abs(found - laplacian_by_tapes(points, start)).max():.0e}")
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(laplacian(points, start), laplacian_by_tapes(points, start), rtol=0, atol=1e-9)
+polynomial = derivatives.laplacian(lambda x: x[:, 0] ** 2 * x[:, 1] ** 2)
+np.testing.assert_allclose(polynomial(point), [10], rtol=1e-12)
+assert np.median(taken["derivatives.laplacian"][1:]) < 2 * np.median(taken["nested tapes"][1:])  # far less, in fact
+
+# %% [markdown]
+# ### Exercise: The residual of an oscillator (8 min)
+#
+# A hard spring obeys $u'' + u^3 = f$. `u` is a function from times, shape (n,), to positions, shape (n,); each position depends on its own time. `t` holds the times and `f` the right-hand side at each of them. Return the residual $u'' + u^3 - f$ at each time, shape (n,).
+
+
+# %%
+def residual_of_spring(u, t, f):
+    return ...  # one number for each time
+
+
+exercises.spring.check(residual_of_spring)
+
+# %% [markdown]
+# ### Exercise: May the batch be summed? (5 min)
+#
+# Nested `gradient` calls add up the outputs of all points before they differentiate. For which of these layers, inside $u$, is each point's second derivative still right? Answer "yes" or "no".
+
+
+# %%
+may = {
+    "dense layer": ...,
+    "batch normalisation in training": ...,
+    "layer normalisation": ...,
+    "softmax over the points": ...,
+}
+
+exercises.summed.check(may)
+
+# %% [markdown]
+# ## 2. First-order methods at their best
+#
+# The opening used Adam with a rate of 0.05 that falls to zero. Before anything is blamed, try larger rates and a smaller one, and four times as many steps with two of them. And there is **L-BFGS**, which [14](14_without_the_matrix.ipynb) recommends where each gradient is that of
+# the whole data set; those who train such networks often let it finish the work. It, too, sees nothing but losses and gradients. It gets 600 steps.
+
+
+# %%
+def residual(w):
+    return laplacian(points, w) + source(points)
+
+
+def loss(w):
+    return tf.reduce_mean(residual(w) ** 2)
+
+
+# %%
+runs = {f"Adam, 1500 steps, rate {rate}": run_adam(laplacian, 1500, rate) for rate in (0.2, 0.1, 0.05, 0.02)}
+runs |= {f"Adam, {adam_steps} steps, rate {rate}": run_adam(laplacian, adam_steps, rate) for rate in (0.1, 0.05)}
+
+
+def lowest_error(beginning):
+    """The name of the run that ends with the lowest error."""
+    return min((name for name in runs if name.startswith(beginning)), key=lambda name: error(runs[name][-1][1]))
+
+
+short, long = lowest_error("Adam, 1500 steps"), lowest_error(f"Adam, {adam_steps} steps")
+
+# %%
+w = tf.Variable(start)  # w + 0.0 below is its value, a tensor
+rows = []
+
+
+def note(iteration):
+    rows.append((time.process_time(), tf.identity(w)))
+
+
+with threadpool_limits(1):  # SciPy's vectors are short, and threads would fight with TensorFlow's
+    report = optimize.lbfgs(lambda: loss(w + 0.0), wrt=w, iterations=lbfgs_steps, tolerance=0.0, callback=note)
+kept = rows[::25] + rows[-1:]
+runs[f"L-BFGS, {lbfgs_steps} steps"] = [(seconds - rows[0][0], at) for seconds, at in kept]
+
+# %% tags=["nbval-ignore-output"]
+for name, run in runs.items():
+    seconds, at = run[-1]
+    print(f"{name:30} {seconds:5.2f} s of processor time   loss {loss(at):.0e}   error {error(at):.1e}")
+
+# %% [markdown]
+# Four times the steps, and Adam's error falls by a small factor. L-BFGS gets about as far, to some ten-thousandths or a thousandth. Neither has stopped: more steps would lower both errors, slowly. It would be natural to ask for a larger network or for more points.
+
+# %% tags=["check"]
+# @title Check
+ends = {name: error(run[-1][1]) for name, run in runs.items()}
+assert 1e-4 < ends[short] < 5e-3
+assert 0.08 * ends[short] < ends[long] < ends[short]
+assert 5e-5 < ends[f"L-BFGS, {lbfgs_steps} steps"] < 3e-3
+assert ends[long] > 5e-5
+assert abs(np.log(error(by_adam[-1][1]) / 1e-3)) < np.log(5)
+
+# %% [markdown]
+# ## 3. One Levenberg–Marquardt step
+#
+# The loss is a mean of squares, and [13](13_hessians_and_newton.ipynb) used that: with $J$ the Jacobian of the residuals, the Gauss–Newton matrix $J^\top J$ stands in for the Hessian. With 128 weights you can afford the matrix itself, and damp it (the factor 2 of the loss's derivatives cancels):
+#
+# $$\Big(\tfrac1N J^\top J + \mu I\Big)\, s = -\tfrac1N J^\top r.$$
+#
+# If the step lowers the loss, take it and make $\mu$ ten times smaller; if not, double $\mu$ and solve again. A large $\mu$ gives a short step along the negative gradient, a small one a Gauss–Newton step. That is the **Levenberg–Marquardt method**.
+#
+# It needs $J$, 300 rows of 128. A row for each backward pass would make 300 passes. But a residual depends on the weights and on *its own point*; give each point its own copy of the weights, and one pass returns all rows at once. That is the exercise "Each example's gradient, in one pass" of [15](15_batch_jacobians.ipynb); it is why `network` accepts weights of shape (n, weights).
+
+
+# %%
+@tf.function
+def linearise(w):
+    """The residuals, shape (N,), and their Jacobian, shape (N, weights), in one backward pass."""
+    with tf.GradientTape() as tape:
+        copies = tf.tile(w[tf.newaxis], [count, 1])
+        tape.watch(copies)
+        r = residual(copies)
+    return r, tape.gradient(r, copies)  # row n: the gradient of r_n by the copy that it has used
+
+
+def damped_step(r, J, mu):
+    curvature, slope = J.T @ J / len(r), J.T @ r / len(r)
+    return np.linalg.solve(curvature + mu * np.eye(len(slope)), -slope)
+
+
+r, J = (part.numpy() for part in linearise(start))
+print("J:", J.shape)
+
+# %% tags=["nbval-ignore-output"]
+print(f"loss at the start: {loss(start):.0f}")
+for mu in (0.01, 1.0, 100.0, 10000.0):
+    s = damped_step(r, J, mu)
+    print(f"damping {mu:7g}: a step of length {np.linalg.norm(s):6.2f}, and the loss is {loss(start + s):.0f}")
+
+# %% [markdown]
+# Too small a damping trusts the linear model too far: the step is long, and the loss rises. Too large a one hardly moves. In between a single step removes most of the loss. Which damping that is changes on the way, hence the rule: halve the trust when a step fails, and raise it tenfold when one succeeds.
+#
+# **Predict.** Sixty such steps, from the same start, on the same points, with the same network. Adam's 1500 steps end at an error of about $10^{-3}$. Where do these end?
+
+# %%
+exercises.swapped.guess(...)  # "about there", "ten times lower" or "a hundred times lower or more"
+
+
+# %%
+def levenberg_marquardt(linearise, loss, w, steps, mu=0.1):
+    """Rows of (processor seconds, weights), one for each step taken."""
+    linearise(w)  # compiles
+    w, value = w.numpy(), float(loss(w))
+    rows, begin = [(0.0, w)], time.process_time()
+    for _ in range(steps):
+        r, J = (part.numpy() for part in linearise(w))
+        while mu < 1e10:
+            trial = w + damped_step(r, J, mu)
+            trial_value = float(loss(trial))
+            if trial_value < value:
+                break
+            mu *= 2
+        else:
+            break  # no step lowers the loss
+        w, value, mu = trial, trial_value, max(mu / 10, 1e-12)
+        rows.append((time.process_time() - begin, w))
+    return rows
+
+
+with threadpool_limits(1):
+    best = f"Levenberg–Marquardt, {lm_steps} steps"
+    runs[best] = levenberg_marquardt(linearise, tf.function(loss), start, lm_steps)
+
+
+@tf.function
+def value_and_gradient(w):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        value = loss(w)
+    return value, tape.gradient(value, w)
+
+
+def for_scipy(w):
+    value, gradient = value_and_gradient(tf.constant(w))
+    return float(value), gradient.numpy()
+
+
+with threadpool_limits(1):
+    dense = scipy.optimize.minimize(
+        for_scipy, start.numpy(), jac=True, method="BFGS", options={"maxiter": lbfgs_steps, "gtol": 0.0}
+    )
+
+# %% tags=["nbval-ignore-output"]
+for name in (short, long, f"L-BFGS, {lbfgs_steps} steps", best):
+    seconds, at = runs[name][-1]
+    print(f"{name:30} {seconds:5.2f} s of processor time   loss {loss(at):.0e}   error {error(at):.1e}")
+print(f"dense BFGS, {dense.nfev} gradients: error {error(tf.constant(dense.x)):.1e}")
+
+# %% tags=["figure"] alt="Line plot. Relative error against processor time, both on logarithmic axes. Two curves of Adam and one of L-BFGS fall slowly and end near a thousandth or some ten-thousandths. Levenberg\u2013Marquardt starts as high, falls steeply within a fraction of a second and ends far below all of them."
+# @title Draw: the error against the time that it took
+shown = (short, long, f"L-BFGS, {lbfgs_steps} steps", best)
+styles = (("-", plots.ORANGE), ("--", plots.RED), ("-.", plots.GREEN), ("o-", plots.BLUE))
+
+_, ax = plt.subplots(figsize=(7, 4.4), layout="constrained")
+for name, (style, colour) in zip(shown, styles, strict=True):
+    seconds, at = zip(*runs[name], strict=True)
+    ax.loglog(seconds[1:], [error(w) for w in at[1:]], style, color=colour, markersize=3, label=name)
+ax.set(title="The same network, the same points, another optimiser")
+ax.set(xlabel="processor time (s), without compiling", ylabel="relative error of u")
+ax.legend(fontsize="small")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+ends = {name: error(run[-1][1]) for name, run in runs.items()}
+times_lower = ends[short] / ends[best]
+exercises.swapped.reveal(
+    "about there" if times_lower < 3 else "ten times lower" if times_lower < 30 else "a hundred times lower or more"
+)
+assert ends[best] < 1e-4
+assert times_lower > 30
+assert ends[long] > 5 * ends[best]
+assert ends[f"L-BFGS, {lbfgs_steps} steps"] > 5 * ends[best]
+assert 2 * ends[best] < error(tf.constant(dense.x)) < 0.5 * min(ends[short], ends[f"L-BFGS, {lbfgs_steps} steps"])
+r, J = (part.numpy() for part in linearise(start))
+first = [float(loss(start + damped_step(r, J, mu))) for mu in (0.01, 1.0, 100.0, 10000.0)]
+assert min(first[1:3]) < 0.5 * float(loss(start))
+assert 0.3 * float(loss(start)) < first[3] < float(loss(start))
+values = [float(loss(at)) for _, at in runs[best]]
+assert np.all(np.diff(values) < 0)
+
+# %% [markdown]
+# About $10^{-5}$ or below (with ten seeds, between forty and five thousand times lower than Adam's), with the same 128 weights and the same 300 points. So the network could do it all along, and the points asked for enough. Nearly all of Adam's error was the *optimiser's*, and four times the steps do not change
+# that. Nor does L-BFGS, which practitioners trust more: it ends where Adam does.
+#
+# A fair rival for 128 weights is **BFGS** with a dense matrix. L-BFGS remembers a few steps; BFGS builds an estimate of the whole inverse Hessian, $128 \times 128$, from gradients alone. It gets much further than either, and not as far as Levenberg–Marquardt.
+#
+# How large these distances are depends on the source. This one is special: $f$ is the solution times a number. With the source that belongs to $u = e^x \sin \pi x \sin 2\pi y$, in three draws, Levenberg–Marquardt ended 50 to 90 times below Adam, and one to nine times below BFGS.
+#
+# Compare one step of the library's `optimize.levenberg_marquardt` with the formula. It does not damp all weights alike, but in proportion to the squared norms of $J$'s columns. With $D$ the diagonal matrix of the norms: $(J^\top J + \mu D^2)\,s = -J^\top r$. Then the units of the weights do not matter. The report notes the damping $\mu$ with which the step was taken.
+
+# %% tags=["nbval-ignore-output"]
+w.assign(start)
+report = optimize.levenberg_marquardt(lambda: residual(w + 0.0), wrt=w, iterations=1)
+mu = report.iterations[0].damping
+
+r, J = (part.numpy() for part in linearise(start))
+scaled = mu * np.diag(np.sum(J**2, axis=0))
+s = np.linalg.solve(J.T @ J + scaled, -J.T @ r)
+print(f"relative difference of the two steps: {np.abs(w - start - s).max() / np.abs(s).max():.0e}")
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(w - start, s, rtol=0, atol=1e-8 * np.abs(s).max())
+rows_one_by_one = []
+for n in (0, 1, count - 1):
+    with tf.GradientTape() as tape:
+        tape.watch(start)
+        one = laplacian_by_tapes(points[n : n + 1], start)[0] + source(points[n : n + 1])[0]
+    rows_one_by_one.append(tape.gradient(one, start))
+np.testing.assert_allclose(J[[0, 1, -1]], rows_one_by_one, rtol=1e-8, atol=1e-8)
+
+# %% [markdown]
+# ## 4. What a first-order method leaves behind
+#
+# The Gauss–Newton matrix of the loss, $\tfrac2N J^\top J$, has eigenvalues, its **curvatures**. The singular value decomposition $J = U S V^\top$ gives them. $U$ and $V$ have orthonormal columns, and $S$ is diagonal with entries $\sigma_k$, so the curvatures are $\tfrac2N \sigma_k^2$. A step along $v_k$, a column of $V$, changes the residuals by $\sigma_k u_k$, and $(u_k^\top r)^2$ is the part of the squared residuals that lies along $u_k$.
+#
+# **Predict.** The network has 128 weights. At the start, how many curvatures are larger than a millionth of the largest: about 120, about 80 or about 40?
+
+# %%
+exercises.curvatures.guess(...)  # a number
+
+
+# %%
+def split(w):
+    """The curvatures, falling, and the share of the squared residuals that belongs to each."""
+    r, J = (part.numpy() for part in linearise(w))
+    U, sigma, _ = np.linalg.svd(J, full_matrices=False)
+    return 2 / count * sigma**2, (U.T @ r) ** 2 / np.sum(r**2)
+
+
+with threadpool_limits(1):
+    parts = {"at the start": split(start), f"after {adam_steps} steps of Adam": split(runs[long][-1][1])}
+    parts["after Levenberg–Marquardt"] = split(tf.constant(runs[best][-1][1]))
+
+# %% tags=["nbval-ignore-output"]
+for name, (curvatures, shares) in parts.items():
+    relative = curvatures / curvatures[0]
+    flat = shares[relative < 1e-4].sum()
+    print(f"{name:25} largest {curvatures[0]:.0f}, above a millionth of it {np.sum(relative > 1e-6):3}", end="; ")
+    print(f"share of the residual below a ten-thousandth: {flat:.3f}")
+
+# %% tags=["figure"] alt="Line plot. Cumulative share of the squared residuals against the curvature relative to the largest, from one down to a million-millionth on a logarithmic axis. At the start the curve rises nearly to one within the first hundredfold. After Adam it stays at zero over four decades and rises between a ten-thousandth and a hundred-millionth. After Levenberg\u2013Marquardt it is still at zero at the right end."
+# @title Draw: where the residual is, before and after Adam
+_, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
+for (name, (curvatures, shares)), style, colour in zip(
+    parts.items(), ("-", "--", ":"), (plots.GREY, plots.RED, plots.BLUE), strict=True
+):
+    ax.step(curvatures / curvatures[0], np.cumsum(shares), style, color=colour, where="post", linewidth=2, label=name)
+ax.set(xscale="log", xlim=(2, 1e-12), ylim=(-0.03, 1.03))
+ax.set(title="Adam has emptied the steep directions; the rest lies in flat ones")
+ax.set(xlabel="curvature, relative to the largest", ylabel="share of the squared residuals, so far")
+ax.legend()
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+at_start, after_long, after_best = ((values / values[0], shares) for values, shares in parts.values())
+counted = [int(np.sum(relative > 1e-6)) for relative, _ in (at_start, after_long, after_best)]
+exercises.curvatures.reveal(int(round(counted[0], -1)))
+assert all(25 < number < 60 for number in counted[:2])
+assert counted[2] < 60
+assert at_start[1][at_start[0] > 1e-2].sum() > 0.75
+assert after_long[1][after_long[0] < 1e-4].sum() > 0.97
+assert after_best[1][after_best[0] < 1e-4].sum() > 0.97
+assert all(abs(shares.sum() - 1) < 0.01 for _, shares in (at_start, after_long))
+
+# %% [markdown]
+# About forty. The curvatures fall by a factor of ten for every few weights, all the way to rounding. At the start, most of the residual belongs to the steepest handful, within a factor of 100 of the largest: that is what Adam removes in its first steps. What it leaves lies almost entirely in directions that are more than ten thousand times flatter. So does what Levenberg–Marquardt leaves, and that is far less (section 3). In the drawn run nearly all of it lies beyond the figure's right edge.
+#
+# [14](14_without_the_matrix.ipynb) has the reason. Gradient descent must keep its rate $\eta$ below $2/\lambda_{\max}$, and multiplies a part of curvature $\lambda$ by $1 - \eta\lambda$ in each step. For $\lambda = 10^{-6}\,\lambda_{\max}$ that is at best $1 - 2\cdot 10^{-6}$: half a million steps for a factor of $e$. Adam rescales each weight and has momentum, which helps, but it does not
+# turn the axes: it cannot stretch a direction that mixes weights. L-BFGS remembers ten steps, and there are 128 directions. A Levenberg–Marquardt step multiplies the same part, as far as the residuals are linear, by
+#
+# $$\frac{\mu}{\sigma_k^2 / N + \mu}.$$
+#
+# Every direction above the damping is cleared in a few steps, however flat it is. And the damping falls as long as that goes well.
+#
+# Second derivatives in the *residual* make it worse than for other losses: a feature that oscillates twice as fast counts four times as much in $\Delta u$, sixteen times in the loss. So the loss of an equation is a long, curved valley, and this page's lesson is meant for such a loss. It is not meant for a classifier on mini-batches: there $J$ is too large to afford, and the noise of the batch
+# hides the flat directions anyway.
+
+# %% [markdown]
+# ## 5. A small residual is not a small error
+#
+# A good optimiser has a danger of its own. Take away points: the equation is asked for at 60 of the 300, and there are 128 weights.
+#
+# **Predict.** Sixty steps of Levenberg–Marquardt bring the loss at the 60 points to a millionth or far below. How large is the mean squared residual *between* the points?
+
+# %%
+exercises.fewer.guess(...)  # "as small", "ten times larger" or "a hundred times larger or more"
+
+# %%
+few_points = points[:few]
+
+
+def residual_at(x, w):
+    return laplacian_by_tapes(x, w) + source(x)
+
+
+@tf.function
+def loss_at(x, w):
+    return tf.reduce_mean(residual_at(x, w) ** 2)
+
+
+@tf.function
+def linearise_few(w):
+    with tf.GradientTape() as tape:
+        copies = tf.tile(w[tf.newaxis], [few, 1])
+        tape.watch(copies)
+        r = residual_at(few_points, copies)
+    return r, tape.gradient(r, copies)
+
+
+with threadpool_limits(1):
+    _, fitted = levenberg_marquardt(linearise_few, lambda w: loss_at(few_points, w), start, lm_steps)[-1]
+between = tf.constant(rng.uniform(size=(2000, 2)))  # the optimiser has not seen them
+solved = runs[best][-1][1]
+losses = {few: float(loss_at(few_points, fitted)), count: float(loss_at(points, solved))}
+elsewhere = {few: float(loss_at(between, fitted)), count: float(loss_at(between, solved))}
+
+# %% tags=["nbval-ignore-output"]
+for n, w in ((few, fitted), (count, solved)):
+    print(f"{n:3} points: loss {losses[n]:.0e}, at 2000 other points {elsewhere[n]:.0e}, error {error(w):.0e}")
+
+# %% tags=["figure"] alt="Two heat maps. Two square maps of the error of u with black dots where the equation was asked for. Left, with 60 points: a large patch in a gap between dots. Right, with 300 points: a scale that is many times finer."
+# @title Draw: the errors with 60 points and with 300
+maps(
+    {
+        f"{few} points: error of u": network(tf.constant(grid), fitted).numpy() - solution,
+        f"{count} points: error of u": network(tf.constant(grid), solved).numpy() - solution,
+    },
+    few_points,
+)
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+ratio = elsewhere[few] / losses[few]
+exercises.fewer.reveal(
+    "as small" if ratio < 3 else "ten times larger" if ratio < 30 else "a hundred times larger or more"
+)
+assert ratio > 30
+assert error(fitted) > 5 * error(solved)
+assert elsewhere[few] > 10 * elsewhere[count]
+
+# %% [markdown]
+# A hundred times larger or more, and there is no limit: the loss at the points can go down to rounding. With more weights than equations the network satisfies all 60 of them and does between them what it likes: overfitting, in a problem without data. The loss says nothing of it. Its own value is as small as that of the good solution, or smaller.
+#
+# So judge by the residual at points that the optimiser has not seen, as you judge a classifier by test data. Where a solution is known, or can be had in another way, judge by the *error*: even an honest residual is a second derivative of it, and weighs fast oscillations more than slow ones.
+
+# %% [markdown]
+# ### Exercise: The step in the space of residuals (12 min)
+#
+# *This one needs an idea that the text does not spell out.*
+#
+# With few points and many weights, $J^\top J$ is the larger matrix of the two: a network of a million weights has a $J^\top J$ that nobody stores, and 500 points have a $J J^\top$ of 500 × 500. `J`, `r` and `mu` are tensors: `J` has shape (N, P), `r` shape (N,), and `mu` is a positive scalar. Return the step $s$ that solves
+#
+# $$(J^\top J + \mu I)\, s = -J^\top r,$$
+#
+# of shape (P,), and solve only a system of $N$ unknowns.
+
+
+# %%
+def step_from_residuals(J, r, mu):
+    return ...  # shape (P,)
+
+
+exercises.dual.check(step_from_residuals)
+
+# %% [markdown]
+# ## 6. Check it independently
+#
+# Finite differences know nothing of networks or tapes. On a grid of width $h$ the five-point formula (the sum of the four neighbours, minus four times the point itself, over $h^2$) replaces $\Delta$ by a matrix. Its eigenvectors are sines: a sine transform solves the whole system. In one dimension the eigenvalue of $\sin k\pi x$ is $\tfrac{2}{h^2}(1 - \cos k\pi h) \approx k^2\pi^2 - \tfrac{1}{12}k^4\pi^4h^2$ in place of $k^2\pi^2$. For this $u$, with $k = 1$ and $k = 2$, the relative error is to leading order $\tfrac{1 + 16}{12 \cdot 5}\,\pi^2 h^2 = \tfrac{17}{60}\pi^2 h^2$.
+
+# %% tags=["nbval-ignore-output"]
+cells = 128
+begin = time.process_time()
+inside = np.arange(1, cells) / cells
+across, up = np.meshgrid(inside, inside, indexing="ij")
+f = 5 * np.pi**2 * np.sin(np.pi * across) * np.sin(2 * np.pi * up)
+symbol = 2 * cells**2 * (1 - np.cos(np.pi * inside))  # the eigenvalues in one dimension
+u_differences = scipy.fft.idstn(scipy.fft.dstn(f, type=1) / (symbol[:, None] + symbol), type=1)
+seconds = time.process_time() - begin
+
+truth = np.sin(np.pi * across) * np.sin(2 * np.pi * up)
+fine = tf.constant(np.stack([across, up], axis=-1).reshape(-1, 2))
+u_network = network(fine, solved).numpy().reshape(across.shape)
+
+
+def relative(values, reference):
+    return np.linalg.norm(values - reference) / np.linalg.norm(reference)
+
+
+print(f"finite differences against the exact solution: {relative(u_differences, truth):.1e} in {1000 * seconds:.0f} ms")
+print(f"the network against finite differences:        {relative(u_network, u_differences):.1e}")
+print(f"the network against the exact solution:        {relative(u_network, truth):.1e}")
+
+# %% tags=["check"]
+# @title Check
+expected = 17 / 60 * np.pi**2 / cells**2
+np.testing.assert_allclose(relative(u_differences, truth), expected, rtol=1e-2)
+assert abs(relative(u_network, u_differences) - expected) < 1.1 * relative(u_network, truth)
+assert relative(u_network, truth) < 1e-4
+h = 1e-4
+stencil = sum(network(points + np.array(move) * h, solved) for move in ((1, 0), (-1, 0), (0, 1), (0, -1)))
+by_differences = (stencil - 4 * network(points, solved)) / h**2
+np.testing.assert_allclose(laplacian(points, solved), by_differences, rtol=0, atol=1e-3)
+
+# %% [markdown]
+# Two methods that share nothing agree to the error of the coarser one. And be fair to it: finite differences took milliseconds. On a square, for a linear equation, nobody needs a network. Networks are tried where a grid is the difficulty: in many dimensions, in awkward shapes, or where the equation itself has unknown coefficients and measurements have to
+# determine them. There too, a part of what is reported as the network's error may be the optimiser's.
+
+# %% [markdown]
+# ## Recap
+#
+# - A differential equation becomes a loss: the mean squared residual at points. Differentiate by one coordinate at a time, and let the sum over the batch do the rest where points do not depend on each other (section 1).
+# - A residual depends on its own point and the weights. With a copy of the weights for each point, one backward pass gives the whole Jacobian, and a Levenberg–Marquardt step is one linear system away (section 3).
+# - Adam and L-BFGS get to some ten-thousandths, and from there on more steps help slowly: what is left lies in directions a million times flatter than the steepest. The same network can do with a small fraction of that error (sections 2 and 4).
+# - A residual that is small at the points promises nothing between them. Look at other points, and at the error where you can (sections 5 and 6).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | a gradient of a gradient taken for a Laplacian | mixed derivatives in it: 26 for 10 | one coordinate at a time |
+# | points that depend on each other | wrong second derivatives, without a warning | no batch normalisation inside $u$ |
+# | ReLU in the network | a Laplacian without the network's own curvature: ReLU's second derivative is zero | `tanh`, or another smooth activation |
+# | a plateau of Adam taken for the network's limit | an error that falls slowly with more steps | try a second-order method first |
+# | fewer points than weights | a tiny loss and a large error | more points; the residual at other points |
+# | a residual reported as an error | numbers of another kind | compare $u$ with a solution found in another way |
+#
+# **Further reading**
+#
+# - I. E. Lagaris, A. Likas, D. I. Fotiadis (1998), ["Artificial neural networks for solving ordinary and partial differential equations"](https://doi.org/10.1109/72.712178).
+# - M. Raissi, P. Perdikaris, G. E. Karniadakis (2019), ["Physics-informed neural networks"](https://doi.org/10.1016/j.jcp.2018.10.045).
+# - A. Krishnapriyan, A. Gholami, S. Zhe, R. Kirby, M. W. Mahoney (2021), ["Characterizing possible failure modes in physics-informed neural networks"](https://arxiv.org/abs/2109.01050).
+# - J. Müller, M. Zeinhofer (2023), ["Achieving high accuracy with PINNs via energy natural gradient descent"](https://arxiv.org/abs/2302.13163).
+# - P. Rathore, W. Lei, Z. Frangella, L. Lu, M. Udell (2024), ["Challenges in training PINNs: a loss landscape perspective"](https://arxiv.org/abs/2402.01868).
+# - K. Levenberg (1944), ["A method for the solution of certain non-linear problems in least squares"](https://doi.org/10.1090/qam/10666).
+# - D. W. Marquardt (1963), ["An algorithm for least-squares estimation of nonlinear parameters"](https://doi.org/10.1137/0111030).
+#
+# **Read next:** [14 Without the matrix](14_without_the_matrix.ipynb) does the same with products where $J^\top J$ is too large;
+# [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures what each of these derivatives costs.

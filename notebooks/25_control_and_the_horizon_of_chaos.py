@@ -1,0 +1,755 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Control and the horizon of chaos
+#
+# A simulation is a long chain of small steps, and a tape differentiates all of them. The chain rule multiplies one Jacobian for each step.
+# **What does a gradient through a simulation buy, and how far ahead does it mean anything?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/25_control_and_the_horizon_of_chaos.ipynb)
+#
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 20 to read, 1 more to go further, 28 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+steps = 120  # of the cart and the pole, 25 ms each
+simulations = 3  # for the search without gradients, as a multiple of what the gradient takes
+chaos_steps = 4000  # of the double pendulum, 5 ms each
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+from tapelab import derivatives, optimize, plots, runtime
+from tapelab.exercises.sheets import control_and_the_horizon_of_chaos as exercises
+from tapelab.interactive import horizon
+
+import matplotlib.pyplot as plt
+import numpy as np
+import scipy.integrate  # comes with scikit-learn
+import scipy.optimize
+import tensorflow as tf
+from threadpoolctl import threadpool_limits  # comes with scikit-learn
+
+runtime.start(seed)
+
+
+# %%
+def double_pendulum(s):
+    """The rates of change of (p, q, a, b): two rods' angles from hanging, and their speeds; rods of 1 m, masses of 1 kg."""
+    p, q, a, b = tf.unstack(s, axis=-1)
+    g, d = 9.81, p - q
+    below = 3 - tf.cos(2 * d)
+    da = -3 * g * tf.sin(p) - g * tf.sin(p - 2 * q) - 2 * tf.sin(d) * (b**2 + a**2 * tf.cos(d))
+    db = 2 * tf.sin(d) * (2 * a**2 + 2 * g * tf.cos(p) + b**2 * tf.cos(d))
+    return tf.stack([a, b, da / below, db / below], axis=-1)
+
+
+def runge_kutta(rates, s, dt):
+    k1 = rates(s)
+    k2 = rates(s + dt / 2 * k1)
+    k3 = rates(s + dt / 2 * k2)
+    k4 = rates(s + dt * k3)
+    return s + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+
+
+def swing(s):
+    return runge_kutta(double_pendulum, s, 0.005)
+
+
+@tf.function(jit_compile=True)
+def trajectory(s):
+    """All states from s on, the first axis being time."""
+    path = tf.TensorArray(s.dtype, chaos_steps + 1).write(0, s)  # a list that a compiled loop can fill
+    for i in tf.range(chaos_steps):
+        s = swing(s)
+        path = path.write(i + 1, s)
+    return path.stack()
+
+
+rng = np.random.default_rng(seed)
+released = np.array([*rng.uniform(2.2, 2.8, size=2), 0.0, 0.0])  # at rest, both rods raised
+double = trajectory(tf.constant(released)).numpy()
+print("stored states:", double.shape, double.dtype)
+
+# %% tags=["nbval-ignore-output"]
+single = trajectory(tf.constant(released, tf.float32)).numpy()
+seconds = 0.005 * np.arange(chaos_steps + 1)
+gap = np.linalg.norm(double - single, axis=1)
+for t in (1, 5, 10, 15, 20):
+    print(f"after {t:2} s, float32 and float64 differ by {gap[200 * t]:.0e}")
+
+# %% [markdown]
+# A rod hangs from a fixed point, a second rod hangs from the first, and each has a mass at its end: a **double pendulum**. Both rods are raised and let go. A step is one of the classical Runge–Kutta method, with four evaluations of the rates of change. The same program runs twice from the same start,
+# in float32 and in float64. The printed difference is the length of the difference of the states, angles (rad) and speeds (rad/s) together. At first only the last digits differ. Later the two have nothing in common. No line of the program is at fault. A derivative says in advance, from one of the two runs, when this happens; and the same derivative says how long a gradient through the simulation is of use.
+#
+# **You will be able to**
+#
+# - differentiate a simulation with respect to 120 forces in one backward pass, and write it as a product of Jacobians (section 1),
+# - find forces that swing a pole up, and judge the gradient against a search without it (section 2),
+# - multiply the Jacobians of single steps, and read from the product how a small difference grows (section 3),
+# - forecast when two precisions part, and what more digits buy (section 4),
+# - say when a gradient is correct and useless (section 5).
+
+# %% [markdown]
+# ## 1. A gradient through 120 steps
+#
+# First a simulation where all goes well. A cart stands on a rail, and a pole hangs from it. A motor pushes the cart. After 3 s the pole is to stand upright, at rest, with the cart back where it was. The state is $s = (x, q, v, w)$: the cart's place, the pole's angle
+# from hanging, and their speeds. There are 120 steps of 25 ms, and in each of them one force: 120 parameters.
+# The program takes a number $u_t$ for each step, and makes it a force of $15 \tanh u_t$ newtons. The derivatives are with respect to the $u_t$; for short, the text calls these numbers the forces, and the code `controls`.
+# The cost adds up the squared misses of the last state, and small prices for leaving a rail that reaches one metre to each side, and for force.
+
+
+# %%
+def cart_and_pole(s, force):
+    """The rates of change of (x, q, v, w): a cart of 1 kg, at the end of a rod of 0.5 m a mass of 0.3 kg."""
+    _, q, v, w = tf.unstack(s, axis=-1)
+    sin, cos = tf.sin(q), tf.cos(q)
+    below = 1.0 + 0.3 * sin**2
+    dv = (force + 0.3 * sin * (0.5 * w**2 + 9.81 * cos)) / below
+    dw = -(force * cos + 0.3 * 0.5 * w**2 * cos * sin + 1.3 * 9.81 * sin) / (0.5 * below)
+    return tf.stack([v, w, dv, dw], axis=-1)
+
+
+def push(s, u):
+    force = 15.0 * tf.tanh(u)  # never above 15 N
+    return runge_kutta(lambda s: cart_and_pole(s, force), s, 0.025)
+
+
+def simulate(controls):
+    """All states; the controls' first axis is time, a second one would be a batch."""
+    s = tf.zeros([*controls.shape[1:], 4], controls.dtype)
+    path = tf.TensorArray(s.dtype, steps)
+    for t in tf.range(steps):
+        s = push(s, controls[t])
+        path = path.write(t, s)
+    return path.stack()
+
+
+def cost(controls):
+    path = simulate(controls)
+    x, q, v, w = tf.unstack(path[-1], axis=-1)
+    miss = x**2 + 10 * (q - np.pi) ** 2 + 0.1 * v**2 + 0.5 * w**2
+    beyond = tf.nn.relu(tf.abs(path[..., 0]) - 1.0)  # the rail ends one metre from the middle
+    effort = tf.tanh(controls) ** 2
+    return miss + 0.05 * tf.reduce_mean(beyond**2, axis=0) + 1e-4 * tf.reduce_mean(effort, axis=0)
+
+
+# %%
+@tf.function(jit_compile=True)
+def cost_and_gradient(controls):
+    with tf.GradientTape() as tape:
+        tape.watch(controls)
+        value = cost(controls)
+    return value, tape.gradient(value, controls)
+
+
+first_guess = tf.constant(0.1 * rng.normal(size=steps))
+value, g = cost_and_gradient(first_guess)
+print("derivatives from one backward pass:", g.shape[0])
+
+# %% [markdown]
+# Two details matter. The loop is a `tf.range` inside a `tf.function`, so the graph holds one step and not 120 copies of it. And the force is bounded by `tanh`: a hard clip has slope zero beyond the limit, and a force that got there would never come back.
+#
+# What did the pass compute? Write one step as $s_{t+1} = \Phi(s_t, u_t)$, with $T$ steps in all, its Jacobian with respect to the state as $A_t$ and with respect to $u_t$ as $B_t$. If the cost, or loss, $L$ looks at the last state alone, the force at step $t$ acts on it through all steps that follow:
+#
+# $$\frac{\partial L}{\partial u_t} = B_t^\top \, A_{t+1}^\top A_{t+2}^\top \cdots A_{T-1}^\top \, \nabla L(s_T).$$
+#
+# The backward pass multiplies from the right: a vector travels back through time, and each step costs one product. This vector is called the *adjoint*. Keep the product of Jacobians in mind: it comes back in section 3.
+
+# %% tags=["check"]
+# @title Check
+compiled_cost = tf.function(cost, jit_compile=True)
+nudges = 1e-5 * np.eye(steps)[:, [0, 60, 119]]
+sides = [compiled_cost(first_guess[:, tf.newaxis] + sign * nudges).numpy() for sign in (1, -1)]
+np.testing.assert_allclose((sides[0] - sides[1]) / 2e-5, g.numpy()[[0, 60, 119]], rtol=1e-4, atol=1e-7)
+assert g.shape == (120,) or steps != 120
+clipped_at = tf.constant([-16.0, 3.0, 16.0])
+with tf.GradientTape(persistent=True) as tape:
+    tape.watch(clipped_at)
+    hard, soft = tf.clip_by_value(clipped_at, -15.0, 15.0), 15.0 * tf.tanh(clipped_at / 15.0)
+np.testing.assert_array_equal(tape.gradient(hard, clipped_at), [0, 1, 0])
+assert np.all(tape.gradient(soft, clipped_at) > 0.1)
+
+# %% [markdown]
+# ### Exercise: Backwards through time (8 min)
+#
+# Do the backward pass by hand. `A` holds the Jacobian of each step with respect to the state before it, shape (steps, n, n), `B` the derivative of the state after it with respect to the force in it, shape (steps, n), and `g` is the loss's gradient at the last state, shape (n,).
+# Return the derivative of the loss with respect to each force, in the order of the steps. One product of a matrix and a vector for each step is enough.
+
+
+# %%
+def through_time(A, B, g):
+    return ...  # one derivative for each step, shape (steps,)
+
+
+exercises.backwards.check(through_time)
+
+# %% [markdown]
+# ## 2. What it buys
+#
+# L-BFGS takes the 120 derivatives, as in [14](14_without_the_matrix.ipynb). It starts from forces near zero, under which the pole hardly moves. Nobody tells it how to swing a pole, and a gradient knows only the neighbourhood.
+#
+# **Predict.** The target is a half turn to the right. What will the pole do?
+
+# %%
+exercises.way_up.guess(...)  # "go straight to the right", "swing to and fro first" or "stay hanging"
+
+# %%
+found_costs = []  # one for each simulation
+
+
+def evaluate(controls):
+    value, g = cost_and_gradient(tf.constant(controls))
+    found_costs.append(float(value))
+    return float(value), g.numpy()
+
+
+accepted = []  # the cost after each step of L-BFGS
+options = {"maxiter": 500, "maxfun": 600}
+with threadpool_limits(1):  # its vectors are short
+    found = scipy.optimize.minimize(
+        evaluate,
+        first_guess,
+        jac=True,
+        method="L-BFGS-B",
+        options=options,
+        callback=lambda point: accepted.append(found_costs[-1]),
+    )
+swung = tf.function(simulate, jit_compile=True)(tf.constant(found.x)).numpy()
+
+# %% tags=["nbval-ignore-output"]
+print(f"cost {found.fun:.0e} after {len(found_costs)} simulations")
+print(f"upright missed by {abs(swung[-1, 1] - np.pi):.0e} rad")
+
+# %% tags=["figure"] alt="Animation. A cart on a rail with a pole that hangs down. It moves aside, the pole swings to the right, back to the left, and up on the right, where it ends upright above the middle of the rail; a dotted trail shows the way of the pole's end."
+# @title Draw: the swing-up
+figure, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
+ax.set(xlim=(-1.6, 1.6), ylim=(-0.75, 0.75), aspect="equal", xlabel="place (m)", yticks=[])
+ax.set_title("120 forces, found by a gradient")
+ax.plot([-1, 1], [-0.07, -0.07], color=plots.GREY, linewidth=1)
+(cart,) = ax.plot([], [], "s", color="black", markersize=18)
+(pole,) = ax.plot([], [], "o-", color=plots.RED, linewidth=3, markersize=8)
+(trail,) = ax.plot([], [], ":", color=plots.BLUE, linewidth=1.5)
+told = ax.text(-1.5, 0.6, "")
+end_x, end_y = swung[:, 0] + 0.5 * np.sin(swung[:, 1]), -0.5 * np.cos(swung[:, 1])
+
+
+def show_step(t):
+    cart.set_data([swung[t, 0]], [0])
+    pole.set_data([swung[t, 0], end_x[t]], [0, end_y[t]])
+    trail.set_data(end_x[: t + 1], end_y[: t + 1])
+    told.set_text(f"{0.025 * (t + 1):.1f} s")
+
+
+plots.animate(figure, show_step, [*range(0, steps, 3), steps - 1], milliseconds=75).show()
+
+# %% tags=["check"]
+# @title Check
+lowest, highest = swung[:, 1].min(), swung[:, 1].max()
+left = int(np.argmin(swung[:, 1]))  # as far to the left as it gets
+swings = lowest < -1 and swung[:left, 1].max() > 0.5 and abs(swung[-1, 1] - np.pi) < 1e-3
+direct = "go straight to the right" if highest > 3 else "stay hanging"
+exercises.way_up.reveal("swing to and fro first" if swings else direct)
+assert swings
+assert found.fun < 1e-3
+assert len(found_costs) <= 650  # a line search that has begun ends
+assert np.max(np.abs(swung[:, 0])) < 1.1
+
+# %% [markdown]
+# It swings to the right, then to the left by more than a radian, and then up on the right, and arrives upright and at rest. Nobody told it that a detour helps. Each of the 120 derivatives says which way its own force should go, given all the others; step by step, a little swinging becomes more of it.
+#
+# This package has L-BFGS too: `optimize.lbfgs` minimises over variables. It traces the loss into a graph of its own, and so the compiled `cost_and_gradient` would be compiled once more, as a part of that graph. `tf.py_function` calls the compiled one as it is,
+# and `tf.custom_gradient` ([07](07_custom_gradients.ipynb)) hands over the gradient that comes with the value:
+
+
+# %%
+@tf.custom_gradient
+def compiled(controls):
+    value, g = tf.py_function(cost_and_gradient, [controls], [tf.float64, tf.float64])
+    g = tf.ensure_shape(g, controls.shape)
+    return tf.ensure_shape(value, []), lambda upstream: upstream * g
+
+
+variable = tf.Variable(first_guess)
+report = optimize.lbfgs(lambda: compiled(tf.identity(variable)), wrt=variable, iterations=10)
+values = [done.value for done in report.iterations[1:]] + [report.value]
+
+# %% tags=["nbval-ignore-output"]
+print("SciPy's:", *(f"{value:.3f}" for value in accepted[:6]))
+print("ours:   ", *(f"{value:.3f}" for value in values[:6]))
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(values[:6], accepted[:6], rtol=1e-4)
+
+# %% [markdown]
+# What would you do without a gradient? The usual answer is the **cross-entropy method** (CEM): draw controls from a normal distribution, keep the best few, fit the distribution to them, and draw again. It runs here at the best of some forty settings that were tried:
+# generations of 32 draws, the best 3 kept, the spread never below 0.05. The $u_t$ are drawn as a broken line with 20 corners, so that the search has 20 dimensions and not 120. All of a generation is simulated at once.
+
+
+# %%
+def cross_entropy(budget):
+    """The lowest cost after each simulation, and the best controls."""
+    places, corners = np.linspace(0, 1, steps), np.linspace(0, 1, 20)
+    hats = np.stack([np.interp(places, corners, row) for row in np.eye(20)], axis=1)  # (steps, 20)
+    mean, spread, costs = np.zeros(20), np.ones(20), []
+    best = mean
+    for generation in range(budget // 32):
+        drawn = mean + spread * rng.normal(size=(32, 20))
+        if generation:
+            drawn[0] = best  # the best one is not forgotten
+        costs.append(costs_of_batch(tf.constant(hats @ drawn.T)).numpy())
+        elite = drawn[np.argsort(costs[-1])[:3]]
+        best, mean, spread = elite[0], elite.mean(axis=0), np.maximum(elite.std(axis=0), 0.05)
+    return np.minimum.accumulate(np.concatenate(costs)), hats @ best
+
+
+costs_of_batch = tf.function(cost, jit_compile=True)
+
+# %% [markdown]
+# **Predict.** CEM may make three times as many simulations as L-BFGS made, as a gradient costs a small multiple of a simulation ([16](16_what_derivatives_cost.ipynb)). How many times as large as L-BFGS's will its cost be in the end?
+
+# %%
+exercises.search.guess(...)  # "about the same", "about ten times" or "more than a hundred times"
+
+# %%
+searched, searched_controls = cross_entropy(simulations * len(found_costs))
+searched_path = tf.function(simulate, jit_compile=True)(tf.constant(searched_controls)).numpy()
+
+# %% tags=["nbval-ignore-output"]
+print(f"CEM, {len(searched)} simulations:     {searched[-1]:.2g}")
+print(f"L-BFGS, {len(found_costs)} with gradients: {found.fun:.2g}")
+print(
+    f"upright missed by {abs(searched_path[-1, 1] - np.pi):.1e} rad (CEM), {abs(swung[-1, 1] - np.pi):.0e} rad (L-BFGS)"
+)
+
+# %% tags=["figure"] alt="Line plot. The lowest cost so far against the number of simulations, both axes logarithmic. The search without gradients comes down slowly and ends between a hundredth and a few units; L-BFGS ends far below it, at less than a ten-thousandth."
+# @title Draw: cost against simulations
+_, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
+ax.loglog(1 + np.arange(len(searched)), searched, "--", color=plots.ORANGE, label="CEM, no gradient")
+ax.loglog(
+    1 + np.arange(len(found_costs)),
+    np.minimum.accumulate(found_costs),
+    color=plots.BLUE,
+    label="L-BFGS, 120 derivatives",
+)
+ax.set(title="A gradient is worth more than many simulations", xlabel="simulations", ylabel="lowest cost so far")
+ax.legend()
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+ratio = searched[-1] / found.fun
+exercises.search.reveal(
+    "more than a hundred times" if ratio > 100 else "about ten times" if ratio > 3 else "about the same"
+)
+assert ratio > 300
+assert 1e-3 < abs(searched_path[-1, 1] - np.pi) < 0.6
+assert simulations * len(found_costs) - 32 < len(searched) <= simulations * len(found_costs) or simulations != 3
+np.testing.assert_allclose(
+    costs_of_batch(tf.stack([first_guess, tf.constant(found.x)], axis=1))[1], found.fun, rtol=1e-3
+)
+
+# %% [markdown]
+# Hundreds of times and more, depending on the seed. That is a ratio to nearly nothing. CEM does swing the pole up, and misses the upright by some hundredths to tenths of a radian; what it does not do in this many simulations is the fine work. (The count is of simulations. CEM's run 32 at once, which suits hardware that does many things in parallel.)
+#
+# The gradient is this good because 3 s are short. How short?
+
+# %% [markdown]
+# ## 3. The product of the Jacobians
+#
+# Back to the double pendulum, whose step is `swing`. Nudge the start by a small $\delta_0$. One step later the nudge is $\delta_1 = A_0\,\delta_0$, with the Jacobian $A_0$ of the first step; then $\delta_2 = A_1 A_0\,\delta_0$, and so on. Take three steps, and the Jacobian of each:
+
+
+# %% tags=["nbval-ignore-output"]
+def jacobian_of(function, s):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(s)
+        result = function(s)
+    return result, tape.jacobian(result, s, experimental_use_pfor=False)  # four rows: a loop will do
+
+
+s, product = tf.constant(released), tf.eye(4, dtype=tf.float64)
+for _ in range(3):
+    s, A = jacobian_of(swing, s)
+    product = A @ product  # the later step on the left
+
+_, at_once = jacobian_of(lambda s: swing(swing(swing(s))), tf.constant(released))
+print("shape:", product.shape)
+print(f"largest difference to the Jacobian of three steps at once: {np.max(np.abs(product - at_once)):.0e}")
+
+# %% [markdown]
+# That is the chain rule. For 4000 steps you need not take the steps again: the states are stored in `double`. So they can be a *batch* of 4000 examples which do not depend on each other ([15](15_batch_jacobians.ipynb)), and one call gives all Jacobians.
+# The call happens once for each precision, so there is nothing to gain from compiling it.
+
+# %%
+jacobians_of = derivatives.batch_jacobian(swing, compile="eager")
+A = jacobians_of(tf.constant(double[:-1]))
+print("Jacobians:", A.shape)
+
+
+def products(A):
+    """A[0], A[1] A[0], A[2] A[1] A[0] and so on; the identity stands first. In the precision of A."""
+    found = [np.eye(A.shape[1], dtype=A.dtype.as_numpy_dtype)]
+    for step in A.numpy():
+        found.append(step @ found[-1])
+    return np.stack(found)
+
+
+J = products(A)
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(product, at_once, rtol=1e-12, atol=1e-14)
+np.testing.assert_allclose(J[3], at_once, rtol=1e-10, atol=1e-12)
+assert J.shape == (chaos_steps + 1, 4, 4)
+with tf.GradientTape(persistent=True) as tape:
+    states = tf.constant(double[:50])
+    tape.watch(states)
+    after = swing(states)
+np.testing.assert_allclose(
+    tape.batch_jacobian(after, states, experimental_use_pfor=False), A[:50], rtol=1e-10, atol=1e-13
+)
+
+# %% [markdown]
+# The **norm** of a product, $\lVert J_t \rVert$ with $J_t = A_{t-1} \cdots A_0$, is its largest singular value: how much the worst small nudge of the start has grown after $t$ steps (radians and radians per second counted alike).
+#
+# **Predict.** Each step takes 5 ms, and its Jacobian is close to the identity. How large is the norm after 20 s?
+
+# %%
+exercises.norm_20.guess(...)  # "about 10", "about 1000" or "more than a million"
+
+# %% tags=["nbval-ignore-output"]
+growth = np.linalg.norm(J, ord=2, axis=(1, 2))
+for t in (1, 5, 10, 20):
+    print(f"after {t:2} s: {growth[200 * t]:.0e}")
+print(f"rate of growth: {np.log(growth[-1]) / seconds[-1]:.1f} per second")
+
+# %% tags=["nbval-ignore-output"]
+one_by_one = np.sum(np.log10(np.linalg.norm(A, ord=2, axis=(1, 2))))
+print(f"product of the 4000 norms: 1e{one_by_one:.0f}")
+
+# %% tags=["check"]
+# @title Check
+exercises.norm_20.reveal(
+    "more than a million" if growth[-1] > 1e6 else "about 1000" if growth[-1] > 100 else "about 10"
+)
+assert growth[-1] > 1e9
+assert one_by_one > 100
+assert np.linalg.norm(A[0] - np.eye(4), 2) < 0.2
+
+# %% [markdown]
+# Billions, and more. The norm grows roughly as $e^{\lambda t}$, with $t$ in seconds: a nudge that stays small is multiplied by the same factor in every second, on average. The limit $\lambda = \lim_{t\to\infty} \tfrac1t \ln\lVert J_t\rVert$ is called the (largest) **Lyapunov exponent**, and a system where it is positive, and whose motion stays bounded, is **chaotic**.
+#
+# One trap lies near. The norm of the product is not the product of the norms. The latter is only a bound, above $10^{100}$ here: it supposes that every step stretches the direction which the step before has stretched most.
+
+# %% [markdown]
+# ## 4. The horizon
+#
+# float32 stores a number to about one part in $10^7$: neighbours are $\varepsilon = 1.2 \cdot 10^{-7}$ apart, relative to their size. So the float32 run starts off by about that. If a difference of $\varepsilon$ grows as the norm of the product does, it reaches 1 at the time when
+# $\varepsilon\,\lVert J_t \rVert = 1$, that is after about $t^*$ seconds:
+#
+# $$t^* \approx \frac{\ln(1/\varepsilon)}{\lambda}.$$
+#
+# The formula is rough: $\lambda$ is a mean over the whole run, and the growth is uneven, as the printed norms show. So the code below does not use it, and looks for the first time at which $\varepsilon\,\lVert J_t \rVert$ exceeds 1. This is a forecast from the float64 run alone. The two runs of the opening tell whether it holds.
+
+# %% tags=["nbval-ignore-output"]
+epsilon = np.finfo(np.float32).eps
+expected = seconds[np.argmax(epsilon * growth > 1)]
+parted = seconds[np.argmax(gap > 1)]
+print(f"forecast: {expected:.1f} s")
+print(f"parted:   {parted:.1f} s")
+
+# %% [markdown]
+# The product of the Jacobians, taken along one run, says when the two part, to within a third of the time or so. Before that it follows their distance up and down. It tends to be a little late, as each step rounds again and not only the start.
+#
+# The right panel shows both pendulums, hung up in its middle, and by thin lines where the lower masses have come from. Move the time, and see the pendulums before and after; move the difference at the start, and see how little the horizon moves.
+
+# %% alt="Line plot and diagram. Left, on a logarithmic axis against time, the distance between the float32 and the float64 run: it climbs unevenly from a ten-millionth to above one and levels off. A dashed line, a ten-millionth times the norm of the product of Jacobians, climbs along with it. Right, two double pendulums at the time when the distance reaches one, no longer in one place."
+horizon.figure(seconds, growth, double, single).show()
+
+# %% tags=["check"]
+# @title Check
+assert np.max(epsilon * growth) > 1
+assert np.max(gap) > 1
+assert 0.7 < expected / parted < 1.5
+assert np.max(gap[: int(0.4 * parted / 0.005)]) < 0.1
+assert gap[200] < 1e-4
+together = slice(100, int(parted / 0.005))
+assert np.corrcoef(np.log(gap[together]), np.log(growth[together]))[0, 1] > 0.8
+
+# %% [markdown]
+# The logarithm in the formula is bad news. It says what a better measurement buys.
+#
+# **Predict.** Two runs start $10^{-6}$ apart and part after some time. Two others start $10^{-9}$ apart: a thousand times closer. How much later do they part?
+
+# %%
+exercises.closer.guess(...)  # "a thousand times as late", "about ten times as late" or "less than three times as late"
+
+# %%
+nudged = released + np.array([[0.0], [1e-6], [1e-9]]) * np.array([1.0, 0.0, 0.0, 0.0])
+runs = trajectory(tf.constant(nudged)).numpy()
+apart = np.linalg.norm(runs[:, 1:] - runs[:, :1], axis=2)
+parting = [seconds[np.argmax(one > 1)] for one in apart.T]
+
+# %% tags=["nbval-ignore-output"]
+print(f"1e-6 apart: they part after {parting[0]:.1f} s")
+print(f"1e-9 apart: they part after {parting[1]:.1f} s")
+
+# %% tags=["check"]
+# @title Check
+factor = parting[1] / parting[0]
+exercises.closer.reveal(
+    "less than three times as late"
+    if factor < 3
+    else "about ten times as late"
+    if factor < 30
+    else "a thousand times as late"
+)
+assert apart.max(axis=0).min() > 1  # both do part
+assert 1 < factor < 3
+assert 2 < np.log(np.finfo(np.float64).eps) / np.log(epsilon) < 2.5
+assert -np.log(np.finfo(np.float64).eps) / (np.log(growth[-1]) / seconds[-1]) < 50
+
+# %% [markdown]
+# Three digits more buy about $\ln(1000)/\lambda$: some seconds, however many digits there were before. ($\lambda$ is a mean; where the growth is faster than that, they buy less. And float32 may part as early as a nudge of $10^{-6}$ does, as it rounds in each step: that is the next exercise.) The same goes for float64 against float32. float64 has a little more than twice the digits, and so a little more than twice the horizon: less than a minute.
+
+# %% [markdown]
+# ### Exercise: Each step rounds (8 min)
+#
+# The forecast let only the start be rounded. Let `r[t]` be the error that step $t$ adds to its result, shape (steps, n), and `A[t]` its Jacobian, shape (steps, n, n). The start is exact. Return the error after each step, to first order: shape (steps, n).
+
+
+# %%
+def errors(A, r):
+    return ...  # the error after each step, shape (steps, n)
+
+
+exercises.rounding.check(errors)
+
+# %% [markdown]
+# ## 5. Correct and useless
+#
+# Now the gradient. The state after 20 s has a derivative with respect to the start: the last product. The tape computes it without any approximation but rounding, in float32 as well.
+#
+# **Predict.** How many digits of the float32 Jacobian over 20 s are those of the float64 one?
+
+# %%
+exercises.digits.guess(...)  # "about seven", "about three" or "none"
+
+# %% tags=["nbval-ignore-output"]
+J_single = products(jacobians_of(tf.constant(single[:-1])))
+disagreement = np.linalg.norm(J_single - J, axis=(1, 2)) / np.linalg.norm(J, axis=(1, 2))
+for t in (1, 5, 10, 20):
+    print(f"after {t:2} s the two Jacobians differ by {disagreement[200 * t]:.0e} of their size")
+
+# %% tags=["check"]
+# @title Check
+last_second = disagreement[-200:].max()
+exercises.digits.reveal("none" if last_second > 0.3 else "about three" if last_second > 1e-5 else "about seven")
+assert last_second > 0.3
+assert disagreement[200] < 1e-3
+
+# %% [markdown]
+# None. Each of the two is, up to rounding, the exact derivative of a run; but these are two different runs. Past the horizon, "the gradient" is that of a path which rounding has chosen.
+#
+# Would more digits help? Take float64, and look at the function that the gradient describes: the height of the lower mass, $-\cos p - \cos q$, after 2 s and after 20 s, as the start of the upper angle varies by up to a tenth of a radian. The dashed line is the tangent. Its slope is the chain rule once more: the height's derivative with respect to the two angles, times their entries in the first column of the product.
+
+# %%
+shifts = np.linspace(-0.1, 0.1, 201)
+varied = released + shifts[:, np.newaxis] * np.array([1.0, 0.0, 0.0, 0.0])
+angles = trajectory(tf.constant(varied)).numpy()[..., :2]
+heights = -np.cos(angles).sum(axis=-1)  # (time, start)
+
+
+def slope(t):
+    """The derivative of the height at step t with respect to the first angle at the start."""
+    return np.sin(double[t, :2]) @ J[t, :2, 0]
+
+
+# %% tags=["figure"] alt="Two line plots. Two panels, the height of the lower mass against a shift of the starting angle by up to a tenth of a radian. After 2 s it is a smooth curve with its tangent along it. After 20 s it jumps up and down between the lowest and the highest place from one point to the next, and the tangent is a vertical line."
+# @title Draw: what the gradient describes
+_, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained", sharey=True)
+for ax, t, title in zip(
+    axes, (400, 4000), ("After 2 s: a slope to follow", "After 20 s: correct, and useless"), strict=True
+):
+    ax.plot(shifts, heights[t], ".-", color=plots.BLUE, linewidth=0.7, markersize=3, label="201 simulations")
+    ax.plot(
+        shifts,
+        heights[t, 100] + slope(t) * shifts,
+        "--",
+        color=plots.RED,
+        label=f"tangent, slope {slope(t):.1g}",
+    )
+    ax.set(title=title, xlabel="shift of the start (rad)", ylim=(-2.2, 2.9), xticks=[-0.1, -0.05, 0, 0.05, 0.1])
+    ax.legend(loc="upper right", fontsize="small")
+axes[0].set_ylabel("height of the lower mass (m)")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+nearest = (heights[400, 101] - heights[400, 99]) / (shifts[101] - shifts[99])
+np.testing.assert_allclose(slope(400), nearest, rtol=0.02, atol=0.05)
+bends = np.count_nonzero(np.diff(np.sign(np.diff(heights[4000]))))
+assert bends > 60
+assert np.count_nonzero(np.diff(np.sign(np.diff(heights[400])))) <= 4
+assert abs(slope(4000)) > 1e3
+
+# %% [markdown]
+# On the left a gradient step does what it promises. On the right the slope is right too, but within a neighbourhood of a width of about $1/\lVert J \rVert$. A step of any practical length leaves it. For this target, the state at one late moment, no learning rate repairs that.
+#
+# The *average* over a very long run is another target. The limit of that average may change moderately with a parameter although each single state changes explosively. A backward pass does not return that: it returns the derivative of the finite average, which explodes with the length of the run. The limit and the derivative cannot be exchanged. Lea, Allen and Haine showed this in 2000; shadowing methods (Wang, Hu and Blonigan) compute the moderate one.
+#
+# And the swing-up? The same product along its 3 s:
+
+# %% tags=["nbval-ignore-output"]
+before = np.concatenate([np.zeros((1, 4)), swung[:-1]])
+J_swing = products(derivatives.batch_jacobian(push, compile="eager")(tf.constant(before), tf.constant(found.x)))
+growth_swing = np.linalg.norm(J_swing, ord=2, axis=(1, 2))
+print(f"cart and pole, 3 s: the norm is at most {growth_swing.max():.0f}")
+
+# %% tags=["check"]
+# @title Check
+assert growth_swing.max() < 1e4
+
+# %% [markdown]
+# Far inside the horizon, and so the gradient was worth all those simulations. Past it, people look less far ahead: plan a few seconds, carry out the first of them, plan again (**model predictive control**); or they cut the path into short pieces and let the optimiser join them (**multiple shooting**); or
+# they do without derivatives, add noise and average the values, which smooths the right-hand picture. Clipping a gradient of size $10^{10}$, as is done for recurrent networks, keeps the step short and does not make its direction mean anything.
+
+# %% [markdown]
+# ## 6. Going further: all exponents
+#
+# The norm of a product is its largest singular value, and shows its largest stretch. There are three more, and some of these directions shrink. The logarithm of each singular value, per second, gives four exponents, and the product of the singular values is the factor by which a small volume grows.
+# With neither friction nor motor, volume in phase space is kept (*Liouville's theorem*; it counts momenta where the state here has speeds, which matters less and less over a long time). So over a long time the four exponents add up to nearly zero. The product should say so:
+
+# %% tags=["nbval-ignore-output"]
+naive = np.log(np.linalg.svd(J[-1], compute_uv=False)) / seconds[-1]
+print("exponents from the product:", *(f"{value:.2f}" for value in naive), "sum:", f"{naive.sum():.2f}")
+
+# %% [markdown]
+# The smallest one is wrong, and the sum with it. A singular value below $10^{-16}$ times the largest is lost in the rounding of the large entries. And after some minutes the product overflows altogether.
+#
+# The cure for the largest exponent is to carry one vector and to make its length 1 in every step, while the logarithms of its lengths are added up:
+
+# %% tags=["nbval-ignore-output"]
+v, total = np.array([1.0, 0.0, 0.0, 0.0]), 0.0
+for step in A.numpy():
+    v = step @ v
+    length = np.linalg.norm(v)
+    v, total = v / length, total + np.log(length)
+print(f"largest exponent: {total / seconds[-1]:.2f}; from the norm: {np.log(growth[-1]) / seconds[-1]:.2f}")
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(total / seconds[-1], np.log(growth[-1]) / seconds[-1], atol=0.4)
+basis, logs = np.eye(4), np.zeros(4)
+for step in A.numpy():
+    basis, upper = np.linalg.qr(step @ basis)
+    logs += np.log(np.abs(np.diag(upper)))
+all_four = logs / seconds[-1]
+assert abs(all_four.sum()) < 0.2
+assert naive[-1] > all_four[-1] + 0.2  # too large
+
+# %% [markdown]
+# ### Exercise: All exponents (12 min)
+#
+# `A` holds the Jacobians of steps of `dt` seconds, shape (steps, n, n). Carry n vectors, starting with the unit vectors, and make them orthonormal after each step: take from each one its parts along those before it, and then make its length 1. Return the n exponents, in the vectors' order: the logarithms of the lengths before they were made 1, added up and divided by the whole time.
+
+
+# %%
+def exponents(A, dt):
+    return ...  # one for each axis of the state, shape (n,), from n vectors that start as the unit vectors
+
+
+exercises.exponents.check(exponents)
+
+# %% [markdown]
+# ## 7. Check it independently
+#
+# Where the double pendulum rests, the Jacobian of its motion is known in closed form. Upright, both rods on top, a nudge grows at the rate $\sqrt{(2 + \sqrt 2)\,g}$ per second; hanging, it oscillates at $\sqrt{(2 \pm \sqrt 2)\,g}$, which textbooks of mechanics derive.
+# So the Jacobian of a step of $\Delta t$ at rest has eigenvalues that can be compared: $e^{\mu \Delta t}$ for a growth at the rate $\mu$, and $e^{\pm i \omega \Delta t}$ for an oscillation at $\omega$. For the moving pendulum, SciPy integrates the same equations, written anew, with another method and adaptive steps; central differences of *its* result, over 2 s, check the product.
+
+# %% tags=["nbval-ignore-output"]
+upright = jacobian_of(swing, tf.constant([np.pi, np.pi, 0.0, 0.0], tf.float64))[1].numpy()
+hanging = jacobian_of(swing, tf.zeros(4, tf.float64))[1].numpy()
+fastest = np.log(np.abs(np.linalg.eigvals(upright)).max()) / 0.005
+frequencies = np.unique(np.abs(np.angle(np.linalg.eigvals(hanging))).round(9)) / 0.005
+print(f"upright: {fastest:.5f}, in closed form {np.sqrt((2 + 2**0.5) * 9.81):.5f}")
+print(f"hanging: {frequencies[0]:.5f}, {frequencies[-1]:.5f}")
+
+
+def rates(_, s):
+    """The same motion from its mass matrix and forces."""
+    (p, q), (a, b) = s[:2], s[2:]
+    mass = np.array([[2.0, np.cos(p - q)], [np.cos(p - q), 1.0]])
+    force = np.array([-(b**2) * np.sin(p - q) - 2 * 9.81 * np.sin(p), a**2 * np.sin(p - q) - 9.81 * np.sin(q)])
+    return np.concatenate([s[2:], np.linalg.solve(mass, force)])
+
+
+def reference(s, end):
+    return scipy.integrate.solve_ivp(rates, (0.0, end), s, method="DOP853", rtol=1e-11, atol=1e-11).y[:, -1]
+
+
+h = 1e-5
+columns = [(reference(released + h * e, 2.0) - reference(released - h * e, 2.0)) / (2 * h) for e in np.eye(4)]
+difference = np.linalg.norm(np.transpose(columns) - J[400]) / np.linalg.norm(J[400])
+print(f"product over 2 s against differences: {difference:.0e}")
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(fastest, np.sqrt((2 + 2**0.5) * 9.81), rtol=1e-5)
+np.testing.assert_allclose(frequencies[[0, -1]], np.sqrt((2 + np.array([-1, 1]) * 2**0.5) * 9.81), rtol=1e-5)
+np.testing.assert_allclose(reference(released, 2.0), double[400], rtol=1e-4, atol=1e-4)
+assert difference < 1e-3
+
+# %% [markdown]
+# ## Recap
+#
+# - A gradient through a simulation is one backward pass, whatever the number of forces; it multiplies the transposed Jacobians of the steps (section 1).
+# - With such a gradient L-BFGS finds a swing-up whose cost is hundreds of times below that of a search without it; the search makes three times the simulations and ends less exactly (section 2).
+# - $J_t = A_{t-1} \cdots A_0$ says how a nudge of the start has grown. Its norm grows as $e^{\lambda t}$ in a chaotic system; it is not the product of the norms (section 3).
+# - Two runs that differ by $\varepsilon$ part when $\varepsilon \lVert J_t \rVert = 1$, after about $\ln(1/\varepsilon)/\lambda$. More digits buy a little time (section 4).
+# - Past the horizon a gradient is correct and useless: another precision gives another one, and it holds in too small a neighbourhood. Look less far ahead (section 5).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | a Python loop in a `tf.function` | a graph with a copy of every step; minutes to trace | `tf.range` |
+# | a force that is clipped | a gradient of exactly zero beyond the limit | bound it by `tanh` |
+# | norms multiplied instead of matrices | growth of $10^{100}$ | the norm of the product |
+# | the product in the wrong order | a number that no finite difference confirms | the later step on the left |
+# | a gradient over a long time | a huge, exact number; steps that lead nowhere | look at $\lVert J \rVert$ first; look less far ahead |
+# | small singular values of a long product | exponents that do not add up to zero | orthonormalise in every step |
+#
+# **Further reading**
+#
+# - L. Metz, C. D. Freeman, S. S. Schoenholz, T. Kachman (2021), ["Gradients are not all you need"](https://arxiv.org/abs/2111.05803).
+# - H. J. T. Suh, M. Simchowitz, K. Zhang, R. Tedrake (2022), ["Do differentiable simulators give better policy gradients?"](https://arxiv.org/abs/2202.00817).
+# - E. N. Lorenz (1963), ["Deterministic nonperiodic flow"](https://doi.org/10.1175/1520-0469%281963%29020%3C0130:DNF%3E2.0.CO;2).
+# - G. Benettin, L. Galgani, A. Giorgilli, J.-M. Strelcyn (1980), ["Lyapunov characteristic exponents for smooth dynamical systems and for Hamiltonian systems; a method for computing all of them"](https://doi.org/10.1007/BF02128236).
+# - S. H. Strogatz (1994), ["Nonlinear Dynamics and Chaos"](https://doi.org/10.1201/9780429492563).
+# - D. J. Lea, M. R. Allen, T. W. N. Haine (2000), ["Sensitivity analysis of the climate of a chaotic system"](https://doi.org/10.1034/j.1600-0870.2000.01137.x); Q. Wang, R. Hu, P. Blonigan (2014), ["Least squares shadowing sensitivity analysis of chaotic limit cycle oscillations"](https://arxiv.org/abs/1204.0159).
+# - R. Y. Rubinstein (1999), ["The cross-entropy method for combinatorial and continuous optimization"](https://doi.org/10.1023/A:1010091220143).
+# - J. T. Betts (2010), ["Practical Methods for Optimal Control and Estimation Using Nonlinear Programming"](https://doi.org/10.1137/1.9780898718577), second edition: multiple shooting.
+#
+# **Read next:** [27 A generative model from a trace](27_generative_model_from_a_trace.ipynb) needs the trace of a Jacobian, and no matrix;
+# [16 What derivatives cost](16_what_derivatives_cost.ipynb) counts what a backward pass through many steps keeps in memory.

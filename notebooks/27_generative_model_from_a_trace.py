@@ -1,0 +1,613 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A generative model from a trace
+#
+# You have points, and you want more of their kind. Nobody tells you their probability density, and a network for a density would have to integrate to one. A network for the slope of its *logarithm* does not. **Can samples alone teach a network the slope of a density that nobody knows?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/27_generative_model_from_a_trace.ipynb)
+#
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 14 to read, 21 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+steps = 2000  # of each training
+walkers = 1000  # points that become samples
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+from tapelab import derivatives, plots, runtime
+from tapelab.exercises.sheets import generative_model_from_a_trace as exercises
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+runtime.start(seed)
+
+# %%
+rng = np.random.default_rng(seed)
+angles = 2 * np.pi * np.arange(5) / 5
+centres = 2 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+width = 0.35
+
+
+def points_from_the_ring(n):
+    return np.float32(centres[rng.integers(0, 5, n)] + width * rng.normal(size=(n, 2)))
+
+
+data, test = points_from_the_ring(5000), points_from_the_ring(2000)
+
+shapes = [(2, 48), (48,), (48, 48), (48,), (48, 2), (2,)]
+sizes = [int(np.prod(shape)) for shape in shapes]
+start = [rng.normal(size=s) / s[0] ** 0.5 if len(s) == 2 else np.zeros(s) for s in shapes]
+start = tf.constant(np.concatenate([part.ravel() for part in start]), tf.float32)
+print(len(data), "points,", len(start), "weights")
+
+
+def score(w, x):
+    """Two numbers for each point: which way, and how steeply, the log-density rises. w is flat."""
+    parts = [tf.reshape(part, shape) for part, shape in zip(tf.split(w, sizes), shapes, strict=True)]
+    kernel_1, bias_1, kernel_2, bias_2, kernel_3, bias_3 = parts
+    return tf.tanh(tf.tanh(x @ kernel_1 + bias_1) @ kernel_2 + bias_2) @ kernel_3 + bias_3
+
+
+def one_probe(w, x, v):
+    """What section 4 minimises: a trace, estimated with one random vector of signs, plus half a square."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        s = score(w, x)
+    trace = tf.reduce_sum(v * tape.gradient(s, x, output_gradients=v), axis=1)
+    return tf.reduce_mean(trace + 0.5 * tf.reduce_sum(s**2, axis=1))
+
+
+# %%
+@tf.function(jit_compile=True)
+def hundred_steps(objective, state, batches, noise, rates):
+    """A hundred steps of Adam; `objective` takes weights, points and random numbers for each of them."""
+    w, m, v, count = state
+    for step in tf.range(100):
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            value = objective(w, batches[step], noise[step])
+        g = tape.gradient(value, w)
+        count += 1.0
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        w -= rates[step] * m / (1 - 0.9**count) / (tf.sqrt(v / (1 - 0.999**count)) + 1e-8)
+    return w, m, v, count
+
+
+def train(objective, draw):
+    """The weights after every hundred steps on batches of 256. `draw(shape)` makes the random numbers."""
+    pick = np.random.default_rng(seed + 100)  # the same batches for every objective
+    state, passed = (start, tf.zeros_like(start), tf.zeros_like(start), 0.0), [start]
+    for begin in range(0, steps, 100):
+        batches = tf.constant(data[pick.integers(0, len(data), (100, 256))])
+        rates = tf.constant(0.005 * (1 - (begin + np.arange(100)) / steps), tf.float32)
+        state = hundred_steps(objective, state, batches, tf.constant(draw((100, 256, 2)), tf.float32), rates)
+        passed.append(state[0])
+    return passed
+
+
+def signs(shape):
+    return rng.choice([-1.0, 1.0], shape)
+
+
+with_one_probe = train(one_probe, signs)
+learnt = with_one_probe[-1]
+
+
+# %%
+@tf.function(jit_compile=True)
+def settle(w, x, noise):
+    """Langevin steps of 0.01: up the slope, and a random kick; where the points are after each."""
+    places = tf.TensorArray(tf.float32, len(noise))
+    for step in tf.range(len(noise)):
+        places = places.write(step, x)
+        x += 0.01 * score(w, x) + tf.sqrt(0.02) * noise[step]
+    return x, places.stack()
+
+
+def kicks(n):
+    return tf.constant(rng.normal(size=(500, n, 2)), tf.float32)
+
+
+anywhere = tf.constant(3 * rng.normal(size=(walkers, 2)), tf.float32)
+samples, places = settle(learnt, anywhere, kicks(walkers))
+
+# %% tags=["figure"] alt="Animation. Left, 1000 of the given points: five round clusters on a circle. Right, as many points scattered at random settle within some dozens of steps into the same five clusters, and jitter there."
+# @title Draw: points that settle
+figure, (given, made) = plt.subplots(1, 2, figsize=(6.6, 3.7), sharex=True, sharey=True, layout="constrained")
+given.plot(*data[:walkers].T, ".", color=plots.ORANGE, markersize=2)
+given.set(title="given", xlim=(-4, 4), ylim=(-4, 4), aspect="equal")
+(cloud,) = made.plot([], [], ".", color=plots.BLUE, markersize=2)
+made.set(title="made from noise", aspect="equal")
+for ax in (given, made):
+    ax.set(xlabel="x", ylabel="y")
+
+
+def draw(step):
+    cloud.set_data(*places[step].numpy().T)
+
+
+plots.animate(figure, draw, [*range(0, 40, 2), *range(40, 500, 23)], milliseconds=90).show()
+
+# %% [markdown]
+# The points on the right began as noise. A network told each of them, again and again, which way points become more frequent, and how steeply. It has learnt that from the points on the left, and from nothing else: no density, no labels, no picture of a cluster.
+#
+# What it minimised is in `one_probe`: the trace of a Jacobian, plus half a square. This page is about why that works, and about why the trace need not be computed.
+#
+# **You will be able to**
+#
+# - say what a score is, and what a normalising constant does to it (section 1),
+# - turn the unknown score out of the loss by an integration by parts, and write the loss with a Jacobian's trace (section 2),
+# - estimate a trace with one vector–Jacobian product, and say how wide the estimate scatters (section 3),
+# - train and sample, and judge both against baselines (sections 4 and 5).
+
+# %% tags=["check"]
+# @title Check
+from_centres = np.linalg.norm(samples.numpy()[:, None] - centres, axis=-1)
+assert np.mean(from_centres.min(axis=1) < 3 * width) > 0.93
+from_anywhere = np.linalg.norm(anywhere.numpy()[:, None] - centres, axis=-1)
+assert np.mean(from_anywhere.min(axis=1) < 3 * width) < 0.5  # they did not begin there
+
+# %% [markdown]
+# ## 1. The slope of a logarithm
+#
+# The **score** of a density $p$ is the gradient of its logarithm with respect to the *point*:
+#
+# $$s(x) = \nabla_x \log p(x).$$
+#
+# It is an arrow at each place, towards where points are more frequent. For a Gaussian of width (standard deviation) $\sigma$ around $c$ it is $(c - x)/\sigma^2$: a spring that pulls to the centre.
+#
+# The five clusters are a mixture of such Gaussians, so for once you can write the density down and differentiate it. The code leaves out the constant that makes it integrate to one.
+
+
+# %%
+def log_density(x):
+    """Of the five clusters, up to a constant: shape (n,)."""
+    squares = tf.reduce_sum((x[:, None] - centres) ** 2, axis=2)
+    return tf.reduce_logsumexp(-squares / (2 * width**2), axis=1)
+
+
+def true_score(x):
+    x = tf.constant(x, tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        logarithm = log_density(x)
+    return tape.gradient(logarithm, x)
+
+
+# %% [markdown]
+# **Predict.** The true density is this one times a constant, $1/(5 \cdot 2\pi\sigma^2) \approx 0.26$. What is the true score, as a multiple of what `true_score` returns?
+
+# %%
+exercises.constant.guess(...)  # a number
+
+# %%
+constant = 1 / (5 * 2 * np.pi * width**2)
+place = tf.constant([[1.0, 0.5]], tf.float64)
+with tf.GradientTape() as tape:
+    tape.watch(place)
+    logarithm = tf.math.log(constant * tf.exp(log_density(place)))
+normalised = tape.gradient(logarithm, place)
+print("score without the constant:", np.round(true_score(place)[0], 3))
+print("score with it:             ", np.round(normalised[0], 3))
+
+# %% tags=["figure"] alt="Two vector fields. Two fields of arrows in the plane. Left, the true score: everywhere the arrows point to the nearest of five clusters on a circle, and they are short at the centres. Right, the network's score: the same picture near the clusters, and rounder directions far outside, where there are no points."
+# @title Draw: two fields
+lattice = np.stack(np.meshgrid(*[np.linspace(-3.4, 3.4, 19)] * 2), axis=-1).reshape(-1, 2)
+fields = {"true score": true_score(lattice).numpy(), "the network's": score(learnt, np.float32(lattice)).numpy()}
+_, axes = plt.subplots(1, 2, figsize=(9, 4.5), sharex=True, sharey=True, layout="constrained")
+for ax, (name, field) in zip(axes, fields.items(), strict=True):
+    long = np.linalg.norm(field, axis=1, keepdims=True)
+    ax.plot(*data[:600].T, ".", color=plots.ORANGE, markersize=2)
+    ax.quiver(*lattice.T, *(field / (long + 4)).T, color=plots.BLUE, scale=22, width=0.004)
+    ax.set(title=name, xlabel="x", ylabel="y", aspect="equal")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+exercises.constant.reveal(float((normalised / true_score(place))[0, 0]))
+np.testing.assert_allclose(normalised, true_score(place), rtol=1e-9)
+squares = ((test[:, None].astype(float) - centres) ** 2).sum(axis=2)
+shares = np.exp(-squares / (2 * width**2))
+shares /= shares.sum(axis=1, keepdims=True)
+by_hand = (shares[:, :, None] * (centres - test[:, None])).sum(axis=1) / width**2
+np.testing.assert_allclose(true_score(test), by_hand, rtol=1e-6, atol=1e-7)
+
+# %% [markdown]
+# The same. $\log (Zp) = \log Z + \log p$, and a constant has the slope 0. Whoever learns a density has to know its integral; whoever learns a score does not. This is what makes scores so useful where there are many dimensions and no integral can be computed. In the figure (long arrows are drawn shortened) judge the network's field where the points are: elsewhere it has seen nothing.
+#
+# ## 2. The unknown leaves the loss
+#
+# A network $s_w$ ought to be near the true score where the points are. That is a squared error,
+#
+# $$\tfrac12 \, \mathrm E\, \lVert s_w(x) - \nabla \log p(x) \rVert^2 = \tfrac12\, \mathrm E \lVert s_w \rVert^2 \;-\; \mathrm E\, \big[s_w^\top \nabla \log p\big] \;+\; \text{constant},$$
+#
+# and the middle term has the unknown in it. But $p\, \nabla \log p = \nabla p$, so the mean in the middle term is $\int s_w^\top \nabla p \, \mathrm dx$. Integrate by parts, in each coordinate. The density vanishes far away, and there remains $-\int p \sum_i \partial s_{w,i} / \partial x_i\, \mathrm dx$. The minus in front of the middle term makes it a plus, and the constant does not depend on $w$:
+#
+# $$L(w) = \mathrm E \Big[\, \operatorname{tr} \frac{\partial s_w}{\partial x} + \tfrac12 \lVert s_w \rVert^2 \Big].$$
+#
+# The unknown is gone. The mean is over the points that you have; the **trace** of a Jacobian has taken the place of the score. Hyvärinen found it in 2005, and the method is called *score matching*.
+#
+# Try it where one number is to be learnt: points of width 2 on a line, and $s_a(x) = -a x$. The Jacobian is $-a$, and the loss $-a + \tfrac12 a^2\, \mathrm E x^2$.
+
+# %% tags=["nbval-ignore-output"]
+line = tf.constant(2 * rng.normal(size=100_000))
+a = tf.Variable(1.0, dtype=tf.float64)
+for _ in range(60):
+    with tf.GradientTape() as tape:
+        value = -a + 0.5 * a**2 * tf.reduce_mean(line**2)
+    a.assign_sub(0.1 * tape.gradient(value, a))
+print(f"learnt {a.numpy():.3f}; the true score is -x / 4")
+
+# %% [markdown]
+# A quarter, as it must be: $1/\sigma^2$. The second term alone would have liked $a = 0$, the first alone $a = \infty$.
+#
+# **Predict.** Leave the trace out for the network of the ring, and train it on $\tfrac12\lVert s_w\rVert^2$ alone. What does it learn?
+
+# %%
+exercises.traceless.guess(...)  # "the score, more slowly", "nothing: it stays random" or "zero everywhere"
+
+
+# %% tags=["nbval-ignore-output"]
+def without_trace(w, x, v):
+    return 0.5 * tf.reduce_mean(tf.reduce_sum(score(w, x) ** 2, axis=1))
+
+
+def size(w):
+    """The root mean square of the score at the test points."""
+    return float(tf.sqrt(tf.reduce_mean(tf.reduce_sum(score(w, test) ** 2, axis=1))))
+
+
+without = train(without_trace, signs)[-1]
+print(f"size of the score: {size(without):.4f} without the trace, {size(learnt):.2f} with it;", end=" ")
+print(f"the true one's {np.sqrt(np.mean(np.sum(true_score(test).numpy() ** 2, axis=1))):.2f}")
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(a.numpy(), 0.25, rtol=0.03)
+true_size = np.sqrt(np.mean(np.sum(true_score(test).numpy() ** 2, axis=1)))
+exercises.traceless.reveal("zero everywhere" if size(without) < 0.01 * true_size else "nothing: it stays random")
+assert size(without) < 0.01 * true_size
+assert 0.9 < size(learnt) / true_size < 1.05
+
+# %% [markdown]
+# Zero. A field without arrows has the smallest square there is. The trace is what keeps the arrows: it rewards a field whose arrows *converge* where the points are, since there $\partial s_i/\partial x_i$ is negative.
+#
+# ### Exercise: The loss of a field (8 min)
+#
+# `field(x)` takes points, shape (n, d), to arrows of the same shape; each arrow depends on its own point. Return the score matching loss, a scalar: the mean over the points of the trace of the Jacobian plus half the squared length of the arrow. Compute the trace exactly, for any $d$.
+
+
+# %%
+def score_matching(field, x):
+    return ...  # a scalar
+
+
+exercises.matching.check(score_matching)
+
+# %% [markdown]
+# ## 3. A trace from one product
+#
+# How do you get $\operatorname{tr} J$ at each point? [15](15_batch_jacobians.ipynb) has the batch Jacobian: $d$ rows, a backward pass for each, and of its $d^2$ entries you keep the $d$ on the diagonal. In two dimensions nobody minds. For an image of 1000 pixels it is 1000 passes, in every step.
+#
+# Multiply $J$ from both sides with a vector of random signs instead, $v_i = \pm 1$:
+#
+# $$v^\top J v = \sum_i v_i^2 J_{ii} + \sum_{i \ne j} v_i v_j J_{ij} = \operatorname{tr} J + \sum_{i \neq j} v_i v_j J_{ij}.$$
+#
+# The squares are 1, so the diagonal comes out whole. The products of different signs are $+1$ as often as $-1$: on average the rest is 0. This is **Hutchinson's estimator** (1990), and it takes *one* vector–Jacobian product: `gradient` with `output_gradients=v`, times $v$.
+
+# %%
+small = tf.constant([[-8.0, 3.0], [3.0, -6.0]], tf.float64)
+estimates = [float(tf.tensordot(v, tf.linalg.matvec(small, v), 1)) for v in np.float64(signs((1000, 2)))]
+print("trace:", float(tf.linalg.trace(small)))
+
+# %% [markdown]
+# **Predict.** A thousand estimates of this trace, $-14$, with a thousand random vectors of two signs. How many *different* numbers are among them?
+
+# %%
+exercises.values.guess(...)  # a number
+
+# %% tags=["nbval-ignore-output"]
+values, how_often = np.unique(estimates, return_counts=True)
+print("estimates:", values, " how often:", how_often, " mean:", round(float(np.mean(estimates)), 2))
+
+# %% tags=["check"]
+# @title Check
+exercises.values.reveal(len(values))
+np.testing.assert_allclose(values, [-20, -8], rtol=1e-12)
+assert 0.4 < how_often[0] / 1000 < 0.6
+assert abs(np.mean(estimates) + 14) < 0.8
+
+# %% [markdown]
+# Two: $-14 \pm 2 \cdot 3$. Signs multiply to $+1$ or $-1$, and only the off-diagonal entry is scattered. So the error has nothing to do with the trace's size. In general the variance is $2 \sum_{i \ne j} J_{ij}^2$ for a symmetric $J$: where the axes do not mix, one probe is exact.
+#
+# Now at the points of the ring, by every way you know: the batch Jacobian by `derivatives.batch_jacobian`; one pass for each axis by hand; and the mean of many probes.
+
+# %% tags=["nbval-ignore-output"]
+x = tf.constant(test[:200])
+
+
+def product(x, v):
+    """For each point, v'J: a vector–Jacobian product."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        s = score(learnt, x)
+    return tape.gradient(s, x, output_gradients=v)
+
+
+axes_of_plane = [tf.broadcast_to(axis, x.shape) for axis in tf.eye(2)]
+by_axes = tf.add_n([product(x, axis)[:, i] for i, axis in enumerate(axes_of_plane)])
+by_helper = tf.linalg.trace(derivatives.batch_jacobian(lambda x: score(learnt, x))(x))
+probes = [np.float32(signs(x.shape)) for _ in range(400)]
+by_probes = np.array([tf.reduce_sum(v * product(x, v), axis=1) for v in probes])
+
+print(f"batch Jacobian against one pass for each axis: {np.abs(by_helper - by_axes).max():.0e}")
+print(f"mean trace {np.mean(by_axes):.3f}; the mean of one probe for each point {by_probes[0].mean():.3f}")
+print(f"a single point's estimate is off by {np.sqrt(np.mean((by_probes - by_axes) ** 2)):.2f} in the root mean square")
+
+# %% tags=["figure"] alt="Histogram and line plot. Left, a histogram of estimates of a trace at one point: two bars of nearly equal height, at the same distance left and right of the dashed line of the true trace. Right, the error of the mean against the number of probes on logarithmic axes: it falls along the dashed line of one over the square root."
+# @title Draw: two values, and their mean
+_, (bars, fall) = plt.subplots(1, 2, figsize=(9.5, 3.4), layout="constrained")
+mixed = int(np.argmax(by_probes.std(axis=0)))
+bars.hist(by_probes[:, mixed], bins=30, color=plots.BLUE)
+bars.axvline(by_axes[mixed], color=plots.RED, linestyle="--", label="trace")
+bars.set(title="400 estimates at one point: two values", xlabel="vᵀJv", ylabel="how often")
+bars.legend(loc="center", bbox_to_anchor=(0.73, 0.5))  # between the line and the right bar
+numbers = np.unique(np.geomspace(1, 400, 15).astype(int))
+falls = [np.sqrt(np.mean((by_probes[:n].mean(axis=0) - by_axes) ** 2)) for n in numbers]
+fall.loglog(numbers, falls, "o-", color=plots.BLUE, label="mean of so many probes")
+fall.loglog(numbers, falls[0] / np.sqrt(numbers), "--", color=plots.GREY, label="1/√probes")
+fall.set(title="The error at a point", xlabel="probes", ylabel="root mean square error")
+fall.legend()
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(by_helper, by_axes, rtol=1e-3, atol=1e-3)
+jacobians = derivatives.batch_jacobian(lambda x: score(learnt, x))(x)
+scatter = np.abs(jacobians[:, 0, 1] + jacobians[:, 1, 0])
+np.testing.assert_allclose(np.abs(by_probes - by_axes), np.broadcast_to(scatter, by_probes.shape), rtol=1e-2, atol=1e-2)
+assert falls[-1] < 0.12 * falls[0]
+
+# %% [markdown]
+# ### Exercise: One product (6 min)
+#
+# `field` and `x` are as in the exercise of section 2, and `v` holds a vector of random signs for each point, shape (n, d). Return Hutchinson's estimate at each point, shape (n,), from one call of `gradient`.
+
+
+# %%
+def one_estimate(field, x, v):
+    return ...  # one number for each point
+
+
+exercises.estimate.check(one_estimate)
+
+# %% [markdown]
+# ### Exercise: Signs or bells (7 min)
+#
+# *This one needs an idea that the text does not spell out.*
+#
+# Probes of standard normal numbers have the right mean, too: $\mathrm E\, v_i v_j$ is 1 for $i = j$ and 0 otherwise. Take the matrix of this section, with $-8$ and $-6$ on its diagonal and 3 beside it. What is the variance of $v^\top J v$ with random signs, and what with standard normal numbers?
+
+# %%
+variances = {"signs": ..., "normal": ...}
+
+exercises.bells.check(variances)
+
+# %% [markdown]
+# ## 4. Is one probe enough?
+#
+# Four hundred probes bring the error at a point down to about a twentieth. But nobody wants the trace at a point. The loss is a mean over 256 points, its gradient is used once, and the next step draws new probes.
+#
+# **Predict.** The opening trained with one probe. Train once more, from the same start with the same batches, with the exact trace. What becomes of the error of the score?
+
+# %%
+exercises.enough.guess(...)  # "a tenth", "a half" or "nearly the same"
+
+
+# %%
+def exact_trace(w, x, v):
+    """The loss with a pass for each axis."""
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        s = score(w, x)
+        coordinates = tf.unstack(s, axis=1)
+    trace = tf.add_n([tape.gradient(part, x)[:, i] for i, part in enumerate(coordinates)])
+    return tf.reduce_mean(trace + 0.5 * tf.reduce_sum(s**2, axis=1))
+
+
+with_exact_trace = train(exact_trace, signs)
+
+# %% [markdown]
+# And what would you do without any trace? There are two rivals.
+#
+# - **A kernel density estimate**: a small Gaussian on each of the 5000 points. Its score is a formula; its width is chosen here as the best of six, by the true error, which favours it.
+# - **Denoising score matching** (Vincent 2011): add noise $\tau z$ to a point, with a standard normal $z$, and train the network to return $-z/\tau$ there, an arrow back to the point. No derivative with respect to $x$ at all. It learns the score of the *blurred* density. The best of three $\tau$.
+
+
+# %% tags=["nbval-ignore-output"]
+wanted = true_score(test).numpy()
+
+
+def error(found):
+    """Mean squared error of a score at the test points, relative to the true one's mean square."""
+    return float(np.mean(np.sum((found - wanted) ** 2, axis=1)) / np.mean(np.sum(wanted**2, axis=1)))
+
+
+def kernel_score(bandwidth):
+    squares = np.sum(test**2, axis=1)[:, None] - 2 * test @ data.T + np.sum(data**2, axis=1)
+    shares = np.exp(-(squares - squares.min(axis=1, keepdims=True)) / (2 * bandwidth**2))
+    return (shares @ data / shares.sum(axis=1, keepdims=True) - test) / bandwidth**2
+
+
+def denoising(tau):
+    def objective(w, x, z):
+        return 0.5 * tf.reduce_mean(tf.reduce_sum((score(w, x + tau * z) + z / tau) ** 2, axis=1))
+
+    return train(objective, lambda shape: rng.normal(size=shape))[-1]
+
+
+ways = {"one probe": error(score(learnt, test)), "exact trace": error(score(with_exact_trace[-1], test))}
+ways["denoising, best of three"] = min(error(score(denoising(tau), test)) for tau in (0.1, 0.15, 0.2))
+ways["kernel density, best of six"] = min(error(kernel_score(h)) for h in (0.08, 0.1, 0.13, 0.16, 0.2, 0.25))
+for name, relative in ways.items():
+    print(f"{name:28} relative squared error {relative:.3f}")
+
+# %% tags=["figure"] alt="Line plot. The relative squared error of the score against training steps, on a logarithmic axis. The lines of one probe and of the exact trace fall together and lie on each other to the end, near two per cent. Two horizontal lines above them: denoising, and the kernel density estimate."
+# @title Draw: one probe and the exact trace
+_, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
+at = 100 * np.arange(len(with_one_probe))
+ax.semilogy(at, [error(score(w, test)) for w in with_exact_trace], "s-", color=plots.ORANGE, label="exact trace")
+ax.semilogy(at, [error(score(w, test)) for w in with_one_probe], ".--", color=plots.BLUE, label="one probe")
+for name, colour in (("denoising, best of three", plots.GREEN), ("kernel density, best of six", plots.GREY)):
+    ax.axhline(ways[name], color=colour, linestyle=":", label=name)
+ax.set(
+    title="In two dimensions one random probe is as good as the exact trace",
+    xlabel="step",
+    ylabel="relative squared error",
+)
+ax.legend(fontsize="small")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+ratio = ways["one probe"] / ways["exact trace"]
+exercises.enough.reveal("nearly the same" if ratio < 1.25 else "a half" if ratio < 4 else "a tenth")
+assert 0.8 < ratio < 1.25
+assert ways["one probe"] < 0.035
+assert ways["kernel density, best of six"] > 1.15 * ways["one probe"]
+assert ways["denoising, best of three"] > 1.15 * ways["one probe"]
+
+# %% [markdown]
+# Nearly the same: two per cent, with either. The probes' noise averages out over the batch and over the steps, as a mini-batch's does. Both rivals stay behind. In two dimensions with 5000 points a kernel density estimate is still of use; it is in many dimensions that it fails. Denoising needs no second derivative and grows to millions of pixels. That is why today's diffusion models use it, at many
+# noise levels. The trace has no blur in it, and a price: a derivative with respect to $x$ inside one with respect to $w$.
+#
+# Count that price. With the exact trace a step takes $d$ backward passes before the one for $w$; with a probe it takes one. In two dimensions that is next to nothing; in a thousand it is a thousand passes against one. How much noise a single probe then brings is not shown here.
+#
+# ## 5. Samples
+#
+# With a score you can make points. **Langevin's** steps climb the slope and are kicked at random,
+#
+# $$x \leftarrow x + \varepsilon\, s(x) + \sqrt{2\varepsilon}\, z,$$
+#
+# with a new standard normal $z$ in each, and in the long run, for small $\varepsilon$, the points are distributed as $p$. In the opening, 500 steps of $\varepsilon = 0.01$ from noise filled all five clusters about equally.
+#
+# **Predict.** Begin with all thousand points in *one* cluster instead. After as many steps, 500, which share of them is in that cluster? (In the long run a fifth.)
+
+# %%
+exercises.share.guess(...)  # a number between 0 and 1
+
+# %% tags=["nbval-ignore-output"]
+in_one = tf.constant(np.float32(centres[0] + width * rng.normal(size=(walkers, 2))))
+from_one, _ = settle(learnt, in_one, kicks(walkers))
+apart = np.linalg.norm(samples.numpy()[:, None] - centres, axis=-1)
+cluster = np.linalg.norm(from_one.numpy()[:, None] - centres, axis=-1).argmin(axis=1)
+print("from noise, share of each cluster:", np.bincount(apart.argmin(axis=1), minlength=5) / walkers)
+print("from one cluster:                 ", np.bincount(cluster, minlength=5) / walkers)
+
+# %% tags=["check"]
+# @title Check
+stayed = np.mean(cluster == 0)
+exercises.share.reveal(stayed)
+assert 0.4 < stayed < 0.9
+equal = np.bincount(apart.argmin(axis=1), minlength=5) / walkers
+assert equal.min() > 0.12
+assert equal.max() < 0.29
+near = apart.min(axis=1) < 3 * width
+spread = np.sqrt(np.mean(apart.min(axis=1)[near] ** 2) / 2) / width
+assert 0.93 < spread < 1.08
+
+# %% [markdown]
+# Far more than a fifth. Between the clusters the slope points back, and few kicks carry a point across. The samples from noise look right because noise covers all five clusters from the start, not because the chain has forgotten where it began. That is the weakness of Langevin steps at one noise level. Diffusion models cure it:
+# they learn the scores of many blurred densities, and begin with the most blurred one, in which there are no gaps.
+#
+# ## 6. Check it independently
+#
+# The integration by parts can be checked without any training. On a fine grid the true density is known, so the means on both sides of it are sums. For the true score itself, integration by parts says that $\mathrm E \operatorname{tr} \partial s/\partial x = -\mathrm E \lVert s \rVert^2$, and so the lowest loss there can be is $-\tfrac12 \mathrm E \lVert s \rVert^2$.
+
+# %%
+line_of_grid = np.linspace(-5, 5, 401)
+grid = np.stack(np.meshgrid(line_of_grid, line_of_grid), axis=-1).reshape(-1, 2)
+density = np.exp(log_density(tf.constant(grid)).numpy())
+density /= density.sum()
+exact = true_score(grid).numpy()
+
+h = 1e-5  # the trace by central differences of the score: no second derivative of TensorFlow's
+differences = sum(
+    (true_score(grid + h * axis).numpy() - true_score(grid - h * axis).numpy())[:, i] / (2 * h)
+    for i, axis in enumerate(np.eye(2))
+)
+print("mean of the trace:        ", round(float(density @ differences), 4))
+print("minus the mean square:    ", round(float(-density @ np.sum(exact**2, axis=1)), 4))
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(density @ differences, -density @ np.sum(exact**2, axis=1), rtol=1e-5)
+lowest = -0.5 * density @ np.sum(exact**2, axis=1)
+reached = float(exact_trace(learnt, tf.constant(test), None))
+assert abs(reached / lowest - 1) < 0.1  # on 2000 points that it has not seen
+weights = tf.constant(np.random.default_rng(seed).normal(size=start.shape), tf.float64)
+wide = tf.constant(grid[::40])
+moved = [
+    (score(weights, wide + 1e-5 * axis) - score(weights, wide - 1e-5 * axis))[:, i] / 2e-5
+    for i, axis in enumerate(np.eye(2))
+]
+with tf.GradientTape(persistent=True) as tape:
+    tape.watch(wide)
+    s = score(weights, wide)
+    coordinates = tf.unstack(s, axis=1)
+found = tf.add_n([tape.gradient(part, wide)[:, i] for i, part in enumerate(coordinates)])
+np.testing.assert_allclose(found, tf.add_n(moved), rtol=0, atol=1e-5)
+
+# %% [markdown]
+# ## Recap
+#
+# - The score $\nabla \log p$ is a field of arrows towards the points. A normalising constant does not change it (section 1).
+# - Integration by parts turns the error against the unknown score into $\mathrm E[\operatorname{tr} \partial s/\partial x + \tfrac12 \lVert s\rVert^2]$. Without the trace the best field is zero (section 2).
+# - $v^\top J v$ with random signs has the mean $\operatorname{tr} J$ and takes one vector–Jacobian product; only off-diagonal entries scatter it (section 3).
+# - In two dimensions one probe for each point and step trains as well as the exact trace; Langevin steps then turn noise into samples, and cross gaps slowly (sections 4 and 5).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | the gradient of the *sum* of the outputs taken for the trace | off-diagonal entries in it; the loss falls, and the field is not the score | $v$ on both sides, or one output at a time |
+# | one probe for the whole batch | noise that does not average over the batch | a probe of its own for each point |
+# | one probe, drawn once for the whole training | its off-diagonal terms never average out | draw anew in every step |
+# | a loss below $-\tfrac12\mathrm E\lVert s\rVert^2$ on the training points | peaks at the points, samples that copy them | look at the loss of unseen points |
+# | ReLU units | a score in pieces, a trace without the kinks | a smooth activation |
+# | "it reached all the clusters" | it was started in all of them | start in one, and look |
+#
+# **Further reading**
+#
+# - A. Hyvärinen (2005), ["Estimation of non-normalized statistical models by score matching"](https://jmlr.org/papers/v6/hyvarinen05a.html).
+# - M. F. Hutchinson (1990), ["A stochastic estimator of the trace of the influence matrix for Laplacian smoothing splines"](https://doi.org/10.1080/03610919008812866).
+# - Y. Song, S. Garg, J. Shi, S. Ermon (2019), ["Sliced score matching: a scalable approach to density and score estimation"](https://arxiv.org/abs/1905.07088).
+# - P. Vincent (2011), ["A connection between score matching and denoising autoencoders"](https://doi.org/10.1162/NECO_a_00142).
+# - Y. Song, S. Ermon (2019), ["Generative modeling by estimating gradients of the data distribution"](https://arxiv.org/abs/1907.05600).
+# - G. O. Roberts, R. L. Tweedie (1996), ["Exponential convergence of Langevin distributions and their discrete approximations"](https://doi.org/10.2307/3318418).
+#
+# **Read next:** [14 Without the matrix](14_without_the_matrix.ipynb) uses products with random vectors for spectra;
+# [24 An equation and no data](24_an_equation_and_no_data.ipynb) has the other trace of a Jacobian, the Laplacian.
