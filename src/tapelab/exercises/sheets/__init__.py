@@ -52,7 +52,6 @@ _MISSING = {
     "error_bars_for_a_network",
     "learn_the_start",
     "gradient_of_an_expectation",
-    "small_transformer",
 }
 
 
