@@ -348,7 +348,7 @@ print(f"noise: {variance**0.5:.4f} (true: {noise})")
 # **Predict.** Suppose that somebody tells you the *other three* parameters exactly. How large is the standard error of $a_1$ then?
 
 # %%
-exercises.alone.guess(...)  # "as large", "half" or "a twentieth"
+exercises.others_told.guess(...)  # "as large", "half" or "a twentieth"
 
 # %% tags=["nbval-ignore-output"]
 alone = variance**0.5 / tf.norm(J[:, 0]).numpy()  # one parameter, one column
@@ -359,7 +359,7 @@ print(np.round(C / np.outer(errors, errors), 2))
 
 # %% tags=["check"]
 # @title Check
-exercises.alone.reveal("a twentieth" if errors[0] > 12 * alone else "half")
+exercises.others_told.reveal("a twentieth" if errors[0] > 12 * alone else "half")
 assert 16 < errors[0] / alone < 25
 correlation = C / np.outer(errors, errors)
 assert np.all(np.abs(correlation) > 0.85)
@@ -841,5 +841,4 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # - M. K. Transtrum, B. B. Machta, J. P. Sethna (2011), ["Geometry of nonlinear least squares with applications to sloppy models and optimization"](https://arxiv.org/abs/1010.1449).
 # - National Institute of Standards and Technology, [Nonlinear regression](https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml), Statistical Reference Datasets.
 #
-# **Read next:** [12 Forward mode](12_forward_mode.ipynb) builds a Jacobian by columns, which suits a tall one;
-# [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures it.
+# **Read next:** [19 The derivative of a solution](19_derivative_of_a_solution.ipynb) asks how such a minimum moves with the data.

@@ -2,7 +2,6 @@
 
 from tapelab.exercises import Exercise, Function, Prediction
 
-import numpy as np
 import tensorflow as tf
 
 first_loss = Prediction(
@@ -29,64 +28,25 @@ afterwards_is = Prediction(
     ),
 )
 
+kernel_is = Prediction(
+    "training_with_a_tape.kernel_is",
+    options=("the same", "somewhat shorter", "much shorter"),
+    remarks=(
+        ("somewhat shorter", "Who adds the penalty to the loss? Look at the line of the loop that computes it."),
+        ("much shorter", "It would be, if the penalty were part of the loss. Which line of the loop adds it?"),
+    ),
+)
+
 number_of_traces = Prediction(
     "training_with_a_tape.number_of_traces",
     remarks=(
         (
-            23,
-            "23 is the number of calls. Python's `append` runs only while a graph is made, and a graph serves many "
+            18,
+            "18 is the number of calls. Python's `append` runs only while a graph is made, and a graph serves many "
             "calls.",
         ),
         (1, "One graph would do if all batches had one size. The last is smaller."),
         (0, "The Python code has to run to make the graph: at the first call."),
-    ),
-)
-
-steps_cut = Prediction(
-    "training_with_a_tape.steps_cut",
-    rtol=0.6,
-    remarks=(
-        (0, "Without the limit the run dies within a few steps, so the limit must act at least there."),
-        (1, "One cut is not enough here: the steps after the first are too long as well, before the network settles."),
-        (
-            100,
-            "Fewer. The gradients are long at the start; once the network has settled, nearly all of them are below "
-            "the limit.",
-        ),
-        (
-            200,
-            "It would be all 200 if the gradients stayed as long as the first. They become short once the network has "
-            "settled.",
-        ),
-    ),
-)
-
-clipped_norms = Prediction(
-    "training_with_a_tape.clipped_norms",
-    remarks=(
-        (
-            [5.0, 6.5, 5.0, 6.5],
-            "Globally, both are scaled by the same factor, also the one that is short enough by itself.",
-        ),
-        ([2.5, 6.0, 5.0, 6.5], "The two ways are exchanged: *by tensor* looks at one tensor at a time."),
-        (
-            [6.5, 6.5, 6.5, 6.5],
-            "The limit is no target. A norm below it stays, and globally it holds for both together, not for each.",
-        ),
-        ([6.5, 6.5, 2.5, 6.0], "Clipping never lengthens: a norm of 5 is below the limit, and stays."),
-        ([5.0, 6.5, 5.0, 12.0], "13, the norm of both together, is above the limit, though 5 is not."),
-    ),
-)
-
-nan_elements = Prediction(
-    "training_with_a_tape.nan_elements",
-    remarks=(
-        ([1, 0], "The scale factor is one number for all tensors, and it is that number which is no longer usable."),
-        ([2, 0], "The scale factor is shared by *all* tensors, not by the elements of one."),
-        (
-            [0, 0],
-            "A norm that is not finite leaves no usable scale factor, and the function says so: NaN, in every element.",
-        ),
     ),
 )
 
@@ -220,6 +180,197 @@ def _(loss, w, x, y, limit):
 
 def _numbers(random, dtype, *shape):
     return tf.constant(random.normal(size=shape), dtype)
+
+
+def _tasks(random, dtype):
+    """Batches, validation data of another size, and a number of epochs."""
+
+    def task(sizes, epochs):
+        parts = [(_numbers(random, dtype, size, 5), _numbers(random, dtype, size, 1)) for size in sizes]
+        return parts[:-1], parts[-1], epochs
+
+    return [task((7, 7, 6, 11), 3), task((4, 4, 8), 2)]
+
+
+def _small_model(asked):
+    """A model with a penalty and a layer that works in two ways; `asked` receives (examples, training) at each call."""
+
+    class TwoWays(tf.keras.layers.Layer):
+        def call(self, inputs, training=False):
+            asked.add((inputs.shape[0], bool(training)))
+            return 1.5 * inputs if training else inputs
+
+    penalised = tf.keras.layers.Dense(1, kernel_initializer="ones", kernel_regularizer=tf.keras.regularizers.L2(0.1))
+    return tf.keras.Sequential([tf.keras.Input((5,)), TwoWays(), penalised])
+
+
+def _run_loop(answer, batches, validation, epochs):
+    """Run a learner's loop on a small model; what is compared is what the model was asked, and what became of it."""
+    asked = set()
+    model = _small_model(asked)
+    asked.clear()
+    loss_fn = tf.keras.losses.MeanSquaredError()
+    history = answer(model, tf.keras.optimizers.SGD(0.05), loss_fn, batches, validation, epochs)
+    kept_apart = len(validation[0])
+    return {
+        "`training` in the steps": sorted({flag for size, flag in asked if size != kept_apart}),
+        "`training` on the validation data": sorted({flag for size, flag in asked if size == kept_apart}),
+        "the weights after the last epoch": [variable.numpy() for variable in model.trainable_variables],
+        "the list of validation losses": history if history is None else [float(loss) for loss in history],
+    }
+
+
+def _whole_loop(model, optimizer, loss_fn, batches, validation, epochs):
+    """The right loop, with every choice that a wrong one makes differently."""
+    return _loop_with(model, optimizer, loss_fn, batches, validation, epochs)
+
+
+def _loop_with(
+    model, optimizer, loss_fn, batches, validation, epochs, *, training=True, penalty=True, judged=False, before=False
+):
+    history = []
+    for _ in range(epochs):
+        if before:
+            history.append(loss_fn(validation[1], model(validation[0], training=judged)))
+        for x, y in batches:
+            with tf.GradientTape() as tape:
+                loss = loss_fn(y, model(x, training=training)) + (sum(model.losses) if penalty else 0.0)
+            optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        if not before:
+            history.append(loss_fn(validation[1], model(validation[0], training=judged)))
+    return history
+
+
+whole_loop = Exercise(
+    title="The loop, from an empty cell",
+    minutes=15,
+    hints=(
+        "Two loops, one inside the other: over the epochs and over the batches. What of a step has to be recorded?",
+        "`with tf.GradientTape() as tape:` the model's outputs and the loss; outside it `tape.gradient` and the "
+        "optimiser. Section 3 has two things that the model has to be told or asked.",
+        "The loss of a step is `loss_fn(y, model(x, training=True)) + sum(model.losses)`. After the batches of an "
+        "epoch: `loss_fn` again, on the validation pair, with `training=False` and without the sum.",
+    ),
+    seconds=60.0,
+    checker=Function(reference=_whole_loop, inputs=_tasks, observe=_run_loop, dtypes=(tf.float32,)),
+)
+
+
+@whole_loop.starter("fit")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    return ...  # a list of the validation loss after each epoch
+
+
+@whole_loop.right
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """Forward pass and loss are recorded, with the layers told that this is training and the model's own losses
+    counted. The gradient and the update stand outside. The validation data meet the model as it will be used, take no
+    step, and are judged by the loss alone, since the penalty says nothing about them."""
+    history = []
+    for _ in range(epochs):
+        for x, y in batches:
+            with tf.GradientTape() as tape:
+                loss = loss_fn(y, model(x, training=True)) + sum(model.losses)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply(gradients, model.trainable_variables)
+        x, y = validation
+        history.append(float(loss_fn(y, model(x, training=False))))
+    return history
+
+
+@whole_loop.mistake("no_penalty")
+def _(*task):
+    """The loop runs and the loss falls, and the regulariser has no part in it. Where does the model keep its
+    penalty?"""
+    return _loop_with(*task, penalty=False)
+
+
+@whole_loop.mistake("not_told")
+def _(*task):
+    """In the steps the layers are not told that this is training: a dropout would never happen. Which argument of the
+    model says so?"""
+    return _loop_with(*task, training=False)
+
+
+@whole_loop.mistake("neither")
+def _(*task):
+    """Two things are missing in the steps. The layers are not told that this is training, and the regulariser has no
+    part in the loss."""
+    return _loop_with(*task, training=False, penalty=False)
+
+
+@whole_loop.mistake("judged_in_training")
+def _(*task):
+    """The steps are right. On the validation data the layers are told that this is training, too: a dropout would
+    switch units off there."""
+    return _loop_with(*task, judged=True)
+
+
+@whole_loop.mistake("learns_from_validation")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """The validation data take steps as well. What a model has learnt from cannot judge it: keep them apart."""
+    return _loop_with(model, optimizer, loss_fn, [*batches, validation], validation, epochs)
+
+
+@whole_loop.mistake("judged_by_training_data")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """The steps are right. The numbers in the list are losses on a batch that the model was trained on; the validation
+    data are never looked at."""
+    return _loop_with(model, optimizer, loss_fn, batches, batches[-1], epochs)
+
+
+@whole_loop.mistake("judged_with_penalty")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """The steps are right. The numbers in the list hold the penalty, too. It is there to shape the weights, and says
+    nothing about the validation data."""
+    history = []
+    for _ in range(epochs):
+        (loss,) = _loop_with(model, optimizer, loss_fn, batches, validation, 1)
+        history.append(loss + sum(model.losses))
+    return history
+
+
+@whole_loop.mistake("judged_before")
+def _(*task):
+    """The steps are right. The validation loss is noted *before* the steps of each epoch, and the last epoch is never
+    judged."""
+    return _loop_with(*task, before=True)
+
+
+@whole_loop.mistake("judged_once")
+def _(*task):
+    """The steps are right, and the list has one number, of the end. One for each epoch is asked for."""
+    return _loop_with(*task)[-1:]
+
+
+@whole_loop.mistake("one_epoch")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """One epoch, where `epochs` are asked for."""
+    return _loop_with(model, optimizer, loss_fn, batches, validation, 1)
+
+
+@whole_loop.mistake("no_step")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """The weights are what they were: no step is taken, and the loss does not fall. What does the optimiser need?"""
+    for x, y in batches:
+        loss_fn(y, model(x, training=True))
+    return [loss_fn(validation[1], model(validation[0], training=False)) for _ in range(epochs)]
+
+
+@whole_loop.mistake("last_batch_only")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """Each epoch takes one step, on its last batch. Does the gradient stand inside the loop over the batches?"""
+    return _loop_with(model, optimizer, loss_fn, batches[-1:], validation, epochs)
+
+
+@whole_loop.wrong("raised:ValueError")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    return _loop_with(model, optimizer, loss_fn, [x for x, _ in batches], None, epochs)
+
+
+@whole_loop.wrong("none")
+def _(*task):
+    _loop_with(*task)
 
 
 def _answers(random, dtype):
@@ -408,116 +559,3 @@ def _(f):
 @one_graph.wrong("raised:TypeError")
 def _(f):
     return tf.function(f, input_signature=[tf.TensorSpec((7, 5), tf.float32)])
-
-
-def _gradients(random, dtype):
-    def gradients(*parts):
-        return [tf.constant(part, dtype) for part in parts]
-
-    return [
-        (gradients([3.0, 4.0], [[12.0], [0.0], [0.0]]), 6.5),
-        (gradients([0.3, 0.4], [[0.0], [1.2], [0.0]]), 6.5),
-        (gradients([np.inf, 4.0], [[12.0], [0.0], [0.0]]), 6.5),
-        (gradients([3.0, 4.0], [[12.0], [np.nan], [0.0]]), 6.5),
-        (gradients([0.0, 0.0], [[0.0]]), 1.0),
-        (gradients(random.normal(size=5), random.normal(size=(5, 6)), random.normal(size=6)), 0.2),
-    ]
-
-
-def _clip_or_skip(gradients, limit):
-    norm = np.sqrt(sum(np.sum(np.square(g)) for g in gradients))
-    if not np.isfinite(norm):
-        return [tf.zeros_like(g) for g in gradients]
-    return [g * min(1.0, limit / max(norm, 1e-30)) for g in gradients]
-
-
-clip_or_skip = Exercise(
-    title="Clip the step, or skip it",
-    minutes=8,
-    hints=(
-        "`tf.clip_by_global_norm` returns two things, and the second is what to test: one bad element anywhere shows "
-        "in it.",
-        "`tf.math.is_finite` tests a tensor. Zeros must be put in the place of the clipped gradients; multiplying "
-        r"them by 0 does not help, because $0 \cdot \mathrm{NaN}$ is NaN.",
-        "For each clipped tensor: `tf.where(finite, g, tf.zeros_like(g))`, with `finite` made from the norm.",
-    ),
-    checker=Function(reference=_clip_or_skip, inputs=_gradients),
-)
-
-
-@clip_or_skip.starter("clip_or_skip")
-def _(gradients, limit):
-    return ...  # a list of tensors with the shapes of the gradients
-
-
-@clip_or_skip.right
-def _(gradients, limit):
-    """One bad element makes the global norm infinite or NaN, so the one test is enough for all tensors. `tf.where`
-    picks, it does not multiply: a product of the NaN with 0 would be NaN again. It works in a compiled step as well,
-    where Python cannot look at the value."""
-    clipped, norm = tf.clip_by_global_norm(gradients, limit)
-    finite = tf.math.is_finite(norm)
-    return [tf.where(finite, g, tf.zeros_like(g)) for g in clipped]
-
-
-@clip_or_skip.mistake("not_skipped")
-def _(gradients, limit):
-    """The clipping is right. With an infinity or a NaN among the gradients, NaN comes back: the step must be skipped
-    then, with zeros."""
-    clipped, norm = tf.clip_by_global_norm(gradients, limit)
-    return clipped
-
-
-@clip_or_skip.mistake("both_results")
-def _(gradients, limit):
-    """`tf.clip_by_global_norm` returns two things: the list of clipped gradients, and the norm. You returned both."""
-    return tf.clip_by_global_norm(gradients, limit)
-
-
-@clip_or_skip.mistake("one_by_one")
-def _(gradients, limit):
-    """Each tensor is clipped by its own norm, which turns the direction. The limit is meant for all of them
-    together."""
-    if not np.isfinite(tf.linalg.global_norm(gradients)):
-        return [tf.zeros_like(g) for g in gradients]
-    return [tf.clip_by_norm(g, limit) for g in gradients]
-
-
-@clip_or_skip.mistake("one_by_one_not_skipped")
-def _(gradients, limit):
-    """Each tensor is clipped by its own norm, which turns the direction: the limit is meant for all of them together.
-    (And nothing is skipped yet.)"""
-    return [tf.clip_by_norm(g, limit) for g in gradients]
-
-
-@clip_or_skip.mistake("only_bad_elements")
-def _(gradients, limit):
-    """The bad elements became 0, and the step is taken with the rest. If one part of a gradient is not finite, how far
-    can you trust the others? Skip the whole step."""
-    gradients = [tf.where(tf.math.is_finite(g), g, tf.zeros_like(g)) for g in gradients]
-    return tf.clip_by_global_norm(gradients, limit)[0]
-
-
-@clip_or_skip.mistake("lengthened")
-def _(gradients, limit):
-    """A gradient shorter than the limit has been *lengthened* to it. Clipping leaves short gradients alone."""
-    norm = tf.linalg.global_norm(gradients)
-    if not np.isfinite(norm):
-        return [tf.zeros_like(g) for g in gradients]
-    return [g * limit / norm for g in gradients]
-
-
-@clip_or_skip.mistake("by_value")
-def _(gradients, limit):
-    """Each *entry* is cut to the limit, which turns the direction. The limit is meant for the norm of all of them
-    together."""
-    if not np.isfinite(tf.linalg.global_norm(gradients)):
-        return [tf.zeros_like(g) for g in gradients]
-    return [tf.clip_by_value(g, -limit, limit) for g in gradients]
-
-
-@clip_or_skip.wrong("not_skipped")
-def _(gradients, limit):
-    clipped, norm = tf.clip_by_global_norm(gradients, limit)
-    finite = tf.cast(tf.math.is_finite(norm), norm.dtype)
-    return [g * finite for g in clipped]

@@ -14,8 +14,8 @@ outside_epsilon = Prediction(
     ),
 )
 
-confident_mistake = Prediction(
-    "when_the_gradient_is_wrong.confident_mistake",
+sure_of_one = Prediction(
+    "when_the_gradient_is_wrong.sure_of_one",
     remarks=(
         (1.0, "1 is what a loss from the logit would give. Here the sigmoid's own slope multiplies it."),
         (2.0, "2 is the slope of the square, where the sigmoid is 1. The sigmoid's own slope multiplies it."),
@@ -38,15 +38,6 @@ compiled_twin = Prediction(
             "Run eagerly, every operation is recorded by itself, and none leads from `b` to $p$: no path is `None`.",
         ),
         ([0.0, None], "It is the other way round: it is the compiled function that hides the missing path."),
-    ),
-)
-
-cancelling_norm = Prediction(
-    "when_the_gradient_is_wrong.cancelling_norm",
-    remarks=(
-        (0.0, "0 is the gradient's norm. The two slices, 1 and −1, have not been added up."),
-        (2.0, "There are two slices, of length 1 each. A norm adds their squares, and takes the root."),
-        (1.0, "There are two slices, one for each use of the row, and both count."),
     ),
 )
 

@@ -14,7 +14,7 @@ from tapelab.explain.ground.measure import array, rms
 from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question
 from tapelab.explain.models import model_step
-from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth
+from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
 from tapelab.explain.values import magnitude, mechanisms
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.rerun.nodes import Trace
@@ -98,7 +98,7 @@ def diagnosed(
             tuple(health for health, _ in examined),
             tuple(_layers(model, tape, findings)),
             parts[0].scale,
-            tuple(_notes(model, tape, parts)),
+            (*_notes(model, tape, parts), *_idle([health for health, _ in examined])),
         )
 
 
@@ -155,7 +155,7 @@ def _examine(model, tape, part, number, asked_from):
             if story["code"] == "zero_weights":
                 story.update(_of_zero_weights(finding, model))
             if story["line"] == asked_from:  # the operation ran in a layer of Keras
-                story.update(line=None, fix=story["fix"] and _fix_in_layer(story))
+                story.update(line=None, fix=story["fix"] and _fix_in_layer(story), tried="untried")
             health = VariableHealth(name, status, story.pop("healthy"), norm, weight, value.size, zeros, **story)
         found.append((health, finding))
     return found
@@ -225,12 +225,15 @@ def _status(finding, value, zeros, reference, name, scale):
         "line": finding.line,
         "layer": finding.layer,
         "fix": finding.fix,
+        "tried": finding.tried,
         "certain": finding.certain,
     }
     if finding.symptom in ("nan", "inf"):
         return "not finite", story
     if finding.symptom == "zero":
         return "zero", story
+    if finding.code == "no_effect":
+        return "fine", story
     size = _typical(value)
     is_small, is_large = size * FAR < reference, size > FAR * reference
     if finding.healthy is False:
@@ -244,7 +247,11 @@ def _status(finding, value, zeros, reference, name, scale):
         return ("exploding" if is_large else "vanishing"), story
     if finding.symptom == "partly zero" and zeros >= _MANY_ZEROS:
         return "partly zero", story
-    if finding.symptom == "partly zero":  # a few units that are off on one batch: `LayerHealth` counts them
+    # A few units that are off on one batch: `LayerHealth` counts them.
+    if finding.symptom == "partly zero" and story["code"] in (
+        "",
+        "dead_relu",
+    ):
         story.update(healthy=True, code="", sentence="", line=None, layer="", fix="")
     return "fine", story
 
@@ -278,13 +285,15 @@ def _story_of_size(finding, is_large, name):
     if story.code == "exists" or story.node is None:
         return nothing
     names = {"source": name, "target": "the loss", "of": blamed(finding.evidence, story, name)}
+    fix, result = repair(story, names, finding.evidence)
     return {
         "healthy": False,
         "code": story.code,
         "sentence": sentence_of(finding.evidence, story, symptom, names),
         "line": story.node.line,
         "layer": story.node.layer,
-        "fix": repair(story, names),
+        "fix": fix,
+        "tried": result,
         "certain": story.certain,
     }
 
@@ -302,7 +311,9 @@ _IN_A_LAYER = {
 
 def _fix_in_layer(story):
     code, layer = story["code"], story["layer"]
-    if code == "zero_weights":
+    if code == "zero_weights" or (
+        code not in _IN_A_LAYER and story["fix"].startswith("#")
+    ):  # about the operation alone
         return story["fix"]
     where = f" of {layer}" if layer and code in ("dead_relu", "saturated") else f" {layer}" if layer else ""
     if code in _IN_A_LAYER:
@@ -344,6 +355,13 @@ def _forms_of(variable):
     """A Keras variable, TensorFlow's inside it, and, where it was made under a strategy, that of each replica."""
     inner = getattr(variable, "value", None)
     return variable, inner, *getattr(inner, "values", ())
+
+
+def _idle(variables):
+    """What is said of variables that have no effect by theory."""
+    names = [one.name for one in variables if one.code == "no_effect"]
+    if names:
+        yield f"{listed(names)}: {VALUES['no_effect'].title}. {VALUES['no_effect'].meaning}"
 
 
 def _notes(model, tape, parts):

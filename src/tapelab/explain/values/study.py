@@ -4,6 +4,7 @@
 has the symptom "none" and no cause here: `explain` names it.
 """
 
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ def study(
     sources: Any,
     names: Sequence[str] | None = None,
     gradients: Sequence[Any] | None = None,
+    frame: types.FrameType | None = None,
 ) -> list[ValueFinding]:
     """Explain the values of the gradients of a target.
 
@@ -41,6 +43,7 @@ def study(
         names: what the learner calls the target and then the sources, a list of strings; None for "target" and
             "source".
         gradients: what the tape returns for the sources, if that is known: a list.
+        frame: the learner's frame, for names in a fix that are in no log; or None.
 
     Returns:
         A list of `ValueFinding`, one for each source.
@@ -52,7 +55,7 @@ def study(
     with hooks.deaf(), private.paused():
         replays = _Replays(tape.log, targets, leaves)
         return [
-            _finding(replays, source, gradient, names[0], name)
+            _finding(replays, source, gradient, names[0], name, frame)
             for source, gradient, name in zip(leaves, gradients, names[1:], strict=True)
         ]
 
@@ -78,11 +81,21 @@ class _Replays:
         key = keys_of(source)[0]
         for inline in (True, False):
             replay, measures = self.of(inline)
-            if _agree(replay.cotangent(key), gradient, replay.parts.get(key, ())):
+            if _agree(replay.cotangent(key), gradient, _terms(replay, key)):
                 return Evidence(replay, key, measures)
             if not any(event.call for event in self._log.events):
                 return None
         return None
+
+
+def _terms(replay, key):
+    """What a cotangent is the sum of, as (node, tensor): also within the node that adds up over a batch."""
+    found = list(replay.parts.get(key, ()))
+    for node, _ in found[:]:
+        if node is not None:
+            found += [(node, one) for one in replay.passed[node].upstream if one is not None]
+            found += _terms(replay, node.outputs[0]) if node.op == "ReadVariableOp" else ()
+    return found
 
 
 def _agree(found, gradient, parts):
@@ -104,7 +117,7 @@ def _agree(found, gradient, parts):
         return np.allclose(found, expected, rtol=1e-3, atol=max(1e-4 * scale, rounding), equal_nan=True)
 
 
-def _finding(replays, source, gradient, target_name, source_name):
+def _finding(replays, source, gradient, target_name, source_name, frame):
     if gradient is None:
         return ValueFinding("none", None, "exists")
     values = array(gradient)
@@ -116,7 +129,7 @@ def _finding(replays, source, gradient, target_name, source_name):
         story = Story("other_output", _call_of(evidence))
     else:
         symptom, story = _judge(evidence, symptom, values)
-    return _worded(evidence, symptom, story, values, gradient, target_name, source_name)
+    return _worded(evidence, symptom, story, gradient, {"target": target_name, "source": source_name}, frame)
 
 
 def _symptom(values):
@@ -154,6 +167,9 @@ def _judge(evidence, symptom, values):
     missed = special_points.story(evidence)
     if missed is not None:
         return symptom, missed
+    idle = zeros.without_effect(evidence) if symptom in ("zero", "tiny") else None
+    if idle is not None:
+        return symptom, idle
     if symptom == "zero":
         return symptom, zeros.all_zero(evidence)
     silent = structure.story(evidence)
@@ -171,10 +187,11 @@ def _call_of(evidence):
     return next((node for node in reversed(evidence.trace.nodes) if node.event.call), None)
 
 
-def _worded(evidence, symptom, story, values, gradient, target_name, source_name):
-    node = story.node
-    names = {"source": source_name, "target": target_name, "of": blamed(evidence, story, source_name)}
+def _worded(evidence, symptom, story, gradient, names, frame):
+    node, values = story.node, array(gradient)
+    names = names | {"of": blamed(evidence, story, names["source"])}
     healthy = False if story.is_alarm else (True if story.certain or symptom != "zero" else None)
+    fix, result = ("", "untried") if healthy else repair(story, names, evidence, frame)
     note, is_lookup = story.values.get("note", "exists"), isinstance(gradient, tf.IndexedSlices)
     return ValueFinding(
         symptom,
@@ -184,7 +201,8 @@ def _worded(evidence, symptom, story, values, gradient, target_name, source_name
         op=node.name if node else "",
         layer=node.layer if node else "",
         line=node.line if node else None,
-        fix="" if healthy else repair(story, names),
+        fix=fix,
+        tried=result,
         certain=story.certain,
         elements=_elements(symptom, values),
         chain=_chain(story),
