@@ -20,7 +20,9 @@
 # Language models are transformers: stacks of blocks in which each character looks back at earlier ones, by *attention*. A small one trains in seconds. A large one has the same formulas, and a machine that is always too small. **What keeps attention trainable, and what makes its training fit into a small machine?**
 
 # %% [markdown] tags=["badges"]
-# badges
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/28_small_transformer.ipynb)
+#
+# **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [16 What derivatives cost](16_what_derivatives_cost.ipynb) · **Minutes:** 18 to read, 24 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -165,7 +167,7 @@ def without_factor(w, text):
 models = [new_model() for _ in range(4)]
 runs = {"1/√32": [train(with_factor, w, steps) for w in models], "1": [train(without_factor, w, steps) for w in models]}
 
-# %% tags=["figure", "cover", "nbval-ignore-output"] alt="Line plot. The loss above the entropy, counted in letters, against training steps. Four blue curves, with the factor, fall to zero. Of four orange curves, without it, most stop at whole numbers of letters and stay there."
+# %% tags=["figure", "cover", "nbval-ignore-output"] alt="Line plot. The loss above the entropy, counted in letters, against training steps. Four blue curves, with the factor, come down to zero, one of them late. Of four orange curves, without it, three stop at one or three letters and stay there."
 # @title Draw: letters that are not copied
 _, ax = plt.subplots(figsize=(7.5, 4), layout="constrained")
 for (name, trained), colour in zip(runs.items(), (plots.BLUE, plots.ORANGE), strict=True):
@@ -173,7 +175,7 @@ for (name, trained), colour in zip(runs.items(), (plots.BLUE, plots.ORANGE), str
         smooth = np.convolve(curve, np.ones(10) / 10, "valid")
         label = f"scores times {name}" if number == 0 else None
         ax.plot((smooth - floor) / (np.log(letters) / length), color=colour, label=label)
-ax.set(title="Without the factor, whole letters are never learnt", xlabel="step", ylim=(-0.3, 9))
+ax.set(title="Without the factor, whole letters are not learnt", xlabel="step", ylim=(-0.3, 9))
 ax.set(ylabel="letters that are not copied")
 ax.set_yticks(range(10))
 ax.grid(axis="y", alpha=0.4)
@@ -181,7 +183,7 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# The vertical axis is the loss above the entropy, in units of $\log 8 / 21$: one letter that the model has to guess. With the factor the curves fall to zero. Without it several stop near a *whole number* of letters, and nothing moves any more. The gradient is not None, not NaN, and not large. It is gone, for these letters alone.
+# The vertical axis is the loss above the entropy, in units of $\log 8 / 21$: one letter that the model has to guess. With the factor the curves come down to zero, some after a rest. Without it several stop near a *whole number* of letters, and nothing moves any more. The gradient is not None, not NaN, and not large. It is gone, for these letters alone.
 #
 # **You will be able to**
 #
@@ -309,7 +311,7 @@ assert np.median(right["copied"]) > 0.3
 # %% [markdown]
 # Next to nothing. The score of the right place gets the gradient $p_j\,(\dots)$, and $p_j$ is tiny: the model cannot find out that looking there would help. Softmax was saturated *before* it had learnt anything, in these rows.
 #
-# The learning rate is not to blame. With words of twelve letters out of eight, ten starts each and 600 steps, the letters lost of 120 were, at rates 0.001, 0.003, 0.01 and 0.03: 31, 32, 50, 65 without the factor, and 2, 3, 10, 49 with it. Smaller initial matrices for queries and keys, such that the *first* scores are those with the factor, lost 17 at 0.003. The factor does not cure it altogether, then, and in this page's language it sometimes loses a letter, too: COUNTS. (These were counted beforehand, and do not run here.)
+# The learning rate is not to blame. With words of twelve letters out of eight, ten starts each and 600 steps, the letters lost of 120 were, at rates 0.001, 0.003, 0.01 and 0.03: 31, 32, 50, 65 without the factor, and 2, 3, 10, 49 with it. Without the factor, but with initial matrices for queries and keys so small that the *first* scores are those with it, 16 were lost after 400 steps at rate 0.003. The factor does not cure it altogether, then, and in this page's language it sometimes loses a letter, too: COUNTS. (These were counted beforehand, and do not run here.)
 #
 # ## 2. One head's gradient by hand
 #
@@ -482,7 +484,7 @@ for name, (text, c) in {
 
 
 # %% [markdown]
-# A part with few characters gives each of them too much weight. In random order it is some per cent; sorted by length, as one does to save padding, it is far more. The cure costs nothing: add up *sums*, and divide once by the number of all characters. A widely used library for training had this error until October 2024.
+# A part with few characters gives each of them too much weight. In random order it is some per cent; sorted by length, as one does to save padding, it is far more. The cure costs nothing: add up *sums*, and divide once by the number of all characters. Widely used libraries had this error until October 2024.
 #
 # There is a case that no division cures. Let `normalise` take its mean and variance over the characters of the *batch*, as BatchNorm does. Then a line's loss depends on its neighbours ([15](15_batch_jacobians.ipynb)), and a part has other neighbours.
 
@@ -676,7 +678,7 @@ assert abs(ends_at["float16, scaled by 2^16"] / ends_at["float32"] - 1) < 0.3
 assert 0.45 < costs["float16"][0] / costs["whole batch"][0] < 0.55
 
 # %% [markdown]
-# Here the plain float16 loses little that anyone would miss, since the loss was small already. A large model spends most of its training with gradients like these.
+# Here the plain float16 loses little that anyone would miss, since the loss was small already. Elsewhere it costs more: Micikevicius et al. (2018) have a detection network whose training diverges in float16, and with a factor of 8 on the loss it does not.
 #
 # In the figure are the prices on the machine that ran this page, of a single eager call: Python's time is in it, and eight small parts pay that eight times. Float16 halves the record; whether it is also faster depends on units for it in the hardware. (bfloat16 has float32's range and 8 binary digits: smaller numbers survive, with more rounding.) The ways combine.
 #
