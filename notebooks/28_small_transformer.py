@@ -309,7 +309,7 @@ assert np.median(right["lost"]) < 1e-3
 assert np.median(right["copied"]) > 0.3
 
 # %% [markdown]
-# Next to nothing. The score of the right place gets the gradient $p_j\,(\dots)$, and $p_j$ is tiny: the model cannot find out that looking there would help. Softmax was saturated *before* it had learnt anything, in these rows.
+# Next to nothing. The score of the right place gets the gradient $p_j\,(\dots)$, and $p_j$ is tiny: the model cannot find out that looking there would help.
 #
 # The learning rate is not to blame. With words of twelve letters out of eight, ten starts each and 600 steps, the letters lost of 120 were, at rates 0.001, 0.003, 0.01 and 0.03: 31, 32, 50, 65 without the factor, and 2, 3, 10, 49 with it. Without the factor, but with initial matrices for queries and keys so small that the *first* scores are those with it, 16 were lost after 400 steps at rate 0.003. The factor does not cure it altogether, then, and in this page's language it sometimes loses a letter, too: COUNTS. (These were counted beforehand, and do not run here.)
 #
@@ -563,7 +563,7 @@ assert costs["recomputed"][0] + within < 0.3 * costs["whole batch"][0]
 assert apart(flat(again), flat(whole)) < 1e-6
 
 # %% [markdown]
-# Far more than eight: it is not the number of blocks that counts, but how much a block makes for each vector that goes in. While a block is computed again its own record is there for a moment. The price is one more forward pass, 16 evaluations instead of 8, and the gradient is the same number by number.
+# Far more than eight: it is not the number of blocks that counts, but how much a block makes for each vector that goes in. While a block is computed again its own record is there for a moment. The price is one more forward pass, 16 evaluations instead of 8, and the gradient is the same, up to rounding.
 #
 # ## 5. Half the digits
 #
@@ -613,7 +613,7 @@ for name, w in {"new": models[0], "trained": sure}.items():
     )
 
 # %% [markdown]
-# The gradient of a mean starts at each character with a number below $1/640$, times what is still to be learnt there. That falls through the floor of float16 *on the way*, before it is added up over lines. **Loss scaling** lifts it: multiply the loss by a large $S$, and all gradients are $S$ times as large, by linearity; divide by $S$ in float32, at the end. A power of 2 rounds nothing.
+# The gradient of a mean starts at each character with a number below $1/640$, times what is still to be learnt there. That falls through the floor of float16 *on the way*, before it is added up over lines. **Loss scaling** lifts it: multiply the loss by a large $S$, and all gradients are $S$ times as large, by linearity; divide by $S$ in float32, at the end. A power of 2 adds no rounding of its own.
 
 # %% tags=["figure", "nbval-ignore-output"] alt="Line plot. Against the exponent of the loss scale, for the new and the trained model. Left, the share of zero entries: for the trained model near one without scaling, and falling to nothing. Right, the gradient's relative error on a logarithmic axis: it falls to a thousandth, and each curve ends where the gradient overflows, the new model's first."
 # @title Draw: what the scale does
@@ -703,7 +703,7 @@ exercises.skipped.check(step)
 #
 # If $G$ is the loss's gradient with respect to the sum, the product rule gives $\bar A = G B^\top$ and $\bar B = A^\top G$.
 #
-# The task is a dialect: the second half exchanges `a` and `b`, `c` and `d`, `e` and `f`, `g` and `h`. The entropy is the same, and `base` is wrong on every letter. Only the matrix of values is to be adapted: $2 \cdot 32 r$ numbers instead of all.
+# The task is a dialect: the second half exchanges `a` and `b`, `c` and `d`, `e` and `f`, `g` and `h`. The entropy is the same, and `base` is wrong on every letter that it copies. Only the matrix of values is to be adapted: $2 \cdot 32 r$ numbers instead of all.
 #
 # **Predict.** $A$ is drawn at random, and $B$ starts at zero. What happens if both start at zero?
 
