@@ -72,8 +72,7 @@ print("dy/dx =", dy_dx.numpy())
 # - take steps down a gradient, and say how far one step lowers the loss (section 4),
 # - say what `gradient` returns when the target is not a scalar (section 5),
 # - say what a tape answers, what it watches, and what it keeps of an `if` or a loop (sections 6, 7 and 8).
-
-# %% [markdown]
+#
 # ## 1. Record forwards, read backwards
 #
 # TensorFlow never saw $x^2 + 5x$. It saw three operations, one after another, and wrote each one down as it ran. That
@@ -148,8 +147,7 @@ assert [row.gradient for row in table(tape, y, x).rows] == ["9", "1", "1", "1"]
 #
 # This is why a tape must remember *values*: the local derivatives of a product are its factors, and the backward pass
 # comes long after they were computed.
-
-# %% [markdown]
+#
 # ### Exercise: Draw a tape (6 min)
 #
 # Take three lines at $x = 3$: `a = x * x`, then `b = a + x`, then `y = a * b`. Draw their tape on paper: the entries, the
@@ -783,8 +781,7 @@ plt.show()
 # Where the number of doublings changes, the value drops by 100. There the function has no derivative, and the tape returns
 # one all the same: that of the run. A tape differentiates **what ran**, at this input. It knows nothing of what would have
 # run next door.
-
-# %% [markdown]
+#
 # ### Exercise: None, zero or a number (4 min)
 #
 # `x` is a variable that holds 3. What does the tape return for each of the five results, with respect to `x`: `None`, `0.0`, or another number? Work it out on

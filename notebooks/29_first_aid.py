@@ -644,7 +644,7 @@ exercises.second_head.check(cause, repaired)
 # **Predict.** Which of them moves in that step? "neither", "the one with None", "the one with zeros" or "both"
 
 # %%
-exercises.still_moving.guess(...)  # "neither", "the one with None", "the one with zeros" or "both"
+exercises.with_momentum.guess(...)  # "neither", "the one with None", "the one with zeros" or "both"
 
 # %%
 pair = {"None": tf.Variable([1.0]), "zeros": tf.Variable([1.0])}
@@ -802,7 +802,7 @@ exercises.worse_than_fit.check(cause, repaired)
 
 # %% tags=["check"]
 # @title Check
-exercises.still_moving.reveal(
+exercises.with_momentum.reveal(
     {(False, True): "the one with zeros", (False, False): "neither", (True, False): "the one with None"}.get(
         tuple(float(pair[check_name][0]) != before[check_name] for check_name in ("None", "zeros")), "both"
     )

@@ -467,7 +467,7 @@ print("wanted:", wanted.numpy(), "  after 100 steps:", fitted.numpy())
 # %% [markdown]
 # ### Exercise: Case 8, the parameter that does not come back (6 min)
 #
-# `p` is in the range after every step, also where the target is not, and comes back from wherever it starts. Keep the step, 0.25 times the gradient of the loss, and clip the *variable* after it.
+# `p` is in the range after every step, also where the target is not, and comes back from wherever it starts. Keep the step, 0.25 times the gradient of the loss; what else stands in the loop may change places.
 
 # %%
 cause = ...  # "the clip", "the learning rate" or "the step"
@@ -726,7 +726,7 @@ print("second derivative:", flat_curvature.numpy())
 # %% [markdown]
 # ### Exercise: Case 13, an equation that holds for everything (4 min)
 #
-# Return the second derivative of a network with an activation that has one: tanh.
+# Return a second derivative that depends on the weights. If an operation is to be exchanged for another, take tanh for it.
 
 # %%
 cause = ...  # "the activation", "the order of the tapes" or "the weights"
@@ -745,8 +745,8 @@ def repaired(x, kernel, bias, output):
 exercises.no_curvature.check(cause, repaired)
 
 # %% [markdown]
-# **Case 14.** The angle between unit vectors, as a loss for rotations (after [RotationContinuity #11](https://github.com/papagina/RotationContinuity/issues/11)). Its author met the NaN, clamped the cosine at 0.9999, and then got "a constant error and the same for all models". He found that
-# the angle in his program could come out negative, took its absolute value, and reports that the error then fell steadily. What the clamp does by itself, which the next guess is about, is our addition.
+# **Case 14.** The angle between unit vectors, as a loss for rotations (after [RotationContinuity #11](https://github.com/papagina/RotationContinuity/issues/11)). Its author met the NaN, clamped the cosine at 0.9999, and then got "a constant error and the same for all models". The cause,
+# as the thread tells it: the angle in that program could be negative, and with its absolute value the error fell steadily. What the clamp does by itself, which the next guess is about, is our addition.
 
 
 # %%

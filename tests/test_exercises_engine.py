@@ -837,6 +837,12 @@ def test_a_former_name_leads_to_an_exercise_and_is_none():
     assert not set(progress.FORMERLY) & known
 
 
+def test_a_copy_of_the_one_clinic_is_told_where_its_cases_are():
+    with pytest.raises(ImportError, match="two notebooks now, with the sheets `first_aid` and `hard_cases`"):
+        exec("from tapelab.exercises.sheets import clinic")
+    assert not hasattr(sheets, "no_such_sheet")
+
+
 def test_a_file_that_cannot_be_written_is_reported_and_the_check_still_answers(learner, capsys):
     learner.parent.write_text("a file where the folder should be")
     with pytest.warns(UserWarning, match="could not be"):

@@ -51,9 +51,9 @@ def path() -> Path:
 
 def solved() -> set[str]:
     """Return the identifiers of the exercises that were solved, as a set of strings such as
-    "recording_control.metric_off". One that was solved under a former name counts under its present one.
+    "recording_control.metric_off". What was solved under a former name (`FORMERLY`) is there under both: an older
+    release still knows it.
 
-    What was solved under a name that it had before (`FORMERLY`) has both names: an older release still knows it.
     Empty in a batch run, which reads no file. A file that cannot be read or makes no sense is reported as a warning,
     and counts as empty.
     """

@@ -53,6 +53,15 @@ _MISSING = {
 }
 
 
+def __getattr__(name):
+    if name == "clinic":  # as copies of that notebook still have it
+        raise ImportError(
+            "The clinic is two notebooks now, with the sheets `first_aid` and `hard_cases`. `make lab` lays both "
+            "beside your copy; what you have solved still counts. In this copy: import the sheet that has the case."
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def sheets():
     """Return a dict from a notebook's number, such as "04", to the module with its exercises, in order."""
     return {
