@@ -120,11 +120,11 @@ def new_model():
 
 
 @tf.function
-def hundred_steps(objective, state, texts, rate, scale):
-    """A hundred steps of Adam. The loss is multiplied by `scale`, and the gradient divided by it: see section 5."""
+def fifty_steps(objective, state, texts, rate, scale):
+    """Fifty steps of Adam. The loss is multiplied by `scale`, and the gradient divided by it: see section 5."""
     w, m, v, count = state
-    values = tf.TensorArray(tf.float32, 100)
-    for step in tf.range(100):
+    values = tf.TensorArray(tf.float32, 50)
+    for step in tf.range(50):
         with tf.GradientTape() as tape:
             tape.watch(w)
             value = objective(w, texts[step])
@@ -143,10 +143,11 @@ def train(objective, w, steps, rate=0.002, heard=same, scale=1.0):
     """The weights after training on new lines, 32 in each step, and the loss of each step."""
     random = np.random.default_rng(seed + 100)  # the same lines for every objective
     zero = {name: tf.zeros_like(part) for name, part in w.items()}
-    state, curve = (w, zero, zero, 0.0), []
-    for _ in range(steps // 100):
-        texts = tf.constant(lines(random, 3200, heard).reshape(100, 32, length), tf.int32)
-        state, values = hundred_steps(objective, state, texts, rate, scale)
+    state, curve = (w, zero, zero, tf.constant(0.0)), []
+    rate, scale = tf.constant(rate), tf.constant(scale)  # a Python number would be traced anew for each value
+    for _ in range(steps // 50):
+        texts = tf.constant(lines(random, 1600, heard).reshape(50, 32, length), tf.int32)
+        state, values = fifty_steps(objective, state, texts, rate, scale)
         curve.append(values)
     return state[0], np.concatenate(curve)
 
