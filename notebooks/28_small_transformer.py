@@ -365,6 +365,8 @@ assert tf.reduce_max(tf.abs(tf.reduce_sum(s_bar, axis=-1))) < 1e-3 * tf.reduce_m
 #
 # ### Exercise: The softmax without its Jacobian (6 min)
 #
+# *This one needs an idea that the text does not spell out.*
+#
 # `p` holds rows of a softmax, and `upstream` the gradient with respect to them; both have the same shape, with any number of axes, and the last is the softmax's. Return the gradient with respect to the scores. Make nothing larger than `p`.
 
 

@@ -68,6 +68,7 @@ def _through_jacobians(p, upstream):
 backward = Exercise(
     title="The softmax without its Jacobian",
     minutes=6,
+    beyond=True,
     hints=(
         r"Multiply $\operatorname{diag}(p) - p p^\top$ by the upstream gradient, and do not write the matrix down.",
         r"The first part is $p_i \bar p_i$. In the second, $p_j \bar p_j$ is added up over $j$, in each row.",
