@@ -166,6 +166,7 @@ TAUGHT_IN = [
     ("jacobian is transposed", "25_control_and_the_horizon_of_chaos"),
     ("stop_gradient is the identity", "26_gradient_of_an_expectation"),
     ("output_gradients are ignored", "27_generative_model_from_a_trace"),
+    ("output_gradients are ignored", "28_small_transformer"),
     ("unwatched sources get zeros", "29_first_aid"),
     ("every tape is persistent", "29_first_aid"),
     ("watch does nothing", "29_first_aid"),

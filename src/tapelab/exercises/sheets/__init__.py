@@ -50,7 +50,6 @@ ORDER = (
 # Not written yet.
 _MISSING = {
     "error_bars_for_a_network",
-    "small_transformer",
 }
 
 
