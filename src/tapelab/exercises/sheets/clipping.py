@@ -74,8 +74,8 @@ step_in_the_table = Prediction(
     ),
 )
 
-clip_at_target = Prediction(
-    "clipping.clip_at_target",
+clip_gradient = Prediction(
+    "clipping.clip_gradient",
     remarks=(
         (0.5, "0.5 is what leaves the clip. From there the gradient goes on to $v$, through the square."),
         (4.0, "4 is what the square makes of 1. Before that, the clip has made 0.5 of the 1."),
@@ -335,7 +335,7 @@ def _tables(random, dtype):
     return [(tf.constant([[5.0, -6.0], [7.0, 8.0]], dtype), example), trial((7, 5)), trial((4, 4))]
 
 
-limit_rows = Exercise(
+each_limit = Exercise(
     title="A limit for each example",
     minutes=5,
     hints=(
@@ -354,13 +354,13 @@ limit_rows = Exercise(
 )
 
 
-@limit_rows.starter("limit_each")
+@each_limit.starter("limit_each")
 @tf.custom_gradient
 def _(h):
     return tf.identity(h), lambda upstream: ...
 
 
-@limit_rows.right
+@each_limit.right
 @tf.custom_gradient
 def _(h):
     """Each row of `upstream` belongs to one example. With `axes=[1]` the norm is taken along the row. Without it there
@@ -368,48 +368,48 @@ def _(h):
     return tf.identity(h), lambda upstream: tf.clip_by_norm(upstream, 1.0, axes=[1])
 
 
-@limit_rows.mistake("whole_batch")
+@each_limit.mistake("whole_batch")
 @tf.custom_gradient
 def _(h):
     """Here the whole batch shares one limit. How many norms should there be?"""
     return tf.identity(h), lambda upstream: tf.clip_by_norm(upstream, 1.0)
 
 
-@limit_rows.mistake("units_axis")
+@each_limit.mistake("units_axis")
 @tf.custom_gradient
 def _(h):
     """Here each *unit* has a limit, over the batch. Which axis is the batch?"""
     return tf.identity(h), lambda upstream: tf.clip_by_norm(upstream, 1.0, axes=[0])
 
 
-@limit_rows.mistake("each_entry")
+@each_limit.mistake("each_entry")
 @tf.custom_gradient
 def _(h):
     """Here each entry has a limit. That turns the direction of a row; a limit on its norm keeps it."""
     return tf.identity(h), lambda upstream: tf.clip_by_value(upstream, -1.0, 1.0)
 
 
-@limit_rows.mistake("always_one")
+@each_limit.mistake("always_one")
 @tf.custom_gradient
 def _(h):
     """Rows that were below the limit are made longer. A limit leaves them as they are."""
     return tf.identity(h), lambda upstream: upstream / tf.norm(upstream, axis=1, keepdims=True)
 
 
-@limit_rows.mistake("no_limit")
+@each_limit.mistake("no_limit")
 @tf.custom_gradient
 def _(h):
     """The gradient comes back as it arrived: nothing is limited."""
     return tf.identity(h), lambda upstream: upstream
 
 
-@limit_rows.wrong("values")
+@each_limit.wrong("values")
 @tf.custom_gradient
 def _(h):
     return tf.identity(h), lambda upstream: tf.clip_by_norm(h, 1.0, axes=[1])
 
 
-@limit_rows.wrong("values")
+@each_limit.wrong("values")
 @tf.custom_gradient
 def _(h):
     return tf.clip_by_norm(h, 1.0, axes=[1]), lambda upstream: upstream
