@@ -49,7 +49,6 @@ ORDER = (
 # Not written yet.
 _MISSING = {
     "clipping",
-    "error_bars_for_a_network",
     "learn_the_start",
     "gradient_of_an_expectation",
     "small_transformer",

@@ -1,0 +1,649 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Error bars for a network
+#
+# A trained network answers everywhere, also where it has seen no data, and always with the same confident face. **How far can its answer be off, here and there?**
+
+# %% [markdown] tags=["badges"]
+# badges
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+steps = 4000  # of each training
+curves = 10  # data sets in section 4
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+from tapelab import plots, runtime
+from tapelab.exercises.sheets import error_bars_for_a_network as exercises
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+from sklearn.datasets import load_digits
+
+runtime.start(seed)
+
+# %% tags=["nbval-ignore-output"]
+sigma = 0.1  # standard deviation of one measurement
+sizes = [32, 32, 32, 1]  # kernel and bias of the hidden layer, kernel and bias of the last
+count = sum(sizes)
+
+
+def network(w, x):
+    """One hidden layer of tanh: w of shape (..., 97), x and the result (..., points)."""
+    kernel, bias, last_kernel, last_bias = tf.split(w, sizes, axis=-1)
+    hidden = tf.tanh(x[..., :, tf.newaxis] * kernel[..., tf.newaxis, :] + bias[..., tf.newaxis, :])
+    return tf.linalg.matvec(hidden, last_kernel) + last_bias
+
+
+def start(rng, *shape):
+    scale = np.repeat([2, 2, 32**-0.5, 0], sizes)
+    return tf.constant(scale * rng.normal(size=(*shape, count)))
+
+
+def measure(k):
+    """Data set k: a random curve, and points of it to learn from, to validate, to test; none seen between ±0.7."""
+    rng = np.random.default_rng([seed, k])
+    size, phase, frequency = rng.normal(size=3), rng.uniform(0, 2 * np.pi, 3), np.array([1, 2, 3])
+
+    def curve(x):
+        return (0.8 * size / frequency**0.5 * np.sin(x[:, np.newaxis] * frequency + phase)).sum(axis=1)
+
+    def seen(n):
+        return rng.uniform(0.7, 2.2, n) * rng.choice([-1, 1], n)
+
+    places = {"train": seen(60), "validate": seen(60), "seen": seen(300), "gap": rng.uniform(-0.7, 0.7, 300)}
+    return curve, {name: (x, curve(x) + sigma * rng.normal(size=len(x))) for name, x in places.items()}
+
+
+def loss(w, x, y, delta):
+    """What training minimises: misfit in units of the noise, and weight decay. One number for each network."""
+    misfit = tf.reduce_sum((network(w, x) - y) ** 2, axis=-1) / (2 * sigma**2)
+    return misfit + delta / 2 * tf.reduce_sum(w**2, axis=-1)
+
+
+@tf.function(jit_compile=True)
+def train(objective, w, x, y, delta, rates):
+    """Adam on all points in each step; networks in a batch are trained side by side."""
+    m, v, n = tf.zeros_like(w), tf.zeros_like(w), tf.zeros([], tf.float64)
+    for rate in rates:
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            value = objective(w, x, y, delta)
+        g = tape.gradient(value, w)
+        n += 1.0
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        w -= rate * m / (1 - 0.9**n) / (tf.sqrt(v / (1 - 0.999**n)) + 1e-8)
+    return w
+
+
+def falling(rate, steps):
+    return tf.constant(rate * (1 - np.arange(steps) / steps))
+
+
+curve, data = measure(0)
+x, y = (tf.constant(part) for part in data["train"])
+delta = 0.3  # weight decay
+w = train(loss, start(np.random.default_rng(seed)), x, y, delta, falling(0.1, steps)).numpy()
+print(f"{len(x)} points, {count} weights")
+print(f"root mean square of the residuals: {np.sqrt(np.mean((network(w, x) - y) ** 2)):.3f}; of the noise: {sigma}")
+
+
+# %%
+@tf.function
+def linearise(w, x):
+    """The network's values, shape (points,), and their Jacobian with respect to the weights, (points, 97)."""
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        f = network(w, x)
+    return f, tape.jacobian(f, w)
+
+
+f, J = (part.numpy() for part in linearise(tf.constant(w), x))
+H = J.T @ J / sigma**2 + delta * np.eye(count)
+C = np.linalg.inv(H)
+rng = np.random.default_rng([seed, 100])
+drawn = w + rng.normal(size=(200, count)) @ np.linalg.cholesky(C).T
+
+# %% tags=["nbval-ignore-output"]
+run = network(drawn, x).numpy()  # the network, with each of the 200
+straight = f + (drawn - w) @ J.T  # its straight line in the weights, with the same 200
+
+
+def off(values):
+    return np.sqrt(np.mean((values - f) ** 2))
+
+
+print("root mean square distance from the fit, at the 60 points that it was fitted to")
+print(f"   the network with the drawn weights:               {off(run):.2f}")
+print(f"   its linearisation, with the same drawn weights:   {off(straight):.3f}")
+
+# %% tags=["figure"] alt="Two line plots over the same points, which leave a gap in the middle. Left, twenty networks with weights drawn at random: wild curves that miss every point by many times the height of the data. Right, the linearised network with the same twenty weights: the curves lie on each other where there are points, and fan out in the gap."
+# @title Draw: the same weights, twice
+across = np.linspace(-2.6, 2.6, 200)
+f_across, J_across = (part.numpy() for part in linearise(tf.constant(w), tf.constant(across)))
+pictures = {
+    "the network": network(drawn[:20], across).numpy(),
+    "its linearisation": f_across + (drawn[:20] - w) @ J_across.T,
+}
+_, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+for ax, (name, lines) in zip(axes, pictures.items(), strict=True):
+    ax.plot(across, lines.T, color=plots.BLUE, linewidth=0.6)
+    ax.plot(x, y, ".", color=plots.ORANGE, label="seen")
+    ax.plot(across, f_across, color="black", label="trained network")
+    ax.set(title=f"Twenty draws of the weights, {name}", xlabel="x", ylabel="y")
+    ax.legend(loc="lower right", fontsize="small")
+limit = 1.5 * np.abs(y).max()
+axes[1].set_ylim(min(-limit, np.min(y) - 1), limit)
+plt.show()
+
+# %% [markdown]
+# The network went through its points, with residuals of the size of the noise. Then its weights were drawn anew, 200 times, from the Gaussian distribution that **Laplace's approximation** gives them: a textbook's answer to "which other weights would fit as well?". The network with those weights fits nothing. It misses the points by dozens of standard deviations of the noise.
+#
+# The *same* drawn weights, put into the network's linearisation $f + J(w' - w)$, miss the trained network by less than the noise where there are points, and fan out where there are none. That is the error bar that you want.
+#
+# **You will be able to**
+#
+# - write the covariance of a network's weights with one Jacobian and one weight decay, and carry it to predictions (section 1),
+# - say why drawn weights belong into the linearisation, not into the network (section 2),
+# - choose the weight decay without validation data, by the marginal likelihood (section 3),
+# - compare the full matrix, its diagonal, the last layer and an ensemble by likelihood and coverage, on data seen and in a gap (section 4),
+# - recognise where the approximation is wrong, and where it brings nothing (sections 5 and 6).
+
+# %% tags=["check"]
+# @title Check
+assert off(run) > 20 * sigma
+assert off(straight) < sigma
+assert 0.5 * sigma < np.sqrt(np.mean((f - y) ** 2)) < 1.2 * sigma
+spread = (J_across @ C * J_across).sum(axis=1) ** 0.5
+assert spread[np.abs(across) < 0.3].mean() > 3 * ((J @ C * J).sum(axis=1) ** 0.5).mean()  # it fans out
+
+# %% [markdown]
+# ## 1. One Gaussian for 97 weights
+#
+# Read the loss as a probability. Noise of width $\sigma$ makes the data's density proportional to $e^{-\lVert f(w) - y\rVert^2/2\sigma^2}$. A Gaussian **prior** of variance $1/\delta$ for each weight makes weight decay: $\delta$ is the prior's *precision*. So
+#
+# $$L(w) = \frac{1}{2\sigma^2} \lVert f(w) - y\rVert^2 + \frac{\delta}{2} \lVert w\rVert^2 = -\log\, p(w \mid \text{data}) + \text{constant},$$
+#
+# and training finds the *most probable* weights $w_*$. **Laplace's approximation** (MacKay 1992, for networks) replaces $L$ by its parabola there: the posterior becomes a Gaussian with mean $w_*$, whose covariance is the inverse of the Hessian. For the Hessian take the Gauss–Newton matrix, as [13](13_hessians_and_newton.ipynb) and [14](14_without_the_matrix.ipynb) do; it needs one Jacobian, and it has no negative eigenvalue:
+#
+# $$C = H^{-1}, \qquad H = \frac{1}{\sigma^2} J^\top J + \delta I .$$
+#
+# For $\delta = 0$ this is the covariance of [17](17_fit_and_error_bars.ipynb), $\sigma^2 (J^\top J)^{-1}$. There were four parameters and a hundred points; here are 97 weights and 60 points, so $J^\top J$ has no inverse. The prior fills the gap. A prediction's error bar follows as in 17: with a row $j$ of the Jacobian at a new point, its variance is $j\, C\, j^\top$, and a new *measurement* there has $\sigma^2$ more.
+#
+# **Predict.** The eigenvalues of $J^\top J/\sigma^2$ say how much the data know of each direction of the weights; $\delta$ is what the prior knows of every one. In how many of the 97 directions do the 60 points know more than the prior, $\delta = 0.3$?
+
+# %%
+exercises.determined.guess(...)  # a number
+
+# %% tags=["nbval-ignore-output"]
+eigenvalues = np.maximum(np.linalg.eigvalsh(J.T @ J / sigma**2), 0)[::-1]
+determined = int(np.sum(eigenvalues > delta))
+print("largest eigenvalues:", " ".join(f"{value:.2g}" for value in eigenvalues[:16]))
+print("directions in which the data know more than the prior:", determined)
+print(f"effective number of parameters: {np.sum(eigenvalues / (eigenvalues + delta)):.1f}")
+
+# %% tags=["figure"] alt="Line plot. The eigenvalues of the Gauss–Newton matrix in falling order on a logarithmic axis. They fall steeply over many powers of ten; only about the first dozen lie above the dashed line of the prior's precision."
+# @title Draw: what the data know
+_, ax = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
+ax.semilogy(np.arange(1, 41), np.maximum(eigenvalues[:40], 1e-12), "o-", color=plots.BLUE, markersize=4, label="data")
+ax.axhline(delta, color=plots.RED, linestyle="--", label="prior, δ")
+ax.set(title="The data know about a dozen of 97 directions", xlabel="direction", ylabel="eigenvalue")
+ax.legend()
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+exercises.determined.reveal(determined)
+assert 6 <= determined <= 18
+assert eigenvalues[30] < 1e-3 * delta
+
+# %% [markdown]
+# About a dozen, and the eigenvalues fall steeply. In the other directions the data say next to nothing, and the Gaussian there is the prior, of width $1/\sqrt\delta \approx 1.8$: as wide as the weights are large. MacKay's **effective number of parameters** counts without a threshold: $\gamma = \sum_i \lambda_i / (\lambda_i + \delta)$.
+#
+# Along a direction with $\lambda_i \approx 0$ the *linearised* predictions at the points do not change. The network's do, as soon as you go far enough: that is the opening's disaster, and the next section looks at it from near.
+#
+# ### Exercise: The error bars of a network (8 min)
+#
+# `J` is the Jacobian at the training points, shape (points, weights), and `J_new` at others, (others, weights). Return the standard deviation of the linearised network at the others, without the noise of a measurement: shape (others,).
+
+
+# %%
+def error_bars(J, J_new, sigma, delta):
+    return ...  # one standard deviation for each row of J_new
+
+
+exercises.bars.check(error_bars)
+
+# %% [markdown]
+# ## 2. A valley that bends
+#
+# Take a network so small that its true posterior can be computed on a grid: $f(x) = v \tanh(u x)$, with two weights. The twelve points lie near 0, where $\tanh(ux) \approx ux$, so the data know the product $uv$ well, and hardly anything else.
+
+
+# %%
+def two_weights(p, x):
+    """p has shape (..., 2); the result (..., points)."""
+    u, v = tf.unstack(p, axis=-1)
+    return v[..., tf.newaxis] * tf.tanh(u[..., tf.newaxis] * x)
+
+
+near = np.linspace(-0.6, 0.6, 12)
+heights = np.tanh(near)  # as if the noise had been 0 by chance
+p = tf.constant([1.5, 1.5], tf.float64)
+for _ in range(30):  # Gauss–Newton steps
+    with tf.GradientTape() as tape:
+        tape.watch(p)
+        r = two_weights(p, near) - heights
+    Jp = tape.jacobian(r, p).numpy()
+    Hp = Jp.T @ Jp / sigma**2 + delta * np.eye(2)
+    slope = Jp.T @ r.numpy() / sigma**2 + delta * p.numpy()
+    p -= np.linalg.solve(Hp, slope)
+Cp = np.linalg.inv(Hp)
+
+axis = np.linspace(-8, 8, 641)
+grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+misfit = np.sum((grid[:, 1:] * np.tanh(grid[:, :1] * near) - heights) ** 2, axis=1) / (2 * sigma**2)
+height = np.exp(-misfit - delta / 2 * np.sum(grid**2, axis=1))
+posterior = height / height.sum()  # the true one: shares of the grid's points
+
+pairs = p.numpy() + np.random.default_rng(seed).normal(size=(4000, 2)) @ np.linalg.cholesky(Cp).T
+print("most probable weights:", np.round(p, 2), " with standard errors", np.round(np.diag(Cp) ** 0.5, 2))
+
+# %% tags=["nbval-ignore-output"]
+
+
+def three_ways(place):
+    """Mean and standard deviation of f at one place: the truth, the linearisation, the network with drawn weights."""
+    place = tf.constant([place], tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(p)
+        value = two_weights(p, place)[0]
+    j = tape.gradient(value, p).numpy()
+    on_grid, in_network = two_weights(grid, place)[:, 0].numpy(), two_weights(pairs, place)[:, 0].numpy()
+    mean = posterior @ on_grid
+    return {
+        "true posterior": (mean, (posterior @ (on_grid - mean) ** 2) ** 0.5),
+        "linearisation": (float(value), (j @ Cp @ j) ** 0.5),
+        "network, drawn weights": (in_network.mean(), in_network.std()),
+    }
+
+
+for name, (mean, deviation) in three_ways(0.5).items():
+    print(f"f(0.5) by {name:24} {mean:5.2f} ± {deviation:.3f}")
+
+# %% tags=["figure"] alt="Contour plot and line plot. Left, the plane of two weights: the true posterior is a pair of bent bands along a hyperbola; Laplace's draws form a straight cloud that touches one band in the middle and leaves it at both ends. Right, curves over the points: the linearisation's draws stay in a narrow bundle through the points, the network's draws with the same weights spread far."
+# @title Draw: bent and straight
+_, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+left.contourf(axis, axis, posterior.reshape(641, 641), 12, cmap="Blues")
+left.plot(*pairs[:300].T, ".", color=plots.RED, markersize=2, label="drawn by Laplace")
+left.plot(*p, "o", color="black", label="most probable")
+left.set(title="The posterior bends, the Gaussian does not", xlabel="u", ylabel="v", xlim=(-4, 5), ylim=(-4, 5))
+left.legend(fontsize="small")
+line = np.linspace(-0.8, 0.8, 60)
+tangent = np.stack([p[1] * line / np.cosh(p[0] * line) ** 2, np.tanh(p[0] * line)], axis=1)
+right.plot(line, two_weights(pairs[:25], line).numpy().T, color=plots.RED, linewidth=0.6)
+right.plot(line, (two_weights(p, line) + (pairs[:25] - p) @ tangent.T).numpy().T, color=plots.BLUE, linewidth=0.6)
+right.plot([], [], color=plots.RED, label="the network")
+right.plot([], [], color=plots.BLUE, label="its linearisation")
+right.plot(near, heights, "o", color="black", markersize=4)
+right.set(title="The same 25 pairs of weights", xlabel="x", ylabel="y", ylim=(-1.5, 1.5))
+right.legend(fontsize="small")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+(_, truly), (_, linear), (_, drawn_width) = three_ways(0.5).values()
+assert abs(linear / truly - 1) < 0.1
+assert drawn_width > 8 * truly
+assert np.abs(slope).max() < 1e-6
+for q in (0.1, -0.5, 0.6):  # elsewhere among the points too
+    (_, truly), (_, linear), (_, drawn_width) = three_ways(q).values()
+    assert abs(linear / truly - 1) < 0.15
+    assert drawn_width > 5 * truly
+
+# %% [markdown]
+# The true posterior is a valley along the hyperbola $uv \approx$ constant: larger $u$ with smaller $v$ fits as well. The Gaussian has the valley's direction at one point and goes on straight. Its draws leave the valley, where the product is no longer right.
+#
+# The linearised network does not know that the valley bends. For it the data are equally well fitted all along the straight line: its error is made once in the weights and once more in the predictions, and at the points the two cancel. Its error bar among the points is the true one to within a few per cent. That is the reason to use it (Immer, Korzepa and Bauer 2021): $H$ *is* the Hessian of the linearised model, so the Gaussian is that model's exact posterior.
+#
+# ## 3. How strong is the prior?
+#
+# The error bar in the gap hangs on $\delta$. So far it was 0.3 because somebody wrote 0.3. A Bayesian chooses the $\delta$ under which the data were most probable, all weights considered: the **marginal likelihood** or *evidence*, $p(y \mid \delta) = \int p(y \mid w)\, p(w \mid \delta)\, \mathrm dw$. Under Laplace's parabola the integral is Gaussian:
+#
+# $$\log p(y \mid \delta) \approx -L(w_*) + \frac{P}{2} \log\delta - \frac12 \log\det H - \frac n2 \log 2\pi\sigma^2,$$
+#
+# with $P = 97$ weights and $n = 60$ points. No validation data is needed. Train one network for each of five $\delta$, all in one batch, and compute it.
+
+# %% tags=["nbval-ignore-output"]
+deltas = np.array([0.03, 0.1, 0.3, 1.0, 3.0])
+
+
+def laplace(w, x, delta):
+    """The Hessian of the linearised model."""
+    J = linearise(tf.constant(w), tf.constant(x))[1].numpy()
+    return J.T @ J / sigma**2 + delta * np.eye(count)
+
+
+def evidence(w, x, y, delta):
+    log_determinant = np.linalg.slogdet(laplace(w, x, delta))[1]
+    occam = count / 2 * np.log(delta) - log_determinant / 2
+    return -float(loss(tf.constant(w), x, y, delta)) + occam - len(x) / 2 * np.log(2 * np.pi * sigma**2)
+
+
+def predict(w, covariance, x):
+    """Mean and variance of a new measurement at each x."""
+    f, J = (part.numpy() for part in linearise(tf.constant(w), tf.constant(x)))
+    return f, sigma**2 + (J @ covariance * J).sum(axis=1)
+
+
+def score(y, mean, variance):
+    """Mean negative log-likelihood of y, and the share of y within the 95 % interval."""
+    nll = np.mean(0.5 * np.log(2 * np.pi * variance) + (y - mean) ** 2 / (2 * variance))
+    return nll, np.mean(np.abs(y - mean) < 1.96 * variance**0.5)
+
+
+def choose(family, x, y):
+    """The number of the network, one for each delta, with the largest evidence."""
+    return int(np.argmax([evidence(w, x, y, delta) for w, delta in zip(family, deltas, strict=True)]))
+
+
+same_start = tf.repeat(start(np.random.default_rng(seed), 1), len(deltas), axis=0)
+family = train(loss, same_start, x, y, tf.constant(deltas), falling(0.1, steps)).numpy()
+evidences = [evidence(w, x, y, delta) for w, delta in zip(family, deltas, strict=True)]
+residuals = [float(tf.norm(network(w, x) - y)) / len(x) ** 0.5 for w in family]
+inverses = [np.linalg.inv(laplace(w, x, delta)) for w, delta in zip(family, deltas, strict=True)]
+gammas = [count - delta * np.trace(inverse) for delta, inverse in zip(deltas, inverses, strict=True)]
+print("     δ   residuals   log evidence      γ   δ|w|²")
+for row in zip(deltas, residuals, evidences, gammas, deltas * np.sum(family**2, axis=1), strict=True):
+    print("{:6g} {:11.3f} {:14.1f} {:6.1f} {:7.1f}".format(*row))
+
+# %% tags=["figure"] alt="Line plot. The logarithm of the evidence against the prior's precision on a logarithmic axis: a hill with its top in the middle of the range."
+# @title Draw: the evidence
+_, ax = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
+ax.semilogx(deltas, evidences, "o-", color=plots.BLUE)
+ax.set(title="The evidence has a maximum", xlabel="prior precision δ", ylabel="log evidence")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+top = choose(family, x, y)
+assert 0 < top < len(deltas) - 1
+assert residuals[0] == min(residuals)
+assert np.all(np.diff(gammas) < 0)
+lengths = deltas * np.sum(family**2, axis=1)
+assert np.sign(gammas[0] - lengths[0]) == 1  # δ too small below the maximum, too large above it
+assert np.sign(gammas[-1] - lengths[-1]) == -1
+
+# %% [markdown]
+# The residuals are smallest for the smallest $\delta$, and choose nothing. The evidence has a maximum. A smaller $\delta$ allows weights that would fit quite other data as well; the determinant charges for that room, which MacKay calls Occam's razor. At the maximum over $\delta$, for fixed $J$ and $w_*$, the derivative of the three terms vanishes:
+#
+# $$\delta\, \lVert w_* \rVert^2 = \gamma .$$
+#
+# In the table the two columns cross where the evidence is largest. Two things to know: $\sigma$ could be found in the same way (here it is given), and the evidence is only as good as the parabola; at another minimum of $L$ it is another number.
+#
+# ### Exercise: MacKay's step (6 min)
+#
+# Use the last formula to improve $\delta$: given the trained weights `w`, the `eigenvalues` of $J^\top J/\sigma^2$ (all of them, zeros too) and the `delta` it was trained with, return the new one.
+
+
+# %%
+def new_delta(w, eigenvalues, delta):
+    return ...  # a scalar
+
+
+exercises.update.check(new_delta)
+
+# %% [markdown]
+# ## 4. Three matrices and an ensemble
+#
+# A matrix of $97^2$ entries is small. Ten million weights have one of $10^{14}$. So one takes less of it:
+#
+# - the **diagonal** of $H$ alone: as many numbers as weights;
+# - the **last layer** alone: the other weights are taken as known, and $H$ is the block of 33 last ones. The network is linear in these, so nothing bends (Daxberger et al. 2021 recommend it as the default).
+#
+# The rival is a **deep ensemble** (Lakshminarayanan et al. 2017): five networks from five starts; the mean and the variance of the five, plus $\sigma^2$. What is "at equal cost"? The Jacobian's 60 rows cost about as much as one gradient of the whole loss, since each row is one point's gradient. So Laplace costs one training of 4000 gradients (and the inverse, nothing at this size). An ensemble of the *same* cost has 800 gradients for each member. One of *five times* the cost is there as well.
+#
+# Everyone tries the same five $\delta$. Laplace takes the one of the largest evidence; the ensembles, which have none, the one of the best validation likelihood, and the short one also the better of two learning rates.
+#
+# **Predict.** First the diagonal. Its error bars *where there are points*, beside those of the full matrix: what are they?
+
+# %%
+exercises.diagonal.guess(...)  # "narrower", "nearly the same" or "wider"
+
+
+# %%
+def covariances(w, x, delta):
+    H = laplace(w, x, delta)
+    last = np.zeros_like(H)
+    last[-33:, -33:] = np.linalg.inv(H[-33:, -33:])
+    return {"full": np.linalg.inv(H), "diagonal": np.diag(1 / np.diag(H)), "last layer": last}
+
+
+def of_ensemble(members, x):
+    f = network(members, x).numpy()
+    return f.mean(axis=0), sigma**2 + f.var(axis=0)
+
+
+def best_ensemble(families, data):
+    """Of arrays of shape (deltas, members, weights), the members with the best validation likelihood."""
+    x, y = data["validate"]
+    candidates = [members for family in families for members in family]
+    return min(candidates, key=lambda members: score(y, *of_ensemble(members, x))[0])
+
+
+sets = [measure(k)[1] for k in range(curves)]
+xs, ys = (tf.constant([data["train"][part] for data in sets])[:, tf.newaxis, tf.newaxis] for part in (0, 1))
+starts = tf.repeat(start(np.random.default_rng([seed, 1]), curves, 1, 5), len(deltas), axis=1)
+decays = tf.constant(deltas)[:, tf.newaxis]
+long = train(loss, starts, xs, ys, decays, falling(0.1, steps)).numpy()  # (curves, deltas, members, weights)
+short = [train(loss, starts, xs, ys, decays, falling(rate, steps // 5)).numpy() for rate in (0.1, 0.2)]
+
+# %% tags=["nbval-ignore-output"]
+ways, widths = {}, []
+for k, data in enumerate(sets):
+    x, y = data["train"]
+    chosen = choose(long[k, :, 0], x, y)
+    w, delta = long[k, chosen, 0], deltas[chosen]
+    matrices = {"no error bar": np.zeros([count, count])} | covariances(w, x, delta)
+    predictors = {name: lambda x, C=C, w=w: predict(w, C, x) for name, C in matrices.items()}
+    ensembles = {"ensemble, same cost": [part[k] for part in short], "ensemble, 5 × cost": [long[k]]}
+    ensembles = {name: best_ensemble(families, data) for name, families in ensembles.items()}
+    predictors |= {name: lambda x, members=members: of_ensemble(members, x) for name, members in ensembles.items()}
+    for name, predictor in predictors.items():
+        row = [score(y, *predictor(x)) for x, y in (data["seen"], data["gap"])]
+        ways.setdefault(name, []).append(np.ravel(row))
+    widths.append([np.sqrt(predictors[name](data["seen"][0])[1] - sigma**2).mean() for name in ("full", "diagonal")])
+ways = {name: np.array(rows) for name, rows in ways.items()}  # (curves, 4)
+
+print("over", curves, "curves: median (lowest to highest)")
+print(" " * 21 + "seen: nll             coverage              gap: nll              coverage")
+for name, rows in ways.items():
+    cells = (f"{np.median(c):5.2f} ({c.min():5.2f} to {c.max():5.2f})" for c in rows.T)
+    print(f"{name:20}", "  ".join(cells))
+print("error bar where there are points: full {:.3f}, diagonal {:.3f}".format(*np.median(widths, axis=0)))
+
+# %% tags=["figure"] alt="Four line plots and a dot plot. Above, the same curve with points on both sides of a gap and four bands: the full matrix's and the last layer's are thin at the points and wide in the gap, the diagonal's is wide everywhere, the ensemble's is thin everywhere. Below, the coverage in the gap for ten curves and each method: only the full matrix's dots all lie high; the ensembles' reach down to a fifth."
+# @title Draw: bands, and what they cover
+figure = plt.figure(figsize=(10, 6.4), layout="constrained")
+above, below = figure.subfigures(2, 1)
+worst = int(np.argmin(ways["no error bar"][:, 3]))
+shown, data = measure(worst)
+x, y = data["train"]
+w, delta = (part[choose(long[worst, :, 0], x, y)] for part in (long[worst, :, 0], deltas))
+bands = {name: predict(w, C, across) for name, C in covariances(w, x, delta).items()}
+bands["ensemble, 5 × cost"] = of_ensemble(best_ensemble([long[worst]], data), across)
+for ax, (name, (mean, variance)) in zip(above.subplots(1, 4, sharey=True), bands.items(), strict=True):
+    reach = 1.96 * variance**0.5
+    ax.fill_between(across, mean - reach, mean + reach, color=plots.BLUE, alpha=0.3)
+    ax.plot(across, mean, color=plots.BLUE)
+    ax.plot(across, shown(across), "--", color="black")
+    ax.plot(x, y, ".", color=plots.ORANGE, markersize=3)
+    ax.set(title=name, xlabel="x", ylabel="y", xlim=(-2.2, 2.2), ylim=(y.min() - 1.5, y.max() + 1.5))
+    ax.label_outer()
+ax = below.subplots()
+for place, (name, rows) in enumerate(ways.items()):
+    ax.plot(place + np.linspace(-0.2, 0.2, len(rows)), np.sort(rows[:, 3]), "o", color=plots.BLUE, markersize=4)
+ax.axhline(0.95, color=plots.RED, linestyle="--", label="promised: 95 %")
+ax.set_xticks(range(len(ways)), labels=list(ways))
+ax.set(title="Coverage of measurements in the gap, ten curves each", ylabel="share inside", ylim=(0, 1.03))
+ax.legend(loc="lower right")
+plt.show()
+
+# %% [markdown]
+# ## 5. Where it is wrong
+#
+# Back to the two weights, where the truth is on the grid. Among the points the linearisation was right. At $x = 3$, far outside, it says:
+
+# %% tags=["nbval-ignore-output"]
+for name, (mean, deviation) in three_ways(3.0).items():
+    print(f"f(3) by {name:24} {mean:5.2f} ± {deviation:.2f}")
+far = two_weights(grid, tf.constant([3.0], tf.float64))[:, 0].numpy()
+mean, deviation = three_ways(3.0)["linearisation"]
+below_zero = float(tf.math.erfc(mean / deviation / 2**0.5) / 2)
+print(f"share below 0 by the linearisation: {below_zero:.3f}")
+
+# %% [markdown]
+# **Predict.** What share of the *true* posterior has $f(3) < 0$?
+
+# %%
+exercises.negative.guess(...)  # "less than a thousandth", "about as much" or "about half"
+
+# %% tags=["nbval-ignore-output"]
+order = np.argsort(far)
+quantiles = np.interp([0.025, 0.975], np.cumsum(posterior[order]), far[order])
+print(f"truly below 0: {posterior[far < 0].sum():.1g}")
+print("95 % by the linearisation:", np.round([mean - 1.96 * deviation, mean + 1.96 * deviation], 2))
+print("95 % in truth:            ", np.round(quantiles, 2))
+
+# %% [markdown]
+# ## 6. Going further: classes
+#
+# digits
+
+# %%
+images, labels = load_digits(return_X_y=True)
+small = images.reshape(-1, 4, 2, 4, 2).mean(axis=(2, 4)).reshape(-1, 16) / 16  # 4 × 4 pixels
+rng = np.random.default_rng([seed, 2])
+left_out = rng.choice(10, 2, replace=False)  # two digits that nobody is shown
+order = rng.permutation(len(small))
+unknown = [i for i in order if labels[i] in left_out][:300]
+known = [i for i in order if labels[i] not in left_out]
+parts = {"train": known[:300], "validate": known[300:600], "test": known[600:1000], "unknown": unknown}
+digits = {name: (tf.constant(small[part]), labels[part]) for name, part in parts.items()}
+class_sizes = [16 * 12, 12, 12 * 10, 10]
+
+
+def logits(w, x):
+    """w of shape (..., 334), x (..., points, 16), the result (..., points, 10)."""
+    kernel, bias, last_kernel, last_bias = tf.split(w, class_sizes, axis=-1)
+    kernel = tf.reshape(kernel, [*w.shape[:-1], 16, 12])
+    last_kernel = tf.reshape(last_kernel, [*w.shape[:-1], 12, 10])
+    return tf.tanh(x @ kernel + bias[..., tf.newaxis, :]) @ last_kernel + last_bias[..., tf.newaxis, :]
+
+
+def class_loss(w, x, shares, delta):
+    misfit = -tf.reduce_sum(shares * tf.nn.log_softmax(logits(w, x)), axis=[-2, -1])
+    return misfit + delta / 2 * tf.reduce_sum(w**2, axis=-1)
+
+
+x, y = digits["train"]
+class_deltas = np.array([0.03, 0.1, 0.3])
+scale = np.repeat([0.5, 0.1, 12**-0.5, 0], class_sizes)
+starts = tf.repeat(tf.constant(scale * rng.normal(size=(1, 5, sum(class_sizes)))), 3, axis=0)
+shares, decays = tf.one_hot(y, 10, dtype=tf.float64), tf.constant(class_deltas)[:, tf.newaxis]
+slow = train(class_loss, starts, x, shares, decays, falling(0.03, 500)).numpy()
+quick = [train(class_loss, starts, x, shares, decays, falling(rate, 100)).numpy() for rate in (0.03, 0.1)]
+
+
+# %%
+def class_score(probability, y):
+    """Mean negative log-likelihood, and expected calibration error in ten bins of the confidence."""
+    confidence, right = probability.max(axis=1), probability.argmax(axis=1) == y
+    bins = np.minimum((10 * confidence).astype(int), 9)
+    ece = sum(abs(np.sum(confidence[bins == b] - right[bins == b])) for b in range(10)) / len(y)
+    return -np.mean(np.log(probability[np.arange(len(y)), y])), ece
+
+
+def mean_probability(logits):
+    return tf.reduce_mean(tf.nn.softmax(logits), axis=0).numpy()
+
+
+@tf.function
+def linearise_classes(w, x):
+    """Logits (points, 10) and, for each point, their Jacobian with respect to a copy of the weights."""
+    copies = tf.repeat(w[tf.newaxis], len(x), axis=0)
+    with tf.GradientTape() as tape:
+        tape.watch(copies)
+        f = logits(copies, x[:, tf.newaxis])[:, 0]
+    return f, tape.batch_jacobian(f, copies)
+
+
+def best_on_validation(candidates):
+    x, y = digits["validate"]
+    return min(candidates, key=lambda members: class_score(mean_probability(logits(members, x)), y)[0])
+
+
+alone = best_on_validation([slow[i, :1] for i in range(3)])
+w = tf.constant(alone[0])
+own_delta = class_deltas[[i for i in range(3) if slow[i, 0] is alone[0] or np.array_equal(slow[i, 0], alone[0])][0]]
+f, J = linearise_classes(w, x)
+p = tf.nn.softmax(f)
+LJ = p[:, :, tf.newaxis] * (J - tf.einsum("ni,nip->np", p, J)[:, tf.newaxis])  # (diag p − p pᵀ) J, at each point
+gauss_newton = tf.einsum("nip,niq->pq", J, LJ).numpy()
+normal = rng.normal(size=(len(w), 100))
+
+
+def by_laplace(delta):
+    root = np.linalg.inv(np.linalg.cholesky(gauss_newton + delta * np.eye(len(w)))).T
+
+    def probability(x):
+        f, J = linearise_classes(w, x)
+        return mean_probability(tf.transpose(f[:, :, tf.newaxis] + J @ (root @ normal), [2, 0, 1]))
+
+    return probability
+
+
+def by_networks(members):
+    return lambda x: mean_probability(logits(members, x))
+
+
+priors = [own_delta, 1.0, 3.0, 10.0, 30.0, 100.0]
+laplaces = [by_laplace(delta) for delta in priors]
+on_validation = [class_score(way(digits["validate"][0]), digits["validate"][1])[0] for way in laplaces]
+class_ways = {
+    "network alone": by_networks(alone),
+    "Laplace, trained δ": laplaces[0],
+    "Laplace, validated δ": laplaces[int(np.argmin(on_validation))],
+    "ensemble, same cost": by_networks(best_on_validation([members for part in quick for members in part])),
+    "ensemble, 5 × cost": by_networks(best_on_validation(slow)),
+}
+class_rows = {}
+for name, way in class_ways.items():
+    nll, ece = class_score(way(digits["test"][0]), digits["test"][1])
+    confidence = way(digits["unknown"][0]).max(axis=1).mean()
+    class_rows[name] = nll, ece, confidence
+    print(f"{name:22} nll {nll:.3f}   ece {ece:.3f}   mean confidence on unknown digits {confidence:.2f}")
+print("trained δ:", own_delta, "  validated:", priors[int(np.argmin(on_validation))])
