@@ -28,7 +28,7 @@ gap = Prediction(
     remarks=(
         (
             "the ensemble of the same cost",
-            "Five networks that are not quite trained do differ. Nothing makes them differ by enough.",
+            "Five networks that are not quite trained do differ, on some curves by enough. What makes them?",
         ),
         (
             "the ensemble of five times the cost",
@@ -39,11 +39,11 @@ gap = Prediction(
 
 negative = Prediction(
     "error_bars_for_a_network.negative",
+    options=("less than a thousandth", "about a tenth", "about a half"),
     remarks=(
-        (0.2, "That is the linearisation's share. Which signs can u and v have, if the points rise with x?"),
-        (0.5, "Both signs of u and v occur, but always together: what is the sign of their product?"),
+        ("about a tenth", "That is what the Gaussian says. Which signs can u and v have, if the points rise with x?"),
+        ("about a half", "Both signs of u and v occur, but always together: what is the sign of their product?"),
     ),
-    rtol=0.2,
 )
 
 own = Prediction(
