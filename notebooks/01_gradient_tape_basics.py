@@ -23,14 +23,14 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb)
 #
-# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 19 to read, 4 more to go further, 40 for the exercises
+# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 19 to read, 1 more to go further, 34 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
 seed = 0
 learning_rate = 0.12  # of gradient descent in section 4
 steps = 60  # of gradient descent in section 4
-batch = 7  # examples, in section 13
+batch = 7  # examples, in section 10
 inputs = 5  # numbers in each example
 hidden = 8  # units of the hidden layer
 outputs = 6  # numbers that the network returns for each example
@@ -41,9 +41,6 @@ import importlib.util
 
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
-
-import gc
-import weakref
 
 from tapelab import data, gradcheck, plots, runtime
 from tapelab.exercises.sheets import gradient_tape_basics as exercises
@@ -478,7 +475,7 @@ plt.show()
 # Every step leaves at right angles to the line of equal loss through its point. In a long valley that direction points
 # at the opposite wall more than at the minimum. So the path crosses the valley first, then creeps along its floor, where
 # the gradient is small. [13](13_hessians_and_newton.ipynb) finds a better direction, and
-# [02](02_training_with_a_tape.ipynb) runs this loop on a network; so does section 10.
+# [02](02_training_with_a_tape.ipynb) runs this loop on a network; so does section 9.
 
 # %% tags=["check"]
 # @title Check
@@ -498,6 +495,29 @@ assert moves[0] @ moves[1] < 0  # across the floor, and back
 level = np.float32([-moves[0][1], moves[0][0]]) * 0.01 / np.linalg.norm(moves[0])  # at right angles to the first step
 assert abs(squared_error(*(start + level)) - squared_error(*(start - level))) < 1e-3 * 0.02 * squared_norm**0.5
 assert np.all(np.sum(moves[-6:-1] * moves[-5:], axis=1) > 0)  # at the end it creeps one way
+
+# %% [markdown]
+# ### Exercise: A step that never climbs (10 min)
+#
+# A learning rate that suits one place is too large for another. Let the loss decide. `loss` is a function from a variable or tensor to a scalar, `w` is a
+# variable, and `size` is the first step size to try, a Python float.
+#
+# Take **one** step of gradient descent from where `w` is. Its size is the first of `size`, `size / 2`, `size / 4`, … after which the loss is *lower* than
+# before. Change the variable in place, and return the size that was used. (`w` is not at a minimum, so there is one.)
+#
+# Example: for the sum of $w^2$ at $w = (1, -2)$, the sizes 3 and 1.5 overshoot. The size is 0.75, and `w` ends at $(-0.5, 1)$.
+
+
+# %%
+def careful_step(loss, w, size):
+    with tf.GradientTape() as tape:
+        before = loss(w)
+    g = tape.gradient(before, w)
+    ...  # find the size, and take the step
+    return size
+
+
+exercises.careful_step.check(careful_step)
 
 # %% [markdown]
 # ## 5. Gradients of non-scalar targets
@@ -529,7 +549,8 @@ assert dy_dx == 7.0
 # %% [markdown]
 # The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target is
 # the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches
-# the source: $3 + 4$. A list of targets is summed in the same way.
+# the source: $3 + 4$. (`output_gradients=` puts weights of your own in the place of those ones; [11](11_jacobians.ipynb) works with them.) A list of targets is summed in
+# the same way.
 #
 # **Where it goes wrong.** A loss for each example that was never reduced to one number is a non-scalar target, too.
 # Below, the target is first the walker's nine squared errors, then their mean. There is no error message.
@@ -656,7 +677,7 @@ assert tape.gradient(y, x) == 11.0
 
 # %% [markdown]
 # The true derivative is $2x + 5 = 11$. The tape has seen $5x$ and nothing before it, so it returns 5. A wrong number is
-# worse than `None`: nothing stops. **The fix:** `watch` at the top of the block. (Section 12 goes the other way and stops
+# worse than `None`: nothing stops. **The fix:** `watch` at the top of the block. ([03](03_when_the_gradient_is_none.ipynb) goes the other way and stops
 # a tape from watching variables.)
 
 # %% [markdown]
@@ -786,48 +807,7 @@ answer = {"first": ..., "second": ..., "third": ..., "fourth": ..., "fifth": ...
 exercises.what_ran.check(answer)
 
 # %% [markdown]
-# ## 9. Going further: weights for a target
-#
-# The backward pass starts with a one for every entry of the target. `output_gradients` replaces those ones by weights of
-# your own, in the target's shape.
-
-# %%
-x = tf.Variable(2.0)
-for weights in ([1.0, 0.0], [0.0, 1.0], [10.0, 1.0]):
-    with tf.GradientTape() as tape:
-        y = x * [3.0, 4.0]
-    weighted = tape.gradient(y, x, output_gradients=tf.constant(weights))
-    print(f"weights {weights}: gradient {weighted.numpy()}")
-
-# %% [markdown]
-# A one among zeros selects an entry, and $10 \cdot 3 + 1 \cdot 4 = 34$. The weights are the vector $u$ of $u^{\mathsf T} J$:
-# one call of `gradient` is one vector–Jacobian product. For all the entries of $J$ at once, use `tape.jacobian`
-# ([11](11_jacobians.ipynb)).
-
-# %% tags=["check"]
-# @title Check
-assert weighted == 34.0
-for weights, expected in (([1.0, 0.0], 3.0), ([0.0, 1.0], 4.0), ([-2.0, 0.5], -4.0)):
-    with tf.GradientTape() as tape:
-        y = x * [3.0, 4.0]
-    assert tape.gradient(y, x, output_gradients=tf.constant(weights)) == expected
-
-# %% [markdown]
-# ### Exercise: The mean that nobody recorded (6 min)
-#
-# `tape` has recorded `losses`, one for each example, shape (batch,). Its block is closed, and nobody reduced them. `chosen`, a tensor of booleans of shape
-# (batch,), marks some of the examples (at least one). Return the gradient with respect to `w` of the mean of the *chosen* losses. The tape answers one question.
-
-
-# %%
-def gradient_of_chosen(tape, losses, w, chosen):
-    return ...  # the gradient, with respect to w, of the mean of the chosen losses
-
-
-exercises.chosen_mean.check(gradient_of_chosen)
-
-# %% [markdown]
-# ## 10. Going further: a network, and the gradient of its input
+# ## 9. Going further: a network, and the gradient of its input
 #
 # The loop of section 4 trains a network. Here are 1437 images of handwritten digits, 8 by 8 pixels each, and two dense layers
 # with their four variables in a dict.
@@ -918,129 +898,7 @@ hole = tf.reshape(by_pixel[0], (8, 8))[2:6, 3:5]
 assert tf.reduce_mean(hole) < 0
 
 # %% [markdown]
-# ### Exercise: A step that never climbs (10 min)
-#
-# A learning rate that suits one place is too large for another. Let the loss decide. `loss` is a function from a variable or tensor to a scalar, `w` is a
-# variable, and `size` is the first step size to try, a Python float.
-#
-# Take **one** step of gradient descent from where `w` is. Its size is the first of `size`, `size / 2`, `size / 4`, … after which the loss is *lower* than
-# before. Change the variable in place, and return the size that was used. (`w` is not at a minimum, so there is one.)
-#
-# Example: for the sum of $w^2$ at $w = (1, -2)$, the sizes 3 and 1.5 overshoot. The size is 0.75, and `w` ends at $(-0.5, 1)$.
-
-
-# %%
-def careful_step(loss, w, size):
-    with tf.GradientTape() as tape:
-        before = loss(w)
-    g = tape.gradient(before, w)
-    ...  # find the size, and take the step
-    return size
-
-
-exercises.careful_step.check(careful_step)
-
-# %% [markdown]
-# ## 11. Going further: what a tape keeps alive
-#
-# A weak reference tells whether a tensor is still in memory without keeping it there. The tape has answered its question;
-# then Python's last name for `y` goes, then the tape.
-
-# %%
-x = tf.Variable(3.0)
-with tf.GradientTape(persistent=True) as tape:
-    y = x * x
-    z = y * y
-
-dz_dx = tape.gradient(z, x)
-reference = weakref.ref(y)
-del y
-with_tape = reference() is not None
-del tape
-gc.collect()
-without_tape = reference() is not None
-
-for moment, alive in (("after del y", with_tape), ("after del tape", without_tape)):
-    print(f"{moment:15}", "y is in memory" if alive else "y is gone")
-
-# %% [markdown]
-# The tape keeps `y`, for the derivative of `y * y`, in case you ask again. One that is not persistent lets go of it with
-# its answer. In a large model the record holds the activations of every layer; [16](16_what_derivatives_cost.ipynb)
-# measures it, and shows how to trade memory for time.
-
-# %% tags=["check"]
-# @title Check
-assert with_tape
-assert not without_tape
-assert dz_dx == 108.0
-with tf.GradientTape() as tape:
-    squared = x * x
-    fourth = squared * squared
-tape.gradient(fourth, x)
-reference = weakref.ref(squared)
-del squared
-gc.collect()
-assert reference() is None  # a tape for one answer has let go
-
-# %% [markdown]
-# ## 12. Going further: choosing what is watched
-#
-# `watch_accessed_variables=False` watches no variable on its own, and `watch` adds those you want. `watched_variables()`
-# lists them.
-
-# %%
-a = tf.Variable(2.0, name="a")
-b = tf.Variable(5.0, name="b")
-
-with tf.GradientTape(watch_accessed_variables=False) as tape:
-    tape.watch(a)
-    product = a * b
-
-dp_da, dp_db = tape.gradient(product, [a, b])
-names = [variable.name for variable in tape.watched_variables()]
-print("watched:", names)
-print("d(a b)/da:", dp_da.numpy())
-print("d(a b)/db:", dp_db)
-
-# %% [markdown]
-# **Where it goes wrong.** In Keras 3, a layer's kernel *holds* a `tf.Variable` but is not one, and `watch` refuses it.
-
-# %%
-layer = tf.keras.layers.Dense(outputs)
-layer.build((batch, inputs))
-examples = tf.random.normal((batch, inputs))
-refused = None
-
-with tf.GradientTape(watch_accessed_variables=False) as tape:
-    try:
-        tape.watch(layer.kernel)
-    except ValueError as error:
-        refused = error
-        print("ValueError:", str(error)[:32], "…")
-
-    tape.watch(layer.kernel.value)
-    loss = tf.reduce_mean(layer(examples) ** 2)
-
-dl_dkernel, dl_dbias = tape.gradient(loss, [layer.kernel, layer.bias])
-print("dloss/dkernel:", dl_dkernel.shape)
-print("dloss/dbias:  ", dl_dbias)
-
-# %% [markdown]
-# **The fix:** `.value` is the variable inside. As a *source* of `gradient`, the Keras variable itself is accepted. The
-# bias was not watched, so its gradient is `None`.
-
-# %% tags=["check"]
-# @title Check
-assert names == ["a:0"]
-assert dp_da == 5.0
-assert dp_db is None
-assert isinstance(refused, ValueError)
-by_hand = 2.0 * tf.transpose(examples) @ layer(examples) / (batch * outputs)
-np.testing.assert_allclose(dl_dkernel, by_hand, rtol=1e-4, atol=1e-6)
-assert dl_dbias is None
-
-# %% [markdown]
-# ## 13. Check it independently
+# ## 10. Check it independently
 #
 # NumPy knows nothing of tapes, nor of TensorFlow. Ask it for the derivatives by **central differences**. It nudges each entry
 # of a network's first kernel up and down, in float64, and divides the change of the loss by the size of the nudge.
@@ -1091,7 +949,6 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 # | a persistent tape that stays in scope | memory that is not given back | `del tape` |
 # | a tensor that is not watched | `None` | `tape.watch`, at the top of the block |
 # | `watch` after the first use | a gradient with terms missing | `tape.watch`, at the top of the block |
-# | `tape.watch(layer.kernel)` in Keras 3 | `ValueError` | `tape.watch(layer.kernel.value)` |
 # | `tf.where` taken for an `if` | 0 where you expected `None` | remember that both sides are computed |
 #
 # **Further reading**

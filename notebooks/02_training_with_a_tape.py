@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/02_training_with_a_tape.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 18 to read, 4 more to go further, 33 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 11 to read, 1 more to go further, 25 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -43,7 +43,6 @@ import time
 
 from tapelab import data, gradcheck, plots, runtime
 from tapelab.exercises.sheets import training_with_a_tape as exercises
-from tapelab.interactive import clipping
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -110,8 +109,7 @@ assert unseen[-1] > 0.85
 # - write a training loop from memory, and take one step by hand (section 1),
 # - read the numbers that it prints for what they are (section 2),
 # - compile the step with `tf.function`, and say how often its Python code runs (section 3),
-# - judge a classifier by learning curves and a confusion matrix (section 4),
-# - clip gradients, and say what that buys beside a smaller learning rate (sections 5 and 6).
+# - judge a classifier by learning curves and a confusion matrix (section 4).
 
 # %% [markdown]
 # ## 1. The loop, taken apart
@@ -438,7 +436,7 @@ assert train_accuracy[-1] > test_accuracy[-1]
 # The training loss ends lower because every step was taken to lower the loss of *those* images. A gap alone is no
 # fault. It becomes one, **overfitting**, when the loss on images that the model was not trained on *rises* while the training loss goes on falling.
 # In a project you watch for that on **validation** images, which you set apart from the training images, and you look at the test images once, at the very end. What is chosen
-# by the test images is no longer tested by them. In this section nothing is chosen, so they can serve for both. (Sections 5 and 6 compare rates on them, which a project would do on validation images.)
+# by the test images is no longer tested by them. In this section nothing is chosen, so they can serve for both.
 #
 # One number does not say *which* digits are confused. A **confusion matrix** does: its entry $(i, j)$ counts the images of class $i$ that the model takes for class $j$. The truth is on the rows. Each row adds up to the number of images of that class;
 # the diagonal entry over that sum is the class's **recall**, the share of its images that were found; the whole diagonal over the sum of everything is the accuracy.
@@ -495,254 +493,7 @@ np.testing.assert_allclose(np.trace(confusion) / confusion.sum(), test_accuracy[
 assert recall.min() > 0.7
 
 # %% [markdown]
-# ## 5. Clip the gradient
-#
-# A step can be too long. Here is a network in which the first one is: a **recurrent** network that reads an image row by row. The same matrix $W$ multiplies its state $h$ once for each row, without a squashing function between:
-#
-# $$h_{t+1} = x_t U + h_t W + b, \qquad \text{logits} = h_8 V + c.$$
-
-# %% [markdown]
-# (This section always uses the images of 8 × 8 pixels.) What $W$ does to the state in the forward pass, its transpose
-# does to the gradient in the backward pass, once for each row. Here $W$ starts as a random orthogonal matrix times
-# $10^{1/8}$: a gradient of norm 1 at the last state arrives at the first with norm 10. That is harmless in itself. The
-# danger is the power: stretch $W$ by 2, and the factor becomes $10 \cdot 2^8 = 2560$. **Exploding gradients**, and
-# vanishing ones, come from this power.
-
-# %%
-small = data.load("digits")
-rows, units = 8, 32
-generator = np.random.default_rng(seed)
-orthogonal = np.linalg.qr(generator.standard_normal((units, units)))[0]
-start_values = [
-    generator.standard_normal((rows, units)) / np.sqrt(rows),  # U
-    orthogonal * 10 ** (1 / rows),  # W
-    np.zeros(units),  # b
-    generator.standard_normal((units, classes)) / np.sqrt(units),  # V
-    np.zeros(classes),  # c
-]
-
-
-def read_rows(parameters, images, state):
-    """Read the images row by row. Returns the logits and the last state."""
-    U, W, b, V, c = parameters
-    for row in range(rows):
-        state = images[:, row] @ U + state @ W + b
-    return state @ V + c, state
-
-
-# %% [markdown]
-# The training step is the one you know, with a `clip` between gradient and update. By default `clip` does nothing.
-
-
-# %%
-def train_recurrent(rate, clip=lambda gradients: gradients, steps=200):
-    """Plain gradient descent. Returns (loss, gradient norm) of each step, and (test loss, test accuracy)."""
-    parameters = [tf.Variable(value, dtype=tf.float32) for value in start_values]
-
-    def logits_of(images):
-        return read_rows(parameters, images, tf.zeros((tf.shape(images)[0], units)))[0]
-
-    @tf.function
-    def step(images, labels):
-        with tf.GradientTape() as tape:
-            loss = loss_fn(labels, logits_of(images))
-        gradients = tape.gradient(loss, parameters)
-        for parameter, gradient in zip(parameters, clip(gradients), strict=True):
-            parameter.assign_sub(rate * gradient)
-        return loss, tf.linalg.global_norm(gradients)
-
-    generator = np.random.default_rng(seed)  # the same batches in every run
-    seen = []
-    for _ in range(steps):
-        chosen = generator.choice(len(small.y_train), 64, replace=False)
-        seen.append([float(number) for number in step(small.x_train[chosen], small.y_train[chosen])])
-        if not np.isfinite(seen[-1]).all():
-            break
-    return np.array(seen), evaluate(lambda x, training: logits_of(x), small.x_test, small.y_test)
-
-
-# %% tags=["nbval-ignore-output"]
-runs = {("no clipping", 0.2): train_recurrent(0.2)}
-dead, _ = runs["no clipping", 0.2]
-for number, (loss, norm) in enumerate(dead, start=1):
-    print(f"step {number}: loss {loss:8.3g}, gradient norm {norm:8.3g}")
-
-# %% [markdown]
-# Dead in a few steps. The first gradient is long, and rate times gradient is a step that compares in length with $W$ itself. After it, eight rows multiply by far more than 10, the next gradient is longer by powers of that, and soon float32 has no number left.
-#
-# **Gradient clipping** limits the length of the step. `tf.clip_by_global_norm(gradients, 5.0)` takes all gradients as one long vector; if its norm is above 5, it scales every part by the same factor, so that the norm becomes 5. Shorter gradients pass unchanged.
-#
-# **Predict.** With this limit, the run takes 200 steps. In how many of them is the gradient cut? (A number.)
-
-# %%
-exercises.steps_cut.guess(...)  # how many of the 200
-
-
-# %% tags=["nbval-ignore-output"]
-def limit_5(gradients):
-    return tf.clip_by_global_norm(gradients, 5.0)[0]  # [1] is the norm before clipping
-
-
-runs["limit 5", 0.2] = train_recurrent(0.2, limit_5)
-norms = runs["limit 5", 0.2][0][:, 1]
-print(f"steps {len(norms)}, cut {np.sum(norms > 5.0)}, of these in the first 20: {np.sum(norms[:20] > 5.0)}")
-print(f"test accuracy {runs['limit 5', 0.2][1][1]:.3f}")
-
-# %% tags=["check"]
-# @title Check
-exercises.steps_cut.reveal(int(np.sum(norms > 5.0)))
-parameters, state = [tf.constant(value, tf.float32) for value in start_values], tf.zeros((1, units))
-for scale, factor in ((1.0, 10.0), (2.0, 2560.0)):
-    with tf.GradientTape() as tape:
-        tape.watch(state)
-        stretched = [parameters[0], scale * parameters[1], *parameters[2:]]
-        last_state = read_rows(stretched, tf.zeros((1, rows, rows)), state)[1]
-    arrived = tape.gradient(last_state, state, output_gradients=tf.eye(1, units))
-    np.testing.assert_allclose(tf.norm(arrived), factor, rtol=1e-4)
-assert not np.isfinite(dead[-1]).all()
-assert len(dead) <= 20
-assert 0.2 * dead[0, 1] > 0.3 * np.linalg.norm(start_values[1])  # the first step, against W
-assert len(norms) == 200
-assert 2 <= np.sum(norms > 5.0) <= 30
-assert np.sum(norms[:20] > 5.0) >= np.sum(norms > 5.0) / 2
-
-# %% [markdown]
-# About ten of 200, most of them at the start. Once the first long steps are survived, $W$ settles, and the gradients become short by themselves.
-#
-# Does this prove that the run *needed* clipping? No. Nothing has been said about the other cure: a smaller rate. That run is the **control**, and without it a clipped run that learns says nothing about clipping. Here are both rates, each with
-# and without the limit, one more rate for the control, and one limit that is far too low.
-
-
-# %% tags=["nbval-ignore-output"]
-def limit_02(gradients):
-    return tf.clip_by_global_norm(gradients, 0.2)[0]
-
-
-runs["no clipping", 0.03] = train_recurrent(0.03)
-runs["no clipping", 0.05] = train_recurrent(0.05)
-runs["limit 5", 0.03] = train_recurrent(0.03, limit_5)
-runs["limit 0.2", 0.2] = train_recurrent(0.2, limit_02)
-for (clip, rate), (seen, (loss, hits)) in runs.items():
-    end = f"test loss {loss:.2f}, accuracy {hits:.3f}" if len(seen) == 200 else f"dead after {len(seen)} steps"
-    print(f"rate {rate:<4}  {clip:<11}  {end}")
-
-# %% tags=["check"]
-# @title Check
-test_losses = {key: loss for key, (_, (loss, _)) in runs.items()}
-control = test_losses["no clipping", 0.03]
-assert all(len(seen) == 200 for key, (seen, _) in runs.items() if key != ("no clipping", 0.2))
-assert runs["no clipping", 0.03][1][1] > 0.8
-assert test_losses["limit 5", 0.2] < control - 0.02
-assert test_losses["limit 5", 0.2] < test_losses["no clipping", 0.05] + 0.02
-assert runs["limit 5", 0.2][1][1] > 0.88
-assert abs(test_losses["limit 5", 0.03] - control) < 0.15
-assert np.sum(runs["limit 5", 0.03][0][:, 1] > 5.0) > 12  # dozens of cuts, to little effect
-assert test_losses["limit 0.2", 0.2] > control + 0.03
-assert (runs["limit 0.2", 0.2][0][:, 1] > 0.2).all()
-
-# %% [markdown]
-# - The run did **not** need clipping to survive. At a rate of 0.03 all 200 steps are finite, and the network learns.
-# - What the limit buys is the **larger rate**: it cuts a few dangerous steps, and all the others are taken at a rate more than six times as large. The loss ends lower. Give the control a better rate, 0.05, and the gap narrows; the clipped run is still at least as good.
-# - At the small rate the same limit changes little, although it cuts dozens of steps: at that rate even the long ones do no harm.
-# - A limit that is too low cuts *every* step. Each is then exactly $0.2 \cdot 0.2 = 0.04$ long; only the direction of the gradient is left, and 200 such steps do not get far.
-
-# %% tags=["figure"] alt="Two line plots. Two panels over the training steps, logarithmic. Left, the norm of the gradient: without clipping it shoots off the top within a few steps; with the limit about ten points, most of them early, lie above the dotted line at 5, and all others below. Right, the training loss, averaged: the clipped run at rate 0.2 is uneven and mostly below the control at rate 0.03; the run with limit 0.2 lies above both."
-# @title Draw: where the limit acts, and what it buys
-_, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4), layout="constrained")
-steps = np.arange(1, 201)
-cut = norms > 5.0
-left.plot(steps[~cut], norms[~cut], ".", color=plots.BLUE, markersize=4)
-left.plot(steps[cut], norms[cut], "^", color=plots.ORANGE, markersize=7)
-left.plot(steps[: len(dead)], np.nan_to_num(dead[:, 1], nan=1e38, posinf=1e38), "x-", color=plots.RED)
-left.axhline(5.0, color="black", linestyle=":")
-left.text(200, 5.6, "limit 5", ha="right")
-left.text(12, 20, f"{cut.sum()} steps that are cut", color=plots.ORANGE)
-left.text(2.4, 1500, f"no clipping: dead after {len(dead)} steps", color=plots.RED)
-left.set(title="At rate 0.2 the limit acts at the start", xlabel="step", ylabel="gradient norm before clipping")
-left.set(xscale="log", yscale="log", ylim=(0.2, 1e4))
-for key, colour, style in (
-    (("limit 5", 0.2), plots.BLUE, "-"),
-    (("no clipping", 0.03), plots.GREEN, "--"),
-    (("limit 0.2", 0.2), plots.GREY, "-."),
-):
-    smooth = np.convolve(runs[key][0][:, 0], np.ones(11) / 11, mode="valid")
-    right.plot(np.arange(6, 196), smooth, style, color=colour, label=f"rate {key[1]}, {key[0]}")
-right.set(title="What that buys: a larger rate", xlabel="step", ylabel="training loss (nats), mean of 11 steps")
-right.set(yscale="log", yticks=[0.2, 0.5, 1, 2, 4], yticklabels=["0.2", "0.5", "1", "2", "4"])
-right.minorticks_off()
-right.legend()
-plt.show()
-
-# %% [markdown]
-# So plot the norm *before* clipping (`clip_by_global_norm` returns it), put the limit above what is usual, and choose limit and rate together.
-
-# %% [markdown]
-# ## 6. Clip which norm?
-#
-# A model has several variables, so "the norm" can mean two things:
-#
-# - `tf.clip_by_norm(g, c)` looks at *one tensor*: if $\lVert g\rVert > c$, it is scaled to norm $c$.
-# - `tf.clip_by_global_norm(gs, c)` looks at *all of them*: if $\sqrt{\sum_k \lVert g_k\rVert^2} > c$, every tensor is scaled by the same factor.
-#
-# **Predict.** Two gradients have norms 5 and 12. The limit is 6.5. What are the two norms afterwards, each way? (Four numbers.)
-
-# %%
-exercises.clipped_norms.guess([..., ..., ..., ...])  # two norms by tensor, then two globally
-
-# %%
-first, second = tf.constant([3.0, 4.0]), tf.constant([[12.0], [0.0], [0.0]])
-limit = 6.5
-
-by_tensor = [tf.clip_by_norm(g, limit) for g in (first, second)]
-by_global, norm_before = tf.clip_by_global_norm([first, second], limit)
-
-norms_by_tensor = [float(tf.norm(g)) for g in by_tensor]
-norms_by_global = [float(tf.norm(g)) for g in by_global]
-print("each tensor by its norm: ", *np.round(norms_by_tensor, 4))
-print("all by their global norm:", *np.round(norms_by_global, 4))
-print("the global norm was:     ", np.round(norm_before.numpy(), 4))
-
-# %% tags=["check"]
-# @title Check
-exercises.clipped_norms.reveal([*norms_by_tensor, *norms_by_global])
-np.testing.assert_allclose(norms_by_tensor, [5.0, 6.5], rtol=1e-6)
-np.testing.assert_allclose(norms_by_global, [2.5, 6.0], rtol=1e-6)
-np.testing.assert_allclose(norm_before, 13.0, rtol=1e-6)
-long, turned, shorter = (
-    np.concatenate([np.ravel(g) for g in parts]) for parts in ((first, second), by_tensor, by_global)
-)
-for vector, degrees in ((turned, 14.9), (shorter, 0.0)):
-    cosine = long @ vector / (np.linalg.norm(long) * np.linalg.norm(vector))
-    assert abs(np.degrees(np.arccos(min(cosine, 1.0))) - degrees) < 0.06
-
-# %% [markdown]
-# By tensor, the first gradient is short enough and stays; only the second is cut. The global norm is $\sqrt{5^2 + 12^2} = 13$, twice the limit, so everything is halved.
-#
-# The whole gradient is one long vector, and its direction is the direction of the step. Scale its parts differently and it turns, here by 14.9°. So choose the global norm, unless you have a reason not to. It keeps the direction, and its limit has one meaning whatever the number of
-# tensors; five tensors that are clipped one by one may together be $\sqrt5$ times as long as the limit.
-
-# %% tags=["figure"] alt="Vector diagram. Three arrows from the origin in the plane of the two norms. The unclipped arrow ends at (5, 12). The globally clipped arrow lies on it and ends on a quarter circle of radius 6.5. The arrow clipped by tensor points elsewhere, to (5, 6.5), on the edge of a square of side 6.5."
-# @title Draw: what clipping does to the direction
-_, ax = plt.subplots(figsize=(5.6, 5), layout="constrained")
-angle = np.linspace(0, np.pi / 2, 100)
-ax.plot(limit * np.cos(angle), limit * np.sin(angle), ":", color=plots.BLUE)
-ax.plot([0, limit, limit], [limit, limit, 0], ":", color=plots.RED)
-for end, colour, name, thick, at in (
-    ((5, 12), plots.GREY, "unclipped", 2, (5.3, 11.6)),
-    (norms_by_tensor, plots.RED, "clipped by tensor: turned", 3, (5.3, 7.0)),
-    (norms_by_global, plots.BLUE, "clipped globally:\nsame direction", 3, (0.2, 9.3)),
-):
-    arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": thick, "shrinkA": 0, "shrinkB": 0}
-    ax.annotate("", end, (0, 0), arrowprops=arrow)
-    ax.text(*at, name, color=colour)
-ax.text(6.3, 0.5, "global norm 6.5", color=plots.BLUE, ha="right", fontsize=9)
-ax.text(6.7, 0.5, "each norm 6.5", color=plots.RED, fontsize=9)
-ax.set(title="Clipping by tensor turns the step", aspect="equal", xlim=(0, 12), ylim=(0, 13))
-ax.set(xlabel="norm of the first gradient", ylabel="norm of the second gradient")
-plt.show()
-
-# %% [markdown]
-# ## 7. Going further: the small print
+# ## 5. Going further: the small print
 #
 # **An argument that raises no error when it is left out.** Below, the true class is 0 and the logits favour class 1, so the gradient ought to push hard.
 
@@ -801,95 +552,7 @@ def compile_once(f):
 exercises.one_graph.check(compile_once)
 
 # %% [markdown]
-# **Does the turn of section 6 matter?** On the recurrent network, at the same rate and limit:
-
-# %% tags=["nbval-ignore-output"]
-seen, (tensor_loss, tensor_accuracy) = train_recurrent(0.2, lambda gs: [tf.clip_by_norm(g, 5.0) for g in gs])
-print(f"clipped by tensor: {len(seen)} steps, test accuracy {tensor_accuracy:.3f}")
-print(f"clipped globally:  {len(norms)} steps, test accuracy {runs['limit 5', 0.2][1][1]:.3f}")
-
-# %% tags=["check"]
-# @title Check
-assert len(seen) == 200
-assert abs(tensor_accuracy - runs["limit 5", 0.2][1][1]) < 0.05
-
-# %% [markdown]
-# Not here: both ways survive, and learn equally well.
-#
-# **Three ways to clip.** Move it yourself. The first gradient has norm 5; choose the norm of the second, and the limit. "Value" is a third way, `tf.clip_by_value`, which cuts every *entry* to the interval from −limit to limit. The panels at the bottom show the angle by which the whole gradient turns, and its length.
-# Pull the limit down to 0.5: does the angle go on growing?
-
-# %% alt="Vector diagrams and line plots. Four panels. Top: two gradients as arrows before and after clipping; the first lies inside a dotted circle of radius 6.5 and is unchanged, the second is cut at the circle. Bottom left, the angle to the true gradient against the limit: zero everywhere for the global norm; for each norm and for value it rises from zero as the limit falls, and then stays level. Bottom right, the length against the limit: a straight line for the global norm, above it the curves of the other two."
-clipping.figure().show()
-
-# %% [markdown]
-# The angle stops growing once both gradients are cut: from there on they shrink together. Clipping by value turns even a single gradient, since its entries are cut apart.
-#
-# **Keras** clips for you inside `apply_gradients`. Beware of the names: `clipnorm` is by tensor, `global_clipnorm` is global. With a learning rate of 1 and variables at 0, the new values are minus the clipped gradients.
-
-# %%
-moved = {}
-for option in ("clipnorm", "global_clipnorm"):
-    variables = [tf.Variable(tf.zeros_like(first)), tf.Variable(tf.zeros_like(second))]
-    sgd = tf.keras.optimizers.SGD(learning_rate=1.0, **{option: limit})
-    sgd.apply_gradients(zip([first, second], variables, strict=True))
-    moved[option] = [-variable.numpy() for variable in variables]
-    print(f"{option:<15}  first gradient, as applied: {np.round(moved[option][0], 4)}")
-
-# %% [markdown]
-# **Infinity.** Clipping is made for gradients that are too long. What does it do with one that is infinite?
-#
-# **Predict.** One element of the first gradient is infinite. How many elements of each are NaN after *global* clipping? (Two numbers.)
-
-# %%
-exercises.nan_elements.guess([..., ...])  # of 2 in the first, of 3 in the second
-
-# %%
-infinite = tf.constant([np.inf, 4.0])
-alone = tf.clip_by_norm(infinite, limit).numpy()
-together, _ = tf.clip_by_global_norm([infinite, second], limit)
-print("clip_by_norm:       ", alone)
-print("clip_by_global_norm:", *[g.numpy().ravel() for g in together])
-
-# %% tags=["check"]
-# @title Check
-exercises.nan_elements.reveal([int(np.isnan(g).sum()) for g in together])
-np.testing.assert_array_equal(alone, [np.nan, 0.0])
-assert all(np.isnan(g).all() for g in together)
-huge = tf.constant([1e20, 0.0, 3.0])  # finite, and its square is not
-np.testing.assert_array_equal(tf.clip_by_norm(huge, 5.0), [0.0, 0.0, 0.0])
-assert np.isnan(tf.clip_by_global_norm([huge], 5.0)[0][0]).all()
-for option, expected in {"clipnorm": by_tensor, "global_clipnorm": by_global}.items():
-    for value, gradient in zip(moved[option], expected, strict=True):
-        np.testing.assert_allclose(value, gradient, rtol=1e-6)
-true = [clipping.FIRST, 12.0 * np.array([0.96, -0.28])]
-angles = [clipping.turn(true, clipping.clip(true, bound, "each norm")) for bound in (0.5, 5.0, 6.5)]
-np.testing.assert_allclose(angles, np.degrees(np.arccos([17 / 13 / np.sqrt(2)] * 2 + [103 / 13 / np.hypot(5, 6.5)])))
-assert clipping.turn(true[:1], clipping.clip(true[:1], 3.5, "value")) > 1.0
-
-# %% [markdown]
-# `clip_by_norm` multiplies by $c$ and divides by $\lVert g\rVert = \infty$. The infinite element becomes $\infty/\infty$, which is not a number; its neighbour becomes 0 and looks healthy.
-#
-# `clip_by_global_norm` looks at the norm first. If that is not finite, *every* element of *every* tensor becomes NaN, on purpose: the step is unusable, and nobody can overlook it. Test the norm, and skip the step.
-#
-# Finite elements are not enough. A norm squares them, and in float32 a square overflows from about $1.8\cdot 10^{19}$ on. Of the gradient `[1e20, 0, 3]` with a limit of 5, `clip_by_norm` makes zeros, and `clip_by_global_norm` makes NaN.
-# So test the *norm*, not the elements.
-#
-# ### Exercise: Clip the step, or skip it (8 min)
-#
-# `gradients` is a list of tensors. If their global norm is not finite, return a list of zeros in their shapes and dtypes, so that the step changes nothing. Otherwise return them clipped by their
-# **global** norm to `limit`: those that are short enough stay as they are.
-
-
-# %%
-def clip_or_skip(gradients, limit):
-    return ...  # a list of tensors with the shapes of the gradients
-
-
-exercises.clip_or_skip.check(clip_or_skip)
-
-# %% [markdown]
-# ## 8. Check it independently
+# ## 6. Check it independently
 #
 # The classifier's loss needs nothing but NumPy: two matrix products, a `tanh`, and the logarithm of a sum of exponentials. In float64, central differences along random directions in the space of *all* parameters must agree with the tape's gradient. For the last bias there is a closed form as well: the mean of (probabilities − one-hot labels).
 
@@ -934,7 +597,6 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 # - A metric gathered during an epoch averages over models that are gone; to compare training and test images, evaluate both with the same weights (section 2).
 # - `tf.function` compiles the step; its Python code runs once for each combination of shapes, dtypes and Python values of the arguments, not once for each call (section 3).
 # - Learning curves show when the test loss turns up; the confusion matrix has the truth on its rows and says which classes are taken for which (section 4).
-# - Clipping is not needed to survive, since a smaller rate does that too: it buys the larger rate. The global norm keeps the gradient's direction, clipping each tensor turns it (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -943,16 +605,11 @@ np.testing.assert_allclose(gradients[3], closed_form, rtol=1e-4, atol=1e-6)
 # | training accuracy from the running metric | it lies below the test accuracy at first | evaluate both with the same weights |
 # | Python side effects inside `tf.function` | they happen once for each trace | return what you need |
 # | a new optimiser with an old compiled step | the step goes on with the old one | make both together |
-# | the limit of clipping is too low | every step is cut, and learning is slow | plot the norm before clipping |
-# | clipping without a control | "clipping saved the run" | try a smaller rate first |
-# | the gradient holds an infinity | NaN everywhere after global clipping | test the norm, and skip the step |
 #
 # **Further reading**
 #
 # - TensorFlow Core guide, ["Writing a training loop from scratch"](https://www.tensorflow.org/guide/keras/writing_a_training_loop_from_scratch): the same loop, with validation and Keras' own hooks.
 # - TensorFlow Core guide, ["Better performance with tf.function"](https://www.tensorflow.org/guide/function): tracing, and when it happens again.
 # - D. P. Kingma, J. Ba (2015), ["Adam: A method for stochastic optimization"](https://arxiv.org/abs/1412.6980).
-# - R. Pascanu, T. Mikolov, Y. Bengio (2013), ["On the difficulty of training recurrent neural networks"](https://arxiv.org/abs/1211.5063): exploding gradients, and clipping by the global norm.
-# - J. Zhang, T. He, S. Sra, A. Jadbabaie (2020), ["Why gradient clipping accelerates training: A theoretical justification for adaptivity"](https://arxiv.org/abs/1905.11881).
 #
 # **Read next:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb), for the day on which one of these gradients is missing.

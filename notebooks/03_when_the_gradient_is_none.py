@@ -23,12 +23,12 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 17 to read, 1 more to go further, 30 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 17 to read, 2 more to go further, 30 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
 seed = 0
-height = 3  # of the image in section 7, in pixels
+height = 3  # of the image in section 8, in pixels
 width = 4
 
 # %% tags=["setup"]
@@ -65,519 +65,21 @@ print("d income / d price  =", tape.gradient(income, price))
 # means: *no gradient got through from the target to the source*. Nothing leads from one to the other, or a part of the way was not recorded, or an operation on it
 # passes nothing back. It says nothing about the derivative.
 #
-# One of three lines cut the path. You could look at each. Or you could ask the tape.
-
-# %% tags=["nbval-ignore-output"]
-with ExplainTape() as tape:  # in place of tf.GradientTape()
-    demand = 10.0 - 2.0 * price
-    sold = tf.cast(demand, tf.int32)  # whole items only
-    income = 3.0 * tf.cast(sold, tf.float32)
-
-answer = explain(tape, income, price)
-print(answer)
+# One of three lines cut the path, and `None` does not say which. In three lines you could guess; in three hundred you need a way to find it.
 
 # %% [markdown]
 # **You will be able to**
 #
-# - ask a tape why a gradient is `None`, and read its answer (section 1),
-# - see whether a tape watches a source, and make it watch (section 2),
-# - keep a path on the tape: inside TensorFlow (section 3), in floating point (section 4), free of assignments (section 5), and up to the target (section 6),
-# - tell an operation that has no gradient registered from one that passes nothing back on purpose (section 7), and choose between zeros and `None` (section 8),
-# - find the break in a long program by hand (section 9).
+# - find the break in a long program with a plain tape (section 1), and let a tape that keeps a log find it (section 2),
+# - see whether a tape watches a source, and make it watch (section 3),
+# - keep a path on the tape: inside TensorFlow (section 4), in floating point (section 5), free of assignments (section 6), and up to the target (section 7),
+# - tell an operation that has no gradient registered from one that passes nothing back on purpose (section 8), and choose between zeros and `None` (section 9).
 
 # %% [markdown]
-# ## 1. Ask the tape
+# ## 1. Find the break
 #
-# An `ExplainTape` is a `tf.GradientTape` that also keeps a log of every operation that it saw. The log costs memory and
-# time: use it to find a mistake, not to train. `explain(tape, target, source)` reads the log and answers in four parts:
-# a *code* for the cause, a sentence, the line of your program at which the path was cut, and a fix. You can also read
-# the parts separately: `answer.code`, `answer.sentence`, `answer.line`, `answer.fix`.
-#
-# `draw` shows the same log as a graph. Time runs downwards. Each box is an operation with the line that ran it; a solid border and a filled
-# circle mean *recorded*. The gradient has to climb from the target to the source, and a dashed arrow with a cross is one that it cannot climb.
-
-# %% tags=["figure"] alt="Computation graph. A graph that runs downwards from price to income: a product and a difference with solid borders, then a dashed arrow with a cross, marked as a cast to an integer, into a cast; below it another cast and a product, both with dashed borders because they were not recorded, and income at the bottom."
-# @title Draw
-draw(tape, income, price)
-plt.show()
-
-# %% [markdown]
-# The cast to `int32` ends the path: integers carry no gradient. Nothing after it is recorded either, because to the tape an
-# integer is a constant.
-#
-# The fix keeps the value in floating point. The cast cuts off the digits after the point, and for positive numbers `tf.floor` does the same.
-# `tf.stop_gradient(t)` has the value of `t` and counts as a constant; so the next cell has the
-# *value* of the rounded-down demand and the *gradient* of the demand. This is the **straight-through estimator**
-# (notebook [06](06_stop_gradient.ipynb)).
-
-# %%
-with tf.GradientTape() as tape:
-    demand = 10.0 - 2.0 * price
-    sold = demand + tf.stop_gradient(tf.floor(demand) - demand)
-    income = 3.0 * sold
-
-straight_through = tape.gradient(income, price)
-print("income              =", income.numpy())
-print("d income / d price  =", straight_through.numpy())
-
-# %% tags=["check"]
-# @title Check
-assert answer.exists is False
-assert answer.certain
-assert answer.code == "cast_to_integer"
-assert answer.line.text.startswith("sold = tf.cast(demand, tf.int32)")
-np.testing.assert_allclose(income, 12.0, rtol=1e-6)
-np.testing.assert_allclose(straight_through, 3.0 * -2.0, rtol=1e-6)
-with tf.GradientTape() as check_tape:  # the fix as it is printed
-    check_x = 10.0 - 2.0 * price
-    check_sold = eval(answer.fix.splitlines()[-1], {"tf": tf, "x": check_x})
-    check_income = 3.0 * check_sold
-assert check_income == 12.0
-np.testing.assert_allclose(check_tape.gradient(check_income, price), 3.0 * -2.0, rtol=1e-6)
-with tf.GradientTape(persistent=True) as check_tape:  # recorded from end to end, and None
-    check_rounded = tf.round(price)
-    check_y = 2.0 * check_rounded
-assert check_tape.gradient(check_y, check_rounded) == 2.0
-assert check_tape.gradient(check_y, price) is None
-with tf.GradientTape() as check_tape:
-    check_y = tf.square(tf.Variable(1.0))
-assert check_tape.gradient(check_y, price) is None  # nothing leads there
-
-# %% [markdown]
-# A path has a beginning, a middle and an end, and it can break in each. The map shows where; the numbers are those of the sections that follow.
-
-# %% tags=["figure"] alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (2), integer or text (4), a name that holds something else (5). Below the arrows between: leaves TensorFlow (3), cast to an integer (4), assigned to a variable (5), passes nothing back (7). Below the target: the wrong one, or finished too late (6)."
-# @title Draw: where a path can break
-_, ax = plt.subplots(figsize=(9, 2.3), layout="constrained")
-places = {
-    "source": ["not watched (2)", "integer or text (4)", "name rebound (5)"],
-    "operation": ["leaves TensorFlow (3)", "cast to an integer (4)"],
-    " operation": ["assigned to a variable (5)", "passes nothing back (7)"],
-    "target": ["unrelated (6)", "finished too late (6)"],
-}
-box = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": plots.BLUE, "linewidth": 1.8}
-arrow = {"arrowstyle": "->", "color": plots.BLUE, "linewidth": 1.8}
-for column, (name, breaks) in enumerate(places.items()):
-    ax.text(column, 0, name.strip(), ha="center", va="center", fontsize=12, bbox=box)
-    causes = "\n".join(f"✗ {text}" for text in breaks)
-    ax.text(column, 0.4, causes, ha="center", va="top", fontsize=10, color=plots.RED, linespacing=1.5)
-    if column:
-        ax.annotate("", xy=(column - 0.28, 0), xytext=(column - 0.72, 0), arrowprops=arrow)
-ax.set(
-    xlim=(-0.5, 3.5), ylim=(1.45, -0.4), title="Where the path from source to target can break, and in which section"
-)
-ax.set_axis_off()
-plt.show()
-
-# %% [markdown]
-# ## 2. Variables and watching
-#
-# A tape records an operation if one of its inputs is *watched*, or was computed from something watched. So the first question is whether the path
-# ever began.
-#
-# **Predict.** Below, $y = a^2 + b^2 + c^2 + d^2$ has four sources of different kinds. Every derivative exists:
-# 4, 6, 8 and 10. For each source, does the tape return the number or `None`?
-
-# %%
-exercises.four_sources.guess([..., ..., ..., ...])  # in place of each `...`, a number or None
-
-# %%
-sources = {
-    "trainable variable": tf.Variable(2.0),
-    "non-trainable variable": tf.Variable(3.0, trainable=False),
-    "tensor": tf.Variable(3.0) + 1.0,  # a variable plus a number is a tensor
-    "constant": tf.constant(5.0),
-}
-
-with tf.GradientTape() as tape:
-    y = tf.add_n([source**2 for source in sources.values()])
-
-gradients = tape.gradient(y, sources)
-for name, gradient in gradients.items():
-    print(f"{name:22}  {gradient if gradient is None else gradient.numpy()}")
-
-# %% tags=["check"]
-# @title Check
-exercises.four_sources.reveal(list(gradients.values()))
-assert gradients["trainable variable"].numpy() == 4.0
-assert gradients["non-trainable variable"] is None
-assert gradients["tensor"] is None
-assert gradients["constant"] is None
-assert [variable.numpy() for variable in tape.watched_variables()] == [2.0]
-
-# %% [markdown]
-# By itself, a tape watches *trainable variables*, and nothing else. `tf.constant` makes a tensor like any other. The sum of a variable and a number is
-# a tensor too, even though a variable went into it.
-#
-# The diagnosis takes one line: `tape.watched_variables()` lists the variables that the tape watches. The non-trainable one was used as well, and is not among them. The cure is `tape.watch`, before the first use.
-
-# %%
-print("watched by itself:     ", [float(v) for v in tape.watched_variables()])
-
-with tf.GradientTape() as tape:
-    tape.watch(sources)
-    y = tf.add_n([source**2 for source in sources.values()])
-
-cured = tape.gradient(y, sources)
-print("gradients, all watched:", [float(gradient) for gradient in cured.values()])
-
-# %% [markdown]
-# Two more ways of not being watched. A tape records forwards and never goes back for what it missed, so `watch` comes before the first use. And a tape that is
-# told not to watch variables by itself watches none until you name them. `explain` tells the two apart.
-
-# %%
-x, v = tf.constant(3.0), tf.Variable(3.0)
-
-with ExplainTape() as tape:
-    y = x**2
-    tape.watch(x)  # x**2 is past
-late = explain(tape, y, x)
-
-with ExplainTape(watch_accessed_variables=False) as tape:
-    y = v**2
-switched_off = explain(tape, y, v)
-
-print(f"{late.code}: {late.sentence}")
-print(f"{switched_off.code}: {switched_off.sentence}")
-
-# %% tags=["check"]
-# @title Check
-assert [gradient.numpy() for gradient in cured.values()] == [4.0, 6.0, 8.0, 10.0]
-assert [late.code, switched_off.code] == ["watched_late", "watching_off"]
-for source, options in ((x, {}), (v, {"watch_accessed_variables": False})):
-    with tf.GradientTape(**options) as check_tape:
-        check_tape.watch(source)  # first watch, then use
-        check_y = source**2
-    assert check_tape.gradient(check_y, source).numpy() == 6.0
-
-# %% [markdown]
-# ## 3. Computation outside TensorFlow
-#
-# A tape sees TensorFlow's operations. It does not see NumPy's: NumPy asks the variable for its values, computes, and returns an array. Back in TensorFlow, that
-# array is a constant.
-
-# %%
-x = tf.Variable([0.0, 1.0, 3.0])
-
-with tf.GradientTape() as tape:
-    by_numpy = tf.reduce_sum(np.log1p(x))
-outside = tape.gradient(by_numpy, x)
-
-with tf.GradientTape() as tape:
-    by_tensorflow = tf.reduce_sum(tf.math.log1p(x))
-inside = tape.gradient(by_tensorflow, x)
-
-print(f"np.log1p:       {by_numpy:.4f}, gradient {outside}")
-print(f"tf.math.log1p:  {by_tensorflow:.4f}, gradient {inside.numpy()}")
-
-# %% [markdown]
-# The values agree, and one gradient is lost. The cure is TensorFlow's operation of the same name. Where there is none, write the gradient
-# yourself with `tf.custom_gradient` (notebook [07](07_custom_gradients.ipynb)).
-#
-# Leaving TensorFlow can be quieter than that: `float(...)`, `int(...)` and `.numpy()` leave it too.
-#
-# **Predict.** $y = x \cdot x$ at $x = 3$, where one factor is read out with `float`. Is the gradient `None`, 3 or 6?
-
-# %%
-exercises.read_out.guess(...)
-
-# %%
-x = tf.Variable(3.0)
-with tf.GradientTape() as tape:
-    y = x * float(x)
-
-half_of_it = tape.gradient(y, x)
-print("y     =", y.numpy())
-print("dy/dx =", half_of_it.numpy())
-
-# %% tags=["check"]
-# @title Check
-exercises.read_out.reveal(half_of_it)
-assert outside is None
-np.testing.assert_allclose(by_numpy, by_tensorflow, rtol=1e-6)
-np.testing.assert_allclose(inside, [1.0, 0.5, 0.25], rtol=1e-6)
-assert y.numpy() == 9.0
-assert half_of_it.numpy() == 3.0
-
-# %% [markdown]
-# 3, where the true derivative is $2x = 6$. One path is cut and the other is whole, so there is no `None` to warn you: to the tape, $y$ is $3x$. This is the most
-# dangerous form of the mistake. The first factor trains, the second does not, and nothing tells you.
-#
-# There is a way out that the tape can follow: `tf.py_function` records what the Python code does with TensorFlow. `tf.numpy_function` does not.
-
-# %% [markdown]
-# ## 4. Integers and strings
-#
-# A derivative is a limit, and integers have no small steps. A tape gives gradients for floating-point and complex
-# tensors only. The opening example lost its path at an integer on the way. An integer as the *source* is easier to
-# overlook: `tf.Variable(3)` makes one, for want of a decimal point.
-
-# %%
-count = tf.Variable(3)  # int32
-with tf.GradientTape() as tape:
-    y = tf.cast(count, tf.float32) ** 2
-integer_source = tape.gradient(y, count)
-
-text = tf.Variable("3.0")
-with tf.GradientTape() as tape:
-    y = tf.strings.to_number(text) ** 2
-string_source = tape.gradient(y, text)
-
-print("dtype", count.dtype.name, "  gradient", integer_source)
-print("dtype", text.dtype.name, " gradient", string_source)
-
-# %% [markdown]
-# Both are trainable variables, and both give `None`. The cast inside the tape cannot help: on its other side nothing carries a gradient. Convert once,
-# *before* you create the variable, `tf.Variable(tf.strings.to_number("3.0"))`, and stay in floating point from there to the target. Keep whatever must be an integer or a string beside the path, not on it.
-
-# %% tags=["check"]
-# @title Check
-assert count.trainable
-assert count.dtype == tf.int32
-assert text.trainable
-assert text.dtype == tf.string
-assert integer_source is None
-assert string_source is None
-check_x = tf.Variable([0.0, 1.0, 3.0])
-with tf.GradientTape(persistent=True) as check_tape:
-    by_numpy_function = tf.numpy_function(lambda array: np.sum(array**2), [check_x], tf.float32)
-    by_py_function = tf.py_function(lambda tensor: tf.reduce_sum(tensor**2), [check_x], tf.float32)
-assert check_tape.gradient(by_numpy_function, check_x) is None
-np.testing.assert_array_equal(check_tape.gradient(by_py_function, check_x), [0.0, 2.0, 6.0])
-check_x = tf.Variable(tf.strings.to_number("3.0"))
-with tf.GradientTape() as check_tape:
-    check_y = check_x**2
-assert check_tape.gradient(check_y, check_x).numpy() == 6.0
-
-# %% [markdown]
-# ## 5. State
-#
-# A variable has state, and two things go wrong with it. The first: a Python name stops being a variable. Here are two epochs of the same code.
-
-# %%
-x = tf.Variable(2.0)
-rebound = []
-for epoch in range(2):
-    with ExplainTape() as tape:
-        y = x**2
-    rebound.append(explain(tape, y, x))
-    print(f"epoch {epoch}: {type(x).__name__:16} gradient {tape.gradient(y, x)}")
-    x = x + 1.0  # meant as an update
-
-print(f"{rebound[1].code}: {rebound[1].sentence}")
-
-# %% [markdown]
-# `x + 1.0` is a new tensor, and the assignment gives it the old name. The first epoch works; from the second on, `x` is a plain tensor that nobody watches.
-# Change the variable's value and keep the variable: `x.assign_add(1.0)`.
-#
-# The second thing is an assignment *inside* the tape.
-#
-# **Predict.** `total` starts at 0, `step`, which is 3, is added to it, and $y = \text{total}^2$. What are $\partial y / \partial\,\text{step}$ and
-# $\partial y / \partial\,\text{total}$: numbers, or `None`?
-
-# %%
-exercises.assigned.guess([..., ...])  # dy/dstep, dy/dtotal
-
-# %%
-step = tf.Variable(3.0)
-total = tf.Variable(0.0)
-with tf.GradientTape() as tape:
-    total.assign_add(step)
-    y = total**2
-
-dy_dstep, dy_dtotal = tape.gradient(y, [step, total])
-print("y         =", y.numpy())
-print("dy/dstep  =", dy_dstep)
-print("dy/dtotal =", dy_dtotal.numpy())
-
-# %% tags=["check"]
-# @title Check
-exercises.assigned.reveal([dy_dstep, dy_dtotal])
-assert [one.code for one in rebound] == ["exists", "source_replaced"]
-assert rebound[1].line.text.startswith("x = x + 1.0")
-assert y.numpy() == 9.0
-assert dy_dstep is None
-assert dy_dtotal.numpy() == 6.0
-
-# %% [markdown]
-# The value arrived; its history did not. A tape reads a variable's value as it is; how the value got there is not
-# recorded. So `total` is a source that holds 3, and `step` leads nowhere.
-#
-# Add with an operation inside the tape, and assign when the gradient has been taken.
-
-# %%
-total.assign(0.0)
-with tf.GradientTape() as tape:
-    new_total = total + step
-    y = new_total**2
-
-dy_dstep = tape.gradient(y, step)
-total.assign(new_total)
-print("dy/dstep =", dy_dstep.numpy(), " total =", total.numpy())
-
-# %% [markdown]
-# ### Exercise: A memory that the tape can follow (5 min)
-#
-# `average` and `x` are variables of one shape. Each call moves the average a little towards `x`: the new average is `0.9 * average + 0.1 * x`. The call happens inside a tape. Return the
-# loss, the sum of the squares of the *new* average. Afterwards the variable `average` must hold the new average, and the gradient of the loss with respect to `x` must exist. You may
-# change any line.
-
-
-# %%
-def loss_with_memory(average, x):
-    average.assign(0.9 * average + 0.1 * x)
-    return ...  # the sum of the squares of the new average
-
-
-exercises.memory.check(loss_with_memory)
-
-# %% [markdown]
-# ## 6. Target and tape out of step
-#
-# Now nothing is wrong with the source or the operations. The target is the wrong one, or it is finished after the `with` block has closed.
-
-# %%
-a, b = tf.Variable(2.0), tf.Variable(5.0)
-with ExplainTape() as tape:
-    squared = a**2
-    loss_b = b**2
-loss_a = 10.0 * squared  # the tape is closed
-
-unrelated = explain(tape, loss_b, a)
-finished_late = explain(tape, loss_a, a)
-print(f"{unrelated.code}: {unrelated.sentence}")
-print(f"{finished_late.code}: {finished_late.sentence}")
-
-# %% [markdown]
-# Both answers are honest. In the second case the tape holds `squared` and has never heard of the product. Move the last line into the block, and the
-# gradient is 40.
-
-# %% tags=["check"]
-# @title Check
-assert dy_dstep.numpy() == 6.0
-assert total.numpy() == 3.0
-assert unrelated.exists is False
-assert finished_late.exists is False
-assert [unrelated.code, finished_late.code] == ["unrelated", "target_after_tape"]
-with tf.GradientTape() as check_tape:
-    check_y = 10.0 * a**2  # all of it inside
-assert check_y == loss_a
-assert check_tape.gradient(check_y, a).numpy() == 40.0
-
-# %% [markdown]
-# ## 7. No gradient registered
-#
-# TensorFlow keeps a registry that says, for each type of operation, how to differentiate it. Rounding has an entry, a function that returns `None`. The contrast adjustment
-# of an image has no entry at all. The two fail in different ways.
-
-# %%
-x = tf.Variable([0.3, 0.7, 2.4])
-image = tf.Variable(tf.random.uniform((height, width, 1)))
-factor = 2.0
-
-with tf.GradientTape(persistent=True) as tape:
-    by_rounding = tf.reduce_sum(tf.round(x) ** 2)
-    by_contrast = tf.reduce_sum(tf.image.adjust_contrast(image, factor) ** 2)
-
-rounded = tape.gradient(by_rounding, x)
-print("tf.round:", rounded)
-try:
-    tape.gradient(by_contrast, image)
-except LookupError as error:
-    complaint = str(error)
-    print("tf.image.adjust_contrast: LookupError,", complaint)
-
-# %% [markdown]
-# To pass nothing back is a *decision*. A staircase has slope zero between its steps and none on them, which is of no use to training, so TensorFlow passes nothing
-# back, without a word. So do `tf.floor`, `tf.math.ceil`, `tf.argmax` and comparisons. The cure is a smooth
-# stand-in, or the straight-through estimator of section 1.
-#
-# *Not registered* is a gap: nobody has written an entry. That is an error, raised when you ask for the gradient. It says nothing about the
-# mathematics: contrast has a good derivative.
-#
-# Here it can be closed: write the operation with others that are registered. Contrast stretches each pixel's distance from the image's mean: $m + f\,(p - m)$.
-
-
-# %%
-def contrast(image, factor):
-    """The image, shape (height, width, channels), stretched about each channel's mean."""
-    mean = tf.reduce_mean(image, axis=(0, 1), keepdims=True)
-    return mean + factor * (image - mean)
-
-
-with tf.GradientTape() as tape:
-    by_contrast = tf.reduce_sum(contrast(image, factor) ** 2)
-contrast_gradient = tape.gradient(by_contrast, image)
-
-built_in = tf.image.adjust_contrast(image, factor)
-difference = tf.reduce_max(tf.abs(contrast(image, factor) - built_in)).numpy()
-print(f"largest difference from tf.image.adjust_contrast: {difference:.4f}")
-print("the gradient's shape:", contrast_gradient.shape)
-
-# %% tags=["check"]
-# @title Check
-assert rounded is None
-assert "AdjustContrast" in complaint
-assert private.has_gradient("Round")  # an entry, and a function that returns None
-for staircase in (tf.floor, tf.math.ceil, tf.argmax, lambda x: x > 0.5):
-    with tf.GradientTape() as check_tape:
-        check_y = tf.reduce_sum(tf.cast(staircase(x), tf.float32))
-    assert check_tape.gradient(check_y, x) is None
-assert difference < 1e-5
-assert contrast_gradient.shape == image.shape
-
-# %% [markdown]
-# ## 8. Zeros instead of None
-#
-# `None` cannot be added or multiplied. When a loop over many variables needs numbers everywhere, pass `unconnected_gradients="zero"`.
-
-# %%
-a = tf.Variable([1.0, 2.0, 3.0])
-b = tf.Variable(5.0)
-with tf.GradientTape(persistent=True) as tape:
-    z = b**2
-
-by_default = tape.gradient(z, a)
-as_zeros = tape.gradient(z, a, unconnected_gradients="zero")
-jacobian = tape.jacobian(z, a, unconnected_gradients="zero")
-print("by default:  ", by_default)
-print("with zeros:  ", np.asarray(as_zeros))
-print("the Jacobian:", np.asarray(jacobian))
-
-# %% [markdown]
-# The zeros come in the source's shape, and here they are also the truth: $z$ does not depend on $a$. They are not always the truth.
-#
-# **Predict.** Section 6's mistake once more: $x^2$ at $x = 3$, squared after the tape has closed. What does the same option return now?
-
-# %%
-exercises.hidden_mistake.guess(...)
-
-# %%
-x = tf.Variable(3.0)
-with tf.GradientTape() as tape:
-    shifted = x + 0.0
-y = shifted**2  # too late
-
-hidden_mistake = tape.gradient(y, x, unconnected_gradients="zero")
-print("dy/dx =", np.asarray(hidden_mistake))
-
-# %% tags=["check"]
-# @title Check
-exercises.hidden_mistake.reveal(hidden_mistake)
-assert by_default is None
-np.testing.assert_array_equal(as_zeros, [0.0, 0.0, 0.0])
-np.testing.assert_array_equal(jacobian, [0.0, 0.0, 0.0])
-assert hidden_mistake.numpy() == 0.0
-
-# %% [markdown]
-# 0, where the true derivative is 6. A zero that means "you forgot something" looks like a zero that means "you have reached a minimum". Pass the option where you *know* that
-# some pairs are unconnected, as in the blocks of a Hessian. Everywhere else `None` is the better answer: it stops you.
-
-# %% [markdown]
-# ## 9. Find the break
-#
-# In a real model the path is long, and with a plain tape `None` does not say where it ends. You can ask the tape about every tensor on the way. The path below
-# has five steps, and the third leaves TensorFlow.
+# A tape can be asked about every tensor on the way, and not only about the source: does the gradient of the target with respect to *this* one exist? The path below has five
+# steps. The third calls NumPy's `exp`, which the tape does not see.
 #
 # **Predict.** There are six tensors, `x` and the five results. For how many of them does the gradient of the last result exist?
 
@@ -669,6 +171,502 @@ with tf.GradientTape() as check_tape:
 flattening = np.tanh(check_x.numpy())  # the whole path is the sum of exp(8 tanh x)
 expected = 8.0 * np.exp(8.0 * flattening) * (1.0 - flattening**2)
 np.testing.assert_allclose(check_tape.gradient(check_y, check_x), expected, rtol=1e-4)
+
+# %% [markdown]
+# ## 2. Let a tape find it
+#
+# To watch every tensor takes a few lines of your own. An `ExplainTape` of this collection's package does the same walk: it is a `tf.GradientTape` that also keeps a log of every
+# operation that it saw. The log costs memory and time: use it to find a mistake, not to train. Here is the program of the opening once more.
+
+# %% tags=["nbval-ignore-output"]
+with ExplainTape() as tape:  # in place of tf.GradientTape()
+    demand = 10.0 - 2.0 * price
+    sold = tf.cast(demand, tf.int32)  # whole items only
+    income = 3.0 * tf.cast(sold, tf.float32)
+
+answer = explain(tape, income, price)
+print(answer)
+
+# %% [markdown]
+# `explain(tape, target, source)` reads the log and answers in four parts:
+# a *code* for the cause, a sentence, the line of your program at which the path was cut, and a fix. You can also read
+# the parts separately: `answer.code`, `answer.sentence`, `answer.line`, `answer.fix`.
+#
+# `draw` shows the same log as a graph. Time runs downwards. Each box is an operation with the line that ran it; a solid border and a filled
+# circle mean *recorded*. The gradient has to climb from the target to the source, and a dashed arrow with a cross is one that it cannot climb.
+
+# %% tags=["figure"] alt="Computation graph. A graph that runs downwards from price to income: a product and a difference with solid borders, then a dashed arrow with a cross, marked as a cast to an integer, into a cast; below it another cast and a product, both with dashed borders because they were not recorded, and income at the bottom."
+# @title Draw
+draw(tape, income, price)
+plt.show()
+
+# %% [markdown]
+# The cast to `int32` ends the path: integers carry no gradient. Nothing after it is recorded either, because to the tape an
+# integer is a constant.
+#
+# The fix keeps the value in floating point. The cast cuts off the digits after the point, and for positive numbers `tf.floor` does the same.
+# Take on trust, until [06](06_stop_gradient.ipynb) explains it, that `tf.stop_gradient(t)` has the value of `t` and counts as a constant. Then the next cell has the
+# *value* of the rounded-down demand and the *gradient* of the demand: [06](06_stop_gradient.ipynb) has more on this **straight-through estimator**.
+
+# %%
+with tf.GradientTape() as tape:
+    demand = 10.0 - 2.0 * price
+    sold = demand + tf.stop_gradient(tf.floor(demand) - demand)
+    income = 3.0 * sold
+
+straight_through = tape.gradient(income, price)
+print("income              =", income.numpy())
+print("d income / d price  =", straight_through.numpy())
+
+# %% tags=["check"]
+# @title Check
+assert answer.exists is False
+assert answer.certain
+assert answer.code == "cast_to_integer"
+assert answer.line.text.startswith("sold = tf.cast(demand, tf.int32)")
+np.testing.assert_allclose(income, 12.0, rtol=1e-6)
+np.testing.assert_allclose(straight_through, 3.0 * -2.0, rtol=1e-6)
+with tf.GradientTape() as check_tape:  # the fix as it is printed
+    check_x = 10.0 - 2.0 * price
+    check_sold = eval(answer.fix.splitlines()[-1], {"tf": tf, "x": check_x})
+    check_income = 3.0 * check_sold
+assert check_income == 12.0
+np.testing.assert_allclose(check_tape.gradient(check_income, price), 3.0 * -2.0, rtol=1e-6)
+with tf.GradientTape(persistent=True) as check_tape:  # recorded from end to end, and None
+    check_rounded = tf.round(price)
+    check_y = 2.0 * check_rounded
+assert check_tape.gradient(check_y, check_rounded) == 2.0
+assert check_tape.gradient(check_y, price) is None
+with tf.GradientTape() as check_tape:
+    check_y = tf.square(tf.Variable(1.0))
+assert check_tape.gradient(check_y, price) is None  # nothing leads there
+
+# %% [markdown]
+# A path has a beginning, a middle and an end, and it can break in each. The map shows where; the numbers are those of the sections that follow.
+
+# %% tags=["figure"] alt="Diagram. A path of four boxes from left to right: source, operation, operation, target. Below the source: not watched (3), integer or text (5), a name that holds something else (6). Below the arrows between: leaves TensorFlow (4), cast to an integer (5), assigned to a variable (6), passes nothing back (8). Below the target: the wrong one, or finished too late (7)."
+# @title Draw: where a path can break
+_, ax = plt.subplots(figsize=(9, 2.3), layout="constrained")
+places = {
+    "source": ["not watched (3)", "integer or text (5)", "name rebound (6)"],
+    "operation": ["leaves TensorFlow (4)", "cast to an integer (5)"],
+    " operation": ["assigned to a variable (6)", "passes nothing back (8)"],
+    "target": ["unrelated (7)", "finished too late (7)"],
+}
+box = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": plots.BLUE, "linewidth": 1.8}
+arrow = {"arrowstyle": "->", "color": plots.BLUE, "linewidth": 1.8}
+for column, (name, breaks) in enumerate(places.items()):
+    ax.text(column, 0, name.strip(), ha="center", va="center", fontsize=12, bbox=box)
+    causes = "\n".join(f"✗ {text}" for text in breaks)
+    ax.text(column, 0.4, causes, ha="center", va="top", fontsize=10, color=plots.RED, linespacing=1.5)
+    if column:
+        ax.annotate("", xy=(column - 0.28, 0), xytext=(column - 0.72, 0), arrowprops=arrow)
+ax.set(
+    xlim=(-0.5, 3.5), ylim=(1.45, -0.4), title="Where the path from source to target can break, and in which section"
+)
+ax.set_axis_off()
+plt.show()
+
+# %% [markdown]
+# ## 3. Variables and watching
+#
+# A tape records an operation if one of its inputs is *watched*, or was computed from something watched. So the first question is whether the path
+# ever began.
+#
+# **Predict.** Below, $y = a^2 + b^2 + c^2 + d^2$ has four sources of different kinds. Every derivative exists:
+# 4, 6, 8 and 10. For each source, does the tape return the number or `None`?
+
+# %%
+exercises.four_sources.guess([..., ..., ..., ...])  # in place of each `...`, a number or None
+
+# %%
+sources = {
+    "trainable variable": tf.Variable(2.0),
+    "non-trainable variable": tf.Variable(3.0, trainable=False),
+    "tensor": tf.Variable(3.0) + 1.0,  # a variable plus a number is a tensor
+    "constant": tf.constant(5.0),
+}
+
+with tf.GradientTape() as tape:
+    y = tf.add_n([source**2 for source in sources.values()])
+
+gradients = tape.gradient(y, sources)
+for name, gradient in gradients.items():
+    print(f"{name:22}  {gradient if gradient is None else gradient.numpy()}")
+
+# %% tags=["check"]
+# @title Check
+exercises.four_sources.reveal(list(gradients.values()))
+assert gradients["trainable variable"].numpy() == 4.0
+assert gradients["non-trainable variable"] is None
+assert gradients["tensor"] is None
+assert gradients["constant"] is None
+assert [variable.numpy() for variable in tape.watched_variables()] == [2.0]
+
+# %% [markdown]
+# By itself, a tape watches *trainable variables*, and nothing else. `tf.constant` makes a tensor like any other. The sum of a variable and a number is
+# a tensor too, even though a variable went into it.
+#
+# The diagnosis takes one line: `tape.watched_variables()` lists the variables that the tape watches. The non-trainable one was used as well, and is not among them. The cure is `tape.watch`, before the first use.
+
+# %%
+print("watched by itself:     ", [float(v) for v in tape.watched_variables()])
+
+with tf.GradientTape() as tape:
+    tape.watch(sources)
+    y = tf.add_n([source**2 for source in sources.values()])
+
+cured = tape.gradient(y, sources)
+print("gradients, all watched:", [float(gradient) for gradient in cured.values()])
+
+# %% [markdown]
+# Two more ways of not being watched. A tape records forwards and never goes back for what it missed, so `watch` comes before the first use. And a tape that is
+# told not to watch variables by itself watches none until you name them. `explain` tells the two apart.
+
+# %%
+x, v = tf.constant(3.0), tf.Variable(3.0)
+
+with ExplainTape() as tape:
+    y = x**2
+    tape.watch(x)  # x**2 is past
+late = explain(tape, y, x)
+
+with ExplainTape(watch_accessed_variables=False) as tape:
+    y = v**2
+switched_off = explain(tape, y, v)
+
+print(f"{late.code}: {late.sentence}")
+print(f"{switched_off.code}: {switched_off.sentence}")
+
+# %% tags=["check"]
+# @title Check
+assert [gradient.numpy() for gradient in cured.values()] == [4.0, 6.0, 8.0, 10.0]
+assert [late.code, switched_off.code] == ["watched_late", "watching_off"]
+for source, options in ((x, {}), (v, {"watch_accessed_variables": False})):
+    with tf.GradientTape(**options) as check_tape:
+        check_tape.watch(source)  # first watch, then use
+        check_y = source**2
+    assert check_tape.gradient(check_y, source).numpy() == 6.0
+
+# %% [markdown]
+# ## 4. Computation outside TensorFlow
+#
+# A tape sees TensorFlow's operations. It does not see NumPy's: NumPy asks the variable for its values, computes, and returns an array. Back in TensorFlow, that
+# array is a constant.
+
+# %%
+x = tf.Variable([0.0, 1.0, 3.0])
+
+with tf.GradientTape() as tape:
+    by_numpy = tf.reduce_sum(np.log1p(x))
+outside = tape.gradient(by_numpy, x)
+
+with tf.GradientTape() as tape:
+    by_tensorflow = tf.reduce_sum(tf.math.log1p(x))
+inside = tape.gradient(by_tensorflow, x)
+
+print(f"np.log1p:       {by_numpy:.4f}, gradient {outside}")
+print(f"tf.math.log1p:  {by_tensorflow:.4f}, gradient {inside.numpy()}")
+
+# %% [markdown]
+# The values agree, and one gradient is lost. The cure is TensorFlow's operation of the same name. Where there is none, write the gradient
+# yourself with `tf.custom_gradient` (notebook [07](07_custom_gradients.ipynb)).
+#
+# Leaving TensorFlow can be quieter than that: `float(...)`, `int(...)` and `.numpy()` leave it too.
+#
+# **Predict.** $y = x \cdot x$ at $x = 3$, where one factor is read out with `float`. Is the gradient `None`, 3 or 6?
+
+# %%
+exercises.read_out.guess(...)
+
+# %%
+x = tf.Variable(3.0)
+with tf.GradientTape() as tape:
+    y = x * float(x)
+
+half_of_it = tape.gradient(y, x)
+print("y     =", y.numpy())
+print("dy/dx =", half_of_it.numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.read_out.reveal(half_of_it)
+assert outside is None
+np.testing.assert_allclose(by_numpy, by_tensorflow, rtol=1e-6)
+np.testing.assert_allclose(inside, [1.0, 0.5, 0.25], rtol=1e-6)
+assert y.numpy() == 9.0
+assert half_of_it.numpy() == 3.0
+
+# %% [markdown]
+# 3, where the true derivative is $2x = 6$. One path is cut and the other is whole, so there is no `None` to warn you: to the tape, $y$ is $3x$. This is the most
+# dangerous form of the mistake. The first factor trains, the second does not, and nothing tells you.
+#
+# There is a way out that the tape can follow: `tf.py_function` records what the Python code does with TensorFlow. `tf.numpy_function` does not.
+
+# %% [markdown]
+# ## 5. Integers and strings
+#
+# A derivative is a limit, and integers have no small steps. A tape gives gradients for floating-point and complex
+# tensors only. The opening example lost its path at an integer on the way. An integer as the *source* is easier to
+# overlook: `tf.Variable(3)` makes one, for want of a decimal point.
+
+# %%
+count = tf.Variable(3)  # int32
+with tf.GradientTape() as tape:
+    y = tf.cast(count, tf.float32) ** 2
+integer_source = tape.gradient(y, count)
+
+text = tf.Variable("3.0")
+with tf.GradientTape() as tape:
+    y = tf.strings.to_number(text) ** 2
+string_source = tape.gradient(y, text)
+
+print("dtype", count.dtype.name, "  gradient", integer_source)
+print("dtype", text.dtype.name, " gradient", string_source)
+
+# %% [markdown]
+# Both are trainable variables, and both give `None`. The cast inside the tape cannot help: on its other side nothing carries a gradient. Convert once,
+# *before* you create the variable, `tf.Variable(tf.strings.to_number("3.0"))`, and stay in floating point from there to the target. Keep whatever must be an integer or a string beside the path, not on it.
+
+# %% tags=["check"]
+# @title Check
+assert count.trainable
+assert count.dtype == tf.int32
+assert text.trainable
+assert text.dtype == tf.string
+assert integer_source is None
+assert string_source is None
+check_x = tf.Variable([0.0, 1.0, 3.0])
+with tf.GradientTape(persistent=True) as check_tape:
+    by_numpy_function = tf.numpy_function(lambda array: np.sum(array**2), [check_x], tf.float32)
+    by_py_function = tf.py_function(lambda tensor: tf.reduce_sum(tensor**2), [check_x], tf.float32)
+assert check_tape.gradient(by_numpy_function, check_x) is None
+np.testing.assert_array_equal(check_tape.gradient(by_py_function, check_x), [0.0, 2.0, 6.0])
+check_x = tf.Variable(tf.strings.to_number("3.0"))
+with tf.GradientTape() as check_tape:
+    check_y = check_x**2
+assert check_tape.gradient(check_y, check_x).numpy() == 6.0
+
+# %% [markdown]
+# ## 6. State
+#
+# A variable has state, and two things go wrong with it. The first: a Python name stops being a variable. Here are two epochs of the same code.
+
+# %%
+x = tf.Variable(2.0)
+rebound = []
+for epoch in range(2):
+    with ExplainTape() as tape:
+        y = x**2
+    rebound.append(explain(tape, y, x))
+    print(f"epoch {epoch}: {type(x).__name__:16} gradient {tape.gradient(y, x)}")
+    x = x + 1.0  # meant as an update
+
+print(f"{rebound[1].code}: {rebound[1].sentence}")
+
+# %% [markdown]
+# `x + 1.0` is a new tensor, and the assignment gives it the old name. The first epoch works; from the second on, `x` is a plain tensor that nobody watches.
+# Change the variable's value and keep the variable: `x.assign_add(1.0)`.
+#
+# The second thing is an assignment *inside* the tape.
+#
+# **Predict.** `total` starts at 0, `step`, which is 3, is added to it, and $y = \text{total}^2$. What are $\partial y / \partial\,\text{step}$ and
+# $\partial y / \partial\,\text{total}$: numbers, or `None`?
+
+# %%
+exercises.assigned.guess([..., ...])  # dy/dstep, dy/dtotal
+
+# %%
+step = tf.Variable(3.0)
+total = tf.Variable(0.0)
+with tf.GradientTape() as tape:
+    total.assign_add(step)
+    y = total**2
+
+dy_dstep, dy_dtotal = tape.gradient(y, [step, total])
+print("y         =", y.numpy())
+print("dy/dstep  =", dy_dstep)
+print("dy/dtotal =", dy_dtotal.numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.assigned.reveal([dy_dstep, dy_dtotal])
+assert [one.code for one in rebound] == ["exists", "source_replaced"]
+assert rebound[1].line.text.startswith("x = x + 1.0")
+assert y.numpy() == 9.0
+assert dy_dstep is None
+assert dy_dtotal.numpy() == 6.0
+
+# %% [markdown]
+# The value arrived; its history did not. A tape reads a variable's value as it is; how the value got there is not
+# recorded. So `total` is a source that holds 3, and `step` leads nowhere.
+#
+# Add with an operation inside the tape, and assign when the gradient has been taken.
+
+# %%
+total.assign(0.0)
+with tf.GradientTape() as tape:
+    new_total = total + step
+    y = new_total**2
+
+dy_dstep = tape.gradient(y, step)
+total.assign(new_total)
+print("dy/dstep =", dy_dstep.numpy(), " total =", total.numpy())
+
+# %% [markdown]
+# ### Exercise: A memory that the tape can follow (5 min)
+#
+# `average` and `x` are variables of one shape. Each call moves the average a little towards `x`: the new average is `0.9 * average + 0.1 * x`. The call happens inside a tape. Return the
+# loss, the sum of the squares of the *new* average. Afterwards the variable `average` must hold the new average, and the gradient of the loss with respect to `x` must exist. You may
+# change any line.
+
+
+# %%
+def loss_with_memory(average, x):
+    average.assign(0.9 * average + 0.1 * x)
+    return ...  # the sum of the squares of the new average
+
+
+exercises.memory.check(loss_with_memory)
+
+# %% [markdown]
+# ## 7. Target and tape out of step
+#
+# Now nothing is wrong with the source or the operations. The target is the wrong one, or it is finished after the `with` block has closed.
+
+# %%
+a, b = tf.Variable(2.0), tf.Variable(5.0)
+with ExplainTape() as tape:
+    squared = a**2
+    loss_b = b**2
+loss_a = 10.0 * squared  # the tape is closed
+
+unrelated = explain(tape, loss_b, a)
+finished_late = explain(tape, loss_a, a)
+print(f"{unrelated.code}: {unrelated.sentence}")
+print(f"{finished_late.code}: {finished_late.sentence}")
+
+# %% [markdown]
+# Both answers are honest. In the second case the tape holds `squared` and has never heard of the product. Move the last line into the block, and the
+# gradient is 40.
+
+# %% tags=["check"]
+# @title Check
+assert dy_dstep.numpy() == 6.0
+assert total.numpy() == 3.0
+assert unrelated.exists is False
+assert finished_late.exists is False
+assert [unrelated.code, finished_late.code] == ["unrelated", "target_after_tape"]
+with tf.GradientTape() as check_tape:
+    check_y = 10.0 * a**2  # all of it inside
+assert check_y == loss_a
+assert check_tape.gradient(check_y, a).numpy() == 40.0
+
+# %% [markdown]
+# ## 8. No gradient registered
+#
+# TensorFlow keeps a registry that says, for each type of operation, how to differentiate it. Rounding has an entry, a function that returns `None`. The contrast adjustment
+# of an image has no entry at all. The two fail in different ways.
+
+# %%
+x = tf.Variable([0.3, 0.7, 2.4])
+image = tf.Variable(tf.random.uniform((height, width, 1)))
+factor = 2.0
+
+with tf.GradientTape(persistent=True) as tape:
+    by_rounding = tf.reduce_sum(tf.round(x) ** 2)
+    by_contrast = tf.reduce_sum(tf.image.adjust_contrast(image, factor) ** 2)
+
+rounded = tape.gradient(by_rounding, x)
+print("tf.round:", rounded)
+try:
+    tape.gradient(by_contrast, image)
+except LookupError as error:
+    complaint = str(error)
+    print("tf.image.adjust_contrast: LookupError,", complaint)
+
+# %% [markdown]
+# To pass nothing back is a *decision*. A staircase has slope zero between its steps and none on them, which is of no use to training, so TensorFlow passes nothing
+# back, without a word. So do `tf.floor`, `tf.math.ceil`, `tf.argmax` and comparisons. The cure is a smooth
+# stand-in, or the straight-through estimator of section 2.
+#
+# *Not registered* is a gap: nobody has written an entry. That is an error, raised when you ask for the gradient. It says nothing about the
+# mathematics: contrast has a good derivative.
+#
+# Here it can be closed: write the operation with others that are registered. Contrast stretches each pixel's distance from the image's mean: $m + f\,(p - m)$.
+
+
+# %%
+def contrast(image, factor):
+    """The image, shape (height, width, channels), stretched about each channel's mean."""
+    mean = tf.reduce_mean(image, axis=(0, 1), keepdims=True)
+    return mean + factor * (image - mean)
+
+
+with tf.GradientTape() as tape:
+    by_contrast = tf.reduce_sum(contrast(image, factor) ** 2)
+contrast_gradient = tape.gradient(by_contrast, image)
+
+built_in = tf.image.adjust_contrast(image, factor)
+difference = tf.reduce_max(tf.abs(contrast(image, factor) - built_in)).numpy()
+print(f"largest difference from tf.image.adjust_contrast: {difference:.4f}")
+print("the gradient's shape:", contrast_gradient.shape)
+
+# %% tags=["check"]
+# @title Check
+assert rounded is None
+assert "AdjustContrast" in complaint
+assert private.has_gradient("Round")  # an entry, and a function that returns None
+for staircase in (tf.floor, tf.math.ceil, tf.argmax, lambda x: x > 0.5):
+    with tf.GradientTape() as check_tape:
+        check_y = tf.reduce_sum(tf.cast(staircase(x), tf.float32))
+    assert check_tape.gradient(check_y, x) is None
+assert difference < 1e-5
+assert contrast_gradient.shape == image.shape
+
+# %% [markdown]
+# ## 9. Zeros instead of None
+#
+# `None` cannot be added or multiplied. When a loop over many variables needs numbers everywhere, pass `unconnected_gradients="zero"`.
+
+# %%
+a = tf.Variable([1.0, 2.0, 3.0])
+b = tf.Variable(5.0)
+with tf.GradientTape(persistent=True) as tape:
+    z = b**2
+
+by_default = tape.gradient(z, a)
+as_zeros = tape.gradient(z, a, unconnected_gradients="zero")
+print("by default:", by_default)
+print("with zeros:", np.asarray(as_zeros))
+
+# %% [markdown]
+# The zeros come in the source's shape, and here they are also the truth: $z$ does not depend on $a$.
+#
+# **Predict.** Section 7's mistake once more: $x^2$ at $x = 3$, squared after the tape has closed. What does the same option return now?
+
+# %%
+exercises.same_option.guess(...)
+
+# %%
+x = tf.Variable(3.0)
+with tf.GradientTape() as tape:
+    shifted = x + 0.0
+y = shifted**2  # too late
+
+too_late = tape.gradient(y, x, unconnected_gradients="zero")
+print("dy/dx =", np.asarray(too_late))
+
+# %% tags=["check"]
+# @title Check
+exercises.same_option.reveal(too_late)
+assert by_default is None
+np.testing.assert_array_equal(as_zeros, [0.0, 0.0, 0.0])
+assert too_late.numpy() == 0.0
+
+# %% [markdown]
+# 0, where the true derivative is 6: the zeros are not always the truth. A zero that means "you forgot something" looks like a zero that means "you have reached a minimum". Pass the option where you *know* that
+# some pairs are unconnected. Everywhere else `None` is the better answer: it stops you.
 
 # %% [markdown]
 # ## 10. Going further: two cuts, and what the tape cannot know
@@ -780,7 +778,64 @@ def gradient_across(x, simulate, slope):
 exercises.bridge.check(gradient_across)
 
 # %% [markdown]
-# ## 11. Check it independently
+# ## 11. Going further: choosing what is watched
+#
+# `watch_accessed_variables=False` watches no variable on its own, and `watch` adds those you want. `watched_variables()`
+# lists them.
+
+# %%
+a = tf.Variable(2.0, name="a")
+b = tf.Variable(5.0, name="b")
+
+with tf.GradientTape(watch_accessed_variables=False) as tape:
+    tape.watch(a)
+    product = a * b
+
+dp_da, dp_db = tape.gradient(product, [a, b])
+watched = [variable.name for variable in tape.watched_variables()]
+print("watched:", watched)
+print("d(a b)/da:", dp_da.numpy())
+print("d(a b)/db:", dp_db)
+
+# %% [markdown]
+# **Where it goes wrong.** In Keras 3, a layer's kernel *holds* a `tf.Variable` but is not one, and `watch` refuses it.
+
+# %%
+layer = tf.keras.layers.Dense(6)
+layer.build((7, 5))
+examples = tf.random.normal((7, 5))
+refused = None
+
+with tf.GradientTape(watch_accessed_variables=False) as tape:
+    try:
+        tape.watch(layer.kernel)
+    except ValueError as error:
+        refused = error
+        print("ValueError:", str(error)[:32], "…")
+
+    tape.watch(layer.kernel.value)
+    loss = tf.reduce_mean(layer(examples) ** 2)
+
+dl_dkernel, dl_dbias = tape.gradient(loss, [layer.kernel, layer.bias])
+print("dloss/dkernel:", dl_dkernel.shape)
+print("dloss/dbias:  ", dl_dbias)
+
+# %% [markdown]
+# **The fix:** `.value` is the variable inside. As a *source* of `gradient`, the Keras variable itself is accepted. The
+# bias was not watched, so its gradient is `None`.
+
+# %% tags=["check"]
+# @title Check
+assert watched == ["a:0"]
+assert dp_da == 5.0
+assert dp_db is None
+assert isinstance(refused, ValueError)
+by_hand = 2.0 * tf.transpose(examples) @ layer(examples) / (7 * 6)
+np.testing.assert_allclose(dl_dkernel, by_hand, rtol=1e-4, atol=1e-6)
+assert dl_dbias is None
+
+# %% [markdown]
+# ## 12. Check it independently
 #
 # `None` says that no gradient got through. It says nothing about the derivative. Central differences in float64, which know nothing of tapes, show what stood behind
 # four of the `None`s and errors above: behind `np.log1p` and `assign_add` a derivative that was lost, behind contrast one that nobody had written, behind rounding a
@@ -813,15 +868,16 @@ assert unwritten < 1e-5
 # %% [markdown]
 # ## Recap
 #
-# - `None` means that no gradient got through to the source: there is no way, or a part of it was not recorded, or passes nothing back; `explain` on an `ExplainTape` names the cause, the line and the fix (section 1).
-# - A tape watches trainable variables, and what you tell it to watch before use; `watched_variables()` shows which (section 2).
-# - A path holds while it stays inside TensorFlow (section 3), in floating point (section 4), free of assignments (section 5), and inside the block up to the target (section 6).
-# - An operation without an entry raises `LookupError`, one whose entry passes nothing back gives `None` (section 7); `unconnected_gradients="zero"` turns `None` into zeros, the true ones and the mistakes (section 8).
-# - Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 9).
+# - `None` means that no gradient got through to the source: there is no way, or a part of it was not recorded, or passes nothing back.
+# - Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 1). `explain` on an `ExplainTape` names the cause, the line and the fix (section 2).
+# - A tape watches trainable variables, and what you tell it to watch before use; `watched_variables()` shows which (section 3).
+# - A path holds while it stays inside TensorFlow (section 4), in floating point (section 5), free of assignments (section 6), and inside the block up to the target (section 7).
+# - An operation without an entry raises `LookupError`, one whose entry passes nothing back gives `None` (section 8); `unconnected_gradients="zero"` turns `None` into zeros, the true ones and the mistakes (section 9).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a non-trainable variable, a tensor, `watch` after use | `None`; `watched_variables()` lacks the source | `watch` before the first use |
+# | `tape.watch(layer.kernel)` in Keras 3 | `ValueError` | `tape.watch(layer.kernel.value)` |
 # | NumPy, `.numpy()`, `float()` on the only path | `None` | TensorFlow's own operation |
 # | `float(x)` on one of two paths | a wrong number, without a warning | stay in tensors |
 # | `tf.Variable(3)` is an integer | `None`, though it is trainable | write `3.0` |

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/04_when_the_gradient_is_wrong.ipynb)
 #
-# **Prerequisites:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 17 to read, 1 more to go further, 26 for the exercises
+# **Prerequisites:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 16 to read, 1 more to go further, 26 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -77,7 +77,7 @@ print(answer)
 # - follow a NaN through the backward pass to the place where 0 meets ∞ (section 1),
 # - keep roots, logarithms and exponentials finite: choose before, put ε inside, use the fused operation (sections 2 and 3),
 # - say why a gradient is zero everywhere (section 4),
-# - distrust two results that look like gradients (section 5),
+# - distrust a zero that comes out of a compiled function (section 5),
 # - tell vanishing from exploding over depth, and find the sick layer of a model (sections 6 and 7).
 
 # %% [markdown]
@@ -427,9 +427,9 @@ assert 0.5 < check_z[np.argmax(pushes["squared error"])] < 0.9  # the bump
 assert np.all(pushes["squared error"][check_z > 20.0] < 1e-6)
 
 # %% [markdown]
-# ## 5. Two results that mislead
+# ## 5. A zero that should be a None
 #
-# The first is a zero that should be a `None`. The function below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$.
+# The function below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$.
 #
 # **Predict.** We ask for $\partial p / \partial b$, from the same code run eagerly and compiled as a `tf.function`. What are the two answers: numbers, or `None`?
 
@@ -467,41 +467,6 @@ assert check_unrolled is None
 # %% [markdown]
 # A tape records a call of a `tf.function` as *one* operation. Its backward pass takes an upstream gradient for every output: 1 for $p$, and 0 for $q$, which the target does not
 # use. That zero travels to $b$ and comes out as a number. With `tf.config.run_functions_eagerly(True)` the `None` is back.
-#
-# The second is the gradient of a table, such as an embedding. TensorFlow returns `IndexedSlices`: one slice for each *use* of a row, not yet added up.
-#
-# **Predict.** The element in row 0 is used twice, once added and once subtracted, so its gradient is 0. What does `tf.linalg.global_norm`, which gradient clipping uses, report as the
-# norm?
-
-# %%
-exercises.cancelling_norm.guess(...)  # a number
-
-# %%
-table = tf.Variable([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]])
-with tf.GradientTape() as tape:
-    uses = tf.gather(table, [0, 0])
-    y = uses[0, 0] - uses[1, 0]
-
-slices = tape.gradient(y, table)
-dense = tf.convert_to_tensor(slices)
-print("rows:", slices.indices.numpy(), " slices:", slices.values.numpy().tolist())
-print(f"norm by global_norm:  {tf.linalg.global_norm([slices]):.3f}")
-print(f"norm of the gradient: {tf.norm(dense):.3f}")
-
-# %% tags=["check"]
-# @title Check
-exercises.cancelling_norm.reveal(tf.linalg.global_norm([slices]))
-assert isinstance(slices, tf.IndexedSlices)
-np.testing.assert_array_equal(dense, np.zeros((4, 2)))
-np.testing.assert_allclose(tf.linalg.global_norm([slices]), np.sqrt(2.0), rtol=1e-6)
-with tf.GradientTape() as check_tape:
-    check_y = tf.reduce_sum(tf.gather(table, [0, 2, 0]) ** 2)
-check_slices = check_tape.gradient(check_y, table)
-assert tf.linalg.global_norm([check_slices]) < 0.95 * tf.norm(tf.convert_to_tensor(check_slices))  # too small
-
-# %% [markdown]
-# $\sqrt 2$: the norm of two slices that cancel. Where they point the same way it is too small instead. Optimisers add the slices up; whatever else works on `values` does not.
-# `tf.convert_to_tensor` does, where the table is small enough to write out.
 
 # %% [markdown]
 # ## 6. Vanishing and exploding over depth
@@ -537,7 +502,7 @@ np.testing.assert_allclose(through_twelve, 1.957e-8, rtol=1e-3)
 # line on a log scale.
 #
 # The cures keep the factor near 1: an initialisation that fits the activation (Glorot for tanh, He for ReLU), residual connections $h + f(h)$, normalisation layers. Clipping the norm
-# caps an explosion and leaves its cause.
+# ([08](08_clipping.ipynb)) caps an explosion and leaves its cause.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -800,7 +765,7 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # - Every NaN in these gradients was 0 · ∞; `explain` and `draw(..., values=True)` show the operation that made the ∞ (section 1).
 # - Choose before the operation as well as after it, put ε inside the root, and use the fused operation (sections 2 and 3).
 # - A gradient of zeros means that the path is flat: saturated, dead, clipped, multiplied by zero (section 4).
-# - A `tf.function` with several outputs gives 0 where eager code gives `None`, and the norm of `IndexedSlices` is not the norm of the gradient (section 5).
+# - A `tf.function` with several outputs gives 0 where eager code gives `None` (section 5).
 # - Over depth, factors multiply; the sick layer is the bad one nearest the loss, but for dead ReLUs, which also silence the kernel after them; `diagnose` names it (sections 6 and 7).
 #
 # | Trap | What you see | What to do |
@@ -811,7 +776,6 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # | `log(softmax(x))`, `log(sum(exp(x)))` | NaN at large logits | `log_softmax`, `reduce_logsumexp` |
 # | squared error on a sigmoid; a loss of clipped probabilities | a large loss, gradient 0 | a loss from logits |
 # | a `tf.function` with several outputs | 0 instead of `None` | run it eagerly once |
-# | clipping by the norm of `IndexedSlices` | a norm that is too small or too large | `tf.convert_to_tensor` first |
 # | a loss that stops at the variance of the data | zeros in all the early layers | `diagnose` |
 #
 # **Further reading**

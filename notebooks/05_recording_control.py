@@ -163,17 +163,16 @@ assert explain(tape, z, x).exists
 #
 # The block pauses the *tape*, for everything. It does not cut one path: whatever else runs inside it is lost too.
 #
-# **Predict.** Now `x_squared` moves into the block as well, and `z` gains a recorded $3x$. The true derivative is $2x + 3 = 7$. What does the tape return for `dz/dx`? (A number or `None`.)
+# **Predict.** Below, $z = 8x / x^2$ at $x = 2$, which is $8/x$, with the slope $-8/x^2 = -2$. Its divisor is computed in the block. What does the tape return for `dz/dx`? (A number or `None`.)
 
 # %%
-exercises.loses_silently.guess(...)  # dz/dx
+exercises.size_in_block.guess(...)  # dz/dx
 
 # %%
 with tf.GradientTape() as tape:
     with tape.stop_recording():
-        x_squared = x * x
-        y_squared = y * y
-    z = x_squared + y_squared + 3.0 * x
+        size = x * x
+    z = 8.0 * x / size
 
 dz_dx = tape.gradient(z, x)
 print("z     =", z.numpy())
@@ -181,13 +180,14 @@ print("dz/dx =", dz_dx.numpy())
 
 # %% tags=["check"]
 # @title Check
-exercises.loses_silently.reveal(dz_dx)
-assert z.numpy() == 19.0
-assert dz_dx.numpy() == 3.0
-np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: x**2 + 9.0 + 3.0 * x, 2.0), 7.0, rtol=1e-8)
+exercises.size_in_block.reveal(dz_dx)
+assert z.numpy() == 4.0
+assert dz_dx.numpy() == 2.0
+np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / x**2, 2.0), -2.0, rtol=1e-7)
+np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / 4.0, 2.0), 2.0, rtol=1e-8)
 
 # %% [markdown]
-# 3, and no warning. The tape returns the derivative of what it saw, which is $3x$ plus a constant. With no path left it would return `None`, and you would notice; one path is enough for a number, and here a wrong one. So keep inside the block only what you never differentiate.
+# 2, and no warning, although it has the wrong *sign*: a descent step would climb. The tape returns the derivative of what it saw, $8x/4$, with a constant for a divisor. With no path left it would return `None`, and you would notice; one path is enough for a number. So keep inside the block only what you never differentiate.
 #
 # ## 2. What it saves
 #
@@ -354,7 +354,7 @@ assert dz_dy is None
 # %% [markdown]
 # The numbers are those of section 1, for the same reason: no record of `y * y` is left.
 #
-# **Predict.** `reset` forgets what the tape *watched*, too. Below, `v` is a variable and `t` a tensor watched by hand; both are used after the reset. Whose gradient exists: "v", "t", "both" or "neither"?
+# **Predict.** Below, `v` is a variable and `t` a tensor watched by hand; both are used after the reset. Whose gradient exists: "v", "t", "both" or "neither"?
 
 # %%
 exercises.after_reset.guess(...)  # "v", "t", "both" or "neither"
@@ -379,7 +379,7 @@ assert dp_dv.numpy() == 5.0
 assert dp_dt is None
 
 # %% [markdown]
-# A trainable variable is watched again at its next use. A tensor is watched because you said so, and `reset` forgets that. The cure is to say so again.
+# `reset` forgets what the tape *watched*, too. A trainable variable is watched again at its next use. A tensor is watched because you said so, and that is gone. The cure is to say so again.
 
 # %%
 with tf.GradientTape() as tape:
@@ -655,7 +655,48 @@ with np.testing.assert_raises_regex(RuntimeError, "not recording"), unopened.sto
     pass
 
 # %% [markdown]
-# ## 6. Check it independently
+# ## 6. Going further: when a tape lets go
+#
+# The tape below is persistent, and has answered its question. Then Python's last name for `y` goes, then the tape.
+
+# %%
+x = tf.Variable(3.0)
+with tf.GradientTape(persistent=True) as tape:
+    y = x * x
+    z = y * y
+
+dz_dx = tape.gradient(z, x)
+reference = weakref.ref(y)
+del y
+with_tape = reference() is not None
+del tape
+gc.collect()
+without_tape = reference() is not None
+
+for moment, remains in (("after del y", with_tape), ("after del tape", without_tape)):
+    print(f"{moment:15}", "y is in memory" if remains else "y is gone")
+
+# %% [markdown]
+# The tape keeps `y`, for the derivative of `y * y`, in case you ask again. One that is not persistent lets go of it with
+# its answer. In a large model the record holds the activations of every layer; [16](16_what_derivatives_cost.ipynb)
+# measures it, and shows how to trade memory for time.
+
+# %% tags=["check"]
+# @title Check
+assert with_tape
+assert not without_tape
+assert dz_dx == 108.0
+with tf.GradientTape() as tape:
+    squared = x * x
+    fourth = squared * squared
+tape.gradient(fourth, x)
+reference = weakref.ref(squared)
+del squared
+gc.collect()
+assert reference() is None  # a tape for one answer has let go
+
+# %% [markdown]
+# ## 7. Check it independently
 #
 # What a tape returned in section 1 can be stated without a tape. With `y_squared` frozen at 9, $z$ is a function of $x$ alone, and central differences of *that* function give the tape's answer. With nothing frozen they give the derivatives that the tape was told to leave out.
 

@@ -258,7 +258,7 @@ assert stopped == [1.0, 1.0]
 # `stop_recording` is a message to one tape; the outer one recorded the square. `stop_gradient` is part of the computation, and holds for all who differentiate it.
 #
 # So a function can cut its own path, without knowing which tape is running, or whether one is. That works inside a layer, inside a
-# `tf.function`, and in forward mode ([12](12_forward_mode.ipynb)).
+# `tf.function`, and in forward mode: take the `ForwardAccumulator` below on trust, until [12](12_forward_mode.ipynb) explains both.
 
 
 # %%
@@ -606,7 +606,7 @@ assert tf.norm(leak) > 1e-3
 # The forward pass does not change: every value is still computed. What may be saved is the work of the backward pass, and the memory that
 # the tape keeps for it.
 #
-# The branch below is a chain of operations with a gradient of its own ([07](07_custom_gradients.ipynb)), which counts the calls of its backward function. A weak reference tells
+# The branch below is a chain of operations that count the calls of their backward function. Take its `tf.custom_gradient` on trust, until [07](07_custom_gradients.ipynb) explains it. A weak reference tells
 # later whether an operation's result is still in memory.
 
 # %%

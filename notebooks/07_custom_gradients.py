@@ -25,14 +25,14 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/07_custom_gradients.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 18 to read, 4 more to go further, 34 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 15 to read, 1 more to go further, 23 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
 seed = 0
 steps = 40  # of gradient descent in section 3
 learning_rate = 0.1  # of the same
-iterations = 40  # of the solver in section 5
+iterations = 40  # of the solver in section 4
 
 # %% tags=["setup"]
 # @title Set-up
@@ -46,7 +46,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import uuid
 import weakref
 from pathlib import Path
 
@@ -84,10 +83,10 @@ print("f'(100) =", slope(log1pexp_plain, 100.0).numpy())
 # **You will be able to**
 #
 # - replace a derivative that overflows with `tf.custom_gradient` (section 1), and the second derivative too (section 2),
-# - pass a gradient straight through a rounding or a clip (section 3), and clip a gradient at the place that you mean (section 4),
-# - differentiate the solution of an equation without differentiating the solver (section 5),
-# - write a custom gradient that works with variables and in a `tf.function` (section 6),
-# - save a model whose gradients survive loading in another process (section 7).
+# - pass a gradient straight through a rounding or a clip (section 3),
+# - differentiate the solution of an equation without differentiating the solver (section 4),
+# - write a custom gradient that works with variables and in a `tf.function` (section 5),
+# - save a model whose gradients survive loading in another process (section 6).
 
 # %% [markdown]
 # ## 1. Replace a derivative that overflows
@@ -335,7 +334,7 @@ assert np.isfinite(curvature(log1pexp_twice, tf.linspace(-20.0, 120.0, 141))).al
 # how a device treats numbers below float32's smallest normal one.)
 #
 # Two kinds of cure, then. Custom gradients all the way down, as here; or a backward function that is *stable by itself*. `upstream * tf.sigmoid(x)` is: TensorFlow
-# differentiates it as often as you like. Where such an operation exists, prefer it; section 7 gives one more reason.
+# differentiates it as often as you like. Where such an operation exists, prefer it; section 6 gives one more reason.
 
 # %% [markdown]
 # ## 3. Another gradient for the same value: straight through
@@ -411,123 +410,21 @@ assert slope(lambda x: straight_round(x) ** 2, [0.2, 1.3, 2.7]).numpy().tolist()
 assert (slope(straight_round, line).numpy() == 1.0).all()
 
 # %% [markdown]
-# ## 4. The same value, another gradient: clip in the right place
-#
-# The reverse also occurs: a function that changes nothing on the forward pass, and limits the gradient on the backward pass. `clip_gradient` below returns its argument. Its backward
-# function returns `tf.clip_by_norm(upstream, 0.5)`: what arrives, limited to 0.5.
-#
-# **Predict.** At $v = 2$ the derivative of $v^2$ is 4. What does the tape return for `clip_gradient(v * v)`?
-
-# %%
-exercises.clip_at_target.guess(...)  # a number
-
-# %%
-passing = []  # (received, passed on)
-
-
-@tf.custom_gradient
-def clip_gradient(v):
-    def backward(upstream):
-        limited = tf.clip_by_norm(upstream, 0.5)
-        passing.append((float(upstream), float(limited)))
-        return limited
-
-    return tf.identity(v), backward
-
-
-clipped = slope(lambda v: clip_gradient(v * v), 2.0)
-received, passed_on = passing[-1]
-print(f"received {received:.4g}, passed on {passed_on:.4g}; dy/dv = {clipped.numpy():.4g}")
-
-# %% tags=["check"]
-# @title Check
-exercises.clip_at_target.reveal(clipped)
-np.testing.assert_allclose(clipped, 2.0, rtol=1e-6)
-np.testing.assert_allclose(passing[-1], (1.0, 0.5), rtol=1e-6)
-
-# %% [markdown]
-# Not 0.5, although "the gradient is clipped to 0.5" is how this is usually explained. The TensorFlow guide's own example is this one; its comment, "clips 4 to 2", has the right
-# number, but no 4 ever meets the clip.
-#
-# The backward function receives the gradient *upstream of it*. Between the clip and the target lies nothing, so it receives 1. It passes on 0.5, and then the chain
-# rule multiplies by $2v = 4$. So what is limited for `25 * v * v`, whose derivative at 2 is 100? And where would the clip have to be?
-
-# %%
-cases = {
-    "at the target": lambda v: clip_gradient(25 * v * v),
-    "at the source": lambda v: 25 * clip_gradient(v) ** 2,
-    "at each factor": lambda v: 25 * clip_gradient(v) * clip_gradient(v),
-}
-found = {}
-for name, f in cases.items():
-    passing.clear()
-    found[name] = slope(f, 2.0).numpy()
-    received = " and ".join(f"{arrived:.4g}" for arrived, _ in passing)
-    print(f"clip {name:<14} received {received:<9}  dy/dv = {found[name]:.4g}")
-
-# %% [markdown]
-# At the target again 1 arrives, and the result is 50, a hundred times the limit. To limit the gradient that arrives *at* `v`, the clip must come last on the backward pass. So it comes
-# first on the forward pass: apply it to `v`. It receives 100 and passes on 0.5. And clip *once*. Two clips limit two paths to 0.5 each, and their sum is 1.
-#
-# If the gradient of a variable is all you want to limit, leave the graph alone and clip what the tape returns, as [02](02_training_with_a_tape.ipynb)
-# does. A clip inside the graph is for a gradient that passes through the middle of a model.
-
-# %% tags=["figure"] alt="Line plot. The gradient at v against the scale s of s times v squared, both axes logarithmic. Without a clip it rises as 4 s; with the clip at the target it rises in parallel as 2 s, which is half; with the clip at the source it stays level at 0.5, the limit."
-# @title Draw
-scales = np.float32([1, 2, 5, 10, 25, 100])
-arriving = {
-    "no clip: 4 s": [slope(lambda v, s=s: s * v * v, 2.0).numpy() for s in scales],
-    "clip at the target: 2 s": [slope(lambda v, s=s: clip_gradient(s * v * v), 2.0).numpy() for s in scales],
-    "clip at the source: 0.5": [slope(lambda v, s=s: s * clip_gradient(v) ** 2, 2.0).numpy() for s in scales],
-}
-_, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
-styles = [("o-", plots.GREY), ("s-", plots.RED), ("^--", plots.BLUE)]
-for (label, values), (style, colour) in zip(arriving.items(), styles, strict=True):
-    ax.loglog(scales, values, style, color=colour)
-    ax.annotate(label, (scales[-1], values[-1]), (6, 0), textcoords="offset points", va="center", color=colour)
-ax.set(
-    title="A clip at the target halves the gradient, and limits nothing",
-    xlabel="scale s of the target s·v², at v = 2",
-    ylabel="gradient that arrives at v",
-    xlim=(0.8, 900),
-)
-plt.show()
-
-# %% tags=["check"]
-# @title Check
-np.testing.assert_allclose(list(found.values()), [50.0, 0.5, 1.0], rtol=1e-6)
-np.testing.assert_allclose(arriving["no clip: 4 s"], 4 * scales, rtol=1e-6)
-np.testing.assert_allclose(arriving["clip at the target: 2 s"], 2 * scales, rtol=1e-6)
-np.testing.assert_allclose(arriving["clip at the source: 0.5"], np.full(len(scales), 0.5), rtol=1e-6)
-passing.clear()
-slope(cases["at the source"], 2.0)
-np.testing.assert_allclose(passing, [(100.0, 0.5)], rtol=1e-6)
-
-# %% [markdown]
-# ### Exercise: A limit for each example (5 min)
-#
-# `h`, of shape (batch, units), passes through the middle of a model. Write a function that returns its value unchanged, and that limits the gradient on the backward pass:
-# for each *example* by itself, to the norm 1. An example whose gradient is shorter keeps it.
-
-
-# %%
-@tf.custom_gradient
-def limit_each(h):
-    return tf.identity(h), lambda upstream: ...
-
-
-exercises.limit_rows.check(limit_each)
-
-# %% [markdown]
-# ## 5. Differentiate a solution, not the search for it
+# ## 4. Differentiate a solution, not the search for it
 #
 # Where is a planet at a given time? For an orbit of eccentricity $\varepsilon$, Kepler's equation, $E - \varepsilon \sin E = M$, relates the time, as the *mean anomaly* $M$, to the position, as an angle $E$,
 # the *eccentric anomaly*. It cannot be solved for $E$ in closed form. So iterate $E \leftarrow M + \varepsilon \sin E$ until nothing moves.
 #
-# The solver below keeps a weak reference to each iterate. It tells later which of them are still in memory.
+# The derivative does not need the search. Differentiate the *equation*:
+#
+# $$\mathrm dE - \varepsilon \cos E \,\mathrm dE = \mathrm dM \quad\Rightarrow\quad \frac{\mathrm dE}{\mathrm dM} = \frac{1}{1 - \varepsilon \cos E}.$$
+#
+# This is the **implicit function theorem**: at a solution, the derivative depends on the equation and on the solution alone, provided that the equation's own derivative with respect to the
+# unknown can be inverted. Here it is $1 - \varepsilon\cos E$, which is positive for every $\varepsilon < 1$. So the backward function needs one value from the
+# forward pass, the expensive one, and finds it in the enclosing scope: nothing is solved twice.
 
 # %%
-eccentricity, iterates = 0.6, []
+eccentricity = 0.6
 mean_anomaly = tf.random.uniform((11,), 0.0, 2 * np.pi)
 
 
@@ -536,75 +433,11 @@ def solve(m):
     e = m
     for _ in range(iterations):
         e = m + eccentricity * tf.sin(e)
-        iterates.append(weakref.ref(e))
     return e
 
 
-def differentiated(f):
-    """dE/dM, and how many iterates are alive between the forward and the backward pass."""
-    iterates.clear()
-    with tf.GradientTape() as tape:
-        tape.watch(mean_anomaly)
-        e = f(mean_anomaly)
-    alive = sum(reference() is not None for reference in iterates)
-    return tape.gradient(e, mean_anomaly), alive
-
-
-through, kept = differentiated(solve)
-print("through the iterations:", kept, "of", len(iterates), "kept")
-
-# %% [markdown]
-# The tape differentiates through all the iterations, and keeps every one. But the derivative needs none of them. Differentiate the *equation*, not the search:
-#
-# $$\mathrm dE - \varepsilon \cos E \,\mathrm dE = \mathrm dM \quad\Rightarrow\quad \frac{\mathrm dE}{\mathrm dM} = \frac{1}{1 - \varepsilon \cos E}.$$
-#
-# This is the **implicit function theorem**: at a solution, the derivative depends on the equation and on the solution alone, provided that the equation's own derivative with respect to the
-# unknown can be inverted. Here it is $1 - \varepsilon\cos E$, which is positive for every $\varepsilon < 1$. So the backward function needs one value from the
-# forward pass, the expensive one, and finds it in the enclosing scope: nothing is solved twice.
-#
-# **Predict.** The backward function uses the last of the 40 iterates. How many does the tape keep now?
-
-# %%
-exercises.iterates_kept.guess(...)  # a number
-
-
-# %%
 @tf.custom_gradient
 def kepler(m):
-    e = solve(m)
-
-    def backward(upstream):
-        return upstream / (1.0 - eccentricity * tf.cos(e))
-
-    return e, backward
-
-
-implicit, kept_implicit = differentiated(kepler)
-print("implicit:", kept_implicit, "of", len(iterates), "kept")
-print(f"dE/dM at the first M: {through[0]:.3f} through the iterations, {implicit[0]:.3f} implicit")
-
-# %% tags=["check"]
-# @title Check
-exercises.iterates_kept.reveal(kept_implicit)
-assert kept == kept_implicit == len(iterates) == iterations
-np.testing.assert_allclose(implicit, through, rtol=1e-4, atol=100 * eccentricity**iterations)
-residual = solve(mean_anomaly) - eccentricity * tf.sin(solve(mean_anomaly)) - mean_anomaly
-np.testing.assert_allclose(residual, np.zeros(11), atol=1e-5 + 20 * eccentricity**iterations)
-
-# %% [markdown]
-# All of them. The gradients agree, and the backward pass is one line, but no memory is saved: a custom gradient does not stop an eager tape from *recording* what
-# runs inside the function. It records every iteration, and then does not use the records.
-#
-# So cut the input off before the expensive part, with `tf.stop_gradient`. Nothing that follows depends on anything watched, and nothing is recorded. The
-# custom gradient supplies the path that was cut. One iterate is left, the one in the closure.
-#
-# The price is the second derivative. Inside the backward function `e` is now a constant to every tape. The remedy is that of section 2: make the derivative a
-# function of its argument.
-
-
-# %%
-@tf.custom_gradient
-def kepler_unrecorded(m):
     e = solve(tf.stop_gradient(m))
 
     def backward(upstream):
@@ -613,23 +446,58 @@ def kepler_unrecorded(m):
     return e, backward
 
 
-unrecorded, kept_unrecorded = differentiated(kepler_unrecorded)
-print("implicit, unrecorded:", kept_unrecorded, "of", len(iterates), "kept")
-print(f"second derivative at M = 1, recorded:   {curvature(kepler, 1.0).numpy():.2f}")
-print(f"second derivative at M = 1, unrecorded: {curvature(kepler_unrecorded, 1.0)}")
+through, implicit = slope(solve, mean_anomaly), slope(kepler, mean_anomaly)
+print(f"dE/dM at the first M: {through[0]:.3f} through the iterations, {implicit[0]:.3f} implicit")
+print("second derivative at M = 1:", curvature(kepler, 1.0))
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(implicit, through, rtol=1e-4, atol=100 * eccentricity**iterations)
+check_residual = solve(mean_anomaly) - eccentricity * tf.sin(solve(mean_anomaly)) - mean_anomaly
+np.testing.assert_allclose(check_residual, np.zeros(11), atol=1e-5 + 20 * eccentricity**iterations)
+assert curvature(kepler, 1.0) is None
+
+
+def check_kept(cut):
+    """How many iterates are alive between the forward and the backward pass of a custom gradient."""
+    iterates = []
+
+    @tf.custom_gradient
+    def solved(m):
+        e = m = tf.stop_gradient(m) if cut else m
+        for _ in range(iterations):
+            e = m + eccentricity * tf.sin(e)
+            iterates.append(weakref.ref(e))
+        return e, lambda upstream: upstream / (1.0 - eccentricity * tf.cos(e))
+
+    with tf.GradientTape() as tape:
+        tape.watch(mean_anomaly)
+        e = solved(mean_anomaly)
+    alive = sum(reference() is not None for reference in iterates)
+    np.testing.assert_allclose(tape.gradient(e, mean_anomaly), implicit, rtol=1e-5)
+    return alive
+
+
+assert (check_kept(cut=False), check_kept(cut=True)) == (iterations, 1)
+
+# %% [markdown]
+# The gradients agree. `tf.stop_gradient` is there for the memory: a custom gradient does not stop an eager tape from *recording* what runs inside the function. Without it the tape keeps all 40 iterates, and does not use them;
+# with it, one is left, the one in the closure.
+#
+# The price is the second derivative. Inside the backward function `e` is a constant to every tape. The remedy is that of section 2: make the derivative a
+# function of its argument. [19](19_derivative_of_a_solution.ipynb) does all this for a whole layer.
 
 # %% tags=["figure"] alt="Line plot. The solution E against M from 0 to 2 pi: a curve that rises steeply at first, then more gently, then steeply again. At M = 0.8 a column of small circles climbs to the curve: the iterates. At three points of the curve a short red tangent lies along it, with its slope written beside it."
 # @title Draw: the search is vertical, the derivative is along the curve
 line = tf.linspace(0.0, 2 * np.pi, 200)
 _, ax = plt.subplots(figsize=(6.5, 4.4), layout="constrained")
 ax.plot(line, solve(line), color=plots.BLUE)
-iterates.clear()
 shown, history = tf.constant(0.8), [0.8]
 for _ in range(8):
     history.append(float(shown + eccentricity * tf.sin(history[-1])))
 ax.plot([0.8] * len(history), history, "o", color=plots.ORANGE, markerfacecolor="white", label="iterates at M = 0.8")
 for m, dx in ((0.8, 18), (3.14, 14), (5.2, 14)):
-    e, s = float(solve(tf.constant(m))), float(slope(kepler_unrecorded, m))
+    e, s = float(solve(tf.constant(m))), float(slope(kepler, m))
     half = 0.6 / np.hypot(1.0, s)
     ax.plot([m - half, m + half], [e - half * s, e + half * s], color=plots.RED, linewidth=3)
     ax.annotate(f"dE/dM = {s:.2f}", (m, e), (dx, -14), textcoords="offset points", color=plots.RED)
@@ -643,13 +511,6 @@ plt.show()
 
 # %% tags=["check"]
 # @title Check
-iterates.clear()
-at_one = solve(tf.constant(1.0)).numpy().astype(np.float64)
-true_curvature = -eccentricity * np.sin(at_one) / (1 - eccentricity * np.cos(at_one)) ** 3
-np.testing.assert_allclose(curvature(kepler, 1.0), true_curvature, rtol=1e-3, atol=100 * eccentricity**iterations)
-assert curvature(kepler_unrecorded, 1.0) is None
-np.testing.assert_array_equal(unrecorded, implicit)
-assert kept_unrecorded == 1
 assert np.diff(history).min() > -1e-6  # each iterate lies above the one before
 
 # %% [markdown]
@@ -678,7 +539,7 @@ def root(y, a):
 exercises.root_gradient.check(root)
 
 # %% [markdown]
-# ## 6. Inside a model: variables and `tf.function`
+# ## 5. Inside a model: variables and `tf.function`
 #
 # So far the decorated functions used their arguments and nothing else. A piece of a model uses variables. Here a custom gradient limits what a Keras layer passes back to its
 # input.
@@ -736,15 +597,27 @@ for name, f in {"layer": layer, "limited": limited_layer}.items():
 # %% [markdown]
 # The gradient for the input is limited, and the variables' gradients are those of the layer.
 #
-# Does it work inside a `tf.function`? This one does. The `clip_gradient` of section 4 does not: its backward function turns a tensor into a Python number, and while a
+# Does it work inside a `tf.function`? This one does. `noted` below does not: its backward function turns a tensor into a Python number, and while a
 # graph is being traced there is no number yet. A backward function must be **traceable**: TensorFlow operations, no `float(...)`, no `.numpy()`. To look at a gradient on its
 # way, use `tf.print`.
 #
 # And the caller receives the value alone, not the pair. Anything else that is to leave the function must be part of the value.
 
 # %% tags=["nbval-ignore-output"]
+passing = []
+
+
+@tf.custom_gradient
+def noted(v):
+    def backward(upstream):
+        passing.append(float(upstream))
+        return upstream
+
+    return tf.identity(v), backward
+
+
 try:
-    slope(tf.function(clip_gradient), 2.0)
+    slope(tf.function(noted), 2.0)
 except Exception as error:
     print(f"{type(error).__name__}: {error}")
 
@@ -768,15 +641,16 @@ for f in (limited_layer, tf.function(limited_layer)):
     np.testing.assert_allclose(tf.norm(gradients_of(f)[0]), 0.5, rtol=1e-5)
     for by_hand, by_layer in zip(gradients_of(f)[1:], plain[1:], strict=True):
         np.testing.assert_allclose(by_hand, by_layer, rtol=1e-6)
-assert (traced(clip_gradient), traced(log1pexp)) == (False, True)
+assert (traced(noted), traced(log1pexp)) == (False, True)
+assert slope(noted, 2.0).numpy() == passing[-1] == 1.0  # eagerly it works
 assert tf.is_tensor(limited_layer(h))
 
 # %% [markdown]
-# ## 7. Save and load
+# ## 6. Save and load
 #
 # A custom gradient is a Python function, and a SavedModel holds graphs. So the backward functions are traced and saved as graphs of their own, unless the switch `experimental_custom_gradients` is off.
 #
-# Save four models, and load them again: section 4's clip with the switch off and on, and two versions of $\log(1 + e^x)$ whose second derivative is right. The backward function of *ordinary* consists of
+# Save four models, and load them again: a clip of the gradient to 0.5 with the switch off and on, and two versions of $\log(1 + e^x)$ whose second derivative is right. The backward function of *ordinary* consists of
 # ordinary operations; *nested* is section 2's.
 
 
@@ -873,33 +747,28 @@ folder.cleanup()
 # So a model that is to be differentiated twice after loading needs backward functions of ordinary operations that are stable by themselves, such as `tf.sigmoid`.
 
 # %% [markdown]
-# ## 8. Going further: register a gradient for an operation
+# ## 7. Going further: register a gradient for an operation
 #
-# Under all of this lies TensorFlow's *registry*: a table from names to gradient functions. As a rule the name is the type of an operation. Contrast adjustment has no
-# entry.
+# Under all of this lies TensorFlow's *registry*: a table from types of operations to gradient functions. Contrast adjustment, `AdjustContrastv2`, has no
+# entry. With $m$ the mean of a channel over the image, the operation computes $y = c\,(x - m) + m$ for the factor $c$. Given the upstream gradient $u$, the chain rule asks for $c\,u + (1 - c)\,\operatorname{mean}(u)$ for the
+# image, and for $\sum u\,(x - m)$ for the factor. `tf.RegisterGradient(name)` enters such a function. It receives the operation, whose `inputs` it may read, and the upstream gradient, and returns one gradient for each input.
 
 # %%
-image = tf.random.uniform((4, 5, 3))
-factor = tf.constant(1.5)
-try:
-    slope(lambda c: tf.image.adjust_contrast(image, c), factor)
-except LookupError as error:
-    missing = str(error).split(" (")[0]
-    print(missing)
-
-# %% [markdown]
-# The missing derivative is short. With $m$ the mean of a channel over the image, the operation computes $y = c\,(x - m) + m$ for the factor
-# $c$. Given the upstream gradient $u$, the chain rule asks for $c\,u + (1 - c)\,\operatorname{mean}(u)$ for the image, and for
-# $\sum u\,(x - m)$ for the factor.
-#
-# `tf.RegisterGradient(name)` enters a function into the registry. It receives the operation, whose `inputs` it may read, and the upstream gradient.
-# It returns one gradient for each input.
-
-# %%
-unique = uuid.uuid4().hex  # a name may be entered once in a process
+image, weights = tf.random.uniform((4, 5, 3)), tf.random.normal((4, 5, 3))
 
 
-@tf.RegisterGradient(f"Contrast-{unique}")
+def contrast_slopes():
+    """The gradients of a weighted sum of the adjusted image, for the image and the factor; or the error."""
+    factor = tf.constant(1.5)
+    with tf.GradientTape() as tape:
+        tape.watch([image, factor])
+        target = tf.reduce_sum(weights * tf.image.adjust_contrast(image, factor))
+    try:
+        return tape.gradient(target, [image, factor])
+    except LookupError as error:
+        return str(error).split(" (")[0]
+
+
 def contrast_gradient(op, upstream):
     x, c = op.inputs
     mean_upstream = tf.reduce_mean(upstream, axis=(-3, -2), keepdims=True)
@@ -907,141 +776,35 @@ def contrast_gradient(op, upstream):
     return c * upstream + (1 - c) * mean_upstream, tf.reduce_sum(upstream * (x - mean))
 
 
-try:
-    tf.RegisterGradient(f"Contrast-{unique}")(contrast_gradient)
-except KeyError as error:
-    refused = error.args[0]
-    print("KeyError:", refused.split(" with ")[0], "...")
-
-# %% [markdown]
-# The registry is global: one table for the whole process, in which a name can be entered once and never taken back. Under the type's own name, `AdjustContrastv2`, the
-# entry would reach every tape in the process. That is right for an operation that you have written yourself, and for nothing else.
-#
-# Under a name of your own it changes nothing yet. A graph's `gradient_override_map` says: while this block builds the graph, operations of
-# *this type* use the gradient registered under *that name*. Graphs are built inside a `tf.function`, so that is where the map works.
-
-# %%
-weights = tf.random.normal(image.shape)  # makes the target depend on every pixel
-
-
-@tf.function
-def contrast(x, c):
-    names = {"AdjustContrastv2": f"Contrast-{unique}"}
-    with tf.compat.v1.get_default_graph().gradient_override_map(names):
-        return tf.image.adjust_contrast(x, c)
-
-
-with tf.GradientTape() as tape:
-    tape.watch([image, factor])
-    target = tf.reduce_sum(weights * contrast(image, factor))
-d_image, d_factor = tape.gradient(target, [image, factor])
-print("for the image:  shape", d_image.shape)
-print("for the factor:", f"{d_factor.numpy():.3f}")
+before = contrast_slopes()
+print("before:", before)
+for attempt in ("first", "second"):
+    try:
+        tf.RegisterGradient("AdjustContrastv2")(contrast_gradient)
+    except KeyError as error:
+        print(f"{attempt} entry: KeyError:", error.args[0].split(" with ")[0], "...")
+d_image, d_factor = contrast_slopes()
+print(f"after:  {d_factor.numpy():.3f} for the factor, shape {d_image.shape} for the image")
 
 
 # %% tags=["check"]
 # @title Check
-def contrast_numpy(x, c):
+def check_contrast(x, c):
     mean = x.mean(axis=(0, 1), keepdims=True)
     return np.sum(weights.numpy() * (c * (x - mean) + mean), dtype=np.float64)
 
 
-image64 = image.numpy().astype(np.float64)
-assert "AdjustContrastv2" in missing
-assert "Registering two gradient" in refused
-gradcheck.check_gradient(lambda x: contrast_numpy(x, 1.5), d_image, image64, rtol=1e-5)
-gradcheck.check_gradient(lambda c: contrast_numpy(image64, c), d_factor, 1.5, rtol=1e-5)
+assert "AdjustContrastv2" in before
+check_image = image.numpy().astype(np.float64)
+gradcheck.check_gradient(lambda x: check_contrast(x, 1.5), d_image, check_image, rtol=1e-5)
+gradcheck.check_gradient(lambda c: check_contrast(check_image, c), d_factor, 1.5, rtol=1e-5)
 
 # %% [markdown]
-# ### Exercise: The backward pass of a matrix product (6 min)
-#
-# Suppose that matrix multiplication had no entry. Write its backward function: `a` has shape (rows, inner), `b` has shape (inner, columns), and `upstream`, the upstream
-# gradient, has the shape of `a @ b`, (rows, columns). Return two tensors: the gradient for `a` and the gradient for `b`. Open no tape.
-
-
-# %%
-def product_gradients(a, b, upstream):
-    return ..., ...  # the gradients for a and for b, where a @ b was computed
-
-
-exercises.product_backward.check(product_gradients)
+# `contrast_slopes` is the same before and after, and so is `tf.image`. The registry is **global**: one table for the whole process, in which a name can be entered once and never taken back, and which every tape reads.
+# That is right for an operation that you have written yourself, and for nothing else. For a computation made of TensorFlow's operations, use `tf.custom_gradient`.
 
 # %% [markdown]
-# ## 9. Going further: who sees an override?
-#
-# To find out, override a derivative that *has* an entry, with a value that gives itself away: for the square, half of its
-# true derivative $2x$. At $x = 3$ the override says 3, and TensorFlow's own derivative says 6.
-
-# %%
-half = f"HalfSquare-{unique}"
-
-
-@tf.RegisterGradient(half)
-def half_of_the_derivative(op, upstream):
-    return upstream * op.inputs[0]
-
-
-def overridden_square(x):
-    with tf.compat.v1.get_default_graph().gradient_override_map({"Square": half}):
-        return tf.square(x)
-
-
-# %% [markdown]
-# Four ways to differentiate it: (1) `tf.gradients`, inside the graph; (2) a tape around the call of a `tf.function`; (3) a tape opened inside the
-# graph; (4) a tape in eager code, without any `tf.function`.
-#
-# **Predict.** 3 or 6, in each of these cases?
-
-# %%
-exercises.override.guess([..., ..., ..., ...])  # 3 or 6 for each of the four cases, in this order
-
-
-# %%
-@tf.function
-def by_tf_gradients(x):
-    return tf.gradients(overridden_square(x), x)[0]
-
-
-@tf.function
-def by_a_tape_inside(x):
-    return slope(overridden_square, x)
-
-
-three = tf.constant(3.0)
-results = {
-    "tf.gradients inside the graph": by_tf_gradients(three),
-    "a tape around the call": slope(tf.function(overridden_square), three),
-    "a tape inside the graph": by_a_tape_inside(three),
-    "a tape in eager code": slope(overridden_square, three),
-}
-for case, result in results.items():
-    print(f"{case:<30} {result.numpy()}")
-
-# %% tags=["check"]
-# @title Check
-exercises.override.reveal(list(results.values()))
-assert [result.numpy() for result in results.values()] == [3.0, 3.0, 6.0, 6.0]
-
-# %% [markdown]
-# The map leaves a mark on the *operation in the graph*. `tf.gradients` and the call of a `tf.function` differentiate the finished graph, and read the mark. A tape inside the
-# graph looks the type up in the registry, and eager code builds no graph. Both give 6 without a warning.
-#
-# The map also matches types, not meanings. `x * x` has the square's value, and its type is `Mul`: the map does not touch it. For a computation made
-# of TensorFlow's operations, `tf.custom_gradient` is the better tool. Every tape sees it.
-
-
-# %% tags=["check"]
-# @title Check
-@tf.function
-def product(x):
-    with tf.compat.v1.get_default_graph().gradient_override_map({"Square": half}):
-        return x * x
-
-
-assert slope(product, 3.0).numpy() == 6.0
-
-# %% [markdown]
-# ## 10. Check it independently
+# ## 8. Check it independently
 #
 # A custom gradient is a claim that nobody checks: TensorFlow believes whatever you return. So check it. Central differences in float64, of functions written
 # in NumPy, know nothing of tapes. NumPy's `logaddexp` is a stable $\log(1 + e^x)$; Kepler's equation is iterated until it has converged.
@@ -1065,7 +828,7 @@ difference = gradcheck.numerical_jacobian
 print("                     custom  differences")
 print(f"log(1 + exp) at 2    {slope(log1pexp_twice, 2.0):.4f}  {difference(stable, 2.0):.4f}")
 print(f"log(1 + exp) at 100  {slope(log1pexp_twice, 100.0):.4f}  {difference(stable, 100.0):.4f}")
-print(f"Kepler at 1          {slope(kepler_unrecorded, 1.0):.4f}  {difference(solve_numpy, 1.0):.4f}")
+print(f"Kepler at 1          {slope(kepler, 1.0):.4f}  {difference(solve_numpy, 1.0):.4f}")
 print(f"rounding at 1.3      {slope(straight_round, 1.3):.4f}  {difference(np.round, 1.3):.4f}")
 
 # %% tags=["check"]
@@ -1082,29 +845,28 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # ## Recap
 #
 # - `tf.custom_gradient` replaces a whole function's derivative by one rule, such as a formula that does not overflow (section 1); for the second derivative, give the first a custom gradient and pass what it depends on as an argument (section 2).
-# - A backward function may pass the gradient straight through a rounding or a clip (section 3). A clip inside the graph limits the *upstream* gradient: put it at the source, once (section 4).
-# - At a solution, the implicit function theorem gives the derivative from the solution alone; `tf.stop_gradient` on the solver's input saves the memory (section 5).
-# - A backward function takes `variables=` where the function uses any, and consists of TensorFlow operations (section 6).
-# - Custom gradients are saved with a model by default, one level deep; a fresh process tells whether they were (section 7).
+# - A backward function may pass the gradient straight through a rounding or a clip (section 3).
+# - At a solution, the implicit function theorem gives the derivative from the solution alone; `tf.stop_gradient` on the solver's input saves the memory (section 4).
+# - A backward function takes `variables=` where the function uses any, and consists of TensorFlow operations (section 5).
+# - Custom gradients are saved with a model by default, one level deep; a fresh process tells whether they were (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a nested custom gradient that reads a value from the enclosing scope | `None`, or the default derivative | pass the value as an argument |
-# | `clip_by_norm` near the target | a gradient far above the limit | clip at the source, once |
 # | an expensive forward pass inside `tf.custom_gradient` | the tape keeps every intermediate tensor | `tf.stop_gradient` on its input |
 # | the decorated function uses a variable, or a Keras layer | `TypeError`: `grad_fn must accept keyword argument 'variables'` | take `variables`, return their gradients too |
-# | forward mode through a custom gradient | mostly the derivative of the decorated function's own code, and not the rule's ([12](12_forward_mode.ipynb), section 7) | two tapes in place of a `ForwardAccumulator`, if the rule is linear in the upstream gradient |
+# | forward mode through a custom gradient | mostly the derivative of the decorated function's own code, and not the rule's ([12](12_forward_mode.ipynb), section 6) | two tapes in place of a `ForwardAccumulator`, if the rule is linear in the upstream gradient |
 # | `float(upstream)` in a backward function | it works eagerly and fails in a `tf.function` | TensorFlow operations only; `tf.print` to look |
 # | a saved model tested in the process that saved it | it works there, and `LookupError` elsewhere | load it in a fresh process |
 # | a nested custom gradient in a saved model | `LookupError` at the second derivative | a backward function of ordinary, stable operations |
-# | `gradient_override_map` with a tape inside the graph, or in eager code | TensorFlow's own gradient, without a warning | `tf.custom_gradient`, or a tape around the call |
+# | an entry in the registry for a type that is not yours | every tape in the process uses it | `tf.custom_gradient` |
 #
 # **Further reading**
 #
 # - The TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), sections "Custom gradients" and "Custom gradients in SavedModel".
 # - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432).
 # - M. Blondel and others (2022), ["Efficient and modular implicit differentiation"](https://arxiv.org/abs/2105.15183).
-# - S. Bai, J. Z. Kolter, V. Koltun (2019), ["Deep equilibrium models"](https://arxiv.org/abs/1909.01377): the backward pass of section 5, in a network.
+# - S. Bai, J. Z. Kolter, V. Koltun (2019), ["Deep equilibrium models"](https://arxiv.org/abs/1909.01377): the backward pass of section 4, in a network.
 # - M. Mächler (2012), ["Accurately computing log(1 − exp(−|a|)), assessed by the Rmpfr package"](https://cran.r-project.org/web/packages/Rmpfr/vignettes/log1mexp-note.pdf): the same kind of repair, for the value.
 #
-# **Read next:** [09 Multiple tapes](09_multiple_tapes.ipynb) lets several tapes record one computation.
+# **Read next:** [08 Clipping](08_clipping.ipynb) limits a gradient, after the tape and inside a model.

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/09_multiple_tapes.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 12 to read, 1 more to go further, 25 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 13 to read, 25 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -74,7 +74,8 @@ print("tape_1, dy/dx_1 =", tape_1.gradient(y, x_1).numpy())
 # - differentiate one target with several tapes, and say what each of them knows (section 1),
 # - draw nested tapes as a timeline, and say what the outer one records (section 2),
 # - give each tape a set of its own to watch (section 3),
-# - say which tapes are expensive, in memory and in work of the backward pass, and measure both (section 4).
+# - say which tapes are expensive, in memory and in work of the backward pass, and measure both (section 4),
+# - hand a gradient from one tape to the next (section 5).
 
 # %% [markdown]
 # ## 1. Two tapes, two sources
@@ -233,26 +234,19 @@ plt.show()
 
 # %% [markdown]
 # Read the middle column. For the inner tape it is a question. For the outer one it is a line like any other: `inner.gradient` runs TensorFlow
-# operations, and they happen inside the outer block. This is what the outer tape wrote down of them:
-
-# %%
-with ExplainTape() as outer:
-    with tf.GradientTape() as inner:
-        y = x**4
-    dy_dx = inner.gradient(y, x)
-
-print(table(outer, dy_dx, x))
-
-# %% [markdown]
-# The inner tape's backward pass, $4 \cdot x^3$, has become two entries of the outer tape's record (`#0` and `#1` are the results of those rows). They can be differentiated like any others, and that gives 48.
-# [Notebook 10](10_higher_order_gradients.ipynb) is about what one can do with it.
+# operations, and they happen inside the outer block. They can be differentiated like any others, and that gives 48.
+# [10](10_higher_order_gradients.ipynb) shows what the outer tape wrote down of them, and what one can do with it.
 
 # %% tags=["check"]
 # @title Check
 assert [dy_dx.numpy(), d2y_dx2.numpy()] == [32.0, 48.0]
-rows = table(outer, dy_dx, x).rows
-assert [row.title for row in rows] == ["x", "pow", "multiply"]
-assert all(row.source.startswith("inner.gradient(y, x)") for row in rows[1:])
+with ExplainTape() as check_outer:
+    with tf.GradientTape() as inner:
+        y = x**4
+    check_slope = inner.gradient(y, x)
+check_rows = table(check_outer, check_slope, x).rows
+assert all(row.source.startswith("check_slope = inner.gradient(y, x)") for row in check_rows[1:])
+assert len(check_rows) > 1
 
 # %% [markdown]
 # ## 3. Three tapes, three sets to watch
@@ -578,7 +572,23 @@ def record_head(body, head, x):
 exercises.record_head.check(record_head)
 
 # %% [markdown]
-# ## 5. Going further: two stretches, one chain
+# ### Exercise: What two tapes cost (4 min)
+#
+# Twelve layers, as above: $h \leftarrow \tanh(h W_k)$ for $k = 1, \ldots, 12$. Tape A watches the weights of layers 4 and 8, tape B that of layer 12. Both record one run, with automatic watching
+# off. Through how many layers does A go back when it is asked for the gradient of layer 8's weight? And how many activations are alive before that, with both tapes, and
+# with B alone? (Python itself holds on to none of them.)
+
+# %%
+answer = {
+    "layers": ...,  # that A goes back through, asked for layer 8's weight
+    "kept": ...,  # activations alive while both tapes are
+    "left": ...,  # activations alive when A has been dropped
+}
+
+exercises.bill.check(answer)
+
+# %% [markdown]
+# ## 5. Two stretches, one chain
 #
 # Tapes can also take turns. `tape_1` records the first stretch of a computation and `tape_2` the second, with `h` between them. The chain rule joins them: what `tape_2` returns for `h` is the **upstream
 # gradient** that `tape_1` needs, and `output_gradients` is where it goes in.
@@ -628,22 +638,6 @@ def changed_half_way(first, second, change, x):
 exercises.half_way.check(changed_half_way)
 
 # %% [markdown]
-# ### Exercise: What two tapes cost (4 min)
-#
-# Twelve layers, as above: $h \leftarrow \tanh(h W_k)$ for $k = 1, \ldots, 12$. Tape A watches the weights of layers 4 and 8, tape B that of layer 12. Both record one run, with automatic watching
-# off. Through how many layers does A go back when it is asked for the gradient of layer 8's weight? And how many activations are alive before that, with both tapes, and
-# with B alone? (Python itself holds on to none of them.)
-
-# %%
-answer = {
-    "layers": ...,  # that A goes back through, asked for layer 8's weight
-    "kept": ...,  # activations alive while both tapes are
-    "left": ...,  # activations alive when A has been dropped
-}
-
-exercises.bill.check(answer)
-
-# %% [markdown]
 # ## 6. Check it independently
 #
 # The two slopes at 0 by central differences, in float64:
@@ -687,6 +681,7 @@ for found in gradients.values():
 # - In a timeline of nested tapes the inner one is asked while the outer one is open, so the outer one records the inner one's backward pass (section 2).
 # - `watch_accessed_variables=False` and `watch` give each tape its own set of sources; everything else is a constant to it (section 3).
 # - A tape costs what lies between its sources and the target: memory until the last tape is dropped, and a backward pass through all that it recorded, whichever gradient you ask for (section 4).
+# - Of two tapes that record one stretch each, the second's gradient at the boundary is the first's `output_gradients`; in between it is in your hands (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_jacobians.ipynb)
 #
-# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 17 to read, 2 more to go further, 46 for the exercises
+# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 18 to read, 2 more to go further, 44 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -32,9 +32,9 @@ seed = 0
 points = 201  # points of the curve in section 2
 batch = 7  # examples
 inputs = 5  # features of an example
-outputs = 10  # units of the layer in sections 3 to 5
-width = 1024  # units of the square layer that section 5 times
-hidden = 4096  # hidden units of the network in section 7
+outputs = 10  # units of the layer in sections 3 to 6
+width = 1024  # units of the square layer that section 6 times
+hidden = 4096  # hidden units of the network in section 8
 
 # %% tags=["setup"]
 # @title Set-up
@@ -107,8 +107,9 @@ plt.show()
 # - draw a Jacobian as a linear map, push a tangent forwards through it and pull a cotangent back (section 1),
 # - get one derivative for each element of a target with `tape.jacobian` (section 2),
 # - name the axes of a Jacobian, and recover the gradient from it (section 3),
-# - ask for several sources at once, and for several targets (section 4),
-# - predict the passes and the bytes that a Jacobian takes, and choose between rows and columns (sections 5 and 6).
+# - write a Jacobian down by index arithmetic (section 4),
+# - ask for several sources at once, and for several targets (section 5),
+# - predict the passes and the bytes that a Jacobian takes, and choose between rows and columns (sections 6 and 7).
 
 # %% [markdown]
 # ## 1. A linear map
@@ -147,7 +148,8 @@ np.testing.assert_allclose(np.linalg.norm(np.linalg.solve(J, changes.T), axis=0)
 # Often you do not need the matrix, only its product with one vector. There are two such products.
 #
 # **Forwards.** A *tangent* $v$ is a direction in which the inputs move. The **Jacobian–vector product** $Jv$ (JVP, or pushforward) is
-# how the outputs then move. TensorFlow carries it along with the computation:
+# how the outputs then move. TensorFlow carries it along with the computation, in a `ForwardAccumulator`, which
+# you may take on trust until [12 Forward mode](12_forward_mode.ipynb) explains it:
 
 # %%
 v = tf.constant([0.8, 0.6])  # as many numbers as inputs
@@ -326,6 +328,22 @@ plots.curve_with_derivative(x, y, dy_dx, title=title, label="sigmoid(x)")
 plt.show()
 
 # %% [markdown]
+# `gradient` weights all 201 derivatives alike. A cotangent in `output_gradients` weights them as you like, and you may choose it when the recording is over.
+#
+# ### Exercise: The mean that nobody recorded (6 min)
+#
+# `tape` has recorded `losses`, one for each example, shape (batch,). Its block is closed, and nobody reduced them. `chosen`, a tensor of booleans of shape
+# (batch,), marks some of the examples (at least one). Return the gradient with respect to `w` of the mean of the *chosen* losses. The tape answers one question.
+
+
+# %%
+def gradient_of_chosen(tape, losses, w, chosen):
+    return ...  # the gradient, with respect to w, of the mean of the chosen losses
+
+
+exercises.chosen_mean.check(gradient_of_chosen)
+
+# %% [markdown]
 # ## 3. A tensor source
 #
 # With a source that has axes of its own, the result has the **target's axes first, then the source's**:
@@ -409,6 +427,81 @@ assert not np.any(jacobian.numpy()[:, ~np.eye(outputs, dtype=bool)[:, None, :].r
 assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entry of every ten
 
 # %% [markdown]
+# ## 4. By index arithmetic
+#
+# That closed form came from a method that takes no drawing and no tape. Write down one entry of the target, with letters for its axes, and *other* letters for the source's.
+# Then two rules do the rest:
+#
+# - an input changes with itself and with no other input, $\partial x_j/\partial x_k = \delta_{jk}$: 1 where $j = k$, else 0;
+# - in a sum over $j$, $\delta_{jk}$ leaves the one term with $j = k$.
+#
+# For example, $y_i = \sum_j A_{ij}\, x_j^2$:
+#
+# $$\frac{\partial y_i}{\partial x_k} = \sum_j A_{ij}\, 2 x_j\, \delta_{jk} = 2 A_{ik}\, x_k.$$
+#
+# In code a letter is an axis, and $\delta$ is `tf.eye`. `tf.einsum` takes the letters as they stand:
+
+# %%
+A = tf.random.normal((3, 4))
+z = tf.random.normal((4,))
+
+with tf.GradientTape() as tape_of_z:
+    tape_of_z.watch(z)
+    weighted_squares = tf.linalg.matvec(A, z**2)
+
+by_tape = tape_of_z.jacobian(weighted_squares, z)
+by_letters = 2.0 * tf.einsum("ik,k->ik", A, z)
+print("shape:             ", by_letters.shape)
+print(f"largest difference: {tf.reduce_max(tf.abs(by_letters - by_tape)):.0e}")
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(by_letters, by_tape, rtol=1e-5, atol=1e-6)
+assert by_letters.shape == (3, 4)
+
+# %% [markdown]
+# Your turn. No tape is needed for these; where your Jacobian differs, you see it beside the right one, with the wrong entries crossed out.
+#
+# ### Exercise: Running sums (4 min)
+#
+# $y_i = x_0 + x_1 + \dots + x_i$, which is `tf.cumsum(x)`. Return its Jacobian at a vector `x` of $n$ numbers, of the dtype of `x`.
+
+
+# %%
+def jacobian_of_running_sums(x):
+    return ...  # shape (n, n)
+
+
+exercises.running.check(jacobian_of_running_sums)
+
+# %% [markdown]
+# ### Exercise: Shares of a whole (6 min)
+#
+# $y_i = x_i / \sum_j x_j$, which is `x / tf.reduce_sum(x)`. Return its Jacobian at a vector `x` of $n$ positive numbers, of the dtype of `x`.
+
+
+# %%
+def jacobian_of_shares(x):
+    return ...  # shape (n, n)
+
+
+exercises.shares.check(jacobian_of_shares)
+
+# %% [markdown]
+# ### Exercise: Differences of all pairs (6 min)
+#
+# $y_{ij} = x_i - x_j$, which is `x[:, tf.newaxis] - x`: a target of shape $(n, n)$. Return its Jacobian at a vector `x` of $n$ numbers, with the axes in the order of
+# `tape.jacobian`, of the dtype of `x`.
+
+
+# %%
+def jacobian_of_differences(x):
+    return ...  # shape (n, n, n)
+
+
+exercises.pairs.check(jacobian_of_differences)
+
+# %% [markdown]
 # ### Exercise: The chain rule for tensors (10 min)
 #
 # $z$ depends on $y$, and $y$ depends on $x$. You have the two Jacobians as `tape.jacobian` returns them: `dz_dy` of $z$ with respect to $y$, and `dy_dx` of $y$ with
@@ -424,14 +517,14 @@ def chain(dz_dy, dy_dx, rank):
 exercises.chain.check(chain)
 
 # %% [markdown]
-# ## 4. Several sources, several targets
+# ## 5. Several sources, several targets
 #
 # `sources` may be a container, as in `gradient`: a list, a tuple, a dictionary, nested or not. The result has the same structure.
 #
 # A source that the target does not depend on gives `None`, or zeros of the full shape if you ask for them.
 #
 # (The first line holds back a warning. Each call of `jacobian` outside a `tf.function` traces a new graph, and TensorFlow soon warns of
-# it; section 7 has more.)
+# it; section 8 has more.)
 
 # %%
 tf.get_logger().setLevel("ERROR")
@@ -492,29 +585,7 @@ of_size_expected = np.einsum("no,no,ni->nio", 2.0 * y, 1.0 - y**2, x)
 np.testing.assert_allclose(of_size, of_size_expected, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# ### Exercise: Five shapes, nothing computed (4 min)
-#
-# A batch of 7 examples, `x` of shape (7, 5), goes through a layer with a `kernel` of shape (5, 6) and a `bias` of shape (6,):
-#
-# - `y = tf.tanh(x @ kernel + bias)`,
-# - `size = tf.reduce_sum(y**2, axis=1)`,
-# - `loss = tf.reduce_mean(size)`,
-# - `g`, the *gradient* of `loss` with respect to `kernel`, itself recorded by an outer tape.
-#
-# Below, `"size by x"` stands for `tape.jacobian(size, x)`, and so on. Give the five shapes, as tuples.
-
-# %%
-five_shapes = {
-    "y by bias": ...,
-    "size by kernel": ...,
-    "size by x": ...,
-    "loss by x": ...,
-    "g by bias": ...,
-}
-exercises.shapes.check(five_shapes)
-
-# %% [markdown]
-# ## 5. What it costs: passes
+# ## 6. What it costs: passes
 #
 # A backward pass starts with a cotangent at the target and reaches every element of the source. How many such passes make a Jacobian?
 #
@@ -688,7 +759,7 @@ def jacobian_of(f, x):
 exercises.fewest_passes.check(jacobian_of)
 
 # %% [markdown]
-# ## 6. What it costs: bytes
+# ## 7. What it costs: bytes
 #
 # The size of a Jacobian is the *product* of the sizes of target and source. Two shapes and a dtype tell it before anything is allocated.
 #
@@ -724,7 +795,7 @@ assert large == 98 * 2**30 == 128 * 512 * (4 * 784 * 512)
 # [15](15_batch_jacobians.ipynb).
 
 # %% [markdown]
-# ## 7. Going further: inside one call
+# ## 8. Going further: inside one call
 #
 # By default `jacobian` does not loop. It traces **one** backward pass into a graph, and rewrites that graph so that each of its operations
 # handles all the upstream gradients in a stack. The arithmetic is that of 70 passes; the overhead is that of one. TensorFlow calls the rewriting
@@ -810,61 +881,6 @@ with np.testing.assert_raises_regex(RuntimeError, "persistent=True"):
     used_up.jacobian(y_again, layer.kernel, experimental_use_pfor=False)
 
 # %% [markdown]
-# ## 8. Going further: a band in three passes
-#
-# "As many passes as the smaller side" is an upper bound. A Jacobian with known zeros can take far fewer. In a discretised differential equation
-# each output depends on its own input and the two beside it:
-
-
-# %%
-def neighbours(x):
-    """Diffusion along a line, with a source term."""
-    padded = tf.pad(x, [[1, 1]])
-    return padded[:-2] - 2.0 * x + padded[2:] + tf.sin(x)
-
-
-line = tf.random.normal((12,))
-with tf.GradientTape() as tape:
-    tape.watch(line)
-    rate = neighbours(line)
-
-banded = tape.jacobian(rate, line)
-print("entries:", int(tf.size(banded)), " not zero:", int(tf.math.count_nonzero(banded)))
-
-# %% tags=["figure"] alt="Heat map. A matrix of 12 by 12 squares, white except for three diagonals that lie beside each other: the middle one blue, the two beside it red."
-# @title Draw: a banded Jacobian
-ax = plots.matrix(banded, title="Three diagonals, and zeros", xlabel="input", ylabel="output")
-ax.set_aspect("equal")
-plt.show()
-
-# %% tags=["check"]
-# @title Check
-index = np.arange(12)
-assert np.all((banded.numpy() != 0) == (np.abs(index[:, None] - index) <= 1))
-assert np.count_nonzero(banded) == 34
-np.testing.assert_allclose(np.diag(banded), np.cos(line) - 2.0, rtol=1e-5)
-
-# %% [markdown]
-# By rows or by columns, this takes 12 passes. Three are enough, and three are enough for a million points. Methods for large sparse systems
-# rest on this; the idea is yours to find.
-#
-# ### Exercise: A band in three passes (20 min)
-#
-# *This one needs an idea that the text does not spell out.*
-#
-# In a discretised differential equation each output depends on its own input and the two next to it: $y_i$ depends on $x_{i-1}$, $x_i$ and $x_{i+1}$ alone. The Jacobian of
-# shape $(n, n)$ is zero outside a band of three diagonals. `f` is such a function of a vector, `x` has shape $(n,)$ with $n \ge 5$. Return the whole Jacobian, zeros included,
-# of the dtype of `x`, in at most **three** forward or backward passes, whatever $n$ is. A call of `tape.jacobian` counts as $n$.
-
-
-# %%
-def banded_jacobian(f, x):
-    return ...  # shape (n, n)
-
-
-exercises.band.check(banded_jacobian)
-
-# %% [markdown]
 # ## 9. Check it independently
 #
 # Central differences in float64 know nothing of tapes: two evaluations for each source element, in NumPy. They use the
@@ -899,8 +915,9 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # - A Jacobian is a linear map: it takes a circle of small steps to an ellipse. $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back, and $\langle u, Jv\rangle = \langle J^\top u, v\rangle$ (section 1).
 # - `tape.jacobian` gives one derivative for each element of the target, where `gradient` gives their sum (section 2).
 # - The target's axes come first, then the source's; summed over the target's axes, the Jacobian is the gradient (section 3).
-# - Sources may come in a container; the target is one tensor, so call again or concatenate inside the tape (section 4).
-# - Reverse mode takes a pass for each output, forward mode one for each input; the bytes are target size × source size × bytes of an element (sections 5 and 6).
+# - Letters for the axes, and $\partial x_j/\partial x_k = \delta_{jk}$: so a Jacobian can be written down (section 4).
+# - Sources may come in a container; the target is one tensor, so call again or concatenate inside the tape (section 5).
+# - Reverse mode takes a pass for each output, forward mode one for each input; the bytes are target size × source size × bytes of an element (sections 6 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -917,7 +934,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition: forward and reverse mode, and what each costs.
 # - A. G. Baydin, B. A. Pearlmutter, A. A. Radul, J. M. Siskind (2018), ["Automatic differentiation in machine learning: a survey"](https://arxiv.org/abs/1502.05767).
 # - A. Agarwal, I. Ganichev (2019), ["Auto-vectorizing TensorFlow graphs: Jacobians, auto-batching and beyond"](https://arxiv.org/abs/1903.04243): how one traced pass does the work of many.
-# - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), ["On the estimation of sparse Jacobian matrices"](https://doi.org/10.1093/imamat/13.1.117).
 #
-# **Read next:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) takes the Jacobian of a gradient;
+# **Read next:** [12 Forward mode](12_forward_mode.ipynb) shows what an accumulator does, and what else it is good for;
+# [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) takes the Jacobian of a gradient;
 # [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) takes one Jacobian for each example.

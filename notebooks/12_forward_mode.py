@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 13 to read, 5 more to go further, 31 for the exercises
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 15 to read, 5 more to go further, 51 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -93,7 +93,8 @@ plt.show()
 # - compute a Jacobian–vector product with `tf.autodiff.ForwardAccumulator` (section 2),
 # - push tangents through the variables of a Keras model (section 3),
 # - build a Jacobian by columns, and say when that takes fewer passes than rows (section 4),
-# - combine both modes into a Hessian–vector product (section 5).
+# - combine both modes into a Hessian–vector product (section 5),
+# - say what forward mode makes of a custom gradient, and what to do about it (section 6).
 
 # %% tags=["check"]
 # @title Check
@@ -231,7 +232,7 @@ np.testing.assert_allclose(corner, du * dv * small**2, rtol=1e-5)
 # with a tangent of its own shape. `.jvp(y)` reads off a result's tangent.
 #
 # With several inputs, the tangent $v$ is a direction: if $x$ moves along $v$, then $f(x)$ moves along $Jv$, where $J$ is the Jacobian. This is the
-# **Jacobian–vector product**, JVP or *pushforward*, and it has the shape of the *output*.
+# **Jacobian–vector product** of [11](11_jacobians.ipynb), JVP or *pushforward*, and it has the shape of the *output*.
 #
 # **Predict.** Take $f(x) = (x_1 x_2,\; x_1 + x_2)$ at $x = (2, 3)$, and let only $x_1$ move: $v = (1, 0)$. What is $J v$?
 
@@ -474,8 +475,9 @@ exercises.which_mode.check(answers)
 # %% [markdown]
 # ## 5. Forward over reverse
 #
-# The gradient $g(w)$ of a loss is itself a function, with as many outputs as inputs. Its Jacobian is the Hessian $H$, and so *its* JVP is a
-# **Hessian–vector product**: $H v$ is how the gradient changes when the weights move along $v$. [14](14_without_the_matrix.ipynb) trains with such products.
+# The gradient $g(w)$ of a loss is itself a function, with as many outputs as inputs. Its Jacobian, $H_{ij} = \partial^2 L / \partial w_i \partial w_j$, is the
+# **Hessian** ([10](10_higher_order_gradients.ipynb), section 2). So the gradient's JVP is a **Hessian–vector product**: $H v$ is how the gradient changes when the
+# weights move along $v$. For $N$ weights $H$ has $N^2$ entries, and $H v$ has $N$; what such products are good for is the subject of [14](14_without_the_matrix.ipynb).
 #
 # To compute one, push a tangent forwards through a gradient that a tape computes backwards.
 #
@@ -535,7 +537,8 @@ with tf.autodiff.ForwardAccumulator(variables, tangents) as accumulator:
 forward_over_reverse = accumulator.jvp(gradients)
 
 # %% [markdown]
-# The alternative is reverse over reverse: two tapes, one inside the other, with the tangents as `output_gradients` of the outer one.
+# The alternative is **reverse over reverse**: two tapes, one inside the other. The outer one differentiates $g \cdot v$, the inner product of the gradient with
+# the tangents, with $v$ held constant; `output_gradients=tangents` forms it.
 
 # %% tags=["nbval-ignore-output"]
 with tf.GradientTape() as outer:
@@ -560,24 +563,147 @@ for variable, one, other in zip(variables, forward_over_reverse, reverse_over_re
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# The two modes also go together without a second derivative. For a function $f$ whose Jacobian at `x` is $J$, the matrix $J^\top J$
-# stands in for the Hessian of $\frac12 \lVert f \rVert^2$ in the Gauss–Newton method.
+# The two modes also go together without a second derivative: push $v$ forwards through a function, and pull the result back. A fit by least squares uses the
+# matrix $J^\top J$ of such products in place of a Hessian.
 #
-# ### Exercise: A Gauss–Newton product (8 min)
+# ### Exercise: There and back (8 min)
 #
-# `f` takes a vector to a vector of another length. Return $J^\top (J v)$, as long as `x`, without building $J$: two passes.
+# `f` takes a vector to a vector of another length, and $J$ is its Jacobian at `x`. Return $J^\top (J v)$, as long as `x`, without building $J$: two passes.
 
 
 # %%
-def gauss_newton_product(f, x, v):
+def there_and_back(f, x, v):
     ...
     return ...  # J transposed times J times v: a vector as long as x
 
 
-exercises.gauss_newton.check(gauss_newton_product)
+exercises.round_trip.check(there_and_back)
 
 # %% [markdown]
-# ## 6. Going further: Taylor coefficients
+# ## 6. A derivative that you wrote yourself
+#
+# [07](07_custom_gradients.ipynb) gave functions a backward rule of their own, with `tf.custom_gradient`. Here are two of them: $\log(1 + e^x)$, whose rule does not overflow, and
+# a clip that lets the gradient pass. Where the operations inside give NaN and 0, their rules give a tape the number 1.
+#
+# **Predict.** What does an accumulator return for the clip at 1.5, which is beyond the limit of 1?
+
+# %%
+exercises.clip_tangent.guess(...)  # a number, float("nan") or None
+
+
+# %%
+@tf.custom_gradient
+def log1pexp(x):
+    e = tf.exp(x)
+    return tf.math.log(1.0 + e), lambda upstream: upstream * (1.0 - 1.0 / (1.0 + e))
+
+
+@tf.custom_gradient
+def clip(x):
+    return tf.clip_by_value(x, -1.0, 1.0), lambda upstream: upstream
+
+
+one = tf.constant(1.0)
+by_tape, by_accumulator = {}, {}
+for function, at in ((log1pexp, 100.0), (clip, 1.5)):
+    at = tf.constant(at)
+    with tf.GradientTape() as tape, tf.autodiff.ForwardAccumulator(at, one) as accumulator:
+        tape.watch(at)
+        y = function(at)
+    name = function.__name__
+    by_tape[name], by_accumulator[name] = tape.gradient(y, at).numpy(), accumulator.jvp(y).numpy()
+    print(f"{name:9} tape {by_tape[name]}, accumulator {by_accumulator[name]}")
+
+# %% [markdown]
+# The tape asks your rule. The accumulator, here, does not: it follows the operations *inside* the decorated function, and returns the very derivative that
+# you had replaced. There is no warning.
+#
+# **The cure** is to take the product from two tapes, which do ask the rule. `tapelab.derivatives.jvp` does so:
+
+# %%
+for function, at in ((log1pexp, 100.0), (clip, 1.5)):
+    _, tangent = derivatives.jvp(function)(tf.constant(at), tangents=one)
+    print(f"{function.__name__:9} jvp {tangent.numpy()}")
+
+# %% [markdown]
+# Section 9 says how this works, and there you build it from two tapes yourself. It has a condition: the rule must be *linear* in the upstream gradient, as those two are. A rule
+# that clips the upstream gradient is not, and so belongs to no $Jv$.
+
+# %% tags=["check"]
+# @title Check
+exercises.clip_tangent.reveal(by_accumulator["clip"])
+assert by_tape == {"log1pexp": 1.0, "clip": 1.0}
+assert np.isnan(by_accumulator["log1pexp"])
+assert by_accumulator["clip"] == 0.0
+for check_f, check_at in ((log1pexp, 100.0), (clip, 1.5)):
+    assert derivatives.jvp(check_f)(tf.constant(check_at), tangents=one)[1] == 1.0
+    with tf.GradientTape() as outer:  # and so does the cure, by hand
+        check_x = tf.constant(check_at)
+        with tf.GradientTape() as inner:
+            inner.watch(check_x)
+            check_y = check_f(check_x)
+        u = tf.ones_like(check_y)
+        outer.watch(u)
+        back = inner.gradient(check_y, check_x, output_gradients=u)
+    assert outer.gradient(back, u) == 1.0
+
+# %% [markdown]
+# ## 7. Going further: a band in three passes
+#
+# "As many passes as the smaller side" is an upper bound. A Jacobian with known zeros can take far fewer. In a discretised differential equation
+# each output depends on its own input and the two beside it:
+
+
+# %%
+def neighbours(x):
+    """Diffusion along a line, with a source term."""
+    padded = tf.pad(x, [[1, 1]])
+    return padded[:-2] - 2.0 * x + padded[2:] + tf.sin(x)
+
+
+line = tf.random.normal((12,))
+with tf.GradientTape() as tape:
+    tape.watch(line)
+    rate = neighbours(line)
+
+banded = tape.jacobian(rate, line)
+print("entries:", int(tf.size(banded)), " not zero:", int(tf.math.count_nonzero(banded)))
+
+# %% tags=["figure"] alt="Heat map. A matrix of 12 by 12 squares, white except for three diagonals that lie beside each other: the middle one blue, the two beside it red."
+# @title Draw: a banded Jacobian
+ax = plots.matrix(banded, title="Three diagonals, and zeros", xlabel="input", ylabel="output")
+ax.set_aspect("equal")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+index = np.arange(12)
+assert np.all((banded.numpy() != 0) == (np.abs(index[:, None] - index) <= 1))
+assert np.count_nonzero(banded) == 34
+np.testing.assert_allclose(np.diag(banded), np.cos(line) - 2.0, rtol=1e-5)
+
+# %% [markdown]
+# By rows or by columns, this takes 12 passes. Three are enough, and three are enough for a million points. Methods for large sparse systems
+# rest on this; the idea is yours to find.
+#
+# ### Exercise: A band in three passes (20 min)
+#
+# *This one needs an idea that the text does not spell out.*
+#
+# In a discretised differential equation each output depends on its own input and the two next to it: $y_i$ depends on $x_{i-1}$, $x_i$ and $x_{i+1}$ alone. The Jacobian of
+# shape $(n, n)$ is zero outside a band of three diagonals. `f` is such a function of a vector, `x` has shape $(n,)$ with $n \ge 5$. Return the whole Jacobian, zeros included,
+# of the dtype of `x`, in at most **three** forward or backward passes, whatever $n$ is. A call of `tape.jacobian` counts as $n$.
+
+
+# %%
+def banded_jacobian(f, x):
+    return ...  # shape (n, n)
+
+
+exercises.band.check(banded_jacobian)
+
+# %% [markdown]
+# ## 8. Going further: Taylor coefficients
 #
 # A dual number drops $\varepsilon^2$. Keep it, and more powers, and the same run yields higher derivatives: a **truncated Taylor series** with coefficients
 # $c_k = f^{(k)}(x) / k!$. To multiply two of them, multiply the polynomials and drop the high powers. For $r = 1/c$, solve $c\,r = 1$ one power at a time:
@@ -682,15 +808,15 @@ nested = Dual(Dual(2.0, 1.0), Dual(1.0, 0.0))  # four numbers for the second ord
 assert (nested * nested * nested).tangent.tangent == 12.0
 
 # %% [markdown]
-# ## 7. Going further: where the accumulator gets its rules
+# ## 9. Going further: where the accumulator gets its rules
 #
 # Your `Dual` needed a rule for each operation. TensorFlow has more than a thousand operations, and those that can be differentiated have a rule for the *backward* pass alone. The accumulator has
 # no rules of its own (but for copying a tensor and reading a variable). For each operation
 # it takes the backward rule, $u \mapsto J^\top u$, and notices that it is *linear in $u$*. Differentiate it with respect to $u$, in reverse, and you multiply by the transpose of $J^\top$,
 # which is $J$. This is the *two-tape trick*, and the accumulator applies it to one operation after another.
 #
-# So forward mode needs no new rules for TensorFlow's operations, and it goes through loops as a tape does. A custom gradient is another matter. Below, $x^2$ has the backward rule $3u$, which is not
-# its derivative: so you can see who asks the rule.
+# So forward mode needs no new rules for TensorFlow's operations, and it goes through loops as a tape does. A custom gradient is another matter (section 6). Below, $x^2$ has the
+# backward rule $3u$, which is not its derivative: so you can see who asks the rule.
 
 # %%
 square = tf.custom_gradient(lambda x: (x**2, lambda upstream: 3.0 * upstream))
@@ -711,9 +837,9 @@ print("custom gradient, tape:       ", by_rule.numpy())
 print("custom gradient, accumulator:", accumulator.jvp(squared).numpy())
 
 # %% [markdown]
-# The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations *inside* the decorated function. It asks the rule only where these carry no tangent to the result (had the function rounded, it would say 3),
-# or where the call is hidden in a `tf.function`. So do not rely on either. If you wrote the rule because those operations give a bad derivative, forward mode still gives the bad one. For the stable $\log(1 + e^x)$ of [07](07_custom_gradients.ipynb) at 100 it gives NaN; for a clip
-# that lets the gradient pass, 0 beyond the limits. There is no warning. **The cure** is to take the product from two tapes, which ask the rule (it has to be linear in the upstream gradient; a rule that clips that gradient belongs to no $Jv$). You build it at the end of this section, and `tapelab.derivatives.jvp` works so.
+# The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations inside the
+# decorated function. It asks the rule only where these carry no tangent to the result (had the function rounded, it would say 3),
+# or where the call is hidden in a `tf.function`. So do not rely on either.
 #
 # The trick also fails, this time with an error, at an operation whose backward rule uses an operation that has no backward rule itself. Bicubic resizing is such an operation:
 
@@ -736,21 +862,6 @@ print(message)
 assert "ResizeBicubicGrad" in message
 assert (by_rule, accumulator.jvp(squared)) == (3.0, 4.0)
 np.testing.assert_allclose(accumulator.jvp(eighth_power), 8 * 2.0**7, rtol=1e-6)
-custom = {
-    "log1pexp": (
-        100.0,
-        lambda x: (tf.math.log(1.0 + tf.exp(x)), lambda upstream: upstream * tf.sigmoid(x)),
-        1.0,
-        np.nan,
-    ),
-    "clip": (1.5, lambda x: (tf.clip_by_value(x, -1.0, 1.0), lambda upstream: upstream), 1.0, 0.0),
-}
-for point, rule, right, by_body in custom.values():
-    check_f, check_x, one = tf.custom_gradient(rule), tf.constant(point), tf.constant(1.0)
-    with tf.autodiff.ForwardAccumulator(check_x, one) as check_accumulator:
-        check_y = check_f(check_x)
-    np.testing.assert_equal(check_accumulator.jvp(check_y).numpy(), by_body)
-    assert derivatives.jvp(check_f)(check_x, tangents=one)[1] == right
 tripled = tf.custom_gradient(lambda x: (tf.round(x), lambda upstream: 3.0 * upstream))
 for check_f, expected in ((square, 4.0), (tripled, 3.0), (tf.function(square), 3.0)):
     check_x = tf.constant(2.0)
@@ -786,7 +897,7 @@ def jvp_from_tapes(f, x, v):
 exercises.tapes_only.check(jvp_from_tapes)
 
 # %% [markdown]
-# ## 8. Going further: in one line
+# ## 10. Going further: in one line
 #
 # The cells above run in Python, one operation at a time. `tapelab.derivatives` does the same compiled. It chooses the mode by comparing the sizes of input and output, and
 # takes Keras variables as they are.
@@ -795,12 +906,12 @@ exercises.tapes_only.check(jvp_from_tapes)
 x = tf.random.normal((3,))
 jacobian = derivatives.jacobian(tall)(x)  # 3 inputs, 42 outputs: it goes forwards
 value, pushed = derivatives.jvp(tall)(x, tangents=tf.ones(3))
-product = derivatives.hvp(lambda: tf.reduce_mean((model(data) - targets) ** 2), wrt=model.trainable_variables)(
+hessian_product = derivatives.hvp(lambda: tf.reduce_mean((model(data) - targets) ** 2), wrt=model.trainable_variables)(
     vector=tangents
 )
 print("jacobian:", jacobian.shape)
 print("jvp:     ", pushed.shape)
-print("hvp:     ", [tuple(part.shape) for part in product])
+print("hvp:     ", [tuple(part.shape) for part in hessian_product])
 
 # %% tags=["check"]
 # @title Check
@@ -809,11 +920,11 @@ np.testing.assert_allclose(value, tall(x), rtol=1e-5, atol=1e-6)
 np.testing.assert_allclose(pushed, tf.reduce_sum(jacobian, axis=-1), rtol=1e-4, atol=1e-5)
 for mode in ("forward", "reverse"):
     np.testing.assert_allclose(derivatives.jacobian(tall, mode=mode)(x), jacobian, rtol=1e-4, atol=1e-5)
-for part, by_tapes in zip(product, reverse_over_reverse, strict=True):
+for part, by_tapes in zip(hessian_product, reverse_over_reverse, strict=True):
     np.testing.assert_allclose(part, by_tapes, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
-# ## 9. Check it independently
+# ## 11. Check it independently
 #
 # Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with a tiny $h$; then $(ih)^2 = -h^2$ vanishes in rounding, and the
 # imaginary part of $f(x + ih)$, divided by $h$, is the derivative. No difference is taken, so no digits are lost. Central differences check the tall Jacobian.
@@ -847,6 +958,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # - The primals may be a model's variables; pass a Keras 3 variable as `.value` (section 3).
 # - A Jacobian takes one forward pass for each input, or one backward pass for each output: forward for tall ones, reverse for wide ones (section 4).
 # - A tangent pushed through a gradient gives a Hessian–vector product, the same as two nested tapes (section 5).
+# - An accumulator may pass by a custom gradient's rule without a word; two tapes ask it (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -865,6 +977,8 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # - B. A. Pearlmutter (1994), ["Fast exact multiplication by the Hessian"](https://doi.org/10.1162/neco.1994.6.1.147).
 # - W. Squire, G. Trapp (1998), ["Using complex variables to estimate derivatives of real functions"](https://doi.org/10.1137/S003614459631241X).
 # - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition; chapter 13 is on Taylor coefficients.
+# - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), ["On the estimation of sparse Jacobian matrices"](https://doi.org/10.1093/imamat/13.1.117).
 # - A. G. Baydin, B. A. Pearlmutter, D. Syme, F. Wood, P. Torr (2022), ["Gradients without backpropagation"](https://arxiv.org/abs/2202.08587): training with random tangents.
 #
-# **Read next:** [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures what this notebook counted.
+# **Read next:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) builds the whole Hessian and finds a better step with it;
+# [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures what this notebook counted.

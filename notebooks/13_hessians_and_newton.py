@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_hessians_and_newton.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 18 to read, 6 more to go further, 32 for the exercises
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 18 to read, 2 more to go further, 32 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -780,11 +780,6 @@ assert np.all(np.diff(history[:, 0]) < 1e-12)
 # ## 6. What N² means
 #
 # The Hessian of $N$ parameters has $N^2$ entries. To build it as in section 5 takes $N$ backward passes; to solve with it, a factorisation. Cholesky's is the cheapest, with about $N^3/6$ multiplications and as many additions.
-#
-# **Predict.** The gradient of a small network, a million parameters in float32, takes 4 MB. How much does its Hessian take?
-
-# %%
-exercises.terabytes.guess(...)  # a number, in TB (1 TB is a million MB)
 
 # %%
 print("parameters   gradient, MB    Hessian, MB   factorisation at 1e12 operations/s")
@@ -794,7 +789,7 @@ for count in (102, 1_000, 1_000_000):
 
 # %% tags=["check"]
 # @title Check
-exercises.terabytes.reveal(4 * 1_000_000**2 / 1e12)
+assert 4 * 1_000_000**2 == 4e12  # bytes
 np.testing.assert_allclose(seconds, 1_000_000**3 / 3 / 1e12, rtol=1e-12)
 assert round(seconds / (24 * 3600), 1) == 3.9  # days
 multiplied, factor = 0, np.zeros((40, 40))  # Cholesky's factorisation by hand, counted
@@ -807,7 +802,7 @@ np.testing.assert_allclose(factor @ factor.T, damped, rtol=0, atol=1e-12)
 assert multiplied == (40**3 - 40) // 6
 
 # %% [markdown]
-# At a thousand parameters the matrix is the size of a photograph, 4 MB. At a million it is 4 TB, and one factorisation takes 3.9 days. Newton's method has to do without the matrix, and it can: [12 Without the
+# At a thousand parameters the matrix is the size of a photograph, 4 MB. At a million it is 4 TB, and one factorisation takes 3.9 days. Newton's method has to do without the matrix, and it can: [14 Without the
 # matrix](14_without_the_matrix.ipynb).
 
 # %% [markdown]
@@ -892,119 +887,7 @@ def whole_hessian(f, a, b):
 exercises.whole.check(whole_hessian)
 
 # %% [markdown]
-# ## 9. Going further: 14 directions instead of 102
-#
-# Section 5 took 102 backward passes, one for each parameter. Many of them share their work. In each example a weight $w_{ij}$ of kernel 1 acts through one number, the **pre-activation** $z_j = \sum_i x_i w_{ij} + b_j$ of its unit. Change
-# any of the five weights into that unit, or its bias, and the same $z_j$ moves. What differs is the rate: $x_i$ for a weight, 1 for the bias.
-#
-# So move the units. A **nudge** is a small number added to a unit's pre-activation. There are 8 hidden units and 6 outputs: 14 nudges in each example. Let $\ell$ be one example's loss, without the penalty. Let $\delta$ hold the 14
-# derivatives of $\ell$ with respect to the nudges, and let the 14 × 14 matrix $A$ be the Hessian of $\ell$ with respect to the nudges. No example's loss depends on another's nudges, so one `batch_jacobian`, of 14 backward passes, gives $A$ for every example
-# ([15 Batch Jacobians](15_batch_jacobians.ipynb) explains it). `put(start)` brings back the parameters for which section 5 built its Hessian.
-
-# %%
-put(start)
-kernel_1, bias_1, kernel_2, bias_2 = variables
-
-
-@tf.function
-def by_units(nudge):
-    """What kernel 2 is fed, and first and second derivatives with respect to the nudges."""
-    with tf.GradientTape() as outer:
-        outer.watch(nudge)
-        with tf.GradientTape() as inner:
-            inner.watch(nudge)
-            h = tf.tanh(x @ kernel_1 + bias_1 + nudge[:, :8])
-            y = h @ kernel_2 + bias_2 + nudge[:, 8:]
-            losses = tf.reduce_mean((y - labels) ** 2, axis=1)
-        delta = inner.gradient(losses, nudge)
-    return h, delta, outer.batch_jacobian(delta, nudge)
-
-
-h, delta, A = by_units(tf.zeros([7, 14], tf.float64))
-print("delta:", delta.shape, " A:", A.shape)
-
-# %% [markdown]
-# Now put the inputs back in. One example's gradient with respect to a kernel is an outer product: what the layer was fed, times $\delta$. For kernel 1 that is $x_i \delta_j$. A change of another of its weights, $w_{kl}$, moves unit $l$ at the rate
-# $x_k$, and with it $\delta_j$ at the rate $x_k A_{jl}$. So within kernel 1
-#
-# $$\frac{\partial^2 \ell}{\partial w_{ij}\,\partial w_{kl}} = x_i\,x_k\,A_{jl},$$
-#
-# where $i, k$ count inputs and $j, l$ hidden units. Within kernel 2 it is the same with $h$, what that layer is fed, in the place of $x$: none of its own weights moves $h$.
-
-# %% [markdown]
-# **Between the layers** there is a second term. The gradient with respect to a weight $u_{kl}$ of kernel 2 is a product, $h_k\,\delta_l$, where $k$ counts hidden units and $l$ outputs. A weight $w_{ij}$ of kernel 1 changes both factors: $\delta_l$ at the
-# rate $x_i A_{jl}$; and $h_j$, but no other $h_k$, at the rate $x_i (1 - h_j^2)$, by the derivative of tanh. The product rule gives
-#
-# $$\frac{\partial^2 \ell}{\partial w_{ij}\,\partial u_{kl}} = x_i\,h_k\,A_{jl} + x_i\,(1 - h_j^2)\,[j = k]\;\delta_l,$$
-#
-# where $[j = k]$ is 1 for $j = k$ and 0 otherwise. Leave the second term out, and the matrix looks plausible: it is symmetric, and wrong.
-
-# %% [markdown]
-# Each bias is a weight whose input is 1: put a column of ones beside $x$ and beside $h$. It comes last, so that each bias follows its kernel, as in section 5. The ones do not move, and add nothing to the second term.
-
-# %%
-ones = tf.ones([7, 1], tf.float64)
-fed_1, fed_2 = tf.concat([x, ones], axis=1), tf.concat([h, ones], axis=1)  # (7, 6) and (7, 9)
-
-
-def layer_block(fed_left, curvature, fed_right):
-    """The mean over the examples of fed_i fed_k A_jl: rows (i, j), columns (k, l)."""
-    found = tf.einsum("bi,bjl,bk->ijkl", fed_left, curvature, fed_right) / 7
-    return tf.reshape(found, [fed_left.shape[1] * curvature.shape[1], -1])
-
-
-same_1, same_2 = layer_block(fed_1, A[:, :8, :8], fed_1), layer_block(fed_2, A[:, 8:, 8:], fed_2)
-between = layer_block(fed_1, A[:, :8, 8:], fed_2)
-moved = tf.einsum("bi,bj,jk,bl->ijkl", fed_1, 1 - h**2, tf.eye(8, 9, dtype=tf.float64), delta[:, 8:]) / 7
-print("blocks:", same_1.shape, between.shape, same_2.shape)
-
-# %% [markdown]
-# The loss of section 5 is the mean of $\ell$ over the 7 examples, plus $0.02\,p^2$ for each of the 102 parameters $p$. The blocks are averages already; the penalty adds $0.04\,I$.
-
-
-# %% tags=["nbval-ignore-output"]
-def whole(across):
-    rows = [tf.concat([same_1, across], axis=1), tf.concat([tf.transpose(across), same_2], axis=1)]
-    return tf.concat(rows, axis=0) + 0.04 * tf.eye(n, dtype=tf.float64)  # of the penalty
-
-
-complete, forgotten = whole(between + tf.reshape(moved, between.shape)), whole(between)
-print(f"largest entry of section 5's Hessian: {np.abs(model_H).max():.2f}")
-print(f"difference with both terms:           {np.abs(complete - model_H).max():.0e}")
-print(f"difference without the second term:   {np.abs(forgotten - model_H).max():.2f}")
-
-# %% tags=["figure"] alt="Heat map. A 102 by 102 matrix that is zero but for two blocks, each the other's mirror image: kernel 1 and bias 1 with kernel 2. There, short stripes mark each hidden unit's own weights on both sides."
-# @title Draw
-difference = model_H - forgotten
-draw_blocks(difference, "What is missing without the second term", float(np.abs(difference).max()))
-plt.show()
-
-# %% [markdown]
-# The error is where kernel 1 and bias 1 meet kernel 2, and only for pairs at the same hidden unit: one parameter into it, one weight out of it. The blocks on the diagonal are right, so a check of those alone would notice nothing.
-#
-# A layer with $m$ inputs has $m + 1$ parameters for each unit, and needs one pass instead. A network 16 → 32 → 32 → 12 has 1,996 parameters and 76 units: 76 passes. The matrix still has $N^2$ entries. And with three layers a nudge moves
-# what *every* later layer is fed, so that each pair of layers has a second term, $x_i\,\delta_l\;\partial h_k / \partial z_j$.
-
-# %% tags=["check"]
-# @title Check
-np.testing.assert_allclose(complete, model_H, rtol=0, atol=1e-12)
-assert delta.shape == (7, 14)
-assert A.shape == (7, 14, 14)
-wrong = np.abs(difference) > 1e-12
-np.testing.assert_array_equal(wrong, wrong.T)
-into, out_of = np.nonzero(np.triu(wrong))
-assert into.max() < 48 <= out_of.min() <= out_of.max() < 96
-np.testing.assert_array_equal(into % 8, (out_of - 48) // 6)  # one hidden unit
-assert np.abs(difference).max() > 0.05
-widths = [16, 32, 32, 12]
-assert sum((widths[layer] + 1) * widths[layer + 1] for layer in range(3)) == 1996
-assert sum(widths[1:]) == 76
-with tf.GradientTape() as tape:
-    example_loss = tf.reduce_mean((model(x[:1]) - labels[:1]) ** 2)
-np.testing.assert_allclose(tape.gradient(example_loss, kernel_1), np.outer(x[0], delta[0, :8]), rtol=0, atol=1e-14)
-
-# %% [markdown]
-# ## 10. Going further: in one line
+# ## 9. Going further: in one line
 #
 # Everything above was written out, so that nothing is hidden. In your own code, `tapelab.derivatives.hessian` and `tapelab.optimize.newton` are compiled, check what they are given, and take Keras variables as they are.
 
@@ -1027,7 +910,7 @@ assert report.converged
 np.testing.assert_allclose(flatten(variables), minimum, rtol=0, atol=1e-5)
 
 # %% [markdown]
-# ## 11. Check it independently
+# ## 10. Check it independently
 #
 # Nothing in the next function knows of tapes: the model's loss in NumPy. Differences of it give the gradient; differences of the gradient give all 102 × 102 second derivatives; and second differences of the loss give the curvature $v^\top H v$ along a
 # random direction without any gradient.
@@ -1076,7 +959,6 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # | `inv(H) @ g` | lost digits, three times the work | `solve` |
 # | two variables that do not interact | a block that is `None`, an error in `concat` | `unconnected_gradients="zero"` |
 # | eager `jacobian` in a loop | far slower than its arithmetic | put it into a `tf.function` |
-# | a Hessian put together layer by layer | right on the diagonal, wrong between layers | add the term of the input that moves |
 # | the Hessian of a large model | no memory | Hessian–vector products |
 #
 # **Further reading**

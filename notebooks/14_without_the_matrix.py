@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_without_the_matrix.ipynb)
 #
-# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 15 to read, 2 more to go further, 31 for the exercises
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb), [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 15 to read, 2 more to go further, 31 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -159,7 +159,7 @@ assert 4 * n**2 / 1e9 > 22 or hidden < 1000
 #
 # The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = Hv$. Two backward passes, one for the gradient and one through it. `output_gradients=v` forms the inner product.
 #
-# The third is **forward over reverse**, *Pearlmutter's trick*: carry the direction $v$ forwards through the computation of the gradient, backward pass included. A `ForwardAccumulator` does it. It takes variables and directions as two equal structures.
+# The third is **forward over reverse**, *Pearlmutter's trick*: carry the direction $v$ forwards through the computation of the gradient, backward pass included. A `ForwardAccumulator` does it, as in section 5 of [12](12_forward_mode.ipynb).
 
 
 # %%
@@ -197,10 +197,10 @@ pearlmutter = tf.concat([tf.reshape(part, [-1]) for part in result], axis=0)
 print(f"relative difference of the two: {tf.norm(pearlmutter - exact) / tf.norm(exact):.0e}")
 
 # %% [markdown]
-# Here both are exact but for rounding, and both cost a few gradients, whatever $N$ is. (They can part where the loss contains a `tf.custom_gradient`. A `ForwardAccumulator` follows the operations inside it where it can, and not its rule: for a clip that passes the
-# gradient straight through, a loss has no curvature beyond the limits. [12](12_forward_mode.ipynb) shows it.) From here on a product counts as two gradients. ([16](16_what_derivatives_cost.ipynb) measures it with more care.)
+# Here both are exact but for rounding, and both cost a few gradients, whatever $N$ is. (They can part where the loss contains a `tf.custom_gradient`, whose rule an accumulator may pass by: section 6 of [12](12_forward_mode.ipynb). Then
+# the two tapes are the ones to ask, if the rule is linear in the upstream gradient.) From here on a product counts as two gradients. ([16](16_what_derivatives_cost.ipynb) measures it with more care.)
 #
-# One trap: `variables` here holds the `.value` of each Keras variable. A Keras 3 variable is not a `tf.Variable` but wraps one, and a `ForwardAccumulator` refuses it with an error that does not say so. The tape takes either.
+# As in 12, `variables` holds the `.value` of each Keras variable, because a `ForwardAccumulator` takes no other. The tape takes either.
 
 # %% tags=["check"]
 # @title Check

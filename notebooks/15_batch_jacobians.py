@@ -817,4 +817,5 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 # - S. McCandlish, J. Kaplan, D. Amodei and others (2018), ["An empirical model of large-batch training"](https://arxiv.org/abs/1812.06162): the gradient noise scale.
 # - S. Ioffe, C. Szegedy (2015), ["Batch normalization: Accelerating deep network training by reducing internal covariate shift"](https://arxiv.org/abs/1502.03167).
 #
-# **Read next:** [12 Forward mode](12_forward_mode.ipynb) goes from the inputs to the outputs, and builds a Jacobian by columns.
+# **Read next:** [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures, in passes, seconds and bytes, what this part has built;
+# [17 Fit and error bars](17_fit_and_error_bars.ipynb) uses one row for each data point.

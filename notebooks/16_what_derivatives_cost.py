@@ -23,13 +23,13 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/16_what_derivatives_cost.ipynb)
 #
-# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 15 to read, 1 more to go further, 28 for the exercises
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 13 to read, 1 more to go further, 28 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
 seed = 0
 batch = 128  # examples of the first network
-width = 256  # units of each of its hidden layers, 64 or more: section 5 needs a Hessian that does not fit
+width = 256  # units of each of its hidden layers, 64 or more: section 4 needs a Hessian that does not fit
 calls = 10  # timed calls, of which the median counts
 
 # %% tags=["setup"]
@@ -103,10 +103,9 @@ print(f"the gradient's time, in forward passes: {seconds['gradient'] / seconds['
 # **You will be able to**
 #
 # - predict the cost of a gradient and of a Hessian–vector product from that of the forward pass (section 1),
-# - bound the passes of a Jacobian by its shape, and choose the mode (section 2),
-# - find a scaling exponent by counting, and say what measured times add to it (section 3),
-# - say how much of a call's time is Python, and how much is arithmetic (section 4),
-# - predict memory before you allocate it, and trade it for work (sections 5 and 6).
+# - find a scaling exponent by counting, and say what measured times add to it (section 2),
+# - say how much of a call's time is Python, and how much is arithmetic (section 3),
+# - predict memory before you allocate it, and trade it for work (sections 4 and 5).
 
 # %% tags=["check"]
 # @title Check
@@ -235,81 +234,7 @@ def multiplications_of(sizes, batch, first):
 exercises.frozen.check(multiplications_of)
 
 # %% [markdown]
-# ## 2. Jacobians: the mode decides
-#
-# A loss has one output. With more of them, [12](12_forward_mode.ipynb) counts: a Jacobian takes one forward-mode pass for each input, *or* one
-# reverse-mode pass for each output.
-#
-# Take two maps of opposite shapes. Each has a hidden layer of 64 units between 8 and 2048.
-#
-# **Predict.** Which mode takes fewer passes for the tall Jacobian, $\mathbb{R}^8 \to \mathbb{R}^{2048}$, and how many? And for the wide one,
-# $\mathbb{R}^{2048} \to \mathbb{R}^8$?
-
-# %%
-exercises.modes.guess([..., ..., ..., ...])  # tall: "forward" or "reverse", passes; wide: mode, passes
-
-
-# %% tags=["nbval-ignore-output"]
-def two_layers(ins, outs):
-    first = tf.random.normal((ins, 64)) / np.sqrt(ins)
-    second = tf.random.normal((64, outs)) / 8.0
-    return lambda x: tf.tanh(tf.tanh(x[tf.newaxis] @ first) @ second)[0]
-
-
-shapes = {"tall": (8, 2048), "wide": (2048, 8)}  # inputs, outputs
-passes, measured, agree = {}, {}, []
-for name, (ins, outs) in shapes.items():
-    f, at = two_layers(ins, outs), tf.random.normal((ins,))
-    compiled = {mode: derivatives.jacobian(f, mode=mode) for mode in ("forward", "reverse")}
-    taken = medians({mode: lambda run=run, at=at: run(at) for mode, run in compiled.items()}, 2 * calls)
-    agree.append((compiled["forward"](at), compiled["reverse"](at)))
-    passes[name], measured[name] = ins / outs, taken["forward"] / taken["reverse"]
-    print(f"{name}: forward / reverse = {passes[name]:.3g} in passes, {measured[name]:.2f} in time")
-
-# %% tags=["figure"] alt="Bar chart. Two pairs of bars on a logarithmic axis, the cost of forward mode over that of reverse mode. For the tall Jacobian both bars go down from one, for the wide one both go up; the hatched bars, of passes, are much longer than those of measured time."
-# @title Draw: forward mode over reverse mode
-_, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-for shift, values, colour, hatch, label in (
-    (-0.2, passes, plots.BLUE, "//", "passes, counted"),
-    (0.2, measured, plots.ORANGE, None, "time, measured here"),
-):
-    heights = [values[name] - 1 for name in shapes]
-    ax.bar(np.arange(2) + shift, heights, 0.4, bottom=1, color=colour, hatch=hatch, edgecolor="white", label=label)
-ax.axhline(1, color=plots.GREY)
-ax.set_yscale("log")
-ax.set_xticks(range(2), labels=["tall, 8 → 2048", "wide, 2048 → 8"])
-ax.set(
-    title="The tall Jacobian is cheaper forwards, the wide one in reverse",
-    xlabel="Jacobian",
-    ylabel="forward mode / reverse mode",
-)
-ax.legend(loc="upper left")
-plt.show()
-
-# %% [markdown]
-# 8 forward passes for the tall one, 8 backward passes for the wide one: the passes differ by a factor of 256. The passes of one Jacobian all run at once, as one larger matrix product, so the measured
-# factor is far smaller. But it stays on the same side of 1.
-#
-# So a Jacobian costs **at most** the smaller of its two sides, in passes. With known zeros it can cost far less: the band of [11](11_jacobians.ipynb) takes three, whatever its size.
-
-# %% tags=["check"]
-# @title Check
-better = {name: "forward" if measured[name] < 1 else "reverse" for name in shapes}
-exercises.modes.reveal(
-    [
-        better["tall"],
-        8 if better["tall"] == "forward" else 2048,
-        better["wide"],
-        8 if better["wide"] == "reverse" else 2048,
-    ]
-)
-for forwards, backwards in agree:
-    np.testing.assert_allclose(forwards, backwards, rtol=1e-4, atol=1e-4)
-assert passes == {"tall": 1 / 256, "wide": 256}
-assert passes["tall"] < measured["tall"] < 1 < measured["wide"] < passes["wide"]
-
-# %% [markdown]
-# ## 3. Exponents: count, then time
+# ## 2. Exponents: count, then time
 #
 # On logarithmic axes a cost of $c\, n^p$ is a straight line of slope $p$. With $n$ weights a Hessian has $n^2$ entries, and takes $n$
 # products to fill. One Hessian–vector product takes work proportional to $n$, and has $n$ entries. Here are both for networks of nine sizes.
@@ -424,7 +349,7 @@ def hidden_exponent(n, cost):
 exercises.hidden_exponent.check(hidden_exponent)
 
 # %% [markdown]
-# ## 4. Eager, graph, XLA
+# ## 3. Eager, graph, XLA
 #
 # The same Hessian can be computed one operation at a time from Python (eager), as a graph that is traced once, or compiled by XLA, which fuses operations. The next one is tiny: 30 weights.
 #
@@ -502,14 +427,9 @@ def pays_from(first_call, later_call, eager_call):
 exercises.pays.check(pays_from)
 
 # %% [markdown]
-# ## 5. Memory, predicted
+# ## 4. Memory, predicted
 #
 # The size of a result follows from shapes alone. A Hessian over $n$ float32 weights takes $4 n^2$ bytes.
-#
-# **Predict.** How many GiB is the Hessian over the 268 800 weights of section 1's network?
-
-# %%
-exercises.gib.guess(...)  # a number in place of the dots; 1 GiB is 2**30 bytes
 
 # %%
 weight_count = sum(int(tf.size(weight)) for weight in weights)
@@ -532,7 +452,6 @@ print(message.split(" bytes")[0].rsplit(" (", 1)[0])
 
 # %% tags=["check"]
 # @title Check
-exercises.gib.reveal(4 * weight_count**2 / 2**30)
 assert weight_count == 784 * width + width * width + width * 10
 assert width != 256 or f"{4 * weight_count**2 / 2**30:.1f}" == "269.2"
 assert f"a matrix of shape ({weight_count}, {weight_count})" in message
@@ -618,7 +537,7 @@ assert alive() == 12  # half the layers, half the record
 del tape_again
 
 # %% [markdown]
-# ## 6. Checkpointing: memory for work
+# ## 5. Checkpointing: memory for work
 #
 # A tape need not keep what it can compute again. Cut the chain into blocks. Keep the result of each block only, its **checkpoint**; when the backward pass reaches a block, run the block forwards once more from
 # its checkpoint, with a record of its own, and then backwards through that record. `tf.recompute_grad(block)` wraps a function in this way. The method is called *checkpointing*, or rematerialisation.
@@ -705,9 +624,9 @@ assert min(most) == most[divisors.index(4)] == most[divisors.index(6)]
 assert 32 + 1024 // 32 == 64 == 2 * np.sqrt(1024)
 
 # %% [markdown]
-# ## 7. Going further: passes and memory together
+# ## 6. Going further: passes and memory together
 #
-# Forward mode holds no record: of a chain of layers it keeps the last value and its tangents. Passes that run at once need a tangent each, or in reverse a cotangent each. For layers of one width $w$ in
+# A Jacobian takes a backward pass for each output or a forward pass for each input ([11](11_jacobians.ipynb)). Passes are not all that a mode costs. Forward mode holds no record: of a chain of layers it keeps the last value and its tangents. Passes that run at once need a tangent each, or in reverse a cotangent each. For layers of one width $w$ in
 # float32 that makes, for one example,
 #
 # $$\text{forward: } 4w\,(1 + \text{inputs}), \qquad \text{reverse: } 4w\,(\text{layers} + \text{outputs})$$
@@ -738,7 +657,7 @@ assert modes.held_bytes("reverse", 16, 8, layers=24) > modes.held_bytes("forward
 assert modes.break_even(16, layers=1) == 16
 
 # %% [markdown]
-# ## 8. Check it independently
+# ## 7. Check it independently
 #
 # Counts and times do not say whether the numbers are right. In float64 and NumPy, central differences of the gradient's closed form along one direction give the
 # Hessian–vector product of section 1's network, for its last layer.
@@ -771,17 +690,15 @@ assert error < 1e-3
 # ## Recap
 #
 # - Counted in multiplications, a gradient of dense layers costs less than three forward passes, and a Hessian–vector product less than three gradients, whatever the number of weights (section 1).
-# - A Jacobian costs *at most* the smaller of its two sides in passes, if you choose the mode by its shape; with known zeros it costs less (section 2).
-# - Counted, a Hessian's work grows with the square of the number of weights and a product's with the number; times show which costs more, but no clean exponent (section 3).
-# - At small sizes the time is Python's: compile what is called more than a few times (section 4).
-# - Memory follows from shapes. The record grows with every layer; checkpoints bring it down to the order of $\sqrt n$ for one more forward pass (sections 5 and 6).
+# - Counted, a Hessian's work grows with the square of the number of weights and a product's with the number; times show which costs more, but no clean exponent (section 2).
+# - At small sizes the time is Python's: compile what is called more than a few times (section 3).
+# - Memory follows from shapes. The record grows with every layer; checkpoints bring it down to the order of $\sqrt n$ for one more forward pass (sections 4 and 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | timing the first call | tracing, many times a later call | call once, then time |
 # | timing one call | the machine's other work | medians of calls that take turns |
 # | an exponent read off four timings | another one on the next run | count; time only to compare |
-# | a tall Jacobian in reverse mode | hundreds of times too many passes | forward mode |
 # | a small Hessian in eager mode | Python's time, not arithmetic's | a graph, or XLA |
 # | a Hessian where a product would do | memory that grows with $n^2$ | `hvp`, or two tapes |
 # | a deep network, a large batch | out of memory in the forward pass | `tf.recompute_grad` around blocks |

@@ -841,5 +841,4 @@ np.testing.assert_allclose(J, numerical, atol=1e-7)
 # - M. K. Transtrum, B. B. Machta, J. P. Sethna (2011), ["Geometry of nonlinear least squares with applications to sloppy models and optimization"](https://arxiv.org/abs/1010.1449).
 # - National Institute of Standards and Technology, [Nonlinear regression](https://www.itl.nist.gov/div898/strd/nls/nls_main.shtml), Statistical Reference Datasets.
 #
-# **Read next:** [12 Forward mode](12_forward_mode.ipynb) builds a Jacobian by columns, which suits a tall one;
-# [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures it.
+# **Read next:** [19 The derivative of a solution](19_derivative_of_a_solution.ipynb) asks how such a minimum moves with the data.

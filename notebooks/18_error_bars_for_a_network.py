@@ -207,12 +207,12 @@ print("largest eigenvalues:", " ".join(f"{value:.2g}" for value in eigenvalues[:
 print("directions in which the data know more than the prior:", determined)
 print(f"effective number of parameters: {np.sum(eigenvalues / (eigenvalues + delta)):.1f}")
 
-# %% tags=["figure"] alt="Line plot. The eigenvalues of the Gauss\u2013Newton matrix in falling order on a logarithmic axis. They fall steeply over many powers of ten; only about the first dozen lie above the dashed line of the prior's precision."
+# %% tags=["figure"] alt="Line plot. The eigenvalues of the Gauss\u2013Newton matrix in falling order on a logarithmic axis. They fall steeply over many powers of ten; only about the first ten lie above the dashed line of the prior's precision."
 # @title Draw: what the data know
 _, ax = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
-ax.semilogy(np.arange(1, 41), np.maximum(eigenvalues[:40], 1e-12), "o-", color=plots.BLUE, markersize=4, label="data")
+ax.semilogy(np.arange(1, 21), np.maximum(eigenvalues[:20], 1e-12), "o-", color=plots.BLUE, markersize=4, label="data")
 ax.axhline(delta, color=plots.RED, linestyle="--", label="prior, δ")
-ax.set(title="The data know about a dozen of 97 directions", xlabel="direction", ylabel="eigenvalue")
+ax.set(title="The data know about ten of 97 directions", xlabel="direction", ylabel="eigenvalue")
 ax.legend()
 plt.show()
 
@@ -223,7 +223,7 @@ assert 6 <= determined <= 18
 assert eigenvalues[30] < 1e-3 * delta
 
 # %% [markdown]
-# About a dozen, and the eigenvalues fall steeply. In the other directions the data say next to nothing, and the Gaussian there is the prior, of width $1/\sqrt\delta \approx 1.8$: as wide as the weights are large. MacKay's **effective number of parameters** counts without a threshold: $\gamma = \sum_i \lambda_i / (\lambda_i + \delta)$.
+# About ten: the eigenvalues fall steeply. In the other directions the data say next to nothing, and the Gaussian there is the prior, of width $1/\sqrt\delta \approx 1.8$: as wide as the weights are large. MacKay's **effective number of parameters** counts without a threshold: $\gamma = \sum_i \lambda_i / (\lambda_i + \delta)$.
 #
 # Along a direction with $\lambda_i \approx 0$ the *linearised* predictions at the points do not change. The network's do, as soon as you go far enough: that is the opening's disaster, and the next section looks at it from near.
 #
@@ -382,11 +382,15 @@ print("     δ   residuals   log evidence      γ   δ|w|²")
 for row in zip(deltas, residuals, evidences, gammas, deltas * np.sum(family**2, axis=1), strict=True):
     print("{:6g} {:11.3f} {:14.1f} {:6.1f} {:7.1f}".format(*row))
 
-# %% tags=["figure"] alt="Line plot. The logarithm of the evidence against the prior's precision on a logarithmic axis: a hill with its top in the middle of the range."
-# @title Draw: the evidence
-_, ax = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
-ax.semilogx(deltas, evidences, "o-", color=plots.BLUE)
-ax.set(title="The evidence has a maximum", xlabel="prior precision δ", ylabel="log evidence")
+# %% tags=["figure"] alt="Two line plots against the prior's precision on a logarithmic axis. Left, the logarithm of the evidence: a hill with its top inside the range. Right, the effective number of parameters falls slowly, delta times the squared length of the weights rises steeply; they cross near the hill's top."
+# @title Draw: the evidence, and where two numbers cross
+_, (hill, cross) = plt.subplots(1, 2, figsize=(9.5, 3.3), layout="constrained")
+hill.semilogx(deltas, evidences, "o-", color=plots.BLUE)
+hill.set(title="The evidence has a maximum", xlabel="prior precision δ", ylabel="log evidence")
+cross.loglog(deltas, gammas, "o-", color=plots.BLUE, label="effective parameters γ")
+cross.loglog(deltas, deltas * np.sum(family**2, axis=1), "s-", color=plots.RED, label="δ |w|²")
+cross.set(title="… near the place where these cross", xlabel="prior precision δ", ylabel="number")
+cross.legend()
 plt.show()
 
 # %% tags=["check"]
@@ -828,7 +832,7 @@ np.testing.assert_allclose(evidence(w, x, y, delta), gaussian - g @ np.linalg.so
 # %% [markdown]
 # ## Recap
 #
-# - Weight decay is a prior, training finds the most probable weights, and $H = J^\top J/\sigma^2 + \delta I$ gives their covariance and each prediction's error bar. The data know a dozen of 97 directions; the prior fills the rest (section 1).
+# - Weight decay is a prior, training finds the most probable weights, and $H = J^\top J/\sigma^2 + \delta I$ gives their covariance and each prediction's error bar. The data know about ten of 97 directions; the prior fills the rest (section 1).
 # - The Gaussian belongs to the *linearised* network. With the same weights the network itself leaves the bent valley, and fits nothing (section 2).
 # - The evidence chooses $\delta$ without validation data, at a minimum of the loss (section 3).
 # - In the gap the full matrix holds what it promises on the most of ten curves, is too cautious on most, and is not safe on all. The diagonal is too wide at the points; the members of an ensemble can agree on a wrong curve (section 4).

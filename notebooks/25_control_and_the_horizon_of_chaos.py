@@ -749,5 +749,5 @@ assert difference < 1e-3
 # - R. Y. Rubinstein (1999), ["The cross-entropy method for combinatorial and continuous optimization"](https://doi.org/10.1023/A:1010091220143).
 # - J. T. Betts (2010), ["Practical Methods for Optimal Control and Estimation Using Nonlinear Programming"](https://doi.org/10.1137/1.9780898718577), second edition: multiple shooting.
 #
-# **Read next:** [12 Forward mode](12_forward_mode.ipynb) carries a nudge along with the computation instead of multiplying matrices;
+# **Read next:** [27 A generative model from a trace](27_generative_model_from_a_trace.ipynb) needs the trace of a Jacobian, and no matrix;
 # [16 What derivatives cost](16_what_derivatives_cost.ipynb) counts what a backward pass through many steps keeps in memory.

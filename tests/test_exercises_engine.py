@@ -128,13 +128,48 @@ def test_the_plural_of_an_axis_is_a_word():
         assert f"({plural})" in text
 
 
-def test_a_wrong_matrix_comes_with_a_picture_of_where_it_differs():
+def drawn(figure):
+    """What a figure shows: its images' values, and the (row, column) of each cross."""
+    shown = [np.ma.filled(image.get_array(), np.nan) for ax in figure.axes for image in ax.images]
+    crosses = [tuple(map(int, place[::-1])) for ax in figure.axes for line in ax.lines for place in line.get_xydata()]
+    plt.close(figure)
+    return shown, crosses
+
+
+def test_a_wrong_matrix_is_drawn_beside_the_right_one_with_its_wrong_entries_crossed():
     wrong = JACOBIAN.copy()
     wrong[1, 4] += 1
-    figure = compare.difference(wrong, JACOBIAN).picture()
-    shown = [image for ax in figure.axes for image in ax.images]
-    assert np.asarray(shown[1].get_array()).nonzero() == (1, 4)
-    plt.close(figure)
+    wrong[0, 2] = np.nan
+    (yours, right), crosses = drawn(compare.difference(wrong, JACOBIAN).picture())
+    np.testing.assert_array_equal(yours, wrong)
+    np.testing.assert_array_equal(right, JACOBIAN)
+    assert crosses == [(0, 2), (1, 4)]
+
+
+def test_a_jacobian_of_three_axes_is_drawn_with_a_row_for_each_entry_of_its_target():
+    expected = np.arange(24.0).reshape(2, 3, 4)
+    wrong = expected.copy()
+    wrong[1, 2, 3] = 0.0
+    found = compare.difference(wrong, expected, axes=("row", "column", "input"))
+    figure = found.picture()
+    assert (figure.axes[0].get_ylabel(), figure.axes[0].get_xlabel()) == ("row, column", "input")
+    (yours, _), crosses = drawn(figure)
+    assert yours.shape == (6, 4)
+    assert crosses == [(5, 3)]
+
+
+def test_a_matrix_of_another_shape_is_drawn_beside_the_right_one():
+    (yours, right), crosses = drawn(compare.difference(JACOBIAN.T, JACOBIAN).picture())
+    assert (yours.shape, right.shape) == (JACOBIAN.T.shape, JACOBIAN.shape)
+    assert crosses == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [(JACOBIAN.sum(0), JACOBIAN), (np.zeros((3, 0)), JACOBIAN), (np.zeros(4), np.ones(4))],
+)
+def test_what_is_no_matrix_is_not_drawn(answer, expected):
+    assert compare.difference(answer, expected).picture is None
 
 
 def test_the_part_of_a_structure_is_named():
@@ -755,6 +790,21 @@ def test_a_damaged_file_is_reported_ignored_and_replaced(learner, damage):
     with pytest.warns(UserWarning, match="damaged"):
         progress.record("sheet.one")
     assert progress.solved() == {"sheet.one"}
+
+
+def test_what_was_solved_under_a_former_name_stays_solved(learner):
+    learner.parent.mkdir()
+    learner.write_text(json.dumps({"solved": ["sheet.one", *progress.FORMERLY]}))
+    both = {"sheet.one", *progress.FORMERLY, *progress.FORMERLY.values()}  # an older release knows the former ones
+    assert progress.solved() == both
+    progress.record("sheet.two")
+    assert set(json.loads(learner.read_text())["solved"]) == both | {"sheet.two"}
+
+
+def test_a_former_name_leads_to_an_exercise_and_is_none():
+    known = {one.identifier for module in sheets.sheets().values() for one in sheets.exercises_of(module)}
+    assert set(progress.FORMERLY.values()) <= known
+    assert not set(progress.FORMERLY) & known
 
 
 def test_a_file_that_cannot_be_written_is_reported_and_the_check_still_answers(learner, capsys):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tapelab.exercises import Exercise, Function, Value, sheets
 from tapelab.exercises.feedback import NOT_ATTEMPTED, RIGHT, WRONG
-from tapelab.exercises.sheets import clinic, stop_gradient
+from tapelab.exercises.sheets import hard_cases, stop_gradient
 
 import pytest
 import tensorflow as tf
@@ -110,7 +110,7 @@ def test_an_exercise_is_called_after_its_module_and_its_name_there():
         "stop_gradient.hard_choice",
         "hard_choice",
     )
-    assert clinic.sinc.identifier == "clinic.sinc"  # whose module is a case of the sheet's
+    assert hard_cases.sinc.identifier == "hard_cases.sinc"  # whose module is a case of the sheet's
     assert double.heading == "### Exercise: Twice (1 min)"
 
 

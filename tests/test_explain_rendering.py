@@ -24,7 +24,7 @@ def test_text_has_the_answer_the_line_and_the_fix():
         "d y / d x is None: not_differentiable",
         "Round passes no gradient on to what depends on x.",
         f"test_explain_rendering.py, line {number}: y = tf.round(x) if x.shape[0] < 9 else x  # a line with a < in it",
-        "Fix:",
+        "Hint (not run):",
         "    # replace Round by a smooth counterpart, or give it a gradient of your own with tf.custom_gradient",
     ]
     assert repr(explanation) == "<Explanation: d y / d x is None: not_differentiable>"
@@ -51,8 +51,24 @@ def test_several_sources_are_a_table_and_the_missing_ones():
         f"| y | no | `not_watched` | {explanations['y'].line.place.replace('_', chr(92) + '_')} |",
     ]
     assert "tape.watch(y)" in text
-    assert str(explanations).count("d z / d") == 2
     assert repr(explanations) == "<Explanations: d z / d x exists; d z / d y is None: not_watched>"
+
+
+def test_of_several_sources_the_sick_come_first_by_cause_and_the_healthy_are_counted():
+    fine = [tf.Variable([2.0], name=f"fine_{i}") for i in range(8)]
+    sick, unused = [tf.Variable([0.0]), tf.Variable([0.0])], [tf.Variable(1.0), tf.Variable(2.0)]
+    with ExplainTape(persistent=True) as tape:
+        z = tf.reduce_sum(tf.sqrt(sick[0] + sick[1])) + tf.add_n([one * one for one in fine])
+        w = tf.reduce_sum(tf.gather(fine[0], [0]) + fine[1])
+    paragraphs = str(explain(tape, z, [*fine, *sick, *unused])).split("\n\n")
+    assert [one.splitlines()[0].split(": ")[-1] for one in paragraphs] == [
+        "root_at_zero",
+        "unused_variable",
+        "8 of 12 gradients are healthy.",
+    ]
+    assert [one.splitlines()[-1].rstrip(".").split(" ")[:3] for one in paragraphs[:2]] == [["And", "1", "other"]] * 2
+    words = str(explain(tape, w, fine[:2]))
+    assert words.startswith("All 2 gradients are healthy: fine_0, fine_1.\nNote on fine_0 (indexed_slices): ")
 
 
 def test_a_probable_answer_says_so():

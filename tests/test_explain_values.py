@@ -947,7 +947,7 @@ def test_sources_with_the_same_cause_are_explained_once():
     assert len(explanations.sick()) == 4
     assert str(explanations).count("root_at_zero") == 1
     assert "And 3 other sources:" in str(explanations)
-    assert explanations.markdown().count("Fix:") == 1
+    assert explanations.markdown().count("```python") == 1
 
 
 def test_asking_changes_nothing():

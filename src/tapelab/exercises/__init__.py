@@ -8,8 +8,8 @@ A notebook's exercises are in the module of `tapelab.exercises.sheets` that has 
     exercises.metric_off.hint()            # each call reveals one more
     exercises.metric_off.solution()
 
-    exercises.loses_silently.guess(7.0)    # before the run
-    exercises.loses_silently.reveal(dz_dx) # after it: the guess beside the result
+    exercises.size_in_block.guess(7.0)    # before the run
+    exercises.size_in_block.reveal(dz_dx) # after it: the guess beside the result
 
 How it works, in the order in which to read it. `compare` holds an answer against what was expected and names the
 difference; `checks` judges values, functions on several inputs, and repairs with their diagnosis; `deadline` stops an

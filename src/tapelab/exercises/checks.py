@@ -290,15 +290,17 @@ class Repair(Function):
     Attributes:
         diagnosis: the `Value` that the diagnosis is held against; judged first.
         broken: the function that the learner finds, and edits. `Exercise.starter` sets it.
+        healthy: whether nothing is wrong with that function, so that it is to be left as it is.
     """
 
     diagnosis: Value = Value("")
     broken: Callable | None = None
+    healthy: bool = False
 
     def tried(self) -> list[tuple[str, Any]]:
         """Return all wrong answers with the code of the feedback that each must get, as a list of (code, answer)."""
         right = self.diagnosis.expected
-        repairs = [("unchanged", self.broken), *super().tried()]
+        repairs = super().tried() if self.healthy else [("unchanged", self.broken), *super().tried()]
         return [
             *((code, (wrong, self.reference)) for code, wrong in self.diagnosis.tried()),
             *((code, (right, function)) for code, function in repairs),
@@ -313,12 +315,15 @@ class Repair(Function):
         if found.verdict != RIGHT:
             return found if found.verdict == NOT_ATTEMPTED else _wrong(found, f"The diagnosis: {found.text}")
         if _same_code(function, self.broken):
+            if self.healthy:
+                return Feedback(RIGHT, "right", "Rightly left alone.")
             text = "The diagnosis is right. The function is still the broken one: edit it, and run the cell again."
             return Feedback(WRONG, "unchanged", text)
         found = super().judge(function)
         if found.verdict in (RIGHT, NOT_ATTEMPTED):
             return found
-        return dataclasses.replace(found, text=f"The diagnosis is right. The repair: {found.text}")
+        told = "is right, and so was the program. The change" if self.healthy else "is right. The repair"
+        return dataclasses.replace(found, text=f"The diagnosis {told}: {found.text}")
 
     def _explain(self, answer, seen, trials, found):
         told = super()._explain(answer, seen, trials, found)

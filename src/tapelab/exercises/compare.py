@@ -10,9 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tapelab import plots
+from tapelab.exercises import pictures
 
-import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
 
@@ -26,7 +25,7 @@ class Difference:
     Attributes:
         code: a short stable key.
         text: a sentence or two, Markdown, without the answer's name.
-        picture: None, or a function that draws where the difference is.
+        picture: None, or a function that draws the answer beside what is right.
         wrong: for arrays of the expected shape, which entries are wrong (boolean, that shape); else None.
     """
 
@@ -246,38 +245,44 @@ def _wrong_shape(answer, right, prefix, axes):
     if math.prod(shape) > 4 * max(right.size, 256):  # no slip that is known below makes it larger
         return Difference("shape", generic)
     mine = _read(answer)
+    code, text = _shape_slip(mine, right, axes) or ("shape", "")
+    return Difference(code, f"{generic} {text}".strip(), picture=pictures.beside(mine, right, axes))
+
+
+def _shape_slip(mine, right, axes):
+    """The known slip that explains an array of another shape, as (code, text), or None."""
 
     def equals(candidate):
         return candidate.shape == mine.shape and np.allclose(mine, candidate, rtol=1e-3, atol=1e-5, equal_nan=True)
 
     if right.ndim >= 2 and equals(right.T):
-        return Difference("transpose", f"{generic} This is the transpose.")
+        return "transpose", "This is the transpose."
     for first, second in itertools.combinations(range(right.ndim), 2):
         if equals(np.swapaxes(right, first, second)):
             which = f"{_axis(first, axes)} and {_axis(second, axes)}"
-            return Difference("axes_swapped", f"{generic} The values are right, with {which} exchanged.")
+            return "axes_swapped", f"The values are right, with {which} exchanged."
     if equals(np.squeeze(right)) or (mine.size == right.size and np.array_equal(np.squeeze(mine), np.squeeze(right))):
-        return Difference("extra_axis", f"{generic} An axis of size 1 is missing or too many.")
+        return "extra_axis", "An axis of size 1 is missing or too many."
     for axis in range(right.ndim):
         total = right.sum(axis=axis)
         if equals(total) or equals(np.expand_dims(total, axis)):
             gradient = " That is what `gradient` gives." if _means(axis, axes) == "output" else ""
-            return Difference("summed", f"{generic} These are sums over {_axis(axis, axes)}.{gradient}")
+            return "summed", f"These are sums over {_axis(axis, axes)}.{gradient}"
         if right.shape[axis] and equals(right.mean(axis=axis)):
-            return Difference("averaged", f"{generic} These are means over {_axis(axis, axes)}.")
+            return "averaged", f"These are means over {_axis(axis, axes)}."
     if right.ndim > 1 and equals(right.sum(axis=tuple(range(right.ndim - 1)))):
-        return Difference("summed", f"{generic} These are sums over all axes but the last.")
+        return "summed", "These are sums over all axes but the last."
     if mine.ndim == 0 and right.size and equals(right.sum()):
-        return Difference("summed_to_scalar", f"{generic} This is the sum of all entries.")
+        return "summed_to_scalar", "This is the sum of all entries."
     if mine.ndim == 0 and right.size and equals(right.mean()):
-        return Difference("averaged_to_scalar", f"{generic} This is the mean of all entries.")
+        return "averaged_to_scalar", "This is the mean of all entries."
     if mine.size == right.size and equals(right.reshape(mine.shape)):
-        return Difference("reshaped", f"{generic} The values are right, in another arrangement.")
+        return "reshaped", "The values are right, in another arrangement."
     if right.ndim == 1 and mine.shape == right.shape * 2 and equals(np.diag(right)):
-        return Difference("diagonal_matrix", f"{generic} The values are right, on the diagonal of a matrix.")
+        return "diagonal_matrix", "The values are right, on the diagonal of a matrix."
     if right.ndim == 2 and mine.ndim == 1 and equals(np.diagonal(right)):
-        return Difference("diagonal", f"{generic} This is the diagonal only.")
-    return Difference("shape", generic)
+        return "diagonal", "This is the diagonal only."
+    return None
 
 
 def _wrong_values(mine, right, wrong, prefix, axes):
@@ -288,7 +293,7 @@ def _wrong_values(mine, right, wrong, prefix, axes):
     def found(code, text):
         if prefix:
             text = text[0].lower() + text[1:]
-        return Difference(code, prefix + text, wrong=wrong, picture=_picture(mine, right) if right.ndim >= 2 else None)
+        return Difference(code, prefix + text, wrong=wrong, picture=pictures.beside(mine, right, axes, wrong))
 
     if mine.dtype.kind in "fc" and np.any(~np.isfinite(mine) & np.isfinite(right)):
         return found("not_finite", f"there is a NaN or an infinity. {first}")
@@ -337,17 +342,3 @@ def _plural(word):
 
 def _number(value):
     return f"{complex(value):.4g}" if np.iscomplexobj(value) else f"{float(value):.4g}"
-
-
-def _picture(mine, right, limit=64):
-    """A function that draws an answer beside where it differs, both as matrices of at most `limit` rows and columns."""
-    rows = right.shape[0]
-    matrices = [np.asarray(part, np.float64).reshape(rows, -1)[:limit, :limit] for part in (mine, mine - right)]
-
-    def draw():
-        figure, both = plt.subplots(1, 2, figsize=(6, 2.6), layout="constrained")
-        for ax, values, title in zip(both, matrices, ("yours", "yours minus expected"), strict=True):
-            plots.matrix(values, title=title, xlabel="column", ylabel="row", ax=ax)
-        return figure
-
-    return draw

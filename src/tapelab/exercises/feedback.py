@@ -24,7 +24,7 @@ class Feedback:
         verdict: NOT_ATTEMPTED, RIGHT, WRONG or ERROR.
         code: which feedback it is: a short stable key, such as "transpose".
         text: Markdown.
-        picture: None, or a function that draws a Matplotlib figure of where the answer differs.
+        picture: None, or a function that draws a Matplotlib figure of the answer beside the right one.
     """
 
     verdict: str

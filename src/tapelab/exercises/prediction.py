@@ -18,7 +18,7 @@ class Prediction:
     """One prediction. In a notebook: `guess(...)` before the run, `reveal(result)` after it.
 
     Attributes:
-        identifier: the sheet's name and the name in it, such as "recording_control.loses_silently".
+        identifier: the sheet's name and the name in it, such as "recording_control.size_in_block".
         remarks: pairs of a guess that people make and what leads to it: (7.0, "That is the true derivative: …").
         options: for a choice, the strings to choose from.
         rtol: how near a number must come, relative to the result.

@@ -10,6 +10,37 @@ from tapelab.process.files import write_whole
 
 import platformdirs
 
+# What an exercise was called before: its former identifier, which a learner's file may still hold, to today's.
+FORMERLY = {
+    "custom_gradients.limit_rows": "clipping.limit_rows",
+    "differentiate_the_optimiser.meta": "learn_the_start.meta",
+    "forward_mode.gauss_newton": "forward_mode.round_trip",
+    "gradient_tape_basics.chosen_mean": "jacobians.chosen_mean",
+    "jacobians.band": "forward_mode.band",
+    "training_with_a_tape.clip_or_skip": "clipping.clip_or_skip",
+    # The clinic was one notebook; its simple cases are first aid now, and the others hard cases.
+    "clinic.left_tensorflow": "first_aid.left_tensorflow",
+    "clinic.one_unit": "first_aid.one_unit",
+    "clinic.two_shapes": "first_aid.perfect_model",
+    "clinic.accumulated": "hard_cases.accumulated",
+    "clinic.angle": "hard_cases.angle",
+    "clinic.attention": "hard_cases.attention",
+    "clinic.beyond_the_clip": "hard_cases.beyond_the_clip",
+    "clinic.counted_pixels": "hard_cases.counted_pixels",
+    "clinic.empty_mask": "hard_cases.empty_mask",
+    "clinic.frozen": "hard_cases.frozen",
+    "clinic.half_rms": "hard_cases.half_rms",
+    "clinic.held_batches": "hard_cases.held_batches",
+    "clinic.inner_step": "hard_cases.inner_step",
+    "clinic.moments": "hard_cases.moments",
+    "clinic.no_curvature": "hard_cases.no_curvature",
+    "clinic.relative_error": "hard_cases.relative_error",
+    "clinic.retraced": "hard_cases.retraced",
+    "clinic.sinc": "hard_cases.sinc",
+    "clinic.soft_margin": "hard_cases.soft_margin",
+    "clinic.spread": "hard_cases.spread",
+}
+
 
 def path() -> Path:
     """Where the file is: the folder that the platform has for an application's data, or `TAPELAB_PROGRESS`."""
@@ -18,8 +49,9 @@ def path() -> Path:
 
 def solved() -> set[str]:
     """Return the identifiers of the exercises that were solved, as a set of strings such as
-    "recording_control.metric_off".
+    "recording_control.metric_off". One that was solved under a former name counts under its present one.
 
+    What was solved under a name that it had before (`FORMERLY`) has both names: an older release still knows it.
     Empty in a batch run, which reads no file. A file that cannot be read or makes no sense is reported as a warning,
     and counts as empty.
     """
@@ -41,7 +73,7 @@ def solved() -> set[str]:
             stacklevel=2,
         )
         return set()
-    return set(names)
+    return {*names, *(FORMERLY[name] for name in names if name in FORMERLY)}
 
 
 def record(identifier: str) -> None:

@@ -109,7 +109,7 @@ def _studied(existing):
     names = [first.target_name, *(question.source_name for question, _ in existing)]
     sources, gradients = [question.source for question, _ in existing], [gradient for _, gradient in existing]
     try:
-        return study(first.tape, list(first.targets), sources, names, gradients)
+        return study(first.tape, list(first.targets), sources, names, gradients, first.frame)
     except Exception as error:  # whatever it is: that the gradient exists stays true
         sentence = f"Looking at the values of the backward pass raised {type(error).__name__}: {error}"
         return [ValueFinding("fine", None, "unexplained", sentence, certain=False)] * len(existing)

@@ -5,12 +5,14 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, VALUES
+from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, TRIED, VALUES
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.rendering import MARKDOWN, Style, Told
 from tapelab.explain.missing.inside_functions import Cut
 from tapelab.explain.values.finding import Elements, Link, ValueFinding
 from tapelab.explain.values.rerun.nodes import Node
+
+_FEW = 6  # healthy ones that are named and not only counted
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -27,6 +29,8 @@ class Explanation(Told):
             Where some elements are zero for a reason that is noted, the line where these lost their gradient.
         certain: False where the answer is only probable.
         fix: what to write, as code.
+        tried: what became of the fix when it was run, a key of `tapelab.explain.causes.TRIED`: "works" where it gives
+            the same value and a finite gradient, "untried" where it is a hint that was not run.
         cuts: the first cut on each path from the source, a tuple of `Cut`.
         further: cuts behind the first on the path with the fewest, a tuple of `Cut`.
         remarks: keys of `REMARKS` and `VALUES`.
@@ -48,6 +52,7 @@ class Explanation(Told):
     line: Line | None = None
     certain: bool = True
     fix: str = ""
+    tried: str = "untried"
     cuts: tuple[Cut, ...] = ()
     further: tuple[Cut, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -73,12 +78,20 @@ class Explanation(Told):
         if len(self.chain) > 1:
             yield style.text("Then " + "; then ".join(f"{link.op} {link.what}" for link in self.chain[1:]) + ".")
         if self.fix:
-            yield style.text("Fix:") + style.block(self.fix)
+            yield style.text(TRIED[self.tried]) + style.block(self.fix)
         if self.further:
             yield style.text("Then also: " + "; ".join(_describe(cut) for cut in self.further) + ".")
         for code in self.remarks:
             remark = (REMARKS | VALUES)[code]
             yield style.text(f"Note ({code}): {remark.meaning}")
+
+    @property
+    def cause(self) -> tuple[Any, ...]:
+        """What the sources that share a cause have in common."""
+        symptom = "not finite" if self.symptom in ("nan", "inf", "target nan", "target inf") else self.symptom
+        # Each layer's gradient vanishes or explodes over other steps, of one kind.
+        place = self.op if self.code in ("vanishing", "exploding") else self.node or self.cuts
+        return (self.exists, self.code, symptom, self.line, place)
 
     @property
     def heading(self) -> str:
@@ -101,7 +114,7 @@ def with_value(explanation: Explanation, value: ValueFinding) -> Explanation:
     said: dict[str, Any] = {}
     if value.code != "exists":
         said = {"code": value.code, "sentence": value.sentence, "line": value.line, "fix": value.fix}
-        said["certain"] = value.certain
+        said |= {"tried": value.tried, "certain": value.certain}
     elif set(value.remarks) & set(VALUES):  # a note about some of the elements, and where they lost their gradient
         said = {"sentence": value.sentence, "line": value.line}
     return dataclasses.replace(
@@ -151,17 +164,31 @@ class Explanations(collections.abc.Mapping):
         """Return the names of the sources, those together whose gradients have the same cause at the same place."""
         found: dict[Any, list[str]] = {}
         for name, one in self._named.items():
-            cause = (one.exists, one.code, one.symptom, one.line, one.node or one.cuts)
-            told = one.code not in ("exists", "unexplained", "unknown") and (one.node or one.cuts or one.line)
-            told = told or one.code == "inside_function"
-            found.setdefault(cause if told else name, []).append(name)
+            is_told = one.code not in ("exists", "unexplained", "unknown")
+            found.setdefault(one.cause if is_told else name, []).append(name)
         return list(found.values())
 
     def __repr__(self):
         return f"<Explanations: {'; '.join(one.heading for one in self._named.values())}>"
 
     def __str__(self):
-        return "\n\n".join(map(self._told, self.groups()))
+        sick = {id(one) for one in self.sick()}
+        healthy = [name for name, one in self.items() if one.healthy and id(one) not in sick]
+        groups = [names for names in self.groups() if names[0] not in healthy]
+        groups.sort(key=lambda names: id(self[names[0]]) not in sick)  # of the rest nothing is known
+        parts = [self._told(names) for names in groups]
+        if healthy:
+            names = f": {', '.join(healthy)}" if len(healthy) <= _FEW else ""
+            parts.append("\n".join([f"{_counted(healthy, len(self))}{names}.", *self._notes(healthy)]))
+        return "\n\n".join(parts)
+
+    def _notes(self, names):
+        """What is noted about healthy gradients, once for all that have the same note."""
+        noted: dict[str, list[str]] = {}
+        for name in names:
+            for code in self[name].remarks:
+                noted.setdefault(code, []).append(name)
+        return [f"Note on {', '.join(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
 
     def _told(self, names):
         """The explanation of the first of some sources with one cause, and that it holds for the others."""
@@ -195,8 +222,13 @@ def _state(one):
 def _others(names):
     """The same holds for these: one line of text, in a list."""
     count = len(names) - 1
-    more = f"{count} other {'sources' if count > 1 else 'source'}"
-    return [f"And {more}: {', '.join(names[1:6])}{', …' if count > 5 else ''}."]
+    return [f"And {count} other {'sources' if count > 1 else 'source'}: {', '.join(names[1:])}."]
+
+
+def _counted(healthy, total):
+    if len(healthy) == total:
+        return f"All {total} gradients are healthy" if total > 1 else "The gradient is healthy"
+    return f"{len(healthy)} of {total} gradients {'are' if len(healthy) > 1 else 'is'} healthy"
 
 
 def _describe(cut):

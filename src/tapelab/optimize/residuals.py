@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tapelab.derivatives import NotFiniteError, Plan, SingularMatrixError, pack, unpack
+from tapelab.derivatives import Plan, SingularMatrixError, pack, unpack
 from tapelab.derivatives.machinery.failures import singular
+from tapelab.optimize.bounds import Bounds, bounds_of
+from tapelab.optimize.losses import Loss
 from tapelab.optimize.objective import Objective
 from tapelab.optimize.report import assign
 from tapelab.process.tensorflow import tf
@@ -20,30 +22,55 @@ class Linearized:
 
     Attributes:
         point: shape (n,).
-        residuals: shape (m,).
-        jacobian: shape (m, n).
+        residuals: shape (m,), over their uncertainties.
+        jacobian: shape (m, n), of these residuals.
         rounding: the relative rounding error of what they were computed in.
+        loss: what residuals cost.
+        bounds: what the point may be.
     """
 
     point: np.ndarray
     residuals: np.ndarray
     jacobian: np.ndarray
     rounding: float
+    loss: Loss
+    bounds: Bounds
 
     @functools.cached_property
     def value(self) -> float:
-        """Half the sum of the squares."""
-        return float(self.residuals @ self.residuals / 2)
+        """The sum of what the residuals cost; half the sum of their squares, with the linear loss."""
+        return self.loss.fall(self.residuals, np.zeros_like(self.residuals))
+
+    @functools.cached_property
+    def influences(self) -> np.ndarray:
+        """The cost's derivatives in the residuals, shape (m,); with the linear loss the residuals."""
+        return self.loss.derivatives(self.residuals)[0]
 
     @functools.cached_property
     def gradient(self) -> np.ndarray:
         """The gradient of `value`, shape (n,)."""
-        return self.jacobian.T @ self.residuals
+        return self.jacobian.T @ self.influences
+
+    @functools.cached_property
+    def free(self) -> np.ndarray:
+        """Which parameters can fall, booleans of shape (n,): not those that the gradient pushes against a bound."""
+        return ~self.bounds.pushed(self.point, self.gradient)
+
+    @functools.cached_property
+    def at_bound(self) -> np.ndarray:
+        """Which parameters are at a bound, booleans of shape (n,): on it, or so near that the residuals do not tell.
+
+        The residuals would change by less than half their digits on the way there: far less than a standard error.
+        """
+        distance = self.bounds.distance(self.point)
+        least = max(self.rounding**0.5 * np.linalg.norm(self.influences), self.noise)
+        with np.errstate(invalid="ignore"):  # no bound, and no influence
+            return (distance <= 0) | ((self.norms > 0) & (distance * self.norms <= least))
 
     @functools.cached_property
     def gradient_norm(self) -> float:
-        """The largest magnitude in the gradient."""
-        return float(np.max(np.abs(self.gradient)))
+        """The largest magnitude in the gradient, in the elements that are free."""
+        return float(np.max(np.abs(self.gradient[self.free]), initial=0))
 
     @functools.cached_property
     def norms(self) -> np.ndarray:
@@ -56,33 +83,46 @@ class Linearized:
         return float(4 * self.rounding * np.linalg.norm(np.abs(self.jacobian) @ np.abs(self.point)))
 
     def orthogonal(self, tolerance: float) -> bool:
-        """Whether the largest cosine between the residuals and a column is within a tolerance."""
-        least = max(tolerance * np.linalg.norm(self.residuals), self.noise)
-        return bool(np.all(np.abs(self.gradient) <= self.norms * least))
+        """Whether the largest cosine between the residuals and a column of a free parameter is within a tolerance."""
+        least = max(tolerance * np.linalg.norm(self.influences), self.noise)
+        return bool(np.all(np.abs(self.gradient) <= self.norms * least, where=self.free))
 
     def decrease_to(self, residuals: np.ndarray) -> float:
-        """By how much other residuals' half sum of squares is lower. NaN if they are not finite, which is no decrease.
-
-        It is half the difference of the sums of squares, without its cancellation.
-        """
-        with np.errstate(over="ignore", invalid="ignore"):
-            return float((self.residuals - residuals) @ (self.residuals + residuals) / 2)
+        """By how much other residuals cost less. NaN or infinite if they are not finite, which is no decrease."""
+        return self.loss.fall(self.residuals, residuals)
 
 
 class Residuals:
     """The residuals of an objective at the points that a minimisation asks for. The variables hold the last one."""
 
-    def __init__(self, objective: Objective, args: Sequence[Any], jacobian: Callable | None):
+    def __init__(
+        self,
+        objective: Objective,
+        args: Sequence[Any],
+        jacobian: Callable | None = None,
+        sigma: Any = None,
+        bounds: Any = None,
+        loss: Loss | None = None,
+    ):
         """Take the variables' values as the start.
 
         Args:
             objective: returns the residuals.
             args: passed to it, and to ``jacobian``.
             jacobian: the caller's own, or None.
+            sigma: what the residuals are divided by: a number, a vector of shape (m,), or None for 1.
+            bounds: see `bounds_of`.
+            loss: what residuals cost; the linear one, if None.
+
+        Raises:
+            TypeError, ValueError: as `bounds_of`; for a sigma that is no vector of positive numbers.
         """
         self._objective, self._args, self._jacobian = objective, args, jacobian
         packed = pack(objective.wrt)
         self._dtype, self.start = packed.dtype, packed.numpy().astype(np.float64)
+        self.bounds = bounds_of(bounds, objective.wrt, self.start)
+        self._loss = loss or Loss()
+        self._sigma = _uncertainties(sigma)
 
     def hold(self, point: np.ndarray) -> None:
         """Give the variables the values of a point."""
@@ -100,7 +140,7 @@ class Residuals:
     def tried(self, point: np.ndarray) -> np.ndarray:
         """The residuals at a point, shape (m,); NaN where they have no values."""
         try:
-            return self._at(point).numpy().astype(np.float64)
+            return self._at(point).numpy().astype(np.float64) / self._sigma
         except SingularMatrixError:
             return np.full(1, np.nan)
 
@@ -109,19 +149,25 @@ class Residuals:
 
         Raises:
             SingularMatrixError: if a matrix in the residuals is singular there.
-            ValueError: if there is no residual, or the caller's Jacobian has another shape.
+            ValueError: if there is no residual, or ``sigma`` or the caller's Jacobian has another shape.
         """
         found = self._at(point)
         residuals = found.numpy().astype(np.float64)
         if not residuals.size:
             raise ValueError("the residuals are empty; expected one number for each observation, at least one")
+        if self._sigma.shape not in ((), residuals.shape):
+            raise ValueError(
+                f"sigma has shape {self._sigma.shape}; expected a number, or one for each residual, {residuals.shape}, "
+                "in the order of pack"
+            )
         if self._jacobian is None:
             blocks = tf.nest.flatten(self._objective.jacobian(*self._args))
             matrix = np.concatenate([np.reshape(block, (residuals.size, -1)) for block in blocks], axis=1)
         else:
             matrix = _as_matrix(self._jacobian(*self._args), (residuals.size, point.size))
         rounding = max(float(np.finfo(each.as_numpy_dtype).eps) for each in (found.dtype, self._dtype))
-        return Linearized(point, residuals, matrix.astype(np.float64), rounding)
+        matrix = matrix.astype(np.float64) / self._sigma[..., np.newaxis]
+        return Linearized(point, residuals / self._sigma, matrix, rounding, self._loss, self.bounds)
 
     def plan(self, here: Linearized) -> Plan | None:
         """How the Jacobian was computed; None for the caller's own, which is compared with a product at the point.
@@ -131,8 +177,27 @@ class Residuals:
         """
         if self._jacobian is None:
             return self._objective.jacobian.plan(*self._args)
-        _compare(here.jacobian, self._objective, self._args, here.rounding)
+        _compare(here.jacobian * self._sigma[..., np.newaxis], self._objective, self._args, here.rounding)
         return None
+
+
+def _uncertainties(sigma):
+    """The residuals' standard deviations, shape () or (m,)."""
+    if sigma is None:
+        return np.ones(())
+    expected = "expected a positive number, or one for each residual"
+    try:
+        found = np.asarray(sigma, np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"sigma is {sigma!r}; {expected}") from error
+    if found.ndim > 1:
+        raise ValueError(
+            f"sigma has shape {found.shape}; {expected}. With a covariance matrix LLᵀ of the observations, return "
+            "tf.linalg.triangular_solve(L, r) for the residuals r, and leave sigma out"
+        )
+    if not np.all((found > 0) & (found < np.inf)):
+        raise ValueError(f"sigma holds {found[~((found > 0) & (found < np.inf))][0]}; {expected}")
+    return found
 
 
 def _as_matrix(found, shape):
@@ -165,30 +230,3 @@ def _compare(matrix, objective, args, rounding):
             f"changes by {product.numpy()[row]:.6g}, and its row times the vector is {(matrix @ vector)[row]:.6g}. "
             "Compare it with tapelab.derivatives.jacobian; if only the order differs, see tapelab.derivatives.pack"
         )
-
-
-class Steps:
-    """The Levenberg-Marquardt steps from a point for every damping, from one decomposition of the scaled Jacobian."""
-
-    def __init__(self, here: Linearized, scale: np.ndarray):
-        """Decompose the Jacobian, each column of it over its ``scale``.
-
-        Raises:
-            NotFiniteError: if the Jacobian is not finite.
-        """
-        if not np.isfinite(here.jacobian).all():
-            raise NotFiniteError(
-                "the Jacobian of the residuals is NaN or infinite at the best point found, which the variables hold; "
-                "look for a square root or a norm at 0, or an overflow"
-            )
-        self._left, self._values, self._right = np.linalg.svd(here.jacobian / scale, full_matrices=False)
-        self._along = self._left.T @ here.residuals
-        self._scale = scale
-
-    def __call__(self, damping: float) -> tuple[np.ndarray, float]:
-        """Return the step, and by how much it lowers the sum of squares, halved, if the residuals are linear."""
-        values = self._values
-        part = values / (values**2 + damping) * self._along
-        # The model falls by Σ (u·r)² s² (s² + 2λ) / (2 (s² + λ)²), a sum of what is not negative.
-        predicted = np.sum(part**2 * (values**2 + 2 * damping)) / 2
-        return -(part @ self._right) / self._scale, float(predicted)

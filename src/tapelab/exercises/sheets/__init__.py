@@ -1,7 +1,7 @@
 """The exercises and predictions of the collection, one module for each notebook, and the progress through them.
 
-A module has the notebook's name without its number. Its exercises and predictions are module-level names. The clinic's
-is a folder, with a module for each case.
+A module has the notebook's name without its number. Its exercises and predictions are module-level names. The two of
+the clinic are folders, with a module for each case.
 """
 
 import importlib
@@ -43,13 +43,12 @@ ORDER = (
     "gradient_of_an_expectation",
     "generative_model_from_a_trace",
     "small_transformer",
-    "clinic",
+    "first_aid",
+    "hard_cases",
 )
 
 # Not written yet.
 _MISSING = {
-    "clipping",
-    "learn_the_start",
     "gradient_of_an_expectation",
     "small_transformer",
 }
@@ -75,8 +74,9 @@ def predictions_of(module):
 
 
 def show_progress():
-    """Show which exercises of the collection you have solved."""
+    """Show which exercises of the collection you have solved, and which of yours it no longer has."""
     solved = progress.solved()
+    left = solved - set(progress.FORMERLY)
     rows, found, total, space = [], 0, 0, "\N{NO-BREAK SPACE}"  # a mark stays on its title's line
     for number, module in sheets().items():
         ours = exercises_of(module)
@@ -84,7 +84,9 @@ def show_progress():
             f"{'✓' if one.identifier in solved else '○'}{space}{one.title} ({one.minutes}{space}min)" for one in ours
         ]
         rows.append(f"| {number} | {' · '.join(marks)} |")
-        found += sum(one.identifier in solved for one in ours)  # the file may know names that are no longer in use
+        found += sum(one.identifier in solved for one in ours)
+        left -= {one.identifier for one in ours}
         total += len(ours)
     table = "\n".join(["| | Exercises: ✓ solved, ○ not yet |", "|---|---|", *rows])
-    display(Markdown(f"{table}\n\nSolved: {found} of {total}."))
+    gone = f" Solved, and no longer in the collection: {', '.join(sorted(left))}." if left else ""
+    display(Markdown(f"{table}\n\nSolved: {found} of {total}.{gone}"))

@@ -22,24 +22,6 @@ second_at_100 = Prediction(
     ),
 )
 
-clip_at_target = Prediction(
-    "custom_gradients.clip_at_target",
-    remarks=(
-        (0.5, "0.5 is what leaves the clip. From there the gradient goes on to $v$, through the square."),
-        (4.0, "4 is what the square makes of 1. Before that, the clip has made 0.5 of the 1."),
-        (1.0, "1 is what arrives at the clip, which makes 0.5 of it."),
-    ),
-)
-
-iterates_kept = Prediction(
-    "custom_gradients.iterates_kept",
-    remarks=(
-        (1, "One is all that the backward function needs. The tape does not know that."),
-        (0, "Not even the one that the backward function uses? It is in the closure, and the tape holds the closure."),
-        (39, "That is every iterate but the last, and the backward function uses the last."),
-    ),
-)
-
 survives = Prediction(
     "custom_gradients.survives",
     remarks=(
@@ -57,24 +39,6 @@ survives = Prediction(
     ),
 )
 
-override = Prediction(
-    "custom_gradients.override",
-    remarks=(
-        (
-            [3.0, 3.0, 3.0, 3.0],
-            "The map is for graphs, and a tape does not look for marks: it goes by the operation's type.",
-        ),
-        (
-            [3.0, 3.0, 3.0, 6.0],
-            "A tape inside the graph records the operation as a tape does anywhere. It never sees the mark.",
-        ),
-        (
-            [3.0, 6.0, 6.0, 6.0],
-            "The backward pass through the call of a `tf.function` is a graph too, made from the marked one.",
-        ),
-    ),
-)
-
 
 def _called(answer, *arguments):
     try:
@@ -85,7 +49,7 @@ def _called(answer, *arguments):
         raise TypeError("under tf.custom_gradient, return two things: the value, and a backward function") from error
 
 
-def _value_and_gradient(answer, x, upstream):
+def value_and_gradient(answer, x, upstream):
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = _called(answer, x)
@@ -127,7 +91,7 @@ norm_of_rows = Exercise(
     checker=Function(
         reference=_norm_with(lambda x, norms, upstream: upstream[:, tf.newaxis] * tf.math.l2_normalize(x, axis=1)),
         inputs=_rows,
-        observe=_value_and_gradient,
+        observe=value_and_gradient,
         upstream=1,
         axes=("row", "column"),
     ),
@@ -206,112 +170,6 @@ def _(x):
     return tf.norm(x, axis=1)
 
 
-def _identity_with(gradient):
-    @tf.custom_gradient
-    def identity(h):
-        return tf.identity(h), gradient
-
-    return identity
-
-
-def _limit_rows(upstream):
-    lengths = tf.sqrt(tf.reduce_sum(upstream**2, axis=1, keepdims=True))
-    return upstream * tf.minimum(1.0 / lengths, tf.ones_like(lengths))
-
-
-def _tables(random, dtype):
-    def trial(shape):
-        scale = np_scales(shape[0])
-        h, upstream = (random.normal(size=shape) for _ in range(2))
-        return tf.constant(h, dtype), tf.constant(upstream * scale, dtype)
-
-    def np_scales(rows):
-        return random.permutation([0.1, 3.0] * rows)[:rows, None]  # some rows below the limit, some above
-
-    example = tf.constant([[3.0, 4.0], [0.3, 0.4]], dtype)
-    return [(tf.constant([[5.0, -6.0], [7.0, 8.0]], dtype), example), trial((7, 5)), trial((4, 4))]
-
-
-limit_rows = Exercise(
-    title="A limit for each example",
-    minutes=5,
-    hints=(
-        "What arrives is `upstream`, of shape (batch, units). Over which axis must the norm run, so that there is one "
-        "for each example?",
-        "`tf.clip_by_norm` has an argument `axes`: the axes along which the norm is computed. Without it, all of them.",
-        "It is the clip of section 4 with the limit 1 and `axes=[1]`.",
-    ),
-    checker=Function(
-        reference=_identity_with(_limit_rows),
-        inputs=_tables,
-        observe=_value_and_gradient,
-        upstream=1,
-        axes=("example", "unit"),
-    ),
-)
-
-
-@limit_rows.starter("limit_each")
-@tf.custom_gradient
-def _(h):
-    return tf.identity(h), lambda upstream: ...
-
-
-@limit_rows.right
-@tf.custom_gradient
-def _(h):
-    """Each row of `upstream` belongs to one example. With `axes=[1]` the norm is taken along the row. Without it there
-    is one norm for the whole batch, and an example's gradient would depend on who else is in it."""
-    return tf.identity(h), lambda upstream: tf.clip_by_norm(upstream, 1.0, axes=[1])
-
-
-@limit_rows.mistake("whole_batch")
-@tf.custom_gradient
-def _(h):
-    """Here the whole batch shares one limit. How many norms should there be?"""
-    return tf.identity(h), lambda upstream: tf.clip_by_norm(upstream, 1.0)
-
-
-@limit_rows.mistake("units_axis")
-@tf.custom_gradient
-def _(h):
-    """Here each *unit* has a limit, over the batch. Which axis is the batch?"""
-    return tf.identity(h), lambda upstream: tf.clip_by_norm(upstream, 1.0, axes=[0])
-
-
-@limit_rows.mistake("each_entry")
-@tf.custom_gradient
-def _(h):
-    """Here each entry has a limit. That turns the direction of a row; a limit on its norm keeps it."""
-    return tf.identity(h), lambda upstream: tf.clip_by_value(upstream, -1.0, 1.0)
-
-
-@limit_rows.mistake("always_one")
-@tf.custom_gradient
-def _(h):
-    """Rows that were below the limit are made longer. A limit leaves them as they are."""
-    return tf.identity(h), lambda upstream: upstream / tf.norm(upstream, axis=1, keepdims=True)
-
-
-@limit_rows.mistake("no_limit")
-@tf.custom_gradient
-def _(h):
-    """The gradient comes back as it arrived: nothing is limited."""
-    return tf.identity(h), lambda upstream: upstream
-
-
-@limit_rows.wrong("values")
-@tf.custom_gradient
-def _(h):
-    return tf.identity(h), lambda upstream: tf.clip_by_norm(h, 1.0, axes=[1])
-
-
-@limit_rows.wrong("values")
-@tf.custom_gradient
-def _(h):
-    return tf.clip_by_norm(h, 1.0, axes=[1]), lambda upstream: upstream
-
-
 def _root(y, a):
     """The real x with x³ + a x = y for a > 0, in closed form, which a tape differentiates."""
     return 2.0 * tf.sqrt(a / 3.0) * tf.sinh(tf.asinh(1.5 * y / a * tf.sqrt(3.0 / a)) / 3.0)
@@ -352,7 +210,7 @@ root_gradient = Exercise(
     hints=(
         "The search compares and chooses, and a tape finds no way through it. But what it finds satisfies an "
         "equation. Differentiate that.",
-        r"In section 5, $dE/dM$ comes from $E - \varepsilon \sin E = M$ in the same way: a small change of $M$ must "
+        r"In section 4, $dE/dM$ comes from $E - \varepsilon \sin E = M$ in the same way: a small change of $M$ must "
         "equal the change of the left side. Here the left side, $x^3 + a x$, changes with $x$ and with $a$.",
         r"$(3x^2 + a)\,dx + x\,da = dy$. With $da = 0$ you have $dx/dy$; with $dy = 0$ you have $dx/da$. Multiply "
         "each by `upstream`. `a` is a scalar that every entry uses: sum.",
@@ -485,77 +343,3 @@ def _(x, y, a, upstream):
 def _(x, y, a, upstream):
     slope = 3.0 * x**2 + a
     return upstream / slope
-
-
-def _product_gradients(a, b, upstream):
-    return tf.einsum("ik,jk->ij", upstream, b), tf.einsum("ij,ik->jk", a, upstream)
-
-
-def _products(random, dtype):
-    def trial(rows, inner, columns):
-        shapes = (rows, inner), (inner, columns), (rows, columns)
-        return tuple(tf.constant(random.normal(size=shape), dtype) for shape in shapes)
-
-    example = ([[1.0, 2.0]], [[1.0, 0.0, 2.0], [0.0, 3.0, 1.0]], [[1.0, 2.0, -1.0]])
-    return [tuple(tf.constant(part, dtype) for part in example), trial(7, 5, 6), trial(4, 4, 4)]
-
-
-product_backward = Exercise(
-    title="The backward pass of a matrix product",
-    minutes=6,
-    hints=(
-        "Each gradient has the shape of its own input. Which products of `upstream` with the other factor have that "
-        "shape?",
-        r"Write one entry: $y_{ik} = \sum_j a_{ij} b_{jk}$. The gradient for $a_{ij}$ is $\sum_k u_{ik} b_{jk}$: a "
-        "matrix product, with one of its factors transposed.",
-        "For `a`, multiply `upstream` from the right by the transposed `b`. For `b`, multiply it from the left by the "
-        "transposed `a`.",
-    ),
-    checker=Function(reference=_product_gradients, inputs=_products, upstream=2, axes=("row", "column")),
-)
-
-
-@product_backward.starter("product_gradients")
-def _(a, b, upstream):
-    return ..., ...  # the gradients for a and for b, where a @ b was computed
-
-
-@product_backward.right
-def _(a, b, upstream):
-    r"""$y_{ik} = \sum_j a_{ij} b_{jk}$, so $\partial y_{ik} / \partial a_{ij} = b_{jk}$, and summing $u_{ik} b_{jk}$
-    over $k$ is $u\,b^\top$. The same for $b$. Each gradient has the shape of its input, which leaves one way to
-    multiply."""
-    return upstream @ tf.transpose(b), tf.transpose(a) @ upstream
-
-
-@product_backward.mistake("exchanged")
-def _(a, b, upstream):
-    """Both gradients are right, in the other order. The first is the one for `a`."""
-    return tf.transpose(a) @ upstream, upstream @ tf.transpose(b)
-
-
-@product_backward.mistake("both_transposed")
-def _(a, b, upstream):
-    """Both are the transposed gradients. A gradient has the shape of its input."""
-    return b @ tf.transpose(upstream), tf.transpose(upstream) @ a
-
-
-@product_backward.wrong("upstream")
-def _(a, b, upstream):
-    ones = tf.ones_like(upstream)
-    return ones @ tf.transpose(b), tf.transpose(a) @ ones
-
-
-@product_backward.wrong("raised:InvalidArgumentError")
-def _(a, b, upstream):
-    return upstream @ b, a @ upstream
-
-
-@product_backward.wrong("transpose")
-def _(a, b, upstream):
-    return upstream @ tf.transpose(b), tf.transpose(upstream) @ a
-
-
-@product_backward.wrong("sign")
-def _(a, b, upstream):
-    return upstream @ tf.transpose(b), -tf.transpose(a) @ upstream

@@ -26,36 +26,6 @@ climb = Prediction(
     ),
 )
 
-before = Prediction(
-    "differentiate_the_optimiser.before",
-    options=("smaller", "about the same", "larger by half or more"),
-    remarks=(
-        ("smaller", "Nothing in its training asked for a small error before the step."),
-        (
-            "larger by half or more",
-            "Nothing in its training forbids it. But a start far from all sines would have a longer way to go in its "
-            "one step.",
-        ),
-    ),
-)
-
-dropped = Prediction(
-    "differentiate_the_optimiser.dropped",
-    options=("less than 1.1 times", "1.3 to 2 times", "more than 4 times"),
-    remarks=(
-        (
-            "less than 1.1 times",
-            "So it may be after many steps. After the one step that the starts were trained for, the second "
-            "derivatives show.",
-        ),
-        (
-            "more than 4 times",
-            "That is what training jointly, without any step, costs. The first-order start still knows that a step "
-            "follows.",
-        ),
-    ),
-)
-
 
 def _gradient_at(f, w):
     with tf.GradientTape() as tape:
@@ -172,7 +142,7 @@ def _(f, w, rates):
 
 @unrolled.mistake("shared")
 def _(f, w, rates):
-    """This is one number: the derivative by a rate that all steps share. Every step has its own."""
+    """This is one number: the derivative with respect to a rate that all steps share. Every step has its own."""
     with tf.GradientTape() as outer:
         outer.watch(rates)
         last = f(_points(f, w, rates)[-1])
@@ -208,8 +178,8 @@ sensitivity = Exercise(
     minutes=15,
     beyond=True,
     hints=(
-        r"Differentiate the step $w_{t+1} = w_t - \eta\, g(w_t)$ itself by $\eta$. Which two things on its right-hand "
-        r"side depend on $\eta$, besides $\eta$?",
+        r"Differentiate the step $w_{t+1} = w_t - \eta\, g(w_t)$ itself with respect to $\eta$. Which two things on "
+        r"its right-hand side depend on $\eta$, besides $\eta$?",
         r"With $s_t = \mathrm dw_t/\mathrm d\eta$: $s_{t+1} = s_t - g(w_t) - \eta\, H(w_t)\, s_t$, and $s_0 = 0$. It "
         r"is forward mode, written out.",
         "Carry `w` and `s` together, and update `s` before `w`. $H(w_t)\\, s_t$ is a product as in [14 Without the "
@@ -221,13 +191,13 @@ sensitivity = Exercise(
 
 @sensitivity.starter("point_by_rate")
 def _(f, w, rate, steps):
-    return ...  # the derivative of the last point by the rate, shape (n,)
+    return ...  # the derivative of the last point with respect to the rate, shape (n,)
 
 
 @sensitivity.right
 def _(f, w, rate, steps):
     r"""The derivative $s_t = \mathrm dw_t/\mathrm d\eta$ travels with the point: $s_{t+1} = s_t - g - \eta H s_t$. One
-    number to differentiate by and a whole point to be differentiated: forward mode is the way to go. It keeps one
+    number as the source and a whole point to be differentiated: forward mode is the way to go. It keeps one
     vector, however many steps there are; a tape around the loop would keep them all."""
     s = tf.zeros_like(w)
     for _ in range(steps):
@@ -277,98 +247,3 @@ def _(f, w, rate, steps):
         outer.watch(rate)
         last = _points(f, w, tf.fill([steps], rate))[-1]
     return outer.gradient(last, rate)
-
-
-def _through_the_step(fit, judge, w, rate):
-    with tf.GradientTape() as outer:
-        outer.watch(w)
-        moved = w - rate * _gradient_at(fit, w)
-        value = judge(moved)
-    return outer.gradient(value, w)
-
-
-def _pairs(random, dtype):
-    """A function to step on, another one to judge the result, a start and a rate."""
-
-    def other(w):
-        return tf.reduce_sum(tf.sin(w) * tf.range(1, len(w) + 1, dtype=w.dtype)) + tf.reduce_sum(w**4)
-
-    trials = []
-    for fit, judge, size, rate in ((_bowl, other, 2, 0.1), (_valley, other, 4, 0.2), (other, _valley, 3, 0.15)):
-        w = tf.constant(random.uniform(-1.0, 1.0, size=size), dtype)
-        trials.append((fit, judge, w, tf.constant(rate, dtype)))
-    return trials
-
-
-meta = Exercise(
-    title="MAML's gradient from a Hessian product",
-    minutes=8,
-    hints=(
-        r"Section 3 has the formula: $(I - \alpha H)\,\nabla L_B(w')$. Of which function is $H$, and at which point?",
-        r"First $w'$, from the gradient of `fit` at $w$. Then $v = \nabla L_B(w')$, the gradient of `judge` there. "
-        r"Last $Hv$, with the Hessian of `fit` at $w$.",
-        "`outer.gradient(g, w, output_gradients=v)` is $Hv$, where `g` is the gradient of `fit` at `w`, computed while "
-        "the outer tape records.",
-    ),
-    checker=Function(reference=_through_the_step, inputs=_pairs),
-)
-
-
-@meta.starter("meta_gradient")
-def _(fit, judge, w, rate):
-    return ...  # shape (n,), as w
-
-
-@meta.right
-def _(fit, judge, w, rate):
-    r"""The step $w' = w - \alpha\, g(w)$ has the Jacobian $I - \alpha H$, which is symmetric, and the chain rule
-    multiplies $\nabla L_B(w')$ by it. One product with the Hessian of `fit` at the *old* point: that is all that the
-    second derivatives cost."""
-    with tf.GradientTape() as outer:
-        outer.watch(w)
-        with tf.GradientTape() as inner:
-            inner.watch(w)
-            value = fit(w)
-        g = inner.gradient(value, w)
-    moved = w - rate * g
-    with tf.GradientTape() as tape:
-        tape.watch(moved)
-        value = judge(moved)
-    v = tape.gradient(value, moved)
-    return v - rate * outer.gradient(g, w, output_gradients=v)
-
-
-@meta.mistake("first_order")
-def _(fit, judge, w, rate):
-    """This is the first-order version: the gradient at the moved point, as if the step did not depend on the start.
-    The term with the Hessian is missing."""
-    return _gradient_at(judge, w - rate * _gradient_at(fit, w))
-
-
-@meta.mistake("unmoved")
-def _(fit, judge, w, rate):
-    """This is the gradient of `judge` at the start itself. Where is the step?"""
-    return _gradient_at(judge, w)
-
-
-@meta.mistake("other_hessian")
-def _(fit, judge, w, rate):
-    """The Hessian is that of `judge`. Which of the two functions was the step taken on?"""
-    moved = w - rate * _gradient_at(fit, w)
-    v = _gradient_at(judge, moved)
-    return v - rate * _product_at(judge, moved, v)
-
-
-@meta.mistake("at_the_moved_point")
-def _(fit, judge, w, rate):
-    """The Hessian is taken at the moved point. At which point was the gradient taken that made the step?"""
-    moved = w - rate * _gradient_at(fit, w)
-    v = _gradient_at(judge, moved)
-    return v - rate * _product_at(fit, moved, v)
-
-
-@meta.mistake("plus")
-def _(fit, judge, w, rate):
-    """The term with the Hessian has the wrong sign. The step *subtracts* the gradient."""
-    v = _gradient_at(judge, w - rate * _gradient_at(fit, w))
-    return v + rate * _product_at(fit, w, v)

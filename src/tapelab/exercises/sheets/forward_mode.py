@@ -3,6 +3,7 @@
 from unittest import mock
 
 from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
+from tapelab.exercises.sheets.jacobians import count_passes, differences
 
 import numpy as np
 import tensorflow as tf
@@ -70,6 +71,14 @@ product = Prediction(
             "The last entry of the column is $\\partial^2 L / \\partial w_1 \\partial w_2 = 2 w_1$, and the first is "
             "$2 w_2$.",
         ),
+    ),
+)
+
+clip_tangent = Prediction(
+    "forward_mode.clip_tangent",
+    remarks=(
+        (1.0, "That is what the rule says, and what a tape returns. The accumulator does not ask the rule here."),
+        (None, "The operation inside is an ordinary one, and carries a tangent."),
     ),
 )
 
@@ -325,12 +334,12 @@ def _residuals(random, dtype):
     return [example, network(5, 6)]
 
 
-def _gauss_newton(function, x, v):
+def _round_trip(function, x, v):
     jacobian = function.jacobian(x)
     return tf.linalg.matvec(jacobian, tf.linalg.matvec(jacobian, v), transpose_a=True)
 
 
-def _observe_gauss_newton(answer, function, x, v):
+def _observe_round_trip(answer, function, x, v):
     with (
         mock.patch.object(tf.autodiff, "ForwardAccumulator", wraps=tf.autodiff.ForwardAccumulator) as accumulator,
         mock.patch.object(tf.GradientTape, "jacobian", autospec=True, side_effect=tf.GradientTape.jacobian) as jacobian,
@@ -339,8 +348,8 @@ def _observe_gauss_newton(answer, function, x, v):
     return {"the product": product, "a whole Jacobian was built": jacobian.called or accumulator.call_count > 1}
 
 
-gauss_newton = Exercise(
-    title="A Gauss–Newton product",
+round_trip = Exercise(
+    title="There and back",
     minutes=8,
     seconds=_SECONDS,
     hints=(
@@ -350,21 +359,21 @@ gauss_newton = Exercise(
         "`jv = accumulator.jvp(y)` from an accumulator with `x` and `v`; then "
         "`tape.gradient(y, x, output_gradients=jv)` from a tape that watched `x`.",
     ),
-    checker=Function(reference=_gauss_newton, inputs=_residuals, observe=_observe_gauss_newton, axes=("input",)),
+    checker=Function(reference=_round_trip, inputs=_residuals, observe=_observe_round_trip, axes=("input",)),
 )
 
 
-@gauss_newton.starter("gauss_newton_product")
+@round_trip.starter("there_and_back")
 def _(f, x, v):
     ...
     return ...  # J transposed times J times v: a vector as long as x
 
 
-@gauss_newton.right
+@round_trip.right
 def _(f, x, v):
     r"""Forwards gives $J v$, as long as the output; backwards takes it as the upstream gradient and gives $J^\top (J
-    v)$. Two passes, and no matrix. For a loss $\frac12 \lVert f \rVert^2$ this is the Hessian without the term that
-    holds $f$'s own curvature, so it is never indefinite."""
+    v)$. Two passes, and no matrix. For a loss $\frac12 \lVert f \rVert^2$ the matrix $J^\top J$ is the Hessian
+    without the term that holds $f$'s own curvature, so it is never indefinite; 13 solves with it."""
     with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
         with tf.GradientTape() as tape:
             tape.watch(x)
@@ -372,7 +381,7 @@ def _(f, x, v):
     return tape.gradient(y, x, output_gradients=accumulator.jvp(y))
 
 
-@gauss_newton.mistake("whole_jacobian")
+@round_trip.mistake("whole_jacobian")
 def _(f, x, v):
     """The product is right, and the whole of $J$ was built for it: a pass for each of its rows or columns. Two passes
     are enough."""
@@ -383,7 +392,7 @@ def _(f, x, v):
     return tf.linalg.matvec(J, tf.linalg.matvec(J, v), transpose_a=True)
 
 
-@gauss_newton.mistake("forward_only")
+@round_trip.mistake("forward_only")
 def _(f, x, v):
     r"""This is $J v$, as long as the output. One product is missing: by $J^\top$."""
     with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
@@ -391,7 +400,7 @@ def _(f, x, v):
     return accumulator.jvp(y)
 
 
-@gauss_newton.mistake("no_direction")
+@round_trip.mistake("no_direction")
 def _(f, x, v):
     r"""This is $J^\top \mathbf{1}$, the gradient of the sum: `v` has not come in. What does the tape get as the
     upstream gradient?"""
@@ -401,7 +410,7 @@ def _(f, x, v):
     return tape.gradient(y, x)
 
 
-@gauss_newton.mistake("residual")
+@round_trip.mistake("residual")
 def _(f, x, v):
     r"""This is $J^\top f(x)$: the upstream gradient was the value of `f`, not its tangent along `v`."""
     with tf.GradientTape() as tape:
@@ -410,7 +419,7 @@ def _(f, x, v):
     return tape.gradient(y, x, output_gradients=y)
 
 
-@gauss_newton.mistake("full_hessian")
+@round_trip.mistake("full_hessian")
 def _(f, x, v):
     r"""This is the Hessian of $\frac12 \lVert f \rVert^2$ times `v`. It has a second term, with the second derivatives
     of `f`, that is not asked for."""
@@ -422,7 +431,7 @@ def _(f, x, v):
     return accumulator.jvp(gradient)
 
 
-@gauss_newton.wrong("whole_jacobian")
+@round_trip.wrong("whole_jacobian")
 def _(f, x, v):
     columns = []
     for unit in tf.eye(len(x), dtype=x.dtype):
@@ -433,7 +442,7 @@ def _(f, x, v):
     return tf.linalg.matvec(J, tf.linalg.matvec(J, v), transpose_a=True)
 
 
-@gauss_newton.wrong("none")
+@round_trip.wrong("none")
 def _(f, x, v):
     with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
         with tf.GradientTape() as tape:
@@ -441,12 +450,129 @@ def _(f, x, v):
     return tape.gradient(y, x, output_gradients=accumulator.jvp(y))
 
 
-@gauss_newton.wrong("raised:InvalidArgumentError")
+@round_trip.wrong("raised:InvalidArgumentError")
 def _(f, x, v):
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
     return tape.gradient(y, x, output_gradients=v)
+
+
+def _neighbours(x):
+    padded = tf.pad(x, [[1, 1]])
+    return tf.sin(padded[:-2]) * x + padded[2:] ** 2
+
+
+def _stencil(x):
+    padded = tf.pad(x, [[1, 1]])
+    return 2.0 * x**3 - padded[:-2] - 0.5 * padded[2:] * x
+
+
+def _bands(random, dtype):
+    return [
+        (_neighbours, tf.constant([1.0, 2.0, -1.0, 0.5, 1.5, -0.5], dtype)),
+        (_stencil, tf.constant(random.normal(size=8), dtype)),
+        (_neighbours, tf.constant(random.normal(size=5), dtype)),
+    ]
+
+
+def _in_groups(f, x, groups=3):
+    """The products, those spread over their columns, and what of them is in the band, for wrong answers."""
+    index = tf.range(x.shape[0])
+    products = []
+    for group in range(groups):
+        tangent = tf.cast(index % groups == group, x.dtype)
+        with tf.autodiff.ForwardAccumulator(x, tangent) as accumulator:
+            y = f(x)
+        products.append(accumulator.jvp(y))
+    spread = tf.gather(tf.stack(products, axis=1), index % groups, axis=1)
+    near = tf.abs(index[:, None] - index[None, :]) <= 1
+    return tf.stack(products, axis=1), spread, tf.where(near, spread, tf.zeros_like(spread))
+
+
+band = Exercise(
+    title="A band in three passes",
+    minutes=20,
+    beyond=True,
+    hints=(
+        "A forward pass along $v$ gives $Jv$, a sum of columns. When can you tell the columns apart in the sum?",
+        "Column $j$ has entries in the rows $j - 1$, $j$ and $j + 1$ only. Which columns share no row with column 0, "
+        "and none with each other?",
+        r"Three groups, by $j \bmod 3$. For each, one pass along the vector that is 1 on the group and 0 elsewhere. "
+        "Row $i$ of the product belonging to $j$'s group is entry $(i, j)$.",
+        r"Stack the three products to shape (n, 3). Entry $(i, j)$ is in row $i$, column $j \bmod 3$ of it where "
+        r"$|i - j| \le 1$, and 0 elsewhere: `tf.gather` along axis 1, then `tf.where`.",
+    ),
+    checker=Function(
+        reference=differences, inputs=_bands, observe=count_passes(lambda f, x: 3), axes=("output", "input")
+    ),
+    seconds=60.0,  # each eager call of `jacobian` traces anew
+)
+
+
+@band.starter("banded_jacobian")
+def _(f, x):
+    return ...  # shape (n, n)
+
+
+@band.right
+def _(f, x):
+    """Columns 0, 3, 6, … share no row, so one forward pass along the sum of their unit vectors delivers all of them,
+    each in its own rows. Columns $j$ and $j + 2$ do share a row, so two groups are too few. The number of passes does
+    not grow with $n$; automatic differentiation of large sparse systems works this way (column compression, Curtis,
+    Powell and Reid 1974)."""
+    index = tf.range(x.shape[0])
+    products = []
+    for group in range(3):
+        tangent = tf.cast(index % 3 == group, x.dtype)
+        with tf.autodiff.ForwardAccumulator(x, tangent) as accumulator:
+            y = f(x)
+        products.append(accumulator.jvp(y))
+    spread = tf.gather(tf.stack(products, axis=1), index % 3, axis=1)
+    near = tf.abs(index[:, None] - index[None, :]) <= 1
+    return tf.where(near, spread, tf.zeros_like(spread))
+
+
+@band.mistake("n_passes")
+def _(f, x):
+    """The Jacobian is right, and it took as many passes as it has columns (or rows). Three are allowed, for every n:
+    one pass has to give several columns."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.jacobian(y, x)
+
+
+@band.mistake("two_groups")
+def _(f, x):
+    """With two groups, columns $j - 1$ and $j + 1$ are in one product, and row $j$ has entries in both. How far apart
+    must columns be?"""
+    return _in_groups(f, x, groups=2)[2]
+
+
+@band.mistake("no_zeros")
+def _(f, x):
+    """Inside the band all is right. Outside it are entries of other columns of the same group; what is known to be
+    there?"""
+    return _in_groups(f, x)[1]
+
+
+@band.mistake("diagonal_only")
+def _(f, x):
+    """The diagonal is right. The two lines beside it are missing: row $i$ of a product belongs to column $i - 1$, $i$
+    or $i + 1$, whichever is in its group."""
+    _, spread, _ = _in_groups(f, x)
+    return tf.linalg.diag(tf.linalg.diag_part(spread))
+
+
+@band.wrong("transpose")
+def _(f, x):
+    return tf.transpose(_in_groups(f, x)[2])
+
+
+@band.wrong("shape")
+def _(f, x):
+    return _in_groups(f, x)[0]
 
 
 def _observe_tapes_only(answer, function, x, v):

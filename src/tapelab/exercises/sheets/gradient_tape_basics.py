@@ -359,191 +359,6 @@ def _(x, w, upstream):
     return upstream @ w, tf.transpose(x) @ upstream, tf.reduce_sum(upstream, axis=0)
 
 
-def _what_ran():
-    x = tf.Variable(3.0)
-    with tf.GradientTape(persistent=True) as tape:
-        results = {
-            "first": x * x if x > 2.0 else 5.0 * x,
-            "second": tf.where(x > 5.0, x**3, 4.0 * x),
-            "third": tf.where(x > 5.0, x**3, 4.0),
-            "fourth": tf.constant(7.0) if x > 2.0 else x * x,
-        }
-        fifth = x
-        for _ in range(int(x) - 1):
-            fifth = fifth * x
-    gradients = {name: tape.gradient(result, x) for name, result in (results | {"fifth": fifth}).items()}
-    return {name: None if gradient is None else float(gradient) for name, gradient in gradients.items()}
-
-
-what_ran = Exercise(
-    title="None, zero or a number",
-    minutes=4,
-    hints=(
-        "Write down the operations that run for $x = 3$, one by one, as the tape does. Which of them have `x` among "
-        "their inputs?",
-        "Here `None` says that no path leads to `x`, and 0 that one does and has no effect. Section 8 shows "
-        "one of each.",
-        "In the fourth, Python takes the branch with the constant. In the third, TensorFlow computes `x**3` and does "
-        "not choose it. In the fifth the body runs twice.",
-    ),
-    checker=Value(
-        expected=_what_ran,
-        mistakes=(
-            Mistake(
-                "where_is_no_if",
-                "Look at the third again. `x**3` was not chosen, but has it been computed?",
-                {"third": None},
-            ),
-            Mistake(
-                "constant_is_no_zero",
-                "Look at the fourth again. A zero would say that there is a path from `x` with no effect. Which "
-                "operation would that path run through?",
-                {"fourth": 0.0},
-            ),
-            Mistake(
-                "other_branch",
-                "One of the slopes belongs to a side that was not chosen. Look again at which of the conditions hold "
-                "for $x = 3$.",
-                {"second": 27.0},
-                where=lambda answer: (
-                    answer["first"] == 5.0 or answer["second"] in (27.0, 31.0) or answer["third"] == 27.0
-                ),
-            ),
-            Mistake(
-                "values",
-                "One of these is the value of a result. Its gradient is asked for: how fast the result changes with "
-                "`x`.",
-                {"first": 9.0, "second": 12.0, "third": 4.0, "fourth": 7.0},
-                where=lambda answer: answer["first"] == 9.0 or answer["second"] == 12.0 or answer["third"] == 4.0,
-            ),
-            Mistake(
-                "loop_leaves_products",
-                "Look at the fifth again. That `int(x)` leaves no trace is right. What do the two passes through the "
-                "body leave?",
-                {"fifth": None},
-            ),
-            Mistake(
-                "passes",
-                "Look at the fifth again. How often does the loop's body run, and what is computed in the end? "
-                "`range(2)` has two entries.",
-                {"fifth": 6.0},
-                where=lambda answer: answer["fifth"] in (6.0, 108.0, 1.0, 3.0),
-            ),
-        ),
-        wrong=(
-            ("none", {"first": None, "second": 4.0, "third": 0.0, "fourth": None, "fifth": 27.0}),
-            ("type", [6.0, 4.0, 0.0, None, 27.0]),
-        ),
-    ),
-)
-
-
-@what_ran.starter()
-def _():
-    answer = {"first": ..., "second": ..., "third": ..., "fourth": ..., "fifth": ...}
-
-    return answer
-
-
-@what_ran.right
-def _():
-    r"""An `if` leaves the branch that ran: a slope of 6 in the first, a constant in the fourth. `tf.where` leaves both
-    sides, so the third has a path from `x`, with no effect. The loop leaves two products, and $x \cdot x \cdot x$ has
-    the slope $3x^2$; that `x` also decided how often it ran leaves no trace."""
-    answer = {"first": 6.0, "second": 4.0, "third": 0.0, "fourth": None, "fifth": 27.0}
-    return answer
-
-
-def _batches(random, dtype):
-    def batch(examples, inputs, outputs, chosen):
-        x, w = _numbers(random, dtype, examples, inputs), _numbers(random, dtype, inputs, outputs)
-        return x, w, tf.constant([example in chosen for example in range(examples)])
-
-    return [batch(7, 5, 6, {1, 2, 6}), batch(4, 3, 2, {0}), batch(6, 2, 5, {0, 1, 2, 3, 4, 5})]
-
-
-def _observe_chosen(answer, x, w, chosen):
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        losses = tf.reduce_mean(tf.tanh(x @ w) ** 2, axis=1)
-    return answer(tape, losses, w, chosen)
-
-
-def _gradient_of_chosen(tape, losses, w, chosen):
-    share = 1.0 / tf.reduce_sum(tf.cast(chosen, losses.dtype))
-    return _weighted(tape, losses, w, tf.where(chosen, share, 0.0))
-
-
-def _weighted(tape, losses, w, weights):
-    return tape.gradient(losses, w, output_gradients=tf.cast(weights, losses.dtype))
-
-
-chosen_mean = Exercise(
-    title="The mean that nobody recorded",
-    minutes=6,
-    beyond=True,
-    hints=(
-        "What is computed after the block has closed is not on the record. What can you still say to the tape when "
-        "you ask it?",
-        "`output_gradients` weights the sum (section 9). Write the mean of the chosen losses as a weighted sum of all "
-        "of them.",
-        "The weight of a chosen example is one over the number of chosen ones, that of the others is 0. "
-        "`tf.cast(chosen, losses.dtype)` turns True and False into 1 and 0.",
-    ),
-    checker=Function(reference=_gradient_of_chosen, inputs=_batches, observe=_observe_chosen, axes=("input", "output")),
-)
-
-
-@chosen_mean.starter("gradient_of_chosen")
-def _(tape, losses, w, chosen):
-    return ...  # the gradient, with respect to w, of the mean of the chosen losses
-
-
-@chosen_mean.right
-def _(tape, losses, w, chosen):
-    """The mean of the chosen losses is a weighted sum of all losses, with one over the number chosen as a weight, or
-    zero. `output_gradients` takes those weights after the fact, so nothing need be recorded for it."""
-    weights = tf.cast(chosen, losses.dtype)
-    return tape.gradient(losses, w, output_gradients=weights / tf.reduce_sum(weights))
-
-
-@chosen_mean.mistake("sum_of_chosen")
-def _(tape, losses, w, chosen):
-    """This is the gradient of the *sum* of the chosen losses. What turns a sum into a mean?"""
-    return tape.gradient(losses, w, output_gradients=tf.cast(chosen, losses.dtype))
-
-
-@chosen_mean.mistake("over_all")
-def _(tape, losses, w, chosen):
-    """The chosen losses are added and divided by the number of *all* examples. The mean is over the chosen ones."""
-    weights = tf.cast(chosen, losses.dtype) / losses.shape[0]
-    return tape.gradient(losses, w, output_gradients=weights)
-
-
-@chosen_mean.mistake("nothing_chosen")
-def _(tape, losses, w, chosen):
-    """This is the gradient of the sum of *all* losses: `chosen` has had no influence."""
-    return tape.gradient(losses, w)
-
-
-@chosen_mean.mistake("mean_of_all")
-def _(tape, losses, w, chosen):
-    """This is the gradient of the mean of *all* losses: `chosen` has had no influence."""
-    return tape.gradient(losses, w) / losses.shape[0]
-
-
-@chosen_mean.wrong("none")
-def _(tape, losses, w, chosen):
-    mean = tf.reduce_mean(tf.boolean_mask(losses, chosen))
-    return tape.gradient(mean, w)
-
-
-@chosen_mean.wrong("one_dtype")
-def _(tape, losses, w, chosen):
-    weights = tf.cast(chosen, tf.float32)
-    return tape.gradient(losses, w, output_gradients=weights / tf.reduce_sum(weights))
-
-
 def _bowl(w):
     return tf.reduce_sum(w**2)
 
@@ -710,3 +525,98 @@ def _(loss, w, size):
     while loss(w - size * g) >= before:
         size = size / 2
     w.assign_sub(size * g)
+
+
+def _what_ran():
+    x = tf.Variable(3.0)
+    with tf.GradientTape(persistent=True) as tape:
+        results = {
+            "first": x * x if x > 2.0 else 5.0 * x,
+            "second": tf.where(x > 5.0, x**3, 4.0 * x),
+            "third": tf.where(x > 5.0, x**3, 4.0),
+            "fourth": tf.constant(7.0) if x > 2.0 else x * x,
+        }
+        fifth = x
+        for _ in range(int(x) - 1):
+            fifth = fifth * x
+    gradients = {name: tape.gradient(result, x) for name, result in (results | {"fifth": fifth}).items()}
+    return {name: None if gradient is None else float(gradient) for name, gradient in gradients.items()}
+
+
+what_ran = Exercise(
+    title="None, zero or a number",
+    minutes=4,
+    hints=(
+        "Write down the operations that run for $x = 3$, one by one, as the tape does. Which of them have `x` among "
+        "their inputs?",
+        "Here `None` says that no path leads to `x`, and 0 that one does and has no effect. Section 8 shows "
+        "one of each.",
+        "In the fourth, Python takes the branch with the constant. In the third, TensorFlow computes `x**3` and does "
+        "not choose it. In the fifth the body runs twice.",
+    ),
+    checker=Value(
+        expected=_what_ran,
+        mistakes=(
+            Mistake(
+                "where_is_no_if",
+                "Look at the third again. `x**3` was not chosen, but has it been computed?",
+                {"third": None},
+            ),
+            Mistake(
+                "constant_is_no_zero",
+                "Look at the fourth again. A zero would say that there is a path from `x` with no effect. Which "
+                "operation would that path run through?",
+                {"fourth": 0.0},
+            ),
+            Mistake(
+                "other_branch",
+                "One of the slopes belongs to a side that was not chosen. Look again at which of the conditions hold "
+                "for $x = 3$.",
+                {"second": 27.0},
+                where=lambda answer: (
+                    answer["first"] == 5.0 or answer["second"] in (27.0, 31.0) or answer["third"] == 27.0
+                ),
+            ),
+            Mistake(
+                "values",
+                "One of these is the value of a result. Its gradient is asked for: how fast the result changes with "
+                "`x`.",
+                {"first": 9.0, "second": 12.0, "third": 4.0, "fourth": 7.0},
+                where=lambda answer: answer["first"] == 9.0 or answer["second"] == 12.0 or answer["third"] == 4.0,
+            ),
+            Mistake(
+                "loop_leaves_products",
+                "Look at the fifth again. That `int(x)` leaves no trace is right. What do the two passes through the "
+                "body leave?",
+                {"fifth": None},
+            ),
+            Mistake(
+                "passes",
+                "Look at the fifth again. How often does the loop's body run, and what is computed in the end? "
+                "`range(2)` has two entries.",
+                {"fifth": 6.0},
+                where=lambda answer: answer["fifth"] in (6.0, 108.0, 1.0, 3.0),
+            ),
+        ),
+        wrong=(
+            ("none", {"first": None, "second": 4.0, "third": 0.0, "fourth": None, "fifth": 27.0}),
+            ("type", [6.0, 4.0, 0.0, None, 27.0]),
+        ),
+    ),
+)
+
+
+@what_ran.starter()
+def _():
+    answer = {"first": ..., "second": ..., "third": ..., "fourth": ..., "fifth": ...}
+
+    return answer
+
+
+@what_ran.right
+def _():
+    r"""An `if` leaves the branch that ran: a slope of 6 in the first, a constant in the fourth. `tf.where` leaves both
+    sides, so the third has a path from `x`, with no effect. The loop leaves two products, and $x \cdot x \cdot x$ has
+    the slope $3x^2$; that `x` also decided how often it ran leaves no trace."""
+    answer = {"first": 6.0, "second": 4.0, "third": 0.0, "fourth": None, "fifth": 27.0}
+    return answer

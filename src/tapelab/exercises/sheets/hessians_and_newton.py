@@ -39,16 +39,6 @@ uphill = Prediction(
     ),
 )
 
-terabytes = Prediction(
-    "hessians_and_newton.terabytes",
-    remarks=(
-        (1.0, r"$10^{12}$ entries, yes; and each takes 4 bytes."),
-        (0.000004, "That is the gradient. The Hessian has a row of that size for every parameter."),
-        (0.000008, r"Twice the gradient? A matrix has $N^2$ entries, not $2N$."),
-        (2.0, "Half of it would do, since it is symmetric. The tape makes all of it."),
-    ),
-)
-
 _DESCENDS = {
     "raw, g = (4, 1)": True,
     "raw, g = (1, 4)": False,

@@ -2,7 +2,7 @@
 
 from unittest import mock
 
-from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
+from tapelab.exercises import Exercise, Function, Prediction
 
 import tensorflow as tf
 
@@ -60,6 +60,296 @@ gibibytes = Prediction(
 )
 
 
+def _batches(random, dtype):
+    def batch(examples, inputs, outputs, chosen):
+        x, w = (tf.constant(random.normal(size=size), dtype) for size in ((examples, inputs), (inputs, outputs)))
+        return x, w, tf.constant([example in chosen for example in range(examples)])
+
+    return [batch(7, 5, 6, {1, 2, 6}), batch(4, 3, 2, {0}), batch(6, 2, 5, {0, 1, 2, 3, 4, 5})]
+
+
+def _observe_chosen(answer, x, w, chosen):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        losses = tf.reduce_mean(tf.tanh(x @ w) ** 2, axis=1)
+    return answer(tape, losses, w, chosen)
+
+
+def _gradient_of_chosen(tape, losses, w, chosen):
+    share = 1.0 / tf.reduce_sum(tf.cast(chosen, losses.dtype))
+    return _weighted(tape, losses, w, tf.where(chosen, share, 0.0))
+
+
+def _weighted(tape, losses, w, weights):
+    return tape.gradient(losses, w, output_gradients=tf.cast(weights, losses.dtype))
+
+
+chosen_mean = Exercise(
+    title="The mean that nobody recorded",
+    minutes=6,
+    beyond=True,
+    hints=(
+        "What is computed after the block has closed is not on the record. What can you still say to the tape when "
+        "you ask it?",
+        "`output_gradients` weights the sum (section 1). Write the mean of the chosen losses as a weighted sum of all "
+        "of them.",
+        "The weight of a chosen example is one over the number of chosen ones, that of the others is 0. "
+        "`tf.cast(chosen, losses.dtype)` turns True and False into 1 and 0.",
+    ),
+    checker=Function(reference=_gradient_of_chosen, inputs=_batches, observe=_observe_chosen, axes=("input", "output")),
+)
+
+
+@chosen_mean.starter("gradient_of_chosen")
+def _(tape, losses, w, chosen):
+    return ...  # the gradient, with respect to w, of the mean of the chosen losses
+
+
+@chosen_mean.right
+def _(tape, losses, w, chosen):
+    """The mean of the chosen losses is a weighted sum of all losses, with one over the number chosen as a weight, or
+    zero. `output_gradients` takes those weights after the fact, so nothing need be recorded for it."""
+    weights = tf.cast(chosen, losses.dtype)
+    return tape.gradient(losses, w, output_gradients=weights / tf.reduce_sum(weights))
+
+
+@chosen_mean.mistake("sum_of_chosen")
+def _(tape, losses, w, chosen):
+    """This is the gradient of the *sum* of the chosen losses. What turns a sum into a mean?"""
+    return tape.gradient(losses, w, output_gradients=tf.cast(chosen, losses.dtype))
+
+
+@chosen_mean.mistake("over_all")
+def _(tape, losses, w, chosen):
+    """The chosen losses are added and divided by the number of *all* examples. The mean is over the chosen ones."""
+    weights = tf.cast(chosen, losses.dtype) / losses.shape[0]
+    return tape.gradient(losses, w, output_gradients=weights)
+
+
+@chosen_mean.mistake("nothing_chosen")
+def _(tape, losses, w, chosen):
+    """This is the gradient of the sum of *all* losses: `chosen` has had no influence."""
+    return tape.gradient(losses, w)
+
+
+@chosen_mean.mistake("mean_of_all")
+def _(tape, losses, w, chosen):
+    """This is the gradient of the mean of *all* losses: `chosen` has had no influence."""
+    return tape.gradient(losses, w) / losses.shape[0]
+
+
+@chosen_mean.wrong("none")
+def _(tape, losses, w, chosen):
+    mean = tf.reduce_mean(tf.boolean_mask(losses, chosen))
+    return tape.gradient(mean, w)
+
+
+@chosen_mean.wrong("one_dtype")
+def _(tape, losses, w, chosen):
+    weights = tf.cast(chosen, tf.float32)
+    return tape.gradient(losses, w, output_gradients=weights / tf.reduce_sum(weights))
+
+
+def differences(f, x):
+    """The Jacobian of f at x by central differences in float64, the target's axes first: no passes at all."""
+    x64, shift = tf.cast(x, tf.float64), 1e-5
+    units = tf.unstack(shift * tf.eye(len(x), dtype=tf.float64))
+    return tf.cast(tf.stack([(f(x64 + unit) - f(x64 - unit)) / (2 * shift) for unit in units], axis=-1), x.dtype)
+
+
+def _one_vector(random, dtype):
+    shown = tf.constant([1.0, 2.0, 5.0], dtype)
+    return [(shown,), (tf.constant(random.uniform(0.5, 2.0, size=5), dtype),)]
+
+
+def _jacobian_of(f):
+    """A reference: the Jacobian of f by central differences."""
+    return lambda x: differences(f, x)
+
+
+running = Exercise(
+    title="Running sums",
+    minutes=4,
+    hints=(
+        r"Write $y_i = \sum_{j \le i} x_j$, and differentiate with respect to $x_k$. When is $x_k$ among the terms?",
+        r"$\partial y_i/\partial x_k$ is 1 where $k \le i$, and 0 elsewhere. Rows are outputs.",
+        "Compare `tf.range(n)` as a column with `tf.range(n)` as a row, or look up `tf.linalg.band_part`. "
+        "The ones have the dtype of `x`.",
+    ),
+    checker=Function(reference=_jacobian_of(tf.cumsum), inputs=_one_vector, axes=("output", "input")),
+)
+
+
+@running.starter("jacobian_of_running_sums")
+def _(x):
+    return ...  # shape (n, n)
+
+
+@running.right
+def _(x):
+    r"""$\partial y_i / \partial x_k = \sum_{j \le i} \delta_{jk}$: of the sum one term is left if $k \le i$, and none
+    otherwise. The function is linear, so its Jacobian is the same at every $x$."""
+    n = x.shape[0]
+    return tf.linalg.band_part(tf.ones((n, n), x.dtype), -1, 0)
+
+
+@running.mistake("own_alone")
+def _(x):
+    """This is the Jacobian of a function that leaves `x` as it is. $y_i$ has more terms than its own."""
+    return tf.eye(x.shape[0], dtype=x.dtype)
+
+
+@running.mistake("without_own")
+def _(x):
+    """The diagonal is missing: is $x_i$ among the terms of $y_i$?"""
+    ones = tf.ones((x.shape[0], x.shape[0]), x.dtype)
+    return tf.linalg.band_part(ones, -1, 0) - tf.eye(x.shape[0], dtype=x.dtype)
+
+
+@running.mistake("all_terms")
+def _(x):
+    """Here every input is in every output. Which of them come after $y_i$ was formed?"""
+    return tf.ones((x.shape[0], x.shape[0]), x.dtype)
+
+
+@running.wrong("transpose")
+def _(x):
+    return tf.linalg.band_part(tf.ones((x.shape[0], x.shape[0]), x.dtype), 0, -1)
+
+
+@running.wrong("dtype")
+def _(x):
+    return tf.linalg.band_part(tf.ones((x.shape[0], x.shape[0])), -1, 0)
+
+
+def _shares_of(x):
+    return x / tf.reduce_sum(x)
+
+
+shares = Exercise(
+    title="Shares of a whole",
+    minutes=6,
+    hints=(
+        r"$y_i = x_i / s$ with $s = \sum_j x_j$. In how many ways does $y_i$ depend on $x_k$?",
+        r"The quotient rule: $\partial y_i/\partial x_k = (s\,\partial x_i/\partial x_k - x_i\,\partial s/\partial "
+        r"x_k) / s^2$. Which two letters does $\partial x_i/\partial x_k$ compare? What is $\partial s/\partial x_k$?",
+        r"$\delta_{ik}/s - x_i/s^2$. In the second part the row decides: `x[:, tf.newaxis]`.",
+    ),
+    checker=Function(reference=_jacobian_of(_shares_of), inputs=_one_vector, axes=("output", "input")),
+)
+
+
+@shares.starter("jacobian_of_shares")
+def _(x):
+    return ...  # shape (n, n)
+
+
+@shares.right
+def _(x):
+    r"""$x_k$ counts twice: it is the numerator of its own share, $\delta_{ik}/s$, and it is in the sum that divides
+    every share, $-x_i/s^2$. Each column adds up to zero: whatever $x_k$ does, the shares add up to one."""
+    s = tf.reduce_sum(x)
+    return tf.eye(x.shape[0], dtype=x.dtype) / s - x[:, tf.newaxis] / s**2
+
+
+@shares.mistake("sum_held")
+def _(x):
+    """The sum was held constant. It contains $x_k$, and it divides every share."""
+    return tf.eye(x.shape[0], dtype=x.dtype) / tf.reduce_sum(x)
+
+
+@shares.mistake("sum_alone")
+def _(x):
+    """This is what goes through the sum. On the diagonal there is one more path: $x_i$ is the numerator of its own
+    share."""
+    return -tf.repeat(x[:, tf.newaxis], x.shape[0], axis=1) / tf.reduce_sum(x) ** 2
+
+
+@shares.mistake("column_decides")
+def _(x):
+    r"""The diagonal is right. In $\partial y_i/\partial x_k$ the second part has $y_i$'s own numerator: is that $x_i$
+    or $x_k$?"""
+    s = tf.reduce_sum(x)
+    return tf.eye(x.shape[0], dtype=x.dtype) / s - x / s**2
+
+
+@shares.mistake("sum_once")
+def _(x):
+    """The second part has the derivative of $1/s$ in it. What is the power of $s$ there?"""
+    s = tf.reduce_sum(x)
+    return (tf.eye(x.shape[0], dtype=x.dtype) - x[:, tf.newaxis]) / s
+
+
+@shares.wrong("sign")
+def _(x):
+    s = tf.reduce_sum(x)
+    return x[:, tf.newaxis] / s**2 - tf.eye(x.shape[0], dtype=x.dtype) / s
+
+
+def _pairs_of(x):
+    return x[:, tf.newaxis] - x
+
+
+pairs = Exercise(
+    title="Differences of all pairs",
+    minutes=6,
+    hints=(
+        "The target has two letters, $i$ and $j$, the source a third, $k$. How many axes has the result, and in which "
+        "order?",
+        r"$\partial (x_i - x_j)/\partial x_k = \delta_{ik} - \delta_{jk}$.",
+        r"`tf.eye(n)` is $\delta$. As `[:, tf.newaxis, :]` its letters are $i$ and $k$; where do $j$ and $k$ stand?",
+    ),
+    checker=Function(reference=_jacobian_of(_pairs_of), inputs=_one_vector, axes=("row", "column", "input")),
+)
+
+
+@pairs.starter("jacobian_of_differences")
+def _(x):
+    return ...  # shape (n, n, n)
+
+
+@pairs.right
+def _(x):
+    r"""$\delta_{ik} - \delta_{jk}$: each difference goes up with one of its two and down with the other. Where $i = j$
+    the two cancel, and the row is zero, as a difference of a number from itself must be. Of $n^3$ entries
+    $2n(n-1)$ are not zero."""
+    same = tf.eye(x.shape[0], dtype=x.dtype)
+    return same[:, tf.newaxis, :] - same[tf.newaxis, :, :]
+
+
+@pairs.mistake("first_alone")
+def _(x):
+    """This is how the differences change with their *first* number. They have a second one."""
+    same = tf.eye(x.shape[0], dtype=x.dtype)
+    return same[:, tf.newaxis, :] + 0.0 * same
+
+
+@pairs.mistake("source_first")
+def _(x):
+    """The letters stand in another order: the source's axis is the first. The target's come first."""
+    same = tf.eye(x.shape[0], dtype=x.dtype)
+    return same[:, :, tf.newaxis] - same[:, tf.newaxis, :]
+
+
+@pairs.mistake("added")
+def _(x):
+    """This is the Jacobian of the *sums* of all pairs. How does $x_i - x_j$ change with $x_j$?"""
+    same = tf.eye(x.shape[0], dtype=x.dtype)
+    return same[:, tf.newaxis, :] + same
+
+
+@pairs.wrong("sign")
+def _(x):
+    same = tf.eye(x.shape[0], dtype=x.dtype)
+    return same - same[:, tf.newaxis, :]
+
+
+@pairs.wrong("summed")
+def _(x):
+    same = tf.eye(x.shape[0], dtype=x.dtype)
+    return tf.reduce_sum(same[:, tf.newaxis, :] - same, axis=0)
+
+
 def _chained(dz_dy, dy_dx, rank):
     """The product of two matrices, which the Jacobians are when the axes of each tensor are made one."""
     z, y, x = dz_dy.shape[: dz_dy.shape.rank - rank], dy_dx.shape[:rank], dy_dx.shape[rank:]
@@ -87,6 +377,7 @@ def _links(random, dtype):
 chain = Exercise(
     title="The chain rule for tensors",
     minutes=10,
+    beyond=True,
     hints=(
         r"For vectors the chain rule is the matrix product: $\sum_j (\partial z_i/\partial y_j)(\partial y_j/\partial "
         "x_k)$. What does $j$ become when $y$ has two axes?",
@@ -149,85 +440,7 @@ def _(dz_dy, dy_dx, rank):
     return tf.tensordot(dz_dy, dy_dx, axes=0)
 
 
-_SHAPES = {
-    "y by bias": (7, 6, 6),
-    "size by kernel": (7, 5, 6),
-    "size by x": (7, 7, 5),
-    "loss by x": (7, 5),
-    "g by bias": (5, 6, 6),
-}
-
-shapes = Exercise(
-    title="Five shapes, nothing computed",
-    minutes=4,
-    hints=(
-        "First write down the shape of every target and every source. `reduce_sum(…, axis=1)` removes one axis.",
-        "The result is the two shapes side by side, the target's first: section 3. A scalar's shape is `()`.",
-        "`g` is a gradient, so it has its source's shape, (5, 6). It is the target here. And `size` by `x` has the "
-        "batch axis twice.",
-    ),
-    checker=Value(
-        expected=_SHAPES,
-        mistakes=(
-            Mistake(
-                "batch_once",
-                'In "size by x": an example\'s size depends on its own features only, and `jacobian` does not know '
-                "that. It keeps one entry for each pair of a target element and a source element.",
-                {"size by x": (7, 5)},
-            ),
-            Mistake(
-                "source_first",
-                "The axes are the right ones, with the source's in front. Section 3 says which come first.",
-                {"y by bias": (6, 7, 6), "size by kernel": (5, 6, 7), "size by x": (7, 5, 7), "g by bias": (6, 5, 6)},
-                where=lambda answer: (
-                    (tuple(answer["size by kernel"]), tuple(answer["g by bias"])) == ((5, 6, 7), (6, 5, 6))
-                ),
-            ),
-            Mistake(
-                "gradients",
-                "These are the shapes of the gradients: the sources' own. What does `jacobian` add in front of them? "
-                'See "size by kernel".',
-                {"y by bias": (6,), "size by kernel": (5, 6), "g by bias": (6,)},
-                where=lambda answer: tuple(answer["y by bias"]) == (6,) and tuple(answer["size by kernel"]) == (5, 6),
-            ),
-        ),
-        wrong=(
-            ("rank", _SHAPES | {"loss by x": (1, 7, 5)}),
-            ("rank", _SHAPES | {"y by bias": (7, 6)}),
-            ("sizes", _SHAPES | {"g by bias": (7, 6, 6)}),
-            ("type", _SHAPES | {"size by x": 245}),
-        ),
-    ),
-)
-
-
-@shapes.starter()
-def _():
-    five_shapes = {
-        "y by bias": ...,
-        "size by kernel": ...,
-        "size by x": ...,
-        "loss by x": ...,
-        "g by bias": ...,
-    }
-    return five_shapes
-
-
-@shapes.right
-def _():
-    """Target's axes, then source's, whatever the function is. Of `size` by `x`, all but 7 · 5 entries are zero, and the
-    shape does not know it; a scalar target adds no axes, so its Jacobian is its gradient."""
-    five_shapes = {
-        "y by bias": (7, 6) + (6,),
-        "size by kernel": (7,) + (5, 6),
-        "size by x": (7,) + (7, 5),
-        "loss by x": () + (7, 5),
-        "g by bias": (5, 6) + (6,),
-    }
-    return five_shapes
-
-
-def _count_passes(limit):
+def count_passes(limit):
     """An observer: the Jacobian, and the number of passes, which is told only where it is above limit(f, x)."""
 
     def observe(answer, f, x):
@@ -261,13 +474,6 @@ def _count_passes(limit):
         return {"the Jacobian": jacobian, "the number of passes": f"at most {most}" if count <= most else f"{count}"}
 
     return observe
-
-
-def _differences(f, x):
-    """Central differences in float64: no passes at all."""
-    x64, shift = tf.cast(x, tf.float64), 1e-5
-    units = tf.unstack(shift * tf.eye(len(x), dtype=tf.float64))
-    return tf.cast(tf.stack([(f(x64 + unit) - f(x64 - unit)) / (2 * shift) for unit in units], axis=1), x.dtype)
 
 
 def _of_two(x):
@@ -305,16 +511,16 @@ fewest_passes = Exercise(
     title="As few passes as possible",
     minutes=12,
     hints=(
-        "Which of the two ways of section 5 takes as many passes as there are inputs, and which takes as many as "
+        "Which of the two ways of section 6 takes as many passes as there are inputs, and which takes as many as "
         "there are outputs?",
         "`x.shape[0]` is known. For the outputs, evaluate `f(x)` and look at the shape. Then choose.",
-        "Rows: `tape.jacobian(y, x)`, with `x` watched. Columns: `by_columns` of section 5. Its `tf.eye` makes "
+        "Rows: `tape.jacobian(y, x)`, with `x` watched. Columns: `by_columns` of section 6. Its `tf.eye` makes "
         "float32 unless you tell it the dtype, and its result is stacked column by column.",
     ),
     checker=Function(
-        reference=_differences,
+        reference=differences,
         inputs=_maps,
-        observe=_count_passes(lambda f, x: min(len(f(x)), len(x))),
+        observe=count_passes(lambda f, x: min(len(f(x)), len(x))),
         axes=("output", "input"),
         dtypes=(tf.float32, tf.float64),
     ),
@@ -408,120 +614,3 @@ def _(f, x):
     with tf.GradientTape() as tape:
         y = f(x)
     return tape.jacobian(y, x)
-
-
-def _neighbours(x):
-    padded = tf.pad(x, [[1, 1]])
-    return tf.sin(padded[:-2]) * x + padded[2:] ** 2
-
-
-def _stencil(x):
-    padded = tf.pad(x, [[1, 1]])
-    return 2.0 * x**3 - padded[:-2] - 0.5 * padded[2:] * x
-
-
-def _bands(random, dtype):
-    return [
-        (_neighbours, tf.constant([1.0, 2.0, -1.0, 0.5, 1.5, -0.5], dtype)),
-        (_stencil, tf.constant(random.normal(size=8), dtype)),
-        (_neighbours, tf.constant(random.normal(size=5), dtype)),
-    ]
-
-
-def _in_groups(f, x, groups=3):
-    """The products, those spread over their columns, and what of them is in the band, for wrong answers."""
-    index = tf.range(x.shape[0])
-    products = []
-    for group in range(groups):
-        tangent = tf.cast(index % groups == group, x.dtype)
-        with tf.autodiff.ForwardAccumulator(x, tangent) as accumulator:
-            y = f(x)
-        products.append(accumulator.jvp(y))
-    spread = tf.gather(tf.stack(products, axis=1), index % groups, axis=1)
-    near = tf.abs(index[:, None] - index[None, :]) <= 1
-    return tf.stack(products, axis=1), spread, tf.where(near, spread, tf.zeros_like(spread))
-
-
-band = Exercise(
-    title="A band in three passes",
-    minutes=20,
-    beyond=True,
-    hints=(
-        "A forward pass along $v$ gives $Jv$, a sum of columns. When can you tell the columns apart in the sum?",
-        "Column $j$ has entries in the rows $j - 1$, $j$ and $j + 1$ only. Which columns share no row with column 0, "
-        "and none with each other?",
-        r"Three groups, by $j \bmod 3$. For each, one pass along the vector that is 1 on the group and 0 elsewhere. "
-        "Row $i$ of the product belonging to $j$'s group is entry $(i, j)$.",
-        r"Stack the three products to shape (n, 3). Entry $(i, j)$ is in row $i$, column $j \bmod 3$ of it where "
-        r"$|i - j| \le 1$, and 0 elsewhere: `tf.gather` along axis 1, then `tf.where`.",
-    ),
-    checker=Function(
-        reference=_differences, inputs=_bands, observe=_count_passes(lambda f, x: 3), axes=("output", "input")
-    ),
-    seconds=60.0,  # each eager call of `jacobian` traces anew
-)
-
-
-@band.starter("banded_jacobian")
-def _(f, x):
-    return ...  # shape (n, n)
-
-
-@band.right
-def _(f, x):
-    """Columns 0, 3, 6, … share no row, so one forward pass along the sum of their unit vectors delivers all of them,
-    each in its own rows. Columns $j$ and $j + 2$ do share a row, so two groups are too few. The number of passes does
-    not grow with $n$; automatic differentiation of large sparse systems works this way (column compression, Curtis,
-    Powell and Reid 1974)."""
-    index = tf.range(x.shape[0])
-    products = []
-    for group in range(3):
-        tangent = tf.cast(index % 3 == group, x.dtype)
-        with tf.autodiff.ForwardAccumulator(x, tangent) as accumulator:
-            y = f(x)
-        products.append(accumulator.jvp(y))
-    spread = tf.gather(tf.stack(products, axis=1), index % 3, axis=1)
-    near = tf.abs(index[:, None] - index[None, :]) <= 1
-    return tf.where(near, spread, tf.zeros_like(spread))
-
-
-@band.mistake("n_passes")
-def _(f, x):
-    """The Jacobian is right, and it took as many passes as it has columns (or rows). Three are allowed, for every n:
-    one pass has to give several columns."""
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = f(x)
-    return tape.jacobian(y, x)
-
-
-@band.mistake("two_groups")
-def _(f, x):
-    """With two groups, columns $j - 1$ and $j + 1$ are in one product, and row $j$ has entries in both. How far apart
-    must columns be?"""
-    return _in_groups(f, x, groups=2)[2]
-
-
-@band.mistake("no_zeros")
-def _(f, x):
-    """Inside the band all is right. Outside it are entries of other columns of the same group; what is known to be
-    there?"""
-    return _in_groups(f, x)[1]
-
-
-@band.mistake("diagonal_only")
-def _(f, x):
-    """The diagonal is right. The two lines beside it are missing: row $i$ of a product belongs to column $i - 1$, $i$
-    or $i + 1$, whichever is in its group."""
-    _, spread, _ = _in_groups(f, x)
-    return tf.linalg.diag(tf.linalg.diag_part(spread))
-
-
-@band.wrong("transpose")
-def _(f, x):
-    return tf.transpose(_in_groups(f, x)[2])
-
-
-@band.wrong("shape")
-def _(f, x):
-    return _in_groups(f, x)[0]

@@ -13,16 +13,17 @@ block = Prediction(
     ),
 )
 
-loses_silently = Prediction(
-    "recording_control.loses_silently",
+size_in_block = Prediction(
+    "recording_control.size_in_block",
     remarks=(
         (
-            7.0,
-            "7 is the true derivative of $z$. The tape differentiates what it recorded, and $x^2$ is not in the "
-            "record.",
+            -2.0,
+            "−2 is the true derivative of $z$. The tape differentiates what it recorded, and to it the divisor is the "
+            "constant 4.",
         ),
-        (None, "One path is recorded, $3x$, and that is enough for a number. This is why nothing warns you."),
-        (4.0, "4 belongs to $x^2$, which is the part that was not recorded."),
+        (None, "One path is recorded, through $8x$, and that is enough for a number. This is why nothing warns you."),
+        (8.0, "8 is the slope of the numerator. The divisor is a constant to the tape, and it still divides."),
+        (-4.0, "−4 is what the divisor contributes, and the tape has not seen it."),
     ),
 )
 

@@ -2,7 +2,6 @@
 
 from tapelab.exercises import Exercise, Function, Prediction
 
-import numpy as np
 import tensorflow as tf
 
 first_loss = Prediction(
@@ -39,54 +38,6 @@ number_of_traces = Prediction(
         ),
         (1, "One graph would do if all batches had one size. The last is smaller."),
         (0, "The Python code has to run to make the graph: at the first call."),
-    ),
-)
-
-steps_cut = Prediction(
-    "training_with_a_tape.steps_cut",
-    rtol=0.6,
-    remarks=(
-        (0, "Without the limit the run dies within a few steps, so the limit must act at least there."),
-        (1, "One cut is not enough here: the steps after the first are too long as well, before the network settles."),
-        (
-            100,
-            "Fewer. The gradients are long at the start; once the network has settled, nearly all of them are below "
-            "the limit.",
-        ),
-        (
-            200,
-            "It would be all 200 if the gradients stayed as long as the first. They become short once the network has "
-            "settled.",
-        ),
-    ),
-)
-
-clipped_norms = Prediction(
-    "training_with_a_tape.clipped_norms",
-    remarks=(
-        (
-            [5.0, 6.5, 5.0, 6.5],
-            "Globally, both are scaled by the same factor, also the one that is short enough by itself.",
-        ),
-        ([2.5, 6.0, 5.0, 6.5], "The two ways are exchanged: *by tensor* looks at one tensor at a time."),
-        (
-            [6.5, 6.5, 6.5, 6.5],
-            "The limit is no target. A norm below it stays, and globally it holds for both together, not for each.",
-        ),
-        ([6.5, 6.5, 2.5, 6.0], "Clipping never lengthens: a norm of 5 is below the limit, and stays."),
-        ([5.0, 6.5, 5.0, 12.0], "13, the norm of both together, is above the limit, though 5 is not."),
-    ),
-)
-
-nan_elements = Prediction(
-    "training_with_a_tape.nan_elements",
-    remarks=(
-        ([1, 0], "The scale factor is one number for all tensors, and it is that number which is no longer usable."),
-        ([2, 0], "The scale factor is shared by *all* tensors, not by the elements of one."),
-        (
-            [0, 0],
-            "A norm that is not finite leaves no usable scale factor, and the function says so: NaN, in every element.",
-        ),
     ),
 )
 
@@ -408,116 +359,3 @@ def _(f):
 @one_graph.wrong("raised:TypeError")
 def _(f):
     return tf.function(f, input_signature=[tf.TensorSpec((7, 5), tf.float32)])
-
-
-def _gradients(random, dtype):
-    def gradients(*parts):
-        return [tf.constant(part, dtype) for part in parts]
-
-    return [
-        (gradients([3.0, 4.0], [[12.0], [0.0], [0.0]]), 6.5),
-        (gradients([0.3, 0.4], [[0.0], [1.2], [0.0]]), 6.5),
-        (gradients([np.inf, 4.0], [[12.0], [0.0], [0.0]]), 6.5),
-        (gradients([3.0, 4.0], [[12.0], [np.nan], [0.0]]), 6.5),
-        (gradients([0.0, 0.0], [[0.0]]), 1.0),
-        (gradients(random.normal(size=5), random.normal(size=(5, 6)), random.normal(size=6)), 0.2),
-    ]
-
-
-def _clip_or_skip(gradients, limit):
-    norm = np.sqrt(sum(np.sum(np.square(g)) for g in gradients))
-    if not np.isfinite(norm):
-        return [tf.zeros_like(g) for g in gradients]
-    return [g * min(1.0, limit / max(norm, 1e-30)) for g in gradients]
-
-
-clip_or_skip = Exercise(
-    title="Clip the step, or skip it",
-    minutes=8,
-    hints=(
-        "`tf.clip_by_global_norm` returns two things, and the second is what to test: one bad element anywhere shows "
-        "in it.",
-        "`tf.math.is_finite` tests a tensor. Zeros must be put in the place of the clipped gradients; multiplying "
-        r"them by 0 does not help, because $0 \cdot \mathrm{NaN}$ is NaN.",
-        "For each clipped tensor: `tf.where(finite, g, tf.zeros_like(g))`, with `finite` made from the norm.",
-    ),
-    checker=Function(reference=_clip_or_skip, inputs=_gradients),
-)
-
-
-@clip_or_skip.starter("clip_or_skip")
-def _(gradients, limit):
-    return ...  # a list of tensors with the shapes of the gradients
-
-
-@clip_or_skip.right
-def _(gradients, limit):
-    """One bad element makes the global norm infinite or NaN, so the one test is enough for all tensors. `tf.where`
-    picks, it does not multiply: a product of the NaN with 0 would be NaN again. It works in a compiled step as well,
-    where Python cannot look at the value."""
-    clipped, norm = tf.clip_by_global_norm(gradients, limit)
-    finite = tf.math.is_finite(norm)
-    return [tf.where(finite, g, tf.zeros_like(g)) for g in clipped]
-
-
-@clip_or_skip.mistake("not_skipped")
-def _(gradients, limit):
-    """The clipping is right. With an infinity or a NaN among the gradients, NaN comes back: the step must be skipped
-    then, with zeros."""
-    clipped, norm = tf.clip_by_global_norm(gradients, limit)
-    return clipped
-
-
-@clip_or_skip.mistake("both_results")
-def _(gradients, limit):
-    """`tf.clip_by_global_norm` returns two things: the list of clipped gradients, and the norm. You returned both."""
-    return tf.clip_by_global_norm(gradients, limit)
-
-
-@clip_or_skip.mistake("one_by_one")
-def _(gradients, limit):
-    """Each tensor is clipped by its own norm, which turns the direction. The limit is meant for all of them
-    together."""
-    if not np.isfinite(tf.linalg.global_norm(gradients)):
-        return [tf.zeros_like(g) for g in gradients]
-    return [tf.clip_by_norm(g, limit) for g in gradients]
-
-
-@clip_or_skip.mistake("one_by_one_not_skipped")
-def _(gradients, limit):
-    """Each tensor is clipped by its own norm, which turns the direction: the limit is meant for all of them together.
-    (And nothing is skipped yet.)"""
-    return [tf.clip_by_norm(g, limit) for g in gradients]
-
-
-@clip_or_skip.mistake("only_bad_elements")
-def _(gradients, limit):
-    """The bad elements became 0, and the step is taken with the rest. If one part of a gradient is not finite, how far
-    can you trust the others? Skip the whole step."""
-    gradients = [tf.where(tf.math.is_finite(g), g, tf.zeros_like(g)) for g in gradients]
-    return tf.clip_by_global_norm(gradients, limit)[0]
-
-
-@clip_or_skip.mistake("lengthened")
-def _(gradients, limit):
-    """A gradient shorter than the limit has been *lengthened* to it. Clipping leaves short gradients alone."""
-    norm = tf.linalg.global_norm(gradients)
-    if not np.isfinite(norm):
-        return [tf.zeros_like(g) for g in gradients]
-    return [g * limit / norm for g in gradients]
-
-
-@clip_or_skip.mistake("by_value")
-def _(gradients, limit):
-    """Each *entry* is cut to the limit, which turns the direction. The limit is meant for the norm of all of them
-    together."""
-    if not np.isfinite(tf.linalg.global_norm(gradients)):
-        return [tf.zeros_like(g) for g in gradients]
-    return [tf.clip_by_value(g, -limit, limit) for g in gradients]
-
-
-@clip_or_skip.wrong("not_skipped")
-def _(gradients, limit):
-    clipped, norm = tf.clip_by_global_norm(gradients, limit)
-    finite = tf.cast(tf.math.is_finite(norm), norm.dtype)
-    return [g * finite for g in clipped]

@@ -19,21 +19,6 @@ product = Prediction(
     ),
 )
 
-modes = Prediction(
-    "what_derivatives_cost.modes",
-    remarks=(
-        (["reverse", 2048, "forward", 2048], "Those are the expensive ones. Which side does each mode start at?"),
-        (
-            ["reverse", 8, "forward", 8],
-            "The numbers are right, and the modes are exchanged: forward mode starts at the inputs.",
-        ),
-        (
-            ["forward", 2048, "reverse", 2048],
-            "The modes are right. Their passes start at the smaller side, which has 8.",
-        ),
-    ),
-)
-
 doubled = Prediction(
     "what_derivatives_cost.doubled",
     remarks=(
@@ -53,16 +38,6 @@ eager = Prediction(
             "It is more: every row of the Hessian starts its operations anew, and each start costs many times its "
             "arithmetic.",
         ),
-    ),
-)
-
-gib = Prediction(
-    "what_derivatives_cost.gib",
-    remarks=(
-        (0.001, "That is the size of the gradient. The Hessian has a row of that size for each weight."),
-        (538.4, "That would be float64. A float32 number takes 4 bytes."),
-        (67.3, "That counts the entries. Each takes 4 bytes."),
-        (289.0, "That is in GB of $10^9$ bytes; a GiB has $2^{30}$."),
     ),
 )
 

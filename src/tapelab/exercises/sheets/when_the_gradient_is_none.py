@@ -44,8 +44,8 @@ assigned = Prediction(
     ),
 )
 
-hidden_mistake = Prediction(
-    "when_the_gradient_is_none.hidden_mistake",
+same_option = Prediction(
+    "when_the_gradient_is_none.same_option",
     remarks=(
         (6.0, "6 is the true derivative. The square was computed after the block had closed."),
         (None, "There is no path, and the option turns every `None` into zeros, whatever the cause."),
@@ -104,7 +104,7 @@ memory = Exercise(
     hints=(
         "The starter's first line reads `x` on its way into a variable. What is on the tape when the variable is read "
         "again?",
-        "The last example of section 5 has the same cure. Which tensor must the loss be computed from?",
+        "The last example of section 6 has the same cure. Which tensor must the loss be computed from?",
         "Give the new average a name, compute the loss from it, and assign it to the variable as well.",
     ),
     checker=Function(reference=_with_memory, inputs=_memories, observe=_observe_memory),
@@ -223,7 +223,7 @@ two_counts = Exercise(
         "Shift it to the threshold and stretch it by the width.",
         "For the other: `straight` must be `smooth` plus something, so that the gradient of `smooth` is in it. What "
         "must be added to get the value of `hard`?",
-        "What is added must have no gradient of its own. The fix of section 1 has the pattern: `tf.stop_gradient(t)` "
+        "What is added must have no gradient of its own. The fix of section 2 has the pattern: `tf.stop_gradient(t)` "
         "has "
         "the value of `t`, and is a constant to the tape.",
     ),
@@ -383,7 +383,7 @@ bridge = Exercise(
     hints=(
         "The chain has three links: from `loss` back to `s`, from `s` to `h`, from `h` to `x`. Which of them can the "
         "tape give, and which one can you?",
-        "The tape records from `s` on if it is told to *watch* `s`, as section 9 does. `slope(h)` is the link that "
+        "The tape records from `s` on if it is told to *watch* `s`, as section 1 does. `slope(h)` is the link that "
         "the tape does not have.",
         "`output_gradients` (notebook 01) starts the backward pass with a gradient of yours in place of the ones. Ask "
         "for the "

@@ -41,15 +41,6 @@ compiled_twin = Prediction(
     ),
 )
 
-cancelling_norm = Prediction(
-    "when_the_gradient_is_wrong.cancelling_norm",
-    remarks=(
-        (0.0, "0 is the gradient's norm. The two slices, 1 and −1, have not been added up."),
-        (2.0, "There are two slices, of length 1 each. A norm adds their squares, and takes the root."),
-        (1.0, "There are two slices, one for each use of the row, and both count."),
-    ),
-)
-
 through_twelve = Prediction(
     "when_the_gradient_is_wrong.through_twelve",
     options=("1e-1", "1e-4", "1e-8"),

@@ -85,3 +85,10 @@ VALUES = _read("value_not_finite", "value_zero", "value_at_special_points", "val
 RETRACED = _read("retracing")
 SYMPTOMS = {name: Symptom(**row) for name, row in _rows("symptoms")}
 RETRACING = {code: cause.meaning for code, cause in RETRACED.items()}
+# What became of a fix when it was run in the replayed program → what is written above it.
+TRIED = {
+    "works": "Fix:",
+    "untried": "Hint (not run):",
+    "silent": "Hint (it runs, and leaves the gradient 0 there):",
+    "changes": "Hint (it runs, and the value is another):",
+}

@@ -6,7 +6,8 @@ import functools
 import itertools
 import linecache
 import types
-from collections.abc import Container
+from collections.abc import Container, Iterator, Sequence
+from typing import Any
 
 from tapelab.explain.ground.lines import Line
 from tapelab.process import syntax
@@ -25,6 +26,7 @@ def tree_of(file: str) -> ast.Module | None:
     return _parsed("".join(linecache.getlines(file)))
 
 
+@functools.lru_cache(maxsize=1024)
 def at(code: types.CodeType | None, instruction: int | None) -> ast.expr | None:
     """Return the expression that an instruction of a code object evaluates.
 
@@ -43,6 +45,23 @@ def at(code: types.CodeType | None, instruction: int | None) -> ast.expr | None:
         return None
     wanted = (first, left, last, right)
     return next((node for node in ast.walk(tree) if isinstance(node, ast.expr) and _position(node) == wanted), None)
+
+
+def operands(expression: ast.expr, values: Sequence[Any]) -> Iterator[tuple[ast.expr, Any]]:
+    """Pair the expressions that an expression's operation works on with the values that it was given, where it can.
+
+    A call's first argument is the first value; all are paired where there are as many of the one as of the other.
+    """
+    if isinstance(expression, ast.BinOp):
+        parts = [expression.left, expression.right]
+    elif isinstance(expression, ast.Compare):
+        parts = [expression.left, *expression.comparators]
+    elif isinstance(expression, ast.Call):
+        parts = expression.args
+    else:
+        parts = [getattr(expression, "operand", None) or getattr(expression, "value", None)]
+    count = len(parts) if len(parts) == len(values) else min(1, len(values))
+    return zip(filter(None, parts[:count]), values, strict=False)
 
 
 def _position(node):
@@ -142,23 +161,26 @@ def _is_name(node, name):
     return isinstance(node, ast.Name) and node.id == name
 
 
-def statement_at(line: Line) -> ast.stmt | None:
-    """Return the smallest statement that covers a `Line`, an `ast.stmt`, or None."""
+def statement_at(line: Line, expression: ast.expr | None = None) -> ast.stmt | None:
+    """Return the smallest statement that covers a `Line`, and holds an expression in it if there is one; or None."""
     tree = tree_of(line.file)
     if tree is None:
         return None
     around = [
         node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= line.number <= node.end_lineno
     ]
+    if expression is not None:
+        around = [node for node in around if contains(node, expression)][::-1]
     return min(around, key=lambda node: node.end_lineno - node.lineno, default=None)
 
 
 def contains(whole: ast.AST, part: ast.AST | None) -> bool:
     """Whether one expression lies within another, or is it."""
-    return part is not None and any(_is_same(node, part) for node in ast.walk(whole))
+    return part is not None and any(same(node, part) for node in ast.walk(whole))
 
 
-def _is_same(one, other):
+def same(one: ast.AST | None, other: ast.AST | None) -> bool:
+    """Whether two expressions stand at one place, so that they are one."""
     return isinstance(one, ast.expr) and isinstance(other, ast.expr) and _position(one) == _position(other)
 
 
@@ -167,7 +189,7 @@ class _Replace(ast.NodeTransformer):
         self._old, self._new = old, new
 
     def visit(self, node):
-        return self._new if _is_same(node, self._old) and type(node) is type(self._old) else self.generic_visit(node)
+        return self._new if same(node, self._old) and type(node) is type(self._old) else self.generic_visit(node)
 
 
 def replaced(whole: ast.AST, old: ast.expr, new: ast.expr | str) -> ast.AST:

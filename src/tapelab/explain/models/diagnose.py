@@ -155,7 +155,7 @@ def _examine(model, tape, part, number, asked_from):
             if story["code"] == "zero_weights":
                 story.update(_of_zero_weights(finding, model))
             if story["line"] == asked_from:  # the operation ran in a layer of Keras
-                story.update(line=None, fix=story["fix"] and _fix_in_layer(story))
+                story.update(line=None, fix=story["fix"] and _fix_in_layer(story), tried="untried")
             health = VariableHealth(name, status, story.pop("healthy"), norm, weight, value.size, zeros, **story)
         found.append((health, finding))
     return found
@@ -225,6 +225,7 @@ def _status(finding, value, zeros, reference, name, scale):
         "line": finding.line,
         "layer": finding.layer,
         "fix": finding.fix,
+        "tried": finding.tried,
         "certain": finding.certain,
     }
     if finding.symptom in ("nan", "inf"):
@@ -278,13 +279,15 @@ def _story_of_size(finding, is_large, name):
     if story.code == "exists" or story.node is None:
         return nothing
     names = {"source": name, "target": "the loss", "of": blamed(finding.evidence, story, name)}
+    fix, result = repair(story, names, finding.evidence)
     return {
         "healthy": False,
         "code": story.code,
         "sentence": sentence_of(finding.evidence, story, symptom, names),
         "line": story.node.line,
         "layer": story.node.layer,
-        "fix": repair(story, names),
+        "fix": fix,
+        "tried": result,
         "certain": story.certain,
     }
 
@@ -302,7 +305,9 @@ _IN_A_LAYER = {
 
 def _fix_in_layer(story):
     code, layer = story["code"], story["layer"]
-    if code == "zero_weights":
+    if code == "zero_weights" or (
+        code not in _IN_A_LAYER and story["fix"].startswith("#")
+    ):  # about the operation alone
         return story["fix"]
     where = f" of {layer}" if layer and code in ("dead_relu", "saturated") else f" {layer}" if layer else ""
     if code in _IN_A_LAYER:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tapelab.explain.causes import TRIED
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.rendering import Style, Told
 
@@ -51,6 +52,7 @@ class VariableHealth:
         line: the learner's `Line` to change, or None.
         layer: the layer in which it happened, or "".
         fix: what to write, as code.
+        tried: what became of the fix when it was run, a key of `tapelab.explain.causes.TRIED`.
         certain: False where the cause is only probable.
     """
 
@@ -66,6 +68,7 @@ class VariableHealth:
     line: Line | None = None
     layer: str = ""
     fix: str = ""
+    tried: str = "untried"
     certain: bool = True
 
     @property
@@ -263,7 +266,7 @@ def _story(style, one):
     elif one.layer:
         yield style.text(f"In layer {one.layer}.")
     if one.fix:
-        yield style.text("Fix:") + style.block(one.fix)
+        yield style.text(TRIED[one.tried]) + style.block(one.fix)
 
 
 _HEAD = ("variable", "gradient", "norm", "weight", "ratio", "zeros", "cause")

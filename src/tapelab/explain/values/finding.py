@@ -60,6 +60,7 @@ class ValueFinding:
         healthy: True, False, or None where that cannot be told.
         code: a key of `tapelab.explain.VALUES`; "exists" where nothing is wrong.
         sentence, fix: what happened, and what to write.
+        tried: what became of the fix when it was run, a key of `tapelab.explain.causes.TRIED`.
         op, layer, line: where: the operation, the Keras layer that it ran in or "", the learner's `Line` or None.
         certain: whether the cause is certain.
         elements: which elements are bad, `Elements` or None.
@@ -78,6 +79,7 @@ class ValueFinding:
     layer: str = ""
     line: Line | None = None
     fix: str = ""
+    tried: str = "untried"
     certain: bool = True
     elements: Elements | None = None
     chain: tuple[Link, ...] = ()

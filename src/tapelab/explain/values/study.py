@@ -4,6 +4,7 @@
 has the symptom "none" and no cause here: `explain` names it.
 """
 
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ def study(
     sources: Any,
     names: Sequence[str] | None = None,
     gradients: Sequence[Any] | None = None,
+    frame: types.FrameType | None = None,
 ) -> list[ValueFinding]:
     """Explain the values of the gradients of a target.
 
@@ -41,6 +43,7 @@ def study(
         names: what the learner calls the target and then the sources, a list of strings; None for "target" and
             "source".
         gradients: what the tape returns for the sources, if that is known: a list.
+        frame: the learner's frame, for names in a fix that are in no log; or None.
 
     Returns:
         A list of `ValueFinding`, one for each source.
@@ -52,7 +55,7 @@ def study(
     with hooks.deaf(), private.paused():
         replays = _Replays(tape.log, targets, leaves)
         return [
-            _finding(replays, source, gradient, names[0], name)
+            _finding(replays, source, gradient, names[0], name, frame)
             for source, gradient, name in zip(leaves, gradients, names[1:], strict=True)
         ]
 
@@ -104,7 +107,7 @@ def _agree(found, gradient, parts):
         return np.allclose(found, expected, rtol=1e-3, atol=max(1e-4 * scale, rounding), equal_nan=True)
 
 
-def _finding(replays, source, gradient, target_name, source_name):
+def _finding(replays, source, gradient, target_name, source_name, frame):
     if gradient is None:
         return ValueFinding("none", None, "exists")
     values = array(gradient)
@@ -116,7 +119,7 @@ def _finding(replays, source, gradient, target_name, source_name):
         story = Story("other_output", _call_of(evidence))
     else:
         symptom, story = _judge(evidence, symptom, values)
-    return _worded(evidence, symptom, story, values, gradient, target_name, source_name)
+    return _worded(evidence, symptom, story, gradient, {"target": target_name, "source": source_name}, frame)
 
 
 def _symptom(values):
@@ -171,10 +174,11 @@ def _call_of(evidence):
     return next((node for node in reversed(evidence.trace.nodes) if node.event.call), None)
 
 
-def _worded(evidence, symptom, story, values, gradient, target_name, source_name):
-    node = story.node
-    names = {"source": source_name, "target": target_name, "of": blamed(evidence, story, source_name)}
+def _worded(evidence, symptom, story, gradient, names, frame):
+    node, values = story.node, array(gradient)
+    names = names | {"of": blamed(evidence, story, names["source"])}
     healthy = False if story.is_alarm else (True if story.certain or symptom != "zero" else None)
+    fix, result = ("", "untried") if healthy else repair(story, names, evidence, frame)
     note, is_lookup = story.values.get("note", "exists"), isinstance(gradient, tf.IndexedSlices)
     return ValueFinding(
         symptom,
@@ -184,7 +188,8 @@ def _worded(evidence, symptom, story, values, gradient, target_name, source_name
         op=node.name if node else "",
         layer=node.layer if node else "",
         line=node.line if node else None,
-        fix="" if healthy else repair(story, names),
+        fix=fix,
+        tried=result,
         certain=story.certain,
         elements=_elements(symptom, values),
         chain=_chain(story),

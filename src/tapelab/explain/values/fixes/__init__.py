@@ -1,40 +1,62 @@
 """The fix as code with the learner's own names: the line that was blamed, rewritten.
 
-Each rule takes a `Patient` and returns what to write, or None where it does not know: then the fix is the one of the
-mechanism in `VALUES`, which speaks of `s`, what the operation is given.
+Each rule takes a `Patient` and returns what to write: a `Fix`, or advice as text, which cannot be run; or a list of
+these, the likeliest first. None where it does not know: then the fix is the one of the mechanism in `VALUES`, which
+speaks of `s`, what the operation is given. What works when it is run is shown, and what was not run is a hint.
 """
 
 import ast
+import types
 from ast import unparse as text
 from collections.abc import Mapping
 
 from tapelab.explain.causes import VALUES
-from tapelab.explain.ground.expressions import called, closed, contains, statement_at
+from tapelab.explain.ground.expressions import called, closed, contains, same, statement_at
 from tapelab.explain.values.fixes.overflow import overflow, underflow
-from tapelab.explain.values.fixes.patient import Patient, same
+from tapelab.explain.values.fixes.patient import Fix, Patient
+from tapelab.explain.values.fixes.trial import tried
 from tapelab.explain.values.not_finite import Story
+from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.node_expressions import of_node
 
+# What keeps an operation's argument inside, and what may stand for one that is outside.
+_INSIDE = {"Exp": "< 80", "Acos": "** 2 < 1", "Asin": "** 2 < 1", "Atanh": "** 2 < 1", "RealDiv": "!= 0"}
 _SAFE = {"Exp": "0.0", "Cosh": "0.0", "Sinh": "0.0", "Acos": "0.0", "Asin": "0.0", "Atanh": "0.0", "Tan": "0.0"}
 
 
-def repair(story: Story, names: Mapping[str, str]) -> str:
-    """Return what to write, as code.
+def repair(
+    story: Story, names: Mapping[str, str], evidence: Evidence, frame: types.FrameType | None = None
+) -> tuple[str, str]:
+    """Return what to write, as code, and what became of it when it was run: a key of `tapelab.explain.causes.TRIED`.
 
     Args:
         story: a `Story`.
         names: what `{source}`, `{target}` and `{of}` stand for where no line can be rewritten.
+        evidence: the `Evidence` that it was read from.
+        frame: the learner's frame, or None.
     """
     if story.code == "exists":
-        return ""
-    if story.node is not None and story.code in _RULES:
-        expression = of_node(story.node)
-        if expression is not None:
-            statement = statement_at(story.node.line)
-            found = _RULES[story.code](Patient(story.node, story.then, expression, statement, story.values))
-            if found:
-                return found
-    return VALUES[story.code].fix.format(**names)
+        return "", "untried"
+    second = None
+    for fix in _proposed(story, evidence):
+        result = tried(fix, story.code, story.node, evidence, frame)
+        if result == "works":
+            return fix.text, result
+        second = second or (result != "fails" and (fix.text, result))
+    return second or (VALUES[story.code].fix.format(**names), "untried")
+
+
+def _proposed(story, evidence):
+    """What the rules propose, each a `Fix`, the likeliest first."""
+    expression = of_node(story.node) if story.node is not None else None
+    if story.code not in _RULES or (expression is None and story.code not in _OF_OPERATIONS):
+        return
+    line = story.node.line if story.node is not None else None
+    statement = statement_at(line, expression) if line is not None else None
+    found = _RULES[story.code](Patient(story.node, story.then, expression, statement, story.values, evidence))
+    for one in found if isinstance(found, list) else [found]:
+        if one:
+            yield Fix(one) if isinstance(one, str) else one
 
 
 def _other_expression(patient, *operations):
@@ -53,19 +75,16 @@ def _unselected(patient):
     where = _other_expression(patient, "SelectV2", "Select")
     if patient.argument is None or called(where) != "where" or len(_arguments(where)) != 3:
         return None
-    condition, _, second = map(text, _arguments(where))
-    part, safe = text(patient.argument), _SAFE.get(patient.node.op, "1.0")
-    if patient.lambdas:
-        inner = (
-            [condition, part, safe] if contains(_arguments(where)[1], patient.expression) else [condition, safe, part]
-        )
-        return patient.with_part(patient.argument, f"tf.where({', '.join(inner)})")
+    condition, _, second = _arguments(where)
+    safe = _SAFE.get(patient.node.op, "1.0")
     # The branch that holds the operation is the one that must not run where it is not selected.
-    if contains(_arguments(where)[2], patient.expression) or _names(patient) == {second}:
-        choice = f"safe = tf.where({condition}, {safe}, {part})"
-    else:
-        choice = f"safe = tf.where({condition}, {part}, {safe})"
-    return f"{choice}\n{patient.with_part(patient.argument, 'safe')}"
+    in_second = contains(second, patient.expression) or _names(patient) == {text(second)}
+    inside = f"{closed(patient.argument)} {_INSIDE.get(patient.node.op, '> 0')}"
+    return [
+        patient.with_safe_argument(text(condition), safe, not in_second),
+        patient.with_safe_argument(f"{closed(condition)}[:, None]", safe, not in_second),
+        patient.with_safe_argument(inside, safe),  # where the condition is made of what the operation gives
+    ]
 
 
 def _names(patient):
@@ -82,12 +101,7 @@ def _masked(patient):
     mask = [one for one in operands if not contains(one, patient.expression) and text(one) not in _names(patient)]
     if len(mask) != 1 or len(operands) != 2:
         return None
-    safe = _SAFE.get(patient.node.op, "1.0")
-    if patient.lambdas:
-        inner = f"tf.where({closed(mask[0])} != 0, {text(patient.argument)}, {safe})"
-        return patient.with_part(patient.argument, inner)
-    choice = f"safe = tf.where({closed(mask[0])} != 0, {text(patient.argument)}, {safe})"
-    return f"{choice}\n{patient.with_part(patient.argument, 'safe')}"
+    return patient.with_safe_argument(f"{closed(mask[0])} != 0", _SAFE.get(patient.node.op, "1.0"))
 
 
 def _root(patient):
@@ -106,15 +120,33 @@ def _root(patient):
 
 
 def _log(patient):
-    word, inner = called(patient.expression), patient.argument
-    if word != "log":
+    """The logarithm of a probability from its logits; elsewhere an argument that stays away from 0."""
+    if called(patient.expression) != "log":
         return None
-    if called(inner) == "softmax":
-        rest = "".join(f", {text(keyword)}" for keyword in inner.keywords)
-        return patient.with_expression(f"tf.nn.log_softmax({', '.join(map(text, inner.args))}{rest})")
-    if called(inner) == "sigmoid":
-        return patient.with_expression(f"tf.math.log_sigmoid({text(inner.args[0])})")
-    return patient.with_argument("{1} + 1e-7")
+    evidence, minus = patient.evidence, False
+    maker = evidence.maker(patient.node.inputs[0])
+    if maker is not None and maker.op == "Sub" and (evidence.array(maker.inputs[0]) == 1).all():
+        maker, minus = evidence.maker(maker.inputs[1]), True
+    made = of_node(maker) if maker is not None else None
+    away = patient.with_argument("{1} + 1e-7")
+    if called(made) == "softmax" and not minus:
+        rest = "".join(f", {text(keyword)}" for keyword in made.keywords)
+        return [patient.with_expression(f"tf.nn.log_softmax({', '.join(map(text, made.args))}{rest})"), away]
+    if called(made) == "sigmoid" and made.args:
+        logits = text(made.args[0])
+        return [
+            _softplus(patient, logits) if minus else patient.with_expression(f"tf.math.log_sigmoid({logits})"),
+            away,
+        ]
+    return away
+
+
+def _softplus(patient, logits):
+    """-softplus for log(1 - sigmoid), and softplus where a minus stands before it."""
+    for around in ast.walk(patient.statement or patient.expression):
+        if isinstance(around, ast.UnaryOp) and same(around.operand, patient.expression):
+            return patient.with_part(around, f"tf.nn.softplus({logits})")
+    return patient.with_expression(f"-tf.nn.softplus({logits})")
 
 
 def _product(patient):
@@ -232,6 +264,8 @@ def _broadcast(patient):
     return patient.with_part(row, f"{closed(row)}[:, None]")
 
 
+# Where there is advice about the operation alone, too.
+_OF_OPERATIONS = frozenset({"overflow", "underflow", "steep"})
 _RULES = {
     "unselected_branch": _unselected,
     "masked_by_zero": _masked,

@@ -3,8 +3,8 @@
 import ast
 from ast import unparse as text
 
-from tapelab.explain.ground.expressions import called, contains
-from tapelab.explain.values.fixes.patient import Patient, same
+from tapelab.explain.ground.expressions import called, contains, same
+from tapelab.explain.values.fixes.patient import Fix, Patient
 
 _MAKES_LARGE = (
     "square",
@@ -21,7 +21,7 @@ _MAKES_LARGE = (
 _MAKES_LARGE += (ast.Pow, ast.Mult, ast.MatMult, ast.Add, ast.Sub)
 
 
-def overflow(patient: Patient) -> str | None:
+def overflow(patient: Patient) -> Fix | str | None:
     """Known forms in which exp overflows and the whole does not; float32 for what is too much for float16."""
     if patient.node.op not in ("Exp", "Expm1", "Cosh", "Sinh"):
         return _wider(patient)
@@ -40,9 +40,11 @@ def _wider(patient):
     part = patient.argument
     if not patient.values.get("is_half"):
         return "# smaller numbers: scale what goes in, a smaller learning rate, clipping, or work with logarithms"
-    if part is None or patient.values.get("is_backward"):
+    if patient.values.get("is_backward"):
         return "# a smaller loss scale, a larger epsilon where something is normalised, or this part in float32"
-    if called(patient.expression) not in _MAKES_LARGE:  # in somebody else's function, which has a dtype of its own
+    if (
+        part is None or called(patient.expression) not in _MAKES_LARGE
+    ):  # in somebody else's function, which has a dtype of its own
         return "# smaller numbers: scale what goes in; or this part in float32, of a layer by its dtype"
     if isinstance(patient.expression, ast.BinOp) and not isinstance(patient.expression.op, ast.Pow):
         return f"tf.cast({text(part)}, tf.float32)  # and the other operand"
@@ -57,6 +59,8 @@ def _stable(whole, exp, inside):
         return f"tf.abs({inside}) + tf.nn.softplus(-2.0 * tf.abs({inside})) - tf.math.log(2.0)"
     if word in ("log", "log1p") and whole.args:
         within = whole.args[0]
+        if word == "log" and called(exp) == "exp" and same(within, exp):
+            return f"({inside})"
         if called(within) == "reduce_sum" and within.args and same(within.args[0], exp):
             rest = "".join(f", {text(part)}" for part in (*within.args[1:], *within.keywords))
             return f"tf.reduce_logsumexp({inside}{rest})"
@@ -74,7 +78,7 @@ def _stable(whole, exp, inside):
     return None
 
 
-def underflow(patient: Patient) -> str | None:
+def underflow(patient: Patient) -> Fix | str | None:
     """The sum of logarithms for the logarithm of a product."""
     if patient.node.op not in ("Prod", "Cumprod"):
         return "# larger numbers: scale what goes in, or work with logarithms, or in a wider dtype"

@@ -5,7 +5,27 @@ import dataclasses
 from ast import unparse as text
 
 from tapelab.explain.ground.expressions import called, closed, contains, replaced
+from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.nodes import Node
+
+
+@dataclasses.dataclass(frozen=True)
+class Fix:
+    """What to write.
+
+    Attributes:
+        text: as it is shown.
+        part: the learner's expression that is replaced; None for advice, which cannot be run.
+        new: what stands in its place.
+        before: (name, expression) of a line that comes before it, or None.
+        within: the statement or expression that it is in.
+    """
+
+    text: str
+    part: ast.expr | None = None
+    new: str = ""
+    before: tuple[str, str] | None = None
+    within: ast.AST | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,16 +35,18 @@ class Patient:
     Attributes:
         node: the `Node` to blame.
         then: the nodes that carried the trouble on.
-        expression: the learner's expression that ran it.
+        expression: the learner's expression that ran it, or None.
         statement: the statement that this is in.
         values: of the story.
+        evidence: the `Evidence`.
     """
 
     node: Node
     then: tuple
-    expression: ast.expr
+    expression: ast.expr | None
     statement: ast.stmt | None
     values: dict
+    evidence: Evidence
 
     @property
     def argument(self) -> ast.expr | None:
@@ -41,29 +63,37 @@ class Patient:
         around = ast.walk(self.statement) if self.statement is not None else ()
         return [one for one in around if isinstance(one, ast.Lambda) and contains(one, self.expression)]
 
-    def with_expression(self, new: str) -> str:
-        """The statement with another expression in place of the one that is blamed, as text."""
+    def with_expression(self, new: str) -> Fix:
+        """The statement with another expression in place of the one that is blamed."""
         return self.with_part(self.expression, new)
 
-    def with_argument(self, template: str) -> str | None:
+    def with_argument(self, template: str) -> Fix | None:
         """The statement with the argument changed: "{0}" in the template stands for it, "{1}" for it as an operand."""
         part = self.argument
         return None if part is None else self.with_part(part, template.format(text(part), closed(part)))
 
-    def with_part(self, part: ast.expr, new: str) -> str:
-        """The statement with some part of it replaced, as text; of a lambda that; of a long one the expression."""
+    def with_safe_argument(self, condition: str, safe: str, when: bool = True) -> Fix | None:
+        """The statement with another argument where a condition holds not (or, without `when`, where it does)."""
+        if self.argument is None:
+            return None
+        chosen = [text(self.argument), safe] if when else [safe, text(self.argument)]
+        choice = f"tf.where({condition}, {', '.join(chosen)})"
+        if self.lambdas:  # no line can be put before it
+            return self.with_part(self.argument, choice)
+        return self.with_part(self.argument, "safe", ("safe", choice))
+
+    def with_part(self, part: ast.expr, new: str, before: tuple[str, str] | None = None) -> Fix:
+        """The statement with some part of it replaced; of a lambda that is shown; of a long one the expression."""
         inside = [one for one in self.lambdas if contains(one, part)]
         simple = isinstance(self.statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr))
         whole = self.statement if simple and contains(self.statement, part) else self.expression
         whole = inside[-1] if inside else whole if contains(whole, part) else part
-        return _plain_numbers(text(ast.fix_missing_locations(replaced(whole, part, new))))
+        line = _plain_numbers(text(ast.fix_missing_locations(replaced(whole, part, new))))
+        return Fix(
+            "\n".join([*([" = ".join(before)] if before else ()), line]), part, new, before, self.statement or whole
+        )
 
 
 def _plain_numbers(source):
     """Write 1e-6 and 1e9 as people do: Python writes 1e-06 and 1000000000.0."""
     return source.replace("1e-0", "1e-").replace("1000000000.0", "1e9")
-
-
-def same(one: ast.AST, other: ast.AST) -> bool:
-    """Whether two expressions are one."""
-    return contains(one, other) and contains(other, one)

@@ -1,0 +1,809 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,alt,-all
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Clipping
+#
+# A gradient can be so long that one step ruins a model. One line cuts it to a length that you choose. **What does cutting a gradient buy, and what does it do to the step?**
+
+# %% [markdown] tags=["badges"]
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/08_clipping.ipynb)
+#
+# **Prerequisites:** [02 Training with a tape](02_training_with_a_tape.ipynb), [07 Custom gradients](07_custom_gradients.ipynb) · **Minutes:** 18 to read, 1 more to go further, 13 for the exercises
+
+# %% tags=["parameters"]
+# @title Parameters
+seed = 0
+steps = 200  # of each training run
+
+# %% tags=["setup"]
+# @title Set-up
+import importlib.util
+
+if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
+    get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
+
+# @title Set-up
+from tapelab import data, plots, runtime
+from tapelab.exercises.sheets import clipping as exercises
+from tapelab.interactive import clipping
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+runtime.start(seed)
+
+# %% [markdown]
+# A **recurrent** network reads a digit row by row, and multiplies its state by the same matrix $W$ each time. Ten such networks start from different random weights, and each takes 200 steps of plain
+# gradient descent at the rate 0.08. Then the ten start again, with one line more in the step: `tf.clip_by_global_norm(gradients, 5.0)`.
+# (A loop over `tf.range` in a `tf.function` becomes a loop in the graph, so that one call takes all the steps.)
+
+# %% tags=["nbval-ignore-output"]
+digits = data.load("digits")
+(fit_x, val_x), (fit_y, val_y) = np.split(digits.x_train, [-300]), np.split(digits.y_train, [-300])
+rows, units, classes = 8, 32, 10
+
+
+def logits_of(parameters, images):
+    U, W, b, V, c = parameters
+    state = tf.zeros((len(images), units))
+    for row in range(rows):
+        state = images[:, row] @ U + state @ W + b
+    return state @ V + c
+
+
+def loss_of(parameters, images, labels):
+    logits = logits_of(parameters, images)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+
+@tf.function
+def train(parameters, images, labels, rate, clip):
+    """A step of plain gradient descent for each batch. Returns the parameters, and each step's gradient norm."""
+    norms = tf.TensorArray(tf.float32, steps)
+    for k in tf.range(steps):
+        with tf.GradientTape() as tape:
+            tape.watch(parameters)
+            loss = loss_of(parameters, images[k], labels[k])
+        gradients = tape.gradient(loss, parameters)
+        norms = norms.write(k, tf.linalg.global_norm(gradients))
+        parameters = [p - rate * g for p, g in zip(parameters, clip(gradients), strict=True)]
+    return parameters, norms.stack()
+
+
+def no_clip(gradients):
+    return gradients
+
+
+def clip_5(gradients):
+    return tf.clip_by_global_norm(gradients, 5.0)[0]
+
+
+def start_and_batches(number):
+    """Random first parameters, and a batch of 64 images and labels for each step."""
+    rng = np.random.default_rng(number)
+    orthogonal = np.linalg.qr(rng.normal(size=(units, units)))[0]
+    U, V = rng.normal(size=(rows, units)) / np.sqrt(rows), rng.normal(size=(units, classes)) / np.sqrt(units)
+    parameters = [U, orthogonal * 10 ** (1 / rows), np.zeros(units), V, np.zeros(classes)]
+    chosen = np.stack([rng.choice(len(fit_x), 64, replace=False) for _ in range(steps)])
+    return [tf.constant(p, tf.float32) for p in parameters], tf.constant(fit_x[chosen]), tf.constant(fit_y[chosen])
+
+
+starts = [start_and_batches(10 * seed + number) for number in range(10)]
+
+
+def train_all(rate, clip):
+    """All ten: their last parameters, and the norms of their gradients, of shape (10, steps)."""
+    ends = [train(*start, tf.constant(rate), clip) for start in starts]
+    return [parameters for parameters, _ in ends], np.stack([norms for _, norms in ends])
+
+
+def last_step(norms):
+    """For each run the number of finite gradients: `steps`, or the step after which it is dead."""
+    return np.cumprod(np.isfinite(norms), axis=1).sum(axis=1)
+
+
+runs = {("no clipping", 0.08): train_all(0.08, no_clip), ("limit 5", 0.08): train_all(0.08, clip_5)}
+for (name, rate), (_, norms) in runs.items():
+    print(f"{name:<12} last step with a finite gradient:", *last_step(norms))
+
+# %% tags=["check"]
+# @title Check
+died = last_step(runs["no clipping", 0.08][1]) < steps
+assert 3 <= died.sum() <= 10
+assert last_step(runs["no clipping", 0.08][1])[died].max() < 40
+assert (last_step(runs["limit 5", 0.08][1]) == steps).all()
+
+# %% [markdown]
+# Without the line most runs die within ten steps: the gradient overflows, and every parameter is NaN from then on. With it none does. Over a hundred starts (`seed` from 0 to 9), 70 died without the line, and none with it.
+# So the networks *need* clipping? Section 2 has the run that answers this.
+#
+# **You will be able to**
+#
+# - say why a gradient explodes, and in which steps a limit acts (section 1),
+# - tell what clipping buys from what a smaller rate would have given (section 2),
+# - clip by value, by norm and by global norm, and say which of them turn the step (section 3),
+# - predict what each does with infinity, with overflow, and with a row that is used many times (sections 4 and 5),
+# - clip a gradient inside a model, at the place that you mean (section 6).
+
+# %% [markdown]
+# ## 1. What explodes
+#
+# The network is linear in its state:
+#
+# $$h_{t+1} = x_t U + h_t W + b, \qquad \text{logits} = h_8 V + c.$$
+#
+# What $W$ does to the state in the forward pass, its transpose does to the gradient in the backward pass, once for each row. Here $W$ starts as an orthogonal matrix times $10^{1/8}$: a gradient of norm 1 at the last state
+# arrives at the first with norm 10. That is harmless in itself. The danger is the power: stretch $W$ by 2, and the factor is $10 \cdot 2^8 = 2560$. **Exploding gradients**, and vanishing ones, come from this power.
+#
+# Look into the first of the runs that died:
+
+# %% tags=["nbval-ignore-output"]
+one = int(np.argmin(last_step(runs["no clipping", 0.08][1])))
+dead, alive = runs["no clipping", 0.08][1][one], runs["limit 5", 0.08][1][one]
+print(
+    f"start {one}, gradient norm without clipping:", *[f"{norm:.3g}" for norm in dead[: last_step(dead[None])[0] + 1]]
+)
+
+# %% [markdown]
+# The first gradient is long, and rate times gradient is a step that compares in length with $W$ itself. After it, eight rows multiply by far more than 10, the next gradient is longer by powers of that, and soon float32 has no number left.
+#
+# `tf.clip_by_global_norm(gradients, 5.0)` takes all gradients as one long vector. If its norm is above 5, it scales every part by the same factor, so that the norm becomes 5. A shorter gradient passes unchanged.
+#
+# **Predict.** With this limit the same start takes all 200 steps. In how many of them is the gradient cut? (A number.)
+
+# %%
+exercises.steps_cut.guess(...)  # how many of the 200
+
+# %% tags=["nbval-ignore-output"]
+cut = alive > 5.0
+print(f"cut: {cut.sum()} of {steps} steps, {cut[:40].sum()} of them among the first 40")
+
+# %% tags=["check"]
+# @title Check
+exercises.steps_cut.reveal(int(cut.sum()))
+check_W = starts[one][0][1]
+for check_scale, check_factor in ((1.0, 10.0), (2.0, 2560.0)):
+    check_state = tf.eye(1, units)
+    with tf.GradientTape() as check_tape:
+        check_tape.watch(check_state)
+        check_last = check_state
+        for _ in range(rows):
+            check_last = check_last @ (check_scale * check_W)
+    check_arrived = check_tape.gradient(check_last, check_state, output_gradients=tf.eye(1, units))
+    np.testing.assert_allclose(tf.norm(check_arrived), check_factor, rtol=1e-4)
+assert 0.08 * dead[0] > 0.1 * np.linalg.norm(check_W)  # the first step, against W
+assert dead[last_step(dead[None])[0] - 1] > 1e4  # before the end
+check_cuts = (runs["limit 5", 0.08][1] > 5.0).sum(axis=1)
+assert 4 <= np.median(check_cuts) <= 30
+check_early = (runs["limit 5", 0.08][1][:, :40] > 5.0).sum(axis=1)
+assert np.median(check_early / check_cuts) > 0.5
+
+# %% [markdown]
+# A few steps, most of them early. Once the first long steps are survived, $W$ settles, and the gradients become short by themselves.
+
+# %% tags=["figure"] alt="Line plot. The gradient norm of one start over the steps, both axes logarithmic. Without clipping it rises off the top of the picture within ten steps. With the limit it begins as high, falls below the dotted line at 5 within a dozen steps or so, and wanders around 2 from then on; the steps that are cut, most of them early, are marked by triangles above the line."
+# @title Draw: where the limit acts
+_, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
+numbers = np.arange(1, steps + 1)
+ax.plot(numbers, np.nan_to_num(dead, nan=1e38, posinf=1e38)[:steps], "x-", color=plots.RED)
+ax.plot(numbers[~cut], alive[~cut], ".", color=plots.BLUE, markersize=4)
+ax.plot(numbers[cut], alive[cut], "^", color=plots.ORANGE, markersize=7)
+ax.axhline(5.0, color="black", linestyle=":")
+ax.text(steps, 5.6, "limit 5", ha="right")
+ax.text(12, 60, f"limit 5: {cut.sum()} steps are cut", color=plots.ORANGE)
+ax.text(12, 2000, f"no clipping: dead after step {last_step(dead[None])[0]}", color=plots.RED)
+ax.set(title="The limit acts at the start", xlabel="step", ylabel="gradient norm before clipping")
+ax.set(xscale="log", yscale="log", ylim=(0.1, 1e4))
+plt.show()
+
+# %% [markdown]
+# ## 2. What it buys: the control
+#
+# "Without clipping it dies, with clipping it learns" does not show that it *needed* clipping. Nothing has been said about the other cure: a smaller rate. That run is the **control**. Give each side several rates,
+# and choose by the loss on 300 **validation** images, which no step has used. The test images are for the end.
+
+# %% tags=["nbval-ignore-output"]
+for rate in (0.03, 0.04, 0.05, 0.06):
+    runs["no clipping", rate] = train_all(rate, no_clip)
+for rate in (0.05, 0.1, 0.15, 0.2):
+    runs["limit 5", rate] = train_all(rate, clip_5)
+
+val_loss, best = {}, {}
+for name, rate in sorted(runs, key=lambda key: (key[0] == "limit 5", key[1])):
+    ends, norms = runs[name, rate]
+    val_loss[name, rate] = np.array([loss_of(parameters, val_x, val_y) for parameters in ends])
+    lost, median = (last_step(norms) < steps).sum(), np.median(val_loss[name, rate])
+    print(f"{name:<12} rate {rate:<4}  " + (f"{lost} of 10 dead" if lost else f"median validation loss {median:.3f}"))
+    if not lost and median < best.get(name, (np.inf, 0))[0]:
+        best[name] = median, rate
+
+# %% [markdown]
+# The control survives, and learns. So clipping was *not* needed to survive. Now each side at its best rate, and the test images:
+
+# %% tags=["nbval-ignore-output"]
+test = {}
+for name, (_, rate) in best.items():
+    test[name] = np.array([loss_of(p, digits.x_test, digits.y_test) for p in runs[name, rate][0]])
+    print(f"{name:<12} rate {rate:<4}  median test loss {np.median(test[name]):.3f}")
+print("the clipped run ends lower from", (test["limit 5"] < test["no clipping"]).sum(), "of the ten starts")
+
+# %% tags=["figure"] alt="Scatter plot. The validation loss against the learning rate, a dot for each of the ten starts. Without clipping the dots sink slowly up to a rate near 0.05, and from 0.06 on some or most are missing, marked above as dead. With the limit there are ten dots at each rate up to 0.2, and the lowest medians lie between 0.08 and 0.15."
+# @title Draw: what a limit buys
+_, ax = plt.subplots(figsize=(7.5, 4), layout="constrained")
+for name, colour, shift, marker in (("no clipping", plots.RED, 0.97, "x"), ("limit 5", plots.BLUE, 1.03, "o")):
+    rates = sorted(rate for other, rate in runs if other == name)
+    for rate in rates:
+        found = val_loss[name, rate]
+        ax.plot([rate * shift] * 10, found, marker, color=colour, markersize=4, alpha=0.6)
+        if (lost := (last_step(runs[name, rate][1]) < steps).sum()) > 0:
+            ax.text(rate * shift, 0.93, f"{lost} dead", color=colour, ha="center", transform=ax.get_xaxis_transform())
+    whole = [rate for rate in rates if np.isfinite(val_loss[name, rate]).all()]
+    ax.plot(np.multiply(whole, shift), [np.median(val_loss[name, rate]) for rate in whole], color=colour, label=name)
+ax.set(title="Clipping buys the larger rates", xlabel="learning rate (logarithmic)", ylabel="validation loss (nats)")
+ax.set(
+    xscale="log",
+    xticks=[0.03, 0.05, 0.08, 0.1, 0.2],
+    xticklabels=["0.03", "0.05", "0.08", "0.1", "0.2"],
+    ylim=(0.1, 0.7),
+)
+ax.minorticks_off()
+ax.legend(title="medians", loc="lower left")
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+assert all((last_step(norms) == steps).all() for (name, _), (_, norms) in runs.items() if name == "limit 5")
+assert (last_step(runs["no clipping", 0.03][1]) == steps).all()
+assert best["limit 5"][1] > best["no clipping"][1]
+assert np.median(test["limit 5"]) < np.median(test["no clipping"]) - 0.01
+assert (test["limit 5"] < test["no clipping"]).sum() >= 5
+
+# %% [markdown]
+# What the limit buys is the **larger rate**: it cuts a few dangerous steps, and all the others are taken at a rate that would have killed most runs. The loss ends lower. (Over the seeds 0 to 9, clipping had the lower median
+# test loss each time, and ended lower from 6 to 10 of the ten starts.) It also buys room: the best rate without clipping has its neighbour in the table where runs die.
+#
+# A limit is a hyperparameter, too. Here is one that is far too low, and one that is far too high:
+
+# %% tags=["nbval-ignore-output"]
+
+
+def clip_01(gradients):
+    return tf.clip_by_global_norm(gradients, 0.1)[0]
+
+
+def clip_1000(gradients):
+    return tf.clip_by_global_norm(gradients, 1000.0)[0]
+
+
+limits = {0.1: train_all(0.08, clip_01), 5.0: runs["limit 5", 0.08], 1000.0: train_all(0.08, clip_1000)}
+for limit, (ends, norms) in limits.items():
+    losses = [loss_of(parameters, val_x, val_y) for parameters in ends]
+    print(
+        f"limit {limit:<6}  median of the steps cut {np.median((norms > limit).sum(axis=1)):5.0f} of {steps}, ", end=""
+    )
+    print(f"median validation loss {np.median(losses):.3g}")
+
+# %% tags=["check"]
+# @title Check
+check_low, check_five, check_high = (
+    np.median([loss_of(parameters, val_x, val_y) for parameters in ends]) for ends, _ in limits.values()
+)
+assert check_low > check_five + 0.05
+assert check_high > check_five + 1.0
+assert np.median((limits[0.1][1] > 0.1).sum(axis=1)) > 0.95 * steps
+
+# %% [markdown]
+# Too low, it cuts every step: only the *direction* of the gradient is left, each step has the length $0.08 \cdot 0.1$, and 200 of them do not get far. Too high, it cuts nearly every step as well, of runs that are lost: the first steps
+# stretch $W$, and what the limit then prevents is the overflow, not the damage. No NaN, and no learning.
+#
+# So plot the norm *before* clipping (`clip_by_global_norm` returns it as its second result), put the limit above what is usual, and choose limit and rate together.
+
+# %% [markdown]
+# ## 3. Three ways to clip, and the direction
+#
+# A model has several variables, and "the gradient is too long" can mean three things:
+#
+# - `tf.clip_by_value(g, -c, c)` looks at one *entry*, and cuts it to the interval from $-c$ to $c$;
+# - `tf.clip_by_norm(g, c)` looks at one *tensor*: if $\lVert g\rVert > c$, it is scaled to norm $c$;
+# - `tf.clip_by_global_norm(gs, c)` looks at *all of them*: if $\sqrt{\sum_k \lVert g_k\rVert^2} > c$, every tensor is scaled by the same factor.
+#
+# **Predict.** Two gradients have norms 5 and 12. The limit is 6.5. What are the two norms afterwards, first each tensor by its norm, then both by their global norm? (Four numbers.)
+
+# %%
+exercises.clipped_norms.guess([..., ..., ..., ...])  # two norms by tensor, then two globally
+
+# %%
+first, second = tf.constant([3.0, 4.0]), tf.constant([[12.0], [0.0], [0.0]])
+limit = 6.5
+
+by_value = [tf.clip_by_value(g, -limit, limit) for g in (first, second)]
+by_tensor = [tf.clip_by_norm(g, limit) for g in (first, second)]
+by_global, norm_before = tf.clip_by_global_norm([first, second], limit)
+
+
+def degrees(gradients, others):
+    """The angle between two lists of tensors, each read as one long vector."""
+    a, b = (np.concatenate([np.ravel(part) for part in parts]) for parts in (gradients, others))
+    return np.degrees(np.arccos(min(1.0, a @ b / np.linalg.norm(a) / np.linalg.norm(b))))
+
+
+for name, clipped in {"by value": by_value, "by tensor": by_tensor, "globally": by_global}.items():
+    norms = [float(tf.norm(g)) for g in clipped]
+    print(f"{name:<10} norms {norms[0]:.4g} and {norms[1]:.4g}, turned by {degrees([first, second], clipped):.1f}°")
+
+# %% tags=["check"]
+# @title Check
+exercises.clipped_norms.reveal([float(tf.norm(g)) for g in (*by_tensor, *by_global)])
+np.testing.assert_allclose([tf.norm(g) for g in by_tensor], [5.0, 6.5], rtol=1e-6)
+np.testing.assert_allclose([tf.norm(g) for g in by_global], [2.5, 6.0], rtol=1e-6)
+np.testing.assert_allclose(norm_before, 13.0, rtol=1e-6)
+assert abs(degrees([first, second], by_tensor) - 14.9) < 0.06
+assert degrees([first, second], by_global) < 0.05
+lone = tf.constant([4.0, 3.0])  # by value even a single gradient turns
+assert degrees([lone], [tf.clip_by_value(lone, -3.5, 3.5)]) > 2.0
+assert degrees([lone], [tf.clip_by_norm(lone, 3.5)]) < 0.05
+
+# %% [markdown]
+# By tensor, the first gradient is short enough and stays; only the second is cut. The global norm is $\sqrt{5^2 + 12^2} = 13$, twice the limit, so everything is halved.
+#
+# The whole gradient is one long vector, and its direction is the direction of the step. Scale its parts differently and it turns, here by 14.9°. Clipping by value gives the same here, because each gradient's entries are within the limit or alone;
+# in general it turns even a single gradient, since its entries are cut apart. The global norm keeps the direction, and its limit has one meaning whatever the number of tensors: five tensors that are clipped one by one may together be
+# $\sqrt5$ times as long as the limit, and a million entries that are clipped by value a thousand times.
+#
+# Move it yourself. The first gradient has norm 5; choose the norm of the second, and the limit. Pull the limit down to 0.5: does the angle go on growing?
+
+# %% alt="Vector diagrams and line plots. Four panels. Top: two gradients as arrows before and after clipping; the first lies inside a dotted circle of radius 6.5 and is unchanged, the second is cut at the circle. Bottom left, the angle to the true gradient against the limit: zero everywhere for the global norm; for each norm and for value it rises from zero as the limit falls, and then stays level. Bottom right, the length against the limit: a straight line for the global norm, above it the curves of the other two."
+clipping.figure().show()
+
+# %% tags=["check"]
+# @title Check
+check_true = [clipping.FIRST, 12.0 * np.array([0.96, -0.28])]
+check_angles = [clipping.turn(check_true, clipping.clip(check_true, c, "each norm")) for c in (0.5, 5.0, 6.5)]
+check_cosines = [17 / 13 / np.sqrt(2), 17 / 13 / np.sqrt(2), 103 / 13 / np.hypot(5, 6.5)]
+np.testing.assert_allclose(check_angles, np.degrees(np.arccos(check_cosines)))
+
+# %% [markdown]
+# The angle stops growing once both gradients are cut: from there on they shrink together.
+#
+# The global norm keeps the direction of *one step*. Does it keep that of many? Take one parameter $w$ and four batches, whose losses are $-w$, $-w$, $-w$ and $4w$. Their mean is $w/4$, so $w$ should fall.
+#
+# **Predict.** From $w = 0$, one step on each batch at rate 0.1 ends at $-0.1$ without clipping. Where does it end with the limit 1? (A number.)
+
+# %%
+exercises.four_steps.guess(...)  # w after the four steps
+
+# %%
+ends_at = {}
+for limit_of_four in (4.0, 1.0):
+    w = tf.Variable(0.0)
+    for slope_of_batch in (-1.0, -1.0, -1.0, 4.0):
+        with tf.GradientTape() as tape:
+            loss = slope_of_batch * w
+        (gradient,), _ = tf.clip_by_global_norm([tape.gradient(loss, w)], limit_of_four)
+        w.assign_sub(0.1 * gradient)
+    ends_at[limit_of_four] = w.numpy()
+    print(f"limit {limit_of_four:.0f}: w = {w.numpy():.4g}")
+
+# %% tags=["check"]
+# @title Check
+exercises.four_steps.reveal(ends_at[1.0])
+np.testing.assert_allclose(ends_at[4.0], -0.1, rtol=1e-5)
+np.testing.assert_allclose(ends_at[1.0], 0.2, rtol=1e-5)
+
+# %% [markdown]
+# It climbs. Each step keeps its direction, and the one batch that was cut has lost its weight in the mean. Where a few batches have gradients that are much longer than the rest, clipping changes *what is minimised*: their
+# examples count for less. That can be a gain, against wrong labels, and a loss, for rare cases (Koloskova and others, 2023). A limit that cuts a dozen early steps does little of it; one that cuts half of all steps does.
+
+# %% [markdown]
+# ## 4. Not finite
+#
+# Clipping is made for gradients that are too long. What does it do with one that is infinite?
+#
+# **Predict.** One element of the first gradient is infinite. How many elements of each are NaN after *global* clipping? (Two numbers.)
+
+# %%
+exercises.nan_elements.guess([..., ...])  # of 2 in the first, of 3 in the second
+
+# %%
+infinite = tf.constant([np.inf, 4.0])
+alone = tf.clip_by_norm(infinite, limit)
+together, _ = tf.clip_by_global_norm([infinite, second], limit)
+print("clip_by_value:      ", tf.clip_by_value(infinite, -limit, limit).numpy())
+print("clip_by_norm:       ", alone.numpy())
+print("clip_by_global_norm:", *[g.numpy().ravel() for g in together])
+
+# %% tags=["check"]
+# @title Check
+exercises.nan_elements.reveal([int(np.isnan(g).sum()) for g in together])
+np.testing.assert_array_equal(tf.clip_by_value(infinite, -limit, limit), [6.5, 4.0])
+np.testing.assert_array_equal(alone, [np.nan, 0.0])
+assert all(np.isnan(g).all() for g in together)
+
+# %% [markdown]
+# - `clip_by_norm` multiplies by $c$ and divides by $\lVert g\rVert = \infty$. The infinite element becomes $\infty/\infty = 0 \cdot \infty$, which is not a number; its neighbour becomes 0 and looks healthy.
+# - `clip_by_global_norm` looks at the norm first. If that is not finite, *every* element of *every* tensor becomes NaN, on purpose: the step is unusable, and nobody can overlook it.
+# - `clip_by_value` makes a number of it, 6.5, which is worse than it looks: the infinity was a symptom, and now it is gone. A NaN goes through.
+#
+# Finite elements are not enough. A norm squares them, and a square overflows long before its root: in float32 from about $1.8\cdot 10^{19}$ on, in float16 from 256 on.
+
+# %%
+cases = {
+    "float32, [1e20, 3], limit 5": (tf.constant([1e20, 3.0]), 5.0),
+    "float16, [300, 4], limit 5": (tf.constant([300.0, 4.0], tf.float16), 5.0),
+    "float32, [3, 4], limit inf": (first, np.inf),
+}
+for name, (g, c) in cases.items():
+    c = tf.constant(c, g.dtype)
+    norm_way, global_way = tf.clip_by_norm(g, c).numpy(), tf.clip_by_global_norm([g], c)[0][0].numpy()
+    print(f"{name:<28} by norm {norm_way!s:<10} globally {global_way}")
+
+# %% tags=["check"]
+# @title Check
+for check_g, check_c, check_expected in (
+    (cases["float32, [1e20, 3], limit 5"][0], 5.0, [0.0, 0.0]),
+    (cases["float16, [300, 4], limit 5"][0], 5.0, [0.0, 0.0]),
+    (tf.constant([255.0, 4.0], tf.float16), 255.0, [255.0, 4.0]),  # 255² is still finite
+    (first, np.inf, [np.nan, np.nan]),
+):
+    check_c = tf.constant(check_c, check_g.dtype)
+    np.testing.assert_allclose(tf.clip_by_norm(check_g, check_c), check_expected, rtol=1e-2)
+    if not np.allclose(check_expected, [255.0, 4.0]):
+        assert np.isnan(tf.clip_by_global_norm([check_g], check_c)[0][0]).all()
+np.testing.assert_array_equal(tf.clip_by_value(tf.constant([np.nan, 4.0]), -5.0, 5.0), [np.nan, 4.0])
+np.testing.assert_array_equal(tf.clip_by_norm(tf.zeros(3), 5.0), np.zeros(3))
+for check_entry, check_finite in ((1.8e19, True), (1.9e19, False)):
+    assert np.isfinite(tf.square(tf.constant(check_entry))) == check_finite
+
+# %% [markdown]
+# `clip_by_norm` then gives zeros: a step that does nothing, and no sign of it. (So under float16, gradients are cast to float32 before they are clipped.)
+# The last line is the other $0\cdot\infty$: an infinite limit does not mean "no limit", it means $\infty \cdot \frac1\infty$. Leave the call out instead.
+#
+# So test the *norm*, not the elements, and skip a step whose norm is not finite.
+#
+# ### Exercise: Clip the step, or skip it (8 min)
+#
+# `gradients` is a list of tensors. If their global norm is not finite, return a list of zeros in their shapes and dtypes, so that the step changes nothing. Otherwise return them clipped by their
+# **global** norm to `limit`: those that are short enough stay as they are.
+
+
+# %%
+def clip_or_skip(gradients, limit):
+    return ...  # a list of tensors with the shapes of the gradients
+
+
+exercises.clip_or_skip.check(clip_or_skip)
+
+# %% [markdown]
+# ## 5. A row that is used many times
+#
+# The gradient of a table, such as an embedding, is no tensor. TensorFlow returns `tf.IndexedSlices`: one slice for each *use* of a row, not yet added up. Clipping works on the slices.
+#
+# **Predict.** Row 0 is used 16 times, and each use sends back the slice (1, 0), so the gradient of row 0 is (16, 0). It is clipped by its norm to 1. How long is the step that arrives in the table? (A number.)
+
+# %%
+exercises.step_in_the_table.guess(...)  # the norm of the step, with the limit 1
+
+# %%
+table = tf.Variable(tf.zeros((4, 2)))
+
+
+def gradient_of(weights):
+    """The gradient of a weighted sum of the first column's entries, where every use is of row 0."""
+    with tf.GradientTape() as tape:
+        y = tf.reduce_sum(weights * tf.gather(table, [0] * len(weights))[:, 0])
+    return tape.gradient(y, table)
+
+
+slices = gradient_of(tf.ones(16))
+print("slices:", slices.values.shape, " norm of the slices:", tf.linalg.global_norm([slices]).numpy())
+for name, clipped in {
+    "slices": tf.clip_by_norm(slices, 1.0),
+    "added up": tf.clip_by_norm(tf.convert_to_tensor(slices), 1.0),
+}.items():
+    print(f"clipped as {name:<9} norm of the step {tf.norm(tf.convert_to_tensor(clipped)).numpy():.3g}")
+
+cancel = gradient_of(tf.constant([1.0, -1.0]))
+print(f"two uses that cancel: norm of the slices {tf.linalg.global_norm([cancel]):.3f}, of the gradient ", end="")
+print(f"{tf.norm(tf.convert_to_tensor(cancel)):.3f}")
+
+# %% tags=["check"]
+# @title Check
+exercises.step_in_the_table.reveal(tf.norm(tf.convert_to_tensor(tf.clip_by_norm(slices, 1.0))))
+assert isinstance(slices, tf.IndexedSlices)
+np.testing.assert_allclose(tf.convert_to_tensor(slices)[0], [16.0, 0.0])
+np.testing.assert_allclose(tf.norm(tf.convert_to_tensor(tf.clip_by_norm(slices, 1.0))), 4.0, rtol=1e-6)
+check_global = tf.convert_to_tensor(tf.clip_by_global_norm([slices], 1.0)[0][0])
+np.testing.assert_allclose(tf.norm(check_global), 4.0, rtol=1e-6)
+check_value = tf.convert_to_tensor(tf.clip_by_value(slices, -0.5, 0.5))
+np.testing.assert_allclose(check_value[0], [8.0, 0.0])
+np.testing.assert_allclose(tf.linalg.global_norm([cancel]), np.sqrt(2.0), rtol=1e-6)
+np.testing.assert_array_equal(tf.convert_to_tensor(cancel), np.zeros((4, 2)))
+for check_option, check_norm in (("clipnorm", 4.0), ("global_clipnorm", 4.0), ("clipvalue", 16.0)):
+    table.assign(tf.zeros((4, 2)))
+    tf.keras.optimizers.SGD(1.0, **{check_option: 1.0}).apply_gradients([(slices, table)])
+    np.testing.assert_allclose(tf.norm(table), check_norm, rtol=1e-5)
+table.assign(tf.zeros((4, 2)))
+
+# %% [markdown]
+# Four times the limit. The norm of sixteen slices is $\sqrt{16} = 4$, so each is cut to a quarter, and then sixteen quarters are added up. Slices that cancel have a norm that is too large instead: $\sqrt 2$, where the gradient is 0. All three functions do this, and so do Keras' options `clipnorm`, `global_clipnorm`
+# and `clipvalue`, whose step here is 4, 4 and 16 times the limit 1. Padding tokens and frequent words are such rows.
+#
+# Where the table is small enough to write out, `tf.convert_to_tensor(slices)` before clipping is the cure. Where it is not, add up the uses of each row:
+
+# %%
+
+
+def add_up(slices):
+    """The same gradient with one slice for each row that is used."""
+    used, where = tf.unique(slices.indices)
+    values = tf.math.unsorted_segment_sum(slices.values, where, len(used))
+    return tf.IndexedSlices(values, used, slices.dense_shape)
+
+
+for name, uses in {"16 uses": slices, "2 that cancel": cancel}.items():
+    print(f"{name:<14} slices: {add_up(uses).values.numpy()}, norm {tf.linalg.global_norm([add_up(uses)]):.3g}")
+
+# %% tags=["check"]
+# @title Check
+with tf.GradientTape() as check_tape:
+    check_y = tf.reduce_sum(tf.gather(table + 1.0, [2, 0, 2, 3]) ** 2) + tf.reduce_sum(
+        tf.gather(table, [2, 0, 2]) * 3.0
+    )
+check_dense = tf.convert_to_tensor(check_tape.gradient(check_y, table))
+with tf.GradientTape() as check_tape:
+    check_y = tf.reduce_sum(tf.gather(table, [2, 0, 2]) * [[3.0, 1.0], [2.0, 5.0], [1.0, -7.0]])
+check_slices = check_tape.gradient(check_y, table)
+np.testing.assert_allclose(tf.convert_to_tensor(add_up(check_slices)), tf.convert_to_tensor(check_slices))
+check_norm = tf.norm(tf.convert_to_tensor(check_slices))
+np.testing.assert_allclose(tf.linalg.global_norm([add_up(check_slices)]), check_norm, rtol=1e-6)
+np.testing.assert_allclose(tf.norm(tf.convert_to_tensor(tf.clip_by_norm(add_up(slices), 1.0))), 1.0, rtol=1e-6)
+
+# %% [markdown]
+# ## 6. Clip inside the model
+#
+# So far a clip came after the tape. It can also stand *in* the model: a function that changes nothing on the forward pass, and limits the gradient on the backward pass, made with `tf.custom_gradient` ([07](07_custom_gradients.ipynb)).
+# `clip_gradient` below returns its argument. Its backward function returns `tf.clip_by_norm(upstream, 0.5)`: what arrives, limited to 0.5.
+#
+# **Predict.** At $v = 2$ the derivative of $v^2$ is 4. What does the tape return for `clip_gradient(v * v)`?
+
+# %%
+exercises.clip_at_target.guess(...)  # a number
+
+# %%
+passing = []  # (received, passed on)
+
+
+@tf.custom_gradient
+def clip_gradient(v):
+    def backward(upstream):
+        limited = tf.clip_by_norm(upstream, 0.5)
+        passing.append((float(upstream), float(limited)))
+        return limited
+
+    return tf.identity(v), backward
+
+
+def slope(f, v):
+    """df/dv at v."""
+    v = tf.constant(v)
+    with tf.GradientTape() as tape:
+        tape.watch(v)
+        y = f(v)
+    return tape.gradient(y, v)
+
+
+clipped = slope(lambda v: clip_gradient(v * v), 2.0)
+received, passed_on = passing[-1]
+print(f"received {received:.4g}, passed on {passed_on:.4g}; dy/dv = {clipped.numpy():.4g}")
+
+# %% tags=["check"]
+# @title Check
+exercises.clip_at_target.reveal(clipped)
+np.testing.assert_allclose(clipped, 2.0, rtol=1e-6)
+np.testing.assert_allclose(passing[-1], (1.0, 0.5), rtol=1e-6)
+
+# %% [markdown]
+# Not 0.5, although "the gradient is clipped to 0.5" is how this is usually explained. The TensorFlow guide's own example is this one; its comment, "clips 4 to 2", has the right
+# number, but no 4 ever meets the clip.
+#
+# The backward function receives the gradient *upstream of it*. Between the clip and the target lies nothing, so it receives 1. It passes on 0.5, and then the chain
+# rule multiplies by $2v = 4$. So what is limited for `25 * v * v`, whose derivative at 2 is 100? And where would the clip have to be?
+
+# %%
+places = {
+    "at the target": lambda v: clip_gradient(25 * v * v),
+    "at the source": lambda v: 25 * clip_gradient(v) ** 2,
+    "at each factor": lambda v: 25 * clip_gradient(v) * clip_gradient(v),
+}
+found = {}
+for name, f in places.items():
+    passing.clear()
+    found[name] = slope(f, 2.0).numpy()
+    received = " and ".join(f"{arrived:.4g}" for arrived, _ in passing)
+    print(f"clip {name:<14} received {received:<9}  dy/dv = {found[name]:.4g}")
+
+# %% [markdown]
+# At the target again 1 arrives, and the result is 50, a hundred times the limit. To limit the gradient that arrives *at* `v`, the clip must come last on the backward pass. So it comes
+# first on the forward pass: apply it to `v`. It receives 100 and passes on 0.5. And clip *once*. Two clips limit two paths to 0.5 each, and their sum is 1.
+#
+# If the gradient of a variable is all you want to limit, leave the model alone and clip what the tape returns. A clip inside is for a gradient that passes through the middle of a model.
+
+# %% tags=["figure"] alt="Line plot. The gradient at v against the scale s of s times v squared, both axes logarithmic. Without a clip it rises as 4 s; with the clip at the target it rises in parallel as 2 s, which is half; with the clip at the source it stays level at 0.5, the limit."
+# @title Draw: the place of the clip
+scales = np.float32([1, 2, 5, 10, 25, 100])
+arriving = {
+    "no clip: 4 s": [slope(lambda v, s=s: s * v * v, 2.0).numpy() for s in scales],
+    "clip at the target: 2 s": [slope(lambda v, s=s: clip_gradient(s * v * v), 2.0).numpy() for s in scales],
+    "clip at the source: 0.5": [slope(lambda v, s=s: s * clip_gradient(v) ** 2, 2.0).numpy() for s in scales],
+}
+_, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
+styles = [("o-", plots.GREY), ("s-", plots.RED), ("^--", plots.BLUE)]
+for (label, values), (style, colour) in zip(arriving.items(), styles, strict=True):
+    ax.loglog(scales, values, style, color=colour)
+    ax.annotate(label, (scales[-1], values[-1]), (6, 0), textcoords="offset points", va="center", color=colour)
+ax.set(
+    title="A clip at the target halves the gradient, and limits nothing",
+    xlabel="scale s of the target s·v², at v = 2",
+    ylabel="gradient that arrives at v",
+    xlim=(0.8, 900),
+)
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+np.testing.assert_allclose(list(found.values()), [50.0, 0.5, 1.0], rtol=1e-6)
+np.testing.assert_allclose(arriving["no clip: 4 s"], 4 * scales, rtol=1e-6)
+np.testing.assert_allclose(arriving["clip at the target: 2 s"], 2 * scales, rtol=1e-6)
+np.testing.assert_allclose(arriving["clip at the source: 0.5"], np.full(len(scales), 0.5), rtol=1e-6)
+passing.clear()
+slope(places["at the source"], 2.0)
+np.testing.assert_allclose(passing, [(100.0, 0.5)], rtol=1e-6)
+
+# %% [markdown]
+# ### Exercise: A limit for each example (5 min)
+#
+# `h`, of shape (batch, units), passes through the middle of a model. Write a function that returns its value unchanged, and that limits the gradient on the backward pass:
+# for each *example* by itself, to the norm 1. An example whose gradient is shorter keeps it.
+
+
+# %%
+@tf.custom_gradient
+def limit_each(h):
+    return tf.identity(h), lambda upstream: ...
+
+
+exercises.limit_rows.check(limit_each)
+
+# %% [markdown]
+# ## 7. Going further: Keras, and whether the turn matters
+#
+# Keras clips for you inside `apply_gradients`. Beware of the names: `clipnorm` is by tensor, `global_clipnorm` is global. With a learning rate of 1 and variables at 0, the new values are minus the clipped gradients.
+
+# %%
+moved = {}
+for option in ("clipnorm", "global_clipnorm", "clipvalue"):
+    variables = [tf.Variable(tf.zeros_like(first)), tf.Variable(tf.zeros_like(second))]
+    sgd = tf.keras.optimizers.SGD(learning_rate=1.0, **{option: limit})
+    sgd.apply_gradients(zip([first, second], variables, strict=True))
+    moved[option] = [-variable.numpy() for variable in variables]
+    print(f"{option:<15}  first gradient, as applied: {np.round(moved[option][0], 4)}")
+
+# %% [markdown]
+# Does the turn of section 3 matter? On the ten networks, at the rate that was best for the global norm:
+
+# %% tags=["nbval-ignore-output"]
+
+
+def clip_5_by_tensor(gradients):
+    return [tf.clip_by_norm(g, 5.0) for g in gradients]
+
+
+rate = best["limit 5"][1]
+ends, turned_norms = train_all(rate, clip_5_by_tensor)
+by_tensor_loss = np.array([loss_of(parameters, val_x, val_y) for parameters in ends])
+print(f"rate {rate}, median validation loss: {np.median(by_tensor_loss):.3f} by tensor, ", end="")
+print(f"{np.median(val_loss['limit 5', rate]):.3f} globally")
+
+# %% tags=["check"]
+# @title Check
+for option, expected in {"clipnorm": by_tensor, "global_clipnorm": by_global, "clipvalue": by_value}.items():
+    for value, gradient in zip(moved[option], expected, strict=True):
+        np.testing.assert_allclose(value, gradient, rtol=1e-6)
+assert (last_step(turned_norms) == steps).all()
+assert abs(np.median(by_tensor_loss) - np.median(val_loss["limit 5", rate])) < 0.08
+
+# %% [markdown]
+# Not here: both ways survive, and learn about equally well.
+
+# %% [markdown]
+# ## 8. Check it independently
+#
+# The three ways have one geometry. Each limit describes a set of allowed gradients: a cube, a product of balls (one for each tensor), one ball. Clipping returns the *nearest* point of the set. For a convex set there is a test that knows nothing of formulas: $p$ is the point of the set nearest to $g$
+# if and only if it lies in the set, and $(g - p)\cdot(z - p) \le 0$ for every $z$ in the set. Try it on random $g$, with random $z$.
+
+# %%
+rng = np.random.default_rng(seed)
+shapes, bound = [(5,), (3, 2)], 1.5
+
+
+def random_parts(scale):
+    return [scale * rng.normal(size=shape) for shape in shapes]
+
+
+def flat(parts):
+    return np.concatenate([np.ravel(part) for part in parts])
+
+
+sets = {
+    "by value": (lambda gs: [tf.clip_by_value(g, -bound, bound) for g in gs], lambda z: np.abs(flat(z)).max()),
+    "by norm": (lambda gs: [tf.clip_by_norm(g, bound) for g in gs], lambda z: max(np.linalg.norm(part) for part in z)),
+    "globally": (lambda gs: tf.clip_by_global_norm(gs, bound)[0], lambda z: np.linalg.norm(flat(z))),
+}
+worst = {}
+for name, (clip, size) in sets.items():
+    products = []
+    for _ in range(20):
+        g = random_parts(2.0)
+        p = flat(clip([tf.constant(part) for part in g]))
+        for _ in range(50):
+            z = random_parts(1.0)
+            z = flat(z) * min(1.0, bound / size(z))  # in the set, often on its boundary
+            products.append((flat(g) - p) @ (z - p))
+    worst[name] = max(products)
+    print(f"{name:<9} largest of {len(products)} products: {worst[name]:.4f}")
+
+# %% tags=["check"]
+# @title Check
+assert max(worst.values()) < 1e-9
+for check_clip, check_size in sets.values():
+    check_g = random_parts(2.0)
+    check_p = [part.numpy() for part in check_clip([tf.constant(part) for part in check_g])]
+    assert check_size(check_p) <= bound * (1 + 1e-9)
+    assert check_size(check_g) > bound
+
+# %% [markdown]
+# None is positive, so each way returns the nearest point of its own set. Of the three sets, the ball is the one whose nearest point always lies on the line from $g$ to 0: that is why the global norm alone keeps the direction.
+
+# %% [markdown]
+# ## Recap
+#
+# - A product of many equal factors makes gradients explode; a limit acts in a few early steps, after which the run is tame (section 1).
+# - Clipping was not needed to survive, since a smaller rate does that too: it buys the larger rate. Compare each side at its best rate, on validation data (section 2).
+# - Clipping by value and by norm turn the whole gradient, the global norm keeps its direction in each step, and not the direction of their mean (section 3).
+# - An infinity becomes NaN, a number, or zeros, depending on the way, and a norm overflows at the root of the largest number; a row that is used many times arrives longer than the limit (sections 4 and 5).
+# - A clip inside a model limits the *upstream* gradient: put it at the source, once (section 6).
+#
+# | Trap | What you see | What to do |
+# |---|---|---|
+# | clipping without a control | "clipping saved the run" | try smaller rates first |
+# | the limit is too low | every step is cut, and learning is slow | plot the norm before clipping |
+# | Keras' `clipnorm` for the global norm | the step turns | `global_clipnorm` |
+# | the gradient holds an infinity | NaN everywhere after global clipping, a harmless number after clipping by value | test the norm, and skip the step |
+# | clipping in float16 | zeros, or NaN, from a norm of 256 on | cast to float32 first |
+# | an infinite limit for "no limit" | NaN | leave the call out |
+# | clipping `IndexedSlices` | a step that is longer than the limit, or shorter than it might be | add up the uses of each row first |
+# | a clip near the target | a gradient far above the limit | clip at the source, once |
+#
+# **Further reading**
+#
+# - R. Pascanu, T. Mikolov, Y. Bengio (2013), ["On the difficulty of training recurrent neural networks"](https://arxiv.org/abs/1211.5063): exploding gradients, and clipping by the global norm.
+# - J. Zhang, T. He, S. Sra, A. Jadbabaie (2020), ["Why gradient clipping accelerates training: A theoretical justification for adaptivity"](https://arxiv.org/abs/1905.11881).
+# - A. Koloskova, H. Hendrikx, S. U. Stich (2023), ["Revisiting gradient clipping: Stochastic bias and tight convergence guarantees"](https://arxiv.org/abs/2305.01588): what clipping does to the mean of many steps.
+# - The TensorFlow Core guide, [Advanced automatic differentiation](https://www.tensorflow.org/guide/advanced_autodiff), section "Custom gradients": the clip inside a graph.
+#
+# **Read next:** [09 Multiple tapes](09_multiple_tapes.ipynb) lets several tapes record one computation. [15](15_batch_jacobians.ipynb) clips the gradient of each example by itself.

@@ -1,1 +1,0 @@
-"""A number, and the wrong one."""

@@ -1,1 +1,0 @@
-"""Going further: values that look right."""

@@ -1,1 +1,0 @@
-"""Going further: time and memory."""

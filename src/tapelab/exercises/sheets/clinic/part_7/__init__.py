@@ -1,1 +1,0 @@
-"""Going further: the second derivative."""

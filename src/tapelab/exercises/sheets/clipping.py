@@ -1,0 +1,303 @@
+"""Exercises and predictions of the notebook "Clipping"."""
+
+from tapelab.exercises import Exercise, Function, Prediction
+from tapelab.exercises.sheets.custom_gradients import value_and_gradient
+
+import numpy as np
+import tensorflow as tf
+
+steps_cut = Prediction(
+    "clipping.steps_cut",
+    rtol=0.6,
+    remarks=(
+        (0, "Without the limit the run dies within a few steps, so the limit must act at least there."),
+        (1, "One cut is not enough here: the steps after the first are too long as well, before the network settles."),
+        (
+            100,
+            "Fewer. The gradients are long at the start; once the network has settled, nearly all of them are below "
+            "the limit.",
+        ),
+        (
+            200,
+            "It would be all 200 if the gradients stayed as long as the first. They become short once the network has "
+            "settled.",
+        ),
+    ),
+)
+
+clipped_norms = Prediction(
+    "clipping.clipped_norms",
+    remarks=(
+        (
+            [5.0, 6.5, 5.0, 6.5],
+            "Globally, both are scaled by the same factor, also the one that is short enough by itself.",
+        ),
+        ([2.5, 6.0, 5.0, 6.5], "The two ways are exchanged: *by tensor* looks at one tensor at a time."),
+        (
+            [6.5, 6.5, 6.5, 6.5],
+            "The limit is no target. A norm below it stays, and globally it holds for both together, not for each.",
+        ),
+        ([6.5, 6.5, 2.5, 6.0], "Clipping never lengthens: a norm of 5 is below the limit, and stays."),
+        ([5.0, 6.5, 5.0, 12.0], "13, the norm of both together, is above the limit, though 5 is not."),
+    ),
+)
+
+four_steps = Prediction(
+    "clipping.four_steps",
+    remarks=(
+        (-0.1, "−0.1 is the end without clipping. The last gradient is 4, and the limit is 1."),
+        (-0.2, "The size is right. A gradient of −1 raises $w$: descent goes against it."),
+        (0.3, "Three steps up make 0.3. The fourth batch is cut to 1, not left out."),
+        (0.0, "Three steps up and one down, all of the same length: they do not cancel."),
+        (-0.025, "−0.025 would be one step along the mean. Each batch has a step of its own, and is cut by itself."),
+    ),
+)
+
+nan_elements = Prediction(
+    "clipping.nan_elements",
+    remarks=(
+        ([1, 0], "The scale factor is one number for all tensors, and it is that number which is no longer usable."),
+        ([2, 0], "The scale factor is shared by *all* tensors, not by the elements of one."),
+        (
+            [0, 0],
+            "A norm that is not finite leaves no usable scale factor, and the function says so: NaN, in every element.",
+        ),
+    ),
+)
+
+step_in_the_table = Prediction(
+    "clipping.step_in_the_table",
+    remarks=(
+        (1.0, "1 is the norm of the sixteen slices after clipping. They are added up after that."),
+        (16.0, "16 is what arrives without clipping."),
+        (0.25, "0.25 is the length of each clipped slice. The row receives sixteen of them."),
+    ),
+)
+
+clip_at_target = Prediction(
+    "clipping.clip_at_target",
+    remarks=(
+        (0.5, "0.5 is what leaves the clip. From there the gradient goes on to $v$, through the square."),
+        (4.0, "4 is what the square makes of 1. Before that, the clip has made 0.5 of the 1."),
+        (1.0, "1 is what arrives at the clip, which makes 0.5 of it."),
+    ),
+)
+
+
+def _gradients(random, dtype):
+    def gradients(*parts):
+        return [tf.constant(part, dtype) for part in parts]
+
+    return [
+        (gradients([3.0, 4.0], [[12.0], [0.0], [0.0]]), 6.5),
+        (gradients([0.3, 0.4], [[0.0], [1.2], [0.0]]), 6.5),
+        (gradients([np.inf, 4.0], [[12.0], [0.0], [0.0]]), 6.5),
+        (gradients([3.0, 4.0], [[12.0], [np.nan], [0.0]]), 6.5),
+        (gradients([0.0, 0.0], [[0.0]]), 1.0),
+        (gradients(random.normal(size=5), random.normal(size=(5, 6)), random.normal(size=6)), 0.2),
+    ]
+
+
+def _clip_or_skip(gradients, limit):
+    norm = np.sqrt(sum(np.sum(np.square(g)) for g in gradients))
+    if not np.isfinite(norm):
+        return [tf.zeros_like(g) for g in gradients]
+    return [g * min(1.0, limit / max(norm, 1e-30)) for g in gradients]
+
+
+clip_or_skip = Exercise(
+    title="Clip the step, or skip it",
+    minutes=8,
+    hints=(
+        "`tf.clip_by_global_norm` returns two things, and the second is what to test: one bad element anywhere shows "
+        "in it.",
+        "`tf.math.is_finite` tests a tensor. Zeros must be put in the place of the clipped gradients; multiplying "
+        r"them by 0 does not help, because $0 \cdot \mathrm{NaN}$ is NaN.",
+        "For each clipped tensor: `tf.where(finite, g, tf.zeros_like(g))`, with `finite` made from the norm.",
+    ),
+    checker=Function(reference=_clip_or_skip, inputs=_gradients),
+)
+
+
+@clip_or_skip.starter("clip_or_skip")
+def _(gradients, limit):
+    return ...  # a list of tensors with the shapes of the gradients
+
+
+@clip_or_skip.right
+def _(gradients, limit):
+    """One bad element makes the global norm infinite or NaN, so the one test is enough for all tensors. `tf.where`
+    picks, it does not multiply: a product of the NaN with 0 would be NaN again. It works in a compiled step as well,
+    where Python cannot look at the value."""
+    clipped, norm = tf.clip_by_global_norm(gradients, limit)
+    finite = tf.math.is_finite(norm)
+    return [tf.where(finite, g, tf.zeros_like(g)) for g in clipped]
+
+
+@clip_or_skip.mistake("not_skipped")
+def _(gradients, limit):
+    """The clipping is right. With an infinity or a NaN among the gradients, NaN comes back: the step must be skipped
+    then, with zeros."""
+    clipped, norm = tf.clip_by_global_norm(gradients, limit)
+    return clipped
+
+
+@clip_or_skip.mistake("both_results")
+def _(gradients, limit):
+    """`tf.clip_by_global_norm` returns two things: the list of clipped gradients, and the norm. You returned both."""
+    return tf.clip_by_global_norm(gradients, limit)
+
+
+@clip_or_skip.mistake("one_by_one")
+def _(gradients, limit):
+    """Each tensor is clipped by its own norm, which turns the direction. The limit is meant for all of them
+    together."""
+    if not np.isfinite(tf.linalg.global_norm(gradients)):
+        return [tf.zeros_like(g) for g in gradients]
+    return [tf.clip_by_norm(g, limit) for g in gradients]
+
+
+@clip_or_skip.mistake("one_by_one_not_skipped")
+def _(gradients, limit):
+    """Each tensor is clipped by its own norm, which turns the direction: the limit is meant for all of them together.
+    (And nothing is skipped yet.)"""
+    return [tf.clip_by_norm(g, limit) for g in gradients]
+
+
+@clip_or_skip.mistake("only_bad_elements")
+def _(gradients, limit):
+    """The bad elements became 0, and the step is taken with the rest. If one part of a gradient is not finite, how far
+    can you trust the others? Skip the whole step."""
+    gradients = [tf.where(tf.math.is_finite(g), g, tf.zeros_like(g)) for g in gradients]
+    return tf.clip_by_global_norm(gradients, limit)[0]
+
+
+@clip_or_skip.mistake("lengthened")
+def _(gradients, limit):
+    """A gradient shorter than the limit has been *lengthened* to it. Clipping leaves short gradients alone."""
+    norm = tf.linalg.global_norm(gradients)
+    if not np.isfinite(norm):
+        return [tf.zeros_like(g) for g in gradients]
+    return [g * limit / norm for g in gradients]
+
+
+@clip_or_skip.mistake("by_value")
+def _(gradients, limit):
+    """Each *entry* is cut to the limit, which turns the direction. The limit is meant for the norm of all of them
+    together."""
+    if not np.isfinite(tf.linalg.global_norm(gradients)):
+        return [tf.zeros_like(g) for g in gradients]
+    return [tf.clip_by_value(g, -limit, limit) for g in gradients]
+
+
+@clip_or_skip.wrong("not_skipped")
+def _(gradients, limit):
+    clipped, norm = tf.clip_by_global_norm(gradients, limit)
+    finite = tf.cast(tf.math.is_finite(norm), norm.dtype)
+    return [g * finite for g in clipped]
+
+
+def _identity_with(gradient):
+    @tf.custom_gradient
+    def identity(h):
+        return tf.identity(h), gradient
+
+    return identity
+
+
+def _limit_rows(upstream):
+    lengths = tf.sqrt(tf.reduce_sum(upstream**2, axis=1, keepdims=True))
+    return upstream * tf.minimum(1.0 / lengths, tf.ones_like(lengths))
+
+
+def _tables(random, dtype):
+    def trial(shape):
+        scale = np_scales(shape[0])
+        h, upstream = (random.normal(size=shape) for _ in range(2))
+        return tf.constant(h, dtype), tf.constant(upstream * scale, dtype)
+
+    def np_scales(rows):
+        return random.permutation([0.1, 3.0] * rows)[:rows, None]  # some rows below the limit, some above
+
+    example = tf.constant([[3.0, 4.0], [0.3, 0.4]], dtype)
+    return [(tf.constant([[5.0, -6.0], [7.0, 8.0]], dtype), example), trial((7, 5)), trial((4, 4))]
+
+
+limit_rows = Exercise(
+    title="A limit for each example",
+    minutes=5,
+    hints=(
+        "What arrives is `upstream`, of shape (batch, units). Over which axis must the norm run, so that there is one "
+        "for each example?",
+        "`tf.clip_by_norm` has an argument `axes`: the axes along which the norm is computed. Without it, all of them.",
+        "It is the clip of section 6 with the limit 1 and `axes=[1]`.",
+    ),
+    checker=Function(
+        reference=_identity_with(_limit_rows),
+        inputs=_tables,
+        observe=value_and_gradient,
+        upstream=1,
+        axes=("example", "unit"),
+    ),
+)
+
+
+@limit_rows.starter("limit_each")
+@tf.custom_gradient
+def _(h):
+    return tf.identity(h), lambda upstream: ...
+
+
+@limit_rows.right
+@tf.custom_gradient
+def _(h):
+    """Each row of `upstream` belongs to one example. With `axes=[1]` the norm is taken along the row. Without it there
+    is one norm for the whole batch, and an example's gradient would depend on who else is in it."""
+    return tf.identity(h), lambda upstream: tf.clip_by_norm(upstream, 1.0, axes=[1])
+
+
+@limit_rows.mistake("whole_batch")
+@tf.custom_gradient
+def _(h):
+    """Here the whole batch shares one limit. How many norms should there be?"""
+    return tf.identity(h), lambda upstream: tf.clip_by_norm(upstream, 1.0)
+
+
+@limit_rows.mistake("units_axis")
+@tf.custom_gradient
+def _(h):
+    """Here each *unit* has a limit, over the batch. Which axis is the batch?"""
+    return tf.identity(h), lambda upstream: tf.clip_by_norm(upstream, 1.0, axes=[0])
+
+
+@limit_rows.mistake("each_entry")
+@tf.custom_gradient
+def _(h):
+    """Here each entry has a limit. That turns the direction of a row; a limit on its norm keeps it."""
+    return tf.identity(h), lambda upstream: tf.clip_by_value(upstream, -1.0, 1.0)
+
+
+@limit_rows.mistake("always_one")
+@tf.custom_gradient
+def _(h):
+    """Rows that were below the limit are made longer. A limit leaves them as they are."""
+    return tf.identity(h), lambda upstream: upstream / tf.norm(upstream, axis=1, keepdims=True)
+
+
+@limit_rows.mistake("no_limit")
+@tf.custom_gradient
+def _(h):
+    """The gradient comes back as it arrived: nothing is limited."""
+    return tf.identity(h), lambda upstream: upstream
+
+
+@limit_rows.wrong("values")
+@tf.custom_gradient
+def _(h):
+    return tf.identity(h), lambda upstream: tf.clip_by_norm(h, 1.0, axes=[1])
+
+
+@limit_rows.wrong("values")
+@tf.custom_gradient
+def _(h):
+    return tf.clip_by_norm(h, 1.0, axes=[1]), lambda upstream: upstream

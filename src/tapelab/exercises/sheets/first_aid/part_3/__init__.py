@@ -1,0 +1,1 @@
+"""A number that cannot be right."""

@@ -1,0 +1,1 @@
+"""A zero, and a wrong number."""

@@ -1,0 +1,306 @@
+"""A fix is run before it is shown: in the replayed program, in place of the learner's expression.
+
+The names in it stand for what the log has: values that the same code computed before, or what an operation was given.
+Where some name is not known, nothing is run. A known one may be another by now, so the learner's expression is run
+first, and has to give what it gave.
+"""
+
+import ast
+import builtins
+import concurrent.futures
+import copy
+import dataclasses
+import math
+import types
+
+from tapelab.explain.ground import private
+from tapelab.explain.ground.expressions import contains, operands, replaced, same
+from tapelab.explain.ground.log import Kind, is_handle
+from tapelab.explain.ground.measure import array
+from tapelab.explain.values.fixes.patient import Fix
+from tapelab.explain.values.rerun.backward import Replay
+from tapelab.explain.values.rerun.evidence import Evidence
+from tapelab.explain.values.rerun.node_expressions import of_node
+from tapelab.explain.values.rerun.nodes import Node
+
+import numpy as np
+import tensorflow as tf
+
+# Elements that are taken out on purpose have gradient 0; and where the value is what is wrong, it is to change.
+_TAKEN_OUT = frozenset({"unselected_branch", "masked_by_zero"})
+_MAY_CHANGE = frozenset({"softmax_twice", "broadcast_loss", "clipped"})
+_MODULES = {"tf": tf, "np": np, "math": math, "keras": tf.keras}
+_ROOT_OF_EPSILON = 2e-6  # what 1e-12 within a root makes of 0, and as much more
+_WIDE = 2.0  # of an element's size, and 1 more: a step across what is flat by rounding
+
+
+class CannotRun(Exception):
+    """A name has no value that is known, or something on the way cannot be run again."""
+
+
+def tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: types.FrameType | None) -> str:
+    """Run a fix in the replayed program.
+
+    Args:
+        code: of the story, a key of `VALUES`.
+        blamed: the `Node`.
+        frame: the learner's frame, for what is in no log; or None.
+
+    Returns:
+        A key of `tapelab.explain.causes.TRIED`; "fails" where the fix raises or cures nothing.
+    """
+    if fix.part is None:
+        return "untried"
+    # In a thread of its own no tape of the learner's is open, and none is paused.
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(_tried, fix, code, blamed, evidence, frame).result()
+
+
+def _tried(fix, code, blamed, evidence, frame):
+    try:
+        place = _Place(evidence.trace, fix, code, blamed, frame)
+        place.check()
+    except Exception:  # whatever it is: the learner's own expression does not give again what it gave
+        return "untried"
+    try:
+        mended = place.mended()
+    except CannotRun:
+        return "untried"
+    except Exception:  # whatever it is: this is not to be shown
+        return "fails"
+    replay = Replay(mended, evidence.replay.targets, evidence.replay.sources)
+    return _judged(Evidence(replay, evidence.source), evidence, place, code)
+
+
+def _judged(new, old, place, code):
+    """Compare the program with the fix and the one without."""
+    if new.gradient is None:
+        return "fails"
+    before, after = array(old.gradient), array(new.gradient)
+    targets = [(array(new.trace.values[key]), array(old.trace.values[key])) for key in old.replay.targets]
+    if not np.isfinite(after).all() or not all(np.isfinite(one).all() for one, _ in targets):
+        return "fails"
+    # What tf.where or a mask takes out is another.
+    results = place.results if code not in _TAKEN_OUT else ()
+    compared = targets + [(array(new.trace.values[key]), array(old.trace.values[key])) for key in results]
+    if code not in _MAY_CHANGE and not all(_is_kept(*pair, _ROOT_OF_EPSILON) for pair in compared):
+        return "changes"
+    bad = ~np.isfinite(before)
+    if not bad.any() and all(np.isfinite(one).all() for _, one in targets):  # the gradient is what is wrong
+        return "works" if after.any() else "silent"
+    if not _is_kept(after, before):
+        return "changes"
+    if code in _TAKEN_OUT or not bad.any() or after[bad].any():
+        return "works"
+    return "works" if all(place.is_level(old, index) for index in np.argwhere(bad)[:3]) else "silent"
+
+
+def _is_kept(new, old, least=0.0):
+    """Whether a value is as it was wherever it was finite, up to 1 % and 1e-5 of the largest, or to the least."""
+    kept = np.isfinite(old)
+    close = max(1e-5 * np.abs(old[kept]).max(initial=0.0), least)
+    return new.shape == old.shape and np.allclose(new[kept], old[kept], rtol=1e-2, atol=close)
+
+
+class _Place:
+    """Where a fix goes: each time that the expression ran, with what was known then.
+
+    Attributes:
+        results: the keys of the expression's values.
+    """
+
+    def __init__(self, trace, fix, code, blamed, frame):
+        self._trace, self._fix, self._code, self._blamed, self._frame = trace, fix, code, blamed, frame
+        beside = [(node, of_node(node)) for node in trace.nodes if _is_beside(node, blamed)]
+        self._nodes = [(node, expression) for node, expression in beside if expression is not None]
+        targets = fix.within.targets if isinstance(fix.within, ast.Assign) else []
+        self._assigned = {one.id for one in targets if isinstance(one, ast.Name)}
+        self._whole = self._smallest_that_ran()
+        own = [node for node, expression in self._nodes if same(expression, self._whole)]
+        length = _period([node.op for node in own])  # of what ran again and again in a loop
+        self._runs = [own[i : i + length] for i in range(0, len(own), length)]
+        self.results = [run[-1].outputs[0] for run in self._runs]
+        self._known = [self._known_before(run) for run in self._runs]
+
+    def _smallest_that_ran(self):
+        """The smallest expression around what is replaced whose value is in the log."""
+        within = [one for one in ast.walk(self._fix.within) if isinstance(one, ast.expr)]
+        around = [one for one in within if contains(one, self._fix.part)]
+        ran = [one for one in around if any(same(expression, one) for _, expression in self._nodes)]
+        if not ran:
+            raise CannotRun
+        return max(ran, key=around.index)
+
+    def _known_before(self, run):
+        """Text of an expression → the key of its value, of what was known when this ran."""
+        known, own = {}, [node for node in run if node.op != "ReadVariableOp"]
+        for node, expression in reversed(self._nodes):
+            if node.index > run[-1].index:
+                continue
+            is_own = same(expression, self._whole)
+            if not is_own and len(node.outputs) == 1:
+                known.setdefault(ast.unparse(expression), node.outputs[0])
+            # What of a call made of many operations is which of their inputs is not known; one's own is checked.
+            if node is own[0] if is_own else node.op != "ReadVariableOp" and self._length_of(expression) == 1:
+                for part, key in operands(expression, node.inputs):
+                    if not isinstance(expression, ast.Call) or isinstance(
+                        part, (ast.Name, ast.Attribute, ast.Subscript)
+                    ):
+                        known.setdefault(ast.unparse(part), key)
+        return known
+
+    def _length_of(self, expression):
+        """How many operations an expression is made of, but for reading variables."""
+        ops = [node.op for node, one in self._nodes if same(one, expression) and node.op != "ReadVariableOp"]
+        return _period(ops) if ops else 0
+
+    def check(self):
+        """Run the learner's expression, which has to give what it gave."""
+        for run, known in zip(self._runs, self._known, strict=True):
+            found = _Run(self, known, run[-1], self._trace.values).value(self._whole)
+            found, gave = array(tf.convert_to_tensor(found)), array(self._trace.values[run[-1].outputs[0]])
+            if found.shape != gave.shape or not np.allclose(found, gave, rtol=1e-4, atol=1e-6, equal_nan=True):
+                raise CannotRun
+
+    def mended(self, source=None, step=None):
+        """The program with the fix, a `Trace`; with a step, with the source moved by it too."""
+        trace = copy.copy(self._trace)
+        trace.values, trace.nodes, changed = dict(trace.values), [], set()
+
+        def move(key):
+            trace.values[key] += tf.cast(step, trace.values[key].dtype)
+            changed.add(key)
+
+        if step is not None and not is_handle(trace.values[source].dtype):
+            move(source)
+        new = replaced(self._whole, self._fix.part, self._fix.new)
+        ends = {run[-1]: known for run, known in zip(self._runs, self._known, strict=True)}
+        for node in self._trace.nodes:
+            if node in ends:
+                node = self._fixed(node, new, ends[node], trace.values)
+                changed.update(node.outputs)
+            elif node.op == "ReadVariableOp" and node.inputs[0] == source and step is not None:
+                move(node.outputs[0])
+            elif not changed.isdisjoint(node.inputs):
+                if node.backward is not None or node.event.kind is Kind.CUSTOM or node.is_opaque:
+                    raise CannotRun
+                inputs = [trace.values[key] for key in node.inputs]
+                made = private.run(node.op, node.attributes, inputs, len(node.outputs)) if node.outputs else []
+                trace.values.update(zip(node.outputs, made, strict=True))
+                changed.update(node.outputs)
+            trace.nodes.append(node)
+        return trace
+
+    def _fixed(self, node, new, known, values):
+        """A node that does what the fix says, with its value in place."""
+        old, run = values[node.outputs[0]], _Run(self, known, node, values)
+        with tf.GradientTape(persistent=True) as tape:
+            if self._fix.before:
+                name, expression = self._fix.before
+                run.names[name] = run.value(ast.parse(expression, mode="eval").body, tape)
+            value = tf.convert_to_tensor(run.value(new, tape))
+        if value.dtype != old.dtype:
+            raise CannotRun  # what comes after it is in the log with the other dtype
+        if value.shape != old.shape and self._code not in _MAY_CHANGE:
+            raise ValueError(f"the fix has shape {value.shape} where {old.shape} was")
+        values[node.outputs[0]] = value
+        inputs = list(run.keys.values())
+
+        def backward(upstream):
+            return tape.gradient(value, inputs, output_gradients=upstream)
+
+        return dataclasses.replace(node, inputs=tuple(run.keys), outputs=node.outputs[:1], backward=backward)
+
+    def is_level(self, old, index):
+        """Whether the target is as high on both sides of one of the source's elements, far enough off: slope 0."""
+        value = old.array(old.source)
+        try:
+            step = np.zeros(value.shape)
+            step[tuple(index)] = _WIDE * abs(value[tuple(index)]) + 1.0
+            sides = [self.mended(old.source, sign * step) for sign in (1.0, -1.0)]
+        except Exception:  # whatever it is, such as a variable that is looked up and not read: no slope is known
+            return False
+        up, down = (sum(float(np.sum(array(one.values[key]))) for key in old.replay.targets) for one in sides)
+        return bool(abs(up - down) <= 1e-4 * (abs(up) + abs(down)))
+
+    def of_name(self, name, user):
+        """What a name stands for in the learner's frame when a node uses it: a key of the log or None, and a value."""
+        if name in self._assigned:
+            raise ValueError(f"{name} is used to make itself")
+        frame, code = self._frame, self._blamed.event.place.code
+        if frame is None or frame.f_code.co_filename != code.co_filename:
+            raise CannotRun
+        scope = frame.f_locals if frame.f_code is code else frame.f_globals
+        if name not in scope:
+            raise CannotRun
+        value = scope[name]
+        if not tf.is_tensor(value) and not hasattr(value, "handle"):
+            return None, value
+        key = private.key(getattr(value, "handle", value))
+        if hasattr(value, "handle"):
+            key = next((one.outputs[0] for one in self._trace.users.get(key, ()) if one.op == "ReadVariableOp"), None)
+        maker = self._trace.producer.get(key)
+        if maker is not None and maker.index > user.index:
+            raise ValueError(f"{name} is made later")
+        return (key if key in self._trace.values else None), value
+
+
+class _Run(ast.NodeTransformer):
+    """One evaluation of expressions: what the log knows of them becomes names for its values.
+
+    Attributes:
+        names: of these values and of what is in no log.
+        keys: the keys of those of the log → their values.
+    """
+
+    def __init__(self, place, known, user, values):
+        self._place, self._known, self._user, self._values = place, known, user, values
+        self.names, self.keys, self._tape = dict(_MODULES), {}, None
+
+    def value(self, expression, tape=None):
+        """Evaluate an expression, with its parts watched by a tape."""
+        names = [one for one in ast.walk(expression) if isinstance(one, ast.Name)]
+        self._tape = tape
+        self._own = {*self.names, *vars(builtins), *(one.id for one in names if isinstance(one.ctx, ast.Store))}
+        tree = ast.fix_missing_locations(ast.Expression(self.visit(copy.deepcopy(expression))))
+        return eval(compile(tree, "<fix>", "eval"), self.names)
+
+    def visit(self, node):
+        if isinstance(node, ast.expr) and not isinstance(node, ast.Constant):
+            text = ast.unparse(node)
+            if text in self._known:
+                return self._named(self._known[text], None)
+            if isinstance(node, ast.Name) and node.id not in self._own:
+                return self._named(*self._place.of_name(node.id, self._user))
+            if isinstance(node, ast.Call) and not _is_of_a_module(node.func):
+                raise CannotRun  # the learner's own function might do anything
+        return self.generic_visit(node)
+
+    def _named(self, key, value):
+        name = f"_{len(self.names)}"
+        if key is not None:
+            value = self.keys[key] = self._values[key]
+            if self._tape is not None and value.dtype.is_floating:
+                self._tape.watch(value)
+        self.names[name] = value
+        return ast.Name(name, ast.Load())
+
+
+def _is_of_a_module(function):
+    while isinstance(function, ast.Attribute):
+        function = function.value
+    return isinstance(function, ast.Name) and (function.id in _MODULES or function.id in vars(builtins))
+
+
+def _is_beside(node, blamed):
+    """Whether a node ran in the same code as another."""
+    if blamed.event.place.code is None or blamed.line is None or node.line is None:
+        return False
+    if node.line == node.event.line and blamed.line == blamed.event.line:
+        return node.event.place.code is blamed.event.place.code
+    return node.event is blamed.event and node.line.file == blamed.line.file
+
+
+def _period(words):
+    """The length of the shortest list of which a list is made by repeating it."""
+    return next(n for n in range(1, len(words) + 1) if len(words) % n == 0 and words == words[:n] * (len(words) // n))

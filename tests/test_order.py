@@ -1,0 +1,132 @@
+"""Nothing before its explanation: which notebook explains a name, and no earlier page uses it openly.
+
+An earlier page may name it in a sentence that links to the notebook that explains it, and from there on in its prose.
+Its code may use it where such a sentence asks to take it on trust.
+"""
+
+import re
+from pathlib import Path
+
+from tapelab.collection import catalogue
+from tapelab.collection.publishing import times
+
+import nbformat
+import pytest
+
+CATALOGUE = catalogue.load(Path(__file__).parents[1] / "notebooks")
+PAGES = [entry.name.partition("_")[2] for entry in CATALOGUE.notebooks]
+
+# A name as it is found in code or prose, and the notebook that explains it.
+EXPLAINED = {
+    r"persistent=True|\bpersistent tape": "gradient_tape_basics",
+    r"output_gradients": "gradient_tape_basics",
+    r"tf\.function": "training_with_a_tape",
+    r"ExplainTape": "gradient_tape_basics",
+    r"\bexplain\(": "when_the_gradient_is_none",
+    r"\bdiagnose\b": "when_the_gradient_is_wrong",
+    r"unconnected_gradients": "when_the_gradient_is_none",
+    r"watch_accessed_variables": "when_the_gradient_is_none",
+    r"stop_recording": "recording_control",
+    r"\btape\.reset\b": "recording_control",
+    r"stop_gradient": "stop_gradient",
+    r"[Ss]traight[- ]through": "stop_gradient",
+    r"custom_gradient|\b[Cc]ustom gradient": "custom_gradients",
+    r"\b[Ii]mplicit function theorem": "custom_gradients",
+    r"clip_by_global_norm": "clipping",
+    r"\bHessian": "higher_order_gradients",
+    r"\bhvp\b|Hessian–vector": "higher_order_gradients",
+    r"\bJacobian": "gradient_tape_basics",
+    r"\bjacobian\(": "jacobians",
+    r"\b[Cc]otangent": "gradient_tape_basics",
+    r"pfor\b": "jacobians",
+    r"ForwardAccumulator|\baccumulators?\b": "forward_mode",
+    r"\b[Ff]orward[- ]mode": "forward_mode",
+    r"\b[Dd]ual number": "forward_mode",
+    r"\bTaylor[- ]mode": "forward_mode",
+    r"Gauss[–_ -]?[Nn]ewton": "hessians_and_newton",
+    r"\bNewton(?:'s method| step)": "hessians_and_newton",
+    r"\b[Ll]ine search": "hessians_and_newton",
+    r"\bLevenberg": "hessians_and_newton",
+    r"\b[Cc]onjugate gradient": "without_the_matrix",
+    r"\bKrylov": "without_the_matrix",
+    r"\bLanczos": "without_the_matrix",
+    r"\bPearlmutter": "without_the_matrix",
+    r"\bNewton–CG": "without_the_matrix",
+    r"batch_jacobian": "batch_jacobians",
+    r"vectorized_map": "batch_jacobians",
+    r"\b[Pp]er-example": "batch_jacobians",
+    r"recompute_grad|\bcheckpointing\b": "what_derivatives_cost",
+}
+NOT_WRITTEN_YET = {"clipping"} - set(PAGES)
+NAMES = {name: page for name, page in EXPLAINED.items() if page not in NOT_WRITTEN_YET}
+
+
+def sentences(markdown):
+    """The sentences of a Markdown cell; a heading, a row of a table and an item of a list end where they end."""
+    text = re.sub(r"^(?=#|\||- |\d+\. )", "\n", markdown, flags=re.MULTILINE)
+    blocks = (re.sub(r"\s+", " ", block).strip() for block in re.split(r"\n\s*\n|\n(?=#|\||- |\d+\. )", text))
+    return [one for block in blocks for one in re.split(r"(?<=[.?!])\s+(?=[A-Z`*(\[$])", block) if one]
+
+
+def uses(nb, name, page):
+    """What a page says or runs of a name that it has not introduced, as a list of texts."""
+    link = re.compile(rf"\d\d_{page}\.ipynb")
+    pointed = trusted = False
+    found = []
+    for cell in nb.cells:
+        if set(cell.metadata.get("tags", [])) & (times.FOLDED | times.GENERATED):
+            continue
+        if cell.cell_type == "code":
+            if not trusted and re.search(name, cell.source):
+                found.append(next(line for line in cell.source.splitlines() if re.search(name, line)))
+            continue
+        for sentence in sentences(cell.source.partition("**Further reading**")[0]):
+            if re.search(name, sentence):
+                pointed = pointed or bool(link.search(sentence))
+                trusted = trusted or bool(link.search(sentence) and "on trust" in sentence)
+                if not pointed:
+                    found.append(sentence)
+    return found
+
+
+@pytest.mark.parametrize("entry", CATALOGUE.notebooks, ids=lambda entry: entry.name)
+def test_a_page_uses_what_has_been_explained(entry):
+    nb = nbformat.read(CATALOGUE.ipynb(entry), as_version=4)
+    here = PAGES.index(entry.name.partition("_")[2])
+    later = {name: page for name, page in NAMES.items() if PAGES.index(page) > here}
+    assert {name: found for name, page in later.items() if (found := uses(nb, name, page))} == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_notebook_that_explains_a_name_has_it_in_its_prose(name):
+    entry = CATALOGUE.notebooks[PAGES.index(NAMES[name])]
+    cells = nbformat.read(CATALOGUE.ipynb(entry), as_version=4).cells
+    assert any(re.search(name, cell.source) for cell in cells if cell.cell_type == "markdown")
+
+
+LATER = "ForwardAccumulator"
+POINTER = "[12 Forward mode](12_forward_mode.ipynb)"
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        (["A `ForwardAccumulator` does it."], 1),
+        (["Something else.", f"code: {LATER}(x, v)"], 1),
+        ([f"A `ForwardAccumulator` does it: see {POINTER}. The `ForwardAccumulator` is a context."], 0),
+        ([f"See {POINTER}. A `ForwardAccumulator` does it."], 1),
+        ([f"A `ForwardAccumulator` does it: see {POINTER}.", f"code: {LATER}(x, v)"], 1),
+        ([f"Take the `ForwardAccumulator` on trust, until {POINTER}.", f"code: {LATER}(x, v)"], 0),
+        ([f"code: {LATER}(x, v)", f"Take the `ForwardAccumulator` on trust, until {POINTER}."], 1),
+        ([f"Take this on trust, until {POINTER}.", f"code: {LATER}(x, v)"], 1),
+        (["**Further reading**\n\nOn the `ForwardAccumulator`."], 0),
+    ],
+)
+def test_only_what_points_ahead_may_be_used(cells, found):
+    made = [
+        nbformat.v4.new_code_cell(text.removeprefix("code: "))
+        if text.startswith("code: ")
+        else nbformat.v4.new_markdown_cell(text)
+        for text in cells
+    ]
+    assert len(uses(nbformat.v4.new_notebook(cells=made), LATER, "forward_mode")) == found
