@@ -86,19 +86,27 @@ def loss(w, x, y, delta):
     return misfit + delta / 2 * tf.reduce_sum(w**2, axis=-1)
 
 
-@tf.function(jit_compile=True)
-def train(objective, w, x, y, delta, rates):
+def trainer(objective):
     """Adam on all points in each step; networks in a batch are trained side by side."""
-    m, v, n = tf.zeros_like(w), tf.zeros_like(w), tf.zeros([], tf.float64)
-    for rate in rates:
-        with tf.GradientTape() as tape:
-            tape.watch(w)
-            value = objective(w, x, y, delta)
-        g = tape.gradient(value, w)
-        n += 1.0
-        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
-        w -= rate * m / (1 - 0.9**n) / (tf.sqrt(v / (1 - 0.999**n)) + 1e-8)
-    return w
+    any_shape = tf.TensorSpec(None, tf.float64)  # of w, x, y, delta: traced once for all of them
+
+    @tf.function(jit_compile=True, input_signature=[any_shape] * 4 + [tf.TensorSpec([None], tf.float64)])
+    def train(w, x, y, delta, rates):
+        m, v, n = tf.zeros_like(w), tf.zeros_like(w), tf.zeros([], tf.float64)
+        for rate in rates:
+            with tf.GradientTape() as tape:
+                tape.watch(w)
+                value = objective(w, x, y, delta)
+            g = tape.gradient(value, w)
+            n += 1.0
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+            w -= rate * m / (1 - 0.9**n) / (tf.sqrt(v / (1 - 0.999**n)) + 1e-8)
+        return w
+
+    return train
+
+
+train = trainer(loss)
 
 
 def falling(rate, steps):
@@ -108,7 +116,7 @@ def falling(rate, steps):
 curve, data = measure(0)
 x, y = (tf.constant(part) for part in data["train"])
 delta = 0.3  # weight decay
-w = train(loss, start(np.random.default_rng(seed)), x, y, delta, falling(0.1, steps)).numpy()
+w = train(start(np.random.default_rng(seed)), x, y, delta, falling(0.1, steps)).numpy()
 print(f"{len(x)} points, {count} weights")
 print(f"root mean square of the residuals: {np.sqrt(np.mean((network(w, x) - y) ** 2)):.3f}; of the noise: {sigma}")
 
@@ -260,14 +268,21 @@ def two_weights(p, x):
 
 near = np.linspace(-0.6, 0.6, 12)
 heights = np.tanh(near)  # as if the noise had been 0 by chance
-p = tf.constant([1.5, 1.5], tf.float64)
-for _ in range(30):  # Gauss–Newton steps
+
+
+@tf.function
+def linearise_two(p):
     with tf.GradientTape() as tape:
         tape.watch(p)
         r = two_weights(p, near) - heights
-    Jp = tape.jacobian(r, p).numpy()
+    return r, tape.jacobian(r, p)
+
+
+p = tf.constant([1.5, 1.5], tf.float64)
+for _ in range(30):  # Gauss–Newton steps
+    r, Jp = (part.numpy() for part in linearise_two(p))
     Hp = Jp.T @ Jp / sigma**2 + delta * np.eye(2)
-    slope = Jp.T @ r.numpy() / sigma**2 + delta * p.numpy()
+    slope = Jp.T @ r / sigma**2 + delta * p.numpy()
     p -= np.linalg.solve(Hp, slope)
 Cp = np.linalg.inv(Hp)
 
@@ -366,7 +381,7 @@ def choose(family, x, y):
 
 
 same_start = tf.repeat(start(np.random.default_rng(seed), 1), len(deltas), axis=0)
-family = train(loss, same_start, x, y, tf.constant(deltas), falling(0.1, steps)).numpy()
+family = train(same_start, x, y, tf.constant(deltas), falling(0.1, steps)).numpy()
 evidences = [evidence(w, x, y, delta) for w, delta in zip(family, deltas, strict=True)]
 residuals = [float(tf.norm(network(w, x) - y)) / len(x) ** 0.5 for w in family]
 inverses = [np.linalg.inv(laplace(w, x, delta)) for w, delta in zip(family, deltas, strict=True)]
@@ -397,7 +412,7 @@ crossing = int(np.argmin(gammas > lengths))  # the first at which the weights ar
 assert np.all(gammas[:crossing] > lengths[:crossing])
 assert np.all(gammas[crossing:] < lengths[crossing:])
 assert top in (crossing - 1, crossing)
-early = train(loss, same_start, x, y, tf.constant(deltas), falling(0.1, steps // 10)).numpy()
+early = train(same_start, x, y, tf.constant(deltas), falling(0.1, steps // 10)).numpy()
 assert np.sum(early[top] ** 2) > 1.3 * np.sum(family[top] ** 2)
 
 # %% [markdown]
@@ -473,8 +488,8 @@ sets = [measure(k)[1] for k in range(curves)]
 xs, ys = (tf.constant([data["train"][part] for data in sets])[:, tf.newaxis, tf.newaxis] for part in (0, 1))
 starts = tf.repeat(start(np.random.default_rng([seed, 1]), curves, 1, 5), len(deltas), axis=1)
 decays = tf.constant(deltas)[:, tf.newaxis]
-long = train(loss, starts, xs, ys, decays, falling(0.1, steps)).numpy()  # (curves, deltas, members, weights)
-short = [train(loss, starts, xs, ys, decays, falling(rate, steps // 5)).numpy() for rate in (0.1, 0.2)]
+long = train(starts, xs, ys, decays, falling(0.1, steps)).numpy()  # (curves, deltas, members, weights)
+short = [train(starts, xs, ys, decays, falling(rate, steps // 5)).numpy() for rate in (0.1, 0.2)]
 
 # %% tags=["nbval-ignore-output"]
 ways, widths = {}, []
@@ -688,8 +703,8 @@ class_sizes = [16 * 12, 12, 12 * 10, 10]
 def logits(w, x):
     """w of shape (..., 334), x (..., points, 16), the result (..., points, 10)."""
     kernel, bias, last_kernel, last_bias = tf.split(w, class_sizes, axis=-1)
-    kernel = tf.reshape(kernel, [*w.shape[:-1], 16, 12])
-    last_kernel = tf.reshape(last_kernel, [*w.shape[:-1], 12, 10])
+    kernel = tf.reshape(kernel, tf.concat([tf.shape(w)[:-1], [16, 12]], axis=0))
+    last_kernel = tf.reshape(last_kernel, tf.concat([tf.shape(w)[:-1], [12, 10]], axis=0))
     return tf.tanh(x @ kernel + bias[..., tf.newaxis, :]) @ last_kernel + last_bias[..., tf.newaxis, :]
 
 
@@ -698,15 +713,14 @@ def class_loss(w, x, shares, delta):
     return misfit + delta / 2 * tf.reduce_sum(w**2, axis=-1)
 
 
+train_classes = trainer(class_loss)
 x, y = digits["train"]
 class_deltas = np.array([0.03, 0.1, 0.3])
 scale = np.repeat([0.5, 0.1, 12**-0.5, 0], class_sizes)
 starts = tf.repeat(tf.constant(scale * rng.normal(size=(1, 5, sum(class_sizes)))), 3, axis=0)
 shares, decays = tf.one_hot(y, 10, dtype=tf.float64), tf.constant(class_deltas)[:, tf.newaxis]
-slow = train(class_loss, starts, x, shares, decays, falling(0.03, 500)).numpy()  # (deltas, members, weights)
-quick = np.concatenate(
-    [train(class_loss, starts, x, shares, decays, falling(rate, 100)).numpy() for rate in (0.03, 0.1)]
-)
+slow = train_classes(starts, x, shares, decays, falling(0.03, 500)).numpy()  # (deltas, members, weights)
+quick = np.concatenate([train_classes(starts, x, shares, decays, falling(rate, 100)).numpy() for rate in (0.03, 0.1)])
 
 
 # %%
