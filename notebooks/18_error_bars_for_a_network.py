@@ -559,7 +559,7 @@ def held(members_of):
 hindsight = [held(lambda k, family=family, i=i: family[k, i]) for family in (*short, long) for i in range(len(deltas))]
 print("ensembles with the δ and the rate that would have been best in the gap itself:", max(hindsight))
 
-# %% tags=["figure"] alt="Four line plots and a dot plot. Above, the same curve with points on both sides of a gap and four bands: the full matrix's and the last layer's are thin at the points and wide in the gap, the diagonal's is wide everywhere, the ensemble's is thin everywhere. Below, the coverage in the gap as ten dots for each method: most of the full matrix's lie near one; those of the others begin far lower."
+# %% tags=["figure"] alt="Four line plots and a dot plot. Above, one curve with points on both sides of a gap, and four bands: the full matrix's is thin at the points and wide in the gap, where it holds most of the true curve; the diagonal's, the last layer's and the ensemble's are narrower in the gap and miss the true curve there. Below, the coverage in the gap as ten dots for each method: most of the full matrix's lie near one; those of the others begin far lower."
 # @title Draw: bands, and what they cover
 figure = plt.figure(figsize=(10, 6.4), layout="constrained")
 above, below = figure.subfigures(2, 1)
@@ -573,10 +573,11 @@ for ax, (name, (mean, variance)) in zip(above.subplots(1, 4, sharey=True), bands
     reach = 1.96 * variance**0.5
     ax.fill_between(across, mean - reach, mean + reach, color=plots.BLUE, alpha=0.3)
     ax.plot(across, mean, color=plots.BLUE)
-    ax.plot(across, shown(across), "--", color="black")
+    ax.plot(across, shown(across), "--", color="black", label="true curve")
     ax.plot(x, y, ".", color=plots.ORANGE, markersize=3)
     ax.set(title=name, xlabel="x", ylabel="y", xlim=(-2.2, 2.2), ylim=(y.min() - 1.5, y.max() + 1.5))
     ax.label_outer()
+ax.legend(loc="lower center", fontsize="small")
 ax = below.subplots()
 for place, (name, rows) in enumerate(ways.items()):
     ax.plot(place + np.linspace(-0.2, 0.2, len(rows)), np.sort(rows[:, 3]), "o", color=plots.BLUE, markersize=4)
