@@ -125,7 +125,7 @@ def product_of_three(x):
 # the dots, and run the cell. (With the dots left in it, the notebook runs all the same.)
 
 # %%
-exercises.cubed.guess([..., ...])  # two numbers: y, dy/dx
+exercises.at_two.guess([..., ...])  # two numbers: y, dy/dx
 
 # %%
 at = tf.Variable(2.0)
@@ -139,7 +139,7 @@ print("dy/dx =", slope_at_two.numpy())
 
 # %% tags=["check"]
 # @title Check
-exercises.cubed.reveal([cube, slope_at_two])
+exercises.at_two.reveal([cube, slope_at_two])
 assert cube == 8.0
 assert slope_at_two == 12.0
 
@@ -181,7 +181,7 @@ exercises.slope_at_five.check(slope_at_five)
 # %% [markdown]
 # ## 3. The map
 #
-# An arrow leads from a notebook to one that uses its ideas. Each notebook runs on its own, in any order. The dark ones are
+# Under each title stand the notebooks whose ideas it uses. Each notebook runs on its own, in any order. The dark ones are
 # a notebook that you want to read, the parameter `goal`, and all that it rests on.
 
 # %% tags=["catalogue", "figure"]
@@ -213,13 +213,14 @@ collection = {
     "23": ["IV. What derivatives are for", "Learn the start", ["14"]],
     "24": ["IV. What derivatives are for", "An equation and no data", ["13", "15"]],
     "25": ["IV. What derivatives are for", "Control and the horizon of chaos", ["14", "15"]],
+    "26": ["IV. What derivatives are for", "The gradient of an expectation", ["06"]],
     "27": ["IV. What derivatives are for", "A generative model from a trace", ["14", "15"]],
     "29": ["V. Clinic", "First aid", ["02", "03"]],
     "30": ["V. Clinic", "Hard cases", ["04", "10"]],
 }
 
 
-# %% tags=["figure"] alt="Diagram. The notebooks as boxes in one column for each part, joined by arrows from a notebook to those that need it. The boxes that the goal rests on are filled dark blue, the others are white; without another goal these are 00, 01, 09, 10, 11 and 13."
+# %% tags=["figure"] alt="Diagram. The notebooks as boxes in one column for each part; under each title stand the numbers of the notebooks that it needs. The boxes that the goal rests on are filled dark blue and joined by arrows in the order of reading, the others are white; without another goal these are 00, 01, 09, 10, 11 and 13."
 # @title Draw: the map
 def needed_for(number):
     """The notebooks that one rests on, and itself, in the order of the collection."""
@@ -229,22 +230,28 @@ def needed_for(number):
     return sorted(before)
 
 
+def direct(number):
+    """The needs of a notebook that none of its other needs rests on."""
+    needs = collection[number][2]
+    return [need for need in needs if not any(need in needed_for(other) for other in needs if other != need)]
+
+
 route = needed_for(goal)
 columns = {}
 for n, (part, _, _) in collection.items():
     columns.setdefault(part, []).append(n)
 place = {n: (x, y) for x, column in enumerate(columns.values()) for y, n in enumerate(column)}
 longest = max(map(len, columns.values()))
-half, tall = 0.38, 0.31  # of a box: half its width, half its height
+half, tall = 0.4, 0.35  # of a box: half its width, half its height
 
-_, ax = plt.subplots(figsize=(2.4 * len(columns), 0.62 * longest + 1.1), layout="constrained")
+_, ax = plt.subplots(figsize=(2.4 * len(columns), 0.68 * longest + 1.1), layout="constrained")
 for n, (_, title, needs) in collection.items():
     (column, row), dark = place[n], n in route
     colours = {"facecolor": plots.BLUE if dark else "white", "edgecolor": plots.BLUE, "zorder": 2}
     ax.add_patch(plt.Rectangle((column - half, row - tall), 2 * half, 2 * tall, **colours))
-    words = textwrap.fill(f"{n}  {title}", 23)
-    ax.text(column, row, words, ha="center", va="center", fontsize=8, color="white" if dark else "black")
-    for need in needs:
+    words = textwrap.fill(f"{n}  {title}", 25) + (f"\nneeds {', '.join(needs)}" if needs else "")
+    ax.text(column, row, words, ha="center", va="center", fontsize=7.5, color="white" if dark else "black")
+    for need in direct(n) if dark else []:
         other, above = place[need]
         bend = 0.0
         if other != column:
@@ -253,17 +260,16 @@ for n, (_, title, needs) in collection.items():
             start, end = (column, above + tall), (column, row - tall - 0.02)
         else:
             start, end, bend = (column - half, above), (column - half, row), 0.25
-        marked = dark and need in route
-        look = {"color": plots.BLUE, "lw": 2.2} if marked else {"color": plots.GREY, "lw": 1.0}
+        look = {"arrowstyle": "->", "connectionstyle": f"arc3,rad={bend}", "shrinkA": 0, "shrinkB": 0}
+        look |= {"color": "black", "lw": 1.8}
         if column > other + 1:  # around the boxes between, in the gap next to the row where it starts
-            gap = above + (0.5 if row >= above else -0.5)
+            gap = above - 0.5 if above else 0.5
             corners = [start, (other + 0.5, gap), (column - 0.5, gap)]
-            ax.plot(*zip(*corners, strict=True), **look, zorder=1)
+            ax.plot(*zip(*corners, strict=True), color="black", lw=1.8, zorder=1)
             start = corners[-1]
-        look |= {"arrowstyle": "->", "connectionstyle": f"arc3,rad={bend}", "shrinkA": 0, "shrinkB": 0}
-        ax.annotate("", end, start, arrowprops=look, zorder=1)  # behind the boxes
+        ax.annotate("", end, start, arrowprops=look, zorder=3)
 for column, part in enumerate(columns):
-    ax.text(column, -0.5, textwrap.fill(part, 22), ha="center", fontsize=9, fontweight="bold")
+    ax.text(column, -0.6, textwrap.fill(part, 22), ha="center", fontsize=9, fontweight="bold")
 ax.set(xlim=(-0.62, len(columns) - 0.5), ylim=(longest - 0.5, -1.2))
 ax.set_title(f"{goal} rests on {', '.join(route[:-1]) or 'nothing'}")
 ax.axis("off")
@@ -282,13 +288,15 @@ plt.show()
 # - **"I want to practise":** [first aid](29_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](30_hard_cases.ipynb).
 
 # %% [markdown] tags=["catalogue"]
+# <details><summary>All notebooks, as a table</summary>
+#
 # **I. The tape**
 #
 # | | Notebook | What it answers | Needs | Minutes: read + solve | |
 # |---|---|---|---|---|---|
 # | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | none | 8 + 1 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb) |
 # | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 00 | 20 + 34 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb) |
-# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 01 | 12 + 25 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/02_training_with_a_tape.ipynb) |
+# | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 01 | 16 + 40 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/02_training_with_a_tape.ipynb) |
 # | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 01 | 19 + 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb) |
 # | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 03 | 17 + 26 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/04_when_the_gradient_is_wrong.ipynb) |
 # | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 01 | 13 + 15 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/05_recording_control.ipynb) |
@@ -299,7 +307,7 @@ plt.show()
 # |---|---|---|---|---|---|
 # | 06 | [Stop gradient](06_stop_gradient.ipynb) | How do you cut one path and keep the others? | 05 | 17 + 27 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/06_stop_gradient.ipynb) |
 # | 07 | [Custom gradients](07_custom_gradients.ipynb) | When is TensorFlow's own derivative not the one you want? | 01 | 16 + 23 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/07_custom_gradients.ipynb) |
-# | 08 | [Clipping](08_clipping.ipynb) | What does cutting a gradient buy, and what does it do to the step? | 02, 07 | 19 + 13 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/08_clipping.ipynb) |
+# | 08 | [Clipping](08_clipping.ipynb) | What does clipping buy, and what does it do to the step? | 02, 07 | 19 + 23 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/08_clipping.ipynb) |
 # | 09 | [Multiple tapes](09_multiple_tapes.ipynb) | What do several tapes over one computation give you, and what do they cost? | 01 | 13 + 25 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/09_multiple_tapes.ipynb) |
 #
 # **III. Second order and whole Jacobians**
@@ -307,7 +315,7 @@ plt.show()
 # | | Notebook | What it answers | Needs | Minutes: read + solve | |
 # |---|---|---|---|---|---|
 # | 10 | [Higher-order gradients](10_higher_order_gradients.ipynb) | How do you differentiate a gradient? | 09 | 20 + 33 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/10_higher_order_gradients.ipynb) |
-# | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 10 | 20 + 44 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_jacobians.ipynb) |
+# | 11 | [Jacobians](11_jacobians.ipynb) | How does each output depend on each input, and what does it cost to know? | 10 | 19 + 34 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_jacobians.ipynb) |
 # | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 11 | 20 + 51 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb) |
 # | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 11 | 20 + 32 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_hessians_and_newton.ipynb) |
 # | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 12, 13 | 17 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_without_the_matrix.ipynb) |
@@ -327,6 +335,7 @@ plt.show()
 # | 23 | [Learn the start](23_learn_the_start.ipynb) | From which weights does one gradient step fit a new task? | 14 | 10 + 13 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/23_learn_the_start.ipynb) |
 # | 24 | [An equation and no data](24_an_equation_and_no_data.ipynb) | Can a network be fitted to an equation alone, and how much of its error is the optimiser's? | 13, 15 | 18 + 25 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/24_an_equation_and_no_data.ipynb) |
 # | 25 | [Control and the horizon of chaos](25_control_and_the_horizon_of_chaos.ipynb) | What does a gradient through a simulation buy, and how far ahead does it mean anything? | 14, 15 | 21 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/25_control_and_the_horizon_of_chaos.ipynb) |
+# | 26 | [The gradient of an expectation](26_gradient_of_an_expectation.ipynb) | How do you differentiate a mean with respect to a parameter that decides how the dice fall? | 06 | 21 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/26_gradient_of_an_expectation.ipynb) |
 # | 27 | [A generative model from a trace](27_generative_model_from_a_trace.ipynb) | Can samples alone teach a network the slope of a density that nobody knows? | 14, 15 | 14 + 21 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/27_generative_model_from_a_trace.ipynb) |
 #
 # **V. Clinic**
@@ -335,6 +344,8 @@ plt.show()
 # |---|---|---|---|---|---|
 # | 29 | [First aid](29_first_aid.ipynb) | What is wrong with this small program, if anything, and which line is to be mended? | 02, 03 | 13 + 70 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/29_first_aid.ipynb) |
 # | 30 | [Hard cases](30_hard_cases.ipynb) | What is wrong with this gradient, and which repair mends it and does not only silence it? | 04, 10 | 17 + 121 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/30_hard_cases.ipynb) |
+#
+# </details>
 
 # %% tags=["check"]
 # @title Check

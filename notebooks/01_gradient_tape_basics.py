@@ -72,8 +72,7 @@ print("dy/dx =", dy_dx.numpy())
 # - take steps down a gradient, and say how far one step lowers the loss (section 4),
 # - say what `gradient` returns when the target is not a scalar (section 5),
 # - say what a tape answers, what it watches, and what it keeps of an `if` or a loop (sections 6, 7 and 8).
-
-# %% [markdown]
+#
 # ## 1. Record forwards, read backwards
 #
 # TensorFlow never saw $x^2 + 5x$. It saw three operations, one after another, and wrote each one down as it ran. That
@@ -123,7 +122,7 @@ plt.show()
 # **Predict.** `x` is 2, `a` is 4 and `b` is 10. What is $\mathrm dy/\mathrm dx$?
 
 # %%
-exercises.product.guess(...)  # a number in place of the dots
+exercises.dy_dx.guess(...)  # a number in place of the dots
 
 # %%
 with tf.GradientTape() as product_tape:
@@ -136,7 +135,7 @@ print("dy/dx =", dp_dx.numpy())
 
 # %% tags=["check"]
 # @title Check
-exercises.product.reveal(dp_dx)
+exercises.dy_dx.reveal(dp_dx)
 assert dp_dx == 60.0 == 3 * 5 * x.numpy() ** 2  # y = 5 x³
 assert (y, dy_dx) == (14.0, 9.0)
 assert [row.value for row in table(tape, y, x).rows] == ["2", "4", "10", "14"]
@@ -148,8 +147,7 @@ assert [row.gradient for row in table(tape, y, x).rows] == ["9", "1", "1", "1"]
 #
 # This is why a tape must remember *values*: the local derivatives of a product are its factors, and the backward pass
 # comes long after they were computed.
-
-# %% [markdown]
+#
 # ### Exercise: Draw a tape (6 min)
 #
 # Take three lines at $x = 3$: `a = x * x`, then `b = a + x`, then `y = a * b`. Draw their tape on paper: the entries, the
@@ -528,7 +526,7 @@ exercises.careful_step.check(careful_step)
 # **Predict.** What does `tape.gradient(y, x)` return?
 
 # %%
-exercises.summed.guess(...)  # a number or a list in place of the dots
+exercises.two_entries.guess(...)  # a number or a list in place of the dots
 
 # %%
 x = tf.Variable(2.0)
@@ -542,7 +540,7 @@ print("gradient =", dy_dx.numpy())
 
 # %% tags=["check"]
 # @title Check
-exercises.summed.reveal(dy_dx)
+exercises.two_entries.reveal(dy_dx)
 np.testing.assert_array_equal(y, [6.0, 8.0])
 assert dy_dx == 7.0
 
@@ -689,7 +687,7 @@ assert tape.gradient(y, x) == 11.0
 # gradients with respect to `a`, `b` and `gate`?
 
 # %%
-exercises.one_branch.guess([..., ..., ...])  # a, b, gate: each a number or None
+exercises.gate.guess([..., ..., ...])  # a, b, gate: each a number or None
 
 # %%
 a, b, gate = tf.Variable(2.0), tf.Variable(5.0), tf.Variable(1.0)
@@ -707,7 +705,7 @@ for name, found in (("if", with_if), ("tf.where", with_where)):
 
 # %% tags=["check"]
 # @title Check
-exercises.one_branch.reveal(with_if)
+exercises.gate.reveal(with_if)
 assert with_if[0] == 4.0
 assert with_if[1] is with_if[2] is None
 assert (with_where[0], with_where[1], with_where[2]) == (4.0, 0.0, None)
@@ -783,8 +781,7 @@ plt.show()
 # Where the number of doublings changes, the value drops by 100. There the function has no derivative, and the tape returns
 # one all the same: that of the run. A tape differentiates **what ran**, at this input. It knows nothing of what would have
 # run next door.
-
-# %% [markdown]
+#
 # ### Exercise: None, zero or a number (4 min)
 #
 # `x` is a variable that holds 3. What does the tape return for each of the five results, with respect to `x`: `None`, `0.0`, or another number? Work it out on
@@ -804,7 +801,7 @@ plt.show()
 # %%
 answer = {"first": ..., "second": ..., "third": ..., "fourth": ..., "fifth": ...}
 
-exercises.what_ran.check(answer)
+exercises.five_results.check(answer)
 
 # %% [markdown]
 # ## 9. Going further: a network, and the gradient of its input

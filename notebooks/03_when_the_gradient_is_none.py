@@ -66,16 +66,14 @@ print("d income / d price  =", tape.gradient(income, price))
 # passes nothing back. It says nothing about the derivative.
 #
 # One of three lines cut the path, and `None` does not say which. In three lines you could guess; in three hundred you need a way to find it.
-
-# %% [markdown]
+#
 # **You will be able to**
 #
 # - find the break in a long program with a plain tape (section 1), and let a tape that keeps a log find it (section 2),
 # - see whether a tape watches a source, and make it watch (section 3),
 # - keep a path on the tape: inside TensorFlow (section 4), in floating point (section 5), free of assignments (section 6), and up to the target (section 7),
 # - tell an operation that has no gradient registered from one that passes nothing back on purpose (section 8), and choose between zeros and `None` (section 9).
-
-# %% [markdown]
+#
 # ## 1. Find the break
 #
 # A tape can be asked about every tensor on the way, and not only about the source: does the gradient of the target with respect to *this* one exist? The path below has five
@@ -402,8 +400,7 @@ assert half_of_it.numpy() == 3.0
 # dangerous form of the mistake. The first factor trains, the second does not, and nothing tells you.
 #
 # There is a way out that the tape can follow: `tf.py_function` records what the Python code does with TensorFlow. `tf.numpy_function` does not.
-
-# %% [markdown]
+#
 # ## 5. Integers and strings
 #
 # A derivative is a limit, and integers have no small steps. A tape gives gradients for floating-point and complex
@@ -868,8 +865,7 @@ assert unwritten < 1e-5
 # %% [markdown]
 # ## Recap
 #
-# - `None` means that no gradient got through to the source: there is no way, or a part of it was not recorded, or passes nothing back.
-# - Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 1). `explain` on an `ExplainTape` names the cause, the line and the fix (section 2).
+# - `None` means that no gradient got through to the source: there is no way, or a part of it was not recorded, or passes nothing back. Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 1); `explain` on an `ExplainTape` names the cause, the line and the fix (section 2).
 # - A tape watches trainable variables, and what you tell it to watch before use; `watched_variables()` shows which (section 3).
 # - A path holds while it stays inside TensorFlow (section 4), in floating point (section 5), free of assignments (section 6), and inside the block up to the target (section 7).
 # - An operation without an entry raises `LookupError`, one whose entry passes nothing back gives `None` (section 8); `unconnected_gradients="zero"` turns `None` into zeros, the true ones and the mistakes (section 9).

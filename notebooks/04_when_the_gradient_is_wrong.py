@@ -325,7 +325,7 @@ exercises.log_mean_exp.check(log_mean_exp)
 # is the sigmoid. What is the gradient with respect to $z = 30$?
 
 # %%
-exercises.confident_mistake.guess(...)  # a number
+exercises.sure_of_one.guess(...)  # a number
 
 # %%
 z = tf.Variable(30.0)
@@ -344,7 +344,7 @@ for name, program in losses.items():
 
 # %% tags=["check"]
 # @title Check
-exercises.confident_mistake.reveal(flat["squared error"][0])
+exercises.sure_of_one.reveal(flat["squared error"][0])
 assert tf.sigmoid(z).numpy() == 1.0
 check_z = tf.Variable(30.0, dtype=tf.float64)
 with tf.GradientTape() as check_tape:

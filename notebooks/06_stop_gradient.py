@@ -147,7 +147,7 @@ assert any("Gradients do not exist" in str(warning.message) for warning in heard
 # **Predict.** $z = y^2 + 5y$ at $y = 3$, with the same cut around $y^2$. The true derivative is $2y + 5 = 11$. What does the tape return?
 
 # %%
-exercises.open_path.guess(...)  # a number or None
+exercises.same_cut.guess(...)  # a number or None
 
 # %%
 with ExplainTape() as tape:  # a tf.GradientTape that also keeps a log of what it saw
@@ -166,7 +166,7 @@ plt.show()
 
 # %% tags=["check"]
 # @title Check
-exercises.open_path.reveal(dz_dy)
+exercises.same_cut.reveal(dz_dy)
 assert (z.numpy(), dz_dy.numpy()) == (24.0, 5.0)
 assert explain(tape, z, y).exists
 why = explain(tape, cut, y)
@@ -485,7 +485,7 @@ def loss_of(values, cut):
 # **Predict.** Put the true values into the table: nothing is left to learn. For which version is the gradient zero, with the target's path cut, or with both paths open?
 
 # %%
-exercises.at_the_truth.guess(...)  # "cut", "open", "both" or "neither"
+exercises.true_values.guess(...)  # "cut", "open", "both" or "neither"
 
 # %%
 truth = np.arange(1, states + 1) / (states + 1)
@@ -501,7 +501,7 @@ for name, cut in {"cut": True, "open": False}.items():
 # @title Check
 zero = tuple(steepest[name] < 1e-6 for name in ("cut", "open"))
 names = {(True, False): "cut", (False, True): "open", (True, True): "both", (False, False): "neither"}
-exercises.at_the_truth.reveal(names[zero])
+exercises.true_values.reveal(names[zero])
 np.testing.assert_allclose(steepest["cut"], 0.0, atol=1e-6)
 np.testing.assert_allclose(steepest["open"], 0.5 / (states + 1), rtol=1e-4)
 assert loss_of(table, cut=True).numpy() == loss_of(table, cut=False).numpy()

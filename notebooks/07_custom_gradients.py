@@ -542,7 +542,7 @@ exercises.root_gradient.check(root)
 # ## 5. Inside a model: variables and `tf.function`
 #
 # So far the decorated functions used their arguments and nothing else. A piece of a model uses variables. Here a custom gradient limits what a Keras layer passes back to its
-# input.
+# input: `tf.clip_by_norm(t, 0.5)`, which you may take on trust until [08](08_clipping.ipynb), shortens `t` to the length 0.5 where it is longer.
 
 # %%
 layer = tf.keras.layers.Dense(3, kernel_initializer="ones")

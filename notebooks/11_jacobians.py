@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_jacobians.ipynb)
 #
-# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 18 to read, 2 more to go further, 44 for the exercises
+# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 17 to read, 2 more to go further, 34 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -106,12 +106,10 @@ plt.show()
 #
 # - draw a Jacobian as a linear map, push a tangent forwards through it and pull a cotangent back (section 1),
 # - get one derivative for each element of a target with `tape.jacobian` (section 2),
-# - name the axes of a Jacobian, and recover the gradient from it (section 3),
-# - write a Jacobian down by index arithmetic (section 4),
+# - name the axes of a Jacobian, recover the gradient from it, and write one down by index arithmetic (sections 3 and 4),
 # - ask for several sources at once, and for several targets (section 5),
 # - predict the passes and the bytes that a Jacobian takes, and choose between rows and columns (sections 6 and 7).
-
-# %% [markdown]
+#
 # ## 1. A linear map
 #
 # Near a point, a smooth function acts on small steps $v$ as a matrix does, $f(x + v) \approx f(x) + Jv$. That matrix is the
@@ -328,22 +326,6 @@ plots.curve_with_derivative(x, y, dy_dx, title=title, label="sigmoid(x)")
 plt.show()
 
 # %% [markdown]
-# `gradient` weights all 201 derivatives alike. A cotangent in `output_gradients` weights them as you like, and you may choose it when the recording is over.
-#
-# ### Exercise: The mean that nobody recorded (6 min)
-#
-# `tape` has recorded `losses`, one for each example, shape (batch,). Its block is closed, and nobody reduced them. `chosen`, a tensor of booleans of shape
-# (batch,), marks some of the examples (at least one). Return the gradient with respect to `w` of the mean of the *chosen* losses. The tape answers one question.
-
-
-# %%
-def gradient_of_chosen(tape, losses, w, chosen):
-    return ...  # the gradient, with respect to w, of the mean of the chosen losses
-
-
-exercises.chosen_mean.check(gradient_of_chosen)
-
-# %% [markdown]
 # ## 3. A tensor source
 #
 # With a source that has axes of its own, the result has the **target's axes first, then the source's**:
@@ -412,13 +394,6 @@ for edge in range(1, inputs):
     ax.axvline(edge * outputs - 0.5, color="black", linewidth=0.6)
 plt.show()
 
-# %% [markdown]
-# The rest has a closed form, since $y_{no} = \tanh(\sum_i x_{ni} K_{io} + b_o)$:
-#
-# $$\frac{\partial y_{no}}{\partial K_{ik}} = (1 - y_{no}^2)\; x_{ni}\; \delta_{ok}.$$
-#
-# `tape.jacobian` knows nothing of this. It computes and stores every zero.
-
 # %% tags=["check"]
 # @title Check
 assert gradient.shape == from_jacobian.shape == (inputs, outputs)
@@ -427,6 +402,12 @@ assert not np.any(jacobian.numpy()[:, ~np.eye(outputs, dtype=bool)[:, None, :].r
 assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entry of every ten
 
 # %% [markdown]
+# What is not zero has a closed form, since $y_{no} = \tanh(\sum_i x_{ni} K_{io} + b_o)$:
+#
+# $$\frac{\partial y_{no}}{\partial K_{ik}} = (1 - y_{no}^2)\; x_{ni}\; \delta_{ok}.$$
+#
+# `tape.jacobian` knows nothing of this. It computes and stores every zero.
+#
 # ## 4. By index arithmetic
 #
 # That closed form came from a method that takes no drawing and no tape. Write down one entry of the target, with letters for its axes, and *other* letters for the source's.
@@ -500,21 +481,6 @@ def jacobian_of_differences(x):
 
 
 exercises.pairs.check(jacobian_of_differences)
-
-# %% [markdown]
-# ### Exercise: The chain rule for tensors (10 min)
-#
-# $z$ depends on $y$, and $y$ depends on $x$. You have the two Jacobians as `tape.jacobian` returns them: `dz_dy` of $z$ with respect to $y$, and `dy_dx` of $y$ with
-# respect to $x$. Return the Jacobian of $z$ with respect to $x$, with the axes in `jacobian`'s order. $x$, $y$ and $z$ may have any number of axes; `rank` is
-# that of $y$. For example: $z$ of shape (3,), $y$ of shape (7, 6) and $x$ of shape (5, 4), so `rank` is 2.
-
-
-# %%
-def chain(dz_dy, dy_dx, rank):
-    return ...  # the Jacobian of z with respect to x
-
-
-exercises.chain.check(chain)
 
 # %% [markdown]
 # ## 5. Several sources, several targets
@@ -655,7 +621,6 @@ def by_columns(f, x):
     return tf.transpose(tf.map_fn(column, tf.eye(x.shape[0])))
 
 
-# %%
 evaluations = []
 H = tf.random.normal((width, width)) / np.sqrt(width)
 
@@ -672,7 +637,6 @@ def make_network(outs, ins):
     return f
 
 
-# %%
 shapes = [(2, 128), (4, 64), (16, 16), (64, 4), (128, 2)]  # (outputs, inputs), from wide to tall
 problems = {(m, n): (make_network(m, n), tf.random.normal((n,))) for m, n in shapes}
 passes = {}
@@ -881,7 +845,45 @@ with np.testing.assert_raises_regex(RuntimeError, "persistent=True"):
     used_up.jacobian(y_again, layer.kernel, experimental_use_pfor=False)
 
 # %% [markdown]
-# ## 9. Check it independently
+# ## 9. Going further: weights for a target
+#
+# The backward pass of `gradient` starts with a one for every entry of the target. A cotangent puts weights of your own there, and you may choose them when the recording is over.
+
+# %%
+knob = tf.Variable(2.0)
+for weights in ([1.0, 0.0], [0.0, 1.0], [10.0, 1.0]):
+    with tf.GradientTape() as tape:
+        entries = knob * [3.0, 4.0]
+    weighted = tape.gradient(entries, knob, output_gradients=tf.constant(weights))
+    print(f"weights {weights}: gradient {weighted.numpy()}")
+
+# %% [markdown]
+# A one among zeros selects an entry, and $10 \cdot 3 + 1 \cdot 4 = 34$. One call of `gradient` is one vector–Jacobian product.
+
+# %% tags=["check"]
+# @title Check
+assert weighted == 34.0
+for weights, expected in (([1.0, 0.0], 3.0), ([0.0, 1.0], 4.0), ([-2.0, 0.5], -4.0)):
+    with tf.GradientTape() as tape:
+        entries = knob * [3.0, 4.0]
+    assert tape.gradient(entries, knob, output_gradients=tf.constant(weights)) == expected
+
+# %% [markdown]
+# ### Exercise: The mean that nobody recorded (6 min)
+#
+# `tape` has recorded `losses`, one for each example, shape (batch,). Its block is closed, and nobody reduced them. `chosen`, a tensor of booleans of shape
+# (batch,), marks some of the examples (at least one). Return the gradient with respect to `w` of the mean of the *chosen* losses. The tape answers one question.
+
+
+# %%
+def gradient_of_chosen(tape, losses, w, chosen):
+    return ...  # the gradient, with respect to w, of the mean of the chosen losses
+
+
+exercises.chosen_mean.check(gradient_of_chosen)
+
+# %% [markdown]
+# ## 10. Check it independently
 #
 # Central differences in float64 know nothing of tapes: two evaluations for each source element, in NumPy. They use the
 # same order of axes.
@@ -914,8 +916,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 #
 # - A Jacobian is a linear map: it takes a circle of small steps to an ellipse. $Jv$ pushes a tangent forwards, $u^\top J$ pulls a cotangent back, and $\langle u, Jv\rangle = \langle J^\top u, v\rangle$ (section 1).
 # - `tape.jacobian` gives one derivative for each element of the target, where `gradient` gives their sum (section 2).
-# - The target's axes come first, then the source's; summed over the target's axes, the Jacobian is the gradient (section 3).
-# - Letters for the axes, and $\partial x_j/\partial x_k = \delta_{jk}$: so a Jacobian can be written down (section 4).
+# - The target's axes come first, then the source's; summed over the target's axes, the Jacobian is the gradient. With letters for the axes and $\partial x_j/\partial x_k = \delta_{jk}$, it can be written down (sections 3 and 4).
 # - Sources may come in a container; the target is one tensor, so call again or concatenate inside the tape (section 5).
 # - Reverse mode takes a pass for each output, forward mode one for each input; the bytes are target size × source size × bytes of an element (sections 6 and 7).
 #

@@ -93,8 +93,7 @@ plt.show()
 # - compute a Jacobian–vector product with `tf.autodiff.ForwardAccumulator` (section 2),
 # - push tangents through the variables of a Keras model (section 3),
 # - build a Jacobian by columns, and say when that takes fewer passes than rows (section 4),
-# - combine both modes into a Hessian–vector product (section 5),
-# - say what forward mode makes of a custom gradient, and what to do about it (section 6).
+# - combine both modes into a Hessian–vector product (section 5), and say what forward mode makes of a custom gradient (section 6).
 
 # %% tags=["check"]
 # @title Check
@@ -237,7 +236,7 @@ np.testing.assert_allclose(corner, du * dv * small**2, rtol=1e-5)
 # **Predict.** Take $f(x) = (x_1 x_2,\; x_1 + x_2)$ at $x = (2, 3)$, and let only $x_1$ move: $v = (1, 0)$. What is $J v$?
 
 # %%
-exercises.column.guess([..., ...])  # the two entries of J v, numbers in place of the dots
+exercises.one_moves.guess([..., ...])  # the two entries of J v, numbers in place of the dots
 
 
 # %%
@@ -257,7 +256,7 @@ print("J v  =", Jv.numpy())
 
 # %% tags=["check"]
 # @title Check
-exercises.column.reveal(Jv.numpy())
+exercises.one_moves.reveal(Jv.numpy())
 assert y.numpy().tolist() == [6.0, 5.0]
 assert Jv.numpy().tolist() == [3.0, 1.0]
 
@@ -957,8 +956,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` is the Jacobian times the direction, in one pass and without a record (section 2).
 # - The primals may be a model's variables; pass a Keras 3 variable as `.value` (section 3).
 # - A Jacobian takes one forward pass for each input, or one backward pass for each output: forward for tall ones, reverse for wide ones (section 4).
-# - A tangent pushed through a gradient gives a Hessian–vector product, the same as two nested tapes (section 5).
-# - An accumulator may pass by a custom gradient's rule without a word; two tapes ask it (section 6).
+# - A tangent pushed through a gradient gives a Hessian–vector product, the same as two nested tapes (section 5). An accumulator may pass by a custom gradient's rule without a word; two tapes ask it (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

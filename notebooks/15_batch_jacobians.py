@@ -544,7 +544,7 @@ def independence_error(tape, target, source, jacobians, u):
 # "independent": with ones, and with random numbers?
 
 # %%
-exercises.blind.guess([..., ...])  # with ones, with random numbers: "coupled" or "independent"
+exercises.ones.guess([..., ...])  # with ones, with random numbers: "coupled" or "independent"
 
 # %% tags=["nbval-ignore-output"]
 ones = tf.ones((batch, outputs))
@@ -557,7 +557,7 @@ print(f"batch normalisation    {errors[0]:.0e}  {errors[1]:.2f}")
 
 # %% tags=["check"]
 # @title Check
-exercises.blind.reveal(["coupled" if error > 1e-2 else "independent" for error in errors])
+exercises.ones.reveal(["coupled" if error > 1e-2 else "independent" for error in errors])
 assert errors[0] < 1e-4
 assert errors[1] > 1e-2
 left = np.einsum("mo,moni->ni", random, full_coupled)

@@ -348,7 +348,7 @@ print(f"noise: {variance**0.5:.4f} (true: {noise})")
 # **Predict.** Suppose that somebody tells you the *other three* parameters exactly. How large is the standard error of $a_1$ then?
 
 # %%
-exercises.alone.guess(...)  # "as large", "half" or "a twentieth"
+exercises.others_told.guess(...)  # "as large", "half" or "a twentieth"
 
 # %% tags=["nbval-ignore-output"]
 alone = variance**0.5 / tf.norm(J[:, 0]).numpy()  # one parameter, one column
@@ -359,7 +359,7 @@ print(np.round(C / np.outer(errors, errors), 2))
 
 # %% tags=["check"]
 # @title Check
-exercises.alone.reveal("a twentieth" if errors[0] > 12 * alone else "half")
+exercises.others_told.reveal("a twentieth" if errors[0] > 12 * alone else "half")
 assert 16 < errors[0] / alone < 25
 correlation = C / np.outer(errors, errors)
 assert np.all(np.abs(correlation) > 0.85)

@@ -608,7 +608,7 @@ np.testing.assert_allclose(leverage, 0.1857, atol=1e-4)
 # **Predict.** So far the forecasts, moved and evaluated, are too small by about a tenth. With a tenth of the weight decay, what are they: "as before", "a third or more too small" or "too large"?
 
 # %%
-exercises.weaker.guess(...)  # "as before", "a third or more too small" or "too large"
+exercises.a_tenth.guess(...)  # "as before", "a third or more too small" or "too large"
 
 
 # %% tags=["nbval-ignore-output"]
@@ -639,7 +639,7 @@ plt.show()
 # %% tags=["check"]
 # @title Check
 short = ratios[weak] - 1
-exercises.weaker.reveal("too large" if short < 0 else "as before" if short < 0.2 else "a third or more too small")
+exercises.a_tenth.reveal("too large" if short < 0 else "as before" if short < 0.2 else "a third or more too small")
 assert 1.0 < ratios[strong] < 1.04
 assert 1.05 < ratios[weight_decay] < 1.16
 assert 1.33 < ratios[weak] < 1.7

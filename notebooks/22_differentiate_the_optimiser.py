@@ -385,7 +385,7 @@ print(f"the rate 0.0001 becomes {plain_rates[-1]:.6f}, the loss is {plain_loss:.
 # **Predict.** The rate begins at 0.000001. Fixed there, 300 steps leave the loss above 2. What does the rate that follows the sign leave?
 
 # %%
-exercises.climb.guess(...)  # "above 2", "between 0.5 and 2" or "below 0.2"
+exercises.follows_sign.guess(...)  # "above 2", "between 0.5 and 2" or "below 0.2"
 
 # %%
 beginnings = [1e-6, 1e-4, 1e-2, 1.0]
@@ -401,7 +401,7 @@ print(f"best fixed rate, {best:g}: {fixed[best]:.3f}")
 # %% tags=["check"]
 # @title Check
 ended = tuned[1e-6][0]
-exercises.climb.reveal("above 2" if ended > 2 else "below 0.2" if ended < 0.2 else "between 0.5 and 2")
+exercises.follows_sign.reveal("above 2" if ended > 2 else "below 0.2" if ended < 0.2 else "between 0.5 and 2")
 assert ended < 0.2
 assert fixed[1e-6] > 2
 assert fixed[1e-4] > 2

@@ -202,7 +202,7 @@ def through_time(A, B, g):
     return ...  # one derivative for each step, shape (steps,)
 
 
-exercises.adjoint.check(through_time)
+exercises.backwards.check(through_time)
 
 # %% [markdown]
 # ## 2. What it buys
@@ -437,7 +437,7 @@ np.testing.assert_allclose(
 # **Predict.** Each step takes 5 ms, and its Jacobian is close to the identity. How large is the norm after 20 s?
 
 # %%
-exercises.growth.guess(...)  # "about 10", "about 1000" or "more than a million"
+exercises.norm_20.guess(...)  # "about 10", "about 1000" or "more than a million"
 
 # %% tags=["nbval-ignore-output"]
 growth = np.linalg.norm(J, ord=2, axis=(1, 2))
@@ -451,7 +451,9 @@ print(f"product of the 4000 norms: 1e{one_by_one:.0f}")
 
 # %% tags=["check"]
 # @title Check
-exercises.growth.reveal("more than a million" if growth[-1] > 1e6 else "about 1000" if growth[-1] > 100 else "about 10")
+exercises.norm_20.reveal(
+    "more than a million" if growth[-1] > 1e6 else "about 1000" if growth[-1] > 100 else "about 10"
+)
 assert growth[-1] > 1e9
 assert one_by_one > 100
 assert np.linalg.norm(A[0] - np.eye(4), 2) < 0.2

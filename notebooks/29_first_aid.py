@@ -644,19 +644,18 @@ exercises.second_head.check(cause, repaired)
 # **Predict.** Which of them moves in that step? "neither", "the one with None", "the one with zeros" or "both"
 
 # %%
-exercises.still_moving.guess(...)  # "neither", "the one with None", "the one with zeros" or "both"
+exercises.with_momentum.guess(...)  # "neither", "the one with None", "the one with zeros" or "both"
 
 # %%
-pair = {"None": tf.Variable([1.0]), "zeros": tf.Variable([1.0]), "a third": tf.Variable([1.0])}
+pair = {"None": tf.Variable([1.0]), "zeros": tf.Variable([1.0])}
 optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9)
 optimizer.apply_gradients([(tf.constant([1.0]), variable) for variable in pair.values()])
 before = {name: float(variable[0]) for name, variable in pair.items()}
-second = [None, tf.constant([0.0]), tf.constant([1.0])]
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Keras's warning about the None, which is meant here
-    optimizer.apply_gradients(zip(second, pair.values(), strict=True))
-for name in ("None", "zeros"):
-    print(f"{name:6}{before[name]:.2f} -> {float(pair[name][0]):.2f}")
+    optimizer.apply_gradients([(None, pair["None"]), (tf.constant([0.0]), pair["zeros"])])
+for name, variable in pair.items():
+    print(f"{name:6}{before[name]:.2f} -> {float(variable[0]):.2f}")
 
 # %% [markdown]
 # A gradient of 0 says "stay on your way", and an optimiser with a memory does. `None` says "this is not about you".
@@ -748,6 +747,8 @@ ax.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
+# The figure follows that network through ten steps of gradient descent. The first layer's gradient is 0 at the start, and not afterwards.
+#
 # **Case 15.** The same model, data and rate as in `fit`, and a loop of one's own that does worse (after [tensorflow #31184](https://github.com/tensorflow/tensorflow/issues/31184) and [#28028](https://github.com/tensorflow/tensorflow/issues/28028)). The model normalises each batch before its one dense layer.
 
 
@@ -801,7 +802,7 @@ exercises.worse_than_fit.check(cause, repaired)
 
 # %% tags=["check"]
 # @title Check
-exercises.still_moving.reveal(
+exercises.with_momentum.reveal(
     {(False, True): "the one with zeros", (False, False): "neither", (True, False): "the one with None"}.get(
         tuple(float(pair[check_name][0]) != before[check_name] for check_name in ("None", "zeros")), "both"
     )

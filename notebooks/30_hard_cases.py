@@ -291,7 +291,7 @@ np.testing.assert_allclose(value_and_gradient(repaired_error, predicted, target)
 # %% [markdown]
 # It has not moved. The element has a gradient of its own, $2 \cdot 0.4 / 3$, through the branch that *was* taken. It was added to the NaN of the other branch, and thrown away with it.
 #
-# ### Exercise: Case 4, the branch that was not taken (6 min)
+# ### Exercise: Case 4, a guard against zero (6 min)
 #
 # Keep the NaN from arising. Small targets count as they did: no ε.
 
@@ -467,7 +467,7 @@ print("wanted:", wanted.numpy(), "  after 100 steps:", fitted.numpy())
 # %% [markdown]
 # ### Exercise: Case 8, the parameter that does not come back (6 min)
 #
-# `p` is in the range after every step, also where the target is not, and comes back from wherever it starts. Keep the step, 0.25 times the gradient of the loss, and clip the *variable* after it.
+# `p` is in the range after every step, also where the target is not, and comes back from wherever it starts. Keep the step, 0.25 times the gradient of the loss; what else stands in the loop may change places.
 
 # %%
 cause = ...  # "the clip", "the learning rate" or "the step"
@@ -671,7 +671,7 @@ total_gradient = tape.gradient(total, at_w)
 print("batches in memory at once:", held)
 
 # %% [markdown]
-# ### Exercise: Case 12, a tape that holds everything (6 min)
+# ### Exercise: Case 12, all batches at once (6 min)
 #
 # The same gradient, with one batch in memory at a time. `f(w, x)` is the loss of a batch.
 
@@ -726,7 +726,7 @@ print("second derivative:", flat_curvature.numpy())
 # %% [markdown]
 # ### Exercise: Case 13, an equation that holds for everything (4 min)
 #
-# Return the second derivative of a network with an activation that has one: tanh.
+# Return a second derivative that depends on the weights. If an operation is to be exchanged for another, take tanh for it.
 
 # %%
 cause = ...  # "the activation", "the order of the tapes" or "the weights"
@@ -745,8 +745,8 @@ def repaired(x, kernel, bias, output):
 exercises.no_curvature.check(cause, repaired)
 
 # %% [markdown]
-# **Case 14.** The angle between unit vectors, as a loss for rotations (after [RotationContinuity #11](https://github.com/papagina/RotationContinuity/issues/11)). Its author met the NaN, clamped the cosine at 0.9999, and then got "a constant error and the same for all models". He found that
-# the angle in his program could come out negative, took its absolute value, and reports that the error then fell steadily. What the clamp does by itself, which the next guess is about, is our addition.
+# **Case 14.** The angle between unit vectors, as a loss for rotations (after [RotationContinuity #11](https://github.com/papagina/RotationContinuity/issues/11)). Its author met the NaN, clamped the cosine at 0.9999, and then got "a constant error and the same for all models". The cause,
+# as the thread tells it: the angle in that program could be negative, and with its absolute value the error fell steadily. What the clamp does by itself, which the next guess is about, is our addition.
 
 
 # %%

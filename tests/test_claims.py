@@ -46,8 +46,8 @@ def test_checks_that_hold_are_counted(run, monkeypatch, attended):
     )
     result, shown = run(f"{CHECK}two = 2\n{loop}{claims}")
     assert result.success
-    assert shown == ["✓ 3 checks"]
-    assert run(CHECK + "assert True")[1] == ["✓ 1 check"]
+    assert shown == ["✓ the text holds (3 checks)"]
+    assert run(CHECK + "assert True")[1] == ["✓ the text holds (1 check)"]
     assert run(CHECK + "x = 3")[1] == []
     assert run("assert True")[1] == [], "only a cell of checks reports"
     assert run.names["x"] == 3
@@ -114,7 +114,7 @@ def test_what_a_cell_displays_is_safe_html():
 def test_a_cell_with_a_mistake_in_its_syntax_changes_nothing(run):
     assert not run(CHECK + "assert (")[0].success
     assert run("assert True")[1] == []
-    assert run(CHECK + "assert True")[1] == ["✓ 1 check"]
+    assert run(CHECK + "assert True")[1] == ["✓ the text holds (1 check)"]
 
 
 def test_without_ipython_there_is_nothing_to_watch(monkeypatch):

@@ -617,6 +617,36 @@ def test_a_function_that_was_copied_and_not_edited_is_unchanged():
     assert NORM.judge(("slope", repaired)).code == "unchanged"
 
 
+HEALTHY = dataclasses.replace(
+    NORM,
+    healthy=True,
+    broken=safe_norm,
+    diagnosis=Value("nothing", mistakes=(Mistake("no slope", "It is 0.", "slope"),), options=("nothing", "slope")),
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "code"),
+    [
+        (("nothing", safe_norm), RIGHT, "right"),
+        (("nothing", lambda x: 1.0 * safe_norm(x)), RIGHT, "right"),  # another way to say the same
+        (("slope", safe_norm), WRONG, "no slope"),
+        (("nothing", norm), WRONG, "only x > 0"),
+        (("nothing", lambda x: tf.reduce_sum(x**2)), WRONG, "squared"),
+        ((..., safe_norm), NOT_ATTEMPTED, "not_attempted"),
+    ],
+)
+def test_a_program_in_which_nothing_is_wrong_is_to_be_left_alone(answer, verdict, code):
+    result = HEALTHY.judge(answer)
+    assert (result.verdict, result.code) == (verdict, code), result
+    if answer[0] == "nothing" and verdict == WRONG:
+        assert result.text.startswith("The diagnosis is right, and so was the program. The change: "), result.text
+
+
+def test_what_is_to_be_left_alone_has_no_wrong_answer_unchanged():
+    assert [code for code, _ in HEALTHY.tried()] == ["no slope", "squared"]
+
+
 def test_a_starter_gives_a_repair_its_broken_function():
     one = Exercise("A norm", 3, ("Where?", "There."), dataclasses.replace(NORM, broken=None, mistakes=()))
 
@@ -805,6 +835,12 @@ def test_a_former_name_leads_to_an_exercise_and_is_none():
     known = {one.identifier for module in sheets.sheets().values() for one in sheets.exercises_of(module)}
     assert set(progress.FORMERLY.values()) <= known
     assert not set(progress.FORMERLY) & known
+
+
+def test_a_copy_of_the_one_clinic_is_told_where_its_cases_are():
+    with pytest.raises(ImportError, match="two notebooks now, with the sheets `first_aid` and `hard_cases`"):
+        exec("from tapelab.exercises.sheets import clinic")
+    assert not hasattr(sheets, "no_such_sheet")
 
 
 def test_a_file_that_cannot_be_written_is_reported_and_the_check_still_answers(learner, capsys):

@@ -24,7 +24,7 @@ def test_text_has_the_answer_the_line_and_the_fix():
         "d y / d x is None: not_differentiable",
         "Round passes no gradient on to what depends on x.",
         f"test_explain_rendering.py, line {number}: y = tf.round(x) if x.shape[0] < 9 else x  # a line with a < in it",
-        "Hint (not run):",
+        "Hint:",
         "    # replace Round by a smooth counterpart, or give it a gradient of your own with tf.custom_gradient",
     ]
     assert repr(explanation) == "<Explanation: d y / d x is None: not_differentiable>"

@@ -375,7 +375,7 @@ def test_text_and_markdown():
         "double was traced 4 times: python_value of y",
         "Argument y (step in the call) is a Python value, and each new one is traced anew: 0, 1, 2, 3.",
         f"test_explain_retracing.py, line {number}: f(tf.zeros(3), step)",
-        "Fix:",
+        "Hint:",
         "    f(tf.zeros(3), tf.constant(step, tf.float32))  # a tensor: one trace for all values",
         "    # if double needs it in Python, as a shape or for a Python loop, a trace for each value is the price",
     ]

@@ -37,6 +37,7 @@ def test_the_widgets_fit_their_values():
     controls, _ = modes.figure().widgets()
     assert {type(control).__name__ for control in controls.values()} == {"IntSlider"}
     assert controls["layers"].value == 24
+    assert len({(control.style.description_width, control.layout.width) for control in controls.values()}) == 1
     controls, _ = paths.figure().widgets()
     assert type(controls["x"]).__name__ == "FloatSlider"
     assert controls["cut"].style.button_width == "auto"  # so that no long label is cut

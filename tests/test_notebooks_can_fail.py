@@ -165,6 +165,7 @@ TAUGHT_IN = [
     ("stop_gradient is the identity", "23_learn_the_start"),
     ("second order is off by a factor", "24_an_equation_and_no_data"),
     ("jacobian is transposed", "25_control_and_the_horizon_of_chaos"),
+    ("stop_gradient is the identity", "26_gradient_of_an_expectation"),
     ("output_gradients are ignored", "27_generative_model_from_a_trace"),
     ("unwatched sources get zeros", "29_first_aid"),
     ("every tape is persistent", "29_first_aid"),

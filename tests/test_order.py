@@ -17,7 +17,7 @@ CATALOGUE = catalogue.load(Path(__file__).parents[1] / "notebooks")
 PAGES = [entry.name.partition("_")[2] for entry in CATALOGUE.notebooks]
 
 # A name as it is found in code or prose, and the notebook that explains it.
-EXPLAINED = {
+NAMES = {
     r"persistent=True|\bpersistent tape": "gradient_tape_basics",
     r"output_gradients": "gradient_tape_basics",
     r"tf\.function": "training_with_a_tape",
@@ -32,9 +32,10 @@ EXPLAINED = {
     r"[Ss]traight[- ]through": "stop_gradient",
     r"custom_gradient|\b[Cc]ustom gradient": "custom_gradients",
     r"\b[Ii]mplicit function theorem": "custom_gradients",
-    r"clip_by_global_norm": "clipping",
+    r"clip_by_(?:global_)?norm|global_clipnorm": "clipping",
+    r"IndexedSlices": "clipping",
     r"\bHessian": "higher_order_gradients",
-    r"\bhvp\b|Hessian–vector": "higher_order_gradients",
+    r"\bhvp\b|Hessian.vector": "higher_order_gradients",
     r"\bJacobian": "gradient_tape_basics",
     r"\bjacobian\(": "jacobians",
     r"\b[Cc]otangent": "gradient_tape_basics",
@@ -43,7 +44,7 @@ EXPLAINED = {
     r"\b[Ff]orward[- ]mode": "forward_mode",
     r"\b[Dd]ual number": "forward_mode",
     r"\bTaylor[- ]mode": "forward_mode",
-    r"Gauss[–_ -]?[Nn]ewton": "hessians_and_newton",
+    r"Gauss.?[Nn]ewton": "hessians_and_newton",
     r"\bNewton(?:'s method| step)": "hessians_and_newton",
     r"\b[Ll]ine search": "hessians_and_newton",
     r"\bLevenberg": "hessians_and_newton",
@@ -51,14 +52,12 @@ EXPLAINED = {
     r"\bKrylov": "without_the_matrix",
     r"\bLanczos": "without_the_matrix",
     r"\bPearlmutter": "without_the_matrix",
-    r"\bNewton–CG": "without_the_matrix",
+    r"\bNewton.CG": "without_the_matrix",
     r"batch_jacobian": "batch_jacobians",
     r"vectorized_map": "batch_jacobians",
     r"\b[Pp]er-example": "batch_jacobians",
     r"recompute_grad|\bcheckpointing\b": "what_derivatives_cost",
 }
-NOT_WRITTEN_YET = {"clipping"} - set(PAGES)
-NAMES = {name: page for name, page in EXPLAINED.items() if page not in NOT_WRITTEN_YET}
 
 
 def sentences(markdown):

@@ -91,9 +91,9 @@ def test_links_lead_somewhere():
     [
         ("| 13 | 1. ", "| 14 | 1. ", "01: the plan takes 51 minutes; a lesson has 50"),
         ("| 13 | 1. ", "| 13 | 99. ", "01: the notebook has no section 99"),
-        ("Vote: `product`", "Vote: `summed`", "01: there is no prediction `summed` in"),
-        ("Solve: `what_ran`", "Solve: `what_walked`", "01: there is no exercise `what_walked` in"),
-        ("Solve: `what_ran`", "Solve: `what_ran`, `what_walked`", "01: there is no exercise `what_walked` in"),
+        ("Vote: `dy_dx`", "Vote: `two_entries`", "01: there is no prediction `two_entries` in"),
+        ("Solve: `five_results`", "Solve: `what_walked`", "01: there is no exercise `what_walked` in"),
+        ("Solve: `five_results`", "Solve: `five_results`, `what_walked`", "01: there is no exercise `what_walked` in"),
     ],
 )
 def test_a_plan_that_does_not_fit_is_refused(old, new, told):
@@ -103,8 +103,8 @@ def test_a_plan_that_does_not_fit_is_refused(old, new, told):
 
 
 def test_an_exercise_gets_its_minutes():
-    shorter = re.sub(r"\| 5 (\| 8\. [^|]* \| Solve: `what_ran`)", r"| 3 \1", TEXT)
-    with pytest.raises(ValueError, match=r"01: .*; 01: what_ran take 4 minutes, and the plan gives 3"):
+    shorter = re.sub(r"\| 5 (\| 8\. [^|]* \| Solve: `five_results`)", r"| 3 \1", TEXT)
+    with pytest.raises(ValueError, match=r"01: .*; 01: five_results take 4 minutes, and the plan gives 3"):
         teachers.page(FEW, shorter)
 
 

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urldefrag
 from tapelab import explain
 from tapelab.collection import catalogue
 from tapelab.collection.publishing import copies, website
+from tapelab.graphs.operations import OPERATIONS
 
 import nbformat
 import pytest
@@ -212,6 +213,16 @@ def test_placeholders_of_the_cures_are_filled_in(site):
     for name in ("gradient_is_none", "gradient_is_nan_or_zero"):
         text = (site / f"{name}.html").read_text("utf-8")
         assert not re.search(r"\{(?:source|target|watchable|op|of)\}", re.sub(r"<[^>]+>", "", text))
+
+
+def test_each_operation_that_is_known_is_listed_with_what_is_wrong_with_its_derivative(site):
+    text = (site / "operations.html").read_text("utf-8")
+    rows = dict(
+        re.findall(r"<tr[^>]*><td><p><code[^>]*><span class=\"pre\">(\w+)</span></code></p></td>(.*?)</tr>", text, re.S)
+    )
+    assert rows.keys() >= OPERATIONS.keys()
+    assert "TensorFlow leaves out terms there" in rows["SelfAdjointEigV2"]
+    assert "Write the resizing as a product" in rows["ResizeBilinear"]
 
 
 def test_every_page_is_on_the_way(site):

@@ -12,10 +12,12 @@ import platformdirs
 
 # What an exercise was called before: its former identifier, which a learner's file may still hold, to today's.
 FORMERLY = {
-    "custom_gradients.limit_rows": "clipping.limit_rows",
+    "control_and_the_horizon_of_chaos.adjoint": "control_and_the_horizon_of_chaos.backwards",
+    "custom_gradients.limit_rows": "clipping.each_limit",
     "differentiate_the_optimiser.meta": "learn_the_start.meta",
     "forward_mode.gauss_newton": "forward_mode.round_trip",
     "gradient_tape_basics.chosen_mean": "jacobians.chosen_mean",
+    "gradient_tape_basics.what_ran": "gradient_tape_basics.five_results",
     "jacobians.band": "forward_mode.band",
     "training_with_a_tape.clip_or_skip": "clipping.clip_or_skip",
     # The clinic was one notebook; its simple cases are first aid now, and the others hard cases.
@@ -49,9 +51,9 @@ def path() -> Path:
 
 def solved() -> set[str]:
     """Return the identifiers of the exercises that were solved, as a set of strings such as
-    "recording_control.metric_off". One that was solved under a former name counts under its present one.
+    "recording_control.metric_off". What was solved under a former name (`FORMERLY`) is there under both: an older
+    release still knows it.
 
-    What was solved under a name that it had before (`FORMERLY`) has both names: an older release still knows it.
     Empty in a batch run, which reads no file. A file that cannot be read or makes no sense is reported as a warning,
     and counts as empty.
     """

@@ -23,7 +23,7 @@ How it works, room by room, in the order in which to read it.
 - `asking` asks both, and `explanation` is the answer.
 - `drawing`: `sketch` decides what a drawing shows, `layout` where, and `draw` draws it; `numbered_table` is a table.
 - `models`: of a whole Keras model, `model_step` runs one step, `diagnose` examines every gradient in it, `diagnosis` is
-  the answer, and `watch` does so while fit runs.
+  the answer, and `watch` does so while fit runs; `rate` tells whether a step was too long.
 - `retracing`, why a tf.function was traced again: `traces` reads what TensorFlow keeps, `causes` says what differs,
   `fixes` what to write, `answer` answers.
 """

@@ -186,7 +186,8 @@ class Explanations(collections.abc.Mapping):
         """What is noted about healthy gradients, once for all that have the same note."""
         noted: dict[str, list[str]] = {}
         for name in names:
-            for code in self[name].remarks:
+            one = self[name]
+            for code in (*one.remarks, *((one.code,) if one.code in VALUES else ())):
                 noted.setdefault(code, []).append(name)
         return [f"Note on {', '.join(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
 

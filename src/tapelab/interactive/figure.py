@@ -38,8 +38,6 @@ class Slider:
             step=self.step,
             description=self.label,
             continuous_update=False,
-            style={"description_width": "initial"},
-            layout={"width": "420px"},
         )
 
 
@@ -112,6 +110,11 @@ class Figure:
         import ipywidgets
 
         controls = {name: control.widget(ipywidgets) for name, control in self.controls.items()}
+        longest = f"{0.55 * max(len(control.label) for control in self.controls.values()) + 1:.3g}em"
+        for control in controls.values():  # one column of labels, so that all sliders are of one length
+            control.style.description_width = longest
+            if not isinstance(control, ipywidgets.ToggleButtons):
+                control.layout.width = f"calc({longest} + 340px)"
         output = ipywidgets.Output()
         text = alternatives.of_this_cell()  # a control that is moved later is no cell's
 

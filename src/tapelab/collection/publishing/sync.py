@@ -172,8 +172,11 @@ def source(catalogue: Catalogue, notebook: Notebook, text: str) -> str:
         if "badges" in tags:
             cell.source = badges(catalogue, notebook, times.of(nb))
         elif "catalogue" in tags:
-            as_text = cell.cell_type == "markdown"
-            cell.source = table(catalogue, link=lambda n: f"{n.name}.ipynb") if as_text else as_code(catalogue)
+            if cell.cell_type == "markdown":
+                tables = table(catalogue, link=lambda n: f"{n.name}.ipynb")
+                cell.source = f"<details><summary>All notebooks, as a table</summary>\n\n{tables}\n\n</details>"
+            else:
+                cell.source = as_code(catalogue)
         elif "setup" in tags:
             # The bootstrap ends with the line that calls pip; what follows is the notebook's own.
             own = re.sub(r"\A.*run_line_magic[^\n]*\n", "", cell.source + "\n", flags=re.DOTALL)

@@ -19,6 +19,8 @@ from typing import Any
 from tapelab import explain
 from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import copies, ratios, times
+from tapelab.derivatives.wrong import cure, gaps
+from tapelab.graphs.operations import FACTS, OPERATIONS
 
 import nbformat
 
@@ -34,7 +36,7 @@ _LEAD_IN = (
     "retracing",
     "for_teachers",
 )
-_REFERENCE = ("glossary", "working", "batches", "how_it_compares", "how_it_is_built")
+_REFERENCE = ("glossary", "working", "batches", "how_it_compares", "operations", "how_it_is_built")
 _AUDITED = ("audit/upstream/README", "audit/SPECIAL_POINTS", "audit/RESULTS")
 _TITLE = re.compile(r"# @title (.+)\n?")
 _BADGE = re.compile(r"\[!\[Open in Colab\]\([^)]*\)\]")  # an image from another host
@@ -120,12 +122,35 @@ def _rooms() -> str:
     return "\n\n".join(found)
 
 
+def _operations() -> str:
+    """What `tapelab.graphs` and `tapelab.derivatives` know of TensorFlow's operations, in a fold for each family."""
+    said = {kind: why for table in gaps.LACKING.values() for kind, (_, why) in table.items()}
+    said |= {kind: (own.__doc__ or "").splitlines()[0] for kind, own in cure.GRADIENTS.items()}
+    families = {}
+    for kind in sorted(OPERATIONS.keys() | said):
+        row = OPERATIONS.get(kind)
+        cells = (f"`{kind}`", row.linear, row.facts, said.get(kind, "")) if row else (f"`{kind}`", "", "", said[kind])
+        families.setdefault(row.family if row else "no row of its own", []).append(cells)
+    found = []
+    for family, rows in sorted(families.items()):
+        lines = [f"<details><summary>{family} ({len(rows)})</summary>\n"]
+        lines += [
+            "| Operation | Linear in | What else holds | Where TensorFlow's derivative is wrong |",
+            "|---|---|---|---|",
+        ]
+        lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |" for cells in rows]
+        found.append("\n".join([*lines, "\n</details>"]))
+    facts = "\n".join(f"- *{fact}*: {meaning}" for fact, meaning in FACTS.items())
+    return "\n\n".join([*found, "What the words say:", facts])
+
+
 # What is filled in where a page has a line ``<!-- KEY -->``.
 _LISTS: dict[str, Callable[[Catalogue], str]] = {
     "TAPE": _picture,
     "TABLE": _table,
     "RATIOS": _ratios,
     "ROOMS": lambda _: _rooms(),
+    "OPERATIONS": lambda _: _operations(),
     "CAUSES": lambda _: _entries(explain.CAUSES),
     "VALUES": lambda _: _entries(explain.VALUES),
     "RETRACING": lambda _: _reasons(explain.RETRACING),

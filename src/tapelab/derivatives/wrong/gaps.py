@@ -42,8 +42,8 @@ _BATCH_STATISTICS = (
 )
 _DIAGONAL = f"it pads a diagonal with a value that depends on the sources, {_NONE}. Pad with 0, and add the value"
 _QUANTISED = "it rounds by tf.quantization.fake_quant_…, {0}. Round by x + tf.stop_gradient(tf.round(x) - x) instead"
-# By operation: the inputs that must not depend on the sources, and why.
-_INPUTS: dict[Needs, dict[str, tuple[Sequence[int], str]]] = {
+# By operation: the inputs that must not depend on the sources (none named: any), and why.
+LACKING: dict[Needs, dict[str, tuple[Sequence[int], str]]] = {
     Needs.GRADIENT: {
         "Betainc": (
             (0, 1),
@@ -260,7 +260,7 @@ def _lacking(op: tf.Operation, depends: list[bool], within: set[tf.Operation]) -
     def any_of(inputs: Iterable[int]) -> bool:
         return any(depends[i] for i in inputs if i < len(depends))
 
-    for needs, table in _INPUTS.items():
+    for needs, table in LACKING.items():
         if op.type in table:
             inputs, why = table[op.type]
             if any_of(inputs or range(len(depends))):

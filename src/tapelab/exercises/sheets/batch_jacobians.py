@@ -38,8 +38,8 @@ over = Prediction(
     ),
 )
 
-blind = Prediction(
-    "batch_jacobians.blind",
+ones = Prediction(
+    "batch_jacobians.ones",
     remarks=(
         (
             ["coupled", "coupled"],

@@ -74,8 +74,8 @@ step_in_the_table = Prediction(
     ),
 )
 
-clip_at_target = Prediction(
-    "clipping.clip_at_target",
+clip_gradient = Prediction(
+    "clipping.clip_gradient",
     remarks=(
         (0.5, "0.5 is what leaves the clip. From there the gradient goes on to $v$, through the square."),
         (4.0, "4 is what the square makes of 1. Before that, the clip has made 0.5 of the 1."),
@@ -197,6 +197,118 @@ def _(gradients, limit):
     return [g * finite for g in clipped]
 
 
+def _uses(random, dtype):
+    def slices(rows, *indices):
+        values = tf.constant(random.normal(size=(len(indices), 3)), dtype)
+        return (tf.IndexedSlices(values, tf.constant(indices, tf.int64), tf.constant([rows, 3], tf.int64)),)
+
+    return [slices(4, 0, 2, 0), slices(9, 7, 7, 7, 7), slices(10**12, 5, 10**11, 3, 5, 10**11), slices(6, 4, 1)]
+
+
+def _rows_of(answer, slices):
+    """The rows and their sums, in the rows' order, and how often each occurs."""
+    found = answer(slices)
+    if not isinstance(found, tf.IndexedSlices):
+        raise TypeError(f"add_up returned {type(found).__name__}; expected tf.IndexedSlices")
+    order = np.argsort(found.indices.numpy(), kind="stable")
+    shape = None if found.dense_shape is None else [int(size) for size in found.dense_shape]
+    return {
+        "the rows": [int(row) for row in found.indices.numpy()[order]],
+        "their slices": tf.gather(found.values, order),
+        "the table's shape": shape,
+    }
+
+
+def _add_up(slices):
+    rows, where = np.unique(slices.indices.numpy(), return_inverse=True)
+    values = np.zeros((len(rows), slices.values.shape[1]))
+    np.add.at(values, where, slices.values.numpy())
+    return tf.IndexedSlices(tf.constant(values, slices.values.dtype), tf.constant(rows), slices.dense_shape)
+
+
+one_slice = Exercise(
+    title="One slice for each row",
+    minutes=10,
+    beyond=True,
+    hints=(
+        "`tf.unique` returns two things: which rows occur, and for each use its place among them.",
+        "With that place as a number of a segment, adding up the uses of a row is adding up a segment. TensorFlow has "
+        "sums over segments, sorted and unsorted.",
+        "`tf.math.unsorted_segment_sum(values, where, number)`: `where` is what `tf.unique` returned second, and "
+        "`number` is how many rows occur.",
+    ),
+    checker=Function(reference=_add_up, inputs=_uses, observe=_rows_of),
+)
+
+
+@one_slice.starter("add_up")
+def _(slices):
+    return ...  # tf.IndexedSlices(values, indices, dense_shape)
+
+
+@one_slice.right
+def _(slices):
+    """`tf.unique` gives each row that occurs a small number, and the sum over segments adds the slices of one number.
+    The memory is that of the rows that were used, however large the table. The norm of the result is the norm of the
+    gradient."""
+    used, where = tf.unique(slices.indices)
+    values = tf.math.unsorted_segment_sum(slices.values, where, tf.size(used))
+    return tf.IndexedSlices(values, used, slices.dense_shape)
+
+
+@one_slice.mistake("unchanged")
+def _(slices):
+    """Rows that were used several times still have several slices."""
+    return slices
+
+
+@one_slice.mistake("mean")
+def _(slices):
+    """The slices of a row are averaged. The gradient is the *sum* over the uses."""
+    used, where = tf.unique(slices.indices)
+    return tf.IndexedSlices(
+        tf.math.unsorted_segment_mean(slices.values, where, tf.size(used)), used, slices.dense_shape
+    )
+
+
+@one_slice.mistake("last_use")
+def _(slices):
+    """Of each row one slice is left, that of its last use. What became of the others?"""
+    used, where = tf.unique(slices.indices)
+    last = tf.math.unsorted_segment_max(tf.range(tf.size(where)), where, tf.size(used))
+    return tf.IndexedSlices(tf.gather(slices.values, last), used, slices.dense_shape)
+
+
+@one_slice.mistake("first_use")
+def _(slices):
+    """Of each row one slice is left, that of its first use. What became of the others?"""
+    used, where = tf.unique(slices.indices)
+    first = tf.math.unsorted_segment_min(tf.range(tf.size(where)), where, tf.size(used))
+    return tf.IndexedSlices(tf.gather(slices.values, first), used, slices.dense_shape)
+
+
+@one_slice.mistake("renumbered")
+def _(slices):
+    """The sums are right, and they stand in other rows: 0, 1, 2 … are places among the rows that occur, and not the
+    rows."""
+    used, where = tf.unique(slices.indices)
+    values = tf.math.unsorted_segment_sum(slices.values, where, tf.size(used))
+    return tf.IndexedSlices(values, tf.range(tf.size(used, tf.int64)), slices.dense_shape)
+
+
+@one_slice.wrong("none")
+def _(slices):
+    used, where = tf.unique(slices.indices)
+    values = tf.math.unsorted_segment_sum(slices.values, where, tf.size(used))
+    return tf.IndexedSlices(values, used, None)
+
+
+@one_slice.wrong("raised:TypeError")
+def _(slices):
+    used, where = tf.unique(slices.indices)
+    return tf.math.unsorted_segment_sum(slices.values, where, tf.size(used))
+
+
 def _identity_with(gradient):
     @tf.custom_gradient
     def identity(h):
@@ -223,7 +335,7 @@ def _tables(random, dtype):
     return [(tf.constant([[5.0, -6.0], [7.0, 8.0]], dtype), example), trial((7, 5)), trial((4, 4))]
 
 
-limit_rows = Exercise(
+each_limit = Exercise(
     title="A limit for each example",
     minutes=5,
     hints=(
@@ -242,13 +354,13 @@ limit_rows = Exercise(
 )
 
 
-@limit_rows.starter("limit_each")
+@each_limit.starter("limit_each")
 @tf.custom_gradient
 def _(h):
     return tf.identity(h), lambda upstream: ...
 
 
-@limit_rows.right
+@each_limit.right
 @tf.custom_gradient
 def _(h):
     """Each row of `upstream` belongs to one example. With `axes=[1]` the norm is taken along the row. Without it there
@@ -256,48 +368,48 @@ def _(h):
     return tf.identity(h), lambda upstream: tf.clip_by_norm(upstream, 1.0, axes=[1])
 
 
-@limit_rows.mistake("whole_batch")
+@each_limit.mistake("whole_batch")
 @tf.custom_gradient
 def _(h):
     """Here the whole batch shares one limit. How many norms should there be?"""
     return tf.identity(h), lambda upstream: tf.clip_by_norm(upstream, 1.0)
 
 
-@limit_rows.mistake("units_axis")
+@each_limit.mistake("units_axis")
 @tf.custom_gradient
 def _(h):
     """Here each *unit* has a limit, over the batch. Which axis is the batch?"""
     return tf.identity(h), lambda upstream: tf.clip_by_norm(upstream, 1.0, axes=[0])
 
 
-@limit_rows.mistake("each_entry")
+@each_limit.mistake("each_entry")
 @tf.custom_gradient
 def _(h):
     """Here each entry has a limit. That turns the direction of a row; a limit on its norm keeps it."""
     return tf.identity(h), lambda upstream: tf.clip_by_value(upstream, -1.0, 1.0)
 
 
-@limit_rows.mistake("always_one")
+@each_limit.mistake("always_one")
 @tf.custom_gradient
 def _(h):
     """Rows that were below the limit are made longer. A limit leaves them as they are."""
     return tf.identity(h), lambda upstream: upstream / tf.norm(upstream, axis=1, keepdims=True)
 
 
-@limit_rows.mistake("no_limit")
+@each_limit.mistake("no_limit")
 @tf.custom_gradient
 def _(h):
     """The gradient comes back as it arrived: nothing is limited."""
     return tf.identity(h), lambda upstream: upstream
 
 
-@limit_rows.wrong("values")
+@each_limit.wrong("values")
 @tf.custom_gradient
 def _(h):
     return tf.identity(h), lambda upstream: tf.clip_by_norm(h, 1.0, axes=[1])
 
 
-@limit_rows.wrong("values")
+@each_limit.wrong("values")
 @tf.custom_gradient
 def _(h):
     return tf.clip_by_norm(h, 1.0, axes=[1]), lambda upstream: upstream

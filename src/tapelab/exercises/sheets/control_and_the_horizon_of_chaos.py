@@ -29,8 +29,8 @@ search = Prediction(
     ),
 )
 
-growth = Prediction(
-    "control_and_the_horizon_of_chaos.growth",
+norm_20 = Prediction(
+    "control_and_the_horizon_of_chaos.norm_20",
     options=("about 10", "about 1000", "more than a million"),
     remarks=(
         ("about 10", "Nudges that add up would grow so. These multiply: 4000 factors, each a little above 1."),
@@ -84,7 +84,7 @@ def _adjoint_in_full(A, B, g):
     return tf.stack(found)
 
 
-adjoint = Exercise(
+backwards = Exercise(
     title="Backwards through time",
     minutes=8,
     hints=(
@@ -98,12 +98,12 @@ adjoint = Exercise(
 )
 
 
-@adjoint.starter("through_time")
+@backwards.starter("through_time")
 def _(A, B, g):
     return ...  # one derivative for each step, shape (steps,)
 
 
-@adjoint.right
+@backwards.right
 def _(A, B, g):
     """The adjoint after the last step is the loss's gradient. Each step back multiplies it by that step's transposed
     Jacobian. So all derivatives together take one product of a matrix and a vector for each step; a product for each
@@ -115,7 +115,7 @@ def _(A, B, g):
     return tf.stack(found[::-1])
 
 
-@adjoint.mistake("own_step")
+@backwards.mistake("own_step")
 def _(A, B, g):
     """The force of step $t$ does not pass through $A_t$: it enters *in* this step, and moves the state after it. Which
     products follow?"""
@@ -126,7 +126,7 @@ def _(A, B, g):
     return tf.stack(found[::-1])
 
 
-@adjoint.mistake("not_transposed")
+@backwards.mistake("not_transposed")
 def _(A, B, g):
     """The adjoint was multiplied by $A_t$, which takes nudges forwards in time. Backwards it is the transpose."""
     adjoint, found = g, []
@@ -136,7 +136,7 @@ def _(A, B, g):
     return tf.stack(found[::-1])
 
 
-@adjoint.mistake("backwards")
+@backwards.mistake("backwards")
 def _(A, B, g):
     """These are the right numbers in the order in which they were found. The last force came first."""
     adjoint, found = g, []
@@ -146,7 +146,7 @@ def _(A, B, g):
     return tf.stack(found)
 
 
-@adjoint.mistake("last_step_alone")
+@backwards.mistake("last_step_alone")
 def _(A, B, g):
     """Each force was treated as if it were the last: the steps that follow it are missing."""
     return tf.linalg.matvec(B, g)

@@ -13,8 +13,8 @@ beyond_limit = Prediction(
     ),
 )
 
-climb = Prediction(
-    "differentiate_the_optimiser.climb",
+follows_sign = Prediction(
+    "differentiate_the_optimiser.follows_sign",
     options=("above 2", "between 0.5 and 2", "below 0.2"),
     remarks=(
         ("above 2", "So it would be if the *size* of the derivative set the pace. Here only its sign does."),

@@ -23,8 +23,8 @@ steps = Prediction(
     ),
 )
 
-alone = Prediction(
-    "fit_and_error_bars.alone",
+others_told = Prediction(
+    "fit_and_error_bars.others_told",
     options=("as large", "half", "a twentieth"),
     remarks=(
         (

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 _SECONDS = 40.0  # for an answer: forward mode traces the rule of each new operation
 
-column = Prediction(
-    "forward_mode.column",
+one_moves = Prediction(
+    "forward_mode.one_moves",
     remarks=(
         ([3.0, 2.0], "That is the first *row*: how one output changes with both inputs. A tape would give you that."),
         ([2.0, 1.0], "That is the second column, which $v = (0, 1)$ would pick."),

@@ -4,8 +4,8 @@ from tapelab.exercises import Exercise, Function, Mistake, Prediction, Value
 
 import tensorflow as tf
 
-product = Prediction(
-    "gradient_tape_basics.product",
+dy_dx = Prediction(
+    "gradient_tape_basics.dy_dx",
     remarks=(
         (9.0, "9 belongs to the sum. A product hands each factor the *other* factor, not 1."),
         (
@@ -17,8 +17,8 @@ product = Prediction(
     ),
 )
 
-summed = Prediction(
-    "gradient_tape_basics.summed",
+two_entries = Prediction(
+    "gradient_tape_basics.two_entries",
     remarks=(
         ([3.0, 4.0], "Those are the two derivatives. Two numbers do not fit into the shape of one source."),
         (3.5, "3.5 would be the gradient of the mean. Nothing divides by the number of entries."),
@@ -35,8 +35,8 @@ late_watch = Prediction(
     ),
 )
 
-one_branch = Prediction(
-    "gradient_tape_basics.one_branch",
+gate = Prediction(
+    "gradient_tape_basics.gate",
     remarks=(
         ([4.0, 0.0, None], "0 would say that `b` was used and has no effect. The tape has never met `b`."),
         (
@@ -527,7 +527,7 @@ def _(loss, w, size):
     w.assign_sub(size * g)
 
 
-def _what_ran():
+def _gradients():
     x = tf.Variable(3.0)
     with tf.GradientTape(persistent=True) as tape:
         results = {
@@ -543,7 +543,7 @@ def _what_ran():
     return {name: None if gradient is None else float(gradient) for name, gradient in gradients.items()}
 
 
-what_ran = Exercise(
+five_results = Exercise(
     title="None, zero or a number",
     minutes=4,
     hints=(
@@ -555,7 +555,7 @@ what_ran = Exercise(
         "not choose it. In the fifth the body runs twice.",
     ),
     checker=Value(
-        expected=_what_ran,
+        expected=_gradients,
         mistakes=(
             Mistake(
                 "where_is_no_if",
@@ -606,14 +606,14 @@ what_ran = Exercise(
 )
 
 
-@what_ran.starter()
+@five_results.starter()
 def _():
     answer = {"first": ..., "second": ..., "third": ..., "fourth": ..., "fifth": ...}
 
     return answer
 
 
-@what_ran.right
+@five_results.right
 def _():
     r"""An `if` leaves the branch that ran: a slope of 6 in the first, a constant in the fourth. `tf.where` leaves both
     sides, so the third has a path from `x`, with no effect. The loop leaves two products, and $x \cdot x \cdot x$ has

@@ -44,8 +44,8 @@ mislabelled = Prediction(
     ),
 )
 
-weaker = Prediction(
-    "influence_functions.weaker",
+a_tenth = Prediction(
+    "influence_functions.a_tenth",
     options=("as before", "a third or more too small", "too large"),
     remarks=(
         ("as before", "The weak decay holds the weights less, so a single example holds them more."),

@@ -60,96 +60,6 @@ gibibytes = Prediction(
 )
 
 
-def _batches(random, dtype):
-    def batch(examples, inputs, outputs, chosen):
-        x, w = (tf.constant(random.normal(size=size), dtype) for size in ((examples, inputs), (inputs, outputs)))
-        return x, w, tf.constant([example in chosen for example in range(examples)])
-
-    return [batch(7, 5, 6, {1, 2, 6}), batch(4, 3, 2, {0}), batch(6, 2, 5, {0, 1, 2, 3, 4, 5})]
-
-
-def _observe_chosen(answer, x, w, chosen):
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        losses = tf.reduce_mean(tf.tanh(x @ w) ** 2, axis=1)
-    return answer(tape, losses, w, chosen)
-
-
-def _gradient_of_chosen(tape, losses, w, chosen):
-    share = 1.0 / tf.reduce_sum(tf.cast(chosen, losses.dtype))
-    return _weighted(tape, losses, w, tf.where(chosen, share, 0.0))
-
-
-def _weighted(tape, losses, w, weights):
-    return tape.gradient(losses, w, output_gradients=tf.cast(weights, losses.dtype))
-
-
-chosen_mean = Exercise(
-    title="The mean that nobody recorded",
-    minutes=6,
-    beyond=True,
-    hints=(
-        "What is computed after the block has closed is not on the record. What can you still say to the tape when "
-        "you ask it?",
-        "`output_gradients` weights the sum (section 1). Write the mean of the chosen losses as a weighted sum of all "
-        "of them.",
-        "The weight of a chosen example is one over the number of chosen ones, that of the others is 0. "
-        "`tf.cast(chosen, losses.dtype)` turns True and False into 1 and 0.",
-    ),
-    checker=Function(reference=_gradient_of_chosen, inputs=_batches, observe=_observe_chosen, axes=("input", "output")),
-)
-
-
-@chosen_mean.starter("gradient_of_chosen")
-def _(tape, losses, w, chosen):
-    return ...  # the gradient, with respect to w, of the mean of the chosen losses
-
-
-@chosen_mean.right
-def _(tape, losses, w, chosen):
-    """The mean of the chosen losses is a weighted sum of all losses, with one over the number chosen as a weight, or
-    zero. `output_gradients` takes those weights after the fact, so nothing need be recorded for it."""
-    weights = tf.cast(chosen, losses.dtype)
-    return tape.gradient(losses, w, output_gradients=weights / tf.reduce_sum(weights))
-
-
-@chosen_mean.mistake("sum_of_chosen")
-def _(tape, losses, w, chosen):
-    """This is the gradient of the *sum* of the chosen losses. What turns a sum into a mean?"""
-    return tape.gradient(losses, w, output_gradients=tf.cast(chosen, losses.dtype))
-
-
-@chosen_mean.mistake("over_all")
-def _(tape, losses, w, chosen):
-    """The chosen losses are added and divided by the number of *all* examples. The mean is over the chosen ones."""
-    weights = tf.cast(chosen, losses.dtype) / losses.shape[0]
-    return tape.gradient(losses, w, output_gradients=weights)
-
-
-@chosen_mean.mistake("nothing_chosen")
-def _(tape, losses, w, chosen):
-    """This is the gradient of the sum of *all* losses: `chosen` has had no influence."""
-    return tape.gradient(losses, w)
-
-
-@chosen_mean.mistake("mean_of_all")
-def _(tape, losses, w, chosen):
-    """This is the gradient of the mean of *all* losses: `chosen` has had no influence."""
-    return tape.gradient(losses, w) / losses.shape[0]
-
-
-@chosen_mean.wrong("none")
-def _(tape, losses, w, chosen):
-    mean = tf.reduce_mean(tf.boolean_mask(losses, chosen))
-    return tape.gradient(mean, w)
-
-
-@chosen_mean.wrong("one_dtype")
-def _(tape, losses, w, chosen):
-    weights = tf.cast(chosen, tf.float32)
-    return tape.gradient(losses, w, output_gradients=weights / tf.reduce_sum(weights))
-
-
 def differences(f, x):
     """The Jacobian of f at x by central differences in float64, the target's axes first: no passes at all."""
     x64, shift = tf.cast(x, tf.float64), 1e-5
@@ -350,96 +260,6 @@ def _(x):
     return tf.reduce_sum(same[:, tf.newaxis, :] - same, axis=0)
 
 
-def _chained(dz_dy, dy_dx, rank):
-    """The product of two matrices, which the Jacobians are when the axes of each tensor are made one."""
-    z, y, x = dz_dy.shape[: dz_dy.shape.rank - rank], dy_dx.shape[:rank], dy_dx.shape[rank:]
-    rows, middle, columns = z.num_elements(), y.num_elements(), x.num_elements()
-    product = tf.reshape(dz_dy, [rows, middle]) @ tf.reshape(dy_dx, [middle, columns])
-    return tf.reshape(product, [*z, *x])
-
-
-def _links(random, dtype):
-    def trial(z, y, x):
-        return (
-            tf.constant(random.normal(size=(*z, *y)), dtype),
-            tf.constant(random.normal(size=(*y, *x)), dtype),
-            len(y),
-        )
-
-    return [
-        trial(z=(3,), y=(7, 6), x=(5, 4)),
-        trial(z=(2, 5), y=(4,), x=(3,)),
-        trial(z=(3,), y=(2, 6, 4), x=(5,)),
-        trial(z=(4,), y=(), x=(2, 3)),
-    ]
-
-
-chain = Exercise(
-    title="The chain rule for tensors",
-    minutes=10,
-    beyond=True,
-    hints=(
-        r"For vectors the chain rule is the matrix product: $\sum_j (\partial z_i/\partial y_j)(\partial y_j/\partial "
-        "x_k)$. What does $j$ become when $y$ has two axes?",
-        "Where are the axes of $y$ in each of the two Jacobians? Section 3: the target's first, then the source's.",
-        "Either make each tensor's axes one with `tf.reshape`, multiply two matrices and undo it, or look up what an "
-        "integer means as `axes` of `tf.tensordot`.",
-    ),
-    checker=Function(reference=_chained, inputs=_links),
-)
-
-
-@chain.starter("chain")
-def _(dz_dy, dy_dx, rank):
-    return ...  # the Jacobian of z with respect to x
-
-
-@chain.right
-def _(dz_dy, dy_dx, rank):
-    """The chain rule sums over every element of $y$, so over all its axes: the last `rank` of the first Jacobian with
-    the first `rank` of the second. For vectors, `rank` 1, this is the product of two matrices."""
-    return tf.tensordot(dz_dy, dy_dx, axes=rank)
-
-
-@chain.mistake("source_first")
-def _(dz_dy, dy_dx, rank):
-    """The values are right; the axes of $x$ come before those of $z$. A Jacobian has its target's axes first, and $z$
-    is the target."""
-    y_in_x = list(range(rank))
-    y_in_z = [len(dz_dy.shape) - rank + axis for axis in range(rank)]
-    return tf.tensordot(dy_dx, dz_dy, axes=[y_in_x, y_in_z])
-
-
-@chain.mistake("product_of_sums")
-def _(dz_dy, dy_dx, rank):
-    """You summed each Jacobian over $y$ and multiplied the sums. The chain rule multiplies first, element of $y$ by
-    element of $y$, and then sums."""
-    z_rank = len(dz_dy.shape) - rank
-    left = tf.reduce_sum(dz_dy, axis=list(range(z_rank, z_rank + rank)))
-    right = tf.reduce_sum(dy_dx, axis=list(range(rank)))
-    return tf.tensordot(left, right, axes=0)
-
-
-@chain.wrong("raised:InvalidArgumentError")
-def _(dz_dy, dy_dx, rank):
-    return dz_dy @ dy_dx
-
-
-@chain.wrong("sign")
-def _(dz_dy, dy_dx, rank):
-    return -tf.tensordot(dz_dy, dy_dx, rank)
-
-
-@chain.wrong("factor")
-def _(dz_dy, dy_dx, rank):
-    return tf.tensordot(dz_dy, dy_dx, rank) / 42
-
-
-@chain.wrong("shape")
-def _(dz_dy, dy_dx, rank):
-    return tf.tensordot(dz_dy, dy_dx, axes=0)
-
-
 def count_passes(limit):
     """An observer: the Jacobian, and the number of passes, which is told only where it is above limit(f, x)."""
 
@@ -614,3 +434,93 @@ def _(f, x):
     with tf.GradientTape() as tape:
         y = f(x)
     return tape.jacobian(y, x)
+
+
+def _batches(random, dtype):
+    def batch(examples, inputs, outputs, chosen):
+        x, w = (tf.constant(random.normal(size=size), dtype) for size in ((examples, inputs), (inputs, outputs)))
+        return x, w, tf.constant([example in chosen for example in range(examples)])
+
+    return [batch(7, 5, 6, {1, 2, 6}), batch(4, 3, 2, {0}), batch(6, 2, 5, {0, 1, 2, 3, 4, 5})]
+
+
+def _observe_chosen(answer, x, w, chosen):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        losses = tf.reduce_mean(tf.tanh(x @ w) ** 2, axis=1)
+    return answer(tape, losses, w, chosen)
+
+
+def _gradient_of_chosen(tape, losses, w, chosen):
+    share = 1.0 / tf.reduce_sum(tf.cast(chosen, losses.dtype))
+    return _weighted(tape, losses, w, tf.where(chosen, share, 0.0))
+
+
+def _weighted(tape, losses, w, weights):
+    return tape.gradient(losses, w, output_gradients=tf.cast(weights, losses.dtype))
+
+
+chosen_mean = Exercise(
+    title="The mean that nobody recorded",
+    minutes=6,
+    beyond=True,
+    hints=(
+        "What is computed after the block has closed is not on the record. What can you still say to the tape when "
+        "you ask it?",
+        "`output_gradients` weights the sum (section 9). Write the mean of the chosen losses as a weighted sum of all "
+        "of them.",
+        "The weight of a chosen example is one over the number of chosen ones, that of the others is 0. "
+        "`tf.cast(chosen, losses.dtype)` turns True and False into 1 and 0.",
+    ),
+    checker=Function(reference=_gradient_of_chosen, inputs=_batches, observe=_observe_chosen, axes=("input", "output")),
+)
+
+
+@chosen_mean.starter("gradient_of_chosen")
+def _(tape, losses, w, chosen):
+    return ...  # the gradient, with respect to w, of the mean of the chosen losses
+
+
+@chosen_mean.right
+def _(tape, losses, w, chosen):
+    """The mean of the chosen losses is a weighted sum of all losses, with one over the number chosen as a weight, or
+    zero. `output_gradients` takes those weights after the fact, so nothing need be recorded for it."""
+    weights = tf.cast(chosen, losses.dtype)
+    return tape.gradient(losses, w, output_gradients=weights / tf.reduce_sum(weights))
+
+
+@chosen_mean.mistake("sum_of_chosen")
+def _(tape, losses, w, chosen):
+    """This is the gradient of the *sum* of the chosen losses. What turns a sum into a mean?"""
+    return tape.gradient(losses, w, output_gradients=tf.cast(chosen, losses.dtype))
+
+
+@chosen_mean.mistake("over_all")
+def _(tape, losses, w, chosen):
+    """The chosen losses are added and divided by the number of *all* examples. The mean is over the chosen ones."""
+    weights = tf.cast(chosen, losses.dtype) / losses.shape[0]
+    return tape.gradient(losses, w, output_gradients=weights)
+
+
+@chosen_mean.mistake("nothing_chosen")
+def _(tape, losses, w, chosen):
+    """This is the gradient of the sum of *all* losses: `chosen` has had no influence."""
+    return tape.gradient(losses, w)
+
+
+@chosen_mean.mistake("mean_of_all")
+def _(tape, losses, w, chosen):
+    """This is the gradient of the mean of *all* losses: `chosen` has had no influence."""
+    return tape.gradient(losses, w) / losses.shape[0]
+
+
+@chosen_mean.wrong("none")
+def _(tape, losses, w, chosen):
+    mean = tf.reduce_mean(tf.boolean_mask(losses, chosen))
+    return tape.gradient(mean, w)
+
+
+@chosen_mean.wrong("one_dtype")
+def _(tape, losses, w, chosen):
+    weights = tf.cast(chosen, tf.float32)
+    return tape.gradient(losses, w, output_gradients=weights / tf.reduce_sum(weights))

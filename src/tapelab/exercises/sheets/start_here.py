@@ -2,8 +2,8 @@
 
 from tapelab.exercises import Exercise, Mistake, Prediction, Value
 
-cubed = Prediction(
-    "start_here.cubed",
+at_two = Prediction(
+    "start_here.at_two",
     remarks=(
         ([8.0, 4.0], "4 holds two of the three factors fixed. Each of the three contributes $x^2 = 4$."),
         ([8.0, 8.0], "8 is the value, $x^3$. The slope is another number, $3x^2$."),

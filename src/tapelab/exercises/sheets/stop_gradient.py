@@ -16,8 +16,8 @@ side_of_cut = Prediction(
     ),
 )
 
-open_path = Prediction(
-    "stop_gradient.open_path",
+same_cut = Prediction(
+    "stop_gradient.same_cut",
     remarks=(
         (None, "`None` needs every path to be cut. The path through $5y$ is open."),
         (11.0, "11 is the true derivative. The path through $y^2$ contributes 6 to it, and that path is cut."),
@@ -57,8 +57,8 @@ straight = Prediction(
     ),
 )
 
-at_the_truth = Prediction(
-    "stop_gradient.at_the_truth",
+true_values = Prediction(
+    "stop_gradient.true_values",
     options=("cut", "open", "both", "neither"),
     remarks=(
         ("both", "The losses are equal and not zero. What lowers them is another matter when the targets can move."),

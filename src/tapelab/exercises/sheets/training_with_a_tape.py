@@ -28,12 +28,21 @@ afterwards_is = Prediction(
     ),
 )
 
+kernel_is = Prediction(
+    "training_with_a_tape.kernel_is",
+    options=("the same", "somewhat shorter", "much shorter"),
+    remarks=(
+        ("somewhat shorter", "Who adds the penalty to the loss? Look at the line of the loop that computes it."),
+        ("much shorter", "It would be, if the penalty were part of the loss. Which line of the loop adds it?"),
+    ),
+)
+
 number_of_traces = Prediction(
     "training_with_a_tape.number_of_traces",
     remarks=(
         (
-            23,
-            "23 is the number of calls. Python's `append` runs only while a graph is made, and a graph serves many "
+            18,
+            "18 is the number of calls. Python's `append` runs only while a graph is made, and a graph serves many "
             "calls.",
         ),
         (1, "One graph would do if all batches had one size. The last is smaller."),
@@ -171,6 +180,197 @@ def _(loss, w, x, y, limit):
 
 def _numbers(random, dtype, *shape):
     return tf.constant(random.normal(size=shape), dtype)
+
+
+def _tasks(random, dtype):
+    """Batches, validation data of another size, and a number of epochs."""
+
+    def task(sizes, epochs):
+        parts = [(_numbers(random, dtype, size, 5), _numbers(random, dtype, size, 1)) for size in sizes]
+        return parts[:-1], parts[-1], epochs
+
+    return [task((7, 7, 6, 11), 3), task((4, 4, 8), 2)]
+
+
+def _small_model(asked):
+    """A model with a penalty and a layer that works in two ways; `asked` receives (examples, training) at each call."""
+
+    class TwoWays(tf.keras.layers.Layer):
+        def call(self, inputs, training=False):
+            asked.add((inputs.shape[0], bool(training)))
+            return 1.5 * inputs if training else inputs
+
+    penalised = tf.keras.layers.Dense(1, kernel_initializer="ones", kernel_regularizer=tf.keras.regularizers.L2(0.1))
+    return tf.keras.Sequential([tf.keras.Input((5,)), TwoWays(), penalised])
+
+
+def _run_loop(answer, batches, validation, epochs):
+    """Run a learner's loop on a small model; what is compared is what the model was asked, and what became of it."""
+    asked = set()
+    model = _small_model(asked)
+    asked.clear()
+    loss_fn = tf.keras.losses.MeanSquaredError()
+    history = answer(model, tf.keras.optimizers.SGD(0.05), loss_fn, batches, validation, epochs)
+    kept_apart = len(validation[0])
+    return {
+        "`training` in the steps": sorted({flag for size, flag in asked if size != kept_apart}),
+        "`training` on the validation data": sorted({flag for size, flag in asked if size == kept_apart}),
+        "the weights after the last epoch": [variable.numpy() for variable in model.trainable_variables],
+        "the list of validation losses": history if history is None else [float(loss) for loss in history],
+    }
+
+
+def _whole_loop(model, optimizer, loss_fn, batches, validation, epochs):
+    """The right loop, with every choice that a wrong one makes differently."""
+    return _loop_with(model, optimizer, loss_fn, batches, validation, epochs)
+
+
+def _loop_with(
+    model, optimizer, loss_fn, batches, validation, epochs, *, training=True, penalty=True, judged=False, before=False
+):
+    history = []
+    for _ in range(epochs):
+        if before:
+            history.append(loss_fn(validation[1], model(validation[0], training=judged)))
+        for x, y in batches:
+            with tf.GradientTape() as tape:
+                loss = loss_fn(y, model(x, training=training)) + (sum(model.losses) if penalty else 0.0)
+            optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        if not before:
+            history.append(loss_fn(validation[1], model(validation[0], training=judged)))
+    return history
+
+
+whole_loop = Exercise(
+    title="The loop, from an empty cell",
+    minutes=15,
+    hints=(
+        "Two loops, one inside the other: over the epochs and over the batches. What of a step has to be recorded?",
+        "`with tf.GradientTape() as tape:` the model's outputs and the loss; outside it `tape.gradient` and the "
+        "optimiser. Section 3 has two things that the model has to be told or asked.",
+        "The loss of a step is `loss_fn(y, model(x, training=True)) + sum(model.losses)`. After the batches of an "
+        "epoch: `loss_fn` again, on the validation pair, with `training=False` and without the sum.",
+    ),
+    seconds=60.0,
+    checker=Function(reference=_whole_loop, inputs=_tasks, observe=_run_loop, dtypes=(tf.float32,)),
+)
+
+
+@whole_loop.starter("fit")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    return ...  # a list of the validation loss after each epoch
+
+
+@whole_loop.right
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """Forward pass and loss are recorded, with the layers told that this is training and the model's own losses
+    counted. The gradient and the update stand outside. The validation data meet the model as it will be used, take no
+    step, and are judged by the loss alone, since the penalty says nothing about them."""
+    history = []
+    for _ in range(epochs):
+        for x, y in batches:
+            with tf.GradientTape() as tape:
+                loss = loss_fn(y, model(x, training=True)) + sum(model.losses)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply(gradients, model.trainable_variables)
+        x, y = validation
+        history.append(float(loss_fn(y, model(x, training=False))))
+    return history
+
+
+@whole_loop.mistake("no_penalty")
+def _(*task):
+    """The loop runs and the loss falls, and the regulariser has no part in it. Where does the model keep its
+    penalty?"""
+    return _loop_with(*task, penalty=False)
+
+
+@whole_loop.mistake("not_told")
+def _(*task):
+    """In the steps the layers are not told that this is training: a dropout would never happen. Which argument of the
+    model says so?"""
+    return _loop_with(*task, training=False)
+
+
+@whole_loop.mistake("neither")
+def _(*task):
+    """Two things are missing in the steps. The layers are not told that this is training, and the regulariser has no
+    part in the loss."""
+    return _loop_with(*task, training=False, penalty=False)
+
+
+@whole_loop.mistake("judged_in_training")
+def _(*task):
+    """The steps are right. On the validation data the layers are told that this is training, too: a dropout would
+    switch units off there."""
+    return _loop_with(*task, judged=True)
+
+
+@whole_loop.mistake("learns_from_validation")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """The validation data take steps as well. What a model has learnt from cannot judge it: keep them apart."""
+    return _loop_with(model, optimizer, loss_fn, [*batches, validation], validation, epochs)
+
+
+@whole_loop.mistake("judged_by_training_data")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """The steps are right. The numbers in the list are losses on a batch that the model was trained on; the validation
+    data are never looked at."""
+    return _loop_with(model, optimizer, loss_fn, batches, batches[-1], epochs)
+
+
+@whole_loop.mistake("judged_with_penalty")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """The steps are right. The numbers in the list hold the penalty, too. It is there to shape the weights, and says
+    nothing about the validation data."""
+    history = []
+    for _ in range(epochs):
+        (loss,) = _loop_with(model, optimizer, loss_fn, batches, validation, 1)
+        history.append(loss + sum(model.losses))
+    return history
+
+
+@whole_loop.mistake("judged_before")
+def _(*task):
+    """The steps are right. The validation loss is noted *before* the steps of each epoch, and the last epoch is never
+    judged."""
+    return _loop_with(*task, before=True)
+
+
+@whole_loop.mistake("judged_once")
+def _(*task):
+    """The steps are right, and the list has one number, of the end. One for each epoch is asked for."""
+    return _loop_with(*task)[-1:]
+
+
+@whole_loop.mistake("one_epoch")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """One epoch, where `epochs` are asked for."""
+    return _loop_with(model, optimizer, loss_fn, batches, validation, 1)
+
+
+@whole_loop.mistake("no_step")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """The weights are what they were: no step is taken, and the loss does not fall. What does the optimiser need?"""
+    for x, y in batches:
+        loss_fn(y, model(x, training=True))
+    return [loss_fn(validation[1], model(validation[0], training=False)) for _ in range(epochs)]
+
+
+@whole_loop.mistake("last_batch_only")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """Each epoch takes one step, on its last batch. Does the gradient stand inside the loop over the batches?"""
+    return _loop_with(model, optimizer, loss_fn, batches[-1:], validation, epochs)
+
+
+@whole_loop.wrong("raised:ValueError")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    return _loop_with(model, optimizer, loss_fn, [x for x, _ in batches], None, epochs)
+
+
+@whole_loop.wrong("none")
+def _(*task):
+    _loop_with(*task)
 
 
 def _answers(random, dtype):

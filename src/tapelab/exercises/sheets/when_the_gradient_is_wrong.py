@@ -14,8 +14,8 @@ outside_epsilon = Prediction(
     ),
 )
 
-confident_mistake = Prediction(
-    "when_the_gradient_is_wrong.confident_mistake",
+sure_of_one = Prediction(
+    "when_the_gradient_is_wrong.sure_of_one",
     remarks=(
         (1.0, "1 is what a loss from the logit would give. Here the sigmoid's own slope multiplies it."),
         (2.0, "2 is the slope of the square, where the sigmoid is 1. The sigmoid's own slope multiplies it."),

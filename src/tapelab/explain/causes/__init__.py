@@ -88,7 +88,7 @@ RETRACING = {code: cause.meaning for code, cause in RETRACED.items()}
 # What became of a fix when it was run in the replayed program → what is written above it.
 TRIED = {
     "works": "Fix:",
-    "untried": "Hint (not run):",
+    "untried": "Hint:",
     "silent": "Hint (it runs, and leaves the gradient 0 there):",
     "changes": "Hint (it runs, and the value is another):",
 }

@@ -30,9 +30,9 @@ def without_path(question: Question) -> Finding:
     Returns:
         A `Finding`.
     """
-    rules = (_statistics, _target_outside, _replaced, _recomputed, _left, _constant, _perhaps_left, _before, _unused)
+    outside = (_statistics, _target_outside, _replaced, _recomputed)
     sides = _Sides(question)
-    for rule in rules:
+    for rule in (*outside, _left, _constant, _copied, _perhaps_left, _before, _unused):
         finding = rule(question, sides)
         if finding is not None:
             return finding
@@ -202,6 +202,35 @@ def _constant(question, sides):
     if not backward or not (question.flow.uses(question.start) or question.start in question.log.on_tape):
         return None
     return Finding("constant_derivative", line=max(backward, key=lambda event: event.index).line)
+
+
+_MADE_BY_NUMPY = {"the sum": np.sum, "the mean": np.mean, "the largest": np.max, "the smallest": np.min}
+
+
+def _copied(question, sides):
+    """A constant came in that has the numbers of a value that no operation used, or what NumPy makes of them."""
+    first, later = _constants_after_unused(question, sides)
+    if first is None:
+        return None
+    left = first.outputs[0]
+    before = _value(question, left)
+    if before.dtype.kind != "f" or not before.size:
+        return None
+    for key in later:
+        after, what = _value(question, key), None
+        if _same_value(question, left, key):
+            what = "all its numbers"
+        elif after.size == 1 and before.size > 1:
+            what = next((name for name, made in _MADE_BY_NUMPY.items() if np.isclose(made(before), after.item())), None)
+        if what is not None and after.any():
+            uses = question.flow.uses(key)
+            sentence = (
+                f"What {first.name} made of {question.source_name} was used by no operation, and {what} came back as a "
+                "constant: NumPy, or a library that uses it, read it."
+            )
+            line = _suspicious_line(question, first, later) or (uses[0].line if uses else first.line)
+            return Finding("left_tensorflow", sentence, line=line, certain=False)
+    return None
 
 
 def _constants_after_unused(question, sides):

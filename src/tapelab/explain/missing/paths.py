@@ -138,7 +138,10 @@ class Flow:
 
     def _operation_step(self, key, event, position, output):
         if "Dataset" in event.op and self._log.is_handle(key):
-            return Step(key, output, event)
+            # A variable that the dataset's function reads: tf.data runs it apart, and no tape sees it.
+            is_captured = self._log.tensors[key].dtype == tf.resource and key not in self.producer
+            cuts = (Cut("left_tensorflow", event.name, event.line, event),) if is_captured else ()
+            return Step(key, output, event, cuts)
         code = self._status(event, output) or self._conductors.cut_at(event, position)
         cuts = (Cut(code, event.name, event.line, event),) if code else ()
         return Step(key, output, event, cuts, event.unrecorded)

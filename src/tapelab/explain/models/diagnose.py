@@ -14,7 +14,7 @@ from tapelab.explain.ground.measure import array, rms
 from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question
 from tapelab.explain.models import model_step
-from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth
+from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
 from tapelab.explain.values import magnitude, mechanisms
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.rerun.nodes import Trace
@@ -98,7 +98,7 @@ def diagnosed(
             tuple(health for health, _ in examined),
             tuple(_layers(model, tape, findings)),
             parts[0].scale,
-            tuple(_notes(model, tape, parts)),
+            (*_notes(model, tape, parts), *_idle([health for health, _ in examined])),
         )
 
 
@@ -232,6 +232,8 @@ def _status(finding, value, zeros, reference, name, scale):
         return "not finite", story
     if finding.symptom == "zero":
         return "zero", story
+    if finding.code == "no_effect":
+        return "fine", story
     size = _typical(value)
     is_small, is_large = size * FAR < reference, size > FAR * reference
     if finding.healthy is False:
@@ -245,7 +247,11 @@ def _status(finding, value, zeros, reference, name, scale):
         return ("exploding" if is_large else "vanishing"), story
     if finding.symptom == "partly zero" and zeros >= _MANY_ZEROS:
         return "partly zero", story
-    if finding.symptom == "partly zero":  # a few units that are off on one batch: `LayerHealth` counts them
+    # A few units that are off on one batch: `LayerHealth` counts them.
+    if finding.symptom == "partly zero" and story["code"] in (
+        "",
+        "dead_relu",
+    ):
         story.update(healthy=True, code="", sentence="", line=None, layer="", fix="")
     return "fine", story
 
@@ -349,6 +355,13 @@ def _forms_of(variable):
     """A Keras variable, TensorFlow's inside it, and, where it was made under a strategy, that of each replica."""
     inner = getattr(variable, "value", None)
     return variable, inner, *getattr(inner, "values", ())
+
+
+def _idle(variables):
+    """What is said of variables that have no effect by theory."""
+    names = [one.name for one in variables if one.code == "no_effect"]
+    if names:
+        yield f"{listed(names)}: {VALUES['no_effect'].title}. {VALUES['no_effect'].meaning}"
 
 
 def _notes(model, tape, parts):

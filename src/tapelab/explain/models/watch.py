@@ -16,12 +16,14 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
+from tapelab.explain.causes import TRIED
 from tapelab.explain.ground import lines
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.models import watched_step
 from tapelab.explain.models.bad_rows import about_rows, is_sound, not_finite_in
 from tapelab.explain.models.diagnose import diagnosed, name_of
 from tapelab.explain.models.diagnosis import listed
+from tapelab.explain.models.rate import about_step, rate_of
 from tapelab.explain.models.watched_step import WatchedStep
 
 import numpy as np
@@ -51,7 +53,8 @@ class Watch(tf.keras.callbacks.Callback):
       or weight that is not finite the training stops, and why is printed, with the line, the fix, and the rows of the
       batch where it is a matter of rows. A batch that is not finite and does no harm is only mentioned.
     - Every so many steps, first before any, it diagnoses the batch as `diagnose` does, and prints what is newly wrong:
-      for each of the variables of which Keras only warns that "Gradients do not exist" the reason.
+      for each of the variables of which Keras only warns that "Gradients do not exist" the reason. After such a step
+      it looks whether that was too long: whether it raises the loss of its own batch, which a part of it lowers.
 
     It works with ``jit_compile``, ``class_weight`` and ``sample_weight``, `tf.data`, generators, a custom train_step,
     gradients that are accumulated over several steps, ``steps_per_execution`` (the steps then run one by one), and
@@ -152,9 +155,12 @@ class Watch(tf.keras.callbacks.Callback):
         return logs
 
     def _one_step(self, data, run):
-        if self.every and self._can_sample and self._count % self.every == 0:
+        is_sample = self.every and self._can_sample and self._count % self.every == 0
+        if is_sample:
             self._sample(_whole(data, self.model))
         looked = run(data)
+        if is_sample:
+            self._look_at_rate(_whole(data, self.model), looked.before)
         self._kept.append(_Kept(self._count, data, looked.before))
         self._count += 1
         if not np.isfinite(looked.sums).all():
@@ -173,6 +179,17 @@ class Watch(tf.keras.callbacks.Callback):
         if new and math.isfinite(found.loss):
             self._known.update((one.name, one.status) for one in new)
             self.report(f"Watch, step {self._count}: {dataclasses.replace(found, variables=tuple(new), layers=())}")
+
+    def _look_at_rate(self, batch, before):
+        if "rate" in self._known or not self._can_sample or not watched_step.is_undistributed(self.model):
+            return
+        try:
+            said = about_step(self.model, batch, before)
+        except Exception:  # a sample must not end the training
+            return
+        if said:
+            self._known.add("rate")
+            self.report(f"Watch, step {self._count}: {said}")
 
     def _diagnosed(self, batch, weights=()):
         return _outside_strategies(diagnosed, self.model, None, batch, self._asked_from, weights)
@@ -223,9 +240,10 @@ class Watch(tf.keras.callbacks.Callback):
         found = self.diagnosis
         if self._is_diverging():
             times = ", ".join(f"{norm:.3g} at step {step}" for step, _, norm in self.recent)
-            rate = _learning_rate(self.model)
+            rate = rate_of(self.model)
+            rate = "" if rate is None else f" ({rate:g})"
             yield f"The training diverges: the gradient's norm was {times}. The learning rate{rate} is too large."
-            yield "Fix:\n    # a learning rate ten times smaller, or clipnorm=1.0 in the optimizer"
+            yield f"{TRIED['untried']}\n    # a learning rate ten times smaller, or clipnorm=1.0 in the optimizer"
         elif len(self.recent) > 1:
             yield "Before it: " + "; ".join(
                 f"step {step}: loss {loss:.4g}, gradient's norm {norm:.3g}" for step, loss, norm in self.recent[:-1]
@@ -301,8 +319,3 @@ def _is_finite(value):
 def _whole_norm(found):
     """The norm of the gradient of all variables together."""
     return float(np.sqrt(sum(one.gradient_norm**2 for one in found.variables if one.gradient_norm is not None)))
-
-
-def _learning_rate(model):
-    rate = getattr(getattr(model, "optimizer", None), "learning_rate", None)
-    return f" ({float(rate):g})" if rate is not None else ""

@@ -12,6 +12,7 @@ import gc
 import weakref
 from collections.abc import Iterable, Iterator
 
+from tapelab.explain.causes import TRIED
 from tapelab.explain.ground.rendering import Style, Told
 from tapelab.explain.retracing import callables, traces
 from tapelab.explain.retracing.causes import RetracingCause, causes_of, made_anew, merged, stale
@@ -64,7 +65,7 @@ class Retracing(Told):
             if cause.line is not None:
                 yield style.line(cause.line)
             if cause.fix:
-                yield style.text("Fix:") + style.block(cause.fix)
+                yield style.text(TRIED["untried"]) + style.block(cause.fix)
 
 
 class Retracings(collections.abc.Sequence):

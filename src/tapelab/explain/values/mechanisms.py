@@ -191,6 +191,8 @@ def of_zero(evidence: Evidence, node: Node, position: int) -> str:
         return "flat_operation"
     if op in ("Abs", "ComplexAbs"):
         return "at_minimum" if at_goal else "at_kink"
+    if op == "Pow" and position == 1 and (np.real(x[0]) < 0).any():
+        return "power_of_negative"
     if op in ("Square", "Pow", "SquaredDifference", "Cos", "Sin", "Cosh", "L2Loss"):
         return "at_minimum"
     if known(op).has("chooses"):

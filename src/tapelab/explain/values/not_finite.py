@@ -138,7 +138,7 @@ def _at_origin(evidence, node, position):
     """The story of one node at which good cotangents became bad."""
     passed = evidence.replay.passed[node]
     mask = bad_elements(array(passed.downstream[position]))
-    known = [key for key in (*node.inputs, *node.outputs) if evidence.bad(key)]
+    known = [key for key in (*node.inputs, *node.outputs) if _is_bad_there(evidence, key, mask)]
     turned = ((node, "turned the gradient bad"),)
     if known:
         story = of_value(evidence, known[0])
@@ -146,10 +146,10 @@ def _at_origin(evidence, node, position):
     else:
         value = evidence.array(node.inputs[position])
         code, key = mechanisms.of_infinite(evidence, node, mask if value.shape == mask.shape else None)
-        values = {}
+        values = {"at": mask}
         if code == "overflow":
             dtype = passed.downstream[position].dtype
-            values = {"is_backward": True, "dtype": dtype.name, "is_half": dtype.size == 2}
+            values |= {"is_backward": True, "dtype": dtype.name, "is_half": dtype.size == 2}
         story = Story(code, node, key, values=values, certain=code != "unexplained")
         if code == "underflow":
             shrunk = mechanisms.shrunk_to_zero(evidence, node.inputs[-1 if len(node.inputs) > 1 else 0])
@@ -165,6 +165,12 @@ def _at_origin(evidence, node, position):
         values = {**story.values, "unused": True}
         return dataclasses.replace(story, then=(*story.then, (maker, "left it out")), values=values)
     return story
+
+
+def _is_bad_there(evidence, key, mask):
+    """Whether a forward value is bad where a cotangent is; of another shape, anywhere."""
+    bad = bad_elements(evidence.array(key))
+    return bool((bad & mask).any() if bad.shape == mask.shape else bad.any())
 
 
 def _has_constant_zero(evidence, node):

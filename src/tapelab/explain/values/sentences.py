@@ -104,6 +104,7 @@ def _value_there(evidence, story):
     if not bad.any() and passed is not None:
         parts = [array(part) for part in passed.downstream if part is not None]
         bad = next((bad_elements(part) for part in parts if part.shape == values.shape), bad)
+    bad = story.values.get("at", bad)
     if story.code == "source_not_finite":
         bad = bad_elements(values)
     if bad.shape == values.shape and bad.any():

@@ -1,6 +1,8 @@
 """Gradients that are finite and still wrong, told from how the computation is built."""
 
+from tapelab.explain.ground.log import is_handle
 from tapelab.explain.ground.measure import array
+from tapelab.explain.ground.number_text import number
 from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
@@ -8,6 +10,7 @@ from tapelab.graphs.operations import with_fact
 
 import numpy as np
 
+_EDGE = 1e-3  # how near to 0 and 1 a loss for probabilities clips; what rounding leaves outside
 _CROSS_ENTROPIES, _UNITS = with_fact("cross entropy"), with_fact("unit")
 
 
@@ -20,7 +23,7 @@ def story(evidence: Evidence) -> Story | None:
     Returns:
         A `Story`, or None.
     """
-    for rule in (_softmax_twice, _broadcast_loss, _symmetric_units):
+    for rule in (_cross_entropy, _assigned_inside, _broadcast_loss, _symmetric_units):
         found = rule(evidence)
         if found is not None:
             return found
@@ -60,11 +63,67 @@ def _turn(vectors, gradient):
     return product - np.swapaxes(product.conj(), -1, -2)
 
 
-def _softmax_twice(evidence):
+def _cross_entropy(evidence):
+    """Logits given to a cross-entropy of probabilities, probabilities to one of logits, and labels that are neither."""
     for node in evidence.replay.passed:
-        maker = evidence.maker(node.inputs[0]) if node.op in _CROSS_ENTROPIES else None
-        if maker is not None and maker.op == "Softmax":
-            return Story("softmax_twice", node, node.inputs[0])
+        scores, labels, of_logits = _scores_and_labels(evidence, node)
+        if scores is None:
+            continue
+        maker = evidence.maker(scores)
+        if of_logits and maker is not None and maker.op in ("Softmax", "Sigmoid"):
+            return Story("softmax_twice", node, scores, values={"made": maker.op.lower()})
+        if not of_logits and (outside := _outside_of_0_to_1(evidence, scores)):
+            return Story("not_probabilities", node, scores, values={"made": outside})
+        if labels is not None and (outside := _outside_of_0_to_1(evidence, labels)):
+            return Story("labels_outside", node, labels, values={"made": outside})
+    return None
+
+
+def _scores_and_labels(evidence, node):
+    """What a cross-entropy at this node got: the keys of scores and of labels, and whether it is one of logits."""
+    if node.op == "SoftmaxCrossEntropyWithLogits":
+        return *node.inputs, True
+    if node.op in _CROSS_ENTROPIES:  # whose labels are numbers of classes
+        return node.inputs[0], None, True
+    before = evidence.maker(node.inputs[0]) if node.op in ("Log", "Log1p") else None
+    if before is None:
+        return None, None, False
+    if node.op == "Log1p" and before.op == "Exp":  # log(1 + exp(-abs(x))) of tf.nn.sigmoid_cross_entropy_with_logits
+        chosen = evidence.maker(before.inputs[0])
+        if chosen is not None and chosen.op in ("Select", "SelectV2"):
+            return chosen.inputs[2], _factor_of(evidence, chosen.inputs[2]), True
+    if before.op == "Maximum" and 0 < evidence.array(before.inputs[1]).max(initial=0.0) < _EDGE:
+        clip = evidence.maker(before.inputs[0])
+        if clip is not None and clip.op == "Minimum" and 0 < 1 - evidence.array(clip.inputs[1]).min() < _EDGE:
+            return clip.inputs[0], _factor_of(evidence, node.outputs[0]), False
+    return None, None, False
+
+
+def _factor_of(evidence, key):
+    """What a value is multiplied by that does not depend on the source, or None."""
+    products = [node for node in evidence.trace.users.get(key, ()) if node.op == "Mul"]
+    factors = [one for node in products for one in node.inputs if one != key and one not in evidence.depends]
+    return factors[0] if factors else None
+
+
+def _outside_of_0_to_1(evidence, key):
+    """From where to where values go, as text, if they leave 0 to 1 by more than rounding; else None."""
+    values = evidence.array(key)
+    if not values.size or np.iscomplexobj(values) or (values.min() >= -_EDGE and values.max() <= 1 + _EDGE):
+        return None
+    return f"{number(values.min())} to {number(values.max())}"
+
+
+def _assigned_inside(evidence):
+    """A variable that is changed inside the tape by what was made from it, and read again: the write is no path."""
+    if not is_handle(evidence.trace.values[evidence.source].dtype):
+        return None
+    for write in evidence.trace.users.get(evidence.source, ()):
+        if not write.op.startswith("Assign") or not evidence.depends.intersection(write.inputs[1:]):
+            continue
+        reads = [node for node in evidence.trace.users[evidence.source] if node.op == "ReadVariableOp"]
+        if any(node.index > write.index and node in evidence.replay.passed for node in reads):
+            return Story("assigned_inside", write, write.inputs[1])
     return None
 
 

@@ -81,11 +81,21 @@ class _Replays:
         key = keys_of(source)[0]
         for inline in (True, False):
             replay, measures = self.of(inline)
-            if _agree(replay.cotangent(key), gradient, replay.parts.get(key, ())):
+            if _agree(replay.cotangent(key), gradient, _terms(replay, key)):
                 return Evidence(replay, key, measures)
             if not any(event.call for event in self._log.events):
                 return None
         return None
+
+
+def _terms(replay, key):
+    """What a cotangent is the sum of, as (node, tensor): also within the node that adds up over a batch."""
+    found = list(replay.parts.get(key, ()))
+    for node, _ in found[:]:
+        if node is not None:
+            found += [(node, one) for one in replay.passed[node].upstream if one is not None]
+            found += _terms(replay, node.outputs[0]) if node.op == "ReadVariableOp" else ()
+    return found
 
 
 def _agree(found, gradient, parts):
@@ -157,6 +167,9 @@ def _judge(evidence, symptom, values):
     missed = special_points.story(evidence)
     if missed is not None:
         return symptom, missed
+    idle = zeros.without_effect(evidence) if symptom in ("zero", "tiny") else None
+    if idle is not None:
+        return symptom, idle
     if symptom == "zero":
         return symptom, zeros.all_zero(evidence)
     silent = structure.story(evidence)

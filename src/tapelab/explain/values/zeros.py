@@ -13,10 +13,29 @@ import numpy as np
 _FLAT = {"Relu": "dead_relu", "Relu6": "dead_relu", "Sigmoid": "saturated", "Tanh": "saturated"}
 _MANY = 16  # as many different examples switch a sound unit on
 # Nothing is wrong where a gradient is zero for one of these reasons.
-BENIGN = frozenset({"at_minimum", "hinge_inactive", "not_selected", "not_maximum"})
+BENIGN = frozenset({"no_effect", "at_minimum", "hinge_inactive", "not_selected", "not_maximum"})
 
 # What is worth a note where some elements are zero.
 _NOTES = frozenset({"dead_relu", "not_selected", "not_maximum", "clipped", "multiplied_by_zero", "at_kink"})
+
+
+_ADDING = frozenset({"Add", "AddV2", "BiasAdd"})
+
+
+def without_effect(evidence: Evidence) -> Story | None:
+    """Tell whether a gradient is 0 up to rounding because what follows takes away whatever the source adds.
+
+    What is multiplied is another matter: there the sum itself gets a gradient, and the source alone gets none.
+    """
+    users = [node for node in evidence.users(evidence.source) if node in evidence.replay.passed]
+    if not users or any(node.op not in _ADDING for node in users):
+        return None
+    upstream = [array(one) for node in users for one in evidence.replay.passed[node].upstream if one is not None]
+    reached = max((np.abs(one).max(initial=0.0) for one in upstream), default=0.0)
+    gradient = np.abs(array(evidence.gradient)).max(initial=0.0)
+    if not np.isfinite(reached) or gradient > 1e-4 * reached or not reached or evidence.target_changes() is not False:
+        return None
+    return Story("no_effect", users[0], evidence.source, is_alarm=False)
 
 
 def all_zero(evidence: Evidence) -> Story:

@@ -69,7 +69,7 @@ class Cell:
         for text in self.failures:
             display(_Line(f"✗ Your run has left the text. {text}"))
         if self.claims and not self.failures:
-            display(_Line(f"✓ {len(self.claims)} check{'s' if len(self.claims) > 1 else ''}"))
+            display(_Line(f"✓ the text holds ({len(self.claims)} check{'s' if len(self.claims) > 1 else ''})"))
 
 
 @dataclass

@@ -33,11 +33,11 @@ __all__ = [
     "second_head",
     "second_step",
     "step_by_keras",
-    "still_moving",
     "straight_line",
     "three_lines",
     "trained_on",
     "two_losses",
+    "with_momentum",
     "worse_than_fit",
 ]
 
@@ -61,8 +61,8 @@ trained_on = Prediction(
     ),
 )
 
-still_moving = Prediction(
-    "first_aid.still_moving",
+with_momentum = Prediction(
+    "first_aid.with_momentum",
     options=("neither", "the one with None", "the one with zeros", "both"),
     remarks=(
         ("neither", "So it would be without momentum. What does momentum add to a gradient of 0?"),

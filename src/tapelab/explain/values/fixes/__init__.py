@@ -286,6 +286,7 @@ _RULES = {
     "flat_operation": _sign,
     "wrong_at_zero": _cumprod,
     "clipped": _clip,
+    "not_probabilities": _clip,
     "softmax_twice": _twice,
     "broadcast_loss": _broadcast,
 }

@@ -28,7 +28,7 @@ import tensorflow as tf
 
 # Elements that are taken out on purpose have gradient 0; and where the value is what is wrong, it is to change.
 _TAKEN_OUT = frozenset({"unselected_branch", "masked_by_zero"})
-_MAY_CHANGE = frozenset({"softmax_twice", "broadcast_loss", "clipped"})
+_MAY_CHANGE = frozenset({"softmax_twice", "broadcast_loss", "clipped", "not_probabilities"})
 _MODULES = {"tf": tf, "np": np, "math": math, "keras": tf.keras}
 _ROOT_OF_EPSILON = 2e-6  # what 1e-12 within a root makes of 0, and as much more
 _WIDE = 2.0  # of an element's size, and 1 more: a step across what is flat by rounding

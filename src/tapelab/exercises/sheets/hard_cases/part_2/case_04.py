@@ -1,4 +1,4 @@
-"""Case 4, the branch that was not taken."""
+"""Case 4, a guard against zero."""
 
 from tapelab.exercises import Exercise, Repair
 from tapelab.exercises.cases import diagnosis, with_gradients
@@ -27,7 +27,7 @@ def _relative(predicted, target):
 
 
 relative_error = Exercise(
-    title="Case 4, the branch that was not taken",
+    title="Case 4, a guard against zero",
     minutes=6,
     hints=(
         "The loss is finite. So the NaN is made on the way back. Which operation has no finite slope at this target?",

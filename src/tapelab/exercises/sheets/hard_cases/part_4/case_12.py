@@ -1,4 +1,4 @@
-"""Case 12, a tape that holds everything."""
+"""Case 12, all batches at once."""
 
 import weakref
 
@@ -48,7 +48,7 @@ def _summed_gradient(f, w, batches):
 
 
 held_batches = Exercise(
-    title="Case 12, a tape that holds everything",
+    title="Case 12, all batches at once",
     minutes=6,
     hints=(
         "How long does the tape live, and what has it recorded by the end of the loop?",
