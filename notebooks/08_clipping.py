@@ -36,7 +36,6 @@ import importlib.util
 if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone
     get_ipython().run_line_magic("pip", 'install -q --no-deps "tapelab @ git+https://github.com/tapelab/tapelab@main"')
 
-# @title Set-up
 from tapelab import data, plots, runtime
 from tapelab.exercises.sheets import clipping as exercises
 from tapelab.interactive import clipping
