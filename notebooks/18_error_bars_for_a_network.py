@@ -17,7 +17,7 @@
 # %% [markdown]
 # # Error bars for a network
 #
-# A trained network answers everywhere, also where it has seen no data, and always with the same confident face. **How far can its answer be off, here and there?**
+# A trained network answers everywhere, also where it has seen no data, and always with the same confident face. **How far can a network's answer be off, where it has seen data and where it has not?**
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_error_bars_for_a_network.ipynb)
@@ -150,7 +150,7 @@ print("root mean square distance from the fit, at the 60 points that it was fitt
 print(f"   the network with the drawn weights:               {off(run):.2f}")
 print(f"   its linearisation, with the same drawn weights:   {off(straight):.3f}")
 
-# %% tags=["figure"] alt="Two line plots over the same points, which leave a gap in the middle. Left, twenty networks with weights drawn at random: wild curves that miss every point by many times the height of the data. Right, the linearised network with the same twenty weights: the curves lie on each other where there are points, and fan out in the gap."
+# %% tags=["figure"] alt="Two line plots. Both have the same points, which leave a gap in the middle. Left, twenty networks with weights drawn at random: wild curves that miss every point by many times the height of the data. Right, the linearised network with the same twenty weights: the curves lie on each other where there are points, and fan out in the gap."
 # @title Draw: the same weights, twice
 across = np.linspace(-2.6, 2.6, 200)
 f_across, J_across = (part.numpy() for part in linearise(tf.constant(w), tf.constant(across)))
@@ -229,7 +229,7 @@ plt.show()
 exercises.determined.reveal(determined)
 assert 6 <= determined <= 18
 assert eigenvalues[30] < 1e-3 * delta
-assert 1 / delta**0.5 > 2 * np.sqrt(np.mean(w**2))
+assert 1 / delta**0.5 > 1.2 * np.sqrt(np.mean(w**2))
 values, vectors = np.linalg.eigh(J.T @ J / sigma**2)
 flat = vectors[:, values < delta]
 along_flat = (drawn - w) @ flat @ flat.T
@@ -237,7 +237,7 @@ assert off(network(w + along_flat, x).numpy()) > 0.7 * off(run)
 assert off(f + along_flat @ J.T) < 0.5 * sigma
 
 # %% [markdown]
-# About ten: the eigenvalues fall steeply. In the other directions the data say next to nothing, and the Gaussian there is the prior, of width $1/\sqrt\delta \approx 1.8$: more than twice the root mean square of the trained weights. MacKay's **effective number of parameters** counts without a threshold: $\gamma = \sum_i \lambda_i / (\lambda_i + \delta)$.
+# About ten: the eigenvalues fall steeply. In the other directions the data say next to nothing, and the Gaussian there is the prior, of width $1/\sqrt\delta \approx 1.8$: wider than the root mean square of the trained weights. MacKay's **effective number of parameters** counts without a threshold: $\gamma = \sum_i \lambda_i / (\lambda_i + \delta)$.
 #
 # Along a direction with $\lambda_i \approx 0$ the *linearised* predictions at the points do not change, however far you go. The network's may. Here they do: draw the weights along the directions below the dashed line alone, and the network is as far off as in the opening. The next section looks at that from near.
 #
@@ -531,17 +531,17 @@ wider = np.array(widths)[:, 1] / np.array(widths)[:, 0]
 exercises.diagonal.reveal("wider" if np.median(wider) > 1.5 else "nearly the same")
 assert wider.min() > 1.8
 assert 2.2 < np.median(wider) < 4
-assert np.mean(ways["diagonal"][:, 0] > ways["full"][:, 0] + 0.03) == 1
 for name in ("full", "last layer", "ensemble, same cost", "ensemble, 5 × cost"):
     assert abs(np.median(ways[name][:, 0]) - np.median(ways["no error bar"][:, 0])) < 0.06
+    assert np.median(ways["diagonal"][:, 0]) > np.median(ways[name][:, 0]) + 0.03
     assert 0.89 < np.median(ways[name][:, 1]) < 0.97
 
 # %% [markdown]
-# Wider, about three times. Each weight alone has a narrower distribution than in truth (the inverse of the diagonal, as in [17](17_fit_and_error_bars.ipynb)). But the full matrix also knows that the weights make up for each other, so that at the points their sum hardly moves. The diagonal lets them vary one by one, and has the worst likelihood of all there, on each of the ten curves.
+# Wider, about three times. Each weight alone has a narrower distribution than in truth (the inverse of the diagonal, as in [17](17_fit_and_error_bars.ipynb)). But the full matrix also knows that the weights make up for each other, so that at the points their sum hardly moves. The diagonal lets them vary one by one, and has the worst median likelihood of all there.
 #
 # Among the others there is next to nothing to choose, and "no error bar", the noise alone, is nearly as good. Where there are data, 60 points leave little to be unsure of.
 #
-# **Predict.** Now the gap. Whose 95 % intervals hold at least 90 % of the measurements there on the most curves?
+# **Predict.** Now the gap. The full matrix, the ensemble of the same cost, the one of five times the cost: whose 95 % intervals hold at least 90 % of the measurements there on the most curves?
 
 # %%
 exercises.gap.guess(...)  # "the full matrix", "the ensemble of the same cost" or "the ensemble of five times the cost"
@@ -590,9 +590,10 @@ plt.show()
 # %% tags=["check"]
 # @title Check
 rivals = [name for name in ways if name != "full"]
-most = max(enough(name, 3) for name in rivals)
-exercises.gap.reveal("the full matrix" if enough("full", 3) > most else "the ensemble of the same cost")
-assert enough("full", 3) > most
+of_ensembles = max(enough(name, 3) for name in ("ensemble, same cost", "ensemble, 5 × cost"))
+exercises.gap.reveal("the full matrix" if enough("full", 3) > of_ensembles else "the ensemble of the same cost")
+assert enough("full", 3) > of_ensembles
+assert enough("full", 3) >= max(enough(name, 3) for name in rivals)
 assert enough("full", 3) > max(hindsight)
 assert enough("full", 3) >= 0.7 * curves
 assert enough("ensemble, 5 × cost", 3) <= 0.6 * curves
@@ -604,7 +605,7 @@ for name in ("no error bar", "ensemble, same cost", "ensemble, 5 × cost"):
 # %% [markdown]
 # The full matrix. In the gap the noise alone is far too sure of itself. So are the ensembles on some curves: five networks from different starts can agree on a wrong curve, and five times the cost does not cure that. Nor would a better choice: in the gap itself, where nobody can choose, the best $\delta$ and rate for an ensemble still hold 90 % on fewer curves than the full matrix.
 #
-# The full matrix pays for it with caution: on most curves its 95 % intervals hold nearly everything, which is too much, and its median likelihood is not the best. And it is not safe. The figure shows the curve on which the noise alone is worst; with `seed = 5` there is one of whose measurements the full matrix holds a tenth. Its intervals come from a prior on weights, and nobody asked that prior whether your curves look like that. **An error bar in a gap is mostly the prior's opinion**; the data speak at its edges.
+# The full matrix pays for it with caution: on most curves its 95 % intervals hold nearly everything, which is too much, and its median likelihood is not the best. And it is not safe. The figure shows the curve on which the noise alone is worst; with `seed = 5` or `seed = 8` there is one of whose measurements the full matrix holds about a tenth. Its intervals come from a prior on weights, and nobody asked that prior whether your curves look like that. **An error bar in a gap is mostly the prior's opinion**; the data speak at its edges.
 #
 # ### Exercise: By what factor? (5 min)
 #
@@ -867,7 +868,7 @@ np.testing.assert_allclose(evidence(w, x, y, delta), gaussian - g @ np.linalg.so
 # - Weight decay is a prior, training finds the most probable weights, and $H = J^\top J/\sigma^2 + \delta I$ gives their covariance and each prediction's error bar. The data know about ten of 97 directions; the prior fills the rest (section 1).
 # - The Gaussian belongs to the *linearised* network. With the same weights the network itself leaves the bent valley, and fits nothing (section 2).
 # - The evidence chooses $\delta$ without validation data, at a minimum of the loss (section 3).
-# - In the gap the full matrix holds what it promises on the most of ten curves, is too cautious on most, and is not safe on all. The diagonal is too wide at the points; the members of an ensemble can agree on a wrong curve (section 4).
+# - In the gap the full matrix holds what it promises on more curves than an ensemble, is too cautious on most, and is not safe on all. The diagonal is too wide at the points; the members of an ensemble can agree on a wrong curve (section 4).
 # - The parabola does not know of bends, edges and signs; for confident classes it is far too unsure, and a validated prior makes it the network again (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
