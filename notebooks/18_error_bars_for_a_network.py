@@ -815,8 +815,10 @@ second = (cross_entropy(1e-3) - 2 * cross_entropy(0.0) + cross_entropy(-1e-3)) /
 np.testing.assert_allclose(normal[:, 0] @ gauss_newton @ normal[:, 0], second, rtol=1e-3)
 alone, as_trained, validated, same_cost, five_times = class_table.values()
 exercises.own.reveal("worse" if as_trained[0] > 1.1 * alone[0] else "the same")
-assert as_trained[0] > 1.3 * alone[0]
-assert as_trained[1] > 0.1
+assert as_trained[0] > 1.2 * alone[0]
+assert as_trained[1] > 3 * alone[1]
+unsure = class_ways["Laplace, δ of training"](digits["test"][0])
+assert unsure.max(axis=1).mean() < np.mean(unsure.argmax(axis=1) == digits["test"][1]) - 0.1
 assert abs(validated[0] / alone[0] - 1) < 0.1
 assert priors[best(laplaces)] > 10 * priors[0]
 assert alone[2] > 0.6
@@ -824,7 +826,7 @@ for confidence in (validated[2], same_cost[2], five_times[2]):
     assert abs(confidence - alone[2]) < 0.15
 
 # %% [markdown]
-# Worse, by far, and badly calibrated: it is much less sure than it is right. (The **expected calibration error** sorts the predictions by their confidence, and compares the mean confidence of each bin with the share that is right.) For examples that the network is sure of, $\Lambda_n$ is nearly zero: flat curvature, nothing known, says the parabola. The cross-entropy is flat on one side only. A change of the logits that turned the answer round would cost much, and the parabola does not see that far.
+# Worse, and its calibration error is several times as large: it is much less sure than it is right. (The **expected calibration error** sorts the predictions by their confidence, and compares the mean confidence of each bin with the share that is right.) For examples that the network is sure of, $\Lambda_n$ is nearly zero: flat curvature, nothing known, says the parabola. The cross-entropy is flat on one side only. A change of the logits that turned the answer round would cost much, and the parabola does not see that far.
 #
 # Validation data answer with a prior that is tens to hundreds of times stronger, and Laplace then says nearly what the network says. On digits of a kind that it has never seen the network's mean confidence stays high, and neither this Laplace nor the ensembles lower it much. In this problem, then, Laplace brings nothing. A likelihood on validation data tells you so before you rely on it.
 #
@@ -869,7 +871,7 @@ np.testing.assert_allclose(evidence(w, x, y, delta), gaussian - g @ np.linalg.so
 # - The Gaussian belongs to the *linearised* network. With the same weights the network itself leaves the bent valley, and fits nothing (section 2).
 # - The evidence chooses $\delta$ without validation data, at a minimum of the loss (section 3).
 # - In the gap the full matrix holds what it promises on more curves than an ensemble, is too cautious on most, and is not safe on all. The diagonal is too wide at the points; the members of an ensemble can agree on a wrong curve (section 4).
-# - The parabola does not know of bends, edges and signs; for confident classes it is far too unsure, and a validated prior makes it the network again (sections 5 and 6).
+# - The parabola does not know of bends, edges and signs; for confident classes it is far too unsure, and a validated prior makes it nearly the network again (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
