@@ -390,7 +390,7 @@ print("     δ   residuals   log evidence      γ   δ|w|²")
 for row in zip(deltas, residuals, evidences, gammas, deltas * np.sum(family**2, axis=1), strict=True):
     print("{:6g} {:11.3f} {:14.1f} {:6.1f} {:7.1f}".format(*row))
 
-# %% tags=["figure"] alt="Two line plots against the prior's precision on a logarithmic axis. Left, the logarithm of the evidence: a hill with its top inside the range. Right, the effective number of parameters falls slowly, delta times the squared length of the weights rises steeply; they cross near the hill's top."
+# %% tags=["figure"] alt="Two line plots. The prior's precision is on the horizontal axis. Left, the logarithm of the evidence: a hill with its top inside the range. Right, the effective number of parameters falls slowly, delta times the squared length of the weights rises steeply; they cross near the hill's top."
 # @title Draw: the evidence, and where two numbers cross
 _, (hill, cross) = plt.subplots(1, 2, figsize=(9.5, 3.3), layout="constrained")
 hill.semilogx(deltas, evidences, "o-", color=plots.BLUE)
