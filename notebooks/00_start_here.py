@@ -205,6 +205,7 @@ collection = {
     "15": ["III. Second order and whole Jacobians", "Batch Jacobians and per-example gradients", ["11"]],
     "16": ["III. Second order and whole Jacobians", "What derivatives cost", ["12"]],
     "17": ["IV. What derivatives are for", "Fit and error bars", ["13", "15"]],
+    "18": ["IV. What derivatives are for", "Error bars for a network", ["14", "17"]],
     "19": ["IV. What derivatives are for", "The derivative of a solution", ["07", "14"]],
     "20": ["IV. What derivatives are for", "The edge of stability", ["14"]],
     "21": ["IV. What derivatives are for", "Influence functions", ["14", "15"]],
@@ -327,6 +328,7 @@ plt.show()
 # | | Notebook | What it answers | Needs | Minutes: read + solve | |
 # |---|---|---|---|---|---|
 # | 17 | [Fit and error bars](17_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 13, 15 | 20 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/17_fit_and_error_bars.ipynb) |
+# | 18 | [Error bars for a network](18_error_bars_for_a_network.ipynb) | How far can a network's answer be off, where it has seen data and where it has not? | 14, 17 | 18 + 19 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_error_bars_for_a_network.ipynb) |
 # | 19 | [The derivative of a solution](19_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 07, 14 | 21 + 27 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_derivative_of_a_solution.ipynb) |
 # | 20 | [The edge of stability](20_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 14 | 17 + 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/20_edge_of_stability.ipynb) |
 # | 21 | [Influence functions](21_influence_functions.ipynb) | What would change if one training example had not been there? | 14, 15 | 21 + 32 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/21_influence_functions.ipynb) |
