@@ -942,6 +942,9 @@ check_inner = np.abs(fine) < 0.003
 check_truth = -1 / 3 + fine**2 / 10
 assert np.abs(curve_of_tape - check_truth)[check_inner & (fine != 0)].max() > 0.05
 assert np.abs(curve_of_tape - check_truth)[[0, -1]].max() < 0.1
+check_double = twice(sinc, tf.constant(fine, tf.float64)).numpy()
+assert check_double[40] == 0.0
+np.testing.assert_allclose(check_double[fine != 0], check_truth[fine != 0], atol=1e-5)
 np.testing.assert_allclose(twice(exercises.sinc.right_answer[1], tf.constant(fine)), check_truth, atol=1e-4)
 assert np.abs(row_sums).max() > 0.02
 check_right = hessian(exercises.normalised_rows.right_answer[1], sample, weights)
