@@ -41,7 +41,7 @@ half_rms = Exercise(
         inputs=_half_rows,
         observe=with_gradients("x"),
         dtypes=(tf.float16,),
-        rtol=5e-3,
+        rtol=1e-2,
         diagnosis=diagnosis(
             "the squares",
             the_root="The root brings numbers back into the range. Were they in it before?",
