@@ -476,7 +476,7 @@ of_tensor(tf.constant(0.4))
 assert of_tensor.experimental_get_tracing_count() == 2  # known
 
 # %% [markdown]
-# Every new **Python value** is part of what the graph was made for, and a learning rate that changes at each step compiles at each step. Hand it over as a tensor. Another **dtype** gets a graph of its own as well: a NumPy array is float64 unless you say otherwise.
+# Every new **Python value** is part of what the graph was made for, and a learning rate that changes at each step compiles at each step. Hand it over as a tensor. Another **dtype** gets a graph of its own as well: a NumPy array of Python numbers is float64 unless you say otherwise.
 # ([Retracing](https://www.tensorflow.org/guide/function#controlling_retracing) in TensorFlow's guide has the rules.)
 #
 # Compiling changes the speed, not the mathematics. `python_function` is the step without its compilation. Both take ten steps from the same start, on the same batch.

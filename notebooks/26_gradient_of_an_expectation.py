@@ -281,7 +281,7 @@ print("tickets and drinks, mean of estimates:", np.round(tf.reduce_mean(with_dri
 print(f"standard deviation: tickets {scatter(estimates):.1f}, tickets and drinks {scatter(with_drink):.1f},", end=" ")
 print(f"tickets less their mean {scatter(less_mean):.1f}")
 
-# %% tags=["figure"] alt="Three histograms, one below the other. Estimates of the derivative for the price of 16: with drinks they reach from minus 7 to plus 31; without drinks from minus 4 to plus 14; less the mean, from minus 3 to plus 7. All three have the same dashed line, the exact value near 0.6."
+# %% tags=["figure"] alt="Three histograms, one below the other. Estimates of the derivative for the price of 16: with drinks they reach from minus 7 to plus 31; without drinks from minus 4 to plus 14; less the mean, from minus 7 to plus 8. All three have the same dashed line, the exact value near 0.6."
 # @title Draw: one derivative, three scatters
 _, axes = plt.subplots(3, 1, figsize=(7, 4.6), sharex=True, layout="constrained")
 for ax, (name, found) in zip(
@@ -406,7 +406,7 @@ for kind, history in runs.items():
     print(f"{kind:20} mean {of_shop.mean():5.2f}  worst {of_shop.min():5.2f}  another price in the end: {missed}")
 print(f"{'UCB1':20} mean {counted.mean():5.2f}  worst {counted.min():5.2f}")
 
-# %% tags=["figure"] alt="Line plot and strip plot. Left, mean takings for each visitor against the day: the line with leave-one-out rises fastest and ends highest, the one without a baseline below it, the one with drinks lowest. All stay below the dashed line of the best price. Right, the average of each theatre's campaign as a dot, in four columns. With drinks they scatter most and reach far down; UCB1's lie closest together, with few below."
+# %% tags=["figure"] alt="Line plot and strip plot. Left, mean takings for each visitor against the day: the line with leave-one-out rises fastest, the one without a baseline more slowly or to a lower end, the one with drinks lowest. All stay below the dashed line of the best price. Right, the average of each theatre's campaign as a dot, in four columns. With drinks they scatter most and reach far down; UCB1's lie closest together, with few below."
 # @title Draw: two hundred theatres
 _, (left, right) = plt.subplots(1, 2, figsize=(10, 3.7), layout="constrained")
 colours = (plots.ORANGE, plots.RED, plots.BLUE, plots.GREEN)
@@ -426,7 +426,7 @@ plt.show()
 # %% tags=["check"]
 # @title Check
 over_all = {kind: history.mean() for kind, history in runs.items()}
-assert over_all["leave one out"] > over_all["no baseline"] + 0.05
+assert over_all["leave one out"] > over_all["no baseline"]
 assert over_all["no baseline"] > over_all["no baseline, drinks"] + 0.05
 assert counted.mean() > over_all["leave one out"]
 assert np.argmax(means) == 3  # the price of 16
@@ -464,7 +464,7 @@ exercises.best_baseline.check(answer)
 # ## 5. Draw so that the tape sees it
 #
 # In section 1 the mean of $x = \mu + {}$ noise had the right gradient. The draw itself, the noise, does not depend on $\mu$. There is no second term, and the first is all there is. To write $x$ as a function of the parameter and of noise that has none is called **reparameterisation** (Kingma and Welling, 2014): $x = \mu + \sigma \varepsilon$.
-# It is how variational autoencoders are trained. The price is a derivative of $f$.
+# It made their variational autoencoder trainable. The price is a derivative of $f$.
 #
 # Both ways work for a price that scatters around a centre $\mu$, with $\sigma = 2$. The score function of that Gaussian is $(x - \mu)/\sigma^2 = \varepsilon / \sigma$. Let the takings be a smooth hill with ripples, as people like some prices more than their neighbours:
 #
@@ -606,7 +606,7 @@ assert through_paired[0] < 0.2 * through[0]
 #
 # This is **Gumbel-softmax** (Jang and others 2017; Maddison and others 2017, as the Concrete distribution). The tape sees through it. For a small temperature $\tau$ it is nearly a choice, for a large one a mixture of all. It is the right gradient of *another* mean, that of $f(y)$: a **bias** against the one that was meant. And $f$ must make sense for mixtures.
 #
-# If it does not, but has a slope at each choice, use the choice on the way forward and the softmax on the way back: the **straight-through** estimator of [06](06_stop_gradient.ipynb) (Bengio and others, 2013), here once with $y$ and once, in its first form, with the probabilities $p$ themselves.
+# If it does not, but has a slope at each choice, use the choice on the way forward and the softmax on the way back: the **straight-through** estimator of [06](06_stop_gradient.ipynb) (Bengio and others, 2013), here once with $y$ and once with the probabilities $p$, which have no noise in them.
 #
 # The problem: eight dials, each set to 1, 2 or 5 by chance, and the squared miss of their sum from 16. Its mean is known: $(m - 16)^2 + v$, with the mean $m$ and the variance $v$ of the sum.
 
@@ -663,7 +663,7 @@ entrants["straight through p"] = [lambda copies: straight_through(copies, tf.nn.
 # **Predict.** An average for 12 000 units has a thousand times as many draws as one for 12. By which factor is its error smaller, for the straight-through estimator with $p$?
 
 # %%
-exercises.more_draws.guess(...)  # "about 30", "about 4" or "1000"
+exercises.thousandfold.guess(...)  # "about 30", "about 4" or "1000"
 
 # %%
 budgets = np.array([12, 40, 120, 400, 1200, 4000, 12_000])
@@ -723,7 +723,7 @@ plt.show()
 # @title Check
 unbiased, gs, straight_y, straight_p = (np.array(found) for found in table.values())
 fall = straight_p[0] / straight_p[-1]
-exercises.more_draws.reveal("about 4" if fall < 8 else "about 30")
+exercises.thousandfold.reveal("about 4" if fall < 8 else "about 30")
 assert fall < 8
 assert biases["score function"][0] < 2.5 * spreads["score function"][0] / 120_000**0.5  # the luck of the draws
 assert biases["straight through p"][0] > 10 * spreads["straight through p"][0] / 120_000**0.5
@@ -790,7 +790,7 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 # - The derivative of an expectation has two terms: what you get changes, and how often you get it. A tape sees the first; drawing loses the second, as `None`, as a zero, or as a number of the wrong sign (section 1).
 # - $f\, \nabla \log p$ has the second term as its mean, and needs no derivative of $f$; the surrogate $f + \operatorname{stop}(f) \log p$ gives both terms, and with a policy $f$ may be a number from outside (sections 2 and 3).
 # - The score function has the mean zero, so a baseline changes the scatter and not the mean; two hundred theatres show what that is worth (sections 3 and 4).
-# - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. It is the better way for smooth $f$, the worse for rough ones, and none at all across a jump (section 5).
+# - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. In the race it was the better way for long ripples, the worse for short ones; across a jump it is none at all (section 5).
 # - Gumbel-softmax and straight-through trade variance for a bias that no averaging takes away (section 6).
 #
 # | Trap | What you see | What to do |

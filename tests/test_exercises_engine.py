@@ -883,11 +883,13 @@ def test_the_start_page_shows_which_exercises_are_solved(learner, monkeypatch):
     sheets.show_progress()
     assert f"○\N{NO-BREAK SPACE}{first.title}" in shown[-1]
     assert "Solved: 0 of" in shown[-1]
+    assert "no longer in the collection" not in shown[-1]
     progress.record(first.identifier)
     progress.record("recording_control.no_longer_there")
     sheets.show_progress()
     assert f"✓\N{NO-BREAK SPACE}{first.title}" in shown[-1]
     assert "Solved: 1 of" in shown[-1]
+    assert shown[-1].endswith("no longer in the collection: recording_control.no_longer_there.")
 
 
 @pytest.mark.thorough

@@ -14,7 +14,7 @@ CATALOGUE = catalogue.load(Path(__file__).parents[1] / "notebooks")
 SHEETS = sheets.sheets()
 # The clinic's cases are named by what their programs do, and every line of these is on the page.
 LESSONS = [entry for entry in CATALOGUE.notebooks if not entry.part.startswith("V.")]
-COUNTS = {"one", "two", "three", "first", "second", "third", "only", "way"}  # too common to tell anything
+COUNTS = {"one", "two", "three", "first", "second", "third", "more", "only", "way"}  # too common to tell anything
 
 
 def words(text):

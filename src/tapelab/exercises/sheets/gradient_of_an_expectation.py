@@ -33,8 +33,8 @@ ripples = Prediction(
     ),
 )
 
-more_draws = Prediction(
-    "gradient_of_an_expectation.more_draws",
+thousandfold = Prediction(
+    "gradient_of_an_expectation.thousandfold",
     options=("about 30", "about 4", "1000"),
     remarks=(
         ("about 30", "That is the root of a thousand: right for noise. What else is in the error?"),
