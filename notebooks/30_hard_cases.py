@@ -965,8 +965,8 @@ for check_name in ("equation", "angle", "sinc", "half_rms", "normalised_rows"):
 # %% [markdown]
 # ## 6. Check it independently
 #
-# A repair is right when it agrees with something that knows nothing of its gradient: central differences of *values*, in float64, at inputs drawn at random. The next cell holds the model repairs against them. For the results of many steps (8, 10, 11) and the second derivative of case 15 the closed form
-# is the judge, and in case 17 differences of the first gradient, which no one disputes.
+# A repair is right when it agrees with something that knows nothing of its gradient: central differences of *values*, in float64, at inputs drawn at random. The next cell holds the model repairs against them. In cases 8, 10, 11 and 15 a closed form
+# is the judge, and in case 17 differences of the first gradient, which is right in the broken program as well.
 
 # %% tags=["nbval-ignore-output"]
 rng = np.random.default_rng(seed)
