@@ -385,22 +385,9 @@ assert 1.5 < products_for(second_derivatives=True) / products_for(second_derivat
 # The second derivatives cost memory as well, and more with each inner step: a tape around ten of them keeps what all ten computed. Finn and others, who proposed both versions, report nearly equal results on images. A first-order start is a fair first try, and the second derivatives are what to add when the one step has to count.
 
 # %% [markdown]
-# ### Exercise: How long should the step be? (5 min)
-#
-# The start is not the only number in $L_B(w - \alpha\,\nabla L_A(w))$. Return its derivative with respect to $\alpha$: `fit`, `judge`, `w` and `rate` are as above, the result is a scalar. Two gradients are enough.
-
-
-# %%
-def by_the_rate(fit, judge, w, rate):
-    return ...  # a scalar
-
-
-exercises.step_length.check(by_the_rate)
-
-# %% [markdown]
 # ## 3. Going further: learn the step, too
 #
-# The derivative of the exercise says which way the rate should go. Why one rate for all? Give each of the 1761 weights its own: Li and others' **Meta-SGD**. The rates' logarithms are learnt together with the start, by the same tape. The step becomes $w' = w - a \odot \nabla L_A(w)$.
+# The rate of the step is an input as well, and a tape says which way it should go (the exercise below writes it out). Why one rate for all? Give each of the 1761 weights its own: Li and others' **Meta-SGD**. The rates' logarithms are learnt together with the start, by the same tape. The step becomes $w' = w - a \odot \nabla L_A(w)$.
 
 
 # %%
@@ -430,6 +417,19 @@ print(f"rates from {rates.min():.4f} to {rates.max():.2f}, median {np.median(rat
 assert curves["start and rates"][1] < curves["second order"][1]
 assert curves["start and rates"][2] < 0.8 * curves["second order"][2]
 assert rates.max() / rates.min() > 100
+
+# %% [markdown]
+# ### Exercise: How long should the step be? (5 min)
+#
+# The start is not the only number in $L_B(w - \alpha\,\nabla L_A(w))$. Return its derivative with respect to $\alpha$: `fit`, `judge`, `w` and `rate` are as above, the result is a scalar. Two gradients are enough.
+
+
+# %%
+def by_the_rate(fit, judge, w, rate):
+    return ...  # a scalar
+
+
+exercises.step_length.check(by_the_rate)
 
 # %% [markdown]
 # ## 4. Check it independently
