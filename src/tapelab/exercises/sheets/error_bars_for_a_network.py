@@ -220,7 +220,7 @@ def _(w, eigenvalues, delta):
 
 @update.mistake("old_factor")
 def _(w, eigenvalues, delta):
-    r"""The old $\delta$ belongs into $\gamma$ only. Solve $\delta \lVert w\rVert^2 = \gamma$ for the new one."""
+    r"""The old $\delta$ belongs in $\gamma$ only. Solve $\delta \lVert w\rVert^2 = \gamma$ for the new one."""
     return tf.reduce_sum(eigenvalues / (eigenvalues + delta)) / (delta * tf.reduce_sum(w**2))
 
 
