@@ -747,7 +747,7 @@ assert np.abs(stripes[:, :, other_output]).max() < 1e-14 < 1e-3 < np.abs(stripes
 # %% [markdown]
 # With that, section 4's method runs on the whole model. Watch its last steps. Near a minimum with positive curvature the error of the quadratic model is of third order, so each step leaves a
 # distance in proportion to the *square* of the one before: 0.01, 0.0001, 0.00000001, where the factor is 1. This is **quadratic convergence**. Gradient descent multiplies the distance by a constant. What is printed is the distance
-# to the last point: watch how its exponents grow. (The figure shows the norm of the gradient, which falls less evenly: at the same distance it is up to several hundred times as large along a steep direction as along a flat one.)
+# to the last point: watch how its exponents grow. Here the factor is larger than 1, up to about ten, so they grow slowly at first. (The figure shows the norm of the gradient, which falls less evenly: at the same distance it is up to several hundred times as large along a steep direction as along a flat one.)
 
 
 # %% tags=["nbval-ignore-output"]
