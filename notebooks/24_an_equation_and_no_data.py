@@ -156,7 +156,7 @@ def error(w):
 
 print(f"error before training {error(start):.1g}, after 1500 steps of Adam {error(by_adam[-1][1]):.1g}")
 
-# %% tags=["figure"] alt="Two heat maps. Two square maps. Left, the network's u: a wide hill above the middle and a shallow hollow at the lower left, zero on the boundary, with 300 black dots scattered at random. Right, its difference from the reference solution, on a scale some hundred times finer or more: irregular patches of both signs."
+# %% tags=["figure"] alt="Two heat maps. Two square maps. Left, the network's u: a wide hill with its top above and to the right of the middle, zero on the boundary, with 300 black dots scattered at random. Right, its difference from the reference solution, on a scale some hundred times finer or more: irregular patches of both signs."
 # @title Draw: what the equation taught the network
 
 
@@ -629,7 +629,7 @@ counted = [int(np.sum(relative > 1e-6)) for relative, _ in (at_start, after_long
 exercises.curvatures.reveal(int(round(counted[0], -1)))
 assert all(25 < number < 60 for number in counted[:2])
 assert counted[2] < 60
-assert at_start[1][at_start[0] > 1e-2].sum() > 0.75
+assert at_start[1][at_start[0] > 1e-2].sum() > 0.5
 assert after_long[1][after_long[0] < 1e-4].sum() > 0.97
 assert after_best[1][after_best[0] < 1e-4].sum() > 0.9
 assert all(abs(shares.sum() - 1) < 0.01 for _, shares in (at_start, after_long))
