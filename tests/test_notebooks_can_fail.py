@@ -157,6 +157,7 @@ TAUGHT_IN = [
     ("batch_jacobian is transposed", "15_batch_jacobians"),
     ("forward mode is off by a factor", "12_forward_mode"),
     ("jacobian is off by a factor", "17_fit_and_error_bars"),
+    ("jacobian is off by a factor", "18_error_bars_for_a_network"),
     ("custom gradients are ignored", "19_derivative_of_a_solution"),
     ("second order is off by a factor", "20_edge_of_stability"),
     ("jacobian is off by a factor", "21_influence_functions"),

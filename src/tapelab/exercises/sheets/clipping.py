@@ -1,7 +1,7 @@
 """Exercises and predictions of the notebook "Clipping"."""
 
 from tapelab.exercises import Exercise, Function, Prediction
-from tapelab.exercises.sheets.custom_gradients import value_and_gradient
+from tapelab.exercises.sheets.custom_gradients import _value_and_gradient
 
 import numpy as np
 import tensorflow as tf
@@ -358,7 +358,7 @@ each_limit = Exercise(
     checker=Function(
         reference=_identity_with(_limit_rows),
         inputs=_tables,
-        observe=value_and_gradient,
+        observe=_value_and_gradient,
         upstream=1,
         axes=("example", "unit"),
     ),
