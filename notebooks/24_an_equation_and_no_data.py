@@ -189,7 +189,7 @@ plt.show()
 # - compute the Jacobian of all residuals in one backward pass, and take a Levenberg–Marquardt step with it (section 3),
 # - tell the optimiser's error from the network's, and show where a first-order method becomes slow (sections 2 and 4),
 # - judge a solution by its error and not by its residual (section 5),
-# - find an unknown coefficient of the equation from noisy measurements, with its error bar (section 6).
+# - find an unknown coefficient of the equation from noisy measurements, with its error bar (sections 6 and 7).
 
 # %% [markdown]
 # ## 1. The residual is the loss
