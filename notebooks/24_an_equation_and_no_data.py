@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/24_an_equation_and_no_data.ipynb)
 #
-# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 21 to read, 25 for the exercises
+# **Prerequisites:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 22 to read, 25 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -189,7 +189,7 @@ plt.show()
 # - compute the Jacobian of all residuals in one backward pass, and take a Levenberg–Marquardt step with it (section 3),
 # - tell the optimiser's error from the network's, and show where a first-order method becomes slow (sections 2 and 4),
 # - judge a solution by its error and not by its residual (section 5),
-# - find an unknown coefficient of the equation from noisy measurements, with its error bar (section 6).
+# - find an unknown coefficient of the equation from noisy measurements, with its error bar (sections 6 and 7).
 
 # %% [markdown]
 # ## 1. The residual is the loss
@@ -313,7 +313,7 @@ exercises.summed.check(may)
 # The opening used Adam with a rate of 0.05 that falls to zero. Before anything is blamed, try larger rates and a smaller one, and four times as many steps with two of them. And there is **L-BFGS**, which [14](14_without_the_matrix.ipynb) recommends where each gradient is that of
 # the whole data set; those who train such networks often let it finish the work. It, too, sees nothing but losses and gradients. It gets 600 steps, once with a memory of 10 steps and once of 100.
 #
-# The obvious rival at 128 weights is **BFGS** with a dense matrix: from gradients alone it builds an estimate of the whole inverse Hessian, $128 \times 128$. It gets 600 steps too.
+# The natural rival at 128 weights is **BFGS** with a dense matrix: from gradients alone it builds an estimate of the whole inverse Hessian, $128 \times 128$. It gets 600 steps too.
 
 
 # %%
@@ -804,7 +804,7 @@ print(f"{draws} draws of the noise: κ spreads by {found.std(ddof=1):.2f}, mean 
 print(f"within ±1.96 standard errors of the true value: {np.sum(np.abs(found - kappa) < 1.96 * bars)} of {draws}")
 print(f"an equation that may be missed by a hundred times as much: ± {loose_bar:.2f}")
 
-# %% tags=["figure"] alt="Error bars. The stiffness that is found for 25 draws of the noise, each with a bar of 1.96 standard errors to both sides, around a dashed line at the true value, 30. The values scatter on both sides of the line, and nearly all of the bars cross it."
+# %% tags=["figure"] alt="Scatter plot. The stiffness that is found for 25 draws of the noise, each with a bar of 1.96 standard errors to both sides, around a dashed line at the true value, 30. The values scatter on both sides of the line, and nearly all of the bars cross it."
 # @title Draw: the coefficient and its error bar, for each draw of the noise
 _, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
 ax.errorbar(np.arange(1, draws + 1), found, 1.96 * bars, fmt="o", color=plots.BLUE, capsize=3, markersize=4)
@@ -818,8 +818,24 @@ plt.show()
 
 # %% tags=["check"]
 # @title Check
+inside = np.abs(found - kappa) < 1.96 * bars
+assert inside.sum() >= 20  # of 25: fewer have a chance of less than 1 in 500 where 95 % is right
+assert 0.6 < found.std(ddof=1) / bars.mean() < 1.5
+assert loose_bar > 3 * bar
+
+# %% [markdown]
+# The stiffness is known to one or two hundredths of itself, and the error bar keeps its word: the 128 weights are little freedom beside the measurements, because the equation holds them.
+#
+# That is so as long as $\tau$ is small. Let the equation be missed by a hundred times as much, and the weights fit the noise in its place; the error bar says so, and grows several times. Too small a $\tau$ has another price: the valley gets steeper and the optimiser slower. A fit that has not arrived has a small error bar too, around a wrong value. So start again from elsewhere, or with other weights, and
+# see whether the same value comes out.
+
+# %% [markdown]
+# ## 7. Check it independently
+#
+# The rival that you would prefer on a square knows nothing of networks or tapes: the sum of sines from the opening, with $\kappa$ as its *only* unknown, fitted to the same measurements. It has no $\tau$, and its error bar comes from a Jacobian with one column.
 
 
+# %%
 def sines(_, kappa):
     return reference(source, kappa)[places]
 
@@ -827,18 +843,18 @@ def sines(_, kappa):
 one_unknown = [scipy.optimize.curve_fit(sines, z, y, [10.0], np.full(sensors, sigma), True) for y in measured]
 by_sines = np.array([best_kappa[0] for best_kappa, _ in one_unknown])
 bars_by_sines = np.array([np.sqrt(covariance[0, 0]) for _, covariance in one_unknown])
+
+# %% tags=["nbval-ignore-output"]
+print(f"first draw: κ = {by_sines[0]:.3f} ± {bars_by_sines[0]:.3f}, with the network {found[0]:.3f} ± {bars[0]:.3f}")
+print(f"largest difference in {draws} draws, in error bars: {np.abs(found - by_sines).max() / bars.mean():.1g}")
+
+# %% tags=["check"]
+# @title Check
 np.testing.assert_allclose(bars, bars_by_sines, rtol=0.02)
 assert np.abs(found - by_sines).max() < 0.1 * bars.mean()
-inside = np.abs(found - kappa) < 1.96 * bars
-assert inside.sum() >= 20  # of 25: fewer have a chance of less than 1 in 500 where 95 % is right
-assert 0.6 < found.std(ddof=1) / bars.mean() < 1.5
-assert loose_bar > 3 * bar
 
 # %% [markdown]
-# The stiffness is known to one or two hundredths of itself, and the error bar keeps its word. The rival that you would prefer on a square is a sum of sines with $\kappa$ as its *only* unknown. It gives the same values, to a tenth of an error bar, and the same error bars to two hundredths of themselves: the 128 weights are no freedom, because the equation holds them.
-#
-# That is so as long as $\tau$ is small. Let the equation be missed by a hundred times as much, and the weights fit the noise in its place; the error bar says so, and grows several times. Too small a $\tau$ has another price: the valley gets steeper and the optimiser slower. A fit that has not arrived has a small error bar too, around a wrong value. So start again from elsewhere, or with other weights, and
-# see whether the same value comes out.
+# The same values, to a tenth of an error bar or better, and the same error bars, to two hundredths of themselves.
 
 # %% [markdown]
 # ## Recap
@@ -847,7 +863,7 @@ assert loose_bar > 3 * bar
 # - A residual depends on its own point and the weights. With a copy of the weights for each point, one backward pass gives the whole Jacobian, and a Levenberg–Marquardt step is one linear system away (section 3).
 # - Adam and L-BFGS get to some ten-thousandths, and from there on more steps help slowly: what is left lies in directions more than ten thousand times flatter than the steepest. BFGS with a dense matrix gets further, and with this source the same network can do with a small fraction of Adam's error (sections 2 to 4).
 # - A residual that is small at the points promises nothing between them. Look at other points, and at the error where you can (section 5).
-# - An unknown coefficient is one more parameter, and the measurements are more residuals. The Jacobian gives its error bar: what remains of its column after the weights' columns (section 6).
+# - An unknown coefficient is one more parameter, and the measurements are more residuals. The Jacobian gives its error bar: what remains of its column after the weights' columns (sections 6 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
