@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/25_control_and_the_horizon_of_chaos.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 20 to read, 1 more to go further, 28 for the exercises
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 20 to read, 3 more to go further, 28 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -108,7 +108,7 @@ for t in (1, 5, 10, 15, 20):
 # - find forces that swing a pole up, and judge the gradient against a search without it (section 2),
 # - multiply the Jacobians of single steps, and read from the product how a small difference grows (section 3),
 # - forecast when two precisions part, and what more digits buy (section 4),
-# - say when a gradient is correct and useless (section 5).
+# - say when a gradient is correct and useless, and what of a long average can be differentiated (sections 5 and 7).
 
 # %% [markdown]
 # ## 1. A gradient through 120 steps
@@ -618,7 +618,7 @@ assert abs(slope(4000)) > 1e3
 # %% [markdown]
 # On the left a gradient step does what it promises. On the right the slope is right too, but within a neighbourhood of a width of about $1/\lVert J \rVert$. A step of any practical length leaves it. For this target, the state at one late moment, no learning rate repairs that.
 #
-# The *average* over a very long run is another target. The limit of that average may change moderately with a parameter although each single state changes explosively. A backward pass does not return that: it returns the derivative of the finite average, which explodes with the length of the run. The limit and the derivative cannot be exchanged. Lea, Allen and Haine showed this in 2000; shadowing methods (Wang, Hu and Blonigan) compute the moderate one.
+# The *average* over a very long run is another target. The limit of that average may change moderately with a parameter although each single state changes explosively. A backward pass does not return that: it returns the derivative of the finite average, which explodes with the length of the run. The limit and the derivative cannot be exchanged. Lea, Allen and Haine showed this in 2000; shadowing methods (Wang, Hu and Blonigan) compute the moderate one. Section 7 measures both.
 #
 # And the swing-up? The same product along its 3 s:
 
@@ -634,7 +634,7 @@ assert growth_swing.max() < 1e4
 
 # %% [markdown]
 # Far inside the horizon, and so the gradient was worth all those simulations. Past it, people look less far ahead: plan a few seconds, carry out the first of them, plan again (**model predictive control**); or they cut the path into short pieces and let the optimiser join them (**multiple shooting**); or
-# they do without derivatives, add noise and average the values, which smooths the right-hand picture. Clipping a gradient of size $10^{10}$, as is done for recurrent networks, keeps the step short and does not make its direction mean anything.
+# they do without derivatives, add noise and average the values, which smooths the right-hand picture ([26](26_gradient_of_an_expectation.ipynb), sections 2 and 5). Clipping a gradient of size $10^{10}$, as is done for recurrent networks, keeps the step short and does not make its direction mean anything.
 
 # %% [markdown]
 # ## 6. Going further: all exponents
@@ -684,7 +684,70 @@ def exponents(A, dt):
 exercises.exponents.check(exponents)
 
 # %% [markdown]
-# ## 7. Check it independently
+# ## 7. Going further: the derivative of an average
+#
+# Section 5 claimed that the average over a long run may have a moderate derivative, and that a backward pass does not return it. Here it is on the system that Lea, Allen and Haine took: Lorenz's three equations (1963), whose $z$ has a mean near 23.5 at the parameter $\rho = 28$. The target is the mean of $z$ over a time $T$, and its derivative with respect to $\rho$.
+# Five hundred runs start at random, and settle for a time of 30 before the mean begins. For each of them there is the tape's derivative, and a difference: the same start with $\rho + 1$ and with $\rho - 1$.
+
+
+# %%
+def lorenz(s, rho):
+    x, y, z = tf.unstack(s, axis=-1)
+    return tf.stack([10 * (y - x), x * (rho - z) - y, x * y - 8 / 3 * z], axis=-1)
+
+
+@tf.function(jit_compile=True)
+def mean_z(s, rho, count):
+    """Of each run over `count` steps, and the states at the end."""
+    total = tf.zeros_like(rho)
+    for _ in tf.range(count):
+        s = runge_kutta(lambda s: lorenz(s, rho), s, 0.01)
+        total += s[:, 2]
+    return total / count, s
+
+
+@tf.function(jit_compile=True)
+def slope_of_mean(s, rho, count):
+    with tf.GradientTape() as tape:
+        tape.watch(rho)
+        average, _ = mean_z(s, rho, count)
+    return tape.gradient(average, rho)  # each run has its own rho, so this is one derivative for each
+
+
+def difference_of_means(s, h, count):
+    return ((mean_z(s, rho + h, count)[0] - mean_z(s, rho - h, count)[0]) / (2 * h)).numpy()
+
+
+rho = tf.fill([500], tf.constant(28.0, tf.float64))
+_, settled = mean_z(tf.constant(np.array([0.0, 0.0, 25.0]) + rng.normal(size=(500, 3))), rho, 3000)
+times = (1, 2, 5, 10, 20)
+by_tape = [slope_of_mean(settled, rho, 100 * T).numpy() for T in times]
+by_difference = [difference_of_means(settled, 1.0, 100 * T) for T in times]
+
+# %% tags=["nbval-ignore-output"]
+print(" T   tape: median size, mean of 500, standard error   difference: median size, mean of 500, standard error")
+for T, *both in zip(times, by_tape, by_difference, strict=True):
+    print(f"{T:2}", *(f"{np.median(np.abs(d)):18.2g} {d.mean():12.2g} {d.std() / 500**0.5:15.1g}     " for d in both))
+
+# %% tags=["check"]
+# @title Check
+errors_of_mean = np.array([[d.std() / 500**0.5 for d in both] for both in (by_tape, by_difference)])
+assert np.median(np.abs(by_tape[-1])) > 1e3 * np.median(np.abs(by_tape[0]))
+assert errors_of_mean[0, -1] > 100
+assert np.all(errors_of_mean[1] < 0.1)
+assert errors_of_mean[1, -1] < 0.5 * errors_of_mean[1, 0]
+assert abs(by_difference[-1].mean() - 1) < 0.05
+assert abs(mean_z(settled, rho, 2000)[0].numpy().mean() - 23.5) < 0.2
+small = difference_of_means(settled, 1e-6, 100)
+np.testing.assert_allclose(np.median(np.abs(small / by_tape[0] - 1)), 0, atol=1e-4)
+
+# %% [markdown]
+# Each number of the tape is right, for its run and its $T$. From $T = 5$ on its size grows exponentially, as the norm of section 3 does. For each $T$ the average over many starts has the right mean; but it scatters more and more, and from $T = 10$ on 500 runs say nothing about it. The differences become *better* with $T$: the mean of $z$ rises by about 1 for each unit of $\rho$.
+#
+# So for a long average in chaos, a difference with a step that is not small may be the better derivative, at two runs for *each* parameter. (Its step is a bias: what you get is the mean slope between 27 and 29.) With many parameters that is what the shadowing methods are for.
+
+# %% [markdown]
+# ## 8. Check it independently
 #
 # Where the double pendulum rests, the Jacobian of its motion is known in closed form. Upright, both rods on top, a nudge grows at the rate $\sqrt{(2 + \sqrt 2)\,g}$ per second; hanging, it oscillates at $\sqrt{(2 \pm \sqrt 2)\,g}$, which textbooks of mechanics derive.
 # So the Jacobian of a step of $\Delta t$ at rest has eigenvalues that can be compared: $e^{\mu \Delta t}$ for a growth at the rate $\mu$, and $e^{\pm i \omega \Delta t}$ for an oscillation at $\omega$. For the moving pendulum, SciPy integrates the same equations, written anew, with another method and adaptive steps; central differences of *its* result, over 2 s, check the product.
@@ -729,7 +792,7 @@ assert difference < 1e-3
 # - With such a gradient L-BFGS finds a swing-up whose cost is hundreds of times below that of a search without it; the search makes three times the simulations and ends less exactly (section 2).
 # - $J_t = A_{t-1} \cdots A_0$ says how a nudge of the start has grown. Its norm grows as $e^{\lambda t}$ in a chaotic system; it is not the product of the norms (section 3).
 # - Two runs that differ by $\varepsilon$ part when $\varepsilon \lVert J_t \rVert = 1$, after about $\ln(1/\varepsilon)/\lambda$. More digits buy a little time (section 4).
-# - Past the horizon a gradient is correct and useless: another precision gives another one, and it holds in too small a neighbourhood. Look less far ahead (section 5).
+# - Past the horizon a gradient is correct and useless: another precision gives another one, and it holds in too small a neighbourhood. Look less far ahead. The derivative of a long average can be moderate where the tape's explodes: a difference with a step that is not small found it in Lorenz's system (sections 5 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -738,6 +801,7 @@ assert difference < 1e-3
 # | norms multiplied instead of matrices | growth of $10^{100}$ | the norm of the product |
 # | the product in the wrong order | a number that no finite difference confirms | the later step on the left |
 # | a gradient over a long time | a huge, exact number; steps that lead nowhere | look at $\lVert J \rVert$ first; look less far ahead |
+# | a gradient of a long average in chaos | a huge number, and an average that changes moderately | differences of long averages; for many parameters, shadowing |
 # | small singular values of a long product | exponents that do not add up to zero | orthonormalise in every step |
 #
 # **Further reading**
