@@ -651,12 +651,12 @@ assert 0.96 < correlations[2] < 0.997
 
 def leverages(decay):
     """For softmax: the largest eigenvalue of A K, the matrix of section 7, for each example."""
-    here, hessian = train(ones, decay, w)
-    p = tf.nn.softmax(x @ tf.reshape(here, [65, 10]))
-    A = tf.linalg.diag(p) - p[:, :, None] * p[:, None, :]
+    minimum, hessian = train(ones, decay, w)
+    likely = tf.nn.softmax(x @ tf.reshape(minimum, [65, 10]))
+    curved = tf.linalg.diag(likely) - likely[:, :, None] * likely[:, None, :]
     blocks = tf.reshape(tf.linalg.inv(hessian), [65, 10, 65, 10])
-    K = tf.einsum("nibj,nb->nij", tf.einsum("na,aibj->nibj", x, blocks), x) / 500
-    return np.linalg.eigvals((A @ K).numpy()).real.max(axis=1)
+    reach = tf.einsum("nibj,nb->nij", tf.einsum("na,aibj->nibj", x, blocks), x) / 500
+    return np.linalg.eigvals((curved @ reach).numpy()).real.max(axis=1)
 
 
 usual, larger = leverages(weight_decay), leverages(weak)
