@@ -205,6 +205,7 @@ collection = {
     "15": ["III. Second order and whole Jacobians", "Batch Jacobians and per-example gradients", ["11"]],
     "16": ["III. Second order and whole Jacobians", "What derivatives cost", ["12"]],
     "17": ["IV. What derivatives are for", "Fit and error bars", ["13", "15"]],
+    "18": ["IV. What derivatives are for", "Error bars for a network", ["14", "17"]],
     "19": ["IV. What derivatives are for", "The derivative of a solution", ["07", "14"]],
     "20": ["IV. What derivatives are for", "The edge of stability", ["14"]],
     "21": ["IV. What derivatives are for", "Influence functions", ["14", "15"]],
@@ -214,6 +215,7 @@ collection = {
     "25": ["IV. What derivatives are for", "Control and the horizon of chaos", ["14", "15"]],
     "26": ["IV. What derivatives are for", "The gradient of an expectation", ["06"]],
     "27": ["IV. What derivatives are for", "A generative model from a trace", ["14", "15"]],
+    "28": ["IV. What derivatives are for", "A small transformer", ["04", "16"]],
     "29": ["V. Clinic", "First aid", ["02", "03"]],
     "30": ["V. Clinic", "Hard cases", ["04", "10"]],
 }
@@ -283,7 +285,7 @@ plt.show()
 # - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
 # - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [14](14_without_the_matrix.ipynb).
-# - **"What is it good for?":** [17](17_fit_and_error_bars.ipynb) to [27](27_generative_model_from_a_trace.ipynb), each by itself: error bars, training, control, equations, generated samples.
+# - **"What is it good for?":** [17](17_fit_and_error_bars.ipynb) to [28](28_small_transformer.ipynb), each by itself: error bars, training, control, equations, generated samples, attention.
 # - **"I want to practise":** [first aid](29_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](30_hard_cases.ipynb).
 
 # %% [markdown] tags=["catalogue"]
@@ -318,7 +320,7 @@ plt.show()
 # | 12 | [Forward mode](12_forward_mode.ipynb) | When is forward the better way to go? | 11 | 20 + 51 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb) |
 # | 13 | [Hessians and Newton's method](13_hessians_and_newton.ipynb) | How do second derivatives find a better step? | 11 | 20 + 32 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_hessians_and_newton.ipynb) |
 # | 14 | [Without the matrix](14_without_the_matrix.ipynb) | How do you use a Hessian that is too large to store? | 12, 13 | 17 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_without_the_matrix.ipynb) |
-# | 15 | [Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 11 | 16 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/15_batch_jacobians.ipynb) |
+# | 15 | [Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) | What belongs to each example alone, and how do you get it without computing the rest? | 11 | 17 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/15_batch_jacobians.ipynb) |
 # | 16 | [What derivatives cost](16_what_derivatives_cost.ipynb) | What does each derivative cost, and how does the cost grow? | 12 | 14 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/16_what_derivatives_cost.ipynb) |
 #
 # **IV. What derivatives are for**
@@ -326,15 +328,17 @@ plt.show()
 # | | Notebook | What it answers | Needs | Minutes: read + solve | |
 # |---|---|---|---|---|---|
 # | 17 | [Fit and error bars](17_fit_and_error_bars.ipynb) | A fit gives you four numbers. How sure are they? | 13, 15 | 20 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/17_fit_and_error_bars.ipynb) |
+# | 18 | [Error bars for a network](18_error_bars_for_a_network.ipynb) | How far can a network's answer be off, where it has seen data and where it has not? | 14, 17 | 18 + 19 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_error_bars_for_a_network.ipynb) |
 # | 19 | [The derivative of a solution](19_derivative_of_a_solution.ipynb) | An iteration searches for a solution. Must its derivative remember the search? | 07, 14 | 21 + 27 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_derivative_of_a_solution.ipynb) |
 # | 20 | [The edge of stability](20_edge_of_stability.ipynb) | What does training do where gradient descent ought to diverge? | 14 | 17 + 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/20_edge_of_stability.ipynb) |
 # | 21 | [Influence functions](21_influence_functions.ipynb) | What would change if one training example had not been there? | 14, 15 | 21 + 32 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/21_influence_functions.ipynb) |
 # | 22 | [Differentiate the optimiser](22_differentiate_the_optimiser.ipynb) | What does a gradient through a training loop find? | 14, 12 | 13 + 23 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_differentiate_the_optimiser.ipynb) |
-# | 23 | [Learn the start](23_learn_the_start.ipynb) | From which weights does one gradient step fit a new task? | 14 | 10 + 13 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/23_learn_the_start.ipynb) |
-# | 24 | [An equation and no data](24_an_equation_and_no_data.ipynb) | Can a network be fitted to an equation alone, and how much of its error is the optimiser's? | 13, 15 | 18 + 25 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/24_an_equation_and_no_data.ipynb) |
-# | 25 | [Control and the horizon of chaos](25_control_and_the_horizon_of_chaos.ipynb) | What does a gradient through a simulation buy, and how far ahead does it mean anything? | 14, 15 | 21 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/25_control_and_the_horizon_of_chaos.ipynb) |
+# | 23 | [Learn the start](23_learn_the_start.ipynb) | From which weights does one gradient step fit a new task? | 14 | 11 + 13 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/23_learn_the_start.ipynb) |
+# | 24 | [An equation and no data](24_an_equation_and_no_data.ipynb) | Can a network be fitted to an equation alone, and how much of its error is the optimiser's? | 13, 15 | 21 + 25 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/24_an_equation_and_no_data.ipynb) |
+# | 25 | [Control and the horizon of chaos](25_control_and_the_horizon_of_chaos.ipynb) | What does a gradient through a simulation buy, and how far ahead does it mean anything? | 14, 15 | 23 + 28 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/25_control_and_the_horizon_of_chaos.ipynb) |
 # | 26 | [The gradient of an expectation](26_gradient_of_an_expectation.ipynb) | How do you differentiate a mean with respect to a parameter that decides how the dice fall? | 06 | 21 + 31 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/26_gradient_of_an_expectation.ipynb) |
 # | 27 | [A generative model from a trace](27_generative_model_from_a_trace.ipynb) | Can samples alone teach a network the slope of a density that nobody knows? | 14, 15 | 14 + 21 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/27_generative_model_from_a_trace.ipynb) |
+# | 28 | [A small transformer](28_small_transformer.ipynb) | What keeps attention trainable, and what makes its training fit into a small machine? | 04, 16 | 19 + 24 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/28_small_transformer.ipynb) |
 #
 # **V. Clinic**
 #

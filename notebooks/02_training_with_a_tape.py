@@ -262,7 +262,7 @@ assert abs(evaluate(model, x_val, y_val)[1] - afterwards) < 0.1
 # %% [markdown]
 # The validation images are not easier. The metric averaged over the steps of the epoch, and every step used *other weights*; the first of them were random. It describes the epoch, not the model at its end.
 
-# %% tags=["figure"] alt="Line plot over the batches. The accuracy of each batch of the first epoch: it climbs from about one in ten to about nine in ten. A dashed horizontal line, the mean over the epoch, lies in the middle; a solid one, the accuracy of the final weights on the same images, lies near the end of the climb."
+# %% tags=["figure"] alt="Line plot over the batches. The accuracy of each batch of the first epoch: it climbs from about one in ten to about three in four. A dashed horizontal line, the mean over the epoch, lies in the middle; a solid one, the accuracy of the final weights on the same images, lies above the end of the climb."
 # @title Draw: accuracy within one epoch
 _, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 steps = np.arange(1, len(of_each_batch) + 1)
@@ -378,9 +378,14 @@ np.testing.assert_allclose(forgotten, none, rtol=1e-4)
 assert counted < 0.7 * none
 check_kernel = regularised.trainable_variables[0]
 np.testing.assert_allclose(sum(regularised.losses), 0.01 * tf.reduce_sum(check_kernel**2), rtol=1e-5)
+with tf.GradientTape() as check_tape:
+    plain_loss(regularised, *fixed_batches[0])
+assert check_tape.gradient(sum(regularised.losses), check_kernel) is None  # read outside the block
+check_kernel.assign(2.0 * check_kernel)  # the model is not called again
+np.testing.assert_allclose(sum(regularised.losses), 0.01 * tf.reduce_sum(check_kernel**2), rtol=1e-5)
 
 # %% [markdown]
-# The same, to the last printed digit. The regulariser puts its penalty into the list `model.losses`, renewed at every call of the model, and that is all it does. A loop that does not add the list has none. No error, no warning: only weights that are longer than you think.
+# The same, to the last printed digit. The regulariser puts its penalty into the list `model.losses`, and that is all it does. A loop that does not add the list has no penalty. No error, no warning: only weights that are longer than you think. Keras computes a kernel's penalty at the moment when you *read* the list, so read it inside the tape's block, where it is recorded.
 #
 # ### Exercise: The loop, from an empty cell (15 min)
 #
@@ -476,7 +481,7 @@ of_tensor(tf.constant(0.4))
 assert of_tensor.experimental_get_tracing_count() == 2  # known
 
 # %% [markdown]
-# Every new **Python value** is part of what the graph was made for, and a learning rate that changes at each step compiles at each step. Hand it over as a tensor. Another **dtype** gets a graph of its own as well: a NumPy array of Python numbers is float64 unless you say otherwise.
+# Every new **Python value** is part of what the graph was made for, and a learning rate that changes at each step compiles at each step. Hand it over as a tensor. Another **dtype** gets a graph of its own as well: a NumPy array of Python floats is float64 unless you say otherwise.
 # ([Retracing](https://www.tensorflow.org/guide/function#controlling_retracing) in TensorFlow's guide has the rules.)
 #
 # Compiling changes the speed, not the mathematics. `python_function` is the step without its compilation. Both take ten steps from the same start, on the same batch.
@@ -502,7 +507,7 @@ np.testing.assert_allclose(ends["compiled"], ends["eager"], rtol=1e-3)
 assert milliseconds["eager"] > 2 * milliseconds["compiled"]
 
 # %% [markdown]
-# The model is small, so a step is mostly Python's work, and compiling takes nearly all of it away. The larger the model, the smaller the factor.
+# The model is small, so a step is mostly Python's work, and compiling takes nearly all of it away. A larger model spends more of a step in its operations, which compiling leaves as they are here, and gains a smaller factor.
 
 # %% [markdown]
 # ## 5. Judge the result
@@ -639,7 +644,7 @@ assert float(backwards[False][0]) > 15
 np.testing.assert_array_equal(backwards[False][1], [0.0, 0.0])
 
 # %% [markdown]
-# Without the argument Keras takes −1 and 3 for probabilities and clips them into the interval from 0 to 1. A clipped value does not respond to its input: the loss is 16 and the gradient is 0. The worst mistakes teach the model nothing.
+# Without the argument Keras takes −1 and 3 for probabilities and clips them into the interval from 0 to 1. A clipped value does not respond to its input: the loss is 16 and the gradient is 0. Such a mistake teaches the model nothing.
 # [04](04_when_the_gradient_is_wrong.ipynb) collects gradients that are wrong without being `None`.
 #
 # ### Exercise: What the loss sends back (8 min)

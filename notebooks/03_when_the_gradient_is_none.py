@@ -187,7 +187,8 @@ print(answer)
 
 # %% [markdown]
 # `explain(tape, target, source)` reads the log and answers in four parts:
-# a *code* for the cause, a sentence, the line of your program at which the path was cut, and a fix. You can also read
+# a *code* for the cause, a sentence, the line of your program at which the path was cut, and what to write (a *hint*; it is called a *fix* where it
+# was run on your values before it was shown, as in the next notebook). You can also read
 # the parts separately: `answer.code`, `answer.sentence`, `answer.line`, `answer.fix`.
 #
 # `draw` shows the same log as a graph. Time runs downwards. Each box is an operation with the line that ran it; a solid border and a filled

@@ -148,7 +148,7 @@ plt.show()
 # Both tapes were open while `y` was made, yet each wrote down only what depends on its *own* source. To `tape_0` the sigmoid is a constant that is added. It does not answer 0:
 # it knows of no path, and says `None`.
 #
-# What you do to one tape leaves the other alone. `stop_recording`, for example, pauses the tape it belongs to.
+# Pausing one tape leaves the other alone: `stop_recording` pauses the tape it is called on.
 #
 # **Predict.** Take $y = x^2 + x^3$ at $x = 3$. The cube is computed while `tape_0` pauses. What does each tape give for $\mathrm dy/\mathrm dx$?
 
@@ -409,7 +409,7 @@ loss, references = deep_model()
 print("tensors alive, without a tape:", alive(references).sum())
 
 # %% [markdown]
-# Three tapes again: one watches all weights (training), one the last weight (a new head on a frozen model), one the inputs (which input matters?).
+# Three tapes again: one watches all weights (as in training), one the last weight (a new head on a frozen model), and one the inputs (to ask which input matters).
 #
 # **Predict.** The model has `depth` = 12 layers, each with an activation that a tape may have to keep. How many tensors does each tape keep?
 
@@ -437,13 +437,22 @@ assert alive(untaped).tolist() == [0] * depth
 assert kept["all weights"].tolist() == kept["the inputs"].tolist() == [1] * depth
 assert kept["the last weight"].tolist() == [0] * (depth - 2) + [1, 1]
 assert weights[0].dtype.size == 4  # the figure's unit
+with tf.GradientTape(watch_accessed_variables=False) as check_tape:
+    check_tape.watch(weights[-1])
+    check_loss = tf.reduce_sum(tf.tanh(deep_inputs @ weights[-1]))
+    check_metric = tf.tanh(tf.tanh(deep_inputs @ weights[-1]) @ weights[0])  # a branch that the loss does not use
+    check_branch = [weakref.ref(check_metric)]
+del check_metric
+assert alive([check_branch]).tolist() == [1]
+del check_tape
+assert alive([check_branch]).tolist() == [0]
 
 # %% tags=["figure"] alt="Diagram. Three rows of one field for each layer. In the rows for all weights and for the inputs every field is filled; in the row for the last weight only the last two are. Each row's label gives the memory in KiB."
 # @title Draw: what each tape keeps alive
 kibibytes = {name: count.sum() * 4 * batch * width / 1024 for name, count in kept.items()}  # float32: 4 bytes
 
 _, ax = plt.subplots(figsize=(8, 2.6), layout="constrained")
-title = "A tape keeps what lies between its sources and the target"
+title = "A tape keeps what depends on its sources"
 plots.matrix(
     list(kept.values()), title=title, xlabel="layer", ylabel="the tape watches", limit=2, ax=ax, colorbar=False
 )
@@ -459,8 +468,8 @@ plt.show()
 # The tape of the last weight keeps two tensors: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivative of `tanh`. What
 # comes before depends on nothing that it watches.
 #
-# The tape of the inputs has a single source, and keeps as much as the tape of all weights. How *many* sources there are does not matter. What matters is how much of the computation lies **between** them and the
-# target.
+# The tape of the inputs has a single source, and keeps as much as the tape of all weights. How *many* sources there are does not matter here. What matters is how much of the computation comes **after** them.
+# (Here all of that leads to the target. A branch that does not, such as a metric that is computed inside the block, is recorded and kept as well: a tape does not know its target until it is asked.)
 #
 # Memory is one half of the cost. The other half is the backward pass. To count it, put a probe behind each layer: an identity whose backward
 # function counts its calls ([custom gradients](07_custom_gradients.ipynb)).
@@ -479,7 +488,7 @@ def probe(h):
 
 
 def layers_visited(watch_set, source):
-    """The gradient for the source, and how many layers the backward pass visits for it."""
+    """The gradient with respect to the source, and how many layers the backward pass visits for it."""
     passed.clear()
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(watch_set)
@@ -491,7 +500,7 @@ def layers_visited(watch_set, source):
 
 
 # %% [markdown]
-# **Predict.** You want the gradient for the *last weight*, and nothing else. How many layers does the backward pass visit on the tape that watches that weight, and on the
+# **Predict.** You want the gradient with respect to the *last weight*, and nothing else. How many layers does the backward pass visit on the tape that watches that weight, and on the
 # tape that watches all weights?
 
 # %%
@@ -621,7 +630,7 @@ np.testing.assert_allclose(upstream, [3.0, 48.0], rtol=1e-6)
 # ### Exercise: Change the gradient half-way (10 min)
 #
 # `h = first(x)` and `y = second(h)`, with `x` of shape (batch, inputs), `h` of shape (batch, units) and `y` a scalar. Between the two stretches stands a function
-# `change`: it takes the gradient of `y` with respect to `h` and returns another tensor of that shape, which is to be used in its place. Return the gradient for `x` that
+# `change`: it takes the gradient of `y` with respect to `h` and returns another tensor of that shape, which is to be used in its place. Return the gradient with respect to `x` that
 # follows. Two tapes, one for each stretch, do it without `tf.custom_gradient`.
 
 
@@ -680,7 +689,7 @@ for found in gradients.values():
 # - Tapes that are open together record the same operations independently. Each knows the paths that begin at what it watches; using one up, or pausing it, leaves the others alone (section 1).
 # - In a timeline of nested tapes the inner one is asked while the outer one is open, so the outer one records the inner one's backward pass (section 2).
 # - `watch_accessed_variables=False` and `watch` give each tape its own set of sources; everything else is a constant to it (section 3).
-# - A tape costs what lies between its sources and the target: memory until the last tape is dropped, and a backward pass through all that it recorded, whichever gradient you ask for (section 4).
+# - A tape keeps what depends on its sources, until the last tape that needs it is dropped. Run eagerly, the backward pass goes from the target through all that was recorded on the way there, whichever gradient you ask for (section 4).
 # - Of two tapes that record one stretch each, the second's gradient at the boundary is the first's `output_gradients`; in between it is in your hands (section 5).
 #
 # | Trap | What you see | What to do |

@@ -279,10 +279,10 @@ plt.show()
 # %% [markdown]
 # ## 3. Penalise the input gradient
 #
-# How much can a small change of the input change a loss $L$? To first order, at most the length of the change times the norm of $\partial L/\partial x$. A model
-# with a small norm is harder to disturb, so we would like training to keep that norm small.
+# How much can a small change of the input change a loss $L$? To first order, at most the length of the change times the norm of $\partial L/\partial x$. Where that norm
+# is small, small changes disturb the model less, so we would like training to keep it small.
 #
-# The norm contains a gradient, and the training step has to differentiate it once more, this time for the *parameters*. Drucker and LeCun
+# The norm contains a gradient, and the training step has to differentiate it once more, this time with respect to the *parameters*. Drucker and LeCun
 # called this **double backpropagation** in 1992. With nested tapes it is seven lines. Batch 7, inputs 5, outputs 10:
 
 # %%
@@ -331,7 +331,7 @@ exercises.bias_alone.guess(...)  # "zero", "None" or "ones"
 
 # %%
 def penalty_gradients(loss_of, size=tf.norm):
-    """The size of the input gradient, and its gradients for the kernel and the bias."""
+    """The size of the input gradient, and its gradients with respect to the kernel and the bias."""
     with tf.GradientTape() as outer:
         with tf.GradientTape(watch_accessed_variables=False) as inner:
             inner.watch(inputs)
@@ -437,7 +437,7 @@ exercises.penalty.check(penalised_gradient)
 
 # %%
 def input_gradients(model, x, labels):
-    """The loss of each example, (batch,), and its gradient for that example, the shape of x."""
+    """The loss of each example, (batch,), and its gradient with respect to that example, the shape of x."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(x)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(x))
@@ -638,8 +638,8 @@ plt.show()
 # ## 6. A second derivative that is wrong
 #
 # Networks trained with a gradient penalty often normalise their layers. Here is a small one: seven samples, a kernel, layer normalisation, softplus, and a
-# weighted sum as its score, all in float64. The penalty is the squared norm of the score's gradient for the samples, and double backpropagation gives its gradient for
-# the kernel.
+# weighted sum as its score, all in float64. The penalty is the squared norm of the score's gradient with respect to the samples, and double backpropagation gives its gradient
+# with respect to the kernel.
 
 # %%
 generator = np.random.default_rng(seed)
@@ -673,7 +673,7 @@ exercises.off_by.guess(...)  # one of the three, in quotes
 
 # %%
 def differences(normalise):
-    """The penalty's gradient for the kernel by central differences."""
+    """The penalty's gradient with respect to the kernel, by central differences."""
     return gradcheck.numerical_jacobian(lambda k: penalty_and_gradient(normalise, tf.constant(k))[0], kernel)
 
 
@@ -809,7 +809,7 @@ print("weights (0, 1, 0):", row.numpy())
 
 # %% [markdown]
 # This is the middle row of the matrix in section 2, for the price of one more backward pass. With other weights $v$ you get $Hv$, a
-# **Hessian–vector product**; [14](14_without_the_matrix.ipynb) builds on it.
+# **Hessian–vector product**: [12](12_forward_mode.ipynb) computes it in another way, and [14](14_without_the_matrix.ipynb) builds on it.
 
 # %% tags=["check"]
 # @title Check
@@ -947,8 +947,8 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # - Close the inner block, ask the inner tape, then close the outer block, and watch a tensor on both: the outer tape records the inner one's backward pass. Otherwise the second derivative is `None` (section 1).
 # - For a vector, nested gradients are the column sums of the Hessian. The Hessian is the Jacobian of the gradient (section 2).
 # - Double backpropagation: the inner tape watches the input alone, the outer tape differentiates the size of the input gradient with respect to the layer's kernel and bias, in their shapes, (5, 10) and (10,). Penalise the squared norm (section 3).
-# - The penalty moves the decision boundary away from the training points. The fast gradient sign method moves every pixel along the sign of its gradient; the penalised model withstands it better (sections 4 and 5).
-# - `tf.nn.moments` stops the gradient of the mean, so second derivatives through Keras' normalisation layers are wrong without warning. Write the variance out (section 6).
+# - Here the penalty moves the decision boundary away from most training points. The fast gradient sign method moves every pixel along the sign of its gradient; the penalised model withstands it better, which is no proof against stronger attacks (sections 4 and 5).
+# - `tf.nn.moments` stops the gradient of the mean, so second derivatives through Keras' `LayerNormalization`, `GroupNormalization` and, in training, `BatchNormalization` are wrong without warning. Write the variance out (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

@@ -53,7 +53,7 @@ runtime.start(seed)
 
 # %% [markdown]
 # Rosenbrock's function is a curved valley, steep across and nearly flat along. Its minimum, 0, is at $(1, 1)$. `second_order` nests two tapes and returns a loss, its gradient $g$ and its Hessian $H$, the
-# matrix of second derivatives. With it, two methods race from a distant start: gradient descent takes a thousand steps along $-g$; Newton's method takes six, and solves a linear system with $H$ for each.
+# matrix of second derivatives. With it, two methods race from a distant start: gradient descent takes a thousand steps along $-g$, at the rate 0.001; Newton's method takes six, and solves a linear system with $H$ for each.
 
 
 # %%
@@ -177,7 +177,7 @@ plt.show()
 
 # %% [markdown]
 # A symmetric matrix has real eigenvalues and orthogonal eigenvectors. Here they are **curvatures**: along an eigenvector the gradient changes at the rate of its eigenvalue. Zero means a direction in
-# which the gradient does not change at all.
+# which the gradient does not change, to first order.
 #
 # **Predict.** How many of the 40 eigenvalues are zero: none, one to five, or ten or more?
 
@@ -216,7 +216,7 @@ assert losses[-1] < 1e-15
 #
 # $$H = \tfrac{2}{42}\, J^\top J.$$
 #
-# This is the **Gauss–Newton matrix**. For other networks it is an approximation of $H$; here it is exact. It has no negative eigenvalue, because $v^\top J^\top J v = \lVert Jv\rVert^2$.
+# This is the **Gauss–Newton matrix**. Here, with the first kernel as the source, it is exact; for networks with curved activations, or for both kernels together, it is an approximation of $H$. It has no negative eigenvalue, because $v^\top J^\top J v = \lVert Jv\rVert^2$.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -233,8 +233,8 @@ print("largest entry of H:            ", f"{np.abs(H).max():.3f}")
 print("largest entry of H − 2/42 JᵀJ: ", f"{np.abs(H - gauss_newton_matrix).max():.0e}")
 
 # %% [markdown]
-# The zeros come from ReLU. Keep the weights, and take `tanh` for both layers. Its outputs are curved functions of the kernel, and a curve may bend either way. As a function of one flat vector, the
-# network fits into `second_order`.
+# The zeros come from the flat pieces, and ReLU adds to them by setting outputs to zero: without any activation there would be ten, because five inputs and six outputs give $J$ at most the rank 30. Now keep the weights,
+# and take `tanh` for both layers. Its outputs are curved functions of the kernel, and a curve may bend either way. As a function of one flat vector, the network fits into `second_order`.
 
 
 # %%
@@ -260,6 +260,17 @@ plt.show()
 # @title Check
 np.testing.assert_allclose(H, gauss_newton_matrix, rtol=0, atol=1e-12)
 assert np.linalg.matrix_rank(J) == 40 - zeros
+check_flat = np.linalg.eigvalsh(np.kron(x.numpy().T @ x.numpy(), second.kernel.numpy() @ second.kernel.numpy().T))
+assert np.sum(check_flat < 1e-10 * check_flat.max()) == 10  # without an activation
+
+
+def check_both_kernels(flat):
+    hidden = tf.nn.relu(x @ tf.reshape(flat[:40], [5, 8]))
+    return tf.reduce_mean(tf.nn.relu(hidden @ tf.reshape(flat[40:], [8, 6])) ** 2)
+
+
+check_kernels = tf.concat([tf.reshape(layer.kernel, [-1]) for layer in (first, second)], axis=0)
+assert np.linalg.eigvalsh(second_order(check_both_kernels, check_kernels)[2])[0] < -1e-6  # so not Gauss–Newton
 assert np.abs(tanh_eigenvalues).min() > 1e-8 * np.abs(tanh_eigenvalues).max()
 assert 13 <= np.sum(tanh_eigenvalues < 0) <= 27
 
@@ -364,7 +375,7 @@ np.testing.assert_allclose(quadratic, np.kron(2 / 42 * x.numpy().T @ x.numpy(), 
 
 # %% [markdown]
 # The inverse has rounding errors of its own, in proportion to the **condition number** (the largest eigenvalue over the smallest), and the product passes them on. `solve` looks for the one $s$ that fits this
-# right-hand side, and its residual stays at rounding level. That is all it promises: how far $s$ itself can be trusted still depends on the condition number, and only damping changes that.
+# right-hand side, and its residual stays at rounding level. That is all it promises: how far $s$ itself can be trusted still depends on the condition number, which more damping would lower.
 
 # %% [markdown]
 # ## 3. When the step climbs
@@ -433,7 +444,7 @@ for name, (f, at) in cases.items():
 # The slope along the step is $-g^\top H^{-1} g$, here $-f'^2/f''$: the sign of the curvature decides. The double well's step points **uphill**, towards the model's maximum, and a shorter one climbs as well. The `log cosh` step
 # points downhill and **overshoots**; a shorter one would do. Two failures, two cures:
 #
-# 1. **Damping makes the direction right.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative. Levenberg and Marquardt damp the Gauss–Newton matrix in this way.
+# 1. **Damping makes the direction right.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative. Levenberg and Marquardt damp the Gauss–Newton matrix in this way (Marquardt after scaling it).
 # 2. **A line search makes the length right.** Halve the step until the loss has fallen by at least a small part of what the slope promises: **Armijo's condition**,
 #    $L(w + ts) \le L(w) + 10^{-4}\, t\, g^\top s$.
 
@@ -615,16 +626,21 @@ np.testing.assert_allclose(searched_gauss_newton[-1], [1, 1], atol=1e-8)
 assert len(searched_gauss_newton) < len(searched)
 curvature_of_residuals = 2 * 10 * (1.0 - 1.2**2) * np.array([[-20.0, 0.0], [0.0, 0.0]])
 np.testing.assert_allclose(second_order(banana, far)[2] - gauss_newton(far)[2], curvature_of_residuals, atol=1e-9)
-w, count = far.numpy(), 0  # gradient descent from closed forms, until the loss is 1e-8
-while (1 - w[0]) ** 2 + 100 * (w[1] - w[0] ** 2) ** 2 > 1e-8:
-    rise = w[1] - w[0] ** 2
-    w = w - 0.001 * np.array([-2 * (1 - w[0]) - 400 * w[0] * rise, 200 * rise])
-    count += 1
-assert 20_000 < count < 22_000
+check_counts = []
+for check_rate in (0.001, 0.002, 0.003):  # gradient descent from closed forms, until the loss is 1e-8
+    (across, up), count = far.numpy().tolist(), 0
+    while (1 - across) ** 2 + 100 * (up - across**2) ** 2 > 1e-8 and count < 40_000:
+        rise = up - across**2
+        across, up = across + check_rate * (2 * (1 - across) + 400 * across * rise), up - check_rate * 200 * rise
+        count += 1
+    check_counts.append(count)
+assert 20_000 < check_counts[0] < 22_000
+assert 10_000 < check_counts[1] < 11_000
+assert check_counts[2] == 40_000
 
 # %% [markdown]
 # Both raw methods jump, Gauss–Newton to a loss of 2343, and then arrive. Nothing promises that a jump ends so well. With the line search both walk down the valley. Gradient descent at this rate needs more than
-# 20,000 steps to come within $10^{-8}$ of the minimum's value.
+# 20,000 steps to come within $10^{-8}$ of the minimum's value. Twice the rate halves that; at three times the rate it does not settle in 40,000.
 #
 # Each of these steps costs more than a gradient step, though: a Hessian and a linear solve. With two parameters that is nothing. What does it take for a whole model?
 
@@ -707,7 +723,7 @@ plt.show()
 # A block is a slice: its rows are those of one variable, its columns those of the other. Reshape it, and it has the target's axes first, (5, 8), then the source's, (8, 6). Both eights count the hidden units.
 
 # %%
-block = tf.reshape(model_H[0:40, 48:96], [5, 8, 8, 6])  # kernel 1's gradient, by kernel 2
+block = tf.reshape(model_H[0:40, 48:96], [5, 8, 8, 6])  # kernel 1's gradient, with respect to kernel 2
 print("largest entry of the block:", f"{np.abs(block).max():.3f}")
 
 # %% tags=["check"]
@@ -730,8 +746,8 @@ assert np.abs(stripes[:, :, other_output]).max() < 1e-14 < 1e-3 < np.abs(stripes
 
 # %% [markdown]
 # With that, section 4's method runs on the whole model. Watch its last steps. Near a minimum with positive curvature the error of the quadratic model is of third order, so each step leaves a
-# distance in proportion to the *square* of the one before: 0.01, 0.0001, 0.00000001, where the factor is 1. This is **quadratic convergence**. Gradient descent multiplies the distance by a constant. What is printed is the norm of the
-# gradient, which near the minimum is about proportional to the distance: watch how its exponents grow.
+# distance in proportion to the *square* of the one before: 0.01, 0.0001, 0.00000001, where the factor is 1. This is **quadratic convergence**. Gradient descent multiplies the distance by a constant. What is printed is the distance
+# to the last point: watch how its exponents grow. Here the factor is larger than 1, up to about ten, so they grow slowly at first. (The figure shows the norm of the gradient, which falls less evenly: at the same distance it is up to several hundred times as large along a steep direction as along a flat one.)
 
 
 # %% tags=["nbval-ignore-output"]
@@ -756,7 +772,8 @@ for _ in range(newton_steps):
     g = model_gradient(w)
     descent_norms.append(float(tf.norm(g)))
     w -= 0.5 * g
-print("gradient norm, the last Newton steps:", [f"{norm:.0e}" for norm in history[-5:, 1]])
+distances = np.linalg.norm(points - points[-1], axis=1)
+print("distance, the last Newton steps:", [f"{distance:.0e}" for distance in distances[-6:-1]])
 
 # %% tags=["figure"] alt="Line plot. Gradient norm on a logarithmic axis against steps: gradient descent decreases slowly; damped Newton wanders at first and then drops to rounding error within a few steps."
 # @title Draw: the plunge
@@ -771,6 +788,10 @@ plt.show()
 # @title Check
 minimum = tf.constant(points[-1])
 assert history[-1, 1] < 1e-8
+for check_before, check_after in zip(distances[-5:-2], distances[-4:-1], strict=True):
+    assert check_after < 100 * check_before**2 + 1e-9
+check_spectrum = np.linalg.eigvalsh(model_derivatives(minimum)[2])
+assert check_spectrum[-1] > 200 * check_spectrum[0]  # steep and flat directions
 assert np.min(history[1:, 1] / history[:-1, 1]) < 1e-2  # at least one step of the final plunge
 assert descent_norms[-1] > 1e-4
 assert np.linalg.eigvalsh(model_derivatives(minimum)[2])[0] > 0  # it is a minimum
@@ -779,7 +800,7 @@ assert np.all(np.diff(history[:, 0]) < 1e-12)
 # %% [markdown]
 # ## 6. What N² means
 #
-# The Hessian of $N$ parameters has $N^2$ entries. To build it as in section 5 takes $N$ backward passes; to solve with it, a factorisation. Cholesky's is the cheapest, with about $N^3/6$ multiplications and as many additions.
+# The Hessian of $N$ parameters has $N^2$ entries. To build it as in section 5 takes $N$ backward passes; to solve with it, a factorisation. Cholesky's, for a matrix with positive eigenvalues, is the cheapest of the usual ones, with about $N^3/6$ multiplications and as many additions.
 
 # %%
 print("parameters   gradient, MB    Hessian, MB   factorisation at 1e12 operations/s")
@@ -863,7 +884,7 @@ with tf.GradientTape(persistent=True) as outer:
 
 by_a, by_b = outer.jacobian(gradient_a, [a, b])
 zeros_by_b = outer.jacobian(gradient_a, b, unconnected_gradients="zero")
-print("gradient of a, by b:         ", by_b)
+print("the block of a with b:            ", by_b)
 print('with unconnected_gradients="zero":', zeros_by_b.numpy().tolist())
 
 # %% tags=["check"]
@@ -945,7 +966,7 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # %% [markdown]
 # ## Recap
 #
-# - The Hessian is the Jacobian of the gradient: two tapes, `gradient` inside, `jacobian` outside, axes of the target first. Flattened it is symmetric, and its eigenvalues are curvatures; ReLU makes many of them zero (section 1).
+# - The Hessian is the Jacobian of the gradient: two tapes, `gradient` inside, `jacobian` outside, axes of the target first. Flattened it is symmetric, and its eigenvalues are curvatures; in a ReLU network many of them are zero (section 1).
 # - A Newton step is `solve(H, -g)`, never a product with an inverse. It is exact for a quadratic loss, and needs damping where the Hessian is singular (section 2).
 # - A raw step climbs where the curvature is negative or the model is trusted too far. Damping cures the direction, a line search the length (section 3).
 # - On a contour, gradient descent creeps, raw Newton and Gauss–Newton jump, and with damping and a line search both follow the valley. Gauss–Newton, $J^\top J$, needs first derivatives only (section 4).

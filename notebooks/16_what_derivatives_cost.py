@@ -98,7 +98,7 @@ seconds = medians({"forward": forward, "gradient": gradient}, 5 * calls)
 print(f"the gradient's time, in forward passes: {seconds['gradient'] / seconds['forward']:.1f}")
 
 # %% [markdown]
-# The network has 268 800 weights, and its 268 800 derivatives together took no longer than a few forward passes. Central differences, with two for each weight, would take 537 600.
+# The network has 268 800 weights, and its 268 800 derivatives together took no longer than a few forward passes. Central differences, with two passes for each weight, would take 537 600.
 #
 # **You will be able to**
 #
@@ -147,7 +147,7 @@ print(f"ratio:    {multiplications(gradient) / multiplications(forward):11.2f}")
 # Forwards, the layers take $128 \cdot (784 \cdot 256 + 256 \cdot 256 + 256 \cdot 10)$ multiplications. The gradient takes three times that, less one product: nobody asks for the gradient
 # of the data, so the first layer has no $\bar x$. That product is the largest of all, and the ratio comes down to 2.25.
 #
-# A Hessian–vector product differentiates the gradient once more.
+# A Hessian–vector product ([14](14_without_the_matrix.ipynb)) differentiates the gradient once more.
 #
 # **Predict.** How many multiplications does it take, as a multiple of the *gradient's*?
 
@@ -222,7 +222,7 @@ assert seconds["HVP"] < 10 * seconds["gradient"]
 #
 # In fine-tuning, the first layers of a network are frozen: only the weights of layers `first`, `first + 1`, … (counted from 0) are trained. Return the number
 # of multiplications of all matrix products that the loss and its gradient with respect to the *trained* weights take. `sizes` are the layers' sizes, such as `[784, 256, 256, 10]`,
-# and `batch` is the number of examples. TensorFlow leaves out what nobody asks for.
+# and `batch` is the number of examples. The tape watches the trained weights alone, and TensorFlow leaves out what nobody asks for.
 
 
 # %%
@@ -482,8 +482,8 @@ size = {  # in bytes, float32
 exercises.fits.check(size)
 
 # %% [markdown]
-# The result is not all that is held. While it runs, a tape keeps what the backward pass will need, and of a chain of layers that is the result of every layer. You can count them: a weak reference
-# does not keep its object alive, so one for each result tells which results something else still holds.
+# The result is not all that is held. While it runs, a tape keeps what the backward pass will need, and of a chain of layers such as these that is the result of every layer. You can count them with weak references, as in section 4 of
+# [09](09_multiple_tapes.ipynb): they do not keep a result alive, and tell whether something else does.
 
 # %%
 chain = [tf.random.normal((32, 32)) / np.sqrt(32) for _ in range(24)]
@@ -689,9 +689,9 @@ assert error < 1e-3
 # %% [markdown]
 # ## Recap
 #
-# - Counted in multiplications, a gradient of dense layers costs less than three forward passes, and a Hessian–vector product less than three gradients, whatever the number of weights (section 1).
+# - Counted in the multiplications of matrix products, a gradient of dense layers costs less than three forward passes, and a Hessian–vector product less than three gradients, whatever the number of weights (section 1).
 # - Counted, a Hessian's work grows with the square of the number of weights and a product's with the number; times show which costs more, but no clean exponent (section 2).
-# - At small sizes the time is Python's: compile what is called more than a few times (section 3).
+# - At small sizes the time of an eager call is mostly Python's: compile what is called often, with the same shapes (section 3).
 # - Memory follows from shapes. The record grows with every layer; checkpoints bring it down to the order of $\sqrt n$ for one more forward pass (sections 4 and 5).
 #
 # | Trap | What you see | What to do |

@@ -404,7 +404,7 @@ assert np.corrcoef(blame, losses(ws, x_test, y_test)[:, missed])[0, 1] > 0.97
 # %% [markdown]
 # Above 0.99: 500 trainings, and the forecast orders their results almost without error. It also gets their size, nearly. (What is missing at the upper end, section 5 finds.)
 #
-# There is a plain reason. Look at the first step of `train_without_each`. It begins at the full minimum, where the gradient without example $i$ is $-g_i / N$, and moves by $+H^{-1} g_i / N$. That *is* the prediction: **an influence function is the first step of training again.** Here the further steps change little.
+# There is a plain reason. Look at the first step of `train_without_each`. It begins at the full minimum, where the gradient without example $i$ is $-g_i / N$, and moves by $+H^{-1} g_i / N$. That *is* the prediction: **an influence function is the first Newton step of training again.** Here the further steps change little.
 #
 # Another question needs another right-hand side, and nothing else. Put the gradient of *one* test image's loss in the place of $g_T$, solve again, and the 500 numbers say which training images are to blame for that image.
 
@@ -513,7 +513,7 @@ for name in ("influence", "loss", "length of the gradient"):
 assert gains["at random"] > 0.5 * gains["influence"]
 
 # %% [markdown]
-# Around 22 of 25. And the loss finds as many, and the length of the gradient too. So for finding labels that are wrong *at random*, as these are, sort by the loss: it is free. (Removing what influence chose helps a little more in some draws, and not in others.) Where labels are wrong with a system, the model learns the mistake and its loss does not show it; section 4 of
+# Around 22 of 25. And the loss finds about as many, and the length of the gradient too. So for finding labels that are wrong *at random*, as these are, sort by the loss: it is free. (Removing what influence chose helps more than that in some draws of the data, by up to a quarter in ten, and not in others.) Where labels are wrong with a system, the model learns the mistake and its loss does not show it; section 4 of
 # [19](19_derivative_of_a_solution.ipynb) has that case, and there the derivative finds far more.
 #
 # What influence adds is something else: it says what the removal *will do*. An example's loss is never negative, so it cannot tell harm from help, nor how much of either. Add up the 25 forecasts, and compare the sum with what the test loss did.
@@ -648,8 +648,23 @@ assert correlations[0] > 0.9998
 assert correlations == sorted(correlations, reverse=True)
 assert 0.96 < correlations[2] < 0.997
 
+
+def leverages(decay):
+    """For softmax: the largest eigenvalue of A K, the matrix of section 7, for each example."""
+    here, hessian = train(ones, decay, w)
+    p = tf.nn.softmax(x @ tf.reshape(here, [65, 10]))
+    A = tf.linalg.diag(p) - p[:, :, None] * p[:, None, :]
+    blocks = tf.reshape(tf.linalg.inv(hessian), [65, 10, 65, 10])
+    K = tf.einsum("nibj,nb->nij", tf.einsum("na,aibj->nibj", x, blocks), x) / 500
+    return np.linalg.eigvals((A @ K).numpy()).real.max(axis=1)
+
+
+usual, larger = leverages(weight_decay), leverages(weak)
+assert larger.mean() > 1.5 * usual.mean()
+assert np.any(larger < 0.9 * usual)
+
 # %% [markdown]
-# With a tenth of the decay, the actual change is about one and a half times the forecast. With strong decay the forecast is nearly perfect. A weaker decay makes $H$ smaller, $H^{-1}$ larger, and with it every leverage: each example holds a larger share of the soft directions. Remove it, and they go softer. $H$ itself changes, and the first step of training again leaves more to the steps after it.
+# With a tenth of the decay, the actual change is about one and a half times the forecast. With strong decay the forecast is nearly perfect. A weaker decay makes $H$ smaller, $H^{-1}$ larger, and with it the mean leverage: the examples hold a larger share of the soft directions. Remove one, and they go softer. (Not every leverage grows. Where the model becomes surer of an example, that example's own loss is flatter, and it holds less.) $H$ itself changes, and the first step of training again leaves more to the steps after it.
 #
 # The forecast also assumes that the training has *arrived*. The whole derivation begins with a zero gradient. Stop gradient descent early instead, for the model and for thirty models without one example, or for all 500:
 
@@ -696,14 +711,14 @@ assert early_ratios == sorted(early_ratios)
 assert 0.3 < early_ratios[0] < 0.65
 assert early_ratios[1] < 0.85
 assert 0.9 < early_ratios[2] < 1.0 < early_ratios[3]
-assert all(correlation > 0.85 for correlation, _ in early.values())
-assert 0.7 < ranks < 0.9
-assert 0.5 < ranks_in_the_middle < ranks
-assert shared >= 20
+assert all(correlation > 0.8 for correlation, _ in early.values())
+assert 0.6 < ranks < 0.9
+assert 0.4 < ranks_in_the_middle < ranks
+assert shared >= 17
 assert len(np.intersect1d(np.argsort(forecast)[-25:], np.argsort(result)[-25:])) < shared  # the helpful end
 
 # %% [markdown]
-# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached, least of all along the soft directions. The thirty have the ten most extreme examples among them, and a rough forecast already puts those in order. Over all 500 the order survives in part, and in the middle less. The harmful end holds: nearly all of the 25 that are worth removing are found. Of the 25 whose removal does most damage, fewer are.
+# After ten steps the forecast is about twice the actual change: it describes a minimum that the runs have not reached, least of all along the soft directions. The thirty have the ten most extreme examples among them, and a rough forecast already puts those in order. Over all 500 the order survives in part, and in the middle less. The harmful end holds: most of the 25 that are worth removing are found (19 to 24 in ten draws of the data). Of the 25 whose removal does most damage, fewer are.
 #
 # All this is one convex model. It need not carry over to deep networks, where even the ranking can fail; Basu and others, and Bae and others, say when.
 #
@@ -859,7 +874,7 @@ for i, change in elsewhere.items():
 # - When example $i$ loses its weight, the minimum moves by about $H^{-1} g_i / N$. It gives way where the loss is soft, which may be nearly at a right angle to $g_i$ (section 1).
 # - One solve, $s = H^{-1} g_T$, and an inner product for each example predict the change of the test loss. Against 500 trainings the correlation is above 0.99 (section 2).
 # - Without the Hessian the correlation is around a half. For finding labels that are wrong at random the loss does as well as influence; what influence adds is the size and sign of the effect, for one example and for many (sections 3 and 4).
-# - The predicted motion falls short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promises too much, but finds nearly all of the most harmful examples (section 5).
+# - The predicted motion falls short by the leverage, a little with strong weight decay, a lot with weak; the tangent of the test loss adds an error of its own. Where training stopped early the forecast promises too much, but finds most of the most harmful examples (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

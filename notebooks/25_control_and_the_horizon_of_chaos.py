@@ -108,7 +108,7 @@ for t in (1, 5, 10, 15, 20):
 # - find forces that swing a pole up, and judge the gradient against a search without it (section 2),
 # - multiply the Jacobians of single steps, and read from the product how a small difference grows (section 3),
 # - forecast when two precisions part, and what more digits buy (section 4),
-# - say when a gradient is correct and useless (section 5).
+# - say when a gradient is correct and useless, and what of a long average can be differentiated (sections 5 and 7).
 
 # %% [markdown]
 # ## 1. A gradient through 120 steps
@@ -719,7 +719,7 @@ def difference_of_means(s, h, count):
 
 
 rho = tf.fill([500], tf.constant(28.0, tf.float64))
-_, settled = mean_z(tf.constant(rng.normal((0.0, 0.0, 25.0), size=(500, 3))), rho, 3000)
+_, settled = mean_z(tf.constant(np.array([0.0, 0.0, 25.0]) + rng.normal(size=(500, 3))), rho, 3000)
 times = (1, 2, 5, 10, 20)
 by_tape = [slope_of_mean(settled, rho, 100 * T).numpy() for T in times]
 by_difference = [difference_of_means(settled, 1.0, 100 * T) for T in times]
@@ -792,7 +792,7 @@ assert difference < 1e-3
 # - With such a gradient L-BFGS finds a swing-up whose cost is hundreds of times below that of a search without it; the search makes three times the simulations and ends less exactly (section 2).
 # - $J_t = A_{t-1} \cdots A_0$ says how a nudge of the start has grown. Its norm grows as $e^{\lambda t}$ in a chaotic system; it is not the product of the norms (section 3).
 # - Two runs that differ by $\varepsilon$ part when $\varepsilon \lVert J_t \rVert = 1$, after about $\ln(1/\varepsilon)/\lambda$. More digits buy a little time (section 4).
-# - Past the horizon a gradient is correct and useless: another precision gives another one, and it holds in too small a neighbourhood. Look less far ahead (section 5).
+# - Past the horizon a gradient is correct and useless: another precision gives another one, and it holds in too small a neighbourhood. Look less far ahead. The derivative of a long average can be moderate where the tape's explodes: a difference with a step that is not small found it in Lorenz's system (sections 5 and 7).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

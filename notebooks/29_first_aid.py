@@ -17,7 +17,7 @@
 # %% [markdown]
 # # First aid
 #
-# Fifteen small programs, each made after what people ask in public about TensorFlow and Keras.
+# Fifteen small programs, each made after what people ask in public, nearly always about TensorFlow and Keras.
 # **What is wrong with this small program, if anything, and which line is to be mended?**
 
 # %% [markdown] tags=["badges"]
@@ -142,7 +142,7 @@ answer = explain(tape, loss, w)
 print(answer)
 
 # %% [markdown]
-# It names the line. What to do about it is your part.
+# It names the line, and calls that probable: it has not seen what NumPy did. What to do about it is your part.
 #
 # ### Exercise: Case 1, the loss that lost its history (4 min)
 #
@@ -512,7 +512,7 @@ def repaired(kernel, bias, x, y):
 exercises.one_unit.check(cause, repaired)
 
 # %% [markdown]
-# **Case 10.** A linear model with the right weights, so every prediction equals its target. The loss should be 0 (after [tensorflow #37770](https://github.com/tensorflow/tensorflow/issues/37770) and [pytorch #16045](https://github.com/pytorch/pytorch/issues/16045)).
+# **Case 10.** A linear model with the right weights, so every prediction equals its target. The loss should be 0 (after [tensorflow #37770](https://github.com/tensorflow/tensorflow/issues/37770) and, in PyTorch, [pytorch #16045](https://github.com/pytorch/pytorch/issues/16045)).
 
 
 # %%
@@ -658,7 +658,7 @@ for name, variable in pair.items():
     print(f"{name:6}{before[name]:.2f} -> {float(variable[0]):.2f}")
 
 # %% [markdown]
-# A gradient of 0 says "stay on your way", and an optimiser with a memory does. `None` says "this is not about you".
+# With a gradient of 0, an optimiser that has momentum goes on along its way. With `None` Keras leaves the variable out of the step. (Not every memory moves: RMSprop remembers squares, and multiplies by the gradient of now, which is 0.)
 #
 # **Case 13.** Why not train for what is wanted, the share of right answers? (After [keras #9712](https://github.com/keras-team/keras/issues/9712) and [#17682](https://github.com/keras-team/keras/issues/17682).)
 
@@ -696,7 +696,7 @@ def repaired(w, x, labels):
 exercises.right_answers.check(cause, repaired)
 
 # %% [markdown]
-# **Case 14.** A network whose output layer starts at 0, so that its first answer is 0 for every input. The first layer has the gradient 0 (after [HGQ2 #13](https://github.com/calad0i/HGQ2/issues/13) and [a question](https://github.com/smallflyingpig/universal_adversarial_perturbation_generative_network_for_speaker_recognition/issues/4) whether such a network can be trained).
+# **Case 14.** A network whose output layer starts at 0, so that its first answer is 0 for every input. The first layer has the gradient 0 (after [HGQ2 #13](https://github.com/calad0i/HGQ2/issues/13), where weights start at 0, and, in PyTorch, [a question](https://github.com/smallflyingpig/universal_adversarial_perturbation_generative_network_for_speaker_recognition/issues/4) whether such a network can be trained).
 
 
 # %%
@@ -747,7 +747,7 @@ ax.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# The figure follows that network through ten steps of gradient descent. The first layer's gradient is 0 at the start, and not afterwards.
+# The figure follows that network through ten steps of gradient descent. The first layer's gradient is 0 at the start, and not 0 in any of the ten steps after it.
 #
 # **Case 15.** The same model, data and rate as in `fit`, and a loop of one's own that does worse (after [tensorflow #31184](https://github.com/tensorflow/tensorflow/issues/31184) and [#28028](https://github.com/tensorflow/tensorflow/issues/28028)). The model normalises each batch before its one dense layer.
 
@@ -802,6 +802,12 @@ exercises.worse_than_fit.check(cause, repaired)
 
 # %% tags=["check"]
 # @title Check
+for check_optimizer in (tf.keras.optimizers.RMSprop(0.1), tf.keras.optimizers.Adam(0.1)):
+    check_variable = tf.Variable([1.0])
+    check_optimizer.apply_gradients([(tf.constant([1.0]), check_variable)])
+    check_before = float(check_variable[0])
+    check_optimizer.apply_gradients([(tf.constant([0.0]), check_variable)])
+    assert (float(check_variable[0]) != check_before) == (check_optimizer.name == "adam")  # RMSprop has no momentum
 exercises.with_momentum.reveal(
     {(False, True): "the one with zeros", (False, False): "neither", (True, False): "the one with None"}.get(
         tuple(float(pair[check_name][0]) != before[check_name] for check_name in ("None", "zeros")), "both"
@@ -943,8 +949,8 @@ assert against_fit(frozen_two_layers, lambda model: learn_second_layer(model, x,
 # %% [markdown]
 # ## Recap
 #
-# - Each `None` of section 1 begins at one line: it leaves TensorFlow, or the tape, or what is watched, or the floating-point numbers. The line that raises comes later (section 1).
-# - "Can only be used to compute one set of gradients" is about how the tape was made; "no gradients provided" says that everything before it was `None` (section 2).
+# - Each `None` of section 1 begins at one line: it leaves TensorFlow, or the tape, or what is watched, or the floating-point numbers. Where a line raises, it is a later one (section 1).
+# - "Can only be used to compute one set of gradients" is about how the tape was made; "no gradients provided" says that every gradient in the list was `None` (section 2).
 # - A zero that stays from every start, and a loss where there should be none, are told by what you know about the answer; print outputs and shapes (section 3).
 # - Before a repair comes the question whether anything is wrong: a `None` and a 0 can be the derivative's true answer (section 4).
 #
@@ -958,7 +964,7 @@ assert against_fit(frozen_two_layers, lambda model: learn_second_layer(model, x,
 # | (n, 1) minus (n,) | a loss that is not 0 | equal shapes |
 # | `variables` for `trainable_variables` | the frozen layer moves | one list for both |
 # | no `training=True` | worse than `fit` | say what the call is for |
-# | zeros in place of a rightful `None` | a head that drifts | leave it alone |
+# | zeros in place of a rightful `None` | with momentum, a head that drifts | leave it alone |
 #
 # **Further reading**
 #

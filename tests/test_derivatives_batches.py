@@ -1,5 +1,7 @@
 """Batch Jacobians, their check for independence, and per-example gradients."""
 
+import warnings
+
 from tapelab.derivatives import (
     CoupledExamplesError,
     MemoryLimitError,
@@ -574,3 +576,25 @@ def test_a_function_that_changes_the_weights_is_refused_in_one_pass(options):
 
     with pytest.raises(ValueError, match=r"changes a variable of wrt, .* AssignVariableOp at "):
         (clipped_gradient if options else per_example_norms)(losses, wrt=w, **options)(tf.ones([2, 2]))
+
+
+@pytest.mark.parametrize("options", [{}, {"max_norm": 1.0}], ids=["norms", "clipped"])
+@pytest.mark.parametrize("compile", ["auto", "eager"])
+@pytest.mark.parametrize("graph", ["traced", "not traced"])
+def test_an_optimizer_in_the_function_is_refused(options, compile, graph):
+    """Its operation is no assignment, and a function that is not traced shows none: then values tell."""
+    w = tf.Variable([1.0, 2.0])
+
+    def losses(x):
+        if graph == "not traced":
+            w.assign(1.5 * w.numpy())
+        else:
+            tf.raw_ops.ResourceApplyGradientDescent(var=w.handle, alpha=0.1, delta=[1.0, 1.0])
+        return tf.reduce_sum(x * w, axis=1)
+
+    which = clipped_gradient if options else per_example_norms
+    transform = which(losses, wrt=w, compile=compile, check_independence=False, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(ValueError, match="changes a variable of wrt"):
+            transform(tf.ones([2, 2]))

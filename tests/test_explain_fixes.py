@@ -1,10 +1,12 @@
 """Fixes are run before they are shown: what is called one works in the learner's program, the rest is called a hint."""
 
+import ast
 import linecache
 
 from tapelab import runtime
 from tapelab.explain import ExplainTape, diagnose, explain
 from tapelab.explain.causes import TRIED
+from tapelab.explain.values.fixes.evaluation import CannotRun, Evaluation
 
 import numpy as np
 import pytest
@@ -118,6 +120,16 @@ def test_running_a_fix_runs_none_of_the_learners_code_and_leaves_the_tape_open()
         z = tf.reduce_sum(x * 3.0)
     assert (answer.code, len(calls)) == ("root_at_zero", 1)
     assert tape.gradient(z, x).numpy().tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("code", ["tf.random.uniform(())", "tf.print(1)", "print(1)", "open('file')", "half(2.0)"])
+def test_what_may_do_more_than_compute_is_not_run(code):
+    calls = []
+    evaluation = Evaluation({}, {}, lambda name: (None, calls.append))
+    with pytest.raises(CannotRun):
+        evaluation.value(ast.parse(f"tf.abs({code})", mode="eval").body)
+    assert calls == []
+    assert evaluation.value(ast.parse("tf.abs(float(-2))", mode="eval").body).numpy() == 2.0
 
 
 def test_the_advice_for_an_overflow_in_a_cast_is_no_softplus():

@@ -43,6 +43,7 @@ at(kind, "clip_by_norm at the zero vector", lambda x: tf.clip_by_norm(x, 1.0), [
 at(kind, "clip_by_global_norm at zero vectors", lambda x, y: tf.clip_by_global_norm([x, y], 1.0)[0], [0.0, 0.0], [0.0])
 at(kind, "l2_normalize with epsilon 1 at the zero vector", lambda x: tf.math.l2_normalize(x, epsilon=1.0), [0.0, 0.0])
 at(kind, "special.bessel_j1(x) at 0", tf.math.special.bessel_j1, [0.0])
+at(kind, "bessel_i1(x) at 0", tf.math.bessel_i1, [0.0])
 at(kind, "bessel_i1e(x) near 0", lambda x: tf.math.bessel_i1e(x), [1e-3])
 at(kind, "atan2(y, x) at x = 0", tf.math.atan2, [1.0, -2.0], [0.0, 0.0])
 at(kind, "erfinv at 0", tf.math.erfinv, [0.0])

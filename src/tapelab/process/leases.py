@@ -9,7 +9,7 @@ import weakref
 lock = threading.Lock()
 inside = contextvars.ContextVar("leases of this context, the innermost last", default=())
 _owned = contextvars.ContextVar("owners of what this context asks for", default=())
-_in_use = []  # each `Shared` that has leases
+_in_use = set()  # each `Shared` that has leases
 _orphans = collections.deque()  # leases whose block was interrupted before it could end
 
 
@@ -28,7 +28,13 @@ class Shared:
 
 
 class Lease:
-    """One change that one block asked for. It is in force from `begin` to `end`, which may be called again."""
+    """One change that one block asked for. It is in force from `begin` to `end`, which may be called again.
+
+    Attributes:
+        shared: what is changed; None as long as that is looked for in `starting`.
+        active: whether it is in force.
+        owners: whom it belongs to.
+    """
 
     def __init__(self, shared):
         self.shared = shared
@@ -36,31 +42,27 @@ class Lease:
         self.owners = ()
 
     def begin(self) -> None:
+        """Make the change. Called with the lock held."""
         self.owners = _owned.get()
-        with lock:
-            sweep()
-            if not any(owner.released for owner in self.owners):
-                self.starting()
-                self.active = True
-                self.shared.leases.append(self)
-                if self.shared not in _in_use:
-                    _in_use.append(self.shared)
-                self.shared.settle()
+        if not any(owner.released for owner in self.owners):
+            self.starting()
+            self.active = True
+            self.shared.leases.append(self)
+            _in_use.add(self.shared)
+            self.shared.settle()
 
     def end(self, error: BaseException | None = None) -> None:
-        with lock:
-            sweep()
-            self.end_locked(error)
-
-    def end_locked(self, error: BaseException | None = None) -> None:
+        """Undo the change. Called with the lock held."""
         if self.active:
             self.ending(error)
         self.active = False
+        if self.shared is None:
+            return
         if self in self.shared.leases:
             self.shared.leases.remove(self)
         self.shared.settle()
-        if not self.shared.leases and self.shared in _in_use:
-            _in_use.remove(self.shared)
+        if not self.shared.leases:
+            _in_use.discard(self.shared)
 
     def prepare(self) -> None:
         """Do what comes before `begin` or `end`, and may take long: without the lock."""
@@ -73,42 +75,52 @@ class Lease:
 
 
 class Block:
-    """The ``with`` block of a lease.
+    """The ``with`` block of leases that begin and end together, at the price of one lock and one finaliser.
 
     An interrupt (Ctrl-C, or the exception that stops a thread) may come between any two instructions. So what begins
     and ends may do so twice, and a block that was left before `__exit__` began ends when it is collected.
     """
 
-    def __init__(self, lease):
-        self._lease = lease
-        self._finalizer = weakref.finalize(self, _orphaned, lease)
+    def __init__(self, *leases):
+        self._leases = leases
+        self._finalizer = weakref.finalize(self, _orphaned, leases)
         self._finalizer.atexit = False
 
     def __enter__(self):
-        lease = self._lease
         try:
-            lease.prepare()
-            lease.begin()
-            inside.set((*inside.get(), lease))
+            for lease in self._leases:
+                lease.prepare()
+            with lock:
+                sweep()
+                for lease in self._leases:
+                    lease.begin()
+            inside.set((*inside.get(), *self._leases))
             return self
         except BaseException:
-            lease.end()
+            self._end()
             raise
 
     def __exit__(self, kind, error, traceback):
-        lease = self._lease
         try:
-            lease.prepare()
-            lease.end(error)
-            inside.set(tuple(other for other in inside.get() if other is not lease))
+            for lease in self._leases:
+                lease.prepare()
+            self._end(error)
+            ours = set(self._leases)
+            inside.set(tuple(other for other in inside.get() if other not in ours))
             self._finalizer.detach()
         except BaseException:
-            lease.end(error)
+            self._end(error)
             raise
 
+    def _end(self, error=None):
+        with lock:
+            sweep()
+            for lease in self._leases:
+                lease.end(error)
 
-def _orphaned(lease):
-    _orphans.append(lease)
+
+def _orphaned(leases):
+    _orphans.extend(leases)
     # Garbage is collected anywhere, also where this thread has the lock: then whoever has it next sweeps.
     if not lock.locked():
         with lock:
@@ -118,7 +130,7 @@ def _orphaned(lease):
 def sweep() -> None:
     """End the leases that nobody else will. Called with the lock held."""
     while _orphans:
-        _orphans.popleft().end_locked()
+        _orphans.popleft().end()
 
 
 class Owner:
@@ -142,7 +154,7 @@ class Owner:
             for shared in list(_in_use):
                 for lease in list(shared.leases):
                     if self in lease.owners:
-                        lease.end_locked()
+                        lease.end()
 
 
 def _after_fork_in_child():

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Hashable, MutableMapping
+from collections.abc import Callable, Hashable, Iterable, MutableMapping
 from typing import Any
 
 from tapelab.process.leases import Block, Lease, Shared, inside, lock
@@ -15,12 +15,15 @@ class _Symbol(Shared):
 
     Attributes:
         original: what is there when nobody wants it replaced.
+        stand_in: what was there when all that was wanted was wanted in some contexts only, if that was so.
     """
 
     def __init__(self, owner, name):
         super().__init__()
-        self._owner, self._name = owner, name
+        self._owner, self._name, self._key = owner, name, (id(owner), name)
+        self._is_entry = isinstance(owner, MutableMapping)
         self.original = _look_up(owner, name)
+        self.stand_in = None
         self._ours = [self.original]  # all that was ever placed here
 
     def is_of(self, owner: Any, name: Hashable) -> bool:
@@ -28,34 +31,42 @@ class _Symbol(Shared):
         return self._owner is owner and self._name == name
 
     def settle(self):
+        if _symbols.get(self._key) is not self:
+            return  # it is as before, and may have another `_Symbol` since, with the same stand-in
         wanted = self.original
         if self.leases:
-            wanted = self.leases[-1].replacement if self.leases[-1].everywhere else self._stand_in
-        else:
-            if _symbols.get((id(self._owner), self._name)) is self:
-                del _symbols[id(self._owner), self._name]
-        now = _look_up(self._owner, self._name)
+            last = self.leases[-1]
+            wanted = last.replacement if last.everywhere else self._made_stand_in()
+        now = self._owner[self._name] if self._is_entry else getattr(self._owner, self._name)
         # Where somebody else has put something in the meantime, that stays.
-        if now is wanted or not any(now is ours for ours in self._ours):
-            return
+        if now is not wanted and any(now is ours for ours in self._ours):
+            self._place(wanted)
+        if not self.leases:
+            del _symbols[self._key]
+
+    def _made_stand_in(self):
+        if self.stand_in is None:
+            self.stand_in = _stand_in(self._key, self.original)
+        return self.stand_in
+
+    def _place(self, wanted):
         self._ours.append(wanted)
-        if isinstance(self._owner, MutableMapping):
+        if self._is_entry:
             self._owner[self._name] = wanted
         else:
             setattr(self._owner, self._name, wanted)
 
-    @functools.cached_property
-    def _stand_in(self):
-        original = self.original
 
-        @functools.wraps(original, updated=())
-        def stand_in(*arguments, **keywords):
-            for lease in reversed(inside.get()):
-                if lease.shared is self and lease.active:
-                    return lease.replacement(*arguments, **keywords)
-            return original(*arguments, **keywords)
+@functools.lru_cache(maxsize=256)  # some places are replaced again and again, and making one takes as long as the rest
+def _stand_in(key, original):
+    @functools.wraps(original, updated=())
+    def stand_in(*arguments, **keywords):
+        for lease in reversed(inside.get()):
+            if lease.active and isinstance(lease, _Replacement) and lease.shared.stand_in is stand_in:
+                return lease.replacement(*arguments, **keywords)
+        return original(*arguments, **keywords)
 
-        return stand_in
+    return stand_in
 
 
 def _look_up(owner, name):
@@ -65,16 +76,17 @@ def _look_up(owner, name):
 class _Replacement(Lease):
     """A symbol or entry is what this block wants, in its context or everywhere."""
 
-    def __init__(self, owner, name, replacement, everywhere):
-        super().__init__(_Symbol(owner, name))
+    def __init__(self, owner, name, replacement, everywhere=False):
+        super().__init__(None)
         self._place = owner, name
         self.replacement, self.everywhere = replacement, everywhere
 
     def starting(self):
         # One that is in use knows the original. One that is not may be out of date.
         owner, name = self._place
-        self.shared = _symbols.get((id(owner), name)) or _Symbol(owner, name)
-        _symbols[id(owner), name] = self.shared
+        key = id(owner), name
+        self.shared = _symbols.get(key) or _Symbol(owner, name)
+        _symbols[key] = self.shared
 
 
 def replaced(
@@ -95,7 +107,20 @@ def replaced(
     Raises:
         AttributeError, KeyError: if there is nothing of that name.
     """
+    _look_up(owner, name)
     return Block(_Replacement(owner, name, replacement, everywhere))
+
+
+def all_replaced(places: Iterable[tuple[Any, Hashable, Callable]]) -> contextlib.AbstractContextManager:
+    """Have several callables replaced while the block runs, as `replaced` does it with each: all of them, or none.
+
+    Args:
+        places: for each its owner, its name there, and the replacement.
+
+    Raises:
+        AttributeError, KeyError: if there is nothing of one of those names when the block begins.
+    """
+    return Block(*[_Replacement(*place) for place in places])
 
 
 def underneath(owner: Any, name: Hashable, replacement: Callable) -> Callable:

@@ -20,13 +20,16 @@ from tapelab.derivatives.examples.variable_uses import Uses
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
+from tapelab.derivatives.machinery.arguments.kept import changed, require_kept
 from tapelab.derivatives.machinery.errors import FallbackWarning, warn_caller
+from tapelab.derivatives.machinery.failures import UNROLL
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.recipe import Recipe, Way, with_value
 from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
+from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
 
@@ -182,16 +185,17 @@ class _Norms(Recipe):
             ]
             missing = everything if reasons and not problem.repeatable else reasons
         problem.remarks += [f"one backward pass for all: {reason}" for reason in why]
-        self._warn(problem.name, why)
+        self._warn(problem, why)
         chunk, needed = self._chunk(problem, missing) if missing else (self._part(problem, found), None)
         return _Surveyed("reverse", batch[0], chunk, needed, missing=tuple(sorted(missing)), proved=coupled is None)
 
-    def _warn(self, name, why):
+    def _warn(self, problem, why):
         news = [reason for reason in why if reason not in self._warned]
         self._warned.update(news)
         if news and self.compile != "eager":
             more = f" (and {len(news) - 1} more: see its plan)" if len(news) > 1 else ""
-            message = f"{name} is computed a slower way (example by example), because: {news[0]}{more}"
+            message = f"{problem.name} is computed a slower way (example by example), because: {news[0]}{more}"
+            message += f". {UNROLL}" if problem.operations & LOOPS else ""
             warn_caller(message, FallbackWarning)
 
     def _chunk(self, problem, chosen):
@@ -274,9 +278,10 @@ class _Norms(Recipe):
                     parts[index] = contribution(own, [next(cotangents) for _ in own], batch, dtype)
             order = uses.last_first
         compared = []
+        before = [tf.identity(source) for source in sources] if losses is None else []
         if missing:
             single, rows = self._rows(problem, missing, [sources[index] for index in missing], how, tensors)
-            compared = [] if losses is None else [losses, single]
+            compared = [changed(before, sources)] if losses is None else [losses, single]
             for index, row in zip(missing, rows, strict=True):
                 parts[index] = Built(tf.cast(tf.reshape(row, [batch, -1]), dtype))
         # One after the other, from the last layer on, as a backward pass goes: what a variable's share needs is free
@@ -321,7 +326,9 @@ class _Norms(Recipe):
     def result(self, problem, outputs):
         count = len(problem.source_names) if self.max_norm else 0
         norms, sums, compared = outputs[0], outputs[1 : 1 + count], outputs[1 + count :]
-        if compared and self.check_independence and problem.repeatable:
+        if compared and not problem.repeatable:
+            require_kept(problem.name, *compared)
+        elif compared and self.check_independence:
             require_same_losses(problem, *compared)
         return (problem.structured(sums), norms) if self.max_norm else norms
 

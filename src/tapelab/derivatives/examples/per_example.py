@@ -10,6 +10,7 @@ from tapelab.derivatives.examples.batch_of_one import require_alone_as_in_batch,
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
+from tapelab.derivatives.machinery.arguments.kept import changed, require_kept
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
@@ -132,15 +133,13 @@ class _PerExample(Recipe):
         before = [] if problem.repeatable else [tf.identity(source) for source in problem.sources(tensors)]
         rows = map_rows(row, specs, data[0].shape[0], how, plan.chunk)
         outputs = [*rows, *problem.evaluate(tensors)] if plan.compared else [*rows]
-        if before:
-            outputs.append(tf.reduce_any(list(map(_differs, before, problem.sources(tensors)))))
-        return outputs
+        return [*outputs, changed(before, problem.sources(tensors))] if before else outputs
 
     def result(self, problem, outputs):
         count = len(problem.source_names)
         if not problem.repeatable:
-            *outputs, changed = outputs
-            _require_kept(problem, changed)
+            *outputs, differs = outputs
+            require_kept(problem.name, differs)
         if len(outputs) > count:
             single, together = outputs[count:]
             require_same_losses(problem, together, single)
@@ -172,20 +171,3 @@ def require_batch(problem: Problem) -> tuple[int]:
             f"shapes are {', '.join(map(str, problem.data_shapes)) or 'none'}. Close over what has no batch axis"
         )
     return batch
-
-
-def _differs(old, new):
-    """Whether two tensors differ anywhere; NaN is NaN."""
-    return tf.reduce_any((old != new) & ~(tf.math.is_nan(old) & tf.math.is_nan(new)))
-
-
-def _require_kept(problem, changed):
-    """Raise unless the function leaves the sources as they are: each example would have other weights."""
-    message = (
-        f"{problem.name}: the function changes a variable of wrt, so that each example would have other weights. "
-        "Change the variable outside the function, or leave it out of wrt"
-    )
-    if not tf.executing_eagerly():
-        tf.debugging.assert_equal(changed, False, message)
-    elif changed:
-        raise ValueError(message)

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.examples.custom_gradients import by_backward_pass
+from tapelab.derivatives.machinery.arguments.kept import WRITING, refusal
 from tapelab.graphs.batch import FIXED, LOST, Examples
 from tapelab.graphs.operations import with_fact
 from tapelab.graphs.program import captures, place
@@ -30,7 +31,6 @@ from tapelab.process.tensorflow import tf
 
 READING = with_fact("passes") - with_fact("flat")  # the same elements, in their order
 HARMLESS = with_fact("valueless")
-_CHANGING = ("Assign", "ResourceScatter", "ResourceStridedSliceAssign")  # how their names start
 PRODUCT, SWAPPED, SUM, LOOKUP = "product", "swapped", "sum", "lookup"
 FILTER, TRANSPOSED, DEPTHWISE = "filter", "transposed filter", "depthwise filter"
 FACTORS, BUILT, ROWS = "factors", "built", "rows"
@@ -121,16 +121,14 @@ class Uses:
         position, owner = mine[0], owners[mine[0]]
         if op.type in HARMLESS:
             return
-        if op.type.startswith(_CHANGING):
-            raise ValueError(
-                f"the function changes a variable of wrt, {variables[owner].name!r}, by {place(op)}: evaluated for one "
-                "example after the other, it would give each example other weights. Change the variable outside the "
-                "function, or leave it out of wrt"
-            )
+        if op.type.startswith(WRITING):
+            raise refusal("", f", {variables[owner].name!r},", f" by {place(op)}")
         if len(mine) == 1 and op.type in READING and position == 0 and op.outputs[0].dtype.is_floating:
             self._owner[op.outputs[0].ref()] = owner
             return
         shape = variables[owner].shape if op.inputs[position].dtype == tf.resource else op.inputs[position].shape
+        if len(mine) == 1 and _meets_zeros(op, position, shape):
+            return
         use = self._use(op, position, shape) if len(mine) == 1 else None
         if use is not None and use.output.dtype.is_floating:
             self.by_variable[owner].append(use)
@@ -144,6 +142,15 @@ class Uses:
         if not examples.in_rows(output) or not shape.is_fully_defined():
             return None  # it is not known which part of the output is whose
         return use_of(op, position, tuple(shape))
+
+
+def _meets_zeros(op, position, shape):
+    """Whether a product is with zeros, as the first state of a recurrent layer: it adds nothing to a gradient."""
+    if op.type not in ("MatMul", "BatchMatMulV2") or not shape.is_fully_defined():
+        return False
+    use = use_of(op, position, tuple(shape))
+    met = None if use is None else tf.get_static_value(use.met)
+    return met is not None and not met.any()
 
 
 def use_of(op: tf.Operation, position: int, shape: tuple[int, ...]) -> Use | None:

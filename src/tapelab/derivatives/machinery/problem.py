@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tapelab.derivatives.machinery.arguments.context import stateless_scope_unchanged
+from tapelab.derivatives.machinery.arguments.kept import WRITING
 from tapelab.derivatives.machinery.arguments.sources import require_differentiable
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, unflatten
 from tapelab.derivatives.machinery.errors import UnconnectedSourceError
@@ -23,14 +24,11 @@ from tapelab.process.tensorflow import tf
 _UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
 # Operations that start so change something: a variable, a generator's state, an iterator, whatever Python can.
 _CHANGING = (
-    "Assign",
+    *WRITING,
     "EagerPyFunc",
     "IteratorGetNext",
     "LookupTableInsert",
     "PyFunc",
-    "ResourceApply",
-    "ResourceScatter",
-    "ResourceStridedSliceAssign",
     "Rng",
     "StatefulRandom",
     "StatefulStandardNormal",

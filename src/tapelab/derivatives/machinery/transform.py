@@ -28,7 +28,7 @@ from tapelab.derivatives.machinery.arguments.sources import Sources
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, statics
 from tapelab.derivatives.machinery.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.machinery.errors import FallbackWarning, OutsideWarning, warn_caller
-from tapelab.derivatives.machinery.failures import lacks_a_gradient
+from tapelab.derivatives.machinery.failures import lacks_a_gradient, vectorised_loop
 from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan, describe_way
@@ -436,6 +436,8 @@ def _name(f):
 def _first_line(error):
     if isinstance(error, _NotForATapeError):
         return str(error)
+    if told := vectorised_loop(error):
+        return told
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     # AutoGraph's messages start with "in user code:" and end with what happened.
     line = lines[-1] if lines[0].endswith(":") else lines[0]

@@ -141,7 +141,5 @@ def segment_gradients_by_segments() -> Iterator[bool]:
         )
         return wrap(tf.reshape(found, tf.concat([[rows, size], tf.shape(found)[1:]], 0)), True)
 
-    with contextlib.ExitStack() as stack:
-        for kind in _SEGMENT_GRADIENTS:
-            stack.enter_context(process.replaced(registry, kind, convert))
+    with process.all_replaced((registry, kind, convert) for kind in _SEGMENT_GRADIENTS):
         yield True

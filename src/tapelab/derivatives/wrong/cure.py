@@ -64,14 +64,11 @@ class Cure:
             yield
             return
         function, concrete = private.function_classes()
-        with contextlib.ExitStack() as stack:
-            for replacement in FUNCTIONS:
-                for owner in replacement.owners():
-                    own = self._noting(replacement.function)
-                    stack.enter_context(process.replaced(owner, replacement.name, own))
-            for kind, call in ((function, self._call), (concrete, self._call_concrete)):
-                stack.enter_context(process.replaced(kind, "__call__", call))
-            stack.enter_context(replaced_gradients.replaced(GRADIENTS, self.operations))
+        places = [(function, "__call__", self._call), (concrete, "__call__", self._call_concrete)]
+        for replacement in FUNCTIONS:
+            own = self._noting(replacement.function)
+            places += [(owner, replacement.name, own) for owner in replacement.owners()]
+        with process.all_replaced(places), replaced_gradients.replaced(GRADIENTS, self.operations):
             token = _applied.set(self)
             try:
                 yield

@@ -67,9 +67,7 @@ def replaced(gradients: dict[str, Callable], met: set[str], *, kept: bool = Fals
     if not (places := _places()):
         yield
         return
-    with contextlib.ExitStack() as stack:
-        for place in places:
-            stack.enter_context(process.replaced(*place))
+    with process.all_replaced(places):
         token = _block.set(_Block(gradients, met, kept))
         try:
             yield

@@ -47,12 +47,6 @@ ORDER = (
     "hard_cases",
 )
 
-# Not written yet.
-_MISSING = {
-    "error_bars_for_a_network",
-    "small_transformer",
-}
-
 
 def __getattr__(name):
     if name == "clinic":  # as copies of that notebook still have it
@@ -65,11 +59,7 @@ def __getattr__(name):
 
 def sheets():
     """Return a dict from a notebook's number, such as "04", to the module with its exercises, in order."""
-    return {
-        f"{number:02}": importlib.import_module(f"{__name__}.{name}")
-        for number, name in enumerate(ORDER)
-        if name not in _MISSING
-    }
+    return {f"{number:02}": importlib.import_module(f"{__name__}.{name}") for number, name in enumerate(ORDER)}
 
 
 def exercises_of(module):

@@ -16,13 +16,13 @@ columns = Prediction(
 
 swapped = Prediction(
     "an_equation_and_no_data.swapped",
-    options=("about there", "ten times lower", "a hundred times lower or more"),
+    options=("about there", "three times lower", "more than ten times lower"),
     remarks=(
         (
             "about there",
             "It is the same network on the same points. Was it the network or the points that held Adam up, then?",
         ),
-        ("ten times lower", "Look at how the curve still falls where it leaves Adam's level."),
+        ("three times lower", "Look at how the curve still falls where it leaves Adam's level."),
     ),
 )
 

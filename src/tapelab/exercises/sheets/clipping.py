@@ -1,7 +1,7 @@
 """Exercises and predictions of the notebook "Clipping"."""
 
 from tapelab.exercises import Exercise, Function, Prediction
-from tapelab.exercises.sheets.custom_gradients import value_and_gradient
+from tapelab.exercises.sheets.custom_gradients import _value_and_gradient
 
 import numpy as np
 import tensorflow as tf
@@ -94,12 +94,14 @@ def _gradients(random, dtype):
         (gradients([np.inf, 4.0], [[12.0], [0.0], [0.0]]), 6.5),
         (gradients([3.0, 4.0], [[12.0], [np.nan], [0.0]]), 6.5),
         (gradients([0.0, 0.0], [[0.0]]), 1.0),
+        (gradients([10.0 * dtype.max**0.5, 3.0], [[1.0]]), 5.0),  # finite, and its square is not
         (gradients(random.normal(size=5), random.normal(size=(5, 6)), random.normal(size=6)), 0.2),
     ]
 
 
 def _clip_or_skip(gradients, limit):
-    norm = np.sqrt(sum(np.sum(np.square(g)) for g in gradients))
+    with np.errstate(over="ignore"):
+        norm = np.sqrt(sum(np.sum(np.square(g)) for g in gradients))
     if not np.isfinite(norm):
         return [tf.zeros_like(g) for g in gradients]
     return [g * min(1.0, limit / max(norm, 1e-30)) for g in gradients]
@@ -126,9 +128,9 @@ def _(gradients, limit):
 
 @clip_or_skip.right
 def _(gradients, limit):
-    """One bad element makes the global norm infinite or NaN, so the one test is enough for all tensors. `tf.where`
-    picks, it does not multiply: a product of the NaN with 0 would be NaN again. It works in a compiled step as well,
-    where Python cannot look at the value."""
+    """One bad element makes the global norm infinite or NaN, and so does a finite one whose square overflows: the one
+    test is enough for all tensors. `tf.where` picks, it does not multiply: a product of the NaN with 0 would be NaN
+    again. It works in a compiled step as well, where Python cannot look at the value."""
     clipped, norm = tf.clip_by_global_norm(gradients, limit)
     finite = tf.math.is_finite(norm)
     return [tf.where(finite, g, tf.zeros_like(g)) for g in clipped]
@@ -140,6 +142,15 @@ def _(gradients, limit):
     then, with zeros."""
     clipped, norm = tf.clip_by_global_norm(gradients, limit)
     return clipped
+
+
+@clip_or_skip.mistake("elements_tested")
+def _(gradients, limit):
+    """The *elements* are tested. All of them can be finite and their squares, which the norm adds up, not: then NaN
+    comes back. Test the norm."""
+    if not all(np.all(np.isfinite(g)) for g in gradients):
+        return [tf.zeros_like(g) for g in gradients]
+    return tf.clip_by_global_norm(gradients, limit)[0]
 
 
 @clip_or_skip.mistake("both_results")
@@ -347,7 +358,7 @@ each_limit = Exercise(
     checker=Function(
         reference=_identity_with(_limit_rows),
         inputs=_tables,
-        observe=value_and_gradient,
+        observe=_value_and_gradient,
         upstream=1,
         axes=("example", "unit"),
     ),

@@ -49,7 +49,7 @@ def _called(answer, *arguments):
         raise TypeError("under tf.custom_gradient, return two things: the value, and a backward function") from error
 
 
-def value_and_gradient(answer, x, upstream):
+def _value_and_gradient(answer, x, upstream):
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = _called(answer, x)
@@ -91,7 +91,7 @@ norm_of_rows = Exercise(
     checker=Function(
         reference=_norm_with(lambda x, norms, upstream: upstream[:, tf.newaxis] * tf.math.l2_normalize(x, axis=1)),
         inputs=_rows,
-        observe=value_and_gradient,
+        observe=_value_and_gradient,
         upstream=1,
         axes=("row", "column"),
     ),

@@ -60,7 +60,7 @@ gibibytes = Prediction(
 )
 
 
-def differences(f, x):
+def _differences(f, x):
     """The Jacobian of f at x by central differences in float64, the target's axes first: no passes at all."""
     x64, shift = tf.cast(x, tf.float64), 1e-5
     units = tf.unstack(shift * tf.eye(len(x), dtype=tf.float64))
@@ -74,7 +74,7 @@ def _one_vector(random, dtype):
 
 def _jacobian_of(f):
     """A reference: the Jacobian of f by central differences."""
-    return lambda x: differences(f, x)
+    return lambda x: _differences(f, x)
 
 
 running = Exercise(
@@ -260,7 +260,7 @@ def _(x):
     return tf.reduce_sum(same[:, tf.newaxis, :] - same, axis=0)
 
 
-def count_passes(limit):
+def _count_passes(limit):
     """An observer: the Jacobian, and the number of passes, which is told only where it is above limit(f, x)."""
 
     def observe(answer, f, x):
@@ -338,9 +338,9 @@ fewest_passes = Exercise(
         "float32 unless you tell it the dtype, and its result is stacked column by column.",
     ),
     checker=Function(
-        reference=differences,
+        reference=_differences,
         inputs=_maps,
-        observe=count_passes(lambda f, x: min(len(f(x)), len(x))),
+        observe=_count_passes(lambda f, x: min(len(f(x)), len(x))),
         axes=("output", "input"),
         dtypes=(tf.float32, tf.float64),
     ),

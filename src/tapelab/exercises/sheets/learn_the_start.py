@@ -180,6 +180,7 @@ def _by_tape(fit, judge, w, rate):
 step_length = Exercise(
     title="How long should the step be?",
     minutes=5,
+    beyond=True,
     hints=(
         r"$w' = w - \alpha\, g$ moves along $-g$ when $\alpha$ grows. How does `judge` change along that direction?",
         r"A derivative along a direction is an inner product with the gradient, which is taken at $w'$.",

@@ -308,6 +308,118 @@ def _(body, head, x):
     return tape.gradient(loss, head), loss
 
 
+def _bill():
+    """Record twelve layers on two tapes and count."""
+    weights = [tf.Variable(tf.eye(3)) for _ in range(12)]
+    passed, alive = [], []
+
+    @tf.custom_gradient
+    def probe(h):
+        def backward(upstream):
+            passed.append(1)
+            return upstream
+
+        return tf.identity(h), backward
+
+    def kept():
+        return sum(reference() is not None for reference in alive)
+
+    def run(tapes):
+        with tapes[0], tapes[1]:
+            for tape, watched in zip(tapes, ([3, 7], [11]), strict=True):
+                tape.watch([weights[index] for index in watched])
+            h = tf.constant(np.eye(3, dtype=np.float32))
+            for weight in weights:
+                h = tf.tanh(h @ weight)
+                alive.append(weakref.ref(h))
+                if counting:
+                    h = probe(h)
+            return tf.reduce_sum(h**2)
+
+    def two_tapes():
+        return [tf.GradientTape(watch_accessed_variables=False) for _ in range(2)]
+
+    counting = True
+    tapes = two_tapes()
+    tapes[0].gradient(run(tapes), weights[7])
+    layers, counting = len(passed), False
+    alive.clear()
+    tapes = two_tapes()
+    run(tapes)
+    both = kept()
+    del tapes[0]
+    return {"layers": layers, "kept": both, "left": kept()}
+
+
+bill = Exercise(
+    title="What two tapes cost",
+    minutes=4,
+    hints=(
+        "At which layer does A's record begin? Everything after that depends on something that A watches.",
+        "For each layer of the record the tape keeps its output, and for a weight's own layer also its input. Section "
+        "4 counts two for the last weight.",
+        "A's record begins at layer 4 and ends at layer 12. Which activation enters layer 4? Does B keep one that A "
+        "does not?",
+    ),
+    checker=Value(
+        _bill,
+        mistakes=(
+            Mistake(
+                "stops_at_the_source",
+                "Five layers, 8 to 12, are enough for that weight. Does the backward pass stop there? See section 4.",
+                {"layers": 5},
+            ),
+            Mistake(
+                "all_layers",
+                "The first layers depend on nothing that A watches. They are not recorded, and the backward pass does "
+                "not visit them.",
+                {"layers": 12, "kept": 12},
+                where=lambda answer: answer["layers"] == 12 or answer["kept"] in (12, 13),
+            ),
+            Mistake(
+                "input_forgotten",
+                "The outputs of layers 4 to 12 are counted. What does the product's derivative in layer 4 need "
+                "besides?",
+                {"layers": 9, "kept": 9},
+            ),
+            Mistake(
+                "counted_twice",
+                "What both tapes keep is in memory once.",
+                {"kept": 11},
+                where=lambda answer: answer["layers"] == 9 and answer["kept"] in (11, 12),
+            ),
+            Mistake(
+                "b_is_there",
+                "B has not been dropped. What does it keep for the last weight? Section 4 counts.",
+                {"left": 0},
+                where=lambda answer: answer["left"] in (0, 1),
+            ),
+        ),
+        wrong=(("values", {"layers": 9, "kept": 10, "left": 9}),),
+    ),
+)
+
+
+@bill.starter()
+def _():
+    answer = {
+        "layers": ...,  # that A goes back through, asked for layer 8's weight
+        "kept": ...,  # activations alive while both tapes are
+        "left": ...,  # activations alive when A has been dropped
+    }
+
+    return answer
+
+
+@bill.right
+def _():
+    """A records from layer 4 to 12 and goes back through all nine, although layer 8's weight needs five. It keeps the
+    outputs of these nine and the input of layer 4. What B keeps is among them; alone, B needs the last layer's input
+    and output."""
+    answer = {"layers": 9, "kept": 10, "left": 2}
+    return answer
+
+
 def _observe_middle(answer, x, weight):
     def first(x):
         return tf.tanh(x @ weight)
@@ -459,115 +571,3 @@ def _(first, second, change, x):
         y = second(h)
     at_h = tape_2.gradient(y, h)
     return tape_1.gradient(h, x, output_gradients=change(at_h))
-
-
-def _bill():
-    """Record twelve layers on two tapes and count."""
-    weights = [tf.Variable(tf.eye(3)) for _ in range(12)]
-    passed, alive = [], []
-
-    @tf.custom_gradient
-    def probe(h):
-        def backward(upstream):
-            passed.append(1)
-            return upstream
-
-        return tf.identity(h), backward
-
-    def kept():
-        return sum(reference() is not None for reference in alive)
-
-    def run(tapes):
-        with tapes[0], tapes[1]:
-            for tape, watched in zip(tapes, ([3, 7], [11]), strict=True):
-                tape.watch([weights[index] for index in watched])
-            h = tf.constant(np.eye(3, dtype=np.float32))
-            for weight in weights:
-                h = tf.tanh(h @ weight)
-                alive.append(weakref.ref(h))
-                if counting:
-                    h = probe(h)
-            return tf.reduce_sum(h**2)
-
-    def two_tapes():
-        return [tf.GradientTape(watch_accessed_variables=False) for _ in range(2)]
-
-    counting = True
-    tapes = two_tapes()
-    tapes[0].gradient(run(tapes), weights[7])
-    layers, counting = len(passed), False
-    alive.clear()
-    tapes = two_tapes()
-    run(tapes)
-    both = kept()
-    del tapes[0]
-    return {"layers": layers, "kept": both, "left": kept()}
-
-
-bill = Exercise(
-    title="What two tapes cost",
-    minutes=4,
-    hints=(
-        "At which layer does A's record begin? Everything after that depends on something that A watches.",
-        "For each layer of the record the tape keeps its output, and for a weight's own layer also its input. Section "
-        "4 counts two for the last weight.",
-        "A's record begins at layer 4 and ends at layer 12. Which activation enters layer 4? Does B keep one that A "
-        "does not?",
-    ),
-    checker=Value(
-        _bill,
-        mistakes=(
-            Mistake(
-                "stops_at_the_source",
-                "Five layers, 8 to 12, are enough for that weight. Does the backward pass stop there? See section 4.",
-                {"layers": 5},
-            ),
-            Mistake(
-                "all_layers",
-                "The first layers depend on nothing that A watches. They are not recorded, and the backward pass does "
-                "not visit them.",
-                {"layers": 12, "kept": 12},
-                where=lambda answer: answer["layers"] == 12 or answer["kept"] in (12, 13),
-            ),
-            Mistake(
-                "input_forgotten",
-                "The outputs of layers 4 to 12 are counted. What does the product's derivative in layer 4 need "
-                "besides?",
-                {"layers": 9, "kept": 9},
-            ),
-            Mistake(
-                "counted_twice",
-                "What both tapes keep is in memory once.",
-                {"kept": 11},
-                where=lambda answer: answer["layers"] == 9 and answer["kept"] in (11, 12),
-            ),
-            Mistake(
-                "b_is_there",
-                "B has not been dropped. What does it keep for the last weight? Section 4 counts.",
-                {"left": 0},
-                where=lambda answer: answer["left"] in (0, 1),
-            ),
-        ),
-        wrong=(("values", {"layers": 9, "kept": 10, "left": 9}),),
-    ),
-)
-
-
-@bill.starter()
-def _():
-    answer = {
-        "layers": ...,  # that A goes back through, asked for layer 8's weight
-        "kept": ...,  # activations alive while both tapes are
-        "left": ...,  # activations alive when A has been dropped
-    }
-
-    return answer
-
-
-@bill.right
-def _():
-    """A records from layer 4 to 12 and goes back through all nine, although layer 8's weight needs five. It keeps the
-    outputs of these nine and the input of layer 4. What B keeps is among them; alone, B needs the last layer's input
-    and output."""
-    answer = {"layers": 9, "kept": 10, "left": 2}
-    return answer

@@ -204,18 +204,23 @@ def _small_model(asked):
     return tf.keras.Sequential([tf.keras.Input((5,)), TwoWays(), penalised])
 
 
+def _error(y, outputs):
+    """A mean squared error that notices when its arguments are exchanged: large targets count more."""
+    return tf.reduce_mean((1.5 + tf.tanh(y)) * (y - outputs) ** 2)
+
+
 def _run_loop(answer, batches, validation, epochs):
     """Run a learner's loop on a small model; what is compared is what the model was asked, and what became of it."""
     asked = set()
     model = _small_model(asked)
     asked.clear()
-    loss_fn = tf.keras.losses.MeanSquaredError()
-    history = answer(model, tf.keras.optimizers.SGD(0.05), loss_fn, batches, validation, epochs)
+    optimizer = tf.keras.optimizers.SGD(0.05, momentum=0.5)  # a new one in each epoch would forget
+    history = answer(model, optimizer, _error, batches, validation, epochs)
     kept_apart = len(validation[0])
     return {
         "`training` in the steps": sorted({flag for size, flag in asked if size != kept_apart}),
         "`training` on the validation data": sorted({flag for size, flag in asked if size == kept_apart}),
-        "the weights after the last epoch": [variable.numpy() for variable in model.trainable_variables],
+        "the weights after the last epoch": [tf.constant(variable.numpy()) for variable in model.trainable_variables],
         "the list of validation losses": history if history is None else [float(loss) for loss in history],
     }
 
@@ -319,6 +324,27 @@ def _(model, optimizer, loss_fn, batches, validation, epochs):
     return _loop_with(model, optimizer, loss_fn, batches, batches[-1], epochs)
 
 
+@whole_loop.mistake("judged_by_the_step")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """The steps are right. The numbers in the list are the losses of the epochs' last steps; the validation data are
+    never looked at."""
+    history = []
+    for _ in range(epochs):
+        for x, y in batches:
+            with tf.GradientTape() as tape:
+                loss = loss_fn(y, model(x, training=True)) + sum(model.losses)
+            optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        history.append(loss)
+    return history
+
+
+@whole_loop.mistake("exchanged")
+def _(model, optimizer, loss_fn, batches, validation, epochs):
+    """`loss_fn` gets the outputs first and the targets second. Keras' losses, and this one, want the targets first; not
+    every loss is the same the other way round."""
+    return _loop_with(model, optimizer, lambda y, outputs: loss_fn(outputs, y), batches, validation, epochs)
+
+
 @whole_loop.mistake("judged_with_penalty")
 def _(model, optimizer, loss_fn, batches, validation, epochs):
     """The steps are right. The numbers in the list hold the penalty, too. It is there to shape the weights, and says
@@ -398,9 +424,9 @@ logits_gradient = Exercise(
     beyond=True,
     hints=(
         r"Write the loss of one example, $-\log p_c$ with $p_c = e^{z_c} / \sum_k e^{z_k}$, as a difference of two "
-        "terms. Differentiate each by $z_j$.",
-        r"The derivative of $\log\sum_k e^{z_k}$ by $z_j$ is the probability $p_j$. The other term depends on $z_c$ "
-        "alone. Compare with the numbers printed above, for the class 0 and the logits (−1, 3).",
+        "terms. Differentiate each with respect to $z_j$.",
+        r"The derivative of $\log\sum_k e^{z_k}$ with respect to $z_j$ is the probability $p_j$. The other term "
+        "depends on $z_c$ alone. Compare with the numbers printed above, for the class 0 and the logits (−1, 3).",
         "Probabilities minus a matrix that has a 1 at each example's class: `tf.nn.softmax(logits)` and "
         "`tf.one_hot(labels, …, dtype=logits.dtype)`. What does the mean over the examples add?",
     ),
@@ -415,9 +441,10 @@ def _(labels, logits):
 
 @logits_gradient.right
 def _(labels, logits):
-    r"""The loss of one example is $\log\sum_k e^{z_k} - z_c$, where $c$ is its class. The first term has the derivative
-    $p_j$ by $z_j$, the second one 1 for $j = c$. The mean divides by the number of examples. The wrong classes are
-    pushed down by as much probability as they hold, the true one up by what it lacks."""
+    r"""The loss of one example is $\log\sum_k e^{z_k} - z_c$, where $c$ is its class. With respect to $z_j$ the first
+    term has the derivative $p_j$, and $z_c$ has 1 for $j = c$ and 0 otherwise. The mean divides by the number of
+    examples. The wrong classes are pushed down by as much probability as they hold, the true one up by what it
+    lacks."""
     true = tf.one_hot(labels, logits.shape[1], dtype=logits.dtype)
     return (tf.nn.softmax(logits) - true) / logits.shape[0]
 

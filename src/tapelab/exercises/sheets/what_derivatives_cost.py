@@ -227,7 +227,7 @@ hidden_exponent = Exercise(
         "neighbouring costs makes $a$ vanish?",
         r"Write down $\text{cost}(2n) - \text{cost}(n)$. What power of $n$ is left, and what in it does not depend on "
         "$n$?",
-        "`np.diff(cost)` against `n[:-1]`: its slope on logarithmic axes is the exponent, as in section 3.",
+        "`np.diff(cost)` against `n[:-1]`: its slope on logarithmic axes is the exponent, as in section 2.",
     ),
     checker=Function(reference=_power, inputs=_timings, dtypes=(tf.float64,)),
 )
@@ -248,7 +248,7 @@ def _(n, cost):
 
 @hidden_exponent.mistake("flattened")
 def _(n, cost):
-    """This is the slope of the line through the costs as they are. The fixed cost flattens it, which is what section 3
+    """This is the slope of the line through the costs as they are. The fixed cost flattens it, which is what section 2
     says of its own product. It has to go first."""
     return np.polyfit(np.log(n), np.log(cost), 1)[0]
 

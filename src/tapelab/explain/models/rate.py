@@ -9,13 +9,15 @@ from tapelab.explain.models import model_step
 import numpy as np
 import tensorflow as tf
 
+_RISE = 9.0  # of the loss, on top of it
 _PARTS = tuple(10.0**-k for k in range(1, 8))
 
 
 def about_step(model: tf.keras.Model, batch: Any, before: Sequence[tuple[Any, tf.Tensor]]) -> str:
     """Say that a step was too long, if it was.
 
-    It was where all of it more than doubles the loss of the batch that it was made for, and some part of it lowers it.
+    It was where all of it makes the loss of the batch that it was made for ten times larger, and some part of it lowers
+    it. A smaller rise may be what momentum, or the noise of batches near a minimum, does.
 
     Args:
         model: a compiled Keras model, as the step left it.
@@ -34,7 +36,7 @@ def about_step(model: tf.keras.Model, batch: Any, before: Sequence[tuple[Any, tf
         return float(np.sum(losses[0].loss)) if len(losses) == 1 else np.nan
 
     old, new = loss_after(0.0), loss_after(1.0)
-    if not new - old > abs(old):
+    if not new - old > _RISE * abs(old):
         return ""
     part, lower = next(((part, loss) for part in _PARTS if (loss := loss_after(part)) < old), (None, None))
     if part is None:

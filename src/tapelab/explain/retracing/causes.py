@@ -41,13 +41,13 @@ _SHOWN = 5
 
 
 def causes_of(
-    function: tf.types.experimental.PolymorphicFunction, found: Sequence[traces.Trace], since: int = 0
+    function: tf.types.experimental.PolymorphicFunction, found: Sequence[traces.FunctionTrace], since: int = 0
 ) -> list[RetracingCause]:
     """Return why a function has more than one trace.
 
     Args:
         function: a ``tf.function``.
-        found: its traces, a list of `tapelab.explain.retracing.traces.Trace`, oldest first.
+        found: its traces, a list of `tapelab.explain.retracing.traces.FunctionTrace`, oldest first.
         since: the number of the first trace to explain.
 
     Returns:

@@ -105,7 +105,7 @@ def fix_of(
     path: str,
     code: str,
     numbers: Sequence[int],
-    found: Sequence[traces.Trace],
+    found: Sequence[traces.FunctionTrace],
 ) -> str:
     """Return what to write against one cause, as code; empty where nothing is to be mended.
 

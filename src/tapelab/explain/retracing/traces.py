@@ -1,9 +1,9 @@
 """Every private TensorFlow symbol that `explain_retracing` needs: a function's traces, and word of each new one.
 
 A ``tf.function`` keeps its traces by the types of its arguments and by the setting in which it was called. TensorFlow
-shows neither to the public. Here both become plain data: `Trace`, with a `Leaf` for each tensor, number or object in
-the arguments. `BLIND` says what is missing in this TensorFlow; then `explain_retracing` gives the number of traces,
-which is public, and no causes.
+shows neither to the public. Here both become plain data: `FunctionTrace`, with a `Leaf` for each tensor, number or
+object in the arguments. `BLIND` says what is missing in this TensorFlow; then `explain_retracing` gives the number of
+traces, which is public, and no causes.
 """
 
 import ast
@@ -82,7 +82,7 @@ class Leaf(typing.NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Trace:
+class FunctionTrace:
     """One trace of a function.
 
     Attributes:
@@ -107,7 +107,7 @@ class New:
 
     Attributes:
         function: the ``tf.function``.
-        before: the traces it had before, a list of `Trace`.
+        before: the traces it had before, a list of `FunctionTrace`.
         trace: the new one.
         captured: names that its Python code reads from outside, with their values, where these are plain numbers or
             texts.
@@ -115,12 +115,12 @@ class New:
 
     function: object
     before: list
-    trace: Trace
+    trace: FunctionTrace
     captured: dict
 
 
-def traces_of(function: tf.types.experimental.PolymorphicFunction) -> list[Trace]:
-    """Return a function's traces, oldest first, as a list of `Trace`."""
+def traces_of(function: tf.types.experimental.PolymorphicFunction) -> list[FunctionTrace]:
+    """Return a function's traces, oldest first, as a list of `FunctionTrace`."""
     found = []
     for (context, function_type), concrete in list(function._function_cache._primary.items()):
         line, direct = _line_of_call(concrete.graph)
@@ -200,8 +200,8 @@ def _new(concrete, frame):
     return New(function, traces_of(function), trace, callables.captured(function))
 
 
-def mark_makers(found: list[Trace]) -> list[Trace]:
-    """Return traces of one function, marked as `Trace.makes_variables` says.
+def mark_makers(found: list[FunctionTrace]) -> list[FunctionTrace]:
+    """Return traces of one function, marked as `FunctionTrace.makes_variables` says.
 
     TensorFlow marks each trace as one that may make variables until one has.
     """
@@ -222,7 +222,7 @@ def _trace(function_type, context, line, call):
     for name, parameter in function_type.parameters.items():
         _flatten(name, parameter.type_constraint, leaves)
     makes = context.scope_type is tracing_compilation.ScopeType.VARIABLE_CREATION
-    return Trace(leaves, setting, makes, line, call)
+    return FunctionTrace(leaves, setting, makes, line, call)
 
 
 def _flatten(path, kind, leaves):

@@ -99,12 +99,7 @@ def _value_there(evidence, story):
         return "its value"
     picked = values.ravel()
     made = array(evidence.trace.values[story.node.outputs[0]]) if story.node.outputs else values
-    passed = evidence.replay.passed.get(story.node)
-    bad = bad_elements(made)
-    if not bad.any() and passed is not None:
-        parts = [array(part) for part in passed.downstream if part is not None]
-        bad = next((bad_elements(part) for part in parts if part.shape == values.shape), bad)
-    bad = story.values.get("at", bad)
+    bad = story.values.get("at", bad_elements(made))
     if story.code == "source_not_finite":
         bad = bad_elements(values)
     if bad.shape == values.shape and bad.any():

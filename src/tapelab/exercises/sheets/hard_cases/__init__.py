@@ -11,39 +11,39 @@ from tapelab.exercises.sheets.hard_cases.part_2.case_04 import relative_error
 from tapelab.exercises.sheets.hard_cases.part_2.case_05 import spread
 from tapelab.exercises.sheets.hard_cases.part_2.case_06 import empty_mask
 from tapelab.exercises.sheets.hard_cases.part_2.case_07 import attention
-from tapelab.exercises.sheets.hard_cases.part_3.case_08 import beyond_the_clip
+from tapelab.exercises.sheets.hard_cases.part_3.case_08 import starts_outside
 from tapelab.exercises.sheets.hard_cases.part_3.case_09 import accumulated
-from tapelab.exercises.sheets.hard_cases.part_4.case_10 import frozen
+from tapelab.exercises.sheets.hard_cases.part_4.case_10 import schedule
 from tapelab.exercises.sheets.hard_cases.part_4.case_11 import retraced
 from tapelab.exercises.sheets.hard_cases.part_4.case_12 import held_batches
-from tapelab.exercises.sheets.hard_cases.part_5.case_13 import no_curvature
+from tapelab.exercises.sheets.hard_cases.part_5.case_13 import equation
 from tapelab.exercises.sheets.hard_cases.part_5.case_14 import angle
 from tapelab.exercises.sheets.hard_cases.part_5.case_15 import sinc
 from tapelab.exercises.sheets.hard_cases.part_5.case_16 import half_rms
-from tapelab.exercises.sheets.hard_cases.part_5.case_17 import moments
+from tapelab.exercises.sheets.hard_cases.part_5.case_17 import normalised_rows
 
 __all__ = [
     "accumulated",
     "angle",
     "attention",
-    "beyond_the_clip",
     "clamped",
     "counted_pixels",
     "empty_mask",
-    "flat_top",
-    "frozen",
-    "frozen_losses",
+    "equation",
     "half_rms",
     "held_batches",
     "inner_step",
-    "moments",
-    "no_curvature",
+    "normalised_rows",
     "relative_error",
     "retraced",
+    "schedule",
+    "second_at_zero",
     "silenced",
     "sinc",
     "soft_margin",
     "spread",
+    "starts_outside",
+    "three_losses",
     "very_negative",
 ]
 
@@ -79,8 +79,8 @@ clamped = Prediction(
     ),
 )
 
-frozen_losses = Prediction(
-    "hard_cases.frozen_losses",
+three_losses = Prediction(
+    "hard_cases.three_losses",
     options=("1, 6, 11", "1, 1, 1", "an error"),
     remarks=(
         (
@@ -91,8 +91,8 @@ frozen_losses = Prediction(
     ),
 )
 
-flat_top = Prediction(
-    "hard_cases.flat_top",
+second_at_zero = Prediction(
+    "hard_cases.second_at_zero",
     remarks=(
         (-1 / 3, "That is the truth, from sin(x)/x = 1 − x²/6 + …. Which branch does the tape differentiate at 0?"),
         (float("nan"), "The double where keeps the NaN out, also of the second derivative."),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from tapelab.explain.causes import VALUES
 from tapelab.explain.ground.expressions import called, closed, contains, same, statement_at
 from tapelab.explain.values.fixes.overflow import overflow, underflow
-from tapelab.explain.values.fixes.patient import Fix, Patient
+from tapelab.explain.values.fixes.patient import Fix, Patient, assigned
 from tapelab.explain.values.fixes.trial import tried
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
@@ -78,7 +78,7 @@ def _unselected(patient):
     condition, _, second = _arguments(where)
     safe = _SAFE.get(patient.node.op, "1.0")
     # The branch that holds the operation is the one that must not run where it is not selected.
-    in_second = contains(second, patient.expression) or _names(patient) == {text(second)}
+    in_second = contains(second, patient.expression) or assigned(patient.statement) == {text(second)}
     inside = f"{closed(patient.argument)} {_INSIDE.get(patient.node.op, '> 0')}"
     return [
         patient.with_safe_argument(text(condition), safe, not in_second),
@@ -87,18 +87,13 @@ def _unselected(patient):
     ]
 
 
-def _names(patient):
-    """What the statement assigns to."""
-    targets = patient.statement.targets if isinstance(patient.statement, ast.Assign) else []
-    return {text(target) for target in targets}
-
-
 def _masked(patient):
     product = _other_expression(patient, "Mul", "MulNoNan")
     if patient.argument is None or product is None:
         return None
     operands = [product.left, product.right] if isinstance(product, ast.BinOp) else _arguments(product)[:2]
-    mask = [one for one in operands if not contains(one, patient.expression) and text(one) not in _names(patient)]
+    made = assigned(patient.statement)
+    mask = [one for one in operands if not contains(one, patient.expression) and text(one) not in made]
     if len(mask) != 1 or len(operands) != 2:
         return None
     return patient.with_safe_argument(f"{closed(mask[0])} != 0", _SAFE.get(patient.node.op, "1.0"))

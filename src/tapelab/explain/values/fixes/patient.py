@@ -94,6 +94,12 @@ class Patient:
         )
 
 
+def assigned(statement: ast.AST | None) -> set[str]:
+    """Return the names that a statement assigns to."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return {text(target) for target in targets}
+
+
 def _plain_numbers(source):
     """Write 1e-6 and 1e9 as people do: Python writes 1e-06 and 1000000000.0."""
     return source.replace("1e-0", "1e-").replace("1000000000.0", "1e9")

@@ -6,18 +6,17 @@ first, and has to give what it gave.
 """
 
 import ast
-import builtins
 import concurrent.futures
 import copy
 import dataclasses
-import math
 import types
 
 from tapelab.explain.ground import private
 from tapelab.explain.ground.expressions import contains, operands, replaced, same
 from tapelab.explain.ground.log import Kind, is_handle
 from tapelab.explain.ground.measure import array
-from tapelab.explain.values.fixes.patient import Fix
+from tapelab.explain.values.fixes.evaluation import CannotRun, Evaluation
+from tapelab.explain.values.fixes.patient import Fix, assigned
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.node_expressions import of_node
@@ -29,13 +28,8 @@ import tensorflow as tf
 # Elements that are taken out on purpose have gradient 0; and where the value is what is wrong, it is to change.
 _TAKEN_OUT = frozenset({"unselected_branch", "masked_by_zero"})
 _MAY_CHANGE = frozenset({"softmax_twice", "broadcast_loss", "clipped", "not_probabilities"})
-_MODULES = {"tf": tf, "np": np, "math": math, "keras": tf.keras}
 _ROOT_OF_EPSILON = 2e-6  # what 1e-12 within a root makes of 0, and as much more
 _WIDE = 2.0  # of an element's size, and 1 more: a step across what is flat by rounding
-
-
-class CannotRun(Exception):
-    """A name has no value that is known, or something on the way cannot be run again."""
 
 
 def tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: types.FrameType | None) -> str:
@@ -57,19 +51,27 @@ def tried(fix: Fix, code: str, blamed: Node, evidence: Evidence, frame: types.Fr
 
 
 def _tried(fix, code, blamed, evidence, frame):
+    runs = evidence.replay.trials  # one for all sources that share the cause
+    if (blamed, fix.text) not in runs:
+        runs[blamed, fix.text] = _run_with(fix, code, blamed, evidence, frame)
+    place, found = runs[blamed, fix.text]
+    return found if place is None else _judged(Evidence(found, evidence.source), evidence, place, code)
+
+
+def _run_with(fix, code, blamed, evidence, frame):
+    """Where the fix goes and the `Replay` with it; None and what `tried` returns, where there is none."""
     try:
         place = _Place(evidence.trace, fix, code, blamed, frame)
         place.check()
     except Exception:  # whatever it is: the learner's own expression does not give again what it gave
-        return "untried"
+        return None, "untried"
     try:
         mended = place.mended()
     except CannotRun:
-        return "untried"
+        return None, "untried"
     except Exception:  # whatever it is: this is not to be shown
-        return "fails"
-    replay = Replay(mended, evidence.replay.targets, evidence.replay.sources)
-    return _judged(Evidence(replay, evidence.source), evidence, place, code)
+        return None, "fails"
+    return place, Replay(mended, evidence.replay.targets, evidence.replay.sources)
 
 
 def _judged(new, old, place, code):
@@ -113,8 +115,7 @@ class _Place:
         self._trace, self._fix, self._code, self._blamed, self._frame = trace, fix, code, blamed, frame
         beside = [(node, of_node(node)) for node in trace.nodes if _is_beside(node, blamed)]
         self._nodes = [(node, expression) for node, expression in beside if expression is not None]
-        targets = fix.within.targets if isinstance(fix.within, ast.Assign) else []
-        self._assigned = {one.id for one in targets if isinstance(one, ast.Name)}
+        self._assigned = assigned(fix.within)
         self._whole = self._smallest_that_ran()
         own = [node for node, expression in self._nodes if same(expression, self._whole)]
         length = _period([node.op for node in own])  # of what ran again and again in a loop
@@ -157,7 +158,7 @@ class _Place:
     def check(self):
         """Run the learner's expression, which has to give what it gave."""
         for run, known in zip(self._runs, self._known, strict=True):
-            found = _Run(self, known, run[-1], self._trace.values).value(self._whole)
+            found = Evaluation(known, self._trace.values, self._finder(run[-1])).value(self._whole)
             found, gave = array(tf.convert_to_tensor(found)), array(self._trace.values[run[-1].outputs[0]])
             if found.shape != gave.shape or not np.allclose(found, gave, rtol=1e-4, atol=1e-6, equal_nan=True):
                 raise CannotRun
@@ -193,7 +194,7 @@ class _Place:
 
     def _fixed(self, node, new, known, values):
         """A node that does what the fix says, with its value in place."""
-        old, run = values[node.outputs[0]], _Run(self, known, node, values)
+        old, run = values[node.outputs[0]], Evaluation(known, values, self._finder(node))
         with tf.GradientTape(persistent=True) as tape:
             if self._fix.before:
                 name, expression = self._fix.before
@@ -223,7 +224,11 @@ class _Place:
         up, down = (sum(float(np.sum(array(one.values[key]))) for key in old.replay.targets) for one in sides)
         return bool(abs(up - down) <= 1e-4 * (abs(up) + abs(down)))
 
-    def of_name(self, name, user):
+    def _finder(self, user):
+        """Return what finds a name that the log does not know, for when a node uses it."""
+        return lambda name: self._in_frame(name, user)
+
+    def _in_frame(self, name, user):
         """What a name stands for in the learner's frame when a node uses it: a key of the log or None, and a value."""
         if name in self._assigned:
             raise ValueError(f"{name} is used to make itself")
@@ -243,53 +248,6 @@ class _Place:
         if maker is not None and maker.index > user.index:
             raise ValueError(f"{name} is made later")
         return (key if key in self._trace.values else None), value
-
-
-class _Run(ast.NodeTransformer):
-    """One evaluation of expressions: what the log knows of them becomes names for its values.
-
-    Attributes:
-        names: of these values and of what is in no log.
-        keys: the keys of those of the log → their values.
-    """
-
-    def __init__(self, place, known, user, values):
-        self._place, self._known, self._user, self._values = place, known, user, values
-        self.names, self.keys, self._tape = dict(_MODULES), {}, None
-
-    def value(self, expression, tape=None):
-        """Evaluate an expression, with its parts watched by a tape."""
-        names = [one for one in ast.walk(expression) if isinstance(one, ast.Name)]
-        self._tape = tape
-        self._own = {*self.names, *vars(builtins), *(one.id for one in names if isinstance(one.ctx, ast.Store))}
-        tree = ast.fix_missing_locations(ast.Expression(self.visit(copy.deepcopy(expression))))
-        return eval(compile(tree, "<fix>", "eval"), self.names)
-
-    def visit(self, node):
-        if isinstance(node, ast.expr) and not isinstance(node, ast.Constant):
-            text = ast.unparse(node)
-            if text in self._known:
-                return self._named(self._known[text], None)
-            if isinstance(node, ast.Name) and node.id not in self._own:
-                return self._named(*self._place.of_name(node.id, self._user))
-            if isinstance(node, ast.Call) and not _is_of_a_module(node.func):
-                raise CannotRun  # the learner's own function might do anything
-        return self.generic_visit(node)
-
-    def _named(self, key, value):
-        name = f"_{len(self.names)}"
-        if key is not None:
-            value = self.keys[key] = self._values[key]
-            if self._tape is not None and value.dtype.is_floating:
-                self._tape.watch(value)
-        self.names[name] = value
-        return ast.Name(name, ast.Load())
-
-
-def _is_of_a_module(function):
-    while isinstance(function, ast.Attribute):
-        function = function.value
-    return isinstance(function, ast.Name) and (function.id in _MODULES or function.id in vars(builtins))
 
 
 def _is_beside(node, blamed):

@@ -49,12 +49,13 @@ class Replay:
         targets, sources: the same, as a tuple and a set.
         parts: key → what its cotangent is the sum of, a list of (node, contribution); of the target also (None, ones).
         passed: node → `Passed`, for every node that a cotangent reached.
+        trials: for `fixes`, which runs the program with a fix once for all sources: what came of it.
     """
 
     def __init__(self, trace, targets, sources):
         self.trace, self.targets, self.sources = trace, tuple(targets), set(sources)
         self.parts, self.passed = collections.defaultdict(list), {}
-        self._sums = {}
+        self._sums, self.trials = {}, {}
         depends = self.depending(self.sources)
         for key in self.targets:
             if key in trace.values and can_carry(trace.values[key].dtype):

@@ -3,34 +3,19 @@
 import ast
 
 from tapelab.explain.ground.expressions import at, called, statement_at
+from tapelab.explain.ground.rendering import spelled
 from tapelab.explain.values.rerun.nodes import Node
 
-# By which words a line calls an operation, where only the line is known: within a tf.function.
-_WORDS = {
-    "Log": ("log",),
-    "Log1p": ("log1p",),
-    "Sqrt": ("sqrt", "norm", "reduce_std"),
-    "Rsqrt": ("rsqrt",),
+# By which words a line calls an operation besides its own, where only the line is known: within a tf.function.
+_ALSO = {
+    "Sqrt": ("norm", "reduce_std"),
     "EuclideanNorm": ("reduce_euclidean_norm",),
-    "Exp": ("exp",),
-    "Acos": ("acos",),
-    "Asin": ("asin",),
-    "Relu": ("relu",),
-    "Softmax": ("softmax",),
-    "Sigmoid": ("sigmoid",),
-    "Tanh": ("tanh",),
-    "Sign": ("sign",),
-    "Pow": ("pow", ast.Pow),
-    "RealDiv": ("divide", "truediv", ast.Div),
-    "Mul": ("multiply", ast.Mult),
-    "Sub": ("subtract", ast.Sub),
-    "AddV2": ("add", ast.Add),
-    "MatMul": ("matmul", ast.MatMult),
-    "Cholesky": ("cholesky",),
-    "Cumprod": ("cumprod",),
-    "SelectV2": ("where",),
-    "Maximum": ("maximum",),
-    "Minimum": ("minimum",),
+    "Pow": (ast.Pow,),
+    "RealDiv": ("truediv", ast.Div),
+    "Mul": (ast.Mult,),
+    "Sub": (ast.Sub,),
+    "AddV2": (ast.Add,),
+    "MatMul": (ast.MatMult,),
 }
 
 
@@ -47,9 +32,9 @@ def of_node(node: Node) -> ast.expr | None:
         found = at(node.event.place.code, node.event.place.instruction)
         if found is not None:
             return found
-    words = _WORDS.get(node.op, ())
+    words = (spelled(node.op), *_ALSO.get(node.op, ()))
     statement = statement_at(line)
-    if statement is None or not words:
+    if statement is None:
         return None
     found = [one for one in ast.walk(statement) if called(one) in words]
     return found[0] if len(found) == 1 else None

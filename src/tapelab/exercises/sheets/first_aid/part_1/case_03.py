@@ -35,8 +35,7 @@ three_lines = Exercise(
         diagnosis=diagnosis(
             "the line of loss",
             the_line_of_predicted="It is recorded, with both of its inputs. Is everything that comes after it?",
-            the_last_line="`gradient` may be called after the block, and should be: inside, the tape would record its "
-            "own backward pass.",
+            the_last_line="`gradient` may be called after the block: what was recorded stays. Was the loss?",
         ),
     ),
 )

@@ -60,8 +60,9 @@ def _():
 
 @second_head.right
 def _():
-    """The loss of the first task does not depend on the second task's head, and `None` says so. An optimiser leaves a
-    variable with `None` alone. Keras warns, because the same sign often means a lost path; here you know better."""
+    """The loss of the first task does not depend on the second task's head, and `None` says so. Keras's optimisers
+    leave a variable with `None` alone. Keras warns, because the same sign often means a lost path; here you know
+    better."""
     cause = "nothing is wrong"
 
     def repaired(trunk, head, other, x, y):

@@ -61,8 +61,8 @@ def _():
 def _():
     """While the output's kernel is 0, the answer is 0 whatever the first layer does: 0 *is* the derivative. The
     output's kernel has a gradient, moves in the first step, and from then on the first layer has one too. Some networks
-    start like that on purpose, so that a new part changes nothing at first. (If *both* kernels started at 0, neither
-    would ever move.)"""
+    start like that on purpose, so that a new part changes nothing at first. (If *both* kernels of this
+    network started at 0, neither would ever move.)"""
     cause = "nothing is wrong"
 
     def repaired(hidden, output, x, y):

@@ -25,7 +25,7 @@ def _projected(start, target, steps):
     return tf.constant(p, start.dtype)
 
 
-beyond_the_clip = Exercise(
+starts_outside = Exercise(
     title="Case 8, the parameter that does not come back",
     minutes=6,
     hints=(
@@ -47,7 +47,7 @@ beyond_the_clip = Exercise(
 )
 
 
-@beyond_the_clip.starter()
+@starts_outside.starter()
 def _():
     cause = ...  # "the clip", "the learning rate" or "the step"
 
@@ -63,7 +63,7 @@ def _():
     return cause, repaired
 
 
-@beyond_the_clip.right
+@starts_outside.right
 def _():
     """Outside its range a clip is constant, and its gradient is 0, rightly. The loss sees the variable itself, and the
     constraint is met by the step: *projected* gradient descent."""
@@ -95,41 +95,41 @@ def _clip(p):
     return tf.clip_by_value(p, 0.0, 1.0)
 
 
-@beyond_the_clip.mistake("constraint_removed")
+@starts_outside.mistake("constraint_removed")
 def _(start, target, steps):
     """Everything moves, and nothing holds the parameter inside: where the target lies outside, it follows."""
     return _descended(start, target, steps, lambda p: p)
 
 
-@beyond_the_clip.mistake("start_clipped")
+@starts_outside.mistake("start_clipped")
 def _(start, target, steps):
     """A better start. But a step can still cross the border, and out there the loss is flat: the parameter stays
     outside."""
     return _descended(_clip(start), target, steps, _clip)
 
 
-@beyond_the_clip.mistake("straight_through")
+@starts_outside.mistake("straight_through")
 def _(start, target, steps):
     """The clip now pretends to have the slope 1 everywhere. The loss sees a value inside, while the parameter itself
     wanders on outside: what is returned is not in the range."""
     return _descended(start, target, steps, lambda p: p + tf.stop_gradient(_clip(p) - p))
 
 
-@beyond_the_clip.mistake("clipped_once_at_the_end")
+@starts_outside.mistake("clipped_once_at_the_end")
 def _(start, target, steps):
     """The result lies inside, and its value is not what descent would reach: the clip in the loss is still flat on the
     way."""
     return _clip(_descended(start, target, steps, _clip))
 
 
-@beyond_the_clip.mistake("clipped_twice")
+@starts_outside.mistake("clipped_twice")
 def _(start, target, steps):
     """Inside after every step. But the loss still sees a clip, and an entry that starts outside has no gradient in its
     first step: it is put on the border, wherever it was heading."""
     return _descended(start, target, steps, _clip, _clip)
 
 
-@beyond_the_clip.mistake("leaky")
+@starts_outside.mistake("leaky")
 def _(start, target, steps):
     """The slope outside is small in place of 0: the parameter comes back some day, and it is outside until then."""
     return _descended(start, target, steps, lambda p: _clip(p) + 0.01 * (p - _clip(p)))

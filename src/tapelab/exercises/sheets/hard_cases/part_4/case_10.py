@@ -29,7 +29,7 @@ def _penalised(f, w, penalties):
     return loss + tf.constant(penalties, w.dtype) * squares
 
 
-frozen = Exercise(
+schedule = Exercise(
     title="Case 10, the schedule that nobody follows",
     minutes=6,
     hints=(
@@ -52,7 +52,7 @@ frozen = Exercise(
 )
 
 
-@frozen.starter()
+@schedule.starter()
 def _():
     cause = ...  # "how the penalty gets in", "rounding" or "the loop"
 
@@ -69,7 +69,7 @@ def _():
     return cause, repaired
 
 
-@frozen.right
+@schedule.right
 def _():
     """The first call traces `loss`: Python runs its body once, and a Python number that it meets becomes a constant of
     the graph. Later calls run the graph, and Python's `penalty` is not looked at again. A tensor that comes in as an
@@ -90,14 +90,14 @@ def _():
     return cause, repaired
 
 
-@frozen.mistake("run_eagerly")
+@schedule.mistake("run_eagerly")
 def _(f, w, penalties):
     """The losses are right, because nothing is compiled any more. The switch, or the missing `tf.function`, hides the
     cause, and each call pays for it in Python."""
     return tf.stack([f(w) + penalty * tf.reduce_sum(w**2) for penalty in penalties])
 
 
-@frozen.wrong("run_eagerly")
+@schedule.wrong("run_eagerly")
 def _(f, w, penalties):
     tf.config.run_functions_eagerly(True)
     loss = tf.function(lambda w: f(w) + penalty * tf.reduce_sum(w**2))
@@ -107,13 +107,13 @@ def _(f, w, penalties):
     return tf.stack(losses)
 
 
-@frozen.mistake("the_last_one")
+@schedule.mistake("the_last_one")
 def _(f, w, penalties):
     """All losses have the last penalty now. Each call was to have its own."""
     return tf.stack([_penalised(f, w, penalties)[-1]] * len(penalties))
 
 
-@frozen.mistake("penalty_left_out")
+@schedule.mistake("penalty_left_out")
 def _(f, w, penalties):
     """The penalty has gone missing: this is the loss without it."""
     return tf.stack([_penalised(f, w, [0.0])[0]] * len(penalties))

@@ -89,8 +89,8 @@ def _():
 
 @held_batches.right
 def _():
-    """A tape holds every intermediate result of its block until its backward pass. With one tape for each batch, a
-    batch is forgotten before the next one begins, and the gradients add up to the same."""
+    """A tape holds the intermediate results that its backward pass needs until that pass. With one tape for each batch,
+    a batch is forgotten before the next one begins, and the gradients add up to the same."""
     cause = "where the tape begins"
 
     def repaired(f, w, batches):

@@ -23,7 +23,7 @@ def _curvature(x, kernel, bias, output):
     return tf.linalg.matvec(-2.0 * t * (1.0 - t**2) * kernel**2, output)
 
 
-no_curvature = Exercise(
+equation = Exercise(
     title="Case 13, an equation that holds for everything",
     minutes=4,
     hints=(
@@ -46,7 +46,7 @@ no_curvature = Exercise(
 )
 
 
-@no_curvature.starter()
+@equation.starter()
 def _():
     cause = ...  # "the activation", "the order of the tapes" or "the weights"
 
@@ -62,7 +62,7 @@ def _():
     return cause, repaired
 
 
-@no_curvature.right
+@equation.right
 def _():
     """A network of ReLUs is a polygon: straight between its kinks, and the tape knows nothing of a kink's infinite
     curvature. Its second derivative is 0, rightly, and a training loss made of it is blind. With tanh all derivatives
@@ -91,32 +91,32 @@ def _twice(x, kernel, bias, output, activation):
     return outer.gradient(u_x, x)
 
 
-@no_curvature.mistake("elu")
+@equation.mistake("elu")
 def _(x, kernel, bias, output):
     """Curved on one side of 0 and straight on the other, with a jump in the curvature between: half of the units are
     still blind."""
     return _twice(x, kernel, bias, output, tf.nn.elu)
 
 
-@no_curvature.mistake("squared_relu")
+@equation.mistake("squared_relu")
 def _(x, kernel, bias, output):
     """There is a second derivative now, and it is constant between the kinks: the third one, which training needs, is
     0."""
     return _twice(x, kernel, bias, output, lambda z: tf.nn.relu(z) ** 2)
 
 
-@no_curvature.mistake("first_derivative")
+@equation.mistake("first_derivative")
 def _(x, kernel, bias, output):
     """This is the first derivative of the smooth network."""
     t = tf.tanh(x[:, None] * kernel + bias)
     return tf.linalg.matvec((1.0 - t**2) * kernel, output)
 
 
-@no_curvature.wrong("as_before")
+@equation.wrong("as_before")
 def _(x, kernel, bias, output):
     return _twice(x, kernel, bias, output, lambda z: tf.nn.leaky_relu(z) + 0.0)
 
 
-@no_curvature.wrong("as_before")
+@equation.wrong("as_before")
 def _(x, kernel, bias, output):
     return tf.zeros_like(x)

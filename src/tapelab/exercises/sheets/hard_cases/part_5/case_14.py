@@ -131,8 +131,8 @@ def _(u, v):
 
 @angle.mistake("sine_not_safe")
 def _(u, v):
-    """The right formula. The norm of the cross product is a root at 0 where the directions are equal, and there is
-    still a NaN."""
+    """Away from equal directions this is right. Where they are equal, a norm is a root at 0, and there is still a
+    NaN."""
     return tf.atan2(tf.sqrt(tf.reduce_sum(tf.linalg.cross(u, v) ** 2, axis=1)), _cosine(u, v))
 
 

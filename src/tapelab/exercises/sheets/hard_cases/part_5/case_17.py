@@ -38,7 +38,7 @@ def _normalised(x):
     return centred / tf.sqrt(tf.reduce_sum(centred**2, axis=1, keepdims=True) / size + 1e-3)
 
 
-moments = Exercise(
+normalised_rows = Exercise(
     title="Case 17, right once, wrong twice",
     minutes=12,
     beyond=True,
@@ -65,7 +65,7 @@ moments = Exercise(
 )
 
 
-@moments.starter()
+@normalised_rows.starter()
 def _():
     cause = ...  # "rounding", "the epsilon" or "the moments"
 
@@ -76,7 +76,7 @@ def _():
     return cause, repaired
 
 
-@moments.right
+@normalised_rows.right
 def _():
     """`tf.nn.moments` takes the variance around a mean that it has stopped. For one derivative that changes nothing,
     and saves time: the distances from a mean add up to 0. The derivative of that derivative lacks a term. Written out,
@@ -96,7 +96,7 @@ def _mean(x):
     return tf.reduce_mean(x, axis=1, keepdims=True)
 
 
-@moments.mistake("squares_minus_square")
+@normalised_rows.mistake("squares_minus_square")
 def _(x):
     """The same on paper. For numbers around 1000 the two terms agree in nearly all their digits, and in float32 their
     difference is noise."""
@@ -104,27 +104,27 @@ def _(x):
     return (x - _mean(x)) / tf.sqrt(variance + 1e-3)
 
 
-@moments.mistake("all_stopped")
+@normalised_rows.mistake("all_stopped")
 def _(x):
     """Now the first derivative is wrong as well: value and slope take the variance for a constant."""
     variance = tf.stop_gradient(_mean((x - _mean(x)) ** 2))
     return (x - _mean(x)) / tf.sqrt(variance + 1e-3)
 
 
-@moments.mistake("large_epsilon")
+@normalised_rows.mistake("large_epsilon")
 def _(x):
     """With a large ε everything is smaller, the error too. And it is no longer the normalisation that was asked for."""
     mean, variance = tf.nn.moments(x, axes=[1], keepdims=True)
     return (x - mean) / tf.sqrt(variance + 1.0)
 
 
-@moments.mistake("without_scale")
+@normalised_rows.mistake("without_scale")
 def _(x):
     """Without the division there is no second derivative to be wrong about, and no normalisation."""
     return x - _mean(x)
 
 
-@moments.mistake("over_the_batch")
+@normalised_rows.mistake("over_the_batch")
 def _(x):
     """Normalised over the examples, each column by itself. The layer normalises each example by itself."""
     mean = tf.reduce_mean(x, axis=0, keepdims=True)
@@ -132,7 +132,7 @@ def _(x):
     return (x - mean) / tf.sqrt(variance + 1e-3)
 
 
-@moments.wrong("as_before")
+@normalised_rows.wrong("as_before")
 def _(x):
     mean = _mean(x)
     return (x - mean) * tf.math.rsqrt(_mean((x - tf.stop_gradient(mean)) ** 2) + 1e-3)

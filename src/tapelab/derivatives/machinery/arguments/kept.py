@@ -1,0 +1,36 @@
+"""Whether a function leaves the sources as they are, so that examples that go one by one have the same weights."""
+
+from collections.abc import Sequence
+
+from tapelab.process.tensorflow import tf
+
+# Types of operations that write to a variable, how their names start.
+WRITING = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply", "ResourceStridedSliceAssign")
+_ADVICE = (
+    "evaluated for one example after the other, it would give each example other weights. Change the variable outside "
+    "the function, or leave it out of wrt"
+)
+
+
+def refusal(name: str, variable: str, by: str) -> ValueError:
+    """Return the error for a function whose graph shows that it changes a variable of wrt."""
+    return ValueError(f"{name}the function changes a variable of wrt{variable}{by}: {_ADVICE}")
+
+
+def changed(before: Sequence[tf.Tensor], sources: Sequence[tf.Tensor | tf.Variable]) -> tf.Tensor:
+    """Return whether sources differ from copies of them, a boolean."""
+    return tf.reduce_any([_differs(old, new) for old, new in zip(before, sources, strict=True)])
+
+
+def _differs(old, new):
+    """Whether two tensors differ anywhere; NaN is NaN."""
+    return tf.reduce_any((old != new) & ~(tf.math.is_nan(old) & tf.math.is_nan(new)))
+
+
+def require_kept(name: str, found: tf.Tensor) -> None:
+    """Raise ValueError if the sources were `changed`."""
+    error = refusal(f"{name}: ", "", "")
+    if not tf.executing_eagerly():
+        tf.debugging.assert_equal(found, False, str(error))
+    elif found:
+        raise error
