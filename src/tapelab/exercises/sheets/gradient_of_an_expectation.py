@@ -96,6 +96,19 @@ def _(reward, log_p):
     return tf.reduce_mean(reward + reward * log_p)
 
 
+@surrogate.mistake("other_stop")
+def _(reward, log_p):
+    """The stop stands at the log-probability, so the score function is never formed. Which of the two factors counts
+    as a number?"""
+    return tf.reduce_mean(reward + reward * tf.stop_gradient(log_p))
+
+
+@surrogate.mistake("means_first")
+def _(reward, log_p):
+    """This multiplies two means. Each draw's reward has to meet the log-probability of the same draw."""
+    return tf.reduce_mean(reward) + tf.stop_gradient(tf.reduce_mean(reward)) * tf.reduce_mean(log_p)
+
+
 @surrogate.mistake("score_alone")
 def _(reward, log_p):
     """This is the second term alone. The reward depends on the parameter directly, too."""
