@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/18_error_bars_for_a_network.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 16 to read, 2 more to go further, 19 for the exercises
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 15 to read, 3 more to go further, 19 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -629,22 +629,6 @@ for other, k in ((5, 9), (8, 8)):  # the seeds that the text names
 # The full matrix. In the gap the noise alone is far too sure of itself. So are the ensembles on some curves: five networks from different starts can agree on a wrong curve, and five times the cost does not cure that. Nor would a better choice: in the gap itself, where nobody can choose, the best $\delta$ and rate for an ensemble still hold 90 % on fewer curves than the full matrix.
 #
 # The full matrix pays for it with caution: on most curves its 95 % intervals hold nearly everything, which is too much, and its median likelihood is not the best. And it is not safe. The figure shows the curve on which the noise alone is worst. With `seed = 5` or `seed = 8` one of the ten curves is low where it is seen: there the evidence takes the strongest of the five priors, and the full matrix holds about a tenth of the measurements. Its intervals come from a prior on weights, and nobody asked that prior whether your curves look like that. **An error bar in a gap is mostly the prior's opinion**; the data speak at its edges.
-#
-# ### Exercise: By what factor? (5 min)
-#
-# One direction of the weights is *known*: its eigenvalue $\lambda$ is far above $\delta$. Another is *unknown*: its $\lambda$ is 0. By what factor does the standard deviation along each change, when one thing is changed? (Four times the points: four at each of the old places. In each case the Jacobian's rows stay what they were.)
-
-# %%
-factors = {
-    "known, noise doubled": ...,
-    "known, four times the points": ...,
-    "known, δ four times": ...,
-    "unknown, noise doubled": ...,
-    "unknown, four times the points": ...,
-    "unknown, δ four times": ...,
-}
-
-exercises.factors.check(factors)
 
 # %% [markdown]
 # ## 5. Where it is wrong
@@ -854,7 +838,25 @@ for confidence in (validated[2], same_cost[2], five_times[2]):
 # Worse, and its calibration error is several times as large: it is much less sure than it is right. (The **expected calibration error** sorts the predictions by their confidence, and compares the mean confidence of each bin with the share that is right.) For examples that the network is sure of, $\Lambda_n$ is nearly zero: flat curvature, nothing known, says the parabola. The cross-entropy is flat on one side only. A change of the logits that turned the answer round would cost much, and the parabola does not see that far.
 #
 # Validation data choose a prior from the strong end of the four, 10 or 100, and Laplace then says nearly what the network says. (A still stronger prior would be the network itself: no width is left.) On digits of a kind that it has never seen the network's mean confidence stays above a half, and neither this Laplace nor the ensembles lower it much. In this problem, then, Laplace brings next to nothing. A likelihood on validation data tells you so before you rely on it.
+
+# %% [markdown]
+# ### Exercise: By what factor? (5 min)
 #
+# One direction of the weights is *known*: its eigenvalue $\lambda$ is far above $\delta$. Another is *unknown*: its $\lambda$ is 0. By what factor does the standard deviation along each change, when one thing is changed? (Four times the points: four at each of the old places. In each case the Jacobian's rows stay what they were.)
+
+# %%
+factors = {
+    "known, noise doubled": ...,
+    "known, four times the points": ...,
+    "known, δ four times": ...,
+    "unknown, noise doubled": ...,
+    "unknown, four times the points": ...,
+    "unknown, δ four times": ...,
+}
+
+exercises.factors.check(factors)
+
+# %% [markdown]
 # ## 7. Check it independently
 #
 # Three other ways to the same numbers. The Jacobian by central differences. The variance in *function space*: a linear model with a Gaussian prior on its weights is a Gaussian process with the kernel $k(x, x') = J(x) J(x')^\top / \delta$, whose formulas have matrices of 60 × 60 and no $H$. And the evidence: for the linearised model $y$ is Gaussian with the mean $f - J w$ and the covariance $J J^\top/\delta + \sigma^2 I$. (The two evidences differ by $\tfrac12 g^\top H^{-1} g$, where $g$ is what training has left of the gradient.)

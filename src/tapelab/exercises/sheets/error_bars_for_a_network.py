@@ -227,6 +227,7 @@ def _(w, eigenvalues, delta):
 factors = Exercise(
     title="By what factor?",
     minutes=5,
+    beyond=True,
     hints=(
         "In a direction with eigenvalue $\\lambda$ the variance of a weight is $1/(\\lambda + \\delta)$.",
         "For the known direction leave out $\\delta$, for the unknown one $\\lambda$. What is $\\lambda$ made of?",
