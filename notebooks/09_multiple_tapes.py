@@ -414,7 +414,7 @@ print("tensors alive, without a tape:", alive(references).sum())
 # **Predict.** The model has `depth` = 12 layers, each with an activation that a tape may have to keep. How many tensors does each tape keep?
 
 # %%
-exercises.kept_activations.guess([..., ..., ...])  # watching all weights, the last weight, the inputs
+exercises.activations.guess([..., ..., ...])  # watching all weights, the last weight, the inputs
 
 # %%
 watch_sets = {"all weights": weights, "the last weight": weights[-1:], "the inputs": [deep_inputs]}
@@ -430,7 +430,7 @@ for name, watch_set in watch_sets.items():
 
 # %% tags=["check"]
 # @title Check
-exercises.kept_activations.reveal([int(count.sum()) for count in kept.values()])
+exercises.activations.reveal([int(count.sum()) for count in kept.values()])
 
 _, untaped = deep_model()
 assert alive(untaped).tolist() == [0] * depth

@@ -42,8 +42,8 @@ how_many_none = Prediction(
     ),
 )
 
-kept_activations = Prediction(
-    "multiple_tapes.kept_activations",
+activations = Prediction(
+    "multiple_tapes.activations",
     remarks=(
         ([12, 1, 1], "One source is not one tensor: the inputs are followed by every layer."),
         (
