@@ -145,7 +145,6 @@ TAUGHT_IN = [
     ("every tape watches every variable", "09_multiple_tapes"),
     ("unwatched sources get zeros", "09_multiple_tapes"),
     ("second order is off by a factor", "10_higher_order_gradients"),
-    ("output_gradients are ignored", "11_jacobians"),
     ("jacobian is transposed", "11_jacobians"),
     ("jacobian is off by a factor", "11_jacobians"),
     ("second order is off by a factor", "13_hessians_and_newton"),
