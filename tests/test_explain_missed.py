@@ -178,11 +178,11 @@ def test_a_bias_without_effect_is_healthy_and_said_to_be_so():
 
 
 def test_the_bias_of_the_keys_in_attention_has_no_effect():
-    attention = layers.MultiHeadAttention(2, 4)
+    attention = layers.MultiHeadAttention(2, 4, name="heads")
     with ExplainTape() as tape:
         y = tf.reduce_mean(attention(INPUTS[None], INPUTS[None]) ** 2)
     answers = explain(tape, y, attention.trainable_variables)
-    assert [name for name, one in answers.items() if one.code == "no_effect"] == ["multi_head_attention/key/bias"]
+    assert [name for name, one in answers.items() if one.code == "no_effect"] == ["heads/key/bias"]
     assert not answers.sick()
 
 
