@@ -1,6 +1,7 @@
 """Exercises and predictions of the notebook "Differentiate the optimiser"."""
 
 from tapelab.exercises import Exercise, Function, Prediction
+from tapelab.exercises.landscapes import bowl, gradient_at, product_at, valley
 
 import tensorflow as tf
 
@@ -27,54 +28,28 @@ follows_sign = Prediction(
 )
 
 
-def _gradient_at(f, w):
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        value = f(w)
-    return tape.gradient(value, w)
-
-
-def _product_at(f, w, v):
-    with tf.GradientTape() as outer:
-        outer.watch(w)
-        with tf.GradientTape() as inner:
-            inner.watch(w)
-            value = f(w)
-        g = inner.gradient(value, w)
-    return outer.gradient(g, w, output_gradients=v)
-
-
 def _points(f, w, rates):
     """The points that gradient descent visits, the first and the last one included."""
     points = [w]
     for rate in tf.unstack(rates):
-        points.append(points[-1] - rate * _gradient_at(f, points[-1]))
+        points.append(points[-1] - rate * gradient_at(f, points[-1]))
     return points
 
 
 def _backwards(f, w, rates):
     """The chain rule by hand, from the last step to the first: no tape around the loop."""
     points = _points(f, w, rates)
-    adjoint, found = _gradient_at(f, points[-1]), []
+    adjoint, found = gradient_at(f, points[-1]), []
     for rate, point in zip(reversed(tf.unstack(rates)), reversed(points[:-1]), strict=True):
-        found.append(-tf.tensordot(_gradient_at(f, point), adjoint, 1))
-        adjoint -= rate * _product_at(f, point, adjoint)
+        found.append(-tf.tensordot(gradient_at(f, point), adjoint, 1))
+        adjoint -= rate * product_at(f, point, adjoint)
     return tf.stack(found[::-1])
-
-
-def _bowl(w):
-    """A convex function whose curvature changes from place to place."""
-    return tf.reduce_sum(tf.cosh(w)) + tf.reduce_sum(w) ** 2
-
-
-def _valley(w):
-    return tf.reduce_sum((w[1:] - w[:-1] ** 2) ** 2) + 0.5 * tf.reduce_sum((1.0 - w) ** 2)
 
 
 def _runs(random, dtype):
     """Functions, starting points and a few rates, small enough that no run explodes."""
     trials = []
-    for f, size, count in ((_bowl, 2, 2), (_bowl, 3, 4), (_valley, 4, 3)):
+    for f, size, count in ((bowl, 2, 2), (bowl, 3, 4), (valley, 4, 3)):
         w = tf.constant(random.uniform(-1.0, 1.0, size=size), dtype)
         trials.append((f, w, tf.constant(random.uniform(0.05, 0.15, size=count), dtype)))
     return trials
@@ -121,7 +96,7 @@ def _(f, w, rates):
     with tf.GradientTape() as outer:
         outer.watch(rates)
         for rate in tf.unstack(rates):
-            w = w - rate * tf.stop_gradient(_gradient_at(f, w))
+            w = w - rate * tf.stop_gradient(gradient_at(f, w))
         last = f(w)
     return outer.gradient(last, rates)
 
@@ -134,7 +109,7 @@ def _(f, w, rates):
     for rate in tf.unstack(rates):
         with tf.GradientTape() as outer:
             outer.watch(rate)
-            w = w - rate * _gradient_at(f, w)
+            w = w - rate * gradient_at(f, w)
             after = f(w)
         found.append(outer.gradient(after, rate))
     return tf.stack(found)
@@ -167,7 +142,7 @@ def _by_jacobian(f, w, rate, steps):
 
 def _long_runs(random, dtype):
     trials = []
-    for f, size, rate, steps in ((_bowl, 2, 0.1, 3), (_bowl, 3, 0.06, 10), (_valley, 4, 0.08, 5)):
+    for f, size, rate, steps in ((bowl, 2, 0.1, 3), (bowl, 3, 0.06, 10), (valley, 4, 0.08, 5)):
         w = tf.constant(random.uniform(-1.0, 1.0, size=size), dtype)
         trials.append((f, w, tf.constant(rate, dtype), steps))
     return trials
@@ -217,7 +192,7 @@ def _(f, w, rate, steps):
 def _(f, w, rate, steps):
     """This is minus the sum of the gradients, as if each of them stayed what it is when the rate changes. But the point
     at which it is taken moves."""
-    return -sum(_gradient_at(f, point) for point in _points(f, w, tf.fill([steps], rate))[:-1])
+    return -sum(gradient_at(f, point) for point in _points(f, w, tf.fill([steps], rate))[:-1])
 
 
 @sensitivity.mistake("no_rate")
@@ -225,8 +200,8 @@ def _(f, w, rate, steps):
     r"""The term with the Hessian lacks a factor. The step subtracts $\eta\, g(w)$: differentiate the whole product."""
     s = tf.zeros_like(w)
     for _ in range(steps):
-        g = _gradient_at(f, w)
-        s = s - g - _product_at(f, w, s)
+        g = gradient_at(f, w)
+        s = s - g - product_at(f, w, s)
         w = w - rate * g
     return s
 

@@ -1,6 +1,7 @@
 """Exercises and predictions of the notebook "Learn the start"."""
 
 from tapelab.exercises import Exercise, Function, Prediction
+from tapelab.exercises.landscapes import bowl, gradient_at, product_at, valley
 
 import tensorflow as tf
 
@@ -49,36 +50,10 @@ dropped = Prediction(
 )
 
 
-def _gradient_at(f, w):
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        value = f(w)
-    return tape.gradient(value, w)
-
-
-def _product_at(f, w, v):
-    with tf.GradientTape() as outer:
-        outer.watch(w)
-        with tf.GradientTape() as inner:
-            inner.watch(w)
-            value = f(w)
-        g = inner.gradient(value, w)
-    return outer.gradient(g, w, output_gradients=v)
-
-
-def _bowl(w):
-    """A convex function whose curvature changes from place to place."""
-    return tf.reduce_sum(tf.cosh(w)) + tf.reduce_sum(w) ** 2
-
-
-def _valley(w):
-    return tf.reduce_sum((w[1:] - w[:-1] ** 2) ** 2) + 0.5 * tf.reduce_sum((1.0 - w) ** 2)
-
-
 def _through_the_step(fit, judge, w, rate):
     with tf.GradientTape() as outer:
         outer.watch(w)
-        moved = w - rate * _gradient_at(fit, w)
+        moved = w - rate * gradient_at(fit, w)
         value = judge(moved)
     return outer.gradient(value, w)
 
@@ -90,7 +65,7 @@ def _pairs(random, dtype):
         return tf.reduce_sum(tf.sin(w) * tf.range(1, len(w) + 1, dtype=w.dtype)) + tf.reduce_sum(w**4)
 
     trials = []
-    for fit, judge, size, rate in ((_bowl, other, 2, 0.1), (_valley, other, 4, 0.2), (other, _valley, 3, 0.15)):
+    for fit, judge, size, rate in ((bowl, other, 2, 0.1), (valley, other, 4, 0.2), (other, valley, 3, 0.15)):
         w = tf.constant(random.uniform(-1.0, 1.0, size=size), dtype)
         trials.append((fit, judge, w, tf.constant(rate, dtype)))
     return trials
@@ -138,42 +113,42 @@ def _(fit, judge, w, rate):
 def _(fit, judge, w, rate):
     """This is the first-order version: the gradient at the moved point, as if the step did not depend on the start.
     The term with the Hessian is missing."""
-    return _gradient_at(judge, w - rate * _gradient_at(fit, w))
+    return gradient_at(judge, w - rate * gradient_at(fit, w))
 
 
 @meta.mistake("unmoved")
 def _(fit, judge, w, rate):
     """This is the gradient of `judge` at the start itself. Where is the step?"""
-    return _gradient_at(judge, w)
+    return gradient_at(judge, w)
 
 
 @meta.mistake("other_hessian")
 def _(fit, judge, w, rate):
     """The Hessian is that of `judge`. Which of the two functions was the step taken on?"""
-    moved = w - rate * _gradient_at(fit, w)
-    v = _gradient_at(judge, moved)
-    return v - rate * _product_at(judge, moved, v)
+    moved = w - rate * gradient_at(fit, w)
+    v = gradient_at(judge, moved)
+    return v - rate * product_at(judge, moved, v)
 
 
 @meta.mistake("at_the_moved_point")
 def _(fit, judge, w, rate):
     """The Hessian is taken at the moved point. At which point was the gradient taken that made the step?"""
-    moved = w - rate * _gradient_at(fit, w)
-    v = _gradient_at(judge, moved)
-    return v - rate * _product_at(fit, moved, v)
+    moved = w - rate * gradient_at(fit, w)
+    v = gradient_at(judge, moved)
+    return v - rate * product_at(fit, moved, v)
 
 
 @meta.mistake("plus")
 def _(fit, judge, w, rate):
     """The term with the Hessian has the wrong sign. The step *subtracts* the gradient."""
-    v = _gradient_at(judge, w - rate * _gradient_at(fit, w))
-    return v + rate * _product_at(fit, w, v)
+    v = gradient_at(judge, w - rate * gradient_at(fit, w))
+    return v + rate * product_at(fit, w, v)
 
 
 def _by_tape(fit, judge, w, rate):
     with tf.GradientTape() as tape:
         tape.watch(rate)
-        value = judge(w - rate * _gradient_at(fit, w))
+        value = judge(w - rate * gradient_at(fit, w))
     return tape.gradient(value, rate)
 
 
@@ -215,25 +190,25 @@ def _(fit, judge, w, rate):
 def _(fit, judge, w, rate):
     r"""The gradient of `judge` is taken at the start: this is the derivative at $\alpha = 0$. Where does the chain rule
     take it?"""
-    return -tf.reduce_sum(_gradient_at(fit, w) * _gradient_at(judge, w))
+    return -tf.reduce_sum(gradient_at(fit, w) * gradient_at(judge, w))
 
 
 @step_length.mistake("plus")
 def _(fit, judge, w, rate):
     """The sign is wrong. The step *subtracts* the gradient."""
-    g = _gradient_at(fit, w)
-    return tf.reduce_sum(g * _gradient_at(judge, w - rate * g))
+    g = gradient_at(fit, w)
+    return tf.reduce_sum(g * gradient_at(judge, w - rate * g))
 
 
 @step_length.mistake("one_function")
 def _(fit, judge, w, rate):
     """Both gradients are those of `fit`. By which function is the moved point judged?"""
-    g = _gradient_at(fit, w)
-    return -tf.reduce_sum(g * _gradient_at(fit, w - rate * g))
+    g = gradient_at(fit, w)
+    return -tf.reduce_sum(g * gradient_at(fit, w - rate * g))
 
 
 @step_length.mistake("logarithm")
 def _(fit, judge, w, rate):
     """There is a factor of the rate too many: it belongs to the derivative with respect to the rate's *logarithm*."""
-    g = _gradient_at(fit, w)
-    return -rate * tf.reduce_sum(g * _gradient_at(judge, w - rate * g))
+    g = gradient_at(fit, w)
+    return -rate * tf.reduce_sum(g * gradient_at(judge, w - rate * g))
