@@ -43,6 +43,7 @@ def test_a_notebook_runs_from_top_to_bottom(lab, notebook):
 def test_a_link_opens_the_next_notebook(lab):
     opened = lab()
     opened.open("00_start_here")
+    opened.page.locator(f"{opened.PANEL} summary", has_text="All notebooks").click()  # the table is folded
     opened.page.locator(f"{opened.PANEL} a", has_text="Gradient tape basics").first.click()
     opened.page.wait_for_selector(".lm-TabBar-tabLabel:has-text('01_gradient_tape_basics')")
 
