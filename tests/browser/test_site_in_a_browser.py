@@ -84,7 +84,8 @@ def look(browser, serious):
 def seen(site, look):
     """The facts of every page of the site, each visited once: a dict from its name."""
     address, place = site
-    names = sorted(str(path.relative_to(place).with_suffix("")) for path in place.rglob("*.html"))
+    found = [path for path in place.rglob("*.html") if 'http-equiv="refresh"' not in path.read_text("utf-8")]
+    names = sorted(str(path.relative_to(place).with_suffix("")) for path in found)
     return {name: look(f"{address}/{name}.html", dark=name in KINDS) for name in names}
 
 
