@@ -18,10 +18,6 @@ FORMERLY = {
     "forward_mode.gauss_newton": "forward_mode.round_trip",
     "gradient_tape_basics.chosen_mean": "jacobians.chosen_mean",
     "gradient_tape_basics.what_ran": "gradient_tape_basics.five_results",
-    "hard_cases.beyond_the_clip": "hard_cases.starts_outside",
-    "hard_cases.frozen": "hard_cases.schedule",
-    "hard_cases.moments": "hard_cases.normalised_rows",
-    "hard_cases.no_curvature": "hard_cases.equation",
     "jacobians.band": "forward_mode.band",
     "training_with_a_tape.clip_or_skip": "clipping.clip_or_skip",
     # The clinic was one notebook; its simple cases are first aid now, and the others hard cases.

@@ -28,8 +28,8 @@ class Slider:
         """The values to try: both ends and the start."""
         return (self.low, self.high, self.start)
 
-    def widget(self, widgets: ModuleType) -> Any:
-        """Return an ipywidgets slider, of integers where all of its values are integers."""
+    def widget(self, widgets: ModuleType, labels: str) -> Any:
+        """Return an ipywidgets slider, of integers where all of its values are integers; `labels` is their width."""
         whole = all(type(value) is int for value in (self.low, self.high, self.start, self.step))
         return (widgets.IntSlider if whole else widgets.FloatSlider)(
             value=self.start,
@@ -38,6 +38,8 @@ class Slider:
             step=self.step,
             description=self.label,
             continuous_update=False,
+            style={"description_width": labels},
+            layout={"width": f"calc({labels} + 340px)"},
         )
 
 
@@ -57,10 +59,11 @@ class Choice:
         """The values to try: all of them."""
         return self.options
 
-    def widget(self, widgets: ModuleType) -> Any:
-        """Return a row of ipywidgets buttons of which one is pressed."""
+    def widget(self, widgets: ModuleType, labels: str) -> Any:
+        """Return a row of ipywidgets buttons of which one is pressed; `labels` is the width of the label's column."""
         # By default all buttons are of one width, and a longer label is cut.
-        return widgets.ToggleButtons(options=self.options, description=self.label, style={"button_width": "auto"})
+        style = {"button_width": "auto", "description_width": labels}
+        return widgets.ToggleButtons(options=self.options, description=self.label, style=style)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,12 +112,9 @@ class Figure:
         """
         import ipywidgets
 
-        controls = {name: control.widget(ipywidgets) for name, control in self.controls.items()}
-        longest = f"{0.55 * max(len(control.label) for control in self.controls.values()) + 1:.3g}em"
-        for control in controls.values():  # one column of labels, so that all sliders are of one length
-            control.style.description_width = longest
-            if not isinstance(control, ipywidgets.ToggleButtons):
-                control.layout.width = f"calc({longest} + 340px)"
+        # One column of labels, so that all sliders are of one length.
+        labels = f"{0.55 * max(len(control.label) for control in self.controls.values()) + 1:.3g}em"
+        controls = {name: control.widget(ipywidgets, labels) for name, control in self.controls.items()}
         output = ipywidgets.Output()
         text = alternatives.of_this_cell()  # a control that is moved later is no cell's
 

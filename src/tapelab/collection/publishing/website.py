@@ -20,7 +20,7 @@ from tapelab import explain
 from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import copies, ratios, times
 from tapelab.derivatives.wrong import cure, gaps
-from tapelab.graphs.operations import FACTS, OPERATIONS
+from tapelab.graphs.operations import FACTS, OPERATIONS, known
 
 import nbformat
 
@@ -128,9 +128,9 @@ def _operations() -> str:
     said |= {kind: (own.__doc__ or "").splitlines()[0] for kind, own in cure.GRADIENTS.items()}
     families = {}
     for kind in sorted(OPERATIONS.keys() | said):
-        row = OPERATIONS.get(kind)
-        cells = (f"`{kind}`", row.linear, row.facts, said.get(kind, "")) if row else (f"`{kind}`", "", "", said[kind])
-        families.setdefault(row.family if row else "no row of its own", []).append(cells)
+        row = known(kind)
+        cells = (f"`{kind}`", row.linear, row.facts, said.get(kind, ""))
+        families.setdefault(row.family or "no row of its own", []).append(cells)
     found = []
     for family, rows in sorted(families.items()):
         lines = [f"<details><summary>{family} ({len(rows)})</summary>\n"]

@@ -122,7 +122,7 @@ class Uses:
         if op.type in HARMLESS:
             return
         if op.type.startswith(WRITING):
-            raise refusal("", f", {variables[owner].name!r},", f" by {place(op)}")
+            raise refusal(where=f", {variables[owner].name!r}, by {place(op)}")
         if len(mine) == 1 and op.type in READING and position == 0 and op.outputs[0].dtype.is_floating:
             self._owner[op.outputs[0].ref()] = owner
             return

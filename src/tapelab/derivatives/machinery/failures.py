@@ -45,9 +45,7 @@ def lacks_a_gradient(error: Exception) -> re.Match | None:
 
 def vectorised_loop(error: Exception) -> str:
     """Say what to do if an error is XLA's about a loop that was vectorised; empty if it is not."""
-    if not isinstance(error, tf.errors.UnimplementedError) or not re.search(
-        r"while_body/cond.*= If\[", str(error), re.S
-    ):
+    if not isinstance(error, tf.errors.UnimplementedError) or not _VECTORISED_LOOP.search(str(error)):
         return ""
     return f"XLA does not compile a vectorised loop without a constant for its most rounds. {UNROLL}"
 

@@ -12,9 +12,9 @@ _ADVICE = (
 )
 
 
-def refusal(name: str, variable: str, by: str) -> ValueError:
+def refusal(name: str = "", where: str = "") -> ValueError:
     """Return the error for a function whose graph shows that it changes a variable of wrt."""
-    return ValueError(f"{name}the function changes a variable of wrt{variable}{by}: {_ADVICE}")
+    return ValueError(f"{name}the function changes a variable of wrt{where}: {_ADVICE}")
 
 
 def changed(before: Sequence[tf.Tensor], sources: Sequence[tf.Tensor | tf.Variable]) -> tf.Tensor:
@@ -29,7 +29,7 @@ def _differs(old, new):
 
 def require_kept(name: str, found: tf.Tensor) -> None:
     """Raise ValueError if the sources were `changed`."""
-    error = refusal(f"{name}: ", "", "")
+    error = refusal(f"{name}: ")
     if not tf.executing_eagerly():
         tf.debugging.assert_equal(found, False, str(error))
     elif found:
