@@ -58,10 +58,6 @@ class Recipe:
         """Return the list of each `Way`, the fastest first and one that is eager last."""
         raise NotImplementedError
 
-    def accepts(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> bool:
-        """Whether what a shortcut computed the first time is right."""
-        return True
-
     def verify(self, problem: Problem, tensors: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> None:
         """Raise if what was computed the first time is wrong, whichever way it was computed."""
 
@@ -141,9 +137,6 @@ class _WithValue(Recipe):
     def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         ways = self._recipe.ways(problem, plan)
         return [way._replace(compute=partial(_compute, problem, way.compute)) for way in ways]
-
-    def accepts(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> bool:
-        return self._recipe.accepts(problem, _apart(problem, outputs)[1])
 
     def verify(self, problem: Problem, tensors: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> None:
         self._recipe.verify(problem, tensors, _apart(problem, outputs)[1])

@@ -274,9 +274,6 @@ class Transform:
                 first_error = first_error or (None if way.shortcut or known else error)
                 given_up.append(f"{describe_way(way.label, compiled)}: {_first_line(error)}")
                 continue
-            if way.shortcut and not self._recipe.accepts(problem, outputs):
-                given_up.append(f"{describe_way(way.label, compiled)}: its result is not right for this function")
-                continue
             if first_error is not None or (self._compile == "auto" and not problem.traceable):
                 self._warn(way.label, compiled, first_error)
             plan = dataclasses.replace(

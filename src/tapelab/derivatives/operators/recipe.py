@@ -12,7 +12,9 @@ from tapelab.derivatives.examples.independence import (
     coupling,
     require_proved_if_changing,
     require_uncoupled,
+    why_unproved,
 )
+from tapelab.derivatives.first_order import recorded
 from tapelab.derivatives.hessians.hessian import require_second_order
 from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
@@ -265,12 +267,15 @@ class Operator(Recipe):
         )
 
     def _checked(self, problem, tensors, results):
-        return [*results, *coupling(problem, tensors)] if self.check_independence else results
+        why = why_unproved(problem) if self.check_independence else None
+        if why is None:
+            return results
+        return [*results, coupling(problem, why, recorded(problem, tensors, persistent=True))]
 
     def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         width = len(self.specs(problem)) if self.batched else len(outputs)
         if len(outputs) > width:
-            require_uncoupled(problem, outputs[width:])
+            require_uncoupled(problem, outputs[width], "use batched=False for a sum over the whole batch")
         return self.structured(problem, outputs[:width])
 
     def structured(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
