@@ -20,8 +20,9 @@ from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe, Way
-from tapelab.derivatives.machinery.rows import EAGER, LOOP, VECTORIZED
+from tapelab.derivatives.machinery.rows import EAGER, LOOP, VECTORIZED, map_rows
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
+from tapelab.derivatives.operators.taylor_mode.by_derivatives import along
 from tapelab.derivatives.operators.taylor_mode.interpreter import propagate
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val
 from tapelab.graphs.batch import Unproven
@@ -35,6 +36,11 @@ ONCE = (
     "out of it, or pass what it draws as an argument"
 )
 _LINEAR = "the result is zero: nothing on the way from the sources has a second derivative (a ReLU network has none)"
+
+
+Tensors = Sequence[tf.Tensor]
+# Tensors that are computed for the whole batch, beside the function's own.
+Coefficients = Sequence[tf.Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -91,33 +97,18 @@ class Operator(Recipe):
         raise NotImplementedError
 
     def compute(
-        self,
-        problem: Problem,
-        sources: Sequence[tf.Tensor],
-        rest: Sequence[tf.Tensor],
-        coefficients: Sequence[tf.Tensor | None],
-        *,
-        chunk: int,
-        strict: bool,
+        self, problem: Problem, tensors: Tensors, coefficients: Coefficients, *, chunk: int, strict: bool
     ) -> list[tf.Tensor]:
         """Return the results by Taylor mode, some of the lanes at a time."""
         raise NotImplementedError
 
     def nested(
-        self,
-        problem: Problem,
-        tensors: Sequence[tf.Tensor],
-        coefficients: Sequence[tf.Tensor | None],
-        *,
-        how: str,
-        chunk: int,
+        self, problem: Problem, tensors: Tensors, coefficients: Coefficients, *, chunk: int, how: str
     ) -> list[tf.Tensor]:
         """Return the results by nested tapes."""
         raise NotImplementedError
 
-    def coefficients(
-        self, problem: Problem, sources: Sequence[tf.Tensor]
-    ) -> tuple[list[tf.Tensor | None], list[int | None]]:
+    def coefficients(self, problem: Problem, sources: Tensors) -> tuple[Coefficients, list[int | None]]:
         """Return tensors that are computed for the whole batch, and the axis of the examples in each, if it has one."""
         return [], []
 
@@ -232,20 +223,14 @@ class Operator(Recipe):
         return [*taylor, *tapes]
 
     def _taylor(self, problem, plan, tensors, *, strict):
-        start = problem.data_start
-
-        def run(own, coefficients):
-            return self.compute(problem, own[:start], own[start:], coefficients, chunk=plan.chunk, strict=strict)
-
+        run = partial(self.compute, problem, chunk=plan.chunk, strict=strict)
         return self._checked(problem, tensors, self._chunks(problem, plan, LOOP, tensors, run))
 
     def _nested(self, problem, plan, how, tensors):
         if not problem.repeatable:
             raise NoRule(ONCE)
 
-        def run(own, coefficients):
-            return self.nested(problem, own, coefficients, how=how, chunk=plan.chunk)
-
+        run = partial(self.nested, problem, chunk=plan.chunk, how=how)
         results = self._chunks(problem, plan, EAGER if how == EAGER else LOOP, tensors, run)
         if problem.custom_gradients:
             problem.note("gradients given by tf.custom_gradient are used, not those of what is computed")
@@ -284,25 +269,51 @@ class Operator(Recipe):
 
 
 def propagated(
-    problem: Problem,
-    vals: Sequence[Val],
-    rest: Sequence[tf.Tensor],
-    algebra: Algebra,
-    *,
-    strict: bool,
-    custom_gradients: bool,
+    problem: Problem, vals: Sequence[Val], tensors: Tensors, algebra: Algebra, *, strict: bool, custom_gradients: bool
 ) -> list[Val]:
     """Send the sources' channels through the function; note which gradients given by its author were not used.
+
+    Args:
+        vals: the sources with their channels.
+        tensors: the function's; of them only those after the sources count.
 
     Raises:
         NoRule: if there are such, and ``custom_gradients`` asks for them.
     """
+    rest = tensors[problem.data_start :]
     outputs, custom = propagate(lambda *own: problem.evaluate([*own, *rest]), vals, algebra, strict=strict)
     if custom and custom_gradients:
         raise NoRule(f"{', '.join(custom)} has a gradient of its own, which custom_gradients=True asks for")
     if custom:
         problem.note(f"what they compute is differentiated, not the gradient given for them: {', '.join(custom)}")
     return outputs
+
+
+def along_directions(
+    problem: Problem, tensors: Tensors, directions: Tensors, order: int, *, chunk: int, how: str
+) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
+    """Return the function's results, and their derivatives along straight lines by nested tapes.
+
+    Args:
+        directions: for each source, shape (number, *source) or one that broadcasts to it.
+        order: of the highest derivative.
+        chunk, how: as for `map_rows`.
+
+    Returns:
+        A pair: the results; and for each order from the first, a tensor of shape (number, *result) for each of them.
+    """
+    sources, rest = tensors[: problem.data_start], tensors[problem.data_start :]
+
+    def row(index):
+        v = [tf.broadcast_to(tf.gather(own, index), x.shape) for own, x in zip(directions, sources, strict=True)]
+        run = lambda own: problem.evaluate([*own, *rest])  # noqa: E731
+        orders = along(run, sources, [v, *[None] * (order - 1)], needed=False)
+        return [derivative for part in orders for derivative in part]
+
+    values = problem.evaluate(tensors)
+    specs = [tf.TensorSpec(value.shape, value.dtype) for value in values]
+    rows = map_rows(row, specs * order, directions[0].shape[0], how, chunk)
+    return values, [rows[start : start + len(values)] for start in range(0, len(rows), len(values))]
 
 
 def note_if_zero(problem: Problem, outputs: Sequence[Val]) -> None:
