@@ -215,9 +215,7 @@ class _GaussNewton(OnePass):
         if self.packed:
             require_one_dtype(problem.source_dtypes)
         if problem.traceable:
-            specs = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
-            look = tf.function(lambda *tensors: _require_seam(problem, tensors), autograph=False)
-            look.get_concrete_function(*specs)
+            problem.traced(lambda *tensors: _require_seam(problem, tensors))
 
     def gains_from_xla(self, problem):
         return not any(operation.startswith(costs.SLOW_GGN) for operation in problem.operations)

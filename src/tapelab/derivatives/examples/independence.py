@@ -144,17 +144,15 @@ def followed(graph: tf.Graph, by_example: Sequence[bool], batch: int) -> Example
 
 def why_unproved(problem: Problem) -> str | None:
     """Say why the examples of a function's arguments are not proved independent; None if they are."""
-    data = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
-    specs = [*problem.source_specs[: problem.data_start], *data]
     batch = problem.source_shapes[0][0]
     if batch <= 1:
         return None
     try:
-        traced = tf.function(lambda *own: problem.evaluate(own), autograph=False).get_concrete_function(*specs)
+        graph = problem.graph()
     except Exception as error:  # whatever the function raises
         return f"a trace into a graph, which raises {type(error).__name__}"
-    examples = followed(traced.graph, [True] * problem.data_start, batch)
-    for output in traced.graph.outputs:
+    examples = followed(graph, [True] * problem.data_start, batch)
+    for output in graph.outputs:
         state = examples.state(output)
         if state.kind not in (FIXED, APART):
             return state.why

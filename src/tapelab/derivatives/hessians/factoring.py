@@ -43,10 +43,8 @@ def survey(problem: Problem) -> tuple[Factoring | None, str]:
         found.append(_best(problem, loss, problem.sources(tensors), tape))
         return []
 
-    pairs = zip(problem.data_shapes, problem.data_dtypes, strict=True)
-    specs = problem.source_specs[: problem.data_start] + [tf.TensorSpec(*pair) for pair in pairs]
     try:
-        tf.function(trace, autograph=False).get_concrete_function(*specs)
+        problem.traced(trace)
     except LookupError as error:  # the body of a function that is called is not found
         return None, f"the function's graph cannot be looked into: {error}"
     return found[-1]

@@ -116,6 +116,24 @@ def gradient_under(
     return sources, [None if gradient is None else tf.reshape(gradient, [-1]) for gradient in gradients]
 
 
+def hessian_products(
+    problem: Problem, tensors: Sequence[tf.Tensor], *, persistent: bool = False
+) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+    """Return a function from a vector, a tensor for each source, to its product with the Hessian.
+
+    Args:
+        persistent: whether it is called more than once.
+    """
+    with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as outer:
+        sources, gradients = gradient_under(outer, problem, tensors)
+
+    def product(vector):
+        used = [(g, tf.reshape(v, [-1])) for g, v in zip(gradients, vector, strict=True) if g is not None]
+        return dense_gradient(outer, [g for g, _ in used], sources, [v for _, v in used])
+
+    return product
+
+
 def require_second_order(problem: Problem) -> None:
     """Raise where TensorFlow would silently return zeros, or something else that is not the derivative."""
     if "EagerPyFunc" in problem.operations:
@@ -161,10 +179,7 @@ class _HVP(OnePass):
         vector = problem.vector(tensors)
         if self.packed:
             vector = split(vector[0], problem.source_shapes)
-        with tf.GradientTape(watch_accessed_variables=False) as outer:
-            sources, gradients = gradient_under(outer, problem, tensors)
-        used = [(g, tf.reshape(v, [-1])) for g, v in zip(gradients, vector, strict=True) if g is not None]
-        product = dense_gradient(outer, [g for g, _ in used], sources, [v for _, v in used])
+        product = hessian_products(problem, tensors)(vector)
         return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
 
     def result(self, problem, outputs):

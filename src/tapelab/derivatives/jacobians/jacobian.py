@@ -109,9 +109,7 @@ def forward_rows(
         What `recorded` does, and a list with a tensor of shape (count, *output's shape) for each output.
     """
     recording, push = linearized(problem, tensors, persistent=True)
-    pairs = zip(problem.output_shapes, problem.output_dtypes, strict=True)
-    specs = [tf.TensorSpec(shape, dtype) for shape, dtype in pairs]
-    return recording, map_rows(lambda index: push(tangents(index)), specs, count, how, chunk)
+    return recording, map_rows(lambda index: push(tangents(index)), problem.output_specs, count, how, chunk)
 
 
 def unit_tangents(
