@@ -25,7 +25,7 @@ from tapelab.derivatives.machinery.errors import FallbackWarning, warn_caller
 from tapelab.derivatives.machinery.failures import UNROLL
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
-from tapelab.derivatives.machinery.recipe import Recipe, Way, with_value
+from tapelab.derivatives.machinery.recipe import Recipe, Way
 from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
@@ -81,7 +81,8 @@ def per_example_norms(
         ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
     """
     recipe = _Norms(check_independence, batch_chunk_size, memory_limit, compile)
-    return _transform(f, recipe, wrt, return_value, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return _transform(f, recipe, wrt, return_value=return_value, **options)
 
 
 @options_by_keyword
@@ -122,17 +123,18 @@ def clipped_gradient(
     if isinstance(max_norm, bool) or not isinstance(max_norm, (int, float)) or not 0 < max_norm < math.inf:
         raise ValueError(f"max_norm is {max_norm!r}; expected a positive number, such as 1.0")
     recipe = _Clipped(check_independence, batch_chunk_size, memory_limit, compile, max_norm)
-    return _transform(f, recipe, wrt, return_value, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return _transform(f, recipe, wrt, return_value=return_value, **options)
 
 
-def _transform(f, recipe, wrt, return_value, **options):
+def _transform(f, recipe, wrt, **options):
     check_chunks(recipe.memory_limit, batch_chunk_size=recipe.batch_chunk_size)
     if wrt is None:
         raise ValueError(
             f"{recipe.name}: wrt is None; expected variables, nested. To differentiate with respect to an argument, "
             "use per_example_gradients(f, argnums=…), and tf.norm of what it returns"
         )
-    return transform(f, with_value(recipe, return_value), wrt=wrt, **options)
+    return transform(f, recipe, wrt=wrt, **options)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tapelab.derivatives.machinery.arguments.kept import changed, require_kept
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import Recipe, with_value
+from tapelab.derivatives.machinery.recipe import Recipe
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
@@ -64,8 +64,8 @@ def per_example_gradients(
     """
     check_chunks(memory_limit, batch_chunk_size=batch_chunk_size)
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    recipe = with_value(_PerExample(check_independence, batch_chunk_size, memory_limit), return_value)
-    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
+    recipe = _PerExample(check_independence, batch_chunk_size, memory_limit)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
 
 
 class _PerExample(Recipe):

@@ -19,7 +19,7 @@ from tapelab.derivatives.machinery.failures import line_of
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import OnePass, Recipe, with_value
+from tapelab.derivatives.machinery.recipe import OnePass, Recipe
 from tapelab.derivatives.machinery.rows import row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
@@ -55,7 +55,7 @@ def hvp(
         ValueError, TypeError: when called, as `value_and_gradient`; also for a vector that does not match the sources.
     """
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, with_value(_HVP(packed), return_value), argnums=argnums, wrt=wrt, **options)
+    return transform(f, _HVP(packed), argnums=argnums, wrt=wrt, return_value=return_value, **options)
 
 
 @options_by_keyword
@@ -101,8 +101,8 @@ def hessian(
     """
     check_chunks(memory_limit, chunk_size=chunk_size)
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    recipe = with_value(_Hessian(packed, chunk_size, memory_limit), return_value)
-    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
+    recipe = _Hessian(packed, chunk_size, memory_limit)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
 
 
 def gradient_under(

@@ -19,7 +19,7 @@ from tapelab.derivatives.jacobians.jacobian import (
 )
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
-from tapelab.derivatives.machinery.recipe import Way, with_value
+from tapelab.derivatives.machinery.recipe import Way
 from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
@@ -72,7 +72,7 @@ def batch_jacobian(
     check_chunks(memory_limit, chunk_size=chunk_size)
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = _BatchJacobian(check_independence, mode, chunk_size, memory_limit)
-    return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=None, **options)
+    return transform(f, recipe, argnums=argnums, return_value=return_value, **options)
 
 
 class _BatchJacobian(JacobianRecipe):

@@ -12,7 +12,7 @@ from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.memory import rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import Recipe, Way, with_value
+from tapelab.derivatives.machinery.recipe import Recipe, Way
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
@@ -58,8 +58,8 @@ def jacobian(
     check_mode(mode)
     check_chunks(memory_limit, chunk_size=chunk_size)
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    recipe = with_value(_Jacobian(mode, chunk_size, memory_limit), return_value)
-    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
+    recipe = _Jacobian(mode, chunk_size, memory_limit)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
 
 
 def check_mode(mode: str) -> None:

@@ -114,52 +114,11 @@ class OnePass(Recipe):
         return ways
 
 
-def with_value(recipe: Recipe, return_value: bool) -> Recipe:
-    """Return the recipe, or if asked for one whose result is a pair: the function's value, and the recipe's result."""
-    return _WithValue(recipe) if return_value else recipe
+def with_value(problem: Problem, compute: Callable, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Compute a derivative, and behind it the function's value.
 
-
-class _WithValue(Recipe):
-    """The function's value comes from the evaluation that the derivative makes anyway, where it makes one."""
-
-    def __init__(self, recipe):
-        self._recipe = recipe
-        self.name = recipe.name
-        self.vector = recipe.vector
-        self.outside = recipe.outside
-
-    def plan(self, problem: Problem) -> Plan:
-        return self._recipe.plan(problem)
-
-    def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
-        return self._recipe.prefers_xla(problem, plan)
-
-    def ways(self, problem: Problem, plan: Plan) -> list[Way]:
-        ways = self._recipe.ways(problem, plan)
-        return [way._replace(compute=partial(_compute, problem, way.compute)) for way in ways]
-
-    def verify(self, problem: Problem, tensors: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> None:
-        self._recipe.verify(problem, tensors, _apart(problem, outputs)[1])
-
-    def numbers(self, result: Any) -> Any:
-        value, derivative = result
-        return value, self._recipe.numbers(derivative)
-
-    def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
-        return self._recipe.vector_like(problem)
-
-    def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
-        value, own = _apart(problem, outputs)
-        return self._recipe.value(problem, value), self._recipe.result(problem, own)
-
-
-def _apart(problem, outputs):
-    """Return what belongs to the value, and the derivative's own outputs."""
-    count = len(outputs) - len(problem.output_names)
-    return outputs[count:], outputs[:count]
-
-
-def _compute(problem, compute, tensors):
+    The value comes from the evaluation that the derivative makes anyway, where it makes one.
+    """
     with evaluations() as seen:
         outputs = compute(tensors)
     value = next((found for given, found in seen if _same(given, tensors) and _is_here(found)), None)
@@ -171,6 +130,12 @@ def _compute(problem, compute, tensors):
             )
         value = problem.evaluate(tensors)
     return [*outputs, *value]
+
+
+def apart(problem: Problem, outputs: Sequence[tf.Tensor]) -> tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]:
+    """Undo `with_value`: return the value, and the derivative."""
+    count = len(outputs) - len(problem.output_names)
+    return outputs[count:], outputs[:count]
 
 
 def _same(some, others):

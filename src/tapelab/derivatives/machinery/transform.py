@@ -34,7 +34,7 @@ from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan, describe_way
 from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording, unconverted
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import Recipe
+from tapelab.derivatives.machinery.recipe import Recipe, apart, with_value
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_singular, require_right
@@ -78,10 +78,12 @@ class Transform:
     `plan` says what a call does: which mode, how it is compiled, how much memory it takes, and why not a faster way.
     """
 
-    def __init__(self, f, recipe, sources, *, compile, unconnected, check_finite):
+    def __init__(self, f, recipe, sources, *, return_value, compile, unconnected, check_finite):
         self._differentiated = f  # not __wrapped__: tf.function takes what wraps for what is wrapped
         self._recipe = recipe
         self._sources = sources
+        self._return_value = return_value
+        self._result = partial(_value_and_result, recipe) if return_value else recipe.result
         self._compile = compile
         self._unconnected = unconnected
         self._check_finite = check_finite
@@ -114,9 +116,10 @@ class Transform:
                 entry.outside.accept_own_changes()
         if entry.plan.compiled == "eager":
             self._warn_of_open_tapes(entry.problem)
-        result = self._recipe.result(entry.problem, outputs)
+        result = self._result(entry.problem, outputs)
         if self._check_finite:
-            require_finite(self._recipe.numbers(result), self.__name__)
+            numbers = self._recipe.numbers
+            require_finite((result[0], numbers(result[1])) if self._return_value else numbers(result), self.__name__)
         return result
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
@@ -231,7 +234,10 @@ class Transform:
 
     def _ways(self, problem, plan):
         """The ways to try, best first: pairs of a `Way` and whether XLA compiles it (None: no graph)."""
-        *graph, eager = self._recipe.ways(problem, plan)
+        ways = self._recipe.ways(problem, plan)
+        if self._return_value:
+            ways = [way._replace(compute=partial(with_value, problem, way.compute)) for way in ways]
+        *graph, eager = ways
         if self._compile == "eager":
             return [(eager, None)]
         if self._compile == "xla":
@@ -286,7 +292,7 @@ class Transform:
                 notes=(*problem.cure.notes, *problem.notes),
             )
             self._warn_of_doubts(problem)
-            self._recipe.verify(problem, tensors, outputs)
+            self._recipe.verify(problem, tensors, apart(problem, outputs)[1] if self._return_value else outputs)
             return entry._replace(plan=plan, loops=entry.loops or barred), outputs
         told = problem.explained(lacking or first_error)
         if self._compile in ("auto", "eager") or told is not (lacking or first_error):
@@ -393,6 +399,7 @@ def transform(
     *,
     argnums: int | tuple[int, ...] = 0,
     wrt: Any = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -405,7 +412,13 @@ def transform(
     if unconnected not in _UNCONNECTED:
         raise ValueError(f"unconnected is {unconnected!r}; expected one of {', '.join(map(repr, _UNCONNECTED))}")
     sources = Sources(argnums, wrt)
-    return Transform(f, recipe, sources, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return Transform(f, recipe, sources, return_value=return_value, **options)
+
+
+def _value_and_result(recipe, problem, outputs):
+    value, own = apart(problem, outputs)
+    return recipe.value(problem, value), recipe.result(problem, own)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ from typing import Any
 
 from tapelab.derivatives.jacobians.jacobian import check_mode
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
-from tapelab.derivatives.machinery.recipe import with_value
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.sparse.recipes import SparseHessian, SparseJacobian
 
@@ -60,7 +59,7 @@ def sparse_jacobian(
     check_mode(mode)
     recipe = SparseJacobian(mode, packed, format, check_pattern, chunk_size, memory_limit)
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=wrt, **options)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
 
 
 @options_by_keyword
@@ -101,4 +100,4 @@ def sparse_hessian(
     """
     recipe = SparseHessian(packed, format, check_pattern, chunk_size, memory_limit)
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=wrt, **options)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
