@@ -1,7 +1,7 @@
 """The pattern of a Jacobian or a Hessian, from the graph of the function or of its gradient.
 
-Every element of every tensor gets the set of the elements of the sources that it depends on (`Walk`). A Hessian's
-pattern is that of the Jacobian of the gradient.
+Every element of every tensor gets the set of the elements of the sources that it depends on (`Dependences`). The
+pattern of a Hessian is that of the gradient's Jacobian.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.hessians.hessian import hessian_products
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.sparse.dependence import Dependence, identity, room_for
-from tapelab.derivatives.sparse.walk import Walk, static_shape
+from tapelab.derivatives.sparse.walk import Dependences, static_shape
 from tapelab.process.tensorflow import tf
 
 import numpy as np
@@ -98,7 +98,7 @@ def _traced(problem, limit, compute, sizes, vector=None):
         inputs = [*moving, *still[len(moving) :]]
     inputs += [held.get(id(tensor)) or _captured(tensor) for tensor in concrete.captured_inputs]
     room = room_for(problem.name, limit)
-    walk = Walk(room)
+    walk = Dependences(room)
     outputs = walk.run(concrete.graph, inputs)
     blocks = []
     for one, size in zip(outputs, sizes, strict=True):

@@ -16,7 +16,7 @@ def conditional(interpreter: Any, algebra: Algebra, op: tf.Operation, vals: Sequ
 
     def branch(name):
         def run():
-            outputs = interpreter.body(op.graph, op.get_attr(name).name, inputs, len(op.outputs))
+            outputs = interpreter.body(op, op.get_attr(name).name, inputs)
             return _flat(algebra, outputs, carried)
 
         return run
@@ -36,11 +36,11 @@ def loop(interpreter: Any, algebra: Algebra, op: tf.Operation, vals: Sequence[Va
         carried = grown
 
     def repeat(*parts):
-        return _flat(algebra, interpreter.body(op.graph, body, _unflat(algebra, parts, carried), len(vals)), carried)
+        return _flat(algebra, interpreter.body(op, body, _unflat(algebra, parts, carried)), carried)
 
     def goes_on(*parts):
         values = [Val(v.v) for v in _unflat(algebra, parts, carried)]
-        return _truth(interpreter.body(op.graph, condition, values, 1)[0].v)
+        return _truth(interpreter.body(op, condition, values)[0].v)
 
     start = _flat(algebra, vals, carried)
     found = tf.while_loop(goes_on, repeat, start, parallel_iterations=op.get_attr("parallel_iterations"))
@@ -52,7 +52,7 @@ def _after_body(interpreter, algebra, op, body, vals, carried):
     found = []
 
     def trace(*parts):
-        outputs = interpreter.body(op.graph, body, _unflat(algebra, parts, carried), len(vals))
+        outputs = interpreter.body(op, body, _unflat(algebra, parts, carried))
         found[:] = [before or bool(output.ch) for before, output in zip(carried, outputs, strict=True)]
         return []
 

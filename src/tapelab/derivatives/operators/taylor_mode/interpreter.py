@@ -8,7 +8,8 @@ from tapelab.derivatives.operators.taylor_mode.by_derivatives import by_derivati
 from tapelab.derivatives.operators.taylor_mode.kinds import CONSTANT
 from tapelab.derivatives.operators.taylor_mode.rules import RULES
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val
-from tapelab.graphs.program import CALLS, function_body, has_custom_gradient, place, reissue
+from tapelab.graphs.flow import Walk
+from tapelab.graphs.program import has_custom_gradient, place, reissue
 from tapelab.process.tensorflow import tf
 
 # Where values are equal, the derivatives of these are limits that are taken when gradients are differentiated
@@ -19,7 +20,7 @@ _DECOMPOSITIONS = {"Eig", "SelfAdjointEigV2", "Svd"}
 _CANNOT = (LookupError, NoRule, NotImplementedError, RuntimeError, TypeError, ValueError, tf.errors.OpError)
 
 
-class Interpreter:
+class Interpreter(Walk[Val]):
     """Sends values and channels through graphs.
 
     Args:
@@ -36,24 +37,10 @@ class Interpreter:
         self._strict = strict
         self.custom: list[str] = []
 
-    def run(self, graph: tf.Graph, inputs: Sequence[Val]) -> list[Val]:
-        """Return a graph's outputs, its inputs being these, captured ones last."""
-        known = {tensor.ref(): val for tensor, val in zip(graph.inputs, inputs, strict=True)}
-        for op in graph.get_operations():
-            if op.type in ("Placeholder", "NoOp"):
-                continue
-            for tensor, val in zip(op.outputs, self._issue(op, [known[t.ref()] for t in op.inputs]), strict=True):
-                known[tensor.ref()] = val
-        return [known[tensor.ref()] for tensor in graph.outputs]
-
-    def body(self, graph: tf.Graph, name: str, vals: Sequence[Val], count: int) -> list[Val]:
-        """Return the outputs of a function that a graph calls. Its own graph may have more: what a gradient needs."""
-        return self.run(function_body(graph, name), vals)[:count]
-
-    def _issue(self, op, vals):
+    def follow(self, op: tf.Operation, known: list[Val]) -> list[Val]:
         """Return an operation's outputs. What goes wrong names it, and its line."""
         try:
-            return self._outputs(op, vals)
+            return super().follow(op, known)
         except _CANNOT as error:
             if getattr(error, "placed", False):
                 raise
@@ -62,15 +49,15 @@ class Interpreter:
             named.placed = True
             raise named from error
 
-    def _outputs(self, op, vals):
-        values = [v.v for v in vals]
-        # What calls functions of the graph that it is in is issued from their bodies.
-        if op.type in CALLS:
-            return self.body(op.graph, op.get_attr("f").name, vals, len(op.outputs))
-        if op.type in ("If", "StatelessIf"):
-            return conditional(self, self._algebra, op, vals)
-        if op.type in ("While", "StatelessWhile"):
-            return loop(self, self._algebra, op, vals)
+    def branch(self, op: tf.Operation, known: list[Val]) -> list[Val]:
+        return conditional(self, self._algebra, op, known)
+
+    def loop(self, op: tf.Operation, known: list[Val]) -> list[Val]:
+        return loop(self, self._algebra, op, known)
+
+    def step(self, op: tf.Operation, known: list[Val]) -> list[Val]:
+        """Issue an operation anew, with its channels."""
+        vals, values = known, [v.v for v in known]
         if not any(v.ch for v in vals) or op.type in CONSTANT or not any(_continuous(t) for t in op.outputs):
             return [Val(y) for y in reissue(op, values)]
         if has_custom_gradient(op):
