@@ -15,7 +15,7 @@ from tapelab.derivatives.machinery.arguments.structures import flatten, names, u
 from tapelab.derivatives.machinery.errors import UnconnectedSourceError
 from tapelab.derivatives.machinery.failures import explained
 from tapelab.derivatives.machinery.outside.observed import observed
-from tapelab.derivatives.machinery.private import with_autograph
+from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
 from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, place

@@ -32,9 +32,9 @@ from tapelab.derivatives.machinery.failures import lacks_a_gradient, vectorised_
 from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan, describe_way
-from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording, unconverted
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe, apart, with_value
+from tapelab.derivatives.private import derivatives_wanted, direct_call, recording, unconverted
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_singular, require_right

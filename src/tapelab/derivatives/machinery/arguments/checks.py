@@ -6,8 +6,8 @@ from typing import Any
 from tapelab.derivatives.machinery.arguments.structures import Description, flatten, names
 from tapelab.derivatives.machinery.errors import NotFiniteError
 from tapelab.derivatives.machinery.memory import checked_limit
-from tapelab.derivatives.machinery.private import masked
 from tapelab.derivatives.machinery.problem import Problem
+from tapelab.derivatives.private import masked
 from tapelab.process.tensorflow import tf
 
 
