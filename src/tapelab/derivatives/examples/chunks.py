@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, product
 
 from tapelab.derivatives.examples.independence import followed
+from tapelab.derivatives.machinery.failures import told_line
 from tapelab.derivatives.machinery.memory import counted
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.rows import map_rows
@@ -69,10 +70,7 @@ def called_with(count: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # whatever the function raises
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        # AutoGraph's messages start with "in user code:" and end with what happened.
-        line = lines[-1 if lines[0].endswith(":") else 0].strip()
-        raise Unproven(f"for {counted(count, 'example')} it raises {line[:150]}") from error
+        raise Unproven(f"for {counted(count, 'example')} it raises {told_line(error)[:150]}") from error
 
 
 def in_chunks(

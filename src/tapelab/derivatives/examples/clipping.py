@@ -122,7 +122,8 @@ def clipped_gradient(
     """
     if isinstance(max_norm, bool) or not isinstance(max_norm, (int, float)) or not 0 < max_norm < math.inf:
         raise ValueError(f"max_norm is {max_norm!r}; expected a positive number, such as 1.0")
-    recipe = _Clipped(check_independence, batch_chunk_size, memory_limit, compile, max_norm)
+    own = (check_independence, batch_chunk_size, memory_limit, compile)
+    recipe = _Norms(*own, max_norm=float(max_norm), name="clipped_gradient")
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return _transform(f, recipe, wrt, return_value=return_value, **options)
 
@@ -150,16 +151,17 @@ class _Surveyed(Plan):
     proved: bool = True
 
 
+@dataclasses.dataclass(eq=False)
 class _Norms(Recipe):
-    name = "per_example_norms"
-    max_norm = None
+    check_independence: bool
+    batch_chunk_size: int | None
+    memory_limit: int | None
+    compile: str
+    max_norm: float | None = None
+    name: str = "per_example_norms"
 
-    def __init__(self, check_independence, batch_chunk_size, memory_limit, compile):
-        self.check_independence = check_independence
-        self.batch_chunk_size = batch_chunk_size
-        self.memory_limit = memory_limit
-        self.compile = compile
-        self._warned = set()
+    def __post_init__(self):
+        self._warned: set[str] = set()
 
     def plan(self, problem):
         batch = require_batch(problem)
@@ -333,14 +335,6 @@ class _Norms(Recipe):
         elif compared and self.check_independence:
             require_same_losses(problem, *compared)
         return (problem.structured(sums), norms) if self.max_norm else norms
-
-
-class _Clipped(_Norms):
-    name = "clipped_gradient"
-
-    def __init__(self, check_independence, batch_chunk_size, memory_limit, compile, max_norm):
-        super().__init__(check_independence, batch_chunk_size, memory_limit, compile)
-        self.max_norm = float(max_norm)
 
 
 def _dtype(problem):

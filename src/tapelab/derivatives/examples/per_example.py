@@ -68,13 +68,12 @@ def per_example_gradients(
     return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
 
 
+@dataclasses.dataclass(eq=False)
 class _PerExample(Recipe):
+    check_independence: bool
+    batch_chunk_size: int | None
+    memory_limit: int | None
     name = "per_example_gradients"
-
-    def __init__(self, check_independence, batch_chunk_size, memory_limit):
-        self.check_independence = check_independence
-        self.batch_chunk_size = batch_chunk_size
-        self.memory_limit = memory_limit
 
     def plan(self, problem):
         batch = require_batch(problem)

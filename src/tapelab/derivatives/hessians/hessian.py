@@ -194,13 +194,12 @@ class _Surveyed(Plan):
     rows: int = 1
 
 
+@dataclass(eq=False)
 class _Hessian(Recipe):
+    packed: bool
+    chunk_size: int | None
+    memory_limit: int | None
     name = "hessian"
-
-    def __init__(self, packed, chunk_size, memory_limit):
-        self.packed = packed
-        self.chunk_size = chunk_size
-        self.memory_limit = memory_limit
 
     def plan(self, problem):
         require_scalar(problem)

@@ -1,6 +1,7 @@
 """The Jacobian of each example of a batch, and the check that examples do not depend on each other."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any
@@ -9,8 +10,8 @@ from tapelab.derivatives.examples.chunks import data_by_example
 from tapelab.derivatives.examples.independence import coupling, require_uncoupled, why_unproved
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.jacobians.jacobian import (
+    MODES,
     JacobianRecipe,
-    check_mode,
     forward_rows,
     offsets_of,
     per_example,
@@ -18,7 +19,7 @@ from tapelab.derivatives.jacobians.jacobian import (
     unit_tangents,
 )
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
-from tapelab.derivatives.machinery.arguments.checks import check_chunks
+from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_common_batch, require_one_of
 from tapelab.derivatives.machinery.recipe import Way
 from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
 from tapelab.derivatives.machinery.transform import Transform, transform
@@ -68,32 +69,21 @@ def batch_jacobian(
         MemoryLimitError: when called, if the result would not fit; says how many bytes and what to use instead.
         ValueError, TypeError: when called, as `jacobian`; also if there is no common batch axis.
     """
-    check_mode(mode)
+    require_one_of(MODES, mode=mode)
     check_chunks(memory_limit, chunk_size=chunk_size)
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    recipe = _BatchJacobian(check_independence, mode, chunk_size, memory_limit)
+    recipe = _BatchJacobian(mode, chunk_size, memory_limit, check_independence)
     return transform(f, recipe, argnums=argnums, return_value=return_value, **options)
 
 
+@dataclass(eq=False)
 class _BatchJacobian(JacobianRecipe):
     name = "batch_jacobian"
     advice = "jvp or vjp, which never build the matrices, or a smaller batch"
-
-    def __init__(self, check_independence, *options):
-        super().__init__(*options)
-        self.check_independence = check_independence
+    check_independence: bool
 
     def batch(self, problem):
-        labels = problem.source_names + problem.output_names
-        shapes = problem.source_shapes + problem.output_shapes
-        batch = shapes[0][0] if shapes[0] else None
-        if batch is None or any(shape[:1] != (batch,) for shape in shapes):
-            found = ", ".join(f"{label} {shape}" for label, shape in zip(labels, shapes, strict=True))
-            raise ValueError(
-                f"{problem.name}: sources and results need one batch axis, first and of one size; these are {found}. "
-                "For anything else use jacobian"
-            )
-        return batch
+        return require_common_batch(problem, "For anything else use jacobian")
 
     def prefers_xla(self, problem, plan):
         return plan.mode == "reverse" and not problem.operations & LOOPS

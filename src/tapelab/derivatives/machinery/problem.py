@@ -18,7 +18,7 @@ from tapelab.derivatives.machinery.outside.observed import observed
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
-from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, place
+from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, nodes_of, place
 from tapelab.process.tensorflow import tf
 
 _UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
@@ -301,8 +301,7 @@ class Problem:
         """Return what a graph of the function shows; ``ends`` are its results."""
         tensors = [output for operation in graph.get_operations() for output in operation.outputs]
         definition = graph.as_graph_def()
-        functions = definition.library.function
-        nodes = [*definition.node, *(node for function in functions for node in function.node_def)]
+        nodes = [node for each in nodes_of(definition) for node in each]
         operations = frozenset(node.op for node in nodes)
         custom: list[str] = []
         if any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes):
@@ -315,7 +314,8 @@ class Problem:
             constants=Counter(
                 hash(node.attr["value"].SerializeToString()) if node.op == "Const" else node.op for node in nodes
             ),
-            compiled_loops=any(one.attr["_XlaMustCompile"].b for one in functions) and bool(operations & LOOPS),
+            compiled_loops=any(one.attr["_XlaMustCompile"].b for one in definition.library.function)
+            and bool(operations & LOOPS),
             gaps=found,
             custom_places=tuple(dict.fromkeys(custom)),
             largest=max(map(_bytes, tensors), default=0),

@@ -42,7 +42,7 @@ class Recipe:
         outside: a tuple of what is built into the trace beside the function, looked at before each call as it is.
     """
 
-    name = ""
+    name: str
     vector: str | None = None
     outside: tuple[Any, ...] = ()
 

@@ -22,13 +22,14 @@ from tapelab.derivatives.machinery.arguments.checks import (
     require_finite,
     require_no_mask,
     require_no_strategy,
+    require_one_of,
 )
 from tapelab.derivatives.machinery.arguments.context import chance, context, stateless_scope
 from tapelab.derivatives.machinery.arguments.sources import Sources
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, statics
 from tapelab.derivatives.machinery.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.machinery.errors import FallbackWarning, OutsideWarning, warn_caller
-from tapelab.derivatives.machinery.failures import lacks_a_gradient, vectorised_loop
+from tapelab.derivatives.machinery.failures import lacks_a_gradient, told_line, vectorised_loop
 from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan, describe_way
@@ -42,8 +43,6 @@ from tapelab.derivatives.wrong.replaced_gradients import in_a_block
 from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
-_COMPILE = ("auto", "xla", "graph", "eager")
-_UNCONNECTED = ("error", "zero")
 _UNTRACEABLE = "the function cannot be traced into a graph"
 _ATTEMPTS = 3  # builds of one program
 _TOLD = 8  # things in one warning
@@ -407,10 +406,8 @@ def transform(
     """Make the `Transform` of a function; checks the options."""
     if not callable(f):
         raise TypeError(f"{recipe.name} takes a function, and got a {type(f).__name__}: pass f, not f(x)")
-    if compile not in _COMPILE:
-        raise ValueError(f"compile is {compile!r}; expected one of {', '.join(map(repr, _COMPILE))}")
-    if unconnected not in _UNCONNECTED:
-        raise ValueError(f"unconnected is {unconnected!r}; expected one of {', '.join(map(repr, _UNCONNECTED))}")
+    require_one_of(("auto", "xla", "graph", "eager"), compile=compile)
+    require_one_of(("error", "zero"), unconnected=unconnected)
     sources = Sources(argnums, wrt)
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return Transform(f, recipe, sources, return_value=return_value, **options)
@@ -448,7 +445,4 @@ def _first_line(error):
         return str(error)
     if told := vectorised_loop(error):
         return told
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
-    # AutoGraph's messages start with "in user code:" and end with what happened.
-    line = lines[-1] if lines[0].endswith(":") else lines[0]
-    return f"{type(error).__name__}: {line.removeprefix(f'{type(error).__name__}: ')[:200]}"
+    return f"{type(error).__name__}: {told_line(error).removeprefix(f'{type(error).__name__}: ')[:200]}"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -55,20 +56,19 @@ class Biharmonic(Operator):
         return [tf.tensordot(tf.constant(weights, part.dtype), part, 1) for part in fourth]
 
 
+@dataclass(eq=False)
 class Taylor(Recipe):
     """Derivatives dᵏ/dtᵏ of f along a curve.
 
-    Args:
+    Attributes:
         order: up to which k.
         custom_gradients: as for `laplacian`.
     """
 
+    order: int
+    custom_gradients: bool
     name = "taylor"
     vector = "tangents"
-
-    def __init__(self, order: int, custom_gradients: bool):
-        self.order = order
-        self.custom_gradients = custom_gradients
 
     def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
         each = len(problem.source_names)

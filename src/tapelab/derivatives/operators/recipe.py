@@ -16,6 +16,7 @@ from tapelab.derivatives.examples.independence import (
 )
 from tapelab.derivatives.first_order import recorded
 from tapelab.derivatives.hessians.hessian import require_second_order
+from tapelab.derivatives.machinery.arguments.checks import require_common_batch
 from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
@@ -56,41 +57,32 @@ class Chunked(Plan):
     by_example: tuple[bool, ...] = ()
 
 
+@dataclass(eq=False)
 class Operator(Recipe):
     """A differential operator. Subclasses have `count`, `compute` and `specs`, and `nested`.
 
-    Args:
+    Attributes:
         name: for messages.
         batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit: as for `laplacian`.
-
-    Attributes:
         split: whether `compute` can take some lanes after the others.
     """
 
+    name: str
+    batched: bool
+    check_independence: bool
+    custom_gradients: bool
+    chunk_size: int | None
+    batch_chunk_size: int | None
+    memory_limit: int | None
     split = False
 
-    def __init__(
-        self,
-        name: str,
-        batched: bool,
-        check_independence: bool,
-        custom_gradients: bool,
-        chunk_size: int | None,
-        batch_chunk_size: int | None,
-        memory_limit: int | None,
-    ):
-        if batch_chunk_size is not None and not batched:
+    def __post_init__(self):
+        if self.batch_chunk_size is not None and not self.batched:
             raise ValueError(
-                f"batch_chunk_size is {batch_chunk_size!r} with batched=False, which has no examples to take in "
+                f"batch_chunk_size is {self.batch_chunk_size!r} with batched=False, which has no examples to take in "
                 "chunks. Leave one of them out"
             )
-        self.name = name
-        self.batched = batched
-        self.check_independence = check_independence and batched
-        self.custom_gradients = custom_gradients
-        self.chunk_size = chunk_size
-        self.batch_chunk_size = batch_chunk_size
-        self.memory_limit = memory_limit
+        self.check_independence = self.check_independence and self.batched
 
     def count(self, problem: Problem) -> int:
         """How many lanes go through the function beside its value and one sum."""
@@ -141,7 +133,7 @@ class Operator(Recipe):
     def plan(self, problem: Problem) -> Plan:
         require_second_order(problem)
         if self.batched:
-            self._require_batch(problem)
+            require_common_batch(problem, "For a function of one example, or of anything else, use batched=False")
         if self.check_independence:
             require_proved_if_changing(problem)
         count = self.count(problem)
@@ -190,16 +182,6 @@ class Operator(Recipe):
                 ) from error
             problem.remarks.append(f"chunks of {counted(examples, 'example')}, which would fit: {error}")
             return None, ()
-
-    def _require_batch(self, problem):
-        shapes = problem.source_shapes + problem.output_shapes
-        if any(not shape or shape[0] != shapes[0][0] for shape in shapes):
-            labels = problem.source_names + problem.output_names
-            found = ", ".join(f"{label} {shape}" for label, shape in zip(labels, shapes, strict=True))
-            raise ValueError(
-                f"{problem.name}: sources and results need one batch axis, first and of one size; these are {found}. "
-                "For a function of one example, or of anything else, use batched=False"
-            )
 
     def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
         whole = plan.examples is None  # tapes do not differentiate loops that XLA compiles

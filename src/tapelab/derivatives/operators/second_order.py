@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tapelab.derivatives.machinery.arguments.checks import require_positive
@@ -24,19 +25,16 @@ import numpy as np
 Parts = tuple[list[tf.Tensor], tf.Tensor | None, list[tf.Tensor] | None]
 
 
+@dataclass(eq=False)
 class SecondOrder(Operator):
     """The Laplacian, which has unit directions; a subclass with others overrides `count` and `directions`.
 
-    Args:
-        name, options: as for `Operator`.
+    Attributes:
         all_orders: whether f's value and derivatives along the directions are returned too.
     """
 
+    all_orders: bool = False
     split = True
-
-    def __init__(self, name: str, *options: Any, all_orders: bool = False):
-        super().__init__(name, *options)
-        self.all_orders = all_orders
 
     def count(self, problem: Problem) -> int:
         """How many directions there are."""

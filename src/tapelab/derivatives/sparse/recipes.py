@@ -1,13 +1,14 @@
 """The recipes of sparse Jacobians and Hessians: a pattern from the graph, colours, and a product for each colour."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
 from tapelab.derivatives.hessians.hessian import hessian_products, note_given_gradients, require_second_order
-from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_scalar
+from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_one_of, require_scalar
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.errors import MemoryLimitError, SparsityError
 from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
@@ -38,24 +39,24 @@ Product = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
 _ENTRY = 64  # bytes: of an entry's value in a product and in the result, and of its row and column, copied once
 
 
+@dataclass(eq=False)
 class _Sparse(Recipe):
     """What both have in common. Subclasses find the pattern, colour it, and compute products.
 
     A layout depends on the function's signature: it is kept on the `Problem`.
     """
 
+    packed: bool
+    format: str
+    check_pattern: bool
+    chunk_size: int | None
+    memory_limit: int | None
     mode_names = {"columns": "forward", "rows": "reverse", "symmetric": "reverse over reverse"}  # noqa: RUF012
     checked, compared = "", ""  # by which product the matrix is checked, and its name
 
-    def __init__(self, packed, format, check_pattern, chunk_size, memory_limit):
-        if format not in FORMATS:
-            raise ValueError(f"format is {format!r}; expected one of {', '.join(map(repr, FORMATS))}")
-        check_chunks(memory_limit, chunk_size=chunk_size)
-        self.packed = packed
-        self.format = format
-        self.check_pattern = check_pattern
-        self.chunk_size = chunk_size
-        self.memory_limit = memory_limit
+    def __post_init__(self):
+        require_one_of(FORMATS, format=self.format)
+        check_chunks(self.memory_limit, chunk_size=self.chunk_size)
 
     def heights(self, problem: Problem) -> Sequence[int]:
         """How many rows each row of blocks has."""
@@ -209,14 +210,12 @@ class _Sparse(Recipe):
         )
 
 
+@dataclass(eq=False)
 class SparseJacobian(_Sparse):
+    mode: str
     name = "sparse_jacobian"
     checked, compared = "rows", "vector-Jacobian product"
     streams = 2
-
-    def __init__(self, mode: str, *options: Any):
-        super().__init__(*options)
-        self.mode = mode
 
     def heights(self, problem: Problem) -> Sequence[int]:
         return problem.output_sizes

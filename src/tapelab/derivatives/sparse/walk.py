@@ -15,7 +15,7 @@ from tapelab.derivatives.sparse.rules import RULES, Step
 from tapelab.derivatives.sparse.stencils import STENCILS
 from tapelab.graphs.flow import Walk
 from tapelab.graphs.operations import with_fact
-from tapelab.graphs.program import SHAPES, branches_of, place, reissue
+from tapelab.graphs.program import SHAPES, branches_of, in_order, place, reissue
 from tapelab.process.tensorflow import tf
 
 _RULES = RULES | PRODUCTS | STENCILS
@@ -48,21 +48,10 @@ class Dependences(Walk[Dependence]):
         self.dense: list[str] = []
 
     def operations(self, graph: tf.Graph) -> list[tf.Operation]:
-        """The operations that a graph's outputs are made of, each after those of its inputs.
-
-        They were not always made in that order: a loop gets further inputs when its gradient is built.
-        """
+        """The operations that a graph's outputs are made of, looked up once for all turns of a loop."""
         if id(graph) not in self._needed:
-            seen, order = {tensor.op for tensor in graph.inputs}, []
-            left = [(tensor.op, False) for tensor in graph.outputs]
-            while left:
-                op, ready = left.pop()
-                if ready:
-                    order.append(op)
-                elif op not in seen:
-                    seen.add(op)
-                    left += [(op, True), *((tensor.op, False) for tensor in op.inputs)]
-            self._needed[id(graph)] = order, graph  # the graph is kept with it: its id stays its own
+            needed = [op for op in in_order(graph, graph.outputs) if op.type != "Placeholder"]
+            self._needed[id(graph)] = needed, graph  # the graph is kept with it: its id stays its own
         return self._needed[id(graph)][0]
 
     def follow(self, op: tf.Operation, known: list[Dependence]) -> list[Dependence]:

@@ -7,7 +7,7 @@ At least one input has channels where a rule is asked.
 from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.operators.taylor_mode import elementwise
-from tapelab.derivatives.operators.taylor_mode.algebras import Algebra, Derivatives
+from tapelab.derivatives.operators.taylor_mode.algebras import Algebra, Derivatives, bilinear_of, combination, unary_of
 from tapelab.derivatives.operators.taylor_mode.bilinear import Einsum, Lanewise, MatMul, Product
 from tapelab.derivatives.operators.taylor_mode.by_derivatives import along, by_derivatives
 from tapelab.derivatives.operators.taylor_mode.composed import (
@@ -20,8 +20,9 @@ from tapelab.derivatives.operators.taylor_mode.composed import (
     softmax,
     squared_difference,
 )
-from tapelab.derivatives.operators.taylor_mode.kinds import LINEAR, bilinear_of, combination, unary_of
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, full, over_lanes, padded, times
+from tapelab.graphs.operations import linear_in, with_fact
+from tapelab.graphs.operations.operation import JOINTLY
 from tapelab.graphs.program import reissue
 from tapelab.process.tensorflow import tf
 
@@ -224,7 +225,8 @@ def _batch_norm(algebra, op, vals, values):
 
 RULES: dict[str, Rule] = {
     # Of several that fit, the last: rules of one operation's own come after those for what is said of many.
-    **dict.fromkeys(LINEAR, _linear),
+    # Channels go through what is linear one by one. Inputs that do not depend on the sources count as zero.
+    **dict.fromkeys(linear_in(JOINTLY) - with_fact("reads"), _linear),
     **dict.fromkeys(elementwise.BY_GRADIENT, _by_gradient),
     **dict.fromkeys(elementwise.PIECEWISE, _piecewise),
     **dict.fromkeys(elementwise.TABLES, _table_rule),
