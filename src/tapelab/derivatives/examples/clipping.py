@@ -8,7 +8,7 @@ from typing import Any
 
 from tapelab.derivatives.examples.batch_of_one import require_comparable, require_same_losses
 from tapelab.derivatives.examples.contributions import Built, contribution, in_turn
-from tapelab.derivatives.examples.per_example import require_batch
+from tapelab.derivatives.examples.per_example import require_batch, rows_of_examples
 from tapelab.derivatives.examples.summed_chunks import (
     chunk_within,
     over_chunks,
@@ -26,7 +26,7 @@ from tapelab.derivatives.machinery.failures import UNROLL
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.recipe import Recipe, Way
-from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, map_rows, row_ways
+from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
 from tapelab.graphs.program import LOOPS
@@ -284,7 +284,9 @@ class _Norms(Recipe):
         compared = []
         before = [tf.identity(source) for source in sources] if losses is None else []
         if missing:
-            single, rows = self._rows(problem, missing, [sources[index] for index in missing], how, tensors)
+            norms = dtype if self.max_norm is None else None  # a row is then one number, of the same norm
+            chunk, _ = self._chunk(problem, missing)
+            single, rows = rows_of_examples(problem, missing, how, chunk, tensors, norms)
             compared = [changed(before, sources)] if losses is None else [losses, single]
             for index, row in zip(missing, rows, strict=True):
                 parts[index] = Built(tf.cast(tf.reshape(row, [batch, -1]), dtype))
@@ -302,30 +304,6 @@ class _Norms(Recipe):
             )
         ]
         return [norms, *sums, *compared]
-
-    def _rows(self, problem, missing, sources, how, tensors):
-        """Return the losses of batches of one, and for each source a row for each example: its gradient."""
-        chunk, _ = self._chunk(problem, missing)
-        norms_only, dtype = self.max_norm is None, _dtype(problem)
-
-        def row(index):
-            example = [tf.expand_dims(tf.gather(tensor, index), 0) for tensor in tensors]
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(sources)
-                (loss,) = problem.evaluate(example)
-            if tuple(loss.shape) != (1,):
-                raise ValueError(f"for a batch of one example the losses have shape {loss.shape}; expected (1,)")
-            gradients = dense_gradient(tape, loss, sources)
-            if norms_only:  # a row is one number, of the same norm
-                gradients = [tf.norm(tf.cast(gradient, dtype)) for gradient in gradients]
-            return [loss[0], *gradients]
-
-        specs = [problem.source_specs[index] for index in missing]
-        specs = [tf.TensorSpec([], dtype)] * len(missing) if norms_only else specs
-        single, *rows = map_rows(
-            row, [tf.TensorSpec([], problem.output_dtypes[0]), *specs], tensors[0].shape[0], how, chunk
-        )
-        return single, rows
 
     def result(self, problem, outputs):
         count = len(problem.source_names) if self.max_norm else 0
