@@ -218,7 +218,7 @@ class _Finder(Walk[bool]):
         finally:
             self._callers = callers
 
-    def joined(self, op: tf.Operation, several: Sequence[bool]) -> bool:
+    def joined(self, several: Sequence[bool]) -> bool:
         return any(several)
 
     def step(self, op: tf.Operation, known: list[bool]) -> list[bool]:
