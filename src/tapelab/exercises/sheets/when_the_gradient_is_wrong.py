@@ -24,23 +24,6 @@ sure_of_one = Prediction(
     ),
 )
 
-compiled_twin = Prediction(
-    "when_the_gradient_is_wrong.compiled_twin",
-    remarks=(
-        (
-            [None, None],
-            "That is what you would wish for. The tape does not look inside the compiled function: it sees one "
-            "operation "
-            "that has `b` as an input.",
-        ),
-        (
-            [0.0, 0.0],
-            "Run eagerly, every operation is recorded by itself, and none leads from `b` to $p$: no path is `None`.",
-        ),
-        ([0.0, None], "It is the other way round: it is the compiled function that hides the missing path."),
-    ),
-)
-
 through_twelve = Prediction(
     "when_the_gradient_is_wrong.through_twelve",
     options=("1e-1", "1e-4", "1e-8"),
