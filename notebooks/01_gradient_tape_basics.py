@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb)
 #
-# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 19 to read, 1 more to go further, 34 for the exercises
+# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 20 to read, 1 more to go further, 34 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -44,7 +44,7 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
 
 from tapelab import data, gradcheck, plots, runtime
 from tapelab.exercises.sheets import gradient_tape_basics as exercises
-from tapelab.explain import ExplainTape, draw, table
+from tapelab.explain import ExplainTape, draw, step_through, table
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -89,9 +89,15 @@ with ExplainTape() as tape:
     b = 5.0 * x
     y = a + b
 
-print(table(tape, y, x))
 draw(tape, y, x, values=True)
 plt.show()
+
+# %% [markdown]
+# Here is the same as a table. Go through it step by step: down with the values, then up with the gradients. `#0` is
+# what row 0 holds.
+
+# %%
+step_through(tape, y, x)
 
 # %% [markdown]
 # With each entry the tape keeps what it needs for the entry's **local derivatives**: how its own result changes with its
@@ -106,8 +112,8 @@ plt.show()
 # Values flow down the list. Derivatives flow **up**. Start at the bottom with $\mathrm dy/\mathrm dy = 1$. Entry 3 hands
 # 1 to `a` and 1 to `b`. Entry 2 multiplies its 1 by 5, for `x`. Entry 1 uses `x` twice, so two arrows lead back from it:
 # it multiplies its 1 by 2, for the first `x`, and by 2 again, for the second. `x` adds up what it receives:
-# $5 + 2 + 2 = 9$. The constant 5.0 is nobody's source, and is handed nothing. In the printed table `#0` is what row 0
-# holds, and the last column has what each row has received in all: 1, 1, 1 and 9, read upwards.
+# $5 + 2 + 2 = 9$. Nobody asks about the constant 5.0, and it is handed nothing. The last column of the table above has
+# these parts, row by row.
 #
 # Why is it right to read from the end? An entry's result can be used only after it was computed. So whoever uses it
 # stands further down, and has been read: when you arrive at an entry, its sum is complete.
@@ -587,7 +593,9 @@ with tf.GradientTape(persistent=True) as tape:
     tape.watch(hours)
     own, shared = hours**2, hours * tf.reduce_sum(hours)
 np.testing.assert_array_equal(tape.gradient(own, hours), 2.0 * hours)  # the slope at each point
-np.testing.assert_allclose(tape.gradient(shared, hours), 2.0 * tf.reduce_sum(hours) * tf.ones_like(hours))  # not so here
+np.testing.assert_allclose(
+    tape.gradient(shared, hours), 2.0 * tf.reduce_sum(hours) * tf.ones_like(hours)
+)  # not so here
 
 # %% [markdown]
 # ## 6. Intermediate results and persistent tapes
