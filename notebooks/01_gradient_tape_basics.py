@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb)
 #
-# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 20 to read, 1 more to go further, 34 for the exercises
+# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 19 to read, 1 more to go further, 34 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -81,7 +81,7 @@ print("dy/dx =", dy_dx.numpy())
 #
 # `tf.GradientTape` does not show its list. `ExplainTape`, which comes with these notebooks and not with TensorFlow, is
 # the same tape with a window in it. (TensorFlow also records each reading of the variable `x`, which hands values and
-# gradients on as they are. The table leaves it out.)
+# gradients on as they are. The picture leaves it out.)
 
 # %% alt="Computation graph. At the top x with the value 2; below it x times x with the value 4 and five times x with the value 10; below both their sum, 14. Beside each arrow down, an arrow up carries a gradient: 1 from the sum to each product; then 5 from one product to x, and from the other 2 and 2 on two arrows. The gradient of x is 9."
 with ExplainTape() as tape:
@@ -215,7 +215,6 @@ def backward_pass(target):
             number.gradient += result.gradient * local
 
 
-# %%
 root = Number(2.0)
 result = root * root + 5.0 * root
 backward_pass(result)
@@ -230,8 +229,8 @@ print("dy/dx =", root.gradient)
 # it. Your tape never finds out: it meets four products.
 #
 # TensorFlow's tape can differentiate more, hundreds of operations on tensors of any shape, on any device. It is tidier,
-# too: it records only inside its `with` block, and only what depends on something that it watches (section 7). The
-# principle is the same as in yours.
+# too: it records only inside its `with` block, and only what depends on something that it watches (section 7): it has no
+# entry for the constant 5.0, as yours has. The principle is the same.
 
 
 # %%
@@ -383,7 +382,7 @@ exercises.dense_backward.check(backward)
 # gradient, $s\,\lVert g \rVert^2$.
 #
 # Here is an example with two variables. A walker notes the distance every half hour, and you fit a straight line to
-# the notes: speed times time plus a head start. The next two cells compute the gradient at a bad first guess, and try
+# the notes: speed times time plus a head start. The next cell computes the gradient at a bad first guess, and tries
 # three steps from there. How far does the first-order promise hold?
 
 # %%
@@ -403,7 +402,6 @@ slopes = tape.gradient(loss, [speed, head_start])
 print(f"loss {loss:.2f}, gradient ({slopes[0]:.2f}, {slopes[1]:.2f})")
 
 
-# %%
 def loss_after(step):
     """The loss after one step of that size; the variables stay where they are."""
     moved = [v - step * g for v, g in zip(start, slopes, strict=True)]
@@ -662,8 +660,8 @@ print(f"without watch: {unwatched}")
 print(f"with watch:    {watched}")
 
 # %% [markdown]
-# Without `watch` the tape has recorded nothing that was computed from `x`, and the answer is `None`. `watch` acts from the line where it stands.
-# Below it comes between two uses of `x`, and $y = x^2 + 5x$.
+# Without `watch` the tape has recorded nothing that was computed from `x`, and the answer is `None`. Where must `watch`
+# stand? Below it comes between two uses of `x`, and $y = x^2 + 5x$.
 #
 # **Predict.** What does the tape return at $x = 3$: 11, 6, 5 or `None`?
 
@@ -691,14 +689,15 @@ with tf.GradientTape() as tape:
 assert tape.gradient(y, x) == 11.0
 
 # %% [markdown]
-# The true derivative is $2x + 5 = 11$. The tape has seen $5x$ and nothing before it, so it returns 5. A wrong number is
+# The true derivative is $2x + 5 = 11$. `watch` acts from the line where it stands: the tape has seen $5x$ and nothing
+# before it, so it returns 5. A wrong number is
 # worse than `None`: nothing stops. **The fix:** `watch` at the top of the block. ([03](03_when_the_gradient_is_none.ipynb) goes the other way and stops
 # a tape from watching variables.)
 
 # %% [markdown]
 # ## 8. Control flow
 #
-# The tape records operations, not Python. An `if` decides which operations run; the tape sees those and no others.
+# The tape records operations, not Python. What does it make of an `if`?
 # (Here Python runs your lines one by one. A function that is compiled, in [02](02_training_with_a_tape.ipynb), may have its `if` turned into an operation.)
 #
 # **Predict.** `a` is 2, `b` is 5, and `gate` is positive, so that `a * a` runs and `b**3` does not. What are the
@@ -733,7 +732,7 @@ compiled = tape.gradient(result, [a, b, gate])
 assert (compiled[0], compiled[1], compiled[2]) == (4.0, 0.0, None)
 
 # %% [markdown]
-# With `if`, nothing was computed from `b`. And `gate` chose the branch, but that choice was Python's. The result was not
+# An `if` decides which operations run, and the tape sees those and no others: nothing was computed from `b`. And `gate` chose the branch, but that choice was Python's. The result was not
 # computed from `gate`. `tf.where` looks like an `if` but is not one: it computes both sides and picks, so `b` is on the
 # record. (`gate` still gets `None`: a comparison passes nothing back.) **Here `None` says that no gradient got through to the
 # source, and 0 that one did, and is zero.** Either can mean something else: [03](03_when_the_gradient_is_none.ipynb) and

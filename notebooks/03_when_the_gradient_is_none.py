@@ -676,7 +676,7 @@ assert too_late.numpy() == 0.0
 # 0, where the true derivative is 6: the zeros are not always the truth. A zero that means "you forgot something" looks like a zero that means "you have reached a minimum". Pass the option where you *know* that
 # some pairs are unconnected. Everywhere else `None` is the better answer: it stops you.
 #
-# There is a place where TensorFlow makes this choice without asking. The function below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$. It runs once eagerly, and once compiled as a `tf.function` ([02](02_training_with_a_tape.ipynb)).
+# What does a compiled function answer? The one below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$. It runs once eagerly, and once compiled as a `tf.function` ([02](02_training_with_a_tape.ipynb)).
 #
 # **Predict.** What is $\partial p / \partial b$ each time: a number, or `None`?
 
@@ -714,7 +714,7 @@ assert check_unrolled is None
 
 # %% [markdown]
 # A tape records a call of a `tf.function` as *one* operation. Its backward pass takes an upstream gradient for every output: 1 for $p$, and 0 for $q$, which the target does not
-# use. That zero travels to $b$ and comes out as a number. (Had $b$ gone into no output, the answer would be `None`.) With `tf.config.run_functions_eagerly(True)` the `None` is back.
+# use. That zero travels to $b$ and comes out as a number, as if you had passed the option. (Had $b$ gone into no output, the answer would be `None`.) With `tf.config.run_functions_eagerly(True)` the `None` is back.
 #
 # ## 10. Going further: two cuts, and what the tape cannot know
 #

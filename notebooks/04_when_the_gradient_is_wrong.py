@@ -317,9 +317,7 @@ def log_mean_exp(x):
 exercises.log_mean_exp.check(log_mean_exp)
 
 # %% [markdown]
-# ## 4. Zero everywhere
-#
-# A gradient of zeros stops gradient descent without a word. It can be right: the weights are at a minimum. Or the path runs through something *flat*.
+# ## 4. Sure, and wrong
 #
 # **Predict.** A classifier's logit is 30, so it is sure of the answer 1. The true answer is 0: it could not be more wrong. The loss is $(\sigma(z) - 0)^2$, where $\sigma$
 # is the sigmoid. What is the gradient with respect to $z = 30$?
@@ -360,7 +358,8 @@ assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipp
 # the squared error has long been flat. There it ends all at once: at 30 its loss is 16, and nothing learns. At 30
 # the fused loss alone has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
 #
-# Flat places come in many shapes. Below the picture stand four more programs; each has the gradient zero in every element.
+# A gradient of zeros stops gradient descent without a word. It can be right: the weights are at a minimum. Or the path
+# runs through something *flat*. Flat places come in many shapes. Below the picture stand four more programs; each has the gradient zero in every element.
 
 # %% tags=["figure"] alt="Line plot. The gradient of three losses over the logit from -25 to 25, true answer 0. The squared error's is a bump around 0.7 that is zero on both sides. That of the cross-entropy from the logit is the sigmoid, which rises from 0 to 1 and stays there. The clipped one follows it up to a logit of about 16 and falls to zero there."
 # @title Draw: the gradient of three losses

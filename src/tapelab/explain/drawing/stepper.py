@@ -12,12 +12,12 @@ from tapelab.explain.ground.explain_tape import ExplainTape
 # Radio buttons and style sheets: they need no script and no kernel, and arrow keys move from one to the next. In print,
 # and where a front-end takes styles away, the whole table stands there.
 _STYLE = """
-#ID { border: 0; margin: 0; padding: 0; }
+#ID { border: 0; margin: 0; padding: 0; min-width: 0; }
 #ID legend { padding: 0; }
-#ID label { margin-right: 0.9em; cursor: pointer; }
+#ID label { margin: 0 0.9em 0 0.2em; cursor: pointer; }
 #ID p { display: none; margin: 0.5em 0; }
 #ID table { border-collapse: collapse; margin: 0; font-size: inherit; }
-#ID :is(th, td) { text-align: left; padding: 0.25em 1.2em 0.25em 0.4em; white-space: nowrap; }
+#ID :is(th, td) { text-align: left; padding: 0.25em 0.9em 0.25em 0.4em; }
 @media print { #ID :is(input, label, legend) { display: none; } }
 @media screen {
 """
