@@ -93,8 +93,8 @@ draw(tape, y, x, values=True)
 plt.show()
 
 # %% [markdown]
-# Here is the same as a table. Go through it step by step: down with the values, then up with the gradients. `#0` is
-# what row 0 holds.
+# Here is the same as a table. Go through it step by step: down with the values, then up with the gradients. `#0` stands
+# for the value of row 0.
 
 # %%
 step_through(tape, y, x)
