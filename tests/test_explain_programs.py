@@ -9,6 +9,10 @@ A table of a program has these keys; those that are not there are not asked.
     op        the operation
     healthy   true where a cause is named, and is no fault
     certain   false where the cause is probable
+    cuts      in how many places a gradient that is None is cut
+    further   the causes that would be there without this one
+    says      words of the answer
+    fix       how the fix begins, or words of it
 
 Where several answers are right, the value is a list.
 """
@@ -46,31 +50,44 @@ def listed(value):
 
 
 def answer_to(case):
-    """Run a program as a cell of a notebook, so that its lines are known. Returns the answer to its question."""
-    text = case["program"]
+    """Run a program as a cell of a notebook, so that its lines are known. Returns the answer and the cell's file."""
+    text = f"{case['program']}answer = explain(tape, {case.get('ask', 'y, x')})\n"
     file = f"<ipython-input-program-{hash(text)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    names = {"__name__": "__main__", "math": math, "tf": tf, "np": np, "keras": keras, "ExplainTape": ExplainTape}
+    names = {
+        "__name__": "__main__",
+        "math": math,
+        "tf": tf,
+        "np": np,
+        "keras": keras,
+        "ExplainTape": ExplainTape,
+        "explain": explain,
+    }
     exec(compile(text, file, "exec"), names)
-    return eval(f"explain(tape, {case.get('ask', 'y, x')})", names | {"explain": explain})
+    return file, names["answer"]
 
 
 def check(room, case):
     """Assert that the answer is a right one, in each of what is asked."""
-    answer = answer_to(case)
+    file, answer = answer_to(case)
+    said = str(answer)
     healthy = None if room == "missing" else case.get("healthy", "code" not in case)
-    assert (answer.exists, answer.healthy) == (room != "missing", healthy), str(answer)
+    assert (answer.exists, answer.healthy) == (room != "missing", healthy), said
+    codes = answer.remarks if answer.code == "exists" else (answer.code,)
     if "code" in case:
-        found = answer.remarks if answer.code == "exists" else (answer.code,)
-        assert set(found) & set(listed(case["code"])), str(answer)
-        marked = [number for number, line in enumerate(case["program"].splitlines(), 1) if line.endswith(MARK)]
-        assert (answer.line and answer.line.number) in (marked or [None]), str(answer)
+        assert set(codes) & set(listed(case["code"])), said
+        marked = {(file, number) for number, line in enumerate(case["program"].splitlines(), 1) if line.endswith(MARK)}
+        assert (answer.line and (answer.line.file, answer.line.number)) in (marked or {None}), said
         assert answer.fix or healthy
-        assert answer.certain is case.get("certain", True), str(answer)
+        assert answer.certain is case.get("certain", True), said
     if "symptom" in case:
-        assert answer.symptom in listed(case["symptom"]), str(answer)
+        assert answer.symptom in listed(case["symptom"]), said
     if "op" in case:
-        assert re.split(r"\W", answer.op)[0] in listed(case["op"]), str(answer)
+        assert re.split(r"\W", answer.op)[0] in listed(case["op"]), said
+    assert len(answer.cuts) == case.get("cuts", len(answer.cuts)), said
+    assert [cut.code for cut in answer.further] == case.get("further", [cut.code for cut in answer.further]), said
+    assert case.get("says", "") in said
+    assert case.get("fix", "") in answer.fix
 
 
 @each("missing", "values", "rivals")

@@ -2,11 +2,10 @@
 
 import ast
 import linecache
-import re
 import textwrap
 
 from tapelab import runtime
-from tapelab.explain import REMARKS, VALUES, ExplainTape, explain
+from tapelab.explain import VALUES, ExplainTape, explain
 from tapelab.explain.causes import SYMPTOMS
 from tapelab.explain.values import study as studying
 
@@ -207,76 +206,6 @@ def test_an_answer_that_the_tape_contradicts_is_not_given(monkeypatch):
     assert not explanation.certain
 
 
-def test_random_numbers_in_a_loop_of_a_function_are_those_that_were_drawn():
-    x = tf.Variable([1.0, 0.0])
-
-    @tf.function
-    def run(value):
-        total = tf.constant(0.0)
-        for _ in tf.range(3):
-            total += tf.reduce_sum(tf.random.uniform(()) * tf.sqrt(value))
-        return total
-
-    with ExplainTape() as tape:
-        y = run(x)
-    explanation = explain(tape, y, x)
-    assert (explanation.code, explanation.op) == ("root_at_zero", "Sqrt"), str(explanation)
-
-
-def second_derivative(moments):
-    x = tf.Variable([1.0, 2.0, 4.0])
-    with ExplainTape() as tape:
-        with tf.GradientTape() as inner:
-            variance = moments(x) ** 2
-        y = tf.reduce_sum(inner.gradient(variance, x) ** 2)
-    return explain(tape, y, x)
-
-
-def test_what_scales_a_gradient_is_what_it_is_steep_at():
-    x, scale = tf.Variable([3.0, 2.0]), tf.Variable(1e7)
-    with ExplainTape() as tape:
-        y = tf.reduce_sum(x * scale)
-    explanation = explain(tape, y, x)
-    assert (explanation.code, explanation.op) == ("steep", "Mul")
-    assert explanation.sentence.startswith("Mul is steep at 1e7: ")
-
-
-def test_a_second_derivative_through_moments_is_silently_wrong_and_says_so():
-    assert second_derivative(lambda x: tf.nn.moments(x, [0])[1]).remarks == ("moments_twice",)
-    assert second_derivative(lambda x: tf.reduce_mean((x - tf.reduce_mean(x)) ** 2)).remarks == ()
-    assert "silently wrong" in REMARKS["moments_twice"].meaning
-    x = tf.Variable([1.0, 2.0, 4.0])
-    with ExplainTape() as tape:
-        y = tf.nn.moments(x, [0])[1]
-    assert explain(tape, y, x).remarks == ()
-
-
-def test_a_gradient_that_tensorflow_gets_wrong_says_so():
-    x = tf.Variable([1.0, 2.0, 4.0])
-    with ExplainTape(persistent=True) as tape:
-        twice = tf.dynamic_stitch([[0, 1], [1]], [x[:2], x[2:]])
-        once = tf.dynamic_stitch([[0, 1], [2]], [x[:2], x[2:]])
-    assert tape.gradient(twice, x).numpy().tolist() == [1.0, 1.0, 1.0]  # the overwritten one counts, and does not
-    assert explain(tape, twice, x).remarks == ("wrong_in_tensorflow",)
-    assert explain(tape, once, x).remarks == ()
-    images = tf.Variable(tf.reshape(tf.range(16.0), [1, 4, 4, 1]))
-    with ExplainTape() as tape:
-        turned = tf.keras.layers.RandomRotation(0.1, seed=1)(images, training=True)
-    assert explain(tape, turned, images).remarks == ("wrong_in_tensorflow",)
-
-
-def test_stopped_path_is_noted_where_the_learner_stopped_it_on_the_way_to_the_target():
-    x = tf.Variable([1.0, 2.0])
-    with ExplainTape(persistent=True) as tape:
-        shown = tf.stop_gradient(x) * 3.0
-        y = x * 2.0
-        z = y + shown
-        variance = tf.nn.moments(x, [0])[1]
-    assert explain(tape, z, x).remarks == ("partly_stopped",)
-    assert explain(tape, y, x).remarks == ()  # stopped on the way to something else
-    assert explain(tape, variance, x).remarks == ()  # stopped within TensorFlow
-
-
 def test_explaining_compiled_functions_warns_of_no_retracing(caplog):
     x = tf.Variable([0.0, 1.0, 2.0])
 
@@ -290,16 +219,6 @@ def test_explaining_compiled_functions_warns_of_no_retracing(caplog):
         y = roots(x)
     assert explain(tape, y, x).code == "root_at_zero"
     assert "retracing" not in caplog.text
-
-
-def test_a_note_about_some_elements_says_how_many_and_where():
-    x = tf.Variable([0.5, 2.0, 3.0])
-    with ExplainTape() as tape:
-        y = tf.reduce_sum(tf.clip_by_value(x, 0.0, 1.0))
-    explanation = explain(tape, y, x)
-    assert (explanation.code, explanation.healthy, explanation.remarks) == ("exists", True, ("clipped",))
-    assert explanation.sentence == "2 of the gradient's 3 elements are 0: clipped, at Minimum."
-    assert "tf.clip_by_value(x, 0.0, 1.0)" in explanation.line.text
 
 
 OPERATIONS = {"log": lambda v: tf.reduce_sum(tf.math.log(v)), "where": lambda v: tf.where(v > 0, tf.math.log(v), 0.0)}
@@ -359,52 +278,6 @@ def test_what_does_not_change_where_equal_eigenvectors_turn_has_a_derivative(mat
         step = 1e-4 * (np.eye(3)[[0]] + np.eye(3)[[0]].T * np.eye(3)[[1]])  # off the diagonal too
         slope = float(function(matrix + step) - function(matrix - step)) / 2e-4
         assert np.isclose(slope, np.sum(tape.gradient(y, x) * step) / 1e-4, rtol=1e-4) == (code == "exists")
-
-
-def test_squares_of_what_was_normalised_are_constant_and_nothing_overflowed_or_underflowed():
-    x = tf.Variable(tf.constant([[0.0, 2.0], [1.0, 3.0]], tf.float16))
-    with ExplainTape() as tape:
-        y = tf.reduce_sum(keras.layers.LayerNormalization(epsilon=1e-12, dtype="float16")(x) ** 2)
-    explanation = explain(tape, y, x)
-    assert explanation.code == "constant_output"
-    assert "another loss" in explanation.fix
-
-
-def test_fix_of_an_overflow_fits_the_operation():
-    x = tf.Variable(tf.constant([200.0] * 4, tf.float16))
-    with ExplainTape(persistent=True) as tape:
-        by_python = sum(x**2)
-        layer = keras.layers.LayerNormalization(epsilon=1e-12, dtype="float16")
-        normal = layer(tf.reshape(x, (2, 2)))[:, 0]
-    assert "softplus" not in explain(tape, by_python, x).fix
-    explanation = explain(tape, normal, x)
-    assert (explanation.code, explanation.op) == ("overflow", "Cast")
-    assert "a larger epsilon where something is normalised" in explanation.fix
-
-
-def test_fix_of_a_steep_operation_within_a_call_is_no_division():
-    x = tf.Variable([[3.0, 4.0], [1e-9, 0.0]])
-    with ExplainTape(persistent=True) as tape:
-        direction = tf.nn.l2_normalize(x, axis=1, epsilon=1e-20)[1, 1]
-        logarithm = tf.math.log(x[1, 0])
-        quotient = 1.0 / x[1, 0]
-    for target, word in ((direction, "larger epsilon"), (logarithm, "away from 0"), (quotient, "tf.maximum")):
-        explanation = explain(tape, target, x)
-        assert explanation.code == "steep", str(explanation)
-        assert word in explanation.fix
-        assert ("tf.maximum" in explanation.fix) == (target is quotient)
-
-
-def test_contributions_that_cancel_are_named_with_their_sizes():
-    x = tf.constant([1.0, 2.0], tf.float64)
-    with ExplainTape() as tape:
-        tape.watch(x)
-        first = tf.reduce_sum(1000.0 * x)
-        second = tf.reduce_sum((1000.0 - 2.0**-30) * x)
-        y = first - second
-    explanation = explain(tape, y, x)
-    assert (explanation.code, explanation.healthy) == ("cancelling", True)
-    assert re.search(r"1e\+03 by Mul \(.*, line \d+\), -1e\+03 by Mul .*; 9.31e-10 is left", explanation.sentence)
 
 
 def test_rounding_that_cancellation_leaves_is_not_taken_for_a_contradiction():
