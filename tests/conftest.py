@@ -6,11 +6,16 @@ Every pytest reads this file, also one in an environment without Jupyter: fixtur
 import collections
 import io
 import json
+import linecache
+import math
 import multiprocessing
 import runpy
 import sys
 import time
+import tomllib
+import types
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
@@ -31,12 +36,25 @@ runpy.run_path({name!r}, run_name="__main__")
 """
 
 
+PROGRAMS = Path(__file__).with_name("programs")
+
+
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help="leave out what is marked thorough, as `make test` does")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "thorough(keep=0): with --quick, only the first so many cases of it are run")
+    config.addinivalue_line("markers", "programs(*files): the files of tests/programs from which `program` comes")
+
+
+def pytest_generate_tests(metafunc):
+    """A test that takes a `program` is asked with each table of the files of `programs/` that its mark names."""
+    if "program" in metafunc.fixturenames:
+        files = metafunc.definition.get_closest_marker("programs").args
+        tables = [tomllib.loads((PROGRAMS / f"{file}.toml").read_text("utf-8")) for file in files]
+        named = {name: program for table in tables for name, program in table.items()}
+        metafunc.parametrize("program", named.values(), ids=named)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -79,6 +97,33 @@ def fresh(tmp_path_factory):
         log = (folder / "log.txt").read_text()
         assert process.exitcode == 0, log[-2000:]
         return (folder / "out.txt").read_text()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def cell():
+    """A function that runs a program as a cell of a notebook, so that its lines are known.
+
+    It returns the cell's file, the numbers of the lines that end with "# here", and the names that the program bound:
+    `answer` too, if `ask` says what `explain` is asked of its tape.
+    """
+    from tapelab import explain
+
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    def run(text, ask=None):
+        lines = [*text.splitlines(), *([f"answer = explain(tape, {ask})"] if ask else [])]
+        text = "".join(f"{line}\n" for line in lines)
+        file = f"<ipython-input-program-{hash(text)}>"
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        names = {"__name__": "__main__", "math": math, "tf": tf, "np": np, "keras": keras}
+        names |= {name: getattr(explain, name) for name in ("ExplainTape", "draw", "explain", "explain_retracing")}
+        exec(compile(text, file, "exec"), names)
+        marked = [number for number, line in enumerate(lines, 1) if line.endswith("# here")]
+        return types.SimpleNamespace(file=file, marked=marked, names=names, answer=names.get("answer"))
 
     return run
 

@@ -1,5 +1,6 @@
 """Every cause that explain names has its documented example; what is said beside the cause. The programs are data."""
 
+import textwrap
 import typing
 
 from tapelab import runtime
@@ -14,52 +15,31 @@ runtime.start(seed=0)
 CANNOT_EXPLAIN = {"plain_tape", "inside_function", "blind", "unknown"}
 
 
-def run_example(code):
-    """Run a documented example and return the explanation of its gradient."""
-    model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(2)])
-    names = {
-        "tf": tf,
-        "np": np,
-        "ExplainTape": ExplainTape,
-        "explain": explain,
-        "model": model,
-        "batch": tf.ones((4, 3)),
-    }
-    exec(compile(code, "<string>", "exec"), names)
-    return names
+BEFORE = """model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(2)])
+batch = tf.ones((4, 3))
+"""
+ASKED = {"moving_statistics": "layer.moving_mean", "keras_tensor": "model.layers[0].output"}  # the others x
 
 
-@pytest.mark.parametrize("code", sorted(set(CAUSES) - CANNOT_EXPLAIN - {"moving_statistics", "keras_tensor"}))
-def test_the_documented_example_of_a_cause_has_that_cause(code):
-    names = run_example(CAUSES[code].example)
-    explanation = explain(names["tape"], names["y"], names["x"])
-    assert explanation.code == code
-    assert bool(explanation) is (code == "exists")
+@pytest.mark.parametrize("code", sorted(set(CAUSES) - CANNOT_EXPLAIN))
+def test_the_documented_example_of_a_cause_has_that_cause(code, cell):
+    answer = cell(BEFORE + CAUSES[code].example, f"y, {ASKED.get(code, 'x')}").answer
+    assert answer.code == code
+    assert bool(answer) is (code == "exists")
 
 
-def test_documented_examples_whose_source_is_not_called_x():
-    names = run_example(CAUSES["moving_statistics"].example)
-    assert explain(names["tape"], names["y"], names["layer"].moving_mean).code == "moving_statistics"
-    names = run_example(CAUSES["keras_tensor"].example)
-    assert explain(names["tape"], names["y"], names["model"].layers[0].output).code == "keras_tensor"
-    names = run_example(CAUSES["plain_tape"].example)
-    explanation = explain(names["tape"], names["y"], names["x"])
-    assert (explanation.code, explanation.exists) == ("plain_tape", None)
-    names = run_example(CAUSES["inside_function"].example)
-    assert names["step"]() == b"inside_function"
+def test_documented_examples_of_tapes_that_cannot_tell(cell):
+    answer = cell(CAUSES["plain_tape"].example, "y, x").answer
+    assert (answer.code, answer.exists) == ("plain_tape", None)
+    assert cell(CAUSES["inside_function"].example).names["step"]() == b"inside_function"
 
 
 @pytest.mark.parametrize("code", sorted(REMARKS))
-def test_the_documented_example_of_a_remark_has_that_remark(code, tmp_path):
-    names = {"tf": tf, "ExplainTape": ExplainTape, "x": tf.Variable([0.0, 1.0, 2.0])}
-    file = tmp_path / "example.py"  # some remarks look at the learner's line
-    file.write_text(REMARKS[code].example)
-    with ExplainTape(persistent=True) as tape:
-        exec(compile(file.read_text(), str(file), "exec"), names)
-        y = names["y"]
-    explanation = explain(tape, y, names["x"])
-    assert explanation.exists
-    assert explanation.remarks == (code,)
+def test_the_documented_example_of_a_remark_has_that_remark(code, cell):
+    given = "x = tf.Variable([0.0, 1.0, 2.0])\nwith ExplainTape(persistent=True) as tape:\n"
+    answer = cell(given + textwrap.indent(REMARKS[code].example, "    "), "y, x").answer
+    assert answer.exists
+    assert answer.remarks == (code,)
 
 
 @pytest.mark.parametrize("wrap", [lambda run: run, tf.function], ids=["eager", "function"])

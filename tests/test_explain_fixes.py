@@ -1,7 +1,7 @@
 """Fixes are run before they are shown: what is called one works in the learner's program, the rest is called a hint."""
 
 import ast
-import linecache
+import textwrap
 
 from tapelab import runtime
 from tapelab.explain import ExplainTape, diagnose, explain
@@ -14,97 +14,20 @@ import tensorflow as tf
 
 runtime.start(seed=0)
 
-# Name → what is given, the lines that compute y, and the gradient that is right where the fix works.
-WORKING = {
-    "a condition made of what is to be mended": (
-        "x = tf.Variable([2.0, 0.0])",
-        "a = tf.math.log(x)\ny = tf.reduce_sum(tf.where(tf.math.is_inf(a), 0.0, a))",
-        [0.5, 0.0],
-    ),
-    "a condition with an axis less": (
-        "x, kept = tf.Variable([[1.0, 3.0], [5.0, 6.0]]), tf.constant([True, False])",
-        "mask = tf.constant([[True, True], [False, False]])\n"
-        "p = tf.nn.softmax(tf.where(mask, tf.zeros((2, 2)), -np.inf))\n"
-        "y = tf.reduce_sum(tf.where(kept, tf.reduce_sum(p * x, 1), 0.0))",
-        [[0.5, 0.5], [0.0, 0.0]],
-    ),
-    "log of one less a sigmoid": ("x = tf.Variable(30.0)", "y = -tf.math.log(1 - tf.sigmoid(x))", 1.0),
-    "log of one less a named sigmoid": (
-        "x = tf.Variable([120.0, 0.0])",
-        "p = tf.sigmoid(x)\ny = 2.0 * tf.math.log(1.0 - p)",
-        [-2.0, -1.0],
-    ),
-    "log of a named softmax": (
-        "x = tf.Variable([0.0, 200.0])",
-        "p = tf.nn.softmax(x)\ny = -tf.math.log(p)[0]",
-        [-1.0, 1.0],
-    ),
-    "log of exp": ("x = tf.Variable(30.0)", "y = tf.math.log(tf.exp(x * 4.0))", 4.0),
-    "the norm of a difference": ("x = tf.Variable([1.0, 2.0])", "y = tf.norm(x - [1.0, 2.0])", [0.0, 0.0]),
-    "an expression in a loop": (
-        "x = tf.Variable([0.0, 4.0])",
-        "y = 0.0\nfor k in range(2):\n    y += tf.where(x[k] > 0, tf.math.log(x[k]), 0.0)",
-        [0.0, 0.25],
-    ),
-}
-# Name → the same, but what TRIED calls the fix.
-HINTS = {
-    "a quotient that has no slope": ("x = tf.Variable([2.0, 0.0])", "y = 1.0 / x", "silent"),
-    "a root outside its domain": ("x = tf.Variable([4.0, -0.5])", "y = tf.sqrt(x)", "silent"),
-    "another activation": ("x = tf.Variable([-3.0, -2.0])", "y = tf.nn.relu(x)", "changes"),
-    "advice": ("x, b = tf.Variable([2.0]), tf.constant(0.0)", "y = b * x", "untried"),
-    "the learner's own function": (
-        "x = tf.Variable([0.0])\ndef half(v):\n    return v / 2.0",
-        "y = tf.math.log(half(x) + 0.0)",
-        "works",
-    ),
-    "a value that the name has lost": (
-        "x, s = tf.Variable([2.0, 0.0]), tf.constant([1.0, 1.0])",
-        "y = tf.math.log(x * s)\ns = None",
-        "works",
-    ),
-    "somebody else's function": (
-        "x = tf.Variable([0.0, 0.0])",
-        "y = tf.reduce_sum(tf.nn.l2_normalize(x, epsilon=0.0))",
-        "untried",
-    ),
-}
 
-
-def program(given, body):
-    return f"{given}\nwith ExplainTape() as tape:\n" + "".join(f"    {line}\n" for line in body.splitlines())
-
-
-def run(source):
-    """Run a program as a file of its own, so that its lines are known. Returns its names."""
-    file = f"<ipython-input-fix-{hash(source)}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    names = {"tf": tf, "np": np, "ExplainTape": ExplainTape, "explain": explain}
-    exec(compile(f"{source}answer = explain(tape, y, x)\n", file, "exec"), names)
-    return names
-
-
-@pytest.mark.parametrize("name", WORKING)
-def test_what_is_called_a_fix_gives_the_right_gradient_in_place_of_the_line(name):
-    given, body, gradient = WORKING[name]
-    source = program(given, body)
-    answer = run(source)["answer"]
-    assert (answer.healthy, answer.tried) == (False, "works"), str(answer)
-    assert f"\n{TRIED['works']}\n" in str(answer)
-    lines = source.splitlines()
-    old = lines[answer.line.number - 1]
-    indent = old[: len(old) - len(old.lstrip())]
-    lines[answer.line.number - 1] = "\n".join(indent + line for line in answer.fix.splitlines())
-    mended = run("\n".join(lines) + "\n")
-    np.testing.assert_allclose(mended["tape"].gradient(mended["y"], mended["x"]), gradient, rtol=1e-3, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", HINTS)
-def test_what_does_not_work_or_was_not_run_is_called_a_hint(name):
-    given, body, tried = HINTS[name]
-    answer = run(program(given, body))["answer"]
+@pytest.mark.programs("fixes")
+def test_what_is_called_a_fix_gives_the_right_gradient_in_place_of_the_line(cell, program):
+    answer = cell(program["program"], "y, x").answer
+    tried = program.get("tried", "works")
     assert (answer.healthy, answer.tried) == (False, tried), str(answer)
     assert f"\n{TRIED[tried]}\n" in str(answer)
+    if "gradient" in program:
+        lines = program["program"].splitlines()
+        old = lines[answer.line.number - 1]
+        lines[answer.line.number - 1] = textwrap.indent(answer.fix, old[: len(old) - len(old.lstrip())])
+        mended = cell("\n".join(lines)).names
+        found = mended["tape"].gradient(mended["y"], mended["x"])
+        np.testing.assert_allclose(found, program["gradient"], rtol=1e-3, atol=1e-6)
 
 
 def test_running_a_fix_runs_none_of_the_learners_code_and_leaves_the_tape_open():

@@ -1,7 +1,6 @@
 """Every mechanism of a bad value has its documented example, whose fix works; and what an answer holds."""
 
 import ast
-import linecache
 import textwrap
 
 from tapelab import runtime
@@ -21,23 +20,9 @@ keras = tf.keras
 # The registry, and the fixes.
 
 
-def run_example(code, source):
-    """Run a documented example as a file of its own, so that its lines are known. Returns its names."""
-    file = f"<ipython-input-example-{code}-{hash(source)}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    names = {"tf": tf, "np": np, "ExplainTape": ExplainTape}
-    exec(compile(source, file, "exec"), names)
-    return names
-
-
-def explained(names):
-    tape, y, x = names["tape"], names["y"], names["x"]
-    return explain(tape, y, x)
-
-
 @pytest.mark.parametrize("code", sorted(set(VALUES) - {"unexplained"}))
-def test_the_documented_example_of_a_mechanism_has_that_mechanism(code):
-    explanation = explained(run_example(code, VALUES[code].example))
+def test_the_documented_example_of_a_mechanism_has_that_mechanism(code, cell):
+    explanation = cell(VALUES[code].example, "y, x").answer
     assert (explanation.code, explanation.exists, explanation.certain) == (code, True, True), str(explanation)
     assert explanation.symptom in SYMPTOMS
     assert explanation.op
@@ -83,10 +68,10 @@ def function_of_x(source, names):
 
 
 @pytest.mark.parametrize("code", REWRITTEN)
-def test_the_fix_gives_a_finite_and_right_gradient(code):
+def test_the_fix_gives_a_finite_and_right_gradient(code, cell):
     source = VALUES[code].example
-    names = run_example(code, source)
-    explanation = explained(names)
+    ran = cell(source, "y, x")
+    names, explanation = ran.names, ran.answer
     lines = source.splitlines()
     assert "y = " in explanation.fix, explanation.fix
     lines[explanation.line.number - 1 : explanation.line.number] = textwrap.indent(explanation.fix, "    ").splitlines()
