@@ -105,8 +105,8 @@ def fresh(tmp_path_factory):
 def cell():
     """A function that runs a program as a cell of a notebook, so that its lines are known.
 
-    It returns the cell's file, the numbers of the lines that end with "# here", and the names that the program bound:
-    `answer` too, if `ask` says what `explain` is asked of its tape.
+    Other names can be given. It returns the cell's file, the numbers of the lines that end with "# here", and the names
+    that the program bound: `answer` too, if `ask` says what `explain` is asked of its tape.
     """
     from tapelab import explain
 
@@ -114,13 +114,14 @@ def cell():
     import numpy as np
     import tensorflow as tf
 
-    def run(text, ask=None):
+    def run(text, ask=None, **given):
         lines = [*text.splitlines(), *([f"answer = explain(tape, {ask})"] if ask else [])]
         text = "".join(f"{line}\n" for line in lines)
         file = f"<ipython-input-program-{hash(text)}>"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         names = {"__name__": "__main__", "math": math, "tf": tf, "np": np, "keras": keras}
         names |= {name: getattr(explain, name) for name in ("ExplainTape", "draw", "explain", "explain_retracing")}
+        names |= given
         exec(compile(text, file, "exec"), names)
         marked = [number for number, line in enumerate(lines, 1) if line.endswith("# here")]
         return types.SimpleNamespace(file=file, marked=marked, names=names, answer=names.get("answer"))
