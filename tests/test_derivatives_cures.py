@@ -1,10 +1,8 @@
 """Where TensorFlow's derivatives are wrong, and tapelab's are right: within the error of differences of values."""
 
 import functools
-import importlib.util
 import itertools
 import threading
-from pathlib import Path
 
 from tapelab.derivatives import (
     FallbackWarning,
@@ -25,6 +23,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
+from special_functions import COMPLEX_NUMBERS, LOGARITHMS, POWERS, PRODUCTS, WRITTEN_TWICE
 
 
 @functools.cache
@@ -47,12 +46,7 @@ def differences(name, h=2e-3):
     return gradient, hessian, third @ [1, -8, 13, -13, 8, -1] / 8 / (5 * h) ** 3
 
 
-SPEC = importlib.util.spec_from_file_location("special_functions", Path(__file__).with_name("special_functions.py"))
-functions = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(functions)
-CASES = (
-    functions.PRODUCTS | functions.LOGARITHMS | functions.POWERS | functions.COMPLEX_NUMBERS | functions.WRITTEN_TWICE
-)
+CASES = PRODUCTS | LOGARITHMS | POWERS | COMPLEX_NUMBERS | WRITTEN_TWICE
 V = np.sin(np.arange(1.0, 10.0))
 
 

@@ -1,8 +1,6 @@
 """The biharmonic operator and derivatives along a curve: closed forms and nested tapes in float64."""
 
-import importlib.util
 import inspect
-from pathlib import Path
 
 from tapelab.derivatives import CoupledExamplesError, FallbackWarning, MemoryLimitError, biharmonic, laplacian, taylor
 from tapelab.derivatives.operators.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
@@ -10,15 +8,9 @@ from tapelab.derivatives.operators.taylor_mode.higher import Fourth
 from tapelab.runtime import tf
 
 import numpy as np
+import operator_functions as functions
 import pytest
-
-SPEC = importlib.util.spec_from_file_location("operator_functions", Path(__file__).with_name("operator_functions.py"))
-functions = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(functions)
-A, X, COMPOSED, GENERATOR, LAYERS = (getattr(functions, name) for name in ("A", "X", "COMPOSED", "GENERATOR", "LAYERS"))
-bent, close, keras, projected, rates = (
-    getattr(functions, name) for name in ("bent", "close", "keras", "projected", "rates")
-)
+from operator_functions import COMPOSED, GENERATOR, LAYERS, A, X, close, keras, projected, rates
 
 PLANE = GENERATOR.normal(size=(2, 6)) / 2
 # Between them, every way in which a product or a composition of Hessians can come about.

@@ -1,9 +1,7 @@
 """Operators by collapsed Taylor mode: closed forms, nested tapes and central differences in float64."""
 
-import importlib.util
 import inspect
 import warnings
-from pathlib import Path
 
 from tapelab.derivatives import (
     CoupledExamplesError,
@@ -21,14 +19,9 @@ from tapelab.derivatives.operators.taylor_mode.rules import RULES
 from tapelab.runtime import tf
 
 import numpy as np
+import operator_functions as functions
 import pytest
-
-SPEC = importlib.util.spec_from_file_location("operator_functions", Path(__file__).with_name("operator_functions.py"))
-functions = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(functions)
-A, X, COMPOSED, GENERATOR, LAYERS = (getattr(functions, name) for name in ("A", "X", "COMPOSED", "GENERATOR", "LAYERS"))
-bent, by_tapes, close, projected = functions.bent, functions.by_tapes, functions.close, functions.projected
-
+from operator_functions import COMPOSED, GENERATOR, LAYERS, A, X, bent, by_tapes, close, projected
 
 BRANCHING = ["branch", "repeat"]  # of which examples are not proved independent
 

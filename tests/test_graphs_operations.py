@@ -1,8 +1,6 @@
 """What the rows of `tapelab.graphs.operations` say, tried out: one call for each, and each fact by a property."""
 
 import functools
-import importlib.util
-from pathlib import Path
 
 from tapelab.graphs.operations import OPERATIONS, known, linear_in, of_family, operation, with_fact
 from tapelab.graphs.operations.operation import (
@@ -26,11 +24,8 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
+from operation_calls import CALLS, EXAMPLES, WITHOUT
 
-SPEC = importlib.util.spec_from_file_location("operation_calls", Path(__file__).with_name("operation_calls.py"))
-calls = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(calls)
-CALLS, EXAMPLES, WITHOUT = calls.CALLS, calls.EXAMPLES, calls.WITHOUT
 CHANGED = 2  # the example that is another one
 
 
