@@ -21,6 +21,7 @@ from tapelab.derivatives.machinery import private
 from tapelab.derivatives.wrong import replaced_gradients
 from tapelab.runtime import tf
 
+import by_tape
 import numpy as np
 import pytest
 from special_functions import COMPLEX_NUMBERS, LOGARITHMS, POWERS, PRODUCTS, WRITTEN_TWICE
@@ -146,13 +147,7 @@ def test_tensorflow_is_wrong_there(name):
     """Once it is not, the cure is to go."""
     g, H, _ = differences(name)
     x = tf.constant(CASES[name].x, tf.float64)
-    with tf.GradientTape(persistent=True) as outer:
-        outer.watch(x)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = CASES[name].f(x)
-        first = tape.gradient(y, x)
-    second = outer.jacobian(first, x, experimental_use_pfor=False, unconnected_gradients="zero")
+    first, second = by_tape.gradient(CASES[name].f, x), by_tape.hessian(CASES[name].f, x)
     assert not (np.abs(first - g).max() < 1e-2 and np.abs(second - H).max() < 1e-2)
 
 
@@ -172,11 +167,7 @@ def traced_before(x):
 
 def plain(function, x=X):
     """By a tape of TensorFlow's own."""
-    x = tf.constant(x)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tape.gradient(y, x).numpy()
+    return by_tape.gradient(function, x).numpy()
 
 
 @tf.function
@@ -242,13 +233,7 @@ def squares(x):
 
 def nested(g):
     """The second derivative by the caller's own tapes."""
-    with tf.GradientTape() as outer:
-        outer.watch(x := tf.constant(X))
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = g(x)
-        first = tape.gradient(y, x)
-    return outer.gradient(first, x)
+    return by_tape.gradient(lambda x: by_tape.gradient(g, x), X)
 
 
 @pytest.mark.parametrize("compile", ["auto", "graph"])

@@ -24,6 +24,7 @@ from tapelab.derivatives import (
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 
+import by_tape
 import numpy as np
 import pytest
 
@@ -48,13 +49,7 @@ def resized(x):
 
 
 def tensorflow_hessian(f):
-    with tf.GradientTape(persistent=True) as outer:
-        outer.watch(x := tf.constant(X))
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            y = f(x)
-        gradient = inner.gradient(y, x)
-    return outer.jacobian(gradient, x, experimental_use_pfor=False).numpy().reshape(3, 3)
+    return by_tape.hessian(f, X).reshape(3, 3)
 
 
 def true_hessian(f):
@@ -239,10 +234,7 @@ LACKING_NO_RANDOMNESS = [name for name in LACKING if not any(word in name for wo
 def test_tensorflow_is_wrong_there(name):
     """Once it is not, the refusal is to go."""
     loss = beside(LACKING[name])
-    with tf.GradientTape() as tape:
-        tape.watch(x := tf.constant(X))
-        y = loss(x)
-    difference = tape.gradient(y, x) - numerical_jacobian(loss, X).reshape(X.shape)
+    difference = by_tape.gradient(loss, X) - numerical_jacobian(loss, X).reshape(X.shape)
     assert np.abs(difference).max() > 1e-2
 
 
@@ -497,10 +489,7 @@ def test_what_leaves_for_numpy_has_no_derivative():
         squares = tf.numpy_function(np.square, [stop(x)], tf.float64)
         return tf.reduce_sum(tf.ensure_shape(squares, [1, 3])) + tf.reduce_sum(x)
 
-    with tf.GradientTape() as tape:
-        tape.watch(x := tf.constant(X))
-        y = loss(x)
-    np.testing.assert_array_equal(tape.gradient(y, x), np.ones([1, 3]))
+    np.testing.assert_array_equal(by_tape.gradient(loss, X), np.ones([1, 3]))
     with pytest.raises(
         ValueError, match=r"it calls tf\.numpy_function, .* It is PyFunc at .*test_derivatives_gaps\.py"
     ):
