@@ -202,9 +202,11 @@ WITHIN = {
 }
 
 
+WHERE = [*itertools.product(WITHIN, ["graph", "eager"]), ("itself", "auto"), ("a function compiled by XLA", "auto")]
+
+
 @pytest.mark.thorough(keep=10)
-@pytest.mark.parametrize("compile", ["auto", "graph", "eager"])
-@pytest.mark.parametrize("where", WITHIN)
+@pytest.mark.parametrize(("where", "compile"), WHERE)
 def test_where(where, compile):
     g = WITHIN[where]
     assert abs(plain(g)).max() == 0, "TensorFlow is right here"
