@@ -191,7 +191,7 @@ np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / 4.0,
 #
 # ## 2. What it saves
 #
-# TensorFlow's guide gives `stop_recording` to a quantity that you want to *see* and not to *differentiate*, such as a metric in the middle of a model. Here it is the entropy of each layer's activations $h$, read as probabilities:
+# TensorFlow's guide suggests `stop_recording` for what you want to *see* and not to *differentiate*, such as a metric in the middle of a model. Here it is the entropy of each layer's activations $h$, read as probabilities:
 #
 # $$H = -\sum_j p_j \log p_j, \qquad p = \operatorname{softmax}(h).$$
 
@@ -554,9 +554,10 @@ def check_kept(pause):
         return alive(results)
 
 
+check_level = tf.get_logger().level
 tf.get_logger().setLevel("ERROR")  # a persistent tape warns of it
 assert (check_kept(pause=False), check_kept(pause=True)) == (5, 0)
-tf.get_logger().setLevel("WARNING")
+tf.get_logger().setLevel(check_level)
 
 # %% [markdown]
 # At most 13 states: those of the window, and the one before it. A new tape for each window would return the same
@@ -630,7 +631,7 @@ before_the_window, in_the_window = np.ravel(tape.gradient(state, stream))[:2]
 assert before_the_window == 0.0
 assert in_the_window != 0.0
 decay = tf.Variable(0.5)  # a window of one step, and a task without end: the sum of all inputs so far
-for _ in range(100):
+for _ in range(40):
     memory, numbers = tf.zeros(()), generator.standard_normal(30).astype(np.float32)
     for number, so_far in zip(numbers, np.cumsum(numbers), strict=True):
         with tf.GradientTape() as tape:

@@ -726,7 +726,7 @@ exercises.radius.guess(...)  # a distance, a number in place of the dots
 
 # %% alt="Line plot. The bell-shaped function and three of its Taylor polynomials around 0.5. Between two dotted lines near -0.62 and 1.62 the polynomials come closer to the function as the order grows; outside, each shoots up or down, the higher its order the more steeply."
 k = np.arange(order // 2, order + 1)
-radius = 1.0 / np.max(np.abs(taylor[k]) ** (1.0 / (k + 1)))  # the root test; 1 / k has the same limit, and comes to it later
+radius = 1.0 / np.max(np.abs(taylor[k]) ** (1.0 / (k + 1)))  # the root test: 1 / k has the same limit, later
 print(f"radius of convergence: {radius:.2f}")
 
 at = np.linspace(-1.5, 2.5, 400)
