@@ -111,11 +111,11 @@ print("dv/dy =", dv_dy)
 exercises.side_of_cut.reveal([dv_dw, dv_dy])
 assert {name: product.numpy() for name, product in products.items()} == dict.fromkeys(products, 9.0)
 assert [None if g is None else g.numpy() for g in gradients.values()] == [6.0, 3.0, None]
-x = tf.Variable(2.0)
+check_x = tf.Variable(2.0)
 with tf.GradientTape() as tape:
-    z = x**2 + tf.stop_gradient(y**2)
-assert z.numpy() == 13.0
-assert [None if g is None else g.numpy() for g in tape.gradient(z, [x, y])] == [4.0, None]
+    check_z = check_x**2 + tf.stop_gradient(y**2)
+assert check_z.numpy() == 13.0
+assert [None if g is None else g.numpy() for g in tape.gradient(check_z, [check_x, y])] == [4.0, None]
 assert [None if g is None else g.numpy() for g in (dv_dw, dv_dy)] == [324.0, None]
 check_optimiser = tf.keras.optimizers.SGD(learning_rate=0.0)
 with warnings.catch_warnings(record=True) as heard:
@@ -124,21 +124,21 @@ with warnings.catch_warnings(record=True) as heard:
 assert any("Gradients do not exist" in str(warning.message) for warning in heard)
 with np.testing.assert_raises_regex(ValueError, "No gradients provided"):
     check_optimiser.apply_gradients([(dv_dy, y)])
-body = tf.keras.Sequential(
+check_body = tf.keras.Sequential(
     [
         tf.keras.Input((4,)),
         tf.keras.layers.Dense(3, kernel_regularizer="l2"),
         tf.keras.layers.BatchNormalization(),
     ]
 )
-average_before = body.layers[1].moving_mean.numpy()
+average_before = check_body.layers[1].moving_mean.numpy()
 with tf.GradientTape() as tape:
-    after_cut = tf.reduce_mean(tf.stop_gradient(body(tf.ones((8, 4)), training=True)) ** 2)
-    with_penalty = after_cut + tf.add_n(body.losses)
-d_kernel, *others = tape.gradient(with_penalty, body.trainable_variables)
+    after_cut = tf.reduce_mean(tf.stop_gradient(check_body(tf.ones((8, 4)), training=True)) ** 2)
+    with_penalty = after_cut + tf.add_n(check_body.losses)
+d_kernel, *others = tape.gradient(with_penalty, check_body.trainable_variables)
 assert tf.norm(d_kernel) > 0.0  # by the regulariser's own path
 assert others == [None, None, None]
-assert np.abs(body.layers[1].moving_mean - average_before).max() > 0.0
+assert np.abs(check_body.layers[1].moving_mean - average_before).max() > 0.0
 
 # %% [markdown]
 # $\mathrm dv/\mathrm dw = 2u \cdot 9 = 324$ with $u = 18$: everything between the cut and the target still learns. What lies before the cut does not,
