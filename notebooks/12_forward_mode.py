@@ -369,7 +369,7 @@ exercises.one_weight.check(answer_to_weight)
 # ## 4. Jacobians by columns
 #
 # One forward pass gives one column of the Jacobian, one backward pass gives one row: section 6 of [11](11_jacobians.ipynb) counts both. So a loop over unit
-# directions builds a Jacobian column by column. The opening's is the tallest there is, 201 outputs of one input: a single pass.
+# directions builds a Jacobian column by column. The opening's has one column, 201 outputs of one input: a single pass.
 #
 # The next function has 3 inputs and 7 × 6 outputs. On which axis do you stack the
 # columns, so that the axes come out as those of `tape.jacobian`? The outputs' axes come first, so the columns are stacked on the *last*:
@@ -798,8 +798,8 @@ print("custom gradient, accumulator:", accumulator.jvp(squared).numpy())
 
 # %% [markdown]
 # The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations inside the
-# decorated function. It asks the rule only where these carry no tangent to the result (had the function rounded, it would say 3),
-# or where the call is hidden in a `tf.function`. So do not rely on either.
+# decorated function. It asks the rule where these carry no tangent to the result (had the function rounded, it would say 3), and where the call is hidden in a graph of its own: in a `tf.function` that is
+# called, or, inside one, in a loop or a branch. So do not rely on either. (The `tf.recompute_grad` of [16](16_what_derivatives_cost.ipynb) is a custom gradient that refuses forward mode, with an error.)
 #
 # The trick also fails, this time with an error, at an operation whose backward rule uses an operation that has no backward rule itself. Bicubic resizing is such an operation:
 
@@ -823,11 +823,30 @@ assert "ResizeBicubicGrad" in message
 assert (by_rule, accumulator.jvp(squared)) == (3.0, 4.0)
 np.testing.assert_allclose(accumulator.jvp(eighth_power), 8 * 2.0**7, rtol=1e-6)
 tripled = tf.custom_gradient(lambda x: (tf.round(x), lambda upstream: 3.0 * upstream))
-for check_f, expected in ((square, 4.0), (tripled, 3.0), (tf.function(square), 3.0)):
+
+
+def in_a_loop(x):
+    return tf.while_loop(lambda k, _: k < 1, lambda k, x: (k + 1, square(x)), [0, x])[1]
+
+
+def in_a_branch(x):
+    return tf.cond(x > 0.0, lambda: square(x), lambda: x)
+
+
+def check_slope(check_f):
     check_x = tf.constant(2.0)
     with tf.autodiff.ForwardAccumulator(check_x, tf.constant(1.0)) as check_accumulator:
         check_y = check_f(check_x)
-    assert check_accumulator.jvp(check_y) == expected
+    return check_accumulator.jvp(check_y)
+
+
+for check_f, expected in ((square, 4.0), (tripled, 3.0), (tf.function(square), 3.0)):
+    assert check_slope(check_f) == expected
+for check_f in (in_a_loop, in_a_branch):
+    assert check_slope(check_f) == 4.0  # eagerly these are Python
+    assert tf.function(lambda check_f=check_f: check_slope(check_f))() == 3.0
+with np.testing.assert_raises_regex(NotImplementedError, "forward mode"):
+    check_slope(tf.recompute_grad(lambda x: x**2))
 with tf.GradientTape(persistent=True) as outer:
     with tf.GradientTape() as inner:
         inner.watch(picture)
