@@ -4,7 +4,7 @@ import asyncio
 import os
 
 from tapelab.collection import forkserver
-from tapelab.collection.running import execution, kernel, variables
+from tapelab.collection.running import execution, kernel
 
 import nbformat
 import psutil
@@ -21,25 +21,17 @@ open("through", "w")
 """
 
 
-@pytest.fixture(scope="module", params=["plain", "forked"])
-def starter(request, light_kernels):
-    environment = variables.for_kernels(1)
-    if request.param == "plain":
-        yield forkserver.Starter(environment)
-    else:
-        with forkserver.starter(environment, kernels=light_kernels, say=pytest.fail) as made:
-            yield made
-
-
 @pytest.mark.thorough(keep=1)
-def test_a_kernel_waits_for_a_slow_reader(starter, tmp_path, monkeypatch, wait_for):
-    monkeypatch.setenv("JUPYTER_PATH", starter.environment.get("JUPYTER_PATH", ""))
+@pytest.mark.parametrize("provisioner", ["local-provisioner", forkserver.PROVISIONER])
+def test_a_kernel_waits_for_a_slow_reader(provisioner, tmp_path, monkeypatch, wait_for, light_kernels, serve):
+    serve()
+    monkeypatch.setenv(forkserver.DEFAULT, provisioner)
     monkeypatch.setattr(kernel.Kernel, "folder", tmp_path, raising=False)
     monkeypatch.chdir(tmp_path)
 
     async def lines():
         manager = kernel.Kernel(kernel_name="python3")
-        await manager.start_kernel(env=starter.environment)
+        await manager.start_kernel(env=dict(os.environ))
         client = manager.client()
         client.start_channels()
         try:

@@ -20,7 +20,6 @@ START_SECONDS = 120  # in which a kernel must answer
 # In which a cell's outputs must arrive when it has ended; four, as by default, are few on a busy machine.
 OUTPUT_SECONDS = 60
 SOURCE, EXECUTED = "source.ipynb", "executed.ipynb"
-HERE = Path.cwd()  # papermill changes it while the cells run
 
 
 class SaveError(Exception):
@@ -30,9 +29,13 @@ class SaveError(Exception):
 class WholeFiles(LocalHandler):
     """Papermill's way to local files, with every write whole: a run that is killed leaves a notebook that opens."""
 
+    def __init__(self, folder: Path):
+        super().__init__()
+        self._folder = folder  # papermill works in another while the cells run
+
     def write(self, buf: str, path: str) -> None:
         try:
-            write_whole(HERE / path, buf.encode())
+            write_whole(self._folder / path, buf.encode())
         except OSError as error:
             raise SaveError(f"cannot write the executed notebook: {error.strerror}") from error
 
@@ -85,9 +88,9 @@ def execute(job: dict, tell: Callable[..., None]) -> dict | None:
     Returns:
         None, or what went wrong: the "kind" and the "message" of a `records.Problem`.
     """
-    Kernel.folder = HERE
+    Kernel.folder = Path.cwd()
     papermill_io.reset()
-    papermill_io.register("local", WholeFiles())
+    papermill_io.register("local", WholeFiles(Kernel.folder))
     papermill_engines.register("tapelab", Engine)
     hooks = Hooks(tell)
     try:

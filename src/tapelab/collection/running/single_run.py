@@ -1,9 +1,6 @@
 """One run: a process of its own, watched from its start to its end, and what is left of it as one `Outcome`."""
 
 import contextlib
-import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -11,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tapelab.collection import forkserver, texts
+from tapelab.collection import texts
 from tapelab.collection.processes.scratch import folder
 from tapelab.collection.reports.records import Problem
-from tapelab.collection.running.children import Children, end
+from tapelab.collection.running.children import Children
 from tapelab.collection.running.sweep import Run
 
 import nbformat
@@ -117,7 +114,6 @@ def run(
     source: str,
     *,
     children: Children,
-    starter: forkserver.Starter,
     on_cell: Callable[[int, int], None] = lambda cell, cells: None,
 ) -> Outcome:
     """Execute one notebook in a process of its own, and wait for it.
@@ -125,8 +121,7 @@ def run(
     Args:
         job: the `Job`.
         source: the notebook, as text.
-        children: the `Children` that the process is to belong to.
-        starter: the `forkserver.Starter` that starts the process.
+        children: the `Children` that start the process and end it.
         on_cell: called with a code cell's number, from 1, and how many there are, when one starts.
 
     Returns:
@@ -136,7 +131,7 @@ def run(
     with folder() as scratch:
         try:
             (scratch / "source.ipynb").write_text(source, encoding="utf-8")
-            outcome.problem = _watch(job, scratch, outcome, children, starter, on_cell)
+            outcome.problem = _watch(job, scratch, outcome, children, on_cell)
         except OSError as error:
             outcome.problem = Problem("files", f"cannot write: {error.strerror or error}")
         with contextlib.suppress(FileNotFoundError):
@@ -153,42 +148,27 @@ def run(
     return outcome
 
 
-def _watch(job, scratch, outcome, children, starter, on_cell):
+def _watch(job, scratch, outcome, children, on_cell):
     """Run the process to its end. Returns the `Problem`, or None; fills in the outcome's times."""
     place = job.folder if Path(job.folder).is_dir() else str(scratch)
-    order = {"parameters": job.run.parameters, "kernel": job.kernel, "folder": place}
-    began = time.monotonic()
-    with (scratch / "log").open("wb") as log:
-        process = children.start(
-            starter.popen,
-            [sys.executable, "-P", "-m", "tapelab.collection.running.child"],
-            cwd=scratch,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-        )
-    if process is None:
+    child = children.start(scratch, {"parameters": job.run.parameters, "kernel": job.kernel, "folder": place})
+    if child is None:
         return Problem("interrupted", "the batch was interrupted before this run started")
-    expired = threading.Event()
+    began, expired = time.monotonic(), threading.Event()
 
     def expire():
         expired.set()
-        end(process)
+        child.end()
 
     timer = threading.Timer(job.timeout, expire)
     timer.start()
     try:
-        with contextlib.suppress(OSError):  # it may have died before it could read
-            process.stdin.write(json.dumps(order).encode() + b"\n")
-            process.stdin.flush()
-        cell, ended = _listen(process.stdout, began, outcome.phases, on_cell)
-        status = process.wait()
+        cell, ended = _listen(child.connection, began, outcome.phases, children.say, on_cell)
+        child.process.join()
     finally:
         timer.cancel()
-        children.forget(process)
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        process.stdout.close()
+        children.forget(child)
+        child.connection.close()
         outcome.seconds = time.monotonic() - began
     if ended:
         return Problem(**ended[0], cell=cell) if ended[0] else None
@@ -196,16 +176,18 @@ def _watch(job, scratch, outcome, children, starter, on_cell):
         return Problem("interrupted", "the batch was interrupted", cell)
     if expired.is_set():
         return Problem("time limit", f"ended after {job.timeout:g} s (the limit set with --timeout)", cell)
+    status = child.process.exitcode
     return Problem("process", f"the run's process ended with status {status}{_last_words(scratch / 'log')}", cell)
 
 
-def _listen(events, since, phases, on_cell):
+def _listen(connection, since, phases, say, on_cell):
     """Follow a process by its events, until it sends no more.
 
     Args:
-        events: a file of lines, as `child` writes them.
+        connection: takes events, as `child` sends them.
         since: the time at which the process began, as `time.monotonic` gives it.
         phases: `Outcome.phases`, which this fills in.
+        say: called with a line if the kernel is not forked that was to be.
         on_cell: as for `run`.
 
     Returns:
@@ -213,25 +195,30 @@ def _listen(events, since, phases, on_cell):
         what went wrong. The list is empty if it was cut short.
     """
     cell, cells, ended = None, 0, []
-    for line in events:
-        event, *values = json.loads(line)
-        now = time.monotonic()
-        if event == "ready":
-            phases["papermill"] = now - since
-        elif event == "kernel":
-            phases["kernel"] = now - since
-            cells = values[0]
-        elif event == "cell":
-            cell = values[0]
-            on_cell(cell, cells)
-        elif event == "executed":
-            phases["cells"] = phases.get("cells", 0.0) + now - since
-        elif event == "end":
-            ended = values
-        since = now
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            event, value = connection.recv()
+            now = time.monotonic()
+            if event == "ready":
+                phases["papermill"] = now - since
+                if value:
+                    say(f"Kernels start in the plain way: {value}.")
+            elif event == "kernel":
+                phases["kernel"] = now - since
+                cells = value
+            elif event == "cell":
+                cell = value
+                on_cell(cell, cells)
+            elif event == "executed":
+                phases["cells"] = phases.get("cells", 0.0) + now - since
+            elif event == "end":
+                ended = [value]
+            since = now
     return cell, ended
 
 
 def _last_words(log):
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    lines = []
+    with contextlib.suppress(FileNotFoundError):
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return f"; its last words: {lines[-1]}" if lines else ""
