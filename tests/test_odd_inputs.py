@@ -116,7 +116,7 @@ REFUSED = {
     "a dict that is none": (notebook("x = {[1]: 2}"), CATALOGUE, [], "must hold lines 'name = literal' only"),
     "a set": (notebook("x = {1}"), CATALOGUE, ["-p", "x", "{2}"], "a set cannot be given from outside"),
     "a tuple": (notebook("x = (1,)"), CATALOGUE, ["-p", "x", "(2,)"], "a tuple cannot be given from outside"),
-    "number keys": (notebook("x = {}"), CATALOGUE, ["-p", "x", "{1: 2}"], "with keys of type str"),
+    "a dict": (notebook("x = {}"), CATALOGUE, ["-p", "x", "{1: 2}"], "a dict cannot be given from outside"),
     "a title of numbers": (notebook(), CATALOGUE.replace('"T"', "1"), [], "Expected `str`, got `int`"),
     "a name twice": (notebook(), CATALOGUE + CATALOGUE[CATALOGUE.index("[[n") :], [], "two notebooks have one name"),
     "a long name": (notebook(), CATALOGUE.replace("00_one", "漢" * 80), [], "is longer than 100 bytes"),

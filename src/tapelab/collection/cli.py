@@ -259,7 +259,9 @@ def run(
         with storage.held(), _executor(dask, workers, fork, passed) as executor:
             settings = batch.Settings(kernel, timeout, resume)
             status = batch.Batch(loaded, runs, executor, storage, settings, console, interrupts.command).run()
-    except (catalogue.NotebookError, sweep.ParameterError, StorageError, LookupError) as error:
+    except (
+        *(catalogue.NotebookError, sweep.ParameterError, StorageError, records.DamagedReportError, LookupError),
+    ) as error:
         raise click.ClickException(str(error)) from error
     sys.exit(status)
 

@@ -1,7 +1,6 @@
 """JupyterLab, started in a folder of notebooks, on this machine only."""
 
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +15,6 @@ def start(place: Path, first: str, options: tuple[str, ...]) -> NoReturn:
         first: the page that it opens, such as "/lab".
         options: further options of JupyterLab, which come first where they say something else.
     """
-    if hasattr(os, "geteuid") and os.geteuid() == 0 and "--allow-root" not in options:
-        print(
-            f"You are root. Where JupyterLab refuses to start for that, this starts it: {_as_root()}", file=sys.stderr
-        )
     own = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={place.resolve()}", f"--LabApp.default_url={first}"]
     command = [sys.executable, "-m", "jupyter", "lab", *own, *options]
     # JupyterLab reads our defaults for its settings from the folder "labconfig" there; what a user has set comes first.
@@ -29,11 +24,3 @@ def start(place: Path, first: str, options: tuple[str, ...]) -> NoReturn:
     if os.name == "posix":
         os.execv(command[0], command)  # so that Ctrl-C is JupyterLab's to answer
     sys.exit(subprocess.call(command))
-
-
-def _as_root():
-    """The line that was called, with JupyterLab's option for root."""
-    if "MAKELEVEL" in os.environ:
-        given = shlex.join([*sys.argv[2:], "--allow-root"])  # what follows `tapelab lab`
-        return f"make ARGS={shlex.quote(given)} lab"
-    return shlex.join([sys.executable, "-m", "tapelab", *sys.argv[1:], "--allow-root"])

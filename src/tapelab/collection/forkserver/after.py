@@ -24,13 +24,13 @@ UNFIT = _unfit()
 forkserver._forkserver.ensure_running = lambda: None
 
 
-_SERVER = os.getpid()
+_SERVER, _OWNER = os.getpid(), os.getppid()
 
 
 @atexit.register
 def _tidy():
-    """Remove the folder of the server's socket, which its owner would do at its end, but for one that is killed."""
-    if os.getpid() == _SERVER:
+    """Remove the folder of the server's socket, as its owner does at its end, but for one that is killed."""
+    if os.getpid() == _SERVER and os.getppid() != _OWNER:
         shutil.rmtree(Path(forkserver._forkserver._forkserver_address).parent, ignore_errors=True)
 
 

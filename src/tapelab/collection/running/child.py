@@ -7,7 +7,8 @@ a connection:
     ("kernel", CELLS)       the kernel answers; so many code cells will run
     ("cell", NUMBER)        a code cell starts
     ("executed", NUMBER)    it has ended
-    ("end", PROBLEM)        None, or {"kind": …, "message": …}
+    ("end", PROBLEM)        None, or {"kind": …, "message": …}; not where it is asked to end
+    ("notebook", TEXT)      what was executed, whole or not; nothing if the kernel did not start
 
 What is written to its standard output or error is the run's log. Whatever is sent to it asks it to end.
 """
@@ -20,6 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tapelab.collection import forkserver
+
+import nbformat
 
 
 def _end_when_told(connection):
@@ -34,7 +37,7 @@ def main(connection: Connection, folder: Path, environment: Mapping[str, str], o
 
     Args:
         connection: takes the events.
-        folder: with ``source.ipynb``; the log and what is executed go there.
+        folder: with ``source.ipynb``; the log goes there.
         environment: all variables of this process and its kernel.
         order: what `execution.execute` takes.
     """
@@ -52,7 +55,7 @@ def main(connection: Connection, folder: Path, environment: Mapping[str, str], o
         connection.send(event)
 
     def end_now(*_):
-        """Raise SystemExit where the run is: papermill saves the notebook and ends the kernel on the way out."""
+        """Raise SystemExit where the run is: papermill ends the kernel on the way out."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if kernel.Kernel.current is not None:
             kernel.Kernel.current.shutdown_wait_time = 0.2  # seconds: in the middle of a cell it will not answer
@@ -60,4 +63,9 @@ def main(connection: Connection, folder: Path, environment: Mapping[str, str], o
 
     signal.signal(signal.SIGTERM, end_now)
     tell("ready", forkserver.unfit())
-    tell("end", execution.execute(order, tell))
+    hooks = execution.Hooks(tell)
+    try:
+        tell("end", execution.execute(order, hooks))
+    finally:
+        if hooks.notebook is not None:
+            tell("notebook", nbformat.writes(hooks.notebook))

@@ -131,16 +131,11 @@ def run(
     with folder() as scratch:
         try:
             (scratch / "source.ipynb").write_text(source, encoding="utf-8")
-            outcome.problem = _watch(job, scratch, outcome, children, on_cell)
+            outcome.problem, executed = _watch(job, scratch, outcome, children, on_cell)
         except OSError as error:
-            outcome.problem = Problem("files", f"cannot write: {error.strerror or error}")
-        with contextlib.suppress(FileNotFoundError):
-            nb = nbformat.read(scratch / "executed.ipynb", as_version=4)
-            if outcome.problem is not None:
-                outcome.problem = _locate(outcome.problem, nb)
-            _tidy(nb, outcome.problem)
-            outcome.notebook = (nbformat.writes(nb) + "\n").encode()
-            outcome.cells = sum(c.cell_type == "code" and c.execution_count is not None for c in nb.cells)
+            outcome.problem, executed = Problem("files", f"cannot write: {error.strerror or error}"), None
+        if executed is not None:
+            _keep(outcome, executed)
         if outcome.problem is not None:
             with contextlib.suppress(FileNotFoundError):
                 text = (scratch / "log").read_bytes()[-LONGEST_LOG:].decode(errors="replace")
@@ -148,12 +143,22 @@ def run(
     return outcome
 
 
+def _keep(outcome, text):
+    """Put what was executed into the outcome, and its failing cell into the problem."""
+    nb = nbformat.reads(text, as_version=4)
+    if outcome.problem is not None:
+        outcome.problem = _locate(outcome.problem, nb)
+    _tidy(nb, outcome.problem)
+    outcome.notebook = (nbformat.writes(nb) + "\n").encode()
+    outcome.cells = sum(c.cell_type == "code" and c.execution_count is not None for c in nb.cells)
+
+
 def _watch(job, scratch, outcome, children, on_cell):
-    """Run the process to its end. Returns the `Problem`, or None; fills in the outcome's times."""
+    """Run the process to its end. Returns the `Problem` or None, and the executed notebook or None."""
     place = job.folder if Path(job.folder).is_dir() else str(scratch)
     child = children.start(scratch, {"parameters": job.run.parameters, "kernel": job.kernel, "folder": place})
     if child is None:
-        return Problem("interrupted", "the batch was interrupted before this run started")
+        return Problem("interrupted", "the batch was interrupted before this run started"), None
     began, expired = time.monotonic(), threading.Event()
 
     def expire():
@@ -163,21 +168,26 @@ def _watch(job, scratch, outcome, children, on_cell):
     timer = threading.Timer(job.timeout, expire)
     timer.start()
     try:
-        cell, ended = _listen(child.connection, began, outcome.phases, children.say, on_cell)
+        cell, ended, executed = _listen(child.connection, began, outcome.phases, children.say, on_cell)
         child.process.join()
     finally:
         timer.cancel()
         children.forget(child)
         child.connection.close()
         outcome.seconds = time.monotonic() - began
+    return _problem(job, child, cell, ended, expired.is_set(), children.closed, scratch / "log"), executed
+
+
+def _problem(job, child, cell, ended, expired, called_off, log):
+    """What kept a run from its end, or None."""
     if ended:
         return Problem(**ended[0], cell=cell) if ended[0] else None
-    if children.closed:
+    if called_off:
         return Problem("interrupted", "the batch was interrupted", cell)
-    if expired.is_set():
+    if expired:
         return Problem("time limit", f"ended after {job.timeout:g} s (the limit set with --timeout)", cell)
     status = child.process.exitcode
-    return Problem("process", f"the run's process ended with status {status}{_last_words(scratch / 'log')}", cell)
+    return Problem("process", f"the run's process ended with status {status}{_last_words(log)}", cell)
 
 
 def _listen(connection, since, phases, say, on_cell):
@@ -191,10 +201,10 @@ def _listen(connection, since, phases, say, on_cell):
         on_cell: as for `run`.
 
     Returns:
-        The number of the last code cell that started, or None, and a list with what `child` said in the end: None or
-        what went wrong. The list is empty if it was cut short.
+        The number of the last code cell that started, or None; a list with what `child` said in the end, None or what
+        went wrong, which is empty if it was cut short; and the text of what was executed, or None.
     """
-    cell, cells, ended = None, 0, []
+    cell, cells, ended, executed = None, 0, [], None
     with contextlib.suppress(EOFError, OSError):
         while True:
             event, value = connection.recv()
@@ -213,8 +223,10 @@ def _listen(connection, since, phases, say, on_cell):
                 phases["cells"] = phases.get("cells", 0.0) + now - since
             elif event == "end":
                 ended = [value]
+            elif event == "notebook":
+                executed = value
             since = now
-    return cell, ended
+    return cell, ended, executed
 
 
 def _last_words(log):
