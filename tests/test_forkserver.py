@@ -234,7 +234,9 @@ def test_without_a_server_the_plain_way_is_taken(tmp_path, make_collection, comm
 def test_a_killed_server_is_followed_by_another(light, wait_for):
     with kernel() as (manager, _):
         pid = manager.provisioner.pid
-        psutil.Process(pid).parent().kill()
+        server = psutil.Process(pid).parent()
+        assert server.pid != os.getpid(), "it was not forked"
+        server.kill()
         wait_for(lambda: not manager.is_alive())
     wait_for(lambda: gone(pid))
     with kernel() as (manager, channels):
