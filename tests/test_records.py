@@ -111,7 +111,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_what_nobody_wrote_is_refused_and_kept(place, content):
+def test_what_nobody_wrote_is_refused(place, content):
     content = content.encode() if isinstance(content, str) else content
     place.write("report.json", content)
     with pytest.raises(

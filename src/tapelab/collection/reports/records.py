@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 from tapelab.collection import texts
 from tapelab.collection.reports.storage import Folder
@@ -99,6 +99,19 @@ class Record:
             raise ValueError(f"the verdict on {self.name} is {self.verdict!r}, with the problem {self.problem}")
 
 
+class Environment(TypedDict, total=False):
+    """What `environment.of_kernel` says, or as much of it as is known."""
+
+    python: str
+    platform: str
+    device: str
+    tapelab: str
+    packages: dict[str, str]
+    passed: list[str]
+    kernel: str
+    problem: str
+
+
 @dataclass
 class Report:
     """A batch: what report.json holds.
@@ -109,7 +122,6 @@ class Report:
         workers: how many runs went side by side.
         kernel: the Jupyter kernel's name.
         signal: the name of the signal that interrupted it, or None.
-        environment: what `environment.of_kernel` says, or as much of it as is known.
         runs: one record for each run.
         earlier: records of runs of earlier batches in the same place, by the run's name.
     """
@@ -119,7 +131,7 @@ class Report:
     workers: Annotated[int, Meta(ge=1, le=10**9)]
     kernel: str
     signal: str | None
-    environment: dict[str, str | list[str] | dict[str, str]]
+    environment: Environment
     runs: list[Record]
     earlier: dict[FileName, Record] = field(default_factory=dict)
     format: Literal[FORMAT] = FORMAT
