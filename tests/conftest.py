@@ -204,6 +204,18 @@ def light_kernels(serve):
         yield LIGHT
 
 
+@pytest.fixture
+def forked_kernels(monkeypatch, serve):
+    """Kernels that this process starts are forked, also if it has started others before."""
+    from tapelab.collection import forkserver
+
+    from jupyter_client.provisioning import KernelProvisionerFactory
+
+    serve()
+    factory = KernelProvisionerFactory.instance()
+    monkeypatch.setattr(factory, "default_provisioner_name", forkserver.PROVISIONER)
+
+
 @pytest.fixture(scope="session")
 def command_line():
     """A function that returns the command `tapelab run`, with light kernels and with code that runs first."""

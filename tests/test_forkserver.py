@@ -18,16 +18,9 @@ LIGHT = ("numpy", "wave", "ipykernel.kernelapp")  # nothing else imports `wave`:
 
 
 @pytest.fixture
-def light(monkeypatch, serve):
+def light(monkeypatch, serve, forked_kernels):
     """Kernels start ten times as fast without TensorFlow."""
     monkeypatch.setattr(forkserver, "KERNELS", LIGHT)
-    monkeypatch.setenv(forkserver.DEFAULT, forkserver.PROVISIONER)
-    serve()
-
-
-@pytest.fixture
-def full(monkeypatch, serve):
-    monkeypatch.setenv(forkserver.DEFAULT, forkserver.PROVISIONER)
     serve()
 
 
@@ -65,7 +58,7 @@ def execute(channels, code):
     return "".join(written), shown
 
 
-def test_a_forked_kernel_computes_and_draws_as_a_plain_one_does_with_random_numbers_of_its_own(full):
+def test_a_forked_kernel_computes_and_draws_as_a_plain_one_does_with_random_numbers_of_its_own(forked_kernels):
     code = """
         import sys; imported = "tensorflow" in sys.modules
         import random, numpy as np, tensorflow as tf, keras, matplotlib.pyplot as plt
@@ -228,7 +221,7 @@ def test_without_a_server_the_plain_way_is_taken(tmp_path, make_collection, comm
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("Papermill starts in the plain way: the fork server has ended.") == 1
-    assert done.stderr == ""
+    assert done.stderr == "", done.stderr
 
 
 def test_a_killed_server_is_followed_by_another(light, wait_for):

@@ -4,8 +4,6 @@ import importlib.util
 from concurrent.futures import Future
 from pathlib import Path
 
-from tapelab.collection import forkserver
-
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
@@ -72,8 +70,7 @@ def test_a_mutant_says_what_it_changes():
         ("print('a number')", None),
     ],
 )
-def test_what_notices_a_mutant(check, noticed, tmp_path, light_kernels, monkeypatch):
-    monkeypatch.setenv(forkserver.DEFAULT, forkserver.PROVISIONER)
+def test_what_notices_a_mutant(check, noticed, tmp_path, light_kernels, forked_kernels):
     nb = new_notebook(cells=[new_code_cell("y = 3"), new_code_cell(check) if isinstance(check, str) else check])
     nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     mutant = next(mutants.mutants_of("nb", nb))

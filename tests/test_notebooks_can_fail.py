@@ -8,8 +8,6 @@ import subprocess
 import textwrap
 from pathlib import Path
 
-from tapelab.collection import forkserver
-
 import nbformat
 import pytest
 from nbclient import NotebookClient
@@ -176,9 +174,7 @@ TAUGHT_IN = [
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("breakage", "name"), TAUGHT_IN, ids=lambda value: value.replace(" ", "-"))
-def test_the_notebook_that_teaches_it_notices(breakage, name, monkeypatch, serve):
-    serve()
-    monkeypatch.setenv(forkserver.DEFAULT, forkserver.PROVISIONER)
+def test_the_notebook_that_teaches_it_notices(breakage, name, forked_kernels):
     nb = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     setup = next(i for i, cell in enumerate(nb.cells) if "setup" in cell.metadata.get("tags", []))
     # Within a function: the names that a breakage uses are then out of the notebook's reach.

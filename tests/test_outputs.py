@@ -3,7 +3,6 @@
 import asyncio
 import os
 
-from tapelab.collection import forkserver
 from tapelab.collection.running import execution, kernel
 
 import nbformat
@@ -22,10 +21,10 @@ open("through", "w")
 
 
 @pytest.mark.thorough(keep=1)
-@pytest.mark.parametrize("provisioner", ["local-provisioner", forkserver.PROVISIONER])
-def test_a_kernel_waits_for_a_slow_reader(provisioner, tmp_path, monkeypatch, wait_for, light_kernels, serve):
-    serve()
-    monkeypatch.setenv(forkserver.DEFAULT, provisioner)
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_kernel_waits_for_a_slow_reader(forked, tmp_path, monkeypatch, wait_for, light_kernels, request):
+    if forked:
+        request.getfixturevalue("forked_kernels")
     monkeypatch.setattr(kernel.Kernel, "folder", tmp_path, raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -84,6 +83,6 @@ def test_outputs_that_do_not_arrive_are_named(monkeypatch):
         raise CellTimeoutError.error_from_timeout_and_cell("late", 60, nbformat.v4.new_code_cell("1"))
 
     monkeypatch.setattr(execution.papermill, "execute_notebook", late)
-    problem = execution.execute({"parameters": {}, "kernel": "python3", "folder": os.curdir}, lambda *_: None)
+    problem = execution.execute({"parameters": {}, "kernel": "python3", "folder": os.curdir}, execution.Hooks(print))
     assert problem["kind"] == "outputs lost"
     assert problem["message"] == "the cell has ended, but its outputs had not all arrived 60 s later"

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tapelab.collection.processes import guard, interrupts
+from tapelab.collection.processes import interrupts
 
 from jupyter_client.provisioning import LocalProvisioner
 
@@ -66,16 +66,27 @@ def start(target: Callable, *arguments: Any, fork: bool = True) -> multiprocessi
     Raises:
         OSError, EOFError: if there is no fork server, or it ends during its imports.
     """
-    context = multiprocessing.get_context("forkserver" if fork and sys.platform == "linux" else "spawn")
-    context.set_forkserver_preload(imports())
+    forks = fork and sys.platform == "linux"
+    context = multiprocessing.get_context("forkserver" if forks else "spawn")
+    if forks:
+        context.set_forkserver_preload(imports())
     process = context.Process(target=target, args=arguments)
-    # A new program must not be interrupted before it is one of its own; it inherits what is blocked.
+    with _uninterrupted():
+        process.start()
+    return process
+
+
+@contextlib.contextmanager
+def _uninterrupted():
+    """Block signals: a new program inherits that, and must not be interrupted before it is one of its own."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, interrupts.WATCHED)
     try:
-        process.start()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return process
 
 
 def settle(
@@ -96,6 +107,8 @@ def settle(
     os.environ.clear()
     os.environ.update(environment)
     if sys.platform == "linux":
+        from tapelab.collection.processes import guard  # which only Linux has what it takes for
+
         guard.split(multiprocessing.parent_process().sentinel, litter)
 
 

@@ -1,9 +1,9 @@
 """What the fork server imports last: whether its forks are sound."""
 
 import atexit
+import contextlib
 import gc
 import os
-import shutil
 import sys
 from multiprocessing import forkserver
 from pathlib import Path
@@ -31,7 +31,10 @@ _SERVER, _OWNER = os.getpid(), os.getppid()
 def _tidy():
     """Remove the folder of the server's socket, as its owner does at its end, but for one that is killed."""
     if os.getpid() == _SERVER and os.getppid() != _OWNER:
-        shutil.rmtree(Path(forkserver._forkserver._forkserver_address).parent, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            socket = Path(forkserver._forkserver._forkserver_address)
+            socket.unlink()
+            socket.parent.rmdir()
 
 
 # The forks share the memory of what is imported until they write to it: the collector would.

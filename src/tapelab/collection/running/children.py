@@ -39,8 +39,7 @@ class Children:
     """
 
     def __init__(self, environment: Mapping[str, str], fork: bool = False, say: Callable[[str], None] = print):
-        self._environment = dict(environment) | ({forkserver.DEFAULT: forkserver.PROVISIONER} if fork else {})
-        self._fork, self._said, self._say = fork, set(), say
+        self._environment, self._fork, self._said, self._say = dict(environment), fork, set(), say
         self._running, self.closed = set(), False
 
     def start(self, folder: Path, order: dict) -> Child | None:
@@ -49,17 +48,20 @@ class Children:
             return None
         ours, theirs = multiprocessing.Pipe()
         with theirs:
-            arguments = child.main, theirs, folder, self._environment, order
             try:
-                process = forkserver.start(*arguments, fork=self._fork)
+                process = self._process(theirs, folder, order, self._fork)
             except (OSError, EOFError):
                 self.say("Papermill starts in the plain way: the fork server has ended.")
-                process = forkserver.start(*arguments, fork=False)
+                process = self._process(theirs, folder, order, False)
         started = Child(process, ours)
         self._running.add(started)
         if self.closed:  # meanwhile
             process.terminate()
         return started
+
+    def _process(self, connection, folder, order, fork):
+        leads = {forkserver.DEFAULT: forkserver.PROVISIONER} if fork else {}
+        return forkserver.start(child.main, connection, folder, self._environment | leads, order, fork=fork)
 
     def say(self, line: str) -> None:
         """Tell something, once."""
