@@ -182,21 +182,28 @@ def test_no_process_survives(tmp_path, way, ending, wait_for):
     owner.communicate()
 
 
+TELLS_OF_A_GPU = """
+import sys, types
+kinds = [types.SimpleNamespace(device_type=kind) for kind in ("CPU", "GPU")]
+config = types.SimpleNamespace(list_physical_devices=lambda: kinds)
+sys.modules["tensorflow"] = types.SimpleNamespace(config=config)
+"""
+
+
 @pytest.mark.parametrize(
-    ("module", "why"),
+    ("module", "line"),
     [
-        ("import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()", "1 threads"),
         (
-            "import sys, types\nkinds = [types.SimpleNamespace(device_type=kind) for kind in ('CPU', 'GPU')]\n"
-            "config = types.SimpleNamespace(list_physical_devices=lambda: kinds)\n"
-            "sys.modules['tensorflow'] = types.SimpleNamespace(config=config)",
-            "a device other than the CPU is visible (GPU)",
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+            "Kernels start in the plain way: the imports started 1 threads.",
         ),
+        (TELLS_OF_A_GPU, "Kernels start in the plain way: a device other than the CPU is visible (GPU)."),
+        ("raise RuntimeError", "Papermill starts in the plain way: the fork server has ended."),
     ],
-    ids=["threads", "GPU"],
+    ids=["threads", "GPU", "no server"],
 )
-def test_where_a_fork_is_not_sound_kernels_are_new_programs_and_one_line_says_why(
-    module, why, monkeypatch, tmp_path, serve, make_collection, command_line
+def test_where_a_fork_is_not_sound_the_plain_way_is_taken_and_one_line_says_why(
+    module, line, tmp_path, make_collection, command_line
 ):
     (tmp_path / "tests_unfit.py").write_text(module)
     source = "import sys; assert 'tests_unfit' not in sys.modules"
@@ -206,22 +213,8 @@ def test_where_a_fork_is_not_sound_kernels_are_new_programs_and_one_line_says_wh
     done = subprocess.run(
         command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("Kernels start in the plain way: ") == 1
-    assert why in done.stdout
-
-
-def test_without_a_server_the_plain_way_is_taken(tmp_path, make_collection, command_line):
-    (tmp_path / "tests_ends.py").write_text("raise RuntimeError")
-    make_collection(tmp_path / "notebooks", {name: ["seed = 0"] for name in ("00_a", "01_b")})
-    command = command_line(tmp_path / "out", first="forkserver.KERNELS = ('tests_ends',)")
-    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
-    done = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("Papermill starts in the plain way: the fork server has ended.") == 1
-    assert done.stderr == "", done.stderr
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.count(line) == 1
 
 
 def test_a_killed_server_is_followed_by_another(light, wait_for):
