@@ -27,6 +27,7 @@ CONNECT_SECONDS = 20
 EMPTY_SECONDS = 60  # without any worker, after which the batch gives up
 TELL_SECONDS = 0.5  # between two messages from one run about its current cell
 LOOK_SECONDS = 5  # between two looks at the cluster
+MOST_BLAMED = 10  # times that a job may have been waiting on a worker that others killed
 
 
 class ClusterError(LookupError):
@@ -138,7 +139,7 @@ class Cluster:
             raise ClusterError(f"the Dask cluster at {address} has no worker") from None
         self.workers = sum(self._client.nthreads().values())
         self._batch, self._fork, self._passed, self._work = f"tapelab-{uuid.uuid4().hex}", fork, passed, work
-        self._futures, self._begun, self._noted = {}, set(), set()
+        self._futures, self._begun, self._blamed, self._noted = {}, {}, Counter(), set()
         self._looked = self._seen = time.monotonic()
         self._stopping = self._lost = False
 
@@ -183,27 +184,37 @@ class Cluster:
         share = _Share(self._batch, sources, dict(hosts), self._fork, self._passed)
         self._client.register_plugin(share, name=self._batch)
         for place, job in enumerate(jobs):
-            name = job.run.name
-            options = {"key": f"{name}-{self._batch}", "priority": -place, "pure": False}
-            self._futures[name] = self._client.submit(self._work, job, self._batch, **options)
-            self._futures[name].add_done_callback(lambda future, name=name: self._take(future, name))
+            self._submit(job, -place)
+
+    def _submit(self, job, priority):
+        name = job.run.name
+        key = f"{name}-{self._batch}-{self._blamed[name]}"
+        future = self._client.submit(self._work, job, self._batch, key=key, priority=priority, pure=False)
+        self._futures[name] = future
+        future.add_done_callback(lambda future: self._take(future, job, priority))
 
     def _tell(self, event):
         _, (kind, *values) = event
         if kind == "cell":
-            self._begun.add(values[0])
+            self._begun[values[0]] = values[-1]
         elif values[0] in self._noted:  # every worker has the same to tell
             return
         else:
             self._noted.add(values[0])
         self._queue.put((kind, *values))
 
-    def _take(self, future, name):
+    def _take(self, future, job, priority):
         """Put a finished job's outcome into the queue, and let the cluster forget it."""
+        name = job.run.name
         try:
             outcome = future.result(timeout=CONNECT_SECONDS)
         except KilledWorker as error:
             last = error.last_worker.address
+            if self._begun.get(name) != last and self._blamed[name] < MOST_BLAMED:
+                # Dask blames all that a dead worker was to do. This job had not begun there: it starts anew.
+                self._blamed[name] += 1
+                self._submit(job, priority)
+                return
             message = f"{error.allowed_failures + 1} workers died while running it, the last was {last}"
             outcome = single_run.Outcome(name, Problem("worker died", message))
         except CancelledError:  # by `stop`, or the client has lost the scheduler, and with it every job
