@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 from tapelab.collection import catalogue
@@ -250,6 +251,28 @@ def test_jupyterlab_starts_where_no_layout_can_be_kept(small, tmp_path, monkeypa
     (tmp_path / "data").write_text("a file where the folder should be")
     assert CliRunner().invoke(main, ["lab"]).exit_code == 0
     assert not any("workspaces" in option for option in executed[0])
+
+
+@pytest.mark.parametrize(
+    ("user", "arguments", "by_make", "line"),
+    [
+        (0, [], True, "make ARGS=--allow-root lab"),
+        (0, ["mine", "--port", "9999"], True, "make ARGS='mine --port 9999 --allow-root' lab"),
+        (0, ["my own"], False, f"{sys.executable} -m tapelab lab 'my own' --allow-root"),
+        (0, ["--allow-root"], True, None),
+        (1000, [], True, None),
+    ],
+)
+def test_root_is_told_the_line_that_works(small, tmp_path, monkeypatch, executed, user, arguments, by_make, line):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: user, raising=False)
+    monkeypatch.setattr(sys, "argv", ["tapelab", "lab", *arguments])
+    monkeypatch.setenv("MAKELEVEL", "1")
+    if not by_make:
+        monkeypatch.delenv("MAKELEVEL")
+    told = CliRunner().invoke(main, ["lab", *arguments])
+    assert len(executed) == 1, "JupyterLab itself decides: a setting may allow it"
+    assert told.stderr.endswith(f"this starts it: {line}\n") if line else told.stderr == ""
 
 
 def test_the_command_says_what_it_kept(small, tmp_path, monkeypatch, executed):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,10 @@ def start(place: Path, first: str, options: tuple[str, ...]) -> NoReturn:
         first: the page that it opens, such as "/lab".
         options: further options of JupyterLab, which come first where they say something else.
     """
+    if hasattr(os, "geteuid") and os.geteuid() == 0 and "--allow-root" not in options:
+        print(
+            f"You are root. Where JupyterLab refuses to start for that, this starts it: {_as_root()}", file=sys.stderr
+        )
     own = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={place.resolve()}", f"--LabApp.default_url={first}"]
     own += _layout()
     command = [sys.executable, "-m", "jupyter", "lab", *own, *options]
@@ -44,3 +49,11 @@ def _layout():
     except OSError:
         return []
     return [f"--LabApp.workspaces_dir={folder}"]
+
+
+def _as_root():
+    """The line that was called, with JupyterLab's option for root."""
+    if "MAKELEVEL" in os.environ:
+        given = shlex.join([*sys.argv[2:], "--allow-root"])  # what follows `tapelab lab`
+        return f"make ARGS={shlex.quote(given)} lab"
+    return shlex.join([sys.executable, "-m", "tapelab", *sys.argv[1:], "--allow-root"])
