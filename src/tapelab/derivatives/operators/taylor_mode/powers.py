@@ -17,7 +17,9 @@ def power_of(algebra: Algebra, a: Val, y: tf.Tensor, p: float) -> Val:
     if a.ch is None:
         return Val(y)
     if algebra.order < p + 1:  # v^p may be 0 where v^(p - 1) is not, and v^(p - order) keeps within the range
-        return algebra.unary(a, y, lambda order: _falling(p, order) * tf.pow(a.v, tf.cast(p - order, y.dtype)), wide=True)
+        return algebra.unary(
+            a, y, lambda order: _falling(p, order) * tf.pow(a.v, tf.cast(p - order, y.dtype)), wide=True
+        )
     zero = a.v == 0
 
     def derivative(order):
