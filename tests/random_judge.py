@@ -5,7 +5,8 @@ A program is traced once, and the derivative computed at many points; what is ri
 Elsewhere is where `random_truth` sees none, and where a step of the program has none at the inputs that it gets: then
 the chain rule says nothing. relu(x) - relu(-x) is x, and no differentiation of its steps finds the 1 at 0. Those are
 counted apart, and so is where a number on the way overflows: a Cholesky factor of an infinite matrix is finite, and so
-are differences of it, which are no derivative. An error must be this package's own, with a sentence; TensorFlow's traceback is a find.
+are differences of it, which are no derivative. An error must be this package's own, with a sentence; TensorFlow's
+traceback is a find.
 """
 
 import re
