@@ -762,7 +762,7 @@ assert refused
 # %% [markdown]
 # ## 6. Going further: without the matrix
 #
-# A Hessian of 650 weights fits into memory; one of a million does not. But the adjoint equation $Hu = v$ asks for one solution, and [14](14_without_the_matrix.ipynb) solves such systems by conjugate gradients (CG), from products with $H$ alone. `derivatives.hvp` multiplies; `optimize.conjugate_gradient_direction` is the CG of notebook 12: given $g$, it solves $Hs = -g$, so it gets $-v$ here.
+# A Hessian of 650 weights fits into memory; one of a million does not. But the adjoint equation $Hu = v$ asks for one solution, and [14](14_without_the_matrix.ipynb) solves such systems by conjugate gradients (CG), from products with $H$ alone. `derivatives.hvp` multiplies; `optimize.conjugate_gradient_direction` is the CG of that notebook: given $g$, it solves $Hs = -g$, so it gets $-v$ here.
 #
 # The rival again is unrolling at its best. Plain gradient descent needs hundreds of recorded steps here. With momentum, the heavy ball, at the best rate and momentum that the spectrum allows, it needs fewer. Record it from zero, or from the solution.
 

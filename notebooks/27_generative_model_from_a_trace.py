@@ -630,8 +630,8 @@ collections = {"unseen": unseen, "made": made, "one Gaussian": gaussian, "ten Ga
 # @title Draw: digits that nobody wrote
 _, axes = plt.subplots(1, 3, figsize=(11, 4.4), layout="constrained")
 for ax, (name, shown) in zip(axes, list(collections.items())[:3], strict=True):
-    tiles = np.pad(np.reshape(shown[:60], (10, 6, 8, 8)), ((0, 0), (0, 0), (1, 1), (1, 1)))
-    ax.imshow(tiles.transpose(0, 2, 1, 3).reshape(100, 60).T, cmap="gray_r", vmin=0, vmax=1)
+    tiles = np.pad(np.reshape(shown[:60], (6, 10, 8, 8)), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    ax.imshow(tiles.transpose(0, 2, 1, 3).reshape(60, 100), cmap="gray_r", vmin=0, vmax=1)
     ax.set(title=name, xticks=[], yticks=[])
 plt.show()
 
