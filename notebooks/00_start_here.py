@@ -17,15 +17,15 @@
 # %% [markdown]
 # # Start here
 #
-# You write a program that computes a number. TensorFlow can hand you the derivative of that program, exact to rounding,
-# with no formula from you. **What is in this collection, and how does a notebook work?**
+# You write a program in TensorFlow that computes a number. TensorFlow can hand you its derivative, exact to rounding,
+# with no formula from you. (Where it cannot, it answers `None`, or worse: later notebooks are about that.) **What is in this collection, and how does a notebook work?**
 #
 # To run this page, press Shift+Enter in each cell, from the top. The first import takes some seconds.
 
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb)
 #
-# **Prerequisites:** none · **Minutes:** 8 to read, 1 for the exercises
+# **Prerequisites:** none · **Minutes:** 9 to read, 1 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -84,7 +84,8 @@ plt.show()
 #
 # The sigmoid $\sigma(x) = 1/(1 + e^{-x})$ squeezes any number into the interval from 0 to 1; it turns a score into a
 # probability. The cell above asked a `tf.GradientTape` to record the computation, and to watch `x`. Then
-# `tape.gradient(y, x)` returned the slope at all the points in one call.
+# `tape.gradient(y, x)` returned the slope at all the points in one call. (It can, because each entry of `y` depends on its
+# own `x` alone. [01](01_gradient_tape_basics.ipynb) says what comes out otherwise.)
 
 # %%
 steepest = int(np.argmax(slope))
@@ -107,9 +108,8 @@ assert 0.0 < slope[-1] < 1e-4
 # %% [markdown]
 # ## 2. How a notebook works
 #
-# Before a result that surprises, you commit yourself to a guess. A guess that you have written down can turn out wrong,
-# and that is where you learn something; "I would have known that" teaches nothing. Try it once, on a function with a
-# loop in it.
+# Before a result that may surprise you, you write down a guess. A guess that is written down can turn out wrong, and then
+# you know what to read with care. Try it once, on a function with a loop in it.
 
 
 # %%
@@ -285,7 +285,7 @@ plt.show()
 # - **"My gradient is None":** [03](03_when_the_gradient_is_none.ipynb). It is NaN, infinite or zero: [04](04_when_the_gradient_is_wrong.ipynb).
 # - **"I want another gradient than TensorFlow's":** [05](05_recording_control.ipynb), [06](06_stop_gradient.ipynb), [07](07_custom_gradients.ipynb).
 # - **"I need a Hessian":** 01, [09](09_multiple_tapes.ipynb), [10](10_higher_order_gradients.ipynb), [11](11_jacobians.ipynb), [13](13_hessians_and_newton.ipynb), as marked on the map; if it is too large to store, [14](14_without_the_matrix.ipynb).
-# - **"What is it good for?":** [17](17_fit_and_error_bars.ipynb) to [28](28_small_transformer.ipynb), each by itself: error bars, training, control, equations, generated samples, attention.
+# - **"What is it good for?":** [17](17_fit_and_error_bars.ipynb) to [28](28_small_transformer.ipynb), in any order (18 alone goes on from 17): error bars, training, control, equations, generated samples, attention.
 # - **"I want to practise":** [first aid](29_first_aid.ipynb), fifteen programs like those that beginners ask about, not all of them broken; then seventeen [hard cases](30_hard_cases.ipynb).
 
 # %% [markdown] tags=["catalogue"]
@@ -295,11 +295,11 @@ plt.show()
 #
 # | | Notebook | What it answers | Needs | Minutes: read + solve | |
 # |---|---|---|---|---|---|
-# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | none | 8 + 1 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb) |
+# | 00 | [Start here](00_start_here.ipynb) | What is in this collection, and how does a notebook work? | none | 9 + 1 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/00_start_here.ipynb) |
 # | 01 | [Gradient tape basics](01_gradient_tape_basics.ipynb) | How does a tape turn a computation into a gradient? | 00 | 20 + 34 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb) |
 # | 02 | [Training with a tape](02_training_with_a_tape.ipynb) | What is in a training loop, and what does each line do? | 01 | 16 + 40 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/02_training_with_a_tape.ipynb) |
-# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 01 | 19 + 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb) |
-# | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 03 | 17 + 26 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/04_when_the_gradient_is_wrong.ipynb) |
+# | 03 | [When the gradient is None](03_when_the_gradient_is_none.ipynb) | Why is this gradient None, and what cures it? | 01 | 21 + 30 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb) |
+# | 04 | [When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb) | Where does a gradient go wrong, and what cures it? | 03 | 16 + 26 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/04_when_the_gradient_is_wrong.ipynb) |
 # | 05 | [Recording control](05_recording_control.ipynb) | Can a tape leave out part of a computation, or start over? | 01 | 13 + 15 | [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/05_recording_control.ipynb) |
 #
 # **II. Gradients of your own making**
@@ -368,8 +368,8 @@ assert "13" in needed_for("14")
 print(runtime.report())
 
 # %% [markdown]
-# The set-up cell ends with `runtime.start(seed)`. It sets the seed of every random generator, so that a notebook shows
-# the same numbers each time. Below, the session is started again before the first draw and before the second, not before
+# The set-up cell ends with `runtime.start(seed)`. It sets the seeds of Python's, NumPy's and TensorFlow's global random
+# generators, so that a notebook draws the same random numbers each time it is run from the top. Below, the session is started again before the first draw and before the second, not before
 # the third.
 
 # %%

@@ -44,7 +44,7 @@ if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, 
 
 from tapelab import data, gradcheck, plots, runtime
 from tapelab.exercises.sheets import gradient_tape_basics as exercises
-from tapelab.explain import ExplainTape, draw, table
+from tapelab.explain import ExplainTape, draw, step_through, table
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -80,7 +80,8 @@ print("dy/dx =", dy_dx.numpy())
 # **source**.
 #
 # `tf.GradientTape` does not show its list. `ExplainTape`, which comes with these notebooks and not with TensorFlow, is
-# the same tape with a window in it.
+# the same tape with a window in it. (TensorFlow also records each reading of the variable `x`, which hands values and
+# gradients on as they are. The picture leaves it out.)
 
 # %% alt="Computation graph. At the top x with the value 2; below it x times x with the value 4 and five times x with the value 10; below both their sum, 14. Beside each arrow down, an arrow up carries a gradient: 1 from the sum to each product; then 5 from one product to x, and from the other 2 and 2 on two arrows. The gradient of x is 9."
 with ExplainTape() as tape:
@@ -88,9 +89,15 @@ with ExplainTape() as tape:
     b = 5.0 * x
     y = a + b
 
-print(table(tape, y, x))
 draw(tape, y, x, values=True)
 plt.show()
+
+# %% [markdown]
+# Here is the same as a table. Go through it step by step: down with the values, then up with the gradients. `#0` stands
+# for the value of row 0.
+
+# %%
+step_through(tape, y, x)
 
 # %% [markdown]
 # With each entry the tape keeps what it needs for the entry's **local derivatives**: how its own result changes with its
@@ -105,7 +112,8 @@ plt.show()
 # Values flow down the list. Derivatives flow **up**. Start at the bottom with $\mathrm dy/\mathrm dy = 1$. Entry 3 hands
 # 1 to `a` and 1 to `b`. Entry 2 multiplies its 1 by 5, for `x`. Entry 1 uses `x` twice, so two arrows lead back from it:
 # it multiplies its 1 by 2, for the first `x`, and by 2 again, for the second. `x` adds up what it receives:
-# $5 + 2 + 2 = 9$. The printed table has the same numbers in its last column, for you to read upwards.
+# $5 + 2 + 2 = 9$. Nobody asks about the constant 5.0, and it is handed nothing. The last column of the table above has
+# these parts, row by row.
 #
 # Why is it right to read from the end? An entry's result can be used only after it was computed. So whoever uses it
 # stands further down, and has been read: when you arrive at an entry, its sum is complete.
@@ -207,7 +215,6 @@ def backward_pass(target):
             number.gradient += result.gradient * local
 
 
-# %%
 root = Number(2.0)
 result = root * root + 5.0 * root
 backward_pass(result)
@@ -222,8 +229,8 @@ print("dy/dx =", root.gradient)
 # it. Your tape never finds out: it meets four products.
 #
 # TensorFlow's tape can differentiate more, hundreds of operations on tensors of any shape, on any device. It is tidier,
-# too: it records only inside its `with` block, and only what depends on something that it watches (section 7). The
-# principle is the same as in yours.
+# too: it records only inside its `with` block, and only what depends on something that it watches (section 7): it has no
+# entry for the constant 5.0, as yours has. The principle is the same.
 
 
 # %%
@@ -329,7 +336,7 @@ for name, g in gradients.items():
 # The local derivative of `y` with respect to `w` is a whole array, the **Jacobian** $J$, with one number for each entry
 # of `y` and each entry of `w`: here 12, half of them zero. For a layer from 1000 to 1000 numbers it would have $10^9$.
 #
-# The tape never builds it. Each operation comes with a rule that goes straight from the upstream gradient $u$ to
+# The tape never builds it. An operation that can be differentiated has a rule that goes straight from the upstream gradient $u$ to
 # $u^{\mathsf T} J$, its **vector–Jacobian product** (VJP). For this layer the rule is the outer product $x_i u_j$, as large
 # as the kernel and no larger. Backpropagation is one VJP after another.
 
@@ -375,7 +382,7 @@ exercises.dense_backward.check(backward)
 # gradient, $s\,\lVert g \rVert^2$.
 #
 # Here is an example with two variables. A walker notes the distance every half hour, and you fit a straight line to
-# the notes: speed times time plus a head start. The next two cells compute the gradient at a bad first guess, and try
+# the notes: speed times time plus a head start. The next cell computes the gradient at a bad first guess, and tries
 # three steps from there. How far does the first-order promise hold?
 
 # %%
@@ -395,7 +402,6 @@ slopes = tape.gradient(loss, [speed, head_start])
 print(f"loss {loss:.2f}, gradient ({slopes[0]:.2f}, {slopes[1]:.2f})")
 
 
-# %%
 def loss_after(step):
     """The loss after one step of that size; the variables stay where they are."""
     moved = [v - step * g for v, g in zip(start, slopes, strict=True)]
@@ -470,8 +476,8 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# Every step leaves at right angles to the line of equal loss through its point. In a long valley that direction points
-# at the opposite wall more than at the minimum. So the path crosses the valley first, then creeps along its floor, where
+# Every step leaves at right angles to the line of equal loss through its point. On the wall of a long valley that
+# direction points at the opposite wall more than at the minimum. So the path crosses the valley first, then creeps along its floor, where
 # the gradient is small. [13](13_hessians_and_newton.ipynb) finds a better direction, and
 # [02](02_training_with_a_tape.ipynb) runs this loop on a network; so does section 9.
 
@@ -547,7 +553,8 @@ assert dy_dx == 7.0
 # %% [markdown]
 # The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target is
 # the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches
-# the source: $3 + 4$. (`output_gradients=` puts weights of your own in the place of those ones; [11](11_jacobians.ipynb) works with them.) A list of targets is summed in
+# the source: $3 + 4$. ([00](00_start_here.ipynb) got 201 slopes in one call, because there each entry of the target
+# depends on its own entry of the source alone: each sum has one term.) (`output_gradients=` puts weights of your own in the place of those ones; [11](11_jacobians.ipynb) works with them.) A list of targets is summed in
 # the same way.
 #
 # **Where it goes wrong.** A loss for each example that was never reduced to one number is a non-scalar target, too.
@@ -569,8 +576,8 @@ unreduced = gradient_of(lambda errors: errors)
 averaged = gradient_of(tf.reduce_mean)
 
 # %% [markdown]
-# The first gradient is that of the *sum*: nine times too large, and its shape gives nothing away. With the same learning
-# rate each step is nine times too long, and section 4 showed where long steps end. **The fix:** `tf.reduce_mean` before
+# The first gradient is that of the *sum*: nine times too large, and its shape gives nothing away. In gradient descent with
+# the same learning rate the step is nine times too long, and section 4 showed where long steps end. **The fix:** `tf.reduce_mean` before
 # the block closes.
 
 # %% tags=["check"]
@@ -580,6 +587,13 @@ assert averaged < -10
 with tf.GradientTape() as tape:
     square, cube = x * x, x * x * x
 assert tape.gradient([square, cube], x) == 4.0 + 12.0
+with tf.GradientTape(persistent=True) as tape:
+    tape.watch(hours)
+    own, shared = hours**2, hours * tf.reduce_sum(hours)
+np.testing.assert_array_equal(tape.gradient(own, hours), 2.0 * hours)  # the slope at each point
+np.testing.assert_allclose(
+    tape.gradient(shared, hours), 2.0 * tf.reduce_sum(hours) * tf.ones_like(hours)
+)  # not so here
 
 # %% [markdown]
 # ## 6. Intermediate results and persistent tapes
@@ -626,7 +640,8 @@ assert (dz_dy, dy_dx, dz_dx) == (18.0, 6.0, 108.0)
 # %% [markdown]
 # ## 7. What a tape watches
 #
-# A tape records an operation if something that goes into it is watched, or was computed from something watched.
+# A tape records an operation if something that goes into it is watched, or was computed from something watched. (That
+# goes for floating-point numbers. With integers [03](03_when_the_gradient_is_none.ipynb) has its own section.)
 # Trainable variables are watched from their first use. Tensors are not: you must ask.
 
 # %%
@@ -645,8 +660,8 @@ print(f"without watch: {unwatched}")
 print(f"with watch:    {watched}")
 
 # %% [markdown]
-# Without `watch` the tape has recorded nothing that was computed from `x`, and the answer is `None`. `watch` acts from the line where it stands.
-# Below it comes between two uses of `x`, and $y = x^2 + 5x$.
+# Without `watch` the tape has recorded nothing that was computed from `x`, and the answer is `None`. Where must `watch`
+# stand? Below it comes between two uses of `x`, and $y = x^2 + 5x$.
 #
 # **Predict.** What does the tape return at $x = 3$: 11, 6, 5 or `None`?
 
@@ -674,14 +689,16 @@ with tf.GradientTape() as tape:
 assert tape.gradient(y, x) == 11.0
 
 # %% [markdown]
-# The true derivative is $2x + 5 = 11$. The tape has seen $5x$ and nothing before it, so it returns 5. A wrong number is
+# The true derivative is $2x + 5 = 11$. `watch` acts from the line where it stands: the tape has seen $5x$ and nothing
+# before it, so it returns 5. A wrong number is
 # worse than `None`: nothing stops. **The fix:** `watch` at the top of the block. ([03](03_when_the_gradient_is_none.ipynb) goes the other way and stops
 # a tape from watching variables.)
 
 # %% [markdown]
 # ## 8. Control flow
 #
-# The tape records operations, not Python. An `if` decides which operations run; the tape sees those and no others.
+# The tape records operations, not Python. What does it make of an `if`?
+# (Here Python runs your lines one by one. A function that is compiled, in [02](02_training_with_a_tape.ipynb), may have its `if` turned into an operation.)
 #
 # **Predict.** `a` is 2, `b` is 5, and `gate` is positive, so that `a * a` runs and `b**3` does not. What are the
 # gradients with respect to `a`, `b` and `gate`?
@@ -709,10 +726,14 @@ exercises.gate.reveal(with_if)
 assert with_if[0] == 4.0
 assert with_if[1] is with_if[2] is None
 assert (with_where[0], with_where[1], with_where[2]) == (4.0, 0.0, None)
+with tf.GradientTape() as tape:
+    result = tf.function(lambda: a * a if gate > 0 else b**3)()
+compiled = tape.gradient(result, [a, b, gate])
+assert (compiled[0], compiled[1], compiled[2]) == (4.0, 0.0, None)
 
 # %% [markdown]
-# With `if`, nothing was computed from `b`. And `gate` chose the branch, but that choice was Python's. It leaves no
-# trace on the tape. `tf.where` looks like an `if` but is not one: it computes both sides and picks, so `b` is on the
+# An `if` decides which operations run, and the tape sees those and no others: nothing was computed from `b`. And `gate` chose the branch, but that choice was Python's. The result was not
+# computed from `gate`. `tf.where` looks like an `if` but is not one: it computes both sides and picks, so `b` is on the
 # record. (`gate` still gets `None`: a comparison passes nothing back.) **Here `None` says that no gradient got through to the
 # source, and 0 that one did, and is zero.** Either can mean something else: [03](03_when_the_gradient_is_none.ipynb) and
 # [04](04_when_the_gradient_is_wrong.ipynb) have the cases.

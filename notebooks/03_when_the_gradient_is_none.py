@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 17 to read, 2 more to go further, 30 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 18 to read, 3 more to go further, 30 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -72,7 +72,7 @@ print("d income / d price  =", tape.gradient(income, price))
 # - find the break in a long program with a plain tape (section 1), and let a tape that keeps a log find it (section 2),
 # - see whether a tape watches a source, and make it watch (section 3),
 # - keep a path on the tape: inside TensorFlow (section 4), in floating point (section 5), free of assignments (section 6), and up to the target (section 7),
-# - tell an operation that has no gradient registered from one that passes nothing back on purpose (section 8), and choose between zeros and `None` (section 9).
+# - tell an operation that has no gradient registered from one that passes nothing back on purpose (section 8), and choose between zeros and `None`, also where a compiled function chooses for you (section 9).
 #
 # ## 1. Find the break
 #
@@ -99,7 +99,6 @@ def walk(path, watch_each):
     return [name for name, v in values.items() if tape.gradient(value, v) is not None]
 
 
-# %%
 path = {
     "tanh": tf.tanh,
     "times 4": lambda h: 4.0 * h,
@@ -120,7 +119,7 @@ assert blind == ["sum"]
 # For one: the target with respect to itself, which is 1. Everything after the break is computed from a constant, so the tape did not record it either. Asked in this way, the tape
 # cannot tell you where the break lies.
 #
-# The trick is to *watch each intermediate tensor*. Then the tape records from there on, whatever happened before.
+# The trick is to *watch each intermediate tensor*. Then the tape records from there on, whatever happened before. (An integer cannot be watched: TensorFlow warns, and the gradient with respect to it is `None`.)
 
 # %%
 found = walk(path, watch_each=True)
@@ -132,7 +131,8 @@ print("with tf.exp:        ", repaired)
 # %% [markdown]
 # Walk back from the target, right to left in the picture. The gradient exists as far back as the result of `exp`, and
 # not for the result of `times 4`. The step that leads from one to the other, the exponential, is the culprit. With
-# `tf.exp` in its place the path is whole.
+# `tf.exp` in its place the path is whole. (A path that is broken twice shows the break nearest the target. Mend it, and
+# walk again.)
 
 # %% tags=["figure"] alt="Diagram. The path from x to sum as a chain of six boxes, drawn three times. With np.exp and nothing watched, only the last box has a gradient. With every tensor watched, the last three have one, and the break shows between times 4 and exp. With tf.exp all six have one."
 # @title Draw: the walk
@@ -162,6 +162,9 @@ plt.show()
 # @title Check
 assert found == ["exp", "square", "sum"]
 assert repaired == ["x", "tanh", "times 4", "exp", "square", "sum"]
+check_twice = path | {"tanh": lambda h: tf.constant(np.tanh(h))}
+assert walk(check_twice, watch_each=True) == found
+assert walk(check_twice | {"exp": tf.exp}, watch_each=True) == ["tanh", "times 4", "exp", "square", "sum"]
 check_x = check_y = tf.Variable([0.3, 0.7])
 with tf.GradientTape() as check_tape:
     for check_step in (path | {"exp": tf.exp}).values():
@@ -173,7 +176,7 @@ np.testing.assert_allclose(check_tape.gradient(check_y, check_x), expected, rtol
 # %% [markdown]
 # ## 2. Let a tape find it
 #
-# To watch every tensor takes a few lines of your own. An `ExplainTape` of this collection's package does the same walk: it is a `tf.GradientTape` that also keeps a log of every
+# To watch every tensor takes a few lines of your own. An `ExplainTape` of this collection's package spares you the walk: it is a `tf.GradientTape` that also keeps a log of every
 # operation that it saw. The log costs memory and time: use it to find a mistake, not to train. Here is the program of the opening once more.
 
 # %% tags=["nbval-ignore-output"]
@@ -269,8 +272,8 @@ plt.show()
 # %% [markdown]
 # ## 3. Variables and watching
 #
-# A tape records an operation if one of its inputs is *watched*, or was computed from something watched. So the first question is whether the path
-# ever began.
+# A tape records an operation if one of its inputs is *watched*, or was computed by an operation that is on the tape (and is no integer, as in section 2). So the first question is whether the
+# path ever began.
 #
 # **Predict.** Below, $y = a^2 + b^2 + c^2 + d^2$ has four sources of different kinds. Every derivative exists:
 # 4, 6, 8 and 10. For each source, does the tape return the number or `None`?
@@ -346,6 +349,10 @@ for source, options in ((x, {}), (v, {"watch_accessed_variables": False})):
         check_tape.watch(source)  # first watch, then use
         check_y = source**2
     assert check_tape.gradient(check_y, source).numpy() == 6.0
+with tf.GradientTape() as check_tape:
+    check_float = tf.cast(tf.cast(v, tf.int32), tf.float32)  # from something watched, through an integer
+    check_y = check_float**2
+assert check_tape.gradient(check_y, check_float) is None
 
 # %% [markdown]
 # ## 4. Computation outside TensorFlow
@@ -397,8 +404,8 @@ assert y.numpy() == 9.0
 assert half_of_it.numpy() == 3.0
 
 # %% [markdown]
-# 3, where the true derivative is $2x = 6$. One path is cut and the other is whole, so there is no `None` to warn you: to the tape, $y$ is $3x$. This is the most
-# dangerous form of the mistake. The first factor trains, the second does not, and nothing tells you.
+# 3, where the true derivative is $2x = 6$. One path is cut and the other is whole, so there is no `None` to warn you: to the tape, $y$ is $3x$. This is
+# worse than `None`. The gradient has the first factor's part and lacks the second's, and nothing tells you.
 #
 # There is a way out that the tape can follow: `tf.py_function` records what the Python code does with TensorFlow. `tf.numpy_function` does not.
 #
@@ -563,7 +570,7 @@ assert check_tape.gradient(check_y, a).numpy() == 40.0
 # %% [markdown]
 # ## 8. No gradient registered
 #
-# TensorFlow keeps a registry that says, for each type of operation, how to differentiate it. Rounding has an entry, a function that returns `None`. The contrast adjustment
+# TensorFlow keeps a registry that says how to differentiate an operation, with an entry for each type that somebody has registered. Rounding has one, a function that returns `None`. The contrast adjustment
 # of an image has no entry at all. The two fail in different ways.
 
 # %%
@@ -585,7 +592,7 @@ except LookupError as error:
 
 # %% [markdown]
 # To pass nothing back is a *decision*. A staircase has slope zero between its steps and none on them, which is of no use to training, so TensorFlow passes nothing
-# back, without a word. So do `tf.floor`, `tf.math.ceil`, `tf.argmax` and comparisons. The cure is a smooth
+# back, without a word. So do `tf.floor`, `tf.math.ceil`, `tf.argmax` and comparisons. (`tf.sign` is a staircase too, and passes back zeros.) The cure is a smooth
 # stand-in, or the straight-through estimator of section 2.
 #
 # *Not registered* is a gap: nobody has written an entry. That is an error, raised when you ask for the gradient. It says nothing about the
@@ -619,6 +626,9 @@ for staircase in (tf.floor, tf.math.ceil, tf.argmax, lambda x: x > 0.5):
     with tf.GradientTape() as check_tape:
         check_y = tf.reduce_sum(tf.cast(staircase(x), tf.float32))
     assert check_tape.gradient(check_y, x) is None
+with tf.GradientTape() as check_tape:
+    check_y = tf.sign(x)
+assert np.all(check_tape.gradient(check_y, x) == 0.0)
 assert difference < 1e-5
 assert contrast_gradient.shape == image.shape
 
@@ -665,8 +675,47 @@ assert too_late.numpy() == 0.0
 # %% [markdown]
 # 0, where the true derivative is 6: the zeros are not always the truth. A zero that means "you forgot something" looks like a zero that means "you have reached a minimum". Pass the option where you *know* that
 # some pairs are unconnected. Everywhere else `None` is the better answer: it stops you.
+#
+# What does a compiled function answer? The one below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$. It runs once eagerly, and once compiled as a `tf.function` ([02](02_training_with_a_tape.ipynb)).
+#
+# **Predict.** What is $\partial p / \partial b$ each time: a number, or `None`?
+
+# %%
+exercises.compiled_twin.guess([..., ...])  # eager, compiled
+
+
+# %%
+def squares(a, b):
+    return a**2, b**2
+
+
+def dp_db(function):
+    """The gradient of the first output with respect to the second input."""
+    a, b = tf.Variable(3.0), tf.Variable(4.0)
+    with tf.GradientTape() as tape:
+        p, _ = function(a, b)
+    return tape.gradient(p, b)
+
+
+eager, compiled = dp_db(squares), dp_db(tf.function(squares))
+print("eager:      ", eager)
+print("tf.function:", compiled.numpy())
+
+# %% tags=["check"]
+# @title Check
+exercises.compiled_twin.reveal([eager, compiled])
+assert eager is None
+assert compiled.numpy() == 0.0
+assert dp_db(tf.function(lambda a, b: (a**2, 3.0 * a))) is None  # b goes into no output
+tf.config.run_functions_eagerly(True)
+check_unrolled = dp_db(tf.function(squares))
+tf.config.run_functions_eagerly(False)
+assert check_unrolled is None
 
 # %% [markdown]
+# A tape records a call of a `tf.function` as *one* operation. Its backward pass takes an upstream gradient for every output: 1 for $p$, and 0 for $q$, which the target does not
+# use. That zero travels to $b$ and comes out as a number, as if you had passed the option. (Had $b$ gone into no output, the answer would be `None`.) With `tf.config.run_functions_eagerly(True)` the `None` is back.
+#
 # ## 10. Going further: two cuts, and what the tape cannot know
 #
 # A path can be cut more than once, and a source can have more than one path. Then a picture says more than a sentence.
@@ -869,7 +918,7 @@ assert unwritten < 1e-5
 # - `None` means that no gradient got through to the source: there is no way, or a part of it was not recorded, or passes nothing back. Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 1); `explain` on an `ExplainTape` names the cause, the line and the fix (section 2).
 # - A tape watches trainable variables, and what you tell it to watch before use; `watched_variables()` shows which (section 3).
 # - A path holds while it stays inside TensorFlow (section 4), in floating point (section 5), free of assignments (section 6), and inside the block up to the target (section 7).
-# - An operation without an entry raises `LookupError`, one whose entry passes nothing back gives `None` (section 8); `unconnected_gradients="zero"` turns `None` into zeros, the true ones and the mistakes (section 9).
+# - An operation without an entry raises `LookupError`, one whose entry passes nothing back gives `None` (section 8); `unconnected_gradients="zero"` turns `None` into zeros, the true ones and the mistakes, and so does a `tf.function` with several outputs (section 9).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -884,6 +933,7 @@ assert unwritten < 1e-5
 # | a rounding or a comparison on the path | `None` | a smooth stand-in, or straight-through |
 # | an operation that nobody has registered | `LookupError` | write it with other operations |
 # | `unconnected_gradients="zero"` everywhere | zeros that look like a minimum | use it where you know that a pair is unconnected |
+# | a `tf.function` with several outputs | 0 instead of `None` | run it eagerly once |
 # | a frozen layer's kernel is asked for by name | a gradient, and the layer trains | use `trainable_variables` |
 #
 # **Further reading**

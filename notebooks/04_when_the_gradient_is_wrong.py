@@ -23,14 +23,14 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/04_when_the_gradient_is_wrong.ipynb)
 #
-# **Prerequisites:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 16 to read, 1 more to go further, 26 for the exercises
+# **Prerequisites:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 15 to read, 1 more to go further, 26 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
 seed = 0
 epsilon = 0.1  # width of the rounded tip in section 2's figure
-depth = 30  # layers in section 6's figure
-sick = 7  # which of section 7's twelve layers is sick, from 2 to 11
+depth = 30  # layers in section 5's figure
+sick = 7  # which of section 6's twelve layers is sick, from 2 to 11
 steps = 100  # of training, in the same section
 
 # %% tags=["setup"]
@@ -64,8 +64,8 @@ print("gradient =", gradient.numpy())
 # The loss is right: $\ln 2$, and 0 for the weight that has no logarithm. The program has taken care to keep $\ln 0$
 # out. The gradient is NaN all the same, at the very element that was not used.
 #
-# One step of training with it, and that weight is NaN. Even then this loss stays finite, because `NaN > 0` is false. In a model, every output in which the weight has a part is NaN
-# from then on. The tape can say where it began:
+# One step of training with it, and that weight is NaN. Even then this loss stays finite, because `NaN > 0` is false. In a dense layer, every output that the weight goes into is NaN
+# from then on. The tape can say where it began (`SelectV2` is what TensorFlow calls `tf.where` inside):
 
 # %% tags=["nbval-ignore-output"]
 answer = explain(tape, loss, w)
@@ -77,8 +77,7 @@ print(answer)
 # - follow a NaN through the backward pass to the place where 0 meets ∞ (section 1),
 # - keep roots, logarithms and exponentials finite: choose before, put ε inside, use the fused operation (sections 2 and 3),
 # - say why a gradient is zero everywhere (section 4),
-# - distrust a zero that comes out of a compiled function (section 5),
-# - tell vanishing from exploding over depth, and find the sick layer of a model (sections 6 and 7).
+# - tell vanishing from exploding over depth, and find the sick layer of a model (sections 5 and 6).
 
 # %% [markdown]
 # ## 1. Where a NaN is born
@@ -86,7 +85,7 @@ print(answer)
 # `explain` replays the backward pass from the log, operation by operation, and reads the mechanism from the values. The picture shows what it saw:
 # values on the way down, and beside each link, after ↑, the upstream gradient that flows back through it.
 
-# %% tags=["figure"] alt="Computation graph. A graph from w at the top to loss at the bottom: Log, with a thick border and the note that NaN begins here, unselected_branch; Greater; then SelectV2 and Sum. The gradient that flows up from Sum is 1, from SelectV2 to Log it has 50 % zeros, and from Log to w one of two elements is NaN."
+# %% tags=["figure"] alt="Computation graph. A graph from w at the top to loss at the bottom: log, with a thick border and the note that NaN begins here, unselected_branch; greater; then where and reduce_sum. Beside the links, upwards: 1 from loss, norm 1.414 from the sum to where, norm 1 with 50 % zeros from where to log, and from log to w one of two elements is NaN."
 # @title Draw: values forwards, gradients backwards
 draw(tape, loss, w, values=True)
 plt.show()
@@ -159,7 +158,7 @@ for name, target in {"sqrt": roots, "norm": norm}.items():
     print(name, tape.gradient(target, x).numpy(), f"{found.code}: {found.sentence}")
 
 # %% [markdown]
-# The cure that everybody has heard of is "add a small ε".
+# The usual advice is "add a small ε".
 #
 # **Predict.** The norm of the zero vector, plus `1e-6`. What is each element of its gradient now: "0", "NaN" or "infinity"?
 
@@ -190,7 +189,7 @@ np.testing.assert_array_equal(inside_gradient, [0.0, 0.0])
 # %% [markdown]
 # Still NaN. A constant that is added after the root is gone as soon as the tape differentiates. It has to stand where the argument would reach the dangerous point: *inside* the root.
 #
-# There are two good norms, then: the double where, which is exact and chooses the slope 0 at zero, and the smooth one, which rounds the tip off.
+# Two norms follow: the double where, which is exact and chooses the slope 0 at zero, and the smooth one, which rounds the tip off.
 
 
 # %%
@@ -267,8 +266,8 @@ for name, program in programs.items():
     print(f"{name:17} {y:6.1f}  {tape.gradient(y, logits).numpy()!s:10}  {overflows[name]}")
 
 # %% [markdown]
-# The second and fourth are **fused**: one function does both steps, arranged so that nothing overflows on the way. That
-# is the cure for most overflows, and the reason why losses take *logits* (`from_logits=True`) rather than
+# The second and fourth are **fused**: one function does both steps, arranged so that nothing overflows on the way. Look
+# for such a function first. It is also a reason why losses take *logits* (`from_logits=True`) rather than
 # probabilities.
 #
 # | Instead of | write | because at the edge |
@@ -280,7 +279,8 @@ for name, program in programs.items():
 # | `p * log(p)` | `tf.math.xlogy(p, p)` | 0 · ∞ |
 # | `a / b` | `tf.math.divide_no_nan(a, b)` | b is 0 |
 #
-# Where there is none, write the pair's derivative yourself: [07](07_custom_gradients.ipynb).
+# The last two give 0 at that edge, in the value and in the gradient. That is a choice: the slope of $p \ln p$ at 0 is $-\infty$, and $a/b$ has none. Where there is no fused
+# function, write the pair's derivative yourself: [07](07_custom_gradients.ipynb).
 
 # %% tags=["check"]
 # @title Check
@@ -317,9 +317,7 @@ def log_mean_exp(x):
 exercises.log_mean_exp.check(log_mean_exp)
 
 # %% [markdown]
-# ## 4. Zero everywhere
-#
-# A gradient of zeros stops training without a word. It can be right: the weights are at a minimum. More often the path runs through something *flat*.
+# ## 4. Sure, and wrong
 #
 # **Predict.** A classifier's logit is 30, so it is sure of the answer 1. The true answer is 0: it could not be more wrong. The loss is $(\sigma(z) - 0)^2$, where $\sigma$
 # is the sigmoid. What is the gradient with respect to $z = 30$?
@@ -360,7 +358,8 @@ assert flat == {"squared error": (0.0, "saturated"), "clipped log": (0.0, "clipp
 # the squared error has long been flat. There it ends all at once: at 30 its loss is 16, and nothing learns. At 30
 # the fused loss alone has the gradient $\sigma(z) - 0 = 1$ that a bad mistake deserves.
 #
-# Flat places come in many shapes. Below the picture stand four more programs; each has the gradient zero in every element.
+# A gradient of zeros stops gradient descent without a word. It can be right: the weights are at a minimum. Or the path
+# runs through something *flat*. Flat places come in many shapes. Below the picture stand four more programs; each has the gradient zero in every element.
 
 # %% tags=["figure"] alt="Line plot. The gradient of three losses over the logit from -25 to 25, true answer 0. The squared error's is a bump around 0.7 that is zero on both sides. That of the cross-entropy from the logit is the sigmoid, which rises from 0 to 1 and stays there. The clipped one follows it up to a logit of about 16 and falls to zero there."
 # @title Draw: the gradient of three losses
@@ -380,7 +379,7 @@ ax.plot(zs, pushes["squared error"], color=plots.BLUE)
 ax.text(25.0, 1.03, "from the logit", color=plots.GREEN, ha="right")
 ax.text(16.8, 0.45, "clipped log", color=plots.RED)
 ax.text(4.5, 0.18, "squared error", color=plots.BLUE)
-ax.set(title="Only the loss from the logit still pushes at a large mistake", xlabel="logit (the true answer is 0)")
+ax.set(title="Beyond a logit of 16 only the loss from the logit still pushes", xlabel="logit (the true answer is 0)")
 ax.set(ylabel="gradient of the loss", ylim=(-0.05, 1.12))
 plt.show()
 
@@ -407,9 +406,9 @@ for name, program in flat_programs.items():
 # | `explain` says | What happened | Cure |
 # |---|---|---|
 # | `flat_operation` | `tf.sign` is a staircase. Unlike `tf.round`, which gives `None`, it has a gradient, and that is 0 | `tf.tanh`, or straight-through ([06](06_stop_gradient.ipynb)) |
-# | `dead_relu` | every input of the ReLU is below 0 | `tf.nn.leaky_relu`, a smaller learning rate, He initialisation |
+# | `dead_relu` | no input of the ReLU is above 0 | `tf.nn.leaky_relu`; a smaller learning rate and He initialisation make it rarer |
 # | `saturated` | a sigmoid or tanh is at its end | scale the inputs; a loss from logits |
-# | `zero_weights` | all that comes after is multiplied by 0 | initialise at random |
+# | `zero_weights` | what comes after multiplies by 0 | initialise at random |
 # | `clipped` | the value lies outside the clip | no clip on the path; `from_logits=True` |
 
 # %% tags=["check"]
@@ -427,49 +426,7 @@ assert 0.5 < check_z[np.argmax(pushes["squared error"])] < 0.9  # the bump
 assert np.all(pushes["squared error"][check_z > 20.0] < 1e-6)
 
 # %% [markdown]
-# ## 5. A zero that should be a None
-#
-# The function below has two outputs, and each depends on one input: $p = a^2$, $q = b^2$.
-#
-# **Predict.** We ask for $\partial p / \partial b$, from the same code run eagerly and compiled as a `tf.function`. What are the two answers: numbers, or `None`?
-
-# %%
-exercises.compiled_twin.guess([..., ...])  # eager, compiled
-
-
-# %%
-def squares(a, b):
-    return a**2, b**2
-
-
-def dp_db(function):
-    """The gradient of the first output with respect to the second input."""
-    a, b = tf.Variable(3.0), tf.Variable(4.0)
-    with tf.GradientTape() as tape:
-        p, _ = function(a, b)
-    return tape.gradient(p, b)
-
-
-eager, compiled = dp_db(squares), dp_db(tf.function(squares))
-print("eager:      ", eager)
-print("tf.function:", compiled.numpy())
-
-# %% tags=["check"]
-# @title Check
-exercises.compiled_twin.reveal([eager, compiled])
-assert eager is None
-assert compiled.numpy() == 0.0
-tf.config.run_functions_eagerly(True)
-check_unrolled = dp_db(tf.function(squares))
-tf.config.run_functions_eagerly(False)
-assert check_unrolled is None
-
-# %% [markdown]
-# A tape records a call of a `tf.function` as *one* operation. Its backward pass takes an upstream gradient for every output: 1 for $p$, and 0 for $q$, which the target does not
-# use. That zero travels to $b$ and comes out as a number. With `tf.config.run_functions_eagerly(True)` the `None` is back.
-
-# %% [markdown]
-# ## 6. Vanishing and exploding over depth
+# ## 5. Vanishing and exploding over depth
 #
 # Nothing in the next program is flat, and nothing is infinite. It applies a sigmoid twelve times.
 #
@@ -497,7 +454,7 @@ assert vanishing.code == "vanishing"
 np.testing.assert_allclose(through_twelve, 1.957e-8, rtol=1e-3)
 
 # %% [markdown]
-# Backpropagation multiplies along the path, and twelve factors of 0.228 make $2 \cdot 10^{-8}$. A product of many factors below 1 **vanishes**, one of factors above 1
+# Backpropagation multiplies along the path, and twelve factors of 0.228 make $2 \cdot 10^{-8}$. A product of many factors well below 1 **vanishes**, one of factors well above 1
 # **explodes**. In a layer, $h \to \tanh(W h)$, the factor is about the scale of $W$ times the slope of tanh. Here are thirty such layers, at three scales. One factor, again and again, is a straight
 # line on a log scale.
 #
@@ -549,7 +506,7 @@ for scale in (0.5, 3.0):  # a straight line, but for noise
     assert np.corrcoef(np.arange(depth + 1), logs)[0, 1] ** 2 > 0.9
 
 # %% [markdown]
-# ## 7. Twelve layers, one of them sick
+# ## 6. Twelve layers, one of them sick
 #
 # Now a real model: twelve dense layers, tanh in all but the last. Someone has set one layer's bias to 20. In training,
 # the loss comes down a little and stops. Which layer is it?
@@ -614,12 +571,21 @@ for check_late_bias, check_late, check_reached in ((0.1, "relu", True), (0.0, "r
     np.testing.assert_array_equal(check_norms[:3], [0.0, 0.0, 0.0])  # before it, in it and next after it
     assert (check_norms[3] > 0.0) == check_reached
 assert all(norm > 0.0 for norm in kernel_norms[sick:])
+check_nan = twelve_layers()
+check_nan.layers[sick - 1].bias.assign([np.nan] * 16)
+with tf.GradientTape() as check_tape:
+    check_y = tf.reduce_mean((check_nan(inputs) - outputs) ** 2)
+assert all(np.isnan(g).any() for g in check_tape.gradient(check_y, [layer.kernel for layer in check_nan.layers]))
+assert {one.layer for one in diagnose(check_nan, "mse", inputs, outputs).sick} == {f"layer_{sick}"}
 
 # %% [markdown]
 # The backward pass comes from the loss. It is sound at layer 12 and at each layer before it, down to the one after the
-# sick one. Then it meets a tanh that is flat: $\tanh(20) = 1$. Everything before that is cut off. So the sick layer is
-# the one **nearest the loss** whose gradient is bad; those before it are its victims. That is also where `diagnose`
-# looks: it groups the variables by cause and names one layer.
+# sick one. Then it meets a tanh that is flat: $\tanh(20) = 1$. Everything before that is cut off. So where a layer passes
+# nothing back, the sick one is the one **nearest the loss** whose gradient is bad; those before it are its victims.
+# `diagnose` groups the variables by cause and names one layer.
+#
+# (A NaN that is in the *values* is another matter. It travels forwards to the loss and back to every layer: all twelve gradients are NaN, and the nearest to the loss tells nothing.
+# `diagnose` names the layer that made it.)
 #
 # (A layer of dead ReLUs is nastier. Its output is 0, so the kernel of the layer *after* it gets no gradient either; and if the activations after it are 0 at 0, as ReLU and tanh are, no
 # kernel further on gets one while the biases there are 0, as they are at the start. There, look forwards, for the first layer whose output is all zero.)
@@ -675,7 +641,7 @@ assert healthy_losses[-1] < 0.6 * spread
 assert np.ptp(model(inputs), axis=0).max() == 0.0  # the same for every input
 
 # %% [markdown]
-# ## 8. Going further: a compiler changes the answer
+# ## 7. Going further: a compiler changes the answer
 #
 # Is `tf.where` over a root as bad as over a logarithm? That depends on who computes it. TensorFlow's own kernel for the gradient of a root returns 0 where the upstream gradient is 0. XLA
 # multiplies as the formula says.
@@ -702,8 +668,8 @@ for function in (where_root, double_where_root):
         print(f"{function.__name__:18} {name:6} {slope}")
 
 # %% [markdown]
-# So "it worked when I tried it" proves nothing, and neither does a list of operations known to be safe. The double
-# where never computes the infinity, and so it is right whoever compiles it.
+# So "it worked when I tried it" holds for the compiler that you tried, and so does a list of operations known to be
+# safe. The double where never computes the infinity: no kernel has to clear it away.
 
 # %% tags=["check"]
 # @title Check
@@ -727,7 +693,7 @@ def distances(x):
 exercises.distances.check(distances)
 
 # %% [markdown]
-# ## 9. Check it independently
+# ## 8. Check it independently
 #
 # Central differences in float64 know nothing of tapes. They confirm the cured gradients where a derivative exists. At
 # the tip of the norm none exists: the differences compare the two sides, find them equal, and agree with the zero that
@@ -764,9 +730,8 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 #
 # - Every NaN in these gradients was 0 · ∞; `explain` and `draw(..., values=True)` show the operation that made the ∞ (section 1).
 # - Choose before the operation as well as after it, put ε inside the root, and use the fused operation (sections 2 and 3).
-# - A gradient of zeros means that the path is flat: saturated, dead, clipped, multiplied by zero (section 4).
-# - A `tf.function` with several outputs gives 0 where eager code gives `None` (section 5).
-# - Over depth, factors multiply; the sick layer is the bad one nearest the loss, but for dead ReLUs, which also silence the kernel after them; `diagnose` names it (sections 6 and 7).
+# - A gradient of zeros is right at a minimum; elsewhere look for what is flat: saturated, dead, clipped, multiplied by zero (section 4).
+# - Over depth, factors multiply; a layer that passes nothing back is the bad one nearest the loss, but for dead ReLUs, which also silence the kernel after them, and a NaN in the values is everywhere; `diagnose` names the layer (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -775,7 +740,6 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # | ε after the root | still NaN | ε inside |
 # | `log(softmax(x))`, `log(sum(exp(x)))` | NaN at large logits | `log_softmax`, `reduce_logsumexp` |
 # | squared error on a sigmoid; a loss of clipped probabilities | a large loss, gradient 0 | a loss from logits |
-# | a `tf.function` with several outputs | 0 instead of `None` | run it eagerly once |
 # | a loss that stops at the variance of the data | zeros in all the early layers | `diagnose` |
 #
 # **Further reading**

@@ -1,7 +1,9 @@
-"""The tape as a numbered table, and drawings with values."""
+"""The tape as a numbered table, the steps through it, and drawings with values."""
+
+import re
 
 from tapelab import runtime
-from tapelab.explain import ExplainTape, draw, table
+from tapelab.explain import ExplainTape, draw, step_through, table
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -42,12 +44,68 @@ def test_the_table_marks_where_trouble_began():
     assert marked == ["sqrt"]
 
 
-def test_what_cannot_be_listed_is_refused():
+def test_a_row_has_what_each_of_its_users_hands_it():
+    x, w = tf.Variable(2.0), tf.Variable([1.0, -3.0])
+    with ExplainTape() as tape:
+        a = x * x
+        y = a * (5.0 * x) + tf.reduce_sum(w)  # rows 0 and 1 are x and w
+    rows = table(tape, y, [x, w]).rows
+    assert rows[0].received == ((3, "20"), (2, "20"), (2, "20"))
+    assert [row.received for row in rows[2:]] == [((4, "10"),), ((4, "4"),), ((6, "1"),), ((6, "1"),), ((None, "1"),)]
+    assert rows[1].received == ((5, "norm 1.414"),)
+
+
+def seen(page, step):
+    """The rows of the table that the page shows at a step: a list of (value, gradient)."""
+    hidden = re.search(rf"\({step}\):checked ~ table :is\((.*?)\) {{ visibility: hidden", page)
+    classes = hidden[1].replace(".", "").split(", ") if hidden else []
+    for name in classes:
+        page = re.sub(rf'<span class="{name}">.*?</span>', "", page)
+    rows = re.findall(r"<tr class=.*?</tr>", page)
+    return [tuple(re.sub("<.*?>", "", cell) for cell in re.findall("<td>(.*?)</td>", row)[3:]) for row in rows]
+
+
+def test_steps_go_down_with_values_and_up_with_gradients():
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape:
+        a = x * x
+        b = 5.0 * x
+        y = a + b
+    found = step_through(tape, y, x)
+    assert found.told[2] == "Down: row 2, 5.0 * x  [5, #0], has the value 10."
+    assert found.told[4:] == (
+        "Up: the gradient of y with respect to itself is 1.",
+        "Up: row 3 hands 1 to row 1 and 1 to row 2.",
+        "Up: row 2 hands 5 to row 0.",
+        "Up: row 1 hands 2 to row 0 and 2 to row 0.",
+    )
+    assert str(found) == str(table(tape, y, x))
+    page = found._repr_html_()
+    assert seen(page, 1) == [("2", ""), ("", ""), ("", ""), ("", "")]
+    assert seen(page, 3) == [("2", ""), ("4", ""), ("10", ""), ("", "")]
+    assert seen(page, 5) == [("2", ""), ("4", ""), ("10", ""), ("14", "1")]
+    assert seen(page, 6) == [("2", ""), ("4", "1"), ("10", "1"), ("14", "1")]
+    assert seen(page, 7) == [("2", "5"), ("4", "1"), ("10", "1"), ("14", "1")]
+    assert seen(page, 8) == [("2", "5, 2, 2; sum 9"), ("4", "1"), ("10", "1"), ("14", "1")]
+    assert page.count('<input type="radio"') == page.count("<p>") == len(found.told) == 8
+    assert re.findall(r"at-(\d) at-(\d)", page) == [("1", "9"), ("2", "8"), ("3", "7"), ("4", "6")]
+    assert page == step_through(tape, y, x)._repr_html_()  # two runs store the same page
+
+
+def test_a_page_of_steps_is_escaped():
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape:
+        y = tf.maximum(x, abs(float(2 < 3)))
+    assert "2 &lt; 3" in step_through(tape, y, x)._repr_html_()
+
+
+@pytest.mark.parametrize("asked", [table, step_through])
+def test_what_cannot_be_listed_is_refused(asked):
     tape, loss, _ = squared()
     with pytest.raises(TypeError, match="ExplainTape"):
-        table(tf.GradientTape(), loss, loss)
+        asked(tf.GradientTape(), loss, loss)
     with pytest.raises(ValueError, match="empty"):
-        table(tape, loss, [])
+        asked(tape, loss, [])
 
 
 def texts(figure, gid):

@@ -134,7 +134,6 @@ TAUGHT_IN = [
     ("the optimiser does not step", "02_training_with_a_tape"),
     ("unwatched sources get zeros", "03_when_the_gradient_is_none"),
     ("unconnected gradients stay None", "03_when_the_gradient_is_none"),
-    ("unwatched sources get zeros", "04_when_the_gradient_is_wrong"),
     ("the sigmoid has no slope", "04_when_the_gradient_is_wrong"),
     ("recording never stops", "05_recording_control"),
     ("reset does nothing", "05_recording_control"),

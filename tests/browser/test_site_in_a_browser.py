@@ -243,6 +243,21 @@ def test_the_picture_of_the_tape_moves_unless_motion_is_not_wanted(site, context
         page.wait_for_function(seen)
 
 
+def test_the_steps_through_a_tape_go_by_keyboard_without_a_script_and_print_whole(site, context):
+    address, _ = site
+    page = context(java_script_enabled=False)
+    page.goto(f"{address}/notebooks/01_gradient_tape_basics.html")
+    steps = page.locator("fieldset").first
+    steps.locator("input").first.focus()
+    for _ in range(6):
+        page.keyboard.press("ArrowRight")
+    assert steps.locator("p:visible").all_inner_texts() == ["Up: row 2 hands 5 to row 0."]
+    assert "; sum 9" not in steps.locator("td span:visible").all_inner_texts()
+    page.emulate_media(media="print")
+    assert "; sum 9" in steps.locator("td span:visible").all_inner_texts()
+    assert not steps.locator("input:visible").count()
+
+
 def test_the_sidebar_shows_the_present_page(site, context):
     address, _ = site
     page = context(width=1440, height=700)

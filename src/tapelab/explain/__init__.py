@@ -21,7 +21,8 @@ How it works, room by room, in the order in which to read it.
   the same for the inside of a tf.function, `paths` puts the ways together. `cut_path` judges where values flow from
   source to target, `no_path` where they do not, and `judgement` holds this against the tape.
 - `asking` asks both, and `explanation` is the answer.
-- `drawing`: `sketch` decides what a drawing shows, `layout` where, and `draw` draws it; `numbered_table` is a table.
+- `drawing`: `sketch` decides what a drawing shows, `layout` where, and `draw` draws it; `numbered_table` is a table,
+  and `stepper` goes through it row by row.
 - `models`: of a whole Keras model, `model_step` runs one step, `diagnose` examines every gradient in it, `diagnosis` is
   the answer, and `watch` does so while fit runs; `rate` tells whether a step was too long.
 - `retracing`, why a tf.function was traced again: `traces` reads what TensorFlow keeps, `causes` says what differs,
@@ -34,6 +35,7 @@ import tapelab.process.tensorflow  # noqa: F401  its import of TensorFlow is the
 from tapelab.explain.asking import NoGradientError, explain, gradient_or_explain
 from tapelab.explain.causes import CAUSES, REMARKS, RETRACING, VALUES
 from tapelab.explain.drawing.numbered_table import Table, table
+from tapelab.explain.drawing.stepper import Steps, step_through
 from tapelab.explain.explanation import Explanation, Explanations
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.models.diagnose import diagnose
@@ -56,6 +58,7 @@ __all__ = [
     "NoGradientError",
     "Retracing",
     "Retracings",
+    "Steps",
     "Table",
     "Watch",
     "diagnose",
@@ -63,6 +66,7 @@ __all__ = [
     "explain",
     "explain_retracing",
     "gradient_or_explain",
+    "step_through",
     "table",
 ]
 

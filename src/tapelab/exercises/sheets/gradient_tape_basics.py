@@ -45,7 +45,7 @@ gate = Prediction(
         ),
         (
             [4.0, None, 0.0],
-            "0 would say that `gate` went into an operation. It went into Python's `if`, and nowhere else.",
+            "0 would say that `gate` went into the result. It went into a comparison, and that into Python's `if`.",
         ),
         ([4.0, 75.0, None], "75 is the slope of `b**3`. Python did not run that branch, so the tape could not see it."),
     ),

@@ -53,6 +53,22 @@ same_option = Prediction(
     ),
 )
 
+compiled_twin = Prediction(
+    "when_the_gradient_is_none.compiled_twin",
+    remarks=(
+        (
+            [None, None],
+            "That is what you would wish for. The tape does not look inside the compiled function: it sees one "
+            "operation that has `b` as an input.",
+        ),
+        (
+            [0.0, 0.0],
+            "Run eagerly, every operation is recorded by itself, and none leads from `b` to $p$: no path is `None`.",
+        ),
+        ([0.0, None], "It is the other way round: it is the compiled function that hides the missing path."),
+    ),
+)
+
 blind_walk = Prediction(
     "when_the_gradient_is_none.blind_walk",
     remarks=(
@@ -61,7 +77,7 @@ blind_walk = Prediction(
             "Three lie after the break. But they are computed from a constant that nobody watches, so the tape has not "
             "recorded them.",
         ),
-        (0, "The target's gradient with respect to itself exists always."),
+        (0, "The target's gradient with respect to itself is 1, whether anything was recorded or not."),
         (6, "The third step leaves TensorFlow, so no path leads back to `x`."),
         (
             2,

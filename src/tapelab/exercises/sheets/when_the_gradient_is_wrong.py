@@ -24,23 +24,6 @@ sure_of_one = Prediction(
     ),
 )
 
-compiled_twin = Prediction(
-    "when_the_gradient_is_wrong.compiled_twin",
-    remarks=(
-        (
-            [None, None],
-            "That is what you would wish for. The tape does not look inside the compiled function: it sees one "
-            "operation "
-            "that has `b` as an input.",
-        ),
-        (
-            [0.0, 0.0],
-            "Run eagerly, every operation is recorded by itself, and none leads from `b` to $p$: no path is `None`.",
-        ),
-        ([0.0, None], "It is the other way round: it is the compiled function that hides the missing path."),
-    ),
-)
-
 through_twelve = Prediction(
     "when_the_gradient_is_wrong.through_twelve",
     options=("1e-1", "1e-4", "1e-8"),
@@ -272,7 +255,8 @@ def _points(random, dtype):
         return (tf.constant(points, dtype),)
 
     shown = (tf.constant([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]], dtype),)
-    return [shown, repeated(random.normal(size=(5, 3))), repeated(random.normal(size=(7, 2)))]
+    near = repeated(1e-6 * random.normal(size=(4, 2)))  # where the ε of section 2, 1e-12, is no smaller than the rest
+    return [shown, repeated(random.normal(size=(5, 3))), repeated(random.normal(size=(7, 2))), near]
 
 
 @tf.custom_gradient
@@ -317,7 +301,8 @@ def _(x):
 @distances.right
 def _(x):
     """The diagonal is a root at 0, and so is each pair of equal points. The inner `tf.where` gives the root something
-    harmless there, so that its slope is finite; the outer one puts the 0 back, and passes the gradient 0."""
+    harmless there, so that its slope is finite; the outer one puts the 0 back, and passes the gradient 0. With the
+    outer one alone the answer counts as right here, and gives NaN once XLA compiles it: section 7."""
     squared = tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2)
     apart = squared > 0
     return tf.where(apart, tf.sqrt(tf.where(apart, squared, 1.0)), 0.0)
@@ -334,6 +319,13 @@ def _(x):
     """The gradient is finite, and an ε stands in the values: each point now has a small distance from itself. The
     distances are to be exact, so choose before the root in place of shifting it."""
     return tf.sqrt(tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2) + 1e-4)
+
+
+@distances.mistake("small_epsilon")
+def _(x):
+    """Right where the points lie far apart. Some lie 1e-6 apart, and there the ε under the root is as large as the
+    squares. The distances are to be exact, so choose before the root in place of shifting it."""
+    return tf.sqrt(tf.reduce_sum((x[:, None] - x[None]) ** 2, axis=2) + 1e-12)
 
 
 @distances.mistake("squared")

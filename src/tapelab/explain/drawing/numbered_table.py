@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 from tapelab.explain.asking import answers_to_show
@@ -34,6 +35,8 @@ class Row:
         value: its value, as text.
         gradient: the target's gradient with respect to it, as text; "" where there is none.
         mark: where trouble began, which; else "".
+        received: what its gradient is the sum of, last user first: pairs of the number of the row that hands it back,
+            or None for the target's own 1, and the part as text.
     """
 
     number: int
@@ -42,6 +45,7 @@ class Row:
     value: str
     gradient: str
     mark: str = ""
+    received: tuple[tuple[int | None, str], ...] = ()
 
     @property
     def cells(self) -> list[str]:
@@ -113,7 +117,12 @@ def table(tape: ExplainTape, target: Any, sources: Any, *, values: bool = True) 
         TypeError: if `tape` is not an `ExplainTape`.
         ValueError: if there is nothing to list: no sources, or something that was not seen or is not a tensor.
     """
-    asked, answers = answers_to_show(tape, target, sources, sys._getframe(1), "list")
+    return table_of(tape, target, sources, sys._getframe(1), values)
+
+
+def table_of(tape: ExplainTape, target: Any, sources: Any, frame: FrameType, values: bool = True) -> Table:
+    """Return the `Table` for a caller's frame, in which the names of the target and the sources are looked up."""
+    asked, answers = answers_to_show(tape, target, sources, frame, "list")
     replay, _, marks = replayed(asked, answers)
     with hooks.deaf(), private.paused():
         return Table(asked[0].target_name, tuple(_rows(replay, asked, marks)), values)
@@ -147,11 +156,13 @@ def _rows(replay, asked, marks):
     numbers, nodes = numbering(replay, [question.start for question in asked])
     for number, question in enumerate(asked):
         value = _value(trace, question.start)
-        yield Row(number, question.source_name, "", value, _gradient(replay, question.start))
+        received = _received(replay, number, numbers)
+        yield Row(number, question.source_name, "", value, _gradient(replay, question.start), received=received)
     for number, node in enumerate(nodes, len(asked)):
         first = node.outputs[0]
         source, value = _source(node, trace, numbers), _value(trace, first)
-        yield Row(number, spelled(node.op), source, value, _gradient(replay, first), marks.get(node, ""))
+        received = _received(replay, number, numbers)
+        yield Row(number, spelled(node.op), source, value, _gradient(replay, first), marks.get(node, ""), received)
 
 
 def _upstream(replay):
@@ -193,6 +204,17 @@ def _value(trace, key):
 def _gradient(replay, key):
     cotangent = replay.cotangent(key)
     return "" if cotangent is None else cotangent_text(array(cotangent))
+
+
+def _received(replay, number, numbers):
+    """The parts of a row's gradient. What a row hands to itself is the reading of a variable, and counts as one."""
+    found = []
+    for key in [key for key, other in numbers.items() if other == number]:
+        for node, part in replay.parts.get(key, ()):
+            user = None if node is None else numbers.get(node.outputs[0])
+            if user != number:
+                found.append((user, cotangent_text(array(part))))
+    return tuple(sorted(found, key=lambda pair: -(len(numbers) if pair[0] is None else pair[0])))
 
 
 def _shortened(text):
