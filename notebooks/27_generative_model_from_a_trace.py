@@ -529,7 +529,7 @@ assert ways["kernel density, best of six"] > 1.15 * ways["one probe"]
 assert ways["denoising, best of three"] > 1.15 * ways["one probe"]
 
 # %% [markdown]
-# Nearly the same: two per cent, with either. The probes' noise averages out over the batch and over the steps, as a mini-batch's does. Both rivals stay behind. In two dimensions with 5000 points a kernel density estimate is still of use; it is in many dimensions that it fails. Denoising needs no second derivative and grows to millions of pixels. That is why today's diffusion models use it, at many
+# Nearly the same: two per cent, with either (with ten seeds, two or three). The probes' noise averages out over the batch and over the steps, as a mini-batch's does. Both rivals stay behind. In two dimensions with 5000 points a kernel density estimate is still of use; it is in many dimensions that it fails. Denoising needs no second derivative and grows to millions of pixels. That is why today's diffusion models use it, at many
 # noise levels. The trace has no blur in it, and a price: a derivative with respect to $x$ inside one with respect to $w$.
 #
 # Count that price. With the exact trace a step takes $d$ backward passes before the one for $w$; with a probe it takes one. In two dimensions that is next to nothing; in a thousand it is a thousand passes against one. Section 6 tries a single probe in 64.
@@ -616,7 +616,7 @@ settled, _ = settle(score_of_images, taught, from_noise, kicks(len(unseen), 64))
 made = clean_image(taught, settled).numpy()
 
 # %% [markdown]
-# For comparison, images drawn from one Gaussian with the mean and the covariance of the training images; and from ten Gaussians, one for each digit, a rival that is told the labels.
+# For comparison, images are drawn from one Gaussian with the mean and the covariance of the training images; and from ten Gaussians, one for each digit, a rival that is told the labels.
 
 # %%
 covariance = np.cov(digits.T)
@@ -656,9 +656,9 @@ occur = np.bincount(images.y_train[to_training(made).argmin(axis=1)], minlength=
 print("share of each digit among the made ones:", np.round(occur, 2))
 
 # %% [markdown]
-# All ten digits occur, though not equally often: between 4 and 18 % of the made ones each (ten seeds, as in all that follows). They are no copies: the nearest training image is about as far from a made digit as from a real one that the network has not seen, 1.1 against 1.05. One Gaussian is far off, at 1.6.
+# All ten digits occur, though not equally often: between 4 and 18 % of the made ones each (ten seeds, as in all that follows). They are no copies: the nearest training image is about as far from a made digit as from a real one that the network has not seen, about 1.1 against 1.05. One Gaussian is far off, at 1.6.
 #
-# They are not perfect: the support vector machine is right in 84 to 90 of 100 cases. With ten Gaussians that were told the labels it is right in about 80. Digits of this size are an easy subject, and whoever has labels need not train a network for them. This one found ten kinds by itself.
+# They are not perfect: the support vector machine is right in 84 to 90 of 100 cases. With the ten Gaussians that were told the labels it is right in 79 to 84. Digits of this size are an easy subject, and whoever has labels need not train a network for them. This one found ten kinds by itself.
 #
 # And the score itself? Nobody knows the true one, but $x + \tau^2 s(x)$ ought to be near the clean image, and on average nothing comes nearer than the true score's $D$. So blur unseen images and clean them, by the score of each rival. Denoising (section 4) trains the same network from the same start with as many steps.
 
@@ -740,7 +740,7 @@ without_clean = 2 * tau**4 * float(found["exact trace"][0]) / 64 + tau**2 * np.m
 np.testing.assert_allclose(without_clean, cleaned["one probe"], rtol=0.15)
 
 # %% [markdown]
-# One probe cleans as well as denoising does, to 2 %, and better than both formulas: the kernel density estimate has met its many dimensions. The exact trace has its price now: by the batch Jacobian, its gradient takes ten to thirty times the processor time of one probe's. For that you get next to nothing: after 600 steps with it, the error was 1 % lower than after 600 steps with one probe (tried).
+# One probe cleans as well as denoising does, to 2 %, and better than both formulas: the kernel density estimate has met its many dimensions. The exact trace has its price now: by the batch Jacobian, its gradient takes some twenty times the processor time of one probe's here. For that you get next to nothing: after 600 steps with it, the error was 1 % lower than after 600 steps with one probe (tried).
 #
 # Two more things can be read off. The loss, in which no clean image appears, tells how well the images are cleaned: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus the constant $32/\tau^2$ (Stein 1981). And denoising needs no derivative with respect to $x$: a step of it took about 0.6 of the processor time here. Where you have clean images to blur, take it.
 #
