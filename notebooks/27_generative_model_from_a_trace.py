@@ -182,7 +182,8 @@ plots.animate(figure, draw, [*range(0, 40, 2), *range(40, 500, 46)], millisecond
 # - say what a score is, and what a normalising constant does to it (section 1),
 # - turn the unknown score out of the loss by an integration by parts, and write the loss with a Jacobian's trace (section 2),
 # - estimate a trace with one vector–Jacobian product, and say how wide the estimate scatters (section 3),
-# - train and sample, and judge both against baselines, in the plane and on images of digits (sections 4 to 6).
+# - train and sample in the plane, and judge both against baselines (sections 4 and 5),
+# - do the same for images of 64 pixels, and say what one probe saves there (section 6).
 
 # %% tags=["check"]
 # @title Check
@@ -658,7 +659,7 @@ print("share of each digit among the made ones:", np.round(occur, 2))
 # %% [markdown]
 # All ten digits occur, though not equally often: between 4 and 18 % of the made ones each (ten seeds, as in all that follows). They are no copies: the nearest training image is about as far from a made digit as from a real one that the network has not seen, about 1.1 against 1.05. One Gaussian is far off, at 1.6.
 #
-# They are not perfect: the support vector machine is right in 84 to 90 of 100 cases. With the ten Gaussians that were told the labels it is right in 79 to 84. Digits of this size are an easy subject, and whoever has labels need not train a network for them. This one found ten kinds by itself.
+# They are not perfect: the support vector machine is right in 84 to 90 of 100 cases. With the ten Gaussians that were told the labels it is right in 79 to 84. Digits of this size ask for little, and whoever has labels need not train a network for them. This one was not told that there are ten kinds.
 #
 # And the score itself? Nobody knows the true one, but $x + \tau^2 s(x)$ ought to be near the clean image, and on average nothing comes nearer than the true score's $D$. So blur unseen images and clean them, by the score of each rival. Denoising (section 4) trains the same network from the same start with as many steps.
 
