@@ -526,7 +526,7 @@ assert np.all(np.diff(values) < 0)
 # %% [markdown]
 # About $10^{-5}$ (with ten seeds, 35 to 300 times lower than the best short run of Adam), with the same 128 weights and the same 300 points. So the network could do it all along, and the points asked for enough. Nearly all of Adam's error was the *optimiser's*, and four times the steps remove only a part of it.
 #
-# The closest rival is Adam followed by BFGS: it ends one to nine times higher, after about twice the processor time. BFGS from the start ends one to thirteen times higher; with 2400 steps it ended between a little lower and four times higher (tried). So what is won at the end is not large. What is won is the way there: BFGS learns from hundreds of gradients which directions are flat; $J$ says it at once.
+# The closest rival is Adam followed by BFGS: it ends one to nine times higher, after 1.4 to 2.2 times the processor time. BFGS from the start ends one to thirteen times higher; with 2400 steps it ended between a little lower and four times higher (tried). So what is won at the end is not large. What is won is the way there: BFGS learns from hundreds of gradients which directions are flat; $J$ says it at once.
 #
 # How large these distances are depends on the source. This one is kind: smooth, and zero on the boundary. Take $f = 40\,(x - y)$, which is not zero there. The solution then has weak singularities in the corners. $J$ does not depend on the source, so only the residuals change.
 
