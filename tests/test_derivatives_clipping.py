@@ -638,3 +638,13 @@ def test_losses_in_functions_of_tensorflow_take_one_pass():
     for f in losses.values():
         check(f, [W1, B1, W2], X)
         check(f, [W1, B1, W2], X, way=f"{ONE_PASS} for each 2 examples", batch_chunk_size=2)
+
+
+@pytest.mark.parametrize("compile", ["graph", "eager"])
+def test_an_example_whose_norm_overflows_is_not_left_out_without_a_word(compile):
+    w = tf.Variable([1.0, 2.0])
+    transform = clipped_gradient(lambda x: tf.linalg.matvec(x, w), wrt=w, max_norm=1.0, compile=compile)
+    clipped, norms = transform(tf.constant([[3.0, 4.0], [1e25, 1e25]]))
+    assert np.isnan(clipped).all()
+    np.testing.assert_allclose(norms, [5.0, np.inf])
+    np.testing.assert_allclose(transform(tf.constant([[3.0, 4.0], [1e18, 0.0]]))[0], [1.6, 0.8], rtol=1e-6)

@@ -10,6 +10,7 @@ from tapelab.derivatives import (
     SingularMatrixError,
     batch_jacobian,
     clipped_gradient,
+    ggnvp,
     hessian,
     hvp,
     jacobian,
@@ -697,3 +698,50 @@ def test_rows_of_sparse_segments_go_one_by_one_where_their_converter_cannot_be_r
     plan = transform.plan(x)
     assert "loop" in plan.way
     assert any("sparse segments" in why for why in plan.given_up)
+
+
+@tf.custom_gradient
+def clips_its_cotangent(x):
+    return tf.identity(x), lambda upstream: tf.clip_by_value(upstream, -0.1, 0.1)
+
+
+@tf.custom_gradient
+def drops_negative_cotangents(x):
+    return tf.identity(x), lambda upstream: tf.nn.relu(upstream)
+
+
+@tf.custom_gradient
+def halves_its_cotangent(x):
+    return tf.identity(x), lambda upstream: 0.5 * upstream
+
+
+def gauss_newton(f, compile):
+    w = tf.Variable([0.5, -0.75])
+    product = ggnvp(lambda x: x * f(w), lambda y: tf.reduce_sum(y**2), wrt=w, compile=compile)
+    return product(tf.ones([2]), vector=tf.constant([1.0, 2.0]))
+
+
+PAIR = tf.constant([0.5, -0.75])
+WITH_TANGENTS = {
+    "jvp": lambda f, compile: jvp(f, compile=compile)(PAIR, tangents=tf.constant([1.0, 2.0])),
+    "jacobian": lambda f, compile: jacobian(f, mode="forward", compile=compile)(PAIR),
+    "batch_jacobian": lambda f, compile: batch_jacobian(f, mode="forward", compile=compile)(PAIR[None]),
+    "ggnvp": gauss_newton,
+}
+
+
+@pytest.mark.parametrize("compile", ["eager", "graph"])
+@pytest.mark.parametrize("name", WITH_TANGENTS)
+def test_products_with_tangents_of_a_gradient_that_is_not_linear_are_refused(name, compile):
+    """Such as one that clips: it has products with cotangents, and those are no transpose of anything."""
+    for bent in (clips_its_cotangent, drops_negative_cotangents):
+        with pytest.raises(ValueError, match=r"is not linear in its cotangents.*test_derivatives_gaps"):
+            WITH_TANGENTS[name](bent, compile)
+    WITH_TANGENTS[name](halves_its_cotangent, compile)
+
+
+def test_products_with_cotangents_take_a_gradient_that_is_not_linear():
+    np.testing.assert_allclose(vjp(clips_its_cotangent)(PAIR, cotangents=tf.ones([2]))[1], [0.1, 0.1])
+    w = tf.Variable([2.0])
+    found = per_example_gradients(lambda x: clips_its_cotangent(x * w), wrt=w)(PAIR)
+    np.testing.assert_allclose(tf.reshape(tf.nest.flatten(found)[-1], [-1]), 0.1 * PAIR)

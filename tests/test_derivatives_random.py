@@ -179,6 +179,21 @@ def test_where_a_step_has_no_derivative_the_chain_rule_has_none(modules):
     assert modules.judge.judged(gradient) == {"a number where a step has no derivative": 1, "right": 1}
 
 
+def test_where_what_is_huge_overflows_on_the_way_differences_are_no_derivative(modules, monkeypatch):
+    # M Mᵀ has infinite elements, and its Cholesky factor finite ones.
+    huge = task(modules, ["cholesky_solve"], [[-1.0, 1e160, 2.0, 2.0]], "gradient", "graph")
+    assert modules.judge.judged(huge) == {"NaN where what is huge overflows on the way": 1}
+    # A number that is huge, and no more, excuses nothing.
+    wrong = modules.checks.CHECKS["gradient"]
+    monkeypatch.setitem(
+        modules.checks.CHECKS,
+        "gradient",
+        lambda case: [each._replace(found=np.full_like(each.found, np.nan)) for each in wrong(case)],
+    )
+    with pytest.raises(modules.judge.Find, match="nan, right"):
+        modules.judge.judged(task(modules, ["tanh"], [[0.3, 1e160]], "gradient", "graph"))
+
+
 def test_each_point_has_its_own_truth(modules):
     """And a find names the one at which it was."""
     points = tuple(tuple(map(tuple, x)) for x in ([[0.7, -0.3]], [[0.0, 0.0]], [[1e-9, 1e9]], [[0.4, 0.1]]))
