@@ -551,7 +551,7 @@ def test_xla_s_programs_are_limited(monkeypatch):
 
 
 def test_without_the_private_call_the_public_one_is_used(monkeypatch):
-    from tapelab.derivatives.machinery import private
+    from tapelab.derivatives import private
 
     concrete = tf.function(lambda x, y: [x - y]).get_concrete_function(*[tf.TensorSpec([], tf.float32)] * 2)
     tensors = [tf.constant(3.0), tf.constant(1.0)]

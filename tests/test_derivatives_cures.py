@@ -14,10 +14,10 @@ from tapelab.derivatives import (
     jacobian,
     jvp,
     per_example_gradients,
+    private,
     value_and_gradient,
     vjp,
 )
-from tapelab.derivatives.machinery import private
 from tapelab.derivatives.wrong import replaced_gradients
 from tapelab.runtime import tf
 

@@ -469,7 +469,7 @@ def test_a_function_whose_body_is_not_found_is_said_in_the_plan(monkeypatch):
     squares = tf.function(lambda x: tf.reduce_sum(x**2))
     loss = value_and_gradient(lambda x: squares(x), compile="graph")
     assert loss.plan(X).notes == ()
-    monkeypatch.setattr("tapelab.derivatives.wrong.gaps.function_body", not_found)
+    monkeypatch.setattr("tapelab.graphs.flow.function_body", not_found)
     (note,) = value_and_gradient(lambda x: squares(x), compile="graph").plan(X).notes
     assert re.match(r"what \w*PartitionedCall at .*test_derivatives_gaps.py:\d+ calls was not looked into", note)
     loop = value_and_gradient(lambda x: tf.reduce_sum(in_a_loop(x)), compile="graph")

@@ -21,6 +21,7 @@ from tapelab.derivatives import (
     laplacian,
     per_example_gradients,
     per_example_norms,
+    private,
     second_order,
     sparse_hessian,
     sparse_jacobian,
@@ -29,7 +30,6 @@ from tapelab.derivatives import (
     value_gradient_laplacian,
     vjp,
 )
-from tapelab.derivatives.machinery import private
 from tapelab.runtime import tf
 
 import by_tape

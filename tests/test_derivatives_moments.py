@@ -10,10 +10,10 @@ from tapelab.derivatives import (
     jacobian,
     jvp,
     per_example_gradients,
+    private,
     value_and_gradient,
     vjp,
 )
-from tapelab.derivatives.machinery import private
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.optimize import newton, newton_cg
 from tapelab.runtime import tf

@@ -94,7 +94,7 @@ def test_unbatched_all_elements_are_summed_over():
 
 def test_coupled_examples_are_refused():
     coupled = lambda x: tf.tanh(x - tf.reduce_mean(x, 0))  # noqa: E731
-    with pytest.raises(CoupledExamplesError, match=r"example 0 depends on other examples \(coupled examples: 4 of 4\)"):
+    with pytest.raises(CoupledExamplesError, match=r"example 0 depends on other examples.*: 4 of 4\)"):
         laplacian(coupled, compile="graph")(X)
     weak = lambda x: tf.tanh(x) + 1e-6 * tf.reverse(x, [0])  # noqa: E731
     with pytest.raises(CoupledExamplesError):

@@ -7,8 +7,7 @@ import traceback
 import warnings
 from functools import partial
 
-from tapelab.derivatives import FallbackWarning, batch_jacobian, hessian, hvp, jacobian, value_and_gradient
-from tapelab.derivatives.machinery import private
+from tapelab.derivatives import FallbackWarning, batch_jacobian, hessian, hvp, jacobian, private, value_and_gradient
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 

@@ -59,8 +59,7 @@ GATHERED = 32
 # Products with so many vectors go through a data set at once.
 VECTORS = 8
 
-# Orders of the classes that a colouring tries, entries above which it tries fewer, and columns in a row beyond which
-# the row orders nothing.
-COLOURINGS, COLOURED_QUICKLY, COLOURED_ROW = 8, 300_000, 64
+# Entries above which a colouring tries one order alone, and columns in a row beyond which the row orders nothing.
+COLOURED_QUICKLY, COLOURED_ROW = 300_000, 64
 # Operations of all turns of a loop that a pattern follows: beyond, the loop's result is taken to depend on all of it.
 LOOP_OPERATIONS = 50_000

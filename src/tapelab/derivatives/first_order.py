@@ -140,7 +140,6 @@ def linearized(
     *,
     persistent: bool = False,
     end: int | None = None,
-    exact: bool = True,
 ) -> tuple[Recording, Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]]:
     """Evaluate the function, and return what `recorded` does and a function from tangents to products with them.
 
@@ -153,9 +152,8 @@ def linearized(
     Args:
         persistent: whether the tape and the function are used more than once.
         end: which outputs have products, ``outputs[:end]``; by default all.
-        exact: whether they must be right, and not only zero where there is no dependence.
     """
-    problem.transposed = problem.transposed or exact
+    problem.transposed = True
     with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as outer:
         tape, sources, outputs = recording = recorded(problem, tensors, persistent=persistent)
         # Any would do, since it is linear in them; with positive ones, a gradient that divides by them is right, too.

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from tapelab.graphs.flow import Walk
 from tapelab.graphs.operations import known
-from tapelab.graphs.program import CALLS, function_body, has_custom_gradient, in_order, reissue
+from tapelab.graphs.program import CALLS, function_body, has_custom_gradient, reissue
 from tapelab.process.tensorflow import tf
 
 
@@ -29,19 +30,15 @@ def can_be_opened(graph: tf.Graph) -> bool:
 
 def issued(graph: tf.Graph, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Issue a graph's operations on these inputs, captured ones last, with calls opened. Returns its outputs."""
-    found = {tensor.ref(): given for tensor, given in zip(graph.inputs, inputs, strict=True)}
-    for op in in_order(graph):
-        if op.type in ("NoOp", "Placeholder"):
-            continue
-        own = [found[tensor.ref()] for tensor in op.inputs]
-        if op.type in CALLS:
-            results = issued(function_body(graph, op.get_attr("f").name), own)[: len(op.outputs)]
-        else:
-            results = reissue(op, own)
-            for result in results:
-                result.op.issued_from = op  # whose line is that of both: see `place`
-        found.update((tensor.ref(), result) for tensor, result in zip(op.outputs, results, strict=True))
-    return [found[tensor.ref()] for tensor in graph.outputs]
+    return _Issued().run(graph, inputs)
+
+
+class _Issued(Walk[tf.Tensor]):
+    def step(self, op: tf.Operation, known: list[tf.Tensor]) -> list[tf.Tensor]:
+        results = reissue(op, known)
+        for result in results:
+            result.op.issued_from = op  # whose line is that of both: see `place`
+        return results
 
 
 def _body_can_be_opened(op):

@@ -65,10 +65,15 @@ def place(op: tf.Operation) -> str:
     return f"{op.type} at {frames[-1].filename}:{frames[-1].lineno}" if frames else f"{op.type} ({op.name})"
 
 
-def in_order(graph: tf.Graph) -> list[tf.Operation]:
-    """Return a graph's operations, each after those of its inputs: a loop gets further ones with its gradient."""
+def in_order(graph: tf.Graph, ends: Sequence[tf.Tensor] | None = None) -> list[tf.Operation]:
+    """Return a graph's operations, each after those of its inputs: a loop gets further ones with its gradient.
+
+    Args:
+        ends: tensors whose operations and what they are made of are wanted alone; None for all.
+    """
     found: list[tf.Operation] = []
-    met, left = set(), [(op, False) for op in reversed(graph.get_operations())]
+    last = graph.get_operations() if ends is None else [tensor.op for tensor in ends]
+    met, left = set(), [(op, False) for op in reversed(last)]
     while left:
         op, ready = left.pop()
         if ready:
@@ -104,6 +109,11 @@ def function_body(graph: tf.Graph, name: str) -> tf.Graph:
         return function_def_to_graph.function_def_to_graph(context.get_function_def(name))
     except (ImportError, AttributeError, RuntimeError) as error:  # the last where it calls another by its bare name
         raise LookupError(f"the body of the function {name} is not found") from error
+
+
+def nodes_of(definition: tf.compat.v1.GraphDef) -> list[Sequence[tf.compat.v1.NodeDef]]:
+    """Return the nodes of a graph, and those of each function in its library."""
+    return [definition.node, *(function.node_def for function in definition.library.function)]
 
 
 def captures(graph: tf.Graph) -> list[tuple[tf.Tensor, tf.Tensor]]:

@@ -25,7 +25,7 @@ from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.arguments.structures import LEAF, flatten, unflatten
 from tapelab.derivatives.machinery.errors import UnconnectedSourceError
-from tapelab.derivatives.machinery.recipe import OnePass, with_value
+from tapelab.derivatives.machinery.recipe import OnePass
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.process.tensorflow import tf
 
@@ -70,7 +70,7 @@ def ggnvp(
         ValueError, TypeError: when called, as `hvp`; also for a loss that reads the variables itself.
     """
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return _transform(with_value(_GaussNewton("ggnvp", packed), return_value), model, loss, wrt, **options)
+    return _transform(_GaussNewton("ggnvp", packed), model, loss, wrt, return_value=return_value, **options)
 
 
 @options_by_keyword
@@ -215,9 +215,7 @@ class _GaussNewton(OnePass):
         if self.packed:
             require_one_dtype(problem.source_dtypes)
         if problem.traceable:
-            specs = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
-            look = tf.function(lambda *tensors: _require_seam(problem, tensors), autograph=False)
-            look.get_concrete_function(*specs)
+            problem.traced(lambda *tensors: _require_seam(problem, tensors))
 
     def gains_from_xla(self, problem):
         return not any(operation.startswith(costs.SLOW_GGN) for operation in problem.operations)

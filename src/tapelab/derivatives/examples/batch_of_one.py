@@ -8,7 +8,7 @@ examples. Where that is not proved, losses are compared at every call.
 
 from typing import NamedTuple
 
-from tapelab.derivatives.examples.chunks import Twins, called_with
+from tapelab.derivatives.examples.chunks import called_with, sized_outputs
 from tapelab.derivatives.examples.custom_gradients import by_backward_pass
 from tapelab.derivatives.examples.independence import require_independent, require_values
 from tapelab.derivatives.first_order import recorded
@@ -52,13 +52,7 @@ def require_alone_as_in_batch(problem: Problem) -> None:
     if whole.coupled is not None:
         raise Unproven(whole.coupled)
     single = _traced(problem, 1)
-    captured = [[id(tensor) for tensor in one.function.captured_inputs] for one in (whole, single)]
-    if captured[0] != captured[1]:
-        raise Unproven("it reads other tensors from outside for one example")
-    graph = whole.function.graph
-    sized = Twins(whole.examples, 1, draws=not problem.repeatable).sized(
-        graph, single.function.graph, [False] * len(graph.inputs)
-    )
+    sized = sized_outputs(whole.function, single.function, whole.examples, 1, draws=not problem.repeatable)
     if any(sized) and problem.output_shapes != [()]:  # of a scalar, it is a factor or an offset
         raise Unproven("its losses depend on how many examples there are")
 
@@ -126,10 +120,8 @@ def _traced(problem, size):
         found.append((examples, loss))
         return loss
 
-    pairs = zip(problem.data_shapes, problem.data_dtypes, strict=True)
-    specs = [tf.TensorSpec((size, *shape[1:]), dtype) for shape, dtype in pairs]
-    sources = problem.source_specs if problem.data_start else []
-    function = tf.function(trace, autograph=False).get_concrete_function(*sources, *specs)
+    by_example = [index >= problem.data_start for index in range(len(problem.specs))]
+    function = problem.traced(trace, problem.sized(size, by_example))
     examples, loss = found[-1]
     for output in function.graph.outputs:  # a copy, made after the function was followed
         examples.note(output, examples.state(loss))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, product
 
 from tapelab.derivatives.examples.independence import followed
+from tapelab.derivatives.machinery.failures import told_line
 from tapelab.derivatives.machinery.memory import counted
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.rows import map_rows
@@ -69,10 +70,7 @@ def called_with(count: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # whatever the function raises
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        # AutoGraph's messages start with "in user code:" and end with what happened.
-        line = lines[-1 if lines[0].endswith(":") else 0].strip()
-        raise Unproven(f"for {counted(count, 'example')} it raises {line[:150]}") from error
+        raise Unproven(f"for {counted(count, 'example')} it raises {told_line(error)[:150]}") from error
 
 
 def in_chunks(
@@ -115,56 +113,61 @@ def in_chunks(
 
 
 def _compare(problem, own, batch, size):
-    graphs = []
+    graphs, by_example = [], [*[True] * problem.data_start, *own]
     for count in (batch, size):
-        data = [(count, *shape[1:]) if one else shape for shape, one in zip(problem.data_shapes, own, strict=True)]
-        specs = [tf.TensorSpec((count, *spec.shape[1:]), spec.dtype) for spec in problem.source_specs]
-        specs += [tf.TensorSpec(shape, dtype) for shape, dtype in zip(data, problem.data_dtypes, strict=True)]
-        traced = tf.function(lambda *tensors: problem.evaluate(tensors), autograph=False)
         with called_with(count):
-            graphs.append(traced.get_concrete_function(*specs))
-    captured = [[id(tensor) for tensor in graph.captured_inputs] for graph in graphs]
-    if captured[0] != captured[1]:
-        raise Unproven("it reads other tensors from outside")
-    whole, part = (graph.graph for graph in graphs)
-    examples = followed(whole, [*[True] * len(problem.source_shapes), *own], batch)
-    for output, other in zip(whole.outputs, part.outputs, strict=True):
+            specs = problem.sized(count, by_example)
+            graphs.append(problem.traced(lambda *tensors: problem.evaluate(tensors), specs))
+    whole, part = graphs
+    examples = followed(whole.graph, by_example, batch)
+    for output, other in zip(whole.graph.outputs, part.graph.outputs, strict=True):
         state = examples.state(output)
         if state.kind == LOST:
             raise Unproven(state.why)
         there = state.kind == FIXED or examples.in_rows(output)
         if not there or output.shape[0] != batch or other.shape[0] != size:
             raise Unproven("its results have the examples elsewhere")
-    if any(Twins(examples, size).sized(whole, part, [False] * len(whole.inputs))):
+    if any(sized_outputs(whole, part, examples, size)):
         raise Unproven("its results depend on how many examples there are")
 
 
-class Twins:
-    """Two graphs of one function, for all examples and for a chunk.
+def sized_outputs(
+    whole: tf.types.experimental.ConcreteFunction,
+    part: tf.types.experimental.ConcreteFunction,
+    examples: Examples,
+    size: int,
+    *,
+    draws: bool = False,
+) -> list[bool]:
+    """Return for each result of a function, traced for all examples and for a chunk, whether their number decides it.
 
     Args:
-        examples: the states of the first graph's tensors.
-        size: how many examples the second has.
+        examples: the states of the tensors for all of them.
+        size: how many the chunk has.
         draws: whether random numbers, which do not depend on the examples, may be drawn for each of them.
-    """
 
-    def __init__(self, examples: Examples, size: int, *, draws: bool = False):
+    Raises:
+        Unproven: if an operation differs in more than that.
+    """
+    if [id(tensor) for tensor in whole.captured_inputs] != [id(tensor) for tensor in part.captured_inputs]:
+        raise Unproven("it reads other tensors from outside for fewer examples")
+    twins = Twins(examples, size, draws)
+    try:
+        return twins.sized(whole.graph, part.graph, [False] * len(whole.graph.inputs))
+    except (LookupError, ValueError) as error:  # the body of a function, or a shape, is not known
+        raise Unproven(f"its graph cannot be followed: {error}") from error
+
+
+class Twins:
+    """Two graphs of one function, for all examples and for a chunk: see `sized_outputs`."""
+
+    def __init__(self, examples, size, draws):
         self._examples, self._size, self._draws = examples, size, draws
         # What does not depend on the examples, of a shape that depends on how many they are: equal elements, or draws.
         self._uniform = set()
 
     def sized(self, whole: tf.Graph, part: tf.Graph, inputs: Sequence[bool]) -> list[bool]:
-        """Return for each output of the graphs whether it holds what the number of examples decides.
-
-        Raises:
-            Unproven: if an operation differs in more than that.
-        """
-        try:
-            return self._sized(whole, part, inputs)
-        except (LookupError, ValueError) as error:  # the body of a function, or a shape, is not known
-            raise Unproven(f"its graph cannot be followed: {error}") from error
-
-    def _sized(self, whole, part, inputs):
+        """Return for each output of the graphs whether it holds what the number of examples decides."""
         sized = {tensor.ref(): one for tensor, one in zip(whole.inputs, inputs, strict=True)}
         operations, others = in_order(whole), in_order(part)
         if [op.type for op in operations] != [op.type for op in others]:
@@ -180,7 +183,7 @@ class Twins:
                 if any(tensor.ref() in self._uniform for tensor in op.inputs):
                     raise Unproven(f"it may count the examples: {place(op)}")
                 bodies = (function_body(graph, one.get_attr("f").name) for graph, one in ((whole, op), (part, other)))
-                found = self._sized(*bodies, marks)[: len(op.outputs)]
+                found = self.sized(*bodies, marks)[: len(op.outputs)]
             else:
                 found = self._of(op, other, marks)
             sized.update((tensor.ref(), one) for tensor, one in zip(op.outputs, found, strict=True))

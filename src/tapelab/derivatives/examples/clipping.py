@@ -8,7 +8,7 @@ from typing import Any
 
 from tapelab.derivatives.examples.batch_of_one import require_comparable, require_same_losses
 from tapelab.derivatives.examples.contributions import Built, contribution, in_turn
-from tapelab.derivatives.examples.per_example import require_batch
+from tapelab.derivatives.examples.per_example import require_batch, rows_of_examples
 from tapelab.derivatives.examples.summed_chunks import (
     chunk_within,
     over_chunks,
@@ -25,8 +25,8 @@ from tapelab.derivatives.machinery.errors import FallbackWarning, warn_caller
 from tapelab.derivatives.machinery.failures import UNROLL
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
-from tapelab.derivatives.machinery.recipe import Recipe, Way, with_value
-from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, map_rows, row_ways
+from tapelab.derivatives.machinery.recipe import Recipe, Way
+from tapelab.derivatives.machinery.rows import LOOP, VECTORIZED, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
 from tapelab.graphs.program import LOOPS
@@ -81,7 +81,8 @@ def per_example_norms(
         ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
     """
     recipe = _Norms(check_independence, batch_chunk_size, memory_limit, compile)
-    return _transform(f, recipe, wrt, return_value, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return _transform(f, recipe, wrt, return_value=return_value, **options)
 
 
 @options_by_keyword
@@ -122,18 +123,20 @@ def clipped_gradient(
     """
     if isinstance(max_norm, bool) or not isinstance(max_norm, (int, float)) or not 0 < max_norm < math.inf:
         raise ValueError(f"max_norm is {max_norm!r}; expected a positive number, such as 1.0")
-    recipe = _Clipped(check_independence, batch_chunk_size, memory_limit, compile, max_norm)
-    return _transform(f, recipe, wrt, return_value, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    own = (check_independence, batch_chunk_size, memory_limit, compile)
+    recipe = _Norms(*own, max_norm=float(max_norm), name="clipped_gradient")
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return _transform(f, recipe, wrt, return_value=return_value, **options)
 
 
-def _transform(f, recipe, wrt, return_value, **options):
+def _transform(f, recipe, wrt, **options):
     check_chunks(recipe.memory_limit, batch_chunk_size=recipe.batch_chunk_size)
     if wrt is None:
         raise ValueError(
             f"{recipe.name}: wrt is None; expected variables, nested. To differentiate with respect to an argument, "
             "use per_example_gradients(f, argnums=…), and tf.norm of what it returns"
         )
-    return transform(f, with_value(recipe, return_value), wrt=wrt, **options)
+    return transform(f, recipe, wrt=wrt, **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,16 +152,17 @@ class _Surveyed(Plan):
     proved: bool = True
 
 
+@dataclasses.dataclass(eq=False)
 class _Norms(Recipe):
-    name = "per_example_norms"
-    max_norm = None
+    check_independence: bool
+    batch_chunk_size: int | None
+    memory_limit: int | None
+    compile: str
+    max_norm: float | None = None
+    name: str = "per_example_norms"
 
-    def __init__(self, check_independence, batch_chunk_size, memory_limit, compile):
-        self.check_independence = check_independence
-        self.batch_chunk_size = batch_chunk_size
-        self.memory_limit = memory_limit
-        self.compile = compile
-        self._warned = set()
+    def __post_init__(self):
+        self._warned: set[str] = set()
 
     def plan(self, problem):
         batch = require_batch(problem)
@@ -281,7 +285,9 @@ class _Norms(Recipe):
         compared = []
         before = [tf.identity(source) for source in sources] if losses is None else []
         if missing:
-            single, rows = self._rows(problem, missing, [sources[index] for index in missing], how, tensors)
+            norms = dtype if self.max_norm is None else None  # a row is then one number, of the same norm
+            chunk, _ = self._chunk(problem, missing)
+            single, rows = rows_of_examples(problem, missing, how, chunk, tensors, norms)
             compared = [changed(before, sources)] if losses is None else [losses, single]
             for index, row in zip(missing, rows, strict=True):
                 parts[index] = Built(tf.cast(tf.reshape(row, [batch, -1]), dtype))
@@ -302,30 +308,6 @@ class _Norms(Recipe):
         ]
         return [norms, *sums, *compared]
 
-    def _rows(self, problem, missing, sources, how, tensors):
-        """Return the losses of batches of one, and for each source a row for each example: its gradient."""
-        chunk, _ = self._chunk(problem, missing)
-        norms_only, dtype = self.max_norm is None, _dtype(problem)
-
-        def row(index):
-            example = [tf.expand_dims(tf.gather(tensor, index), 0) for tensor in tensors]
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(sources)
-                (loss,) = problem.evaluate(example)
-            if tuple(loss.shape) != (1,):
-                raise ValueError(f"for a batch of one example the losses have shape {loss.shape}; expected (1,)")
-            gradients = dense_gradient(tape, loss, sources)
-            if norms_only:  # a row is one number, of the same norm
-                gradients = [tf.norm(tf.cast(gradient, dtype)) for gradient in gradients]
-            return [loss[0], *gradients]
-
-        specs = [problem.source_specs[index] for index in missing]
-        specs = [tf.TensorSpec([], dtype)] * len(missing) if norms_only else specs
-        single, *rows = map_rows(
-            row, [tf.TensorSpec([], problem.output_dtypes[0]), *specs], tensors[0].shape[0], how, chunk
-        )
-        return single, rows
-
     def result(self, problem, outputs):
         count = len(problem.source_names) if self.max_norm else 0
         norms, sums, compared = outputs[0], outputs[1 : 1 + count], outputs[1 + count :]
@@ -334,14 +316,6 @@ class _Norms(Recipe):
         elif compared and self.check_independence:
             require_same_losses(problem, *compared)
         return (problem.structured(sums), norms) if self.max_norm else norms
-
-
-class _Clipped(_Norms):
-    name = "clipped_gradient"
-
-    def __init__(self, check_independence, batch_chunk_size, memory_limit, compile, max_norm):
-        super().__init__(check_independence, batch_chunk_size, memory_limit, compile)
-        self.max_norm = float(max_norm)
 
 
 def _dtype(problem):

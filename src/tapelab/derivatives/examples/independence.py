@@ -5,7 +5,7 @@ The proof is that of `tapelab.graphs.batch`. Where it fails, that is not yet a c
 
 from collections.abc import Callable, Sequence
 
-from tapelab.derivatives.first_order import linearized
+from tapelab.derivatives.first_order import Recording, dense_gradient
 from tapelab.derivatives.machinery.errors import CoupledExamplesError
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.graphs.batch import APART, FIXED, Examples
@@ -14,40 +14,61 @@ from tapelab.process.tensorflow import tf
 import numpy as np
 from ml_dtypes import finfo
 
-COMPARED = "examples are compared at every call: that they are independent is not proved, because of {0}"
-LOOK_FOR = "Look for batch normalisation in training mode, or a mean or attention over the batch axis"
+_COMPARED = "examples are compared at every call: that they are independent is not proved, because of {0}"
 
 
-def coupling(problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return nothing if examples are proved independent; else by how much each differs, for `require_uncoupled`.
+def coupling(problem: Problem, why: str, recording: Recording) -> tf.Tensor:
+    """Return by how much each example depends on others, for `require_uncoupled`, where that is not proved.
 
-    If the rows of the Jacobian J of an example have no entries for other examples, then J(a ∘ t) = a ∘ Jt for tangents
-    t and a number a for each example; random ones are taken.
+    If the rows of the Jacobian J of an example have no entries for other examples, then Jᵀ(a ∘ u) = a ∘ Jᵀu for
+    cotangents u and a number a for each example; random ones are taken.
+
+    Args:
+        why: there is no proof: a note in the plan.
+        recording: of the function, with a persistent tape.
+
+    Returns:
+        The largest relative difference of an element, shape (batch,), float64.
     """
-    why = why_unproved(problem)
-    if why is None:
-        return []
-    problem.note(COMPARED.format(why))
-    (_, _, outputs), push = linearized(problem, tensors, persistent=True, exact=False)
+    problem.note(_COMPARED.format(why))
+    tape, sources, outputs = recording
     batch = problem.source_shapes[0][0]
     generator = np.random.default_rng(0)
     factors = generator.uniform(0.5, 2.0, batch)
-    tangents = [generator.standard_normal(shape) for shape in problem.source_shapes]
+    cotangents = [generator.standard_normal(shape) for shape in problem.output_shapes]
 
-    def pushed(scale):
-        scaled = [(t.T * scale).T for t in tangents]
-        return push([tf.constant(t, dtype) for t, dtype in zip(scaled, problem.source_dtypes, strict=True)])
+    def products(scale):
+        scaled = [tf.constant((u.T * scale).T, output.dtype) for u, output in zip(cotangents, outputs, strict=True)]
+        found = dense_gradient(tape, outputs, sources, scaled)
+        return [tf.reshape(tf.cast(part, tf.float64), [batch, -1]) for part in found]
 
+    # Where everything cancels, as in sin² + cos², products are rounding error of about this size.
+    size = tf.add_n([_largest(output) for output in outputs])
     found = []
-    for plain, whole, output in zip(pushed(np.ones(batch)), pushed(factors), outputs, strict=True):
-        plain, whole = (tf.reshape(tf.cast(part, tf.float64), [batch, -1]) for part in (plain, whole))
+    for plain, whole, source in zip(products(np.ones(batch)), products(factors), sources, strict=True):
         own = plain * factors[:, None]
-        largest = tf.reduce_max(tf.abs(own), axis=1)
-        # Where everything cancels, products are rounding error of about this size.
-        floor = tf.reduce_max(tf.abs(tf.cast(output, tf.float64))) + tf.reduce_max(largest)
-        scale = largest + min(100 * tolerance_of(problem), 0.1) * floor + np.finfo(np.float64).tiny
-        found.append(tf.reduce_max(tf.abs(whole - own), axis=1) / scale)
-    return [tf.reduce_max(tf.stack(found), axis=0)]
+        floor = size / tf.maximum(_largest(tf.convert_to_tensor(source)), 1)
+        found.append(_relative(problem, tf.abs(whole - own), tf.abs(own), floor))
+    return tf.reduce_max(tf.stack(found), axis=0)
+
+
+def _relative(problem, difference, scale, floor):
+    """For each example, its largest difference relative to a scale, both of shape (batch, elements).
+
+    Rounding in an element is about that of its example's largest: there, and at the floor, it is allowed to be a
+    hundred times what one operation leaves, but no more than a tenth, which in bfloat16 is a dozen times.
+    """
+    tolerance = tolerance_of(problem)
+    rounding = min(100 * tolerance, 0.1 / tolerance)
+    largest = tf.reduce_max(scale, axis=1, keepdims=True)
+    scale += rounding * (largest + floor) + np.finfo(np.float64).tiny
+    return tf.maximum(tf.reduce_max(difference / scale, axis=1), 0)
+
+
+def _largest(tensor):
+    """The largest finite magnitude, 0 where there is none."""
+    sizes = tf.where(tf.math.is_finite(tensor), tf.abs(tensor), 0)
+    return tf.maximum(tf.cast(tf.reduce_max(sizes), tf.float64), 0)
 
 
 def require_proved_if_changing(problem: Problem) -> None:
@@ -61,10 +82,10 @@ def require_proved_if_changing(problem: Problem) -> None:
         )
 
 
-def require_uncoupled(problem: Problem, found: Sequence[tf.Tensor]) -> None:
-    """Raise CoupledExamplesError if `coupling` found one."""
+def require_uncoupled(problem: Problem, found: tf.Tensor, advice: str) -> None:
+    """Raise CoupledExamplesError if `coupling` found one; the advice says what to do."""
     require_values(problem, "whether examples are independent is not clear from the function's graph")
-    relative, tolerance = found[0].numpy(), tolerance_of(problem)
+    relative, tolerance = found.numpy(), tolerance_of(problem)
     require_independent(
         problem,
         relative > tolerance,  # NaN says nothing
@@ -72,7 +93,8 @@ def require_uncoupled(problem: Problem, found: Sequence[tf.Tensor]) -> None:
             "a product with the Jacobian of the whole batch differs from its own by "
             f"{relative[first]:.2g} of its size, and rounding explains {tolerance:.1g}"
         ),
-        f"{LOOK_FOR}; use batched=False for a sum over the whole batch",
+        f"Look for batch normalisation in training mode, or a mean or attention over the batch axis; {advice}",
+        more=", or they on it",
     )
 
 
@@ -122,17 +144,15 @@ def followed(graph: tf.Graph, by_example: Sequence[bool], batch: int) -> Example
 
 def why_unproved(problem: Problem) -> str | None:
     """Say why the examples of a function's arguments are not proved independent; None if they are."""
-    data = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
-    specs = [*problem.source_specs[: problem.data_start], *data]
     batch = problem.source_shapes[0][0]
     if batch <= 1:
         return None
     try:
-        traced = tf.function(lambda *own: problem.evaluate(own), autograph=False).get_concrete_function(*specs)
+        graph = problem.graph()
     except Exception as error:  # whatever the function raises
         return f"a trace into a graph, which raises {type(error).__name__}"
-    examples = followed(traced.graph, [True] * problem.data_start, batch)
-    for output in traced.graph.outputs:
+    examples = followed(graph, [True] * problem.data_start, batch)
+    for output in graph.outputs:
         state = examples.state(output)
         if state.kind not in (FIXED, APART):
             return state.why

@@ -1,7 +1,7 @@
 """The gradient of each example's loss, rather than of their mean."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from tapelab.derivatives.machinery.arguments.kept import changed, require_kept
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import Recipe, with_value
+from tapelab.derivatives.machinery.recipe import Recipe
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.graphs.batch import Unproven
@@ -64,17 +64,16 @@ def per_example_gradients(
     """
     check_chunks(memory_limit, batch_chunk_size=batch_chunk_size)
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    recipe = with_value(_PerExample(check_independence, batch_chunk_size, memory_limit), return_value)
-    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
+    recipe = _PerExample(check_independence, batch_chunk_size, memory_limit)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
 
 
+@dataclasses.dataclass(eq=False)
 class _PerExample(Recipe):
+    check_independence: bool
+    batch_chunk_size: int | None
+    memory_limit: int | None
     name = "per_example_gradients"
-
-    def __init__(self, check_independence, batch_chunk_size, memory_limit):
-        self.check_independence = check_independence
-        self.batch_chunk_size = batch_chunk_size
-        self.memory_limit = memory_limit
 
     def plan(self, problem):
         batch = require_batch(problem)
@@ -121,18 +120,9 @@ class _PerExample(Recipe):
         return ways[1:]
 
     def _compute(self, problem, plan, how, tensors):
-        data = tensors[problem.data_start :]
-
-        def row(index):
-            example = [tf.expand_dims(tf.gather(tensor, index), 0) for tensor in data]
-            tape, sources, (loss,) = recorded(problem, [*tensors[: problem.data_start], *example])
-            _require_one_loss(problem, loss.shape)
-            return [*dense_gradient(tape, loss, sources), *([tf.reshape(loss, [])] if plan.compared else [])]
-
-        specs = [*problem.source_specs, *([tf.TensorSpec([], problem.output_dtypes[0])] if plan.compared else [])]
         before = [] if problem.repeatable else [tf.identity(source) for source in problem.sources(tensors)]
-        rows = map_rows(row, specs, data[0].shape[0], how, plan.chunk)
-        outputs = [*rows, *problem.evaluate(tensors)] if plan.compared else [*rows]
+        losses, rows = rows_of_examples(problem, range(len(problem.source_names)), how, plan.chunk, tensors)
+        outputs = [*rows, losses, *problem.evaluate(tensors)] if plan.compared else rows
         return [*outputs, changed(before, problem.sources(tensors))] if before else outputs
 
     def result(self, problem, outputs):
@@ -151,6 +141,40 @@ class _Proved(Plan):
     """A plan, and whether losses are compared at every call."""
 
     compared: bool = False
+
+
+def rows_of_examples(
+    problem: Problem,
+    chosen: Sequence[int],
+    how: str,
+    chunk: int,
+    tensors: Sequence[tf.Tensor],
+    norms: tf.DType | None = None,
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Evaluate the function on batches of one.
+
+    Args:
+        chosen: the indices of the sources that are differentiated with respect to.
+        how, chunk: as for `map_rows`.
+        norms: a dtype to have the gradients' norms in, instead of the gradients.
+
+    Returns:
+        The losses, shape (batch,), and for each chosen source a row for each example: its gradient, or that's norm.
+    """
+    data = tensors[problem.data_start :]
+
+    def row(index):
+        example = [tf.expand_dims(tf.gather(tensor, index), 0) for tensor in data]
+        tape, sources, (loss,) = recorded(problem, [*tensors[: problem.data_start], *example])
+        _require_one_loss(problem, loss.shape)
+        gradients = dense_gradient(tape, loss, [sources[index] for index in chosen])
+        if norms is not None:
+            gradients = [tf.norm(tf.cast(gradient, norms)) for gradient in gradients]
+        return [tf.reshape(loss, []), *gradients]
+
+    specs = [problem.source_specs[index] if norms is None else tf.TensorSpec([], norms) for index in chosen]
+    losses, *rows = map_rows(row, [tf.TensorSpec([], problem.output_dtypes[0]), *specs], data[0].shape[0], how, chunk)
+    return losses, rows
 
 
 def _require_one_loss(problem, shape):

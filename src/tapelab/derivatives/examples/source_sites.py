@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.examples.custom_gradients import by_linear_backward_pass
-from tapelab.derivatives.examples.variable_uses import FILTER, HARMLESS, PRODUCT, READING, SUM, SWAPPED, Use, use_of
+from tapelab.derivatives.examples.variable_uses import FILTER, PRODUCT, READING, SUM, SWAPPED, Use, find_uses
 from tapelab.graphs.batch import APART, LOST, SUMMED, Examples, fixed
 from tapelab.graphs.operations import known
-from tapelab.graphs.program import captures, has_custom_gradient, place
+from tapelab.graphs.program import has_custom_gradient, place
 from tapelab.process.tensorflow import tf
 
 _KINDS = {FILTER, PRODUCT, SUM, SWAPPED}
@@ -40,37 +40,13 @@ class Site(NamedTuple):
     order: int
 
 
-def find_uses(loss: tf.Tensor, sources: Sequence[tf.Tensor | tf.Variable]) -> tuple[list[list[Use]], dict[int, str]]:
-    """Find how sources are used in the graph that is being built.
-
-    Returns:
-        A pair: for each source the list of its uses; and for each that has a use without a rule, its index and why.
-    """
-    uses: list[list[Use]] = [[] for _ in sources]
-    missing: dict[int, str] = {}
-    owner = {source.ref(): index for index, source in enumerate(sources) if not isinstance(source, tf.Variable)}
-    handles = {id(source.handle): index for index, source in enumerate(sources) if isinstance(source, tf.Variable)}
-    owner |= {inside.ref(): handles[id(outer)] for outer, inside in captures(loss.graph) if id(outer) in handles}
-    for op in loss.graph.get_operations():
-        owners = [owner.get(tensor.ref()) for tensor in op.inputs]
-        mine = [position for position, index in enumerate(owners) if index is not None]
-        if not mine or op.type in HARMLESS:
-            continue
-        position, index = mine[0], owners[mine[0]]
-        alone = len(mine) == 1 and not has_custom_gradient(op)
-        if alone and op.type in READING and position == 0 and op.outputs[0].dtype == sources[index].dtype:
-            owner[op.outputs[0].ref()] = index
-            continue
-        shape = op.inputs[position].shape if op.inputs[position].dtype != tf.resource else sources[index].shape
-        use = use_of(op, position, tuple(shape)) if alone and shape.is_fully_defined() else None
-        if use is None or use.kind not in _KINDS or use.output.dtype != sources[index].dtype:
-            for each in {owners[position] for position in mine}:
-                missing.setdefault(each, place(op))
-        else:
-            uses[index].append(use)
+def find_factors(loss: tf.Tensor, sources: Sequence[tf.Tensor | tf.Variable]) -> tuple[list[list[Use]], dict[int, str]]:
+    """Find how sources are used, as `find_uses` does, in the graph that is being built; other kinds have no rule."""
+    uses, missing = find_uses(loss.graph, sources)
     for index, own in enumerate(uses):
-        if not own:
-            missing.setdefault(index, "no use of it was found in the graph")
+        for use in own:
+            if use.kind not in _KINDS or use.output.dtype != sources[index].dtype:
+                missing.setdefault(index, place(use.op))
     return uses, missing
 
 
@@ -79,7 +55,7 @@ class Sites:
 
     Args:
         loss: the function's result, a scalar, in the graph that is being built.
-        uses: of each source, from `find_uses`.
+        uses: of each source, from `find_factors`.
         chosen: the indices of the sources to follow.
         batch: how many examples.
         tape: has recorded the function; needed where there are custom gradients.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives import costs
-from tapelab.derivatives.examples.chunks import Twins, called_with
+from tapelab.derivatives.examples.chunks import called_with, sized_outputs
 from tapelab.derivatives.examples.variable_uses import (
     BUILT,
     DEPTHWISE,
@@ -54,9 +54,7 @@ def survey(problem: Problem, size: int) -> Survey:
         found.append(Uses(size, tensors, sources, losses, tape))
         return losses
 
-    pairs = zip(problem.data_shapes, problem.data_dtypes, strict=True)
-    specs = [tf.TensorSpec((size, *shape[1:]), dtype) for shape, dtype in pairs]
-    return Survey(tf.function(trace, autograph=False).get_concrete_function(*specs), found[-1])
+    return Survey(problem.traced(trace, problem.sized(size, [True] * len(problem.specs))), found[-1])
 
 
 def sizes_of(batch: int, chunk: int) -> list[int]:
@@ -68,17 +66,13 @@ def require_same_in_chunks(problem: Problem, whole: Survey, sizes: Sequence[int]
     """Raise Unproven unless a chunk of each of these sizes has the losses that its examples have in the batch."""
     if not problem.repeatable:
         raise Unproven("the function draws random numbers or changes variables")
-    graph = whole.trace.graph
-    for losses in graph.outputs:  # copies, made after the function was followed
+    for losses in whole.trace.graph.outputs:  # copies, made after the function was followed
         whole.uses.examples.begin(losses)
     for size in sizes:
         part = survey(problem, size)
         if part.uses.coupled is not None or part.uses.missing:
             raise Unproven("its graph is another one for fewer examples")
-        captured = [[id(tensor) for tensor in one.trace.captured_inputs] for one in (whole, part)]
-        if captured[0] != captured[1]:
-            raise Unproven("it reads other tensors from outside for fewer examples")
-        if any(Twins(whole.uses.examples, size).sized(graph, part.trace.graph, [False] * len(graph.inputs))):
+        if any(sized_outputs(whole.trace, part.trace, whole.uses.examples, size)):
             raise Unproven("its losses depend on how many examples there are")
 
 

@@ -26,7 +26,7 @@ from tapelab.derivatives.examples.custom_gradients import by_backward_pass
 from tapelab.derivatives.machinery.arguments.kept import WRITING, refusal
 from tapelab.graphs.batch import FIXED, LOST, Examples
 from tapelab.graphs.operations import with_fact
-from tapelab.graphs.program import captures, place
+from tapelab.graphs.program import captures, has_custom_gradient, place
 from tapelab.process.tensorflow import tf
 
 READING = with_fact("passes") - with_fact("flat")  # the same elements, in their order
@@ -81,25 +81,19 @@ class Uses:
         losses: tf.Tensor,
         tape: tf.GradientTape,
     ):
-        self.by_variable: list[list[Use]] = [[] for _ in variables]
-        self.missing: dict[int, str] = {}
         self.batch = batch
         self.examples = Examples(batch, by_backward_pass(tape))
         for tensor in data:
             self.examples.begin(tensor)
-        graph = losses.graph
-        handles = {id(variable.handle): index for index, variable in enumerate(variables)}
-        self._owner = {inside.ref(): handles[id(outer)] for outer, inside in captures(graph) if id(outer) in handles}
-        self._operations = graph.get_operations()
+        self.by_variable, self.missing = find_uses(losses.graph, variables)
+        self._operations = losses.graph.get_operations()
         for op in self._operations:
-            owners = [self._owner.get(tensor.ref()) for tensor in op.inputs]
             self.examples.follow(op)
-            if any(owner is not None for owner in owners):
-                self._note(op, owners, variables)
         for index, uses in enumerate(self.by_variable):
-            if not uses:
-                self.missing.setdefault(index, "no use of it was found in the graph")
-            elif form_of(uses, batch) is None:
+            for use in uses:
+                if not (self.examples.in_rows(use.output) and use.output.dtype.is_floating):
+                    self.missing.setdefault(index, place(use.op))  # it is not known which part of the output is whose
+            if form_of(uses, batch) is None:
                 found = " and ".join(place(use.op) for use in uses)
                 self.missing.setdefault(index, f"it is used in different ways, {found}")
         state = self.examples.state(losses)
@@ -116,40 +110,47 @@ class Uses:
         last = [max([place[use.op.name] for use in own], default=-1) for own in self.by_variable]
         return sorted(range(len(last)), key=last.__getitem__, reverse=True)
 
-    def _note(self, op, owners, variables):
-        mine = [index for index, owner in enumerate(owners) if owner is not None]
-        position, owner = mine[0], owners[mine[0]]
-        if op.type in HARMLESS:
-            return
+
+def find_uses(graph: tf.Graph, sources: Sequence[tf.Tensor | tf.Variable]) -> tuple[list[list[Use]], dict[int, str]]:
+    """Find how sources are used in a graph.
+
+    Returns:
+        A pair: for each source the list of its uses; and for each that has a use without a rule, its index and why.
+
+    Raises:
+        ValueError: if a variable is written to.
+    """
+    uses: list[list[Use]] = [[] for _ in sources]
+    missing: dict[int, str] = {}
+    owner = {source.ref(): index for index, source in enumerate(sources) if not isinstance(source, tf.Variable)}
+    handles = {id(source.handle): index for index, source in enumerate(sources) if isinstance(source, tf.Variable)}
+    owner |= {inside.ref(): handles[id(outer)] for outer, inside in captures(graph) if id(outer) in handles}
+    for op in graph.get_operations():
+        owners = {position: owner[tensor.ref()] for position, tensor in enumerate(op.inputs) if tensor.ref() in owner}
+        if not owners or op.type in HARMLESS:
+            continue
+        position, index = next(iter(owners.items()))
         if op.type.startswith(WRITING):
-            raise refusal(where=f", {variables[owner].name!r}, by {place(op)}")
-        if len(mine) == 1 and op.type in READING and position == 0 and op.outputs[0].dtype.is_floating:
-            self._owner[op.outputs[0].ref()] = owner
-            return
-        shape = variables[owner].shape if op.inputs[position].dtype == tf.resource else op.inputs[position].shape
-        if len(mine) == 1 and _meets_zeros(op, position, shape):
-            return
-        use = self._use(op, position, shape) if len(mine) == 1 else None
-        if use is not None and use.output.dtype.is_floating:
-            self.by_variable[owner].append(use)
-            return
-        for index in {owners[index] for index in mine}:
-            self.missing.setdefault(index, place(op))
-
-    def _use(self, op, position, shape):
-        """Return the `Use`, None if there is no rule for it."""
-        output, examples = op.outputs[0], self.examples
-        if not examples.in_rows(output) or not shape.is_fully_defined():
-            return None  # it is not known which part of the output is whose
-        return use_of(op, position, tuple(shape))
+            raise refusal(where=f", {sources[index].name!r}, by {place(op)}")
+        alone = len(owners) == 1 and not has_custom_gradient(op)
+        if alone and op.type in READING and position == 0 and op.outputs[0].dtype.is_floating:
+            owner[op.outputs[0].ref()] = index
+            continue
+        shape = sources[index].shape if op.inputs[position].dtype == tf.resource else op.inputs[position].shape
+        use = use_of(op, position, tuple(shape)) if alone and shape.is_fully_defined() else None
+        if use is None:
+            missing |= {each: place(op) for each in owners.values() if each not in missing}
+        elif not _meets_zeros(use):
+            uses[index].append(use)
+    for index, own in enumerate(uses):
+        if not own:
+            missing.setdefault(index, "no use of it was found in the graph")
+    return uses, missing
 
 
-def _meets_zeros(op, position, shape):
+def _meets_zeros(use):
     """Whether a product is with zeros, as the first state of a recurrent layer: it adds nothing to a gradient."""
-    if op.type not in ("MatMul", "BatchMatMulV2") or not shape.is_fully_defined():
-        return False
-    use = use_of(op, position, tuple(shape))
-    met = None if use is None else tf.get_static_value(use.met)
+    met = tf.get_static_value(use.met) if use.kind in (PRODUCT, SWAPPED) else None
     return met is not None and not met.any()
 
 

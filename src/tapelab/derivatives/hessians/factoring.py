@@ -3,7 +3,7 @@
 import itertools
 from typing import NamedTuple
 
-from tapelab.derivatives.examples.source_sites import Sites, find_uses, inputs_of, is_plain, units_of
+from tapelab.derivatives.examples.source_sites import Sites, find_factors, inputs_of, is_plain, units_of
 from tapelab.derivatives.first_order import with_calls_opened
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.process.tensorflow import tf
@@ -43,10 +43,8 @@ def survey(problem: Problem) -> tuple[Factoring | None, str]:
         found.append(_best(problem, loss, problem.sources(tensors), tape))
         return []
 
-    pairs = zip(problem.data_shapes, problem.data_dtypes, strict=True)
-    specs = problem.source_specs[: problem.data_start] + [tf.TensorSpec(*pair) for pair in pairs]
     try:
-        tf.function(trace, autograph=False).get_concrete_function(*specs)
+        problem.traced(trace)
     except LookupError as error:  # the body of a function that is called is not found
         return None, f"the function's graph cannot be looked into: {error}"
     return found[-1]
@@ -54,7 +52,7 @@ def survey(problem: Problem) -> tuple[Factoring | None, str]:
 
 def _best(problem, loss, sources, tape):
     """Take the number of examples with which the Hessian is the least work."""
-    uses, missing = find_uses(loss, sources)
+    uses, missing = find_factors(loss, sources)
     fit = [index for index in range(len(sources)) if index not in missing]
     if not fit:
         index, reason = next(iter(missing.items()))

@@ -21,7 +21,15 @@ from typing import NamedTuple
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.examples.contributions import patches
-from tapelab.derivatives.examples.source_sites import Site, Sites, find_uses, inputs_of, is_offset, is_plain, units_of
+from tapelab.derivatives.examples.source_sites import (
+    Site,
+    Sites,
+    find_factors,
+    inputs_of,
+    is_offset,
+    is_plain,
+    units_of,
+)
 from tapelab.derivatives.examples.variable_uses import FILTER, SUM, SWAPPED
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.hessians.factoring import Factoring
@@ -48,7 +56,7 @@ def factored_blocks(
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
         outer.watch(problem.sources(tensors))
         tape, sources, (loss,) = recorded(problem, tensors, persistent=True, opened=True)
-        sites = Sites(loss, find_uses(loss, sources)[0], factoring.chosen, batch, tape)
+        sites = Sites(loss, find_factors(loss, sources)[0], factoring.chosen, batch, tape)
         if tuple(site.size for site in sites.sites) != factoring.sizes:
             raise RuntimeError("the function's graph is another one than a moment ago")
         met = {use.met.ref(): use.met for site in sites.sites for _, use in site.uses if _moves(use, sites)}

@@ -19,7 +19,7 @@ from tapelab.derivatives.machinery.failures import line_of
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import OnePass, Recipe, with_value
+from tapelab.derivatives.machinery.recipe import OnePass, Recipe
 from tapelab.derivatives.machinery.rows import row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
@@ -55,7 +55,7 @@ def hvp(
         ValueError, TypeError: when called, as `value_and_gradient`; also for a vector that does not match the sources.
     """
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, with_value(_HVP(packed), return_value), argnums=argnums, wrt=wrt, **options)
+    return transform(f, _HVP(packed), argnums=argnums, wrt=wrt, return_value=return_value, **options)
 
 
 @options_by_keyword
@@ -101,8 +101,8 @@ def hessian(
     """
     check_chunks(memory_limit, chunk_size=chunk_size)
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    recipe = with_value(_Hessian(packed, chunk_size, memory_limit), return_value)
-    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
+    recipe = _Hessian(packed, chunk_size, memory_limit)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
 
 
 def gradient_under(
@@ -114,6 +114,24 @@ def gradient_under(
     gradients = tape.gradient(outputs[0], sources)
     # A gather's gradient is IndexedSlices; made dense here, the outer tape follows it.
     return sources, [None if gradient is None else tf.reshape(gradient, [-1]) for gradient in gradients]
+
+
+def hessian_products(
+    problem: Problem, tensors: Sequence[tf.Tensor], *, persistent: bool = False
+) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+    """Return a function from a vector, a tensor for each source, to its product with the Hessian.
+
+    Args:
+        persistent: whether it is called more than once.
+    """
+    with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as outer:
+        sources, gradients = gradient_under(outer, problem, tensors)
+
+    def product(vector):
+        used = [(g, tf.reshape(v, [-1])) for g, v in zip(gradients, vector, strict=True) if g is not None]
+        return dense_gradient(outer, [g for g, _ in used], sources, [v for _, v in used])
+
+    return product
 
 
 def require_second_order(problem: Problem) -> None:
@@ -161,10 +179,7 @@ class _HVP(OnePass):
         vector = problem.vector(tensors)
         if self.packed:
             vector = split(vector[0], problem.source_shapes)
-        with tf.GradientTape(watch_accessed_variables=False) as outer:
-            sources, gradients = gradient_under(outer, problem, tensors)
-        used = [(g, tf.reshape(v, [-1])) for g, v in zip(gradients, vector, strict=True) if g is not None]
-        product = dense_gradient(outer, [g for g, _ in used], sources, [v for _, v in used])
+        product = hessian_products(problem, tensors)(vector)
         return [tf.concat([tf.reshape(part, [-1]) for part in product], axis=0)] if self.packed else product
 
     def result(self, problem, outputs):
@@ -179,13 +194,12 @@ class _Surveyed(Plan):
     rows: int = 1
 
 
+@dataclass(eq=False)
 class _Hessian(Recipe):
+    packed: bool
+    chunk_size: int | None
+    memory_limit: int | None
     name = "hessian"
-
-    def __init__(self, packed, chunk_size, memory_limit):
-        self.packed = packed
-        self.chunk_size = chunk_size
-        self.memory_limit = memory_limit
 
     def plan(self, problem):
         require_scalar(problem)

@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import Recording, dense_gradient, linearized, recorded
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
-from tapelab.derivatives.machinery.arguments.checks import check_chunks
+from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_one_of
 from tapelab.derivatives.machinery.memory import rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import Recipe, Way, with_value
+from tapelab.derivatives.machinery.recipe import Recipe, Way
 from tapelab.derivatives.machinery.rows import map_rows, row_ways
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.wrong.gaps import Needs
@@ -21,7 +22,7 @@ from tapelab.process.tensorflow import tf
 
 import numpy as np
 
-_MODES = ("auto", "forward", "reverse")
+MODES = ("auto", "forward", "reverse")
 
 
 @options_by_keyword
@@ -55,16 +56,11 @@ def jacobian(
         MemoryLimitError: when called, if the result would not fit; says how many bytes and what to use instead.
         ValueError, TypeError: when called, as `value_and_gradient`.
     """
-    check_mode(mode)
+    require_one_of(MODES, mode=mode)
     check_chunks(memory_limit, chunk_size=chunk_size)
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    recipe = with_value(_Jacobian(mode, chunk_size, memory_limit), return_value)
-    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
-
-
-def check_mode(mode: str) -> None:
-    if mode not in _MODES:
-        raise ValueError(f"mode is {mode!r}; expected one of {', '.join(map(repr, _MODES))}")
+    recipe = _Jacobian(mode, chunk_size, memory_limit)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
 
 
 def reverse_rows(
@@ -109,9 +105,7 @@ def forward_rows(
         What `recorded` does, and a list with a tensor of shape (count, *output's shape) for each output.
     """
     recording, push = linearized(problem, tensors, persistent=True)
-    pairs = zip(problem.output_shapes, problem.output_dtypes, strict=True)
-    specs = [tf.TensorSpec(shape, dtype) for shape, dtype in pairs]
-    return recording, map_rows(lambda index: push(tangents(index)), specs, count, how, chunk)
+    return recording, map_rows(lambda index: push(tangents(index)), problem.output_specs, count, how, chunk)
 
 
 def unit_tangents(
@@ -135,15 +129,14 @@ def offsets_of(sizes: Sequence[int]) -> list[int]:
     return [0, *np.cumsum(sizes[:-1]).tolist()]
 
 
+@dataclass(eq=False)
 class JacobianRecipe(Recipe):
     """What both kinds of Jacobian share: their options, their plan, and the form of their result."""
 
+    mode: str
+    chunk_size: int | None
+    memory_limit: int | None
     advice = ""  # what to use where the result does not fit
-
-    def __init__(self, mode, chunk_size, memory_limit):
-        self.mode = mode
-        self.chunk_size = chunk_size
-        self.memory_limit = memory_limit
 
     def plan(self, problem: Problem) -> Plan:
         batch = self.batch(problem)

@@ -38,6 +38,12 @@ UNROLL = (
 )
 
 
+def told_line(error: Exception) -> str:
+    """The line of a message that says what happened: AutoGraph's start with "in user code:" and end with it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    return lines[-1] if lines[0].endswith(":") else lines[0]
+
+
 def lacks_a_gradient(error: Exception) -> re.Match | None:
     """Whether an error says that TensorFlow has no gradient of an operation; its first group is the type."""
     return _NO_GRADIENT.search(str(error))

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -15,10 +15,10 @@ from tapelab.derivatives.machinery.arguments.structures import flatten, names, u
 from tapelab.derivatives.machinery.errors import UnconnectedSourceError
 from tapelab.derivatives.machinery.failures import explained
 from tapelab.derivatives.machinery.outside.observed import observed
-from tapelab.derivatives.machinery.private import with_autograph
+from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
-from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, place
+from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, nodes_of, place
 from tapelab.process.tensorflow import tf
 
 _UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
@@ -101,7 +101,9 @@ class Problem:
 
     Attributes:
         name: of the derivative and the function, for messages.
-        source_names, source_shapes, source_dtypes: lists, one entry for each source tensor or variable.
+        source_names, source_shapes, source_dtypes, source_specs: lists, one entry for each source tensor or variable.
+        specs: the list of the `tf.TensorSpec` of the arguments' tensors: the sources, unless they are variables, and
+            the others.
         vector_size: how many tensors the tangents, the cotangents or the vector have.
         data_start, data_shapes: where the other arguments' tensors start, and their shapes.
         returned: a `Returned`, from which `output_names`, `output_shapes` and `output_dtypes` are.
@@ -131,9 +133,10 @@ class Problem:
         require_differentiable(name, self.source_names, own)
         self.source_shapes = [tuple(source.shape) for source in own]
         self.source_dtypes = [source.dtype for source in own]
+        self.source_specs = [tf.TensorSpec(source.shape, source.dtype) for source in own]
         self.data_start = 0 if sources.variables is not None else len(own)
-        self.data_shapes = [tuple(tensor.shape) for tensor in tensors[self.data_start :]]
-        self.data_dtypes = [tensor.dtype for tensor in tensors[self.data_start :]]
+        self.specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+        self.data_shapes = [tuple(spec.shape) for spec in self.specs[self.data_start :]]
         largest = (math.prod(shape) * of.size for shape, of in zip(self.source_shapes, self.source_dtypes, strict=True))
         self.facts = Facts(largest=max(largest))
         self.returned: Returned | None = None
@@ -192,9 +195,8 @@ class Problem:
         return any(operation.startswith(_CHANGING) for operation in self.operations)
 
     @property
-    def source_specs(self) -> list[tf.TensorSpec]:
-        """The `tf.TensorSpec` of each source."""
-        pairs = zip(self.source_shapes, self.source_dtypes, strict=True)
+    def output_specs(self) -> list[tf.TensorSpec]:
+        pairs = zip(self.output_shapes, self.output_dtypes, strict=True)
         return [tf.TensorSpec(shape, dtype) for shape, dtype in pairs]
 
     def sources(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor | tf.Variable]:
@@ -248,13 +250,12 @@ class Problem:
             ValueError: if there is no output.
             Exception: what the function itself raises.
         """
-        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
         original = self._f
-        failure = self._trace(specs)
+        failure = self._trace()
         if failure:
             # Python control flow on a tensor needs AutoGraph, which is slow to convert: only where it is needed.
             self._f = with_autograph(original)
-            if self._trace(specs):
+            if self._trace():
                 self._f = original
                 if not tf.executing_eagerly():
                     raise failure
@@ -265,7 +266,7 @@ class Problem:
                     raise self.explained(error)  # noqa: B904, which says itself what it comes from
                 seen = self.returned, self.output_description
                 # A function that created its variables in that call can be traced now.
-                if self._trace(specs):
+                if self._trace():
                     self.returned, self.output_description = seen
                     if not self.operations:
                         self.note(_UNSEEN.format("a function that cannot be traced"))
@@ -279,7 +280,7 @@ class Problem:
                     "it out of what the function returns, or cast what it is computed from"
                 )
 
-    def _trace(self, specs):
+    def _trace(self):
         """Observe the function in a graph. Returns the exception if that is not possible, otherwise None."""
 
         ends = []
@@ -289,7 +290,7 @@ class Problem:
             return []
 
         try:
-            graph = tf.function(trace, autograph=False).get_concrete_function(*specs).graph
+            graph = self.traced(trace).graph
         except Exception as error:  # whatever the function raises, which is raised where it cannot be called either
             return error
         self.facts = self._facts(graph, ends)
@@ -301,8 +302,7 @@ class Problem:
         """Return what a graph of the function shows; ``ends`` are its results."""
         tensors = [output for operation in graph.get_operations() for output in operation.outputs]
         definition = graph.as_graph_def()
-        functions = definition.library.function
-        nodes = [*definition.node, *(node for function in functions for node in function.node_def)]
+        nodes = [node for each in nodes_of(definition) for node in each]
         operations = frozenset(node.op for node in nodes)
         custom: list[str] = []
         if any("_gradient_op_type" in node.attr and node.op not in CALLS for node in nodes):
@@ -315,7 +315,8 @@ class Problem:
             constants=Counter(
                 hash(node.attr["value"].SerializeToString()) if node.op == "Const" else node.op for node in nodes
             ),
-            compiled_loops=any(one.attr["_XlaMustCompile"].b for one in functions) and bool(operations & LOOPS),
+            compiled_loops=any(one.attr["_XlaMustCompile"].b for one in definition.library.function)
+            and bool(operations & LOOPS),
             gaps=found,
             custom_places=tuple(dict.fromkeys(custom)),
             largest=max(map(_bytes, tensors), default=0),
@@ -366,10 +367,18 @@ class Problem:
 
     def graph(self) -> tf.Graph:
         """The function's graph, traced once more."""
-        pairs = zip(self.data_shapes, self.data_dtypes, strict=True)
-        specs = [*(self.source_specs if self.data_start else []), *(tf.TensorSpec(*pair) for pair in pairs)]
-        traced = tf.function(lambda *tensors: self.evaluate(tensors), autograph=False)
-        return traced.get_concrete_function(*specs).graph
+        return self.traced(lambda *tensors: self.evaluate(tensors)).graph
+
+    def traced(
+        self, compute: Callable, specs: Sequence[tf.TensorSpec] | None = None
+    ) -> tf.types.experimental.ConcreteFunction:
+        """Trace a function of the arguments' tensors, or of tensors of other specs."""
+        return tf.function(compute, autograph=False).get_concrete_function(*(self.specs if specs is None else specs))
+
+    def sized(self, count: int, by_example: Iterable[bool]) -> list[tf.TensorSpec]:
+        """The specs of the arguments' tensors for so many examples, which come first in those that go with them."""
+        pairs = zip(self.specs, by_example, strict=True)
+        return [tf.TensorSpec([count, *spec.shape[1:]], spec.dtype) if own else spec for spec, own in pairs]
 
     def require_connected(self) -> None:
         """Raise UnconnectedSourceError if there is a source that no output depends on."""

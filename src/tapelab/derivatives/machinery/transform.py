@@ -22,19 +22,20 @@ from tapelab.derivatives.machinery.arguments.checks import (
     require_finite,
     require_no_mask,
     require_no_strategy,
+    require_one_of,
 )
 from tapelab.derivatives.machinery.arguments.context import chance, context, stateless_scope
 from tapelab.derivatives.machinery.arguments.sources import Sources
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, statics
 from tapelab.derivatives.machinery.entries import Entry, Recent, graph_being_built
 from tapelab.derivatives.machinery.errors import FallbackWarning, OutsideWarning, warn_caller
-from tapelab.derivatives.machinery.failures import lacks_a_gradient, vectorised_loop
+from tapelab.derivatives.machinery.failures import lacks_a_gradient, told_line, vectorised_loop
 from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
 from tapelab.derivatives.machinery.outside.outside import Outside
 from tapelab.derivatives.machinery.plan import Plan, describe_way
-from tapelab.derivatives.machinery.private import derivatives_wanted, direct_call, recording, unconverted
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import Recipe
+from tapelab.derivatives.machinery.recipe import Recipe, apart, with_value
+from tapelab.derivatives.private import derivatives_wanted, direct_call, recording, unconverted
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_singular, require_right
@@ -42,8 +43,6 @@ from tapelab.derivatives.wrong.replaced_gradients import in_a_block
 from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
-_COMPILE = ("auto", "xla", "graph", "eager")
-_UNCONNECTED = ("error", "zero")
 _UNTRACEABLE = "the function cannot be traced into a graph"
 _ATTEMPTS = 3  # builds of one program
 _TOLD = 8  # things in one warning
@@ -78,10 +77,12 @@ class Transform:
     `plan` says what a call does: which mode, how it is compiled, how much memory it takes, and why not a faster way.
     """
 
-    def __init__(self, f, recipe, sources, *, compile, unconnected, check_finite):
+    def __init__(self, f, recipe, sources, *, return_value, compile, unconnected, check_finite):
         self._differentiated = f  # not __wrapped__: tf.function takes what wraps for what is wrapped
         self._recipe = recipe
         self._sources = sources
+        self._return_value = return_value
+        self._result = partial(_value_and_result, recipe) if return_value else recipe.result
         self._compile = compile
         self._unconnected = unconnected
         self._check_finite = check_finite
@@ -114,9 +115,10 @@ class Transform:
                 entry.outside.accept_own_changes()
         if entry.plan.compiled == "eager":
             self._warn_of_open_tapes(entry.problem)
-        result = self._recipe.result(entry.problem, outputs)
+        result = self._result(entry.problem, outputs)
         if self._check_finite:
-            require_finite(self._recipe.numbers(result), self.__name__)
+            numbers = self._recipe.numbers
+            require_finite((result[0], numbers(result[1])) if self._return_value else numbers(result), self.__name__)
         return result
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
@@ -231,7 +233,10 @@ class Transform:
 
     def _ways(self, problem, plan):
         """The ways to try, best first: pairs of a `Way` and whether XLA compiles it (None: no graph)."""
-        *graph, eager = self._recipe.ways(problem, plan)
+        ways = self._recipe.ways(problem, plan)
+        if self._return_value:
+            ways = [way._replace(compute=partial(with_value, problem, way.compute)) for way in ways]
+        *graph, eager = ways
         if self._compile == "eager":
             return [(eager, None)]
         if self._compile == "xla":
@@ -274,9 +279,6 @@ class Transform:
                 first_error = first_error or (None if way.shortcut or known else error)
                 given_up.append(f"{describe_way(way.label, compiled)}: {_first_line(error)}")
                 continue
-            if way.shortcut and not self._recipe.accepts(problem, outputs):
-                given_up.append(f"{describe_way(way.label, compiled)}: its result is not right for this function")
-                continue
             if first_error is not None or (self._compile == "auto" and not problem.traceable):
                 self._warn(way.label, compiled, first_error)
             plan = dataclasses.replace(
@@ -289,7 +291,7 @@ class Transform:
                 notes=(*problem.cure.notes, *problem.notes),
             )
             self._warn_of_doubts(problem)
-            self._recipe.verify(problem, tensors, outputs)
+            self._recipe.verify(problem, tensors, apart(problem, outputs)[1] if self._return_value else outputs)
             return entry._replace(plan=plan, loops=entry.loops or barred), outputs
         told = problem.explained(lacking or first_error)
         if self._compile in ("auto", "eager") or told is not (lacking or first_error):
@@ -396,6 +398,7 @@ def transform(
     *,
     argnums: int | tuple[int, ...] = 0,
     wrt: Any = None,
+    return_value: bool = False,
     compile: str = "auto",
     unconnected: str = "error",
     check_finite: bool = False,
@@ -403,12 +406,16 @@ def transform(
     """Make the `Transform` of a function; checks the options."""
     if not callable(f):
         raise TypeError(f"{recipe.name} takes a function, and got a {type(f).__name__}: pass f, not f(x)")
-    if compile not in _COMPILE:
-        raise ValueError(f"compile is {compile!r}; expected one of {', '.join(map(repr, _COMPILE))}")
-    if unconnected not in _UNCONNECTED:
-        raise ValueError(f"unconnected is {unconnected!r}; expected one of {', '.join(map(repr, _UNCONNECTED))}")
+    require_one_of(("auto", "xla", "graph", "eager"), compile=compile)
+    require_one_of(("error", "zero"), unconnected=unconnected)
     sources = Sources(argnums, wrt)
-    return Transform(f, recipe, sources, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    return Transform(f, recipe, sources, return_value=return_value, **options)
+
+
+def _value_and_result(recipe, problem, outputs):
+    value, own = apart(problem, outputs)
+    return recipe.value(problem, value), recipe.result(problem, own)
 
 
 @contextlib.contextmanager
@@ -438,7 +445,4 @@ def _first_line(error):
         return str(error)
     if told := vectorised_loop(error):
         return told
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
-    # AutoGraph's messages start with "in user code:" and end with what happened.
-    line = lines[-1] if lines[0].endswith(":") else lines[0]
-    return f"{type(error).__name__}: {line.removeprefix(f'{type(error).__name__}: ')[:200]}"
+    return f"{type(error).__name__}: {told_line(error).removeprefix(f'{type(error).__name__}: ')[:200]}"

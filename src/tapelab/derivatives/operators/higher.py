@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,12 +12,14 @@ from tapelab.derivatives.machinery.arguments.structures import Container, Descri
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe, Way
-from tapelab.derivatives.machinery.rows import map_rows
 from tapelab.derivatives.operators.recipe import (
     GENERIC,
     ONCE,
     TAYLOR,
+    Coefficients,
     Operator,
+    Tensors,
+    along_directions,
     note_if_zero,
     propagated,
 )
@@ -35,63 +38,37 @@ class Biharmonic(Operator):
         return sum(Fourth(self.size(problem)).lanes) - 1
 
     def compute(
-        self,
-        problem: Problem,
-        sources: Sequence[tf.Tensor],
-        rest: Sequence[tf.Tensor],
-        coefficients: Sequence[tf.Tensor | None],
-        *,
-        chunk: int,
-        strict: bool,
+        self, problem: Problem, tensors: Tensors, coefficients: Coefficients, *, chunk: int, strict: bool
     ) -> list[tf.Tensor]:
-        vals = [Val(x, (v, None, None, None)) for x, v in zip(sources, self.units(problem), strict=True)]
+        pairs = zip(tensors[: problem.data_start], self.units(problem), strict=True)
+        vals = [Val(x, (v, None, None, None)) for x, v in pairs]
         algebra = Fourth(self.size(problem))
-        outputs = propagated(problem, vals, rest, algebra, strict=strict, custom_gradients=self.custom_gradients)
+        outputs = propagated(problem, vals, tensors, algebra, strict=strict, custom_gradients=self.custom_gradients)
         note_if_zero(problem, outputs)
         return [zeros_if_none(o.channels(4)[3], 1, o.v)[0] for o in outputs]
 
     def nested(
-        self,
-        problem: Problem,
-        tensors: Sequence[tf.Tensor],
-        coefficients: Sequence[tf.Tensor | None],
-        *,
-        how: str,
-        chunk: int,
+        self, problem: Problem, tensors: Tensors, coefficients: Coefficients, *, chunk: int, how: str
     ) -> list[tf.Tensor]:
-        sources, rest = tensors[: problem.data_start], tensors[problem.data_start :]
-        directions, weights = Fourth(self.size(problem)).fourth_derivatives()
-        units = self.units(problem)
-        values = problem.evaluate(tensors)
-
-        def row(index):
-            factors = tf.gather(tf.constant(directions), index)
-            v = [
-                tf.broadcast_to(tf.tensordot(tf.cast(factors, unit.dtype), unit, 1), x.shape)
-                for unit, x in zip(units, sources, strict=True)
-            ]
-            run = lambda own: problem.evaluate([*own, *rest])  # noqa: E731
-            return along(run, sources, [v, None, None, None], needed=False)[3]
-
-        specs = [tf.TensorSpec(value.shape, value.dtype) for value in values]
-        rows = map_rows(row, specs, len(weights), how, chunk)
-        return [tf.tensordot(tf.constant(weights, part.dtype), part, 1) for part in rows]
+        factors, weights = Fourth(self.size(problem)).fourth_derivatives()
+        directions = [tf.tensordot(tf.constant(factors, unit.dtype), unit, 1) for unit in self.units(problem)]
+        _, (*_, fourth) = along_directions(problem, tensors, directions, 4, chunk=chunk, how=how)
+        return [tf.tensordot(tf.constant(weights, part.dtype), part, 1) for part in fourth]
 
 
+@dataclass(eq=False)
 class Taylor(Recipe):
     """Derivatives dᵏ/dtᵏ of f along a curve.
 
-    Args:
+    Attributes:
         order: up to which k.
         custom_gradients: as for `laplacian`.
     """
 
+    order: int
+    custom_gradients: bool
     name = "taylor"
     vector = "tangents"
-
-    def __init__(self, order: int, custom_gradients: bool):
-        self.order = order
-        self.custom_gradients = custom_gradients
 
     def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
         each = len(problem.source_names)
@@ -127,10 +104,10 @@ class Taylor(Recipe):
         return list(tensors[:start]), rest, [*given, *[None] * (self.order - len(given))]
 
     def _taylor(self, problem, strict, tensors):
-        sources, rest, coefficients = self._split(problem, tensors)
+        sources, _, coefficients = self._split(problem, tensors)
         vals = [Val(x, [c and c[i][tf.newaxis] for c in coefficients]) for i, x in enumerate(sources)]
         algebra = Path(self.order)
-        outputs = propagated(problem, vals, rest, algebra, strict=strict, custom_gradients=self.custom_gradients)
+        outputs = propagated(problem, vals, tensors, algebra, strict=strict, custom_gradients=self.custom_gradients)
         orders = [[zeros_if_none(o.channels(self.order)[k], 1, o.v)[0] for o in outputs] for k in range(self.order)]
         return [*[o.v for o in outputs], *[part for parts in orders for part in parts]]
 

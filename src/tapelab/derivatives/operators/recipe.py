@@ -12,14 +12,18 @@ from tapelab.derivatives.examples.independence import (
     coupling,
     require_proved_if_changing,
     require_uncoupled,
+    why_unproved,
 )
+from tapelab.derivatives.first_order import recorded
 from tapelab.derivatives.hessians.hessian import require_second_order
+from tapelab.derivatives.machinery.arguments.checks import require_common_batch
 from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import Recipe, Way
-from tapelab.derivatives.machinery.rows import EAGER, LOOP, VECTORIZED
+from tapelab.derivatives.machinery.rows import EAGER, LOOP, VECTORIZED, map_rows
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
+from tapelab.derivatives.operators.taylor_mode.by_derivatives import along
 from tapelab.derivatives.operators.taylor_mode.interpreter import propagate
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val
 from tapelab.graphs.batch import Unproven
@@ -35,6 +39,11 @@ ONCE = (
 _LINEAR = "the result is zero: nothing on the way from the sources has a second derivative (a ReLU network has none)"
 
 
+Tensors = Sequence[tf.Tensor]
+# Tensors that are computed for the whole batch, beside the function's own.
+Coefficients = Sequence[tf.Tensor | None]
+
+
 @dataclass(frozen=True)
 class Chunked(Plan):
     """A `Plan` that may take the examples of a batch in chunks.
@@ -48,74 +57,50 @@ class Chunked(Plan):
     by_example: tuple[bool, ...] = ()
 
 
+@dataclass(eq=False)
 class Operator(Recipe):
     """A differential operator. Subclasses have `count`, `compute` and `specs`, and `nested`.
 
-    Args:
+    Attributes:
         name: for messages.
         batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit: as for `laplacian`.
-
-    Attributes:
         split: whether `compute` can take some lanes after the others.
     """
 
+    name: str
+    batched: bool
+    check_independence: bool
+    custom_gradients: bool
+    chunk_size: int | None
+    batch_chunk_size: int | None
+    memory_limit: int | None
     split = False
 
-    def __init__(
-        self,
-        name: str,
-        batched: bool,
-        check_independence: bool,
-        custom_gradients: bool,
-        chunk_size: int | None,
-        batch_chunk_size: int | None,
-        memory_limit: int | None,
-    ):
-        if batch_chunk_size is not None and not batched:
+    def __post_init__(self):
+        if self.batch_chunk_size is not None and not self.batched:
             raise ValueError(
-                f"batch_chunk_size is {batch_chunk_size!r} with batched=False, which has no examples to take in "
+                f"batch_chunk_size is {self.batch_chunk_size!r} with batched=False, which has no examples to take in "
                 "chunks. Leave one of them out"
             )
-        self.name = name
-        self.batched = batched
-        self.check_independence = check_independence and batched
-        self.custom_gradients = custom_gradients
-        self.chunk_size = chunk_size
-        self.batch_chunk_size = batch_chunk_size
-        self.memory_limit = memory_limit
+        self.check_independence = self.check_independence and self.batched
 
     def count(self, problem: Problem) -> int:
         """How many lanes go through the function beside its value and one sum."""
         raise NotImplementedError
 
     def compute(
-        self,
-        problem: Problem,
-        sources: Sequence[tf.Tensor],
-        rest: Sequence[tf.Tensor],
-        coefficients: Sequence[tf.Tensor | None],
-        *,
-        chunk: int,
-        strict: bool,
+        self, problem: Problem, tensors: Tensors, coefficients: Coefficients, *, chunk: int, strict: bool
     ) -> list[tf.Tensor]:
         """Return the results by Taylor mode, some of the lanes at a time."""
         raise NotImplementedError
 
     def nested(
-        self,
-        problem: Problem,
-        tensors: Sequence[tf.Tensor],
-        coefficients: Sequence[tf.Tensor | None],
-        *,
-        how: str,
-        chunk: int,
+        self, problem: Problem, tensors: Tensors, coefficients: Coefficients, *, chunk: int, how: str
     ) -> list[tf.Tensor]:
         """Return the results by nested tapes."""
         raise NotImplementedError
 
-    def coefficients(
-        self, problem: Problem, sources: Sequence[tf.Tensor]
-    ) -> tuple[list[tf.Tensor | None], list[int | None]]:
+    def coefficients(self, problem: Problem, sources: Tensors) -> tuple[Coefficients, list[int | None]]:
         """Return tensors that are computed for the whole batch, and the axis of the examples in each, if it has one."""
         return [], []
 
@@ -148,7 +133,7 @@ class Operator(Recipe):
     def plan(self, problem: Problem) -> Plan:
         require_second_order(problem)
         if self.batched:
-            self._require_batch(problem)
+            require_common_batch(problem, "For a function of one example, or of anything else, use batched=False")
         if self.check_independence:
             require_proved_if_changing(problem)
         count = self.count(problem)
@@ -198,16 +183,6 @@ class Operator(Recipe):
             problem.remarks.append(f"chunks of {counted(examples, 'example')}, which would fit: {error}")
             return None, ()
 
-    def _require_batch(self, problem):
-        shapes = problem.source_shapes + problem.output_shapes
-        if any(not shape or shape[0] != shapes[0][0] for shape in shapes):
-            labels = problem.source_names + problem.output_names
-            found = ", ".join(f"{label} {shape}" for label, shape in zip(labels, shapes, strict=True))
-            raise ValueError(
-                f"{problem.name}: sources and results need one batch axis, first and of one size; these are {found}. "
-                "For a function of one example, or of anything else, use batched=False"
-            )
-
     def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
         whole = plan.examples is None  # tapes do not differentiate loops that XLA compiles
         return whole and plan.chunk * problem.largest <= costs.XLA_OPERATOR and not problem.operations & LOOPS
@@ -230,20 +205,14 @@ class Operator(Recipe):
         return [*taylor, *tapes]
 
     def _taylor(self, problem, plan, tensors, *, strict):
-        start = problem.data_start
-
-        def run(own, coefficients):
-            return self.compute(problem, own[:start], own[start:], coefficients, chunk=plan.chunk, strict=strict)
-
+        run = partial(self.compute, problem, chunk=plan.chunk, strict=strict)
         return self._checked(problem, tensors, self._chunks(problem, plan, LOOP, tensors, run))
 
     def _nested(self, problem, plan, how, tensors):
         if not problem.repeatable:
             raise NoRule(ONCE)
 
-        def run(own, coefficients):
-            return self.nested(problem, own, coefficients, how=how, chunk=plan.chunk)
-
+        run = partial(self.nested, problem, chunk=plan.chunk, how=how)
         results = self._chunks(problem, plan, EAGER if how == EAGER else LOOP, tensors, run)
         if problem.custom_gradients:
             problem.note("gradients given by tf.custom_gradient are used, not those of what is computed")
@@ -265,12 +234,15 @@ class Operator(Recipe):
         )
 
     def _checked(self, problem, tensors, results):
-        return [*results, *coupling(problem, tensors)] if self.check_independence else results
+        why = why_unproved(problem) if self.check_independence else None
+        if why is None:
+            return results
+        return [*results, coupling(problem, why, recorded(problem, tensors, persistent=True))]
 
     def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         width = len(self.specs(problem)) if self.batched else len(outputs)
         if len(outputs) > width:
-            require_uncoupled(problem, outputs[width:])
+            require_uncoupled(problem, outputs[width], "use batched=False for a sum over the whole batch")
         return self.structured(problem, outputs[:width])
 
     def structured(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
@@ -279,25 +251,51 @@ class Operator(Recipe):
 
 
 def propagated(
-    problem: Problem,
-    vals: Sequence[Val],
-    rest: Sequence[tf.Tensor],
-    algebra: Algebra,
-    *,
-    strict: bool,
-    custom_gradients: bool,
+    problem: Problem, vals: Sequence[Val], tensors: Tensors, algebra: Algebra, *, strict: bool, custom_gradients: bool
 ) -> list[Val]:
     """Send the sources' channels through the function; note which gradients given by its author were not used.
+
+    Args:
+        vals: the sources with their channels.
+        tensors: the function's; of them only those after the sources count.
 
     Raises:
         NoRule: if there are such, and ``custom_gradients`` asks for them.
     """
+    rest = tensors[problem.data_start :]
     outputs, custom = propagate(lambda *own: problem.evaluate([*own, *rest]), vals, algebra, strict=strict)
     if custom and custom_gradients:
         raise NoRule(f"{', '.join(custom)} has a gradient of its own, which custom_gradients=True asks for")
     if custom:
         problem.note(f"what they compute is differentiated, not the gradient given for them: {', '.join(custom)}")
     return outputs
+
+
+def along_directions(
+    problem: Problem, tensors: Tensors, directions: Tensors, order: int, *, chunk: int, how: str
+) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
+    """Return the function's results, and their derivatives along straight lines by nested tapes.
+
+    Args:
+        directions: for each source, shape (number, *source) or one that broadcasts to it.
+        order: of the highest derivative.
+        chunk, how: as for `map_rows`.
+
+    Returns:
+        A pair: the results; and for each order from the first, a tensor of shape (number, *result) for each of them.
+    """
+    sources, rest = tensors[: problem.data_start], tensors[problem.data_start :]
+
+    def row(index):
+        v = [tf.broadcast_to(tf.gather(own, index), x.shape) for own, x in zip(directions, sources, strict=True)]
+        run = lambda own: problem.evaluate([*own, *rest])  # noqa: E731
+        orders = along(run, sources, [v, *[None] * (order - 1)], needed=False)
+        return [derivative for part in orders for derivative in part]
+
+    values = problem.evaluate(tensors)
+    specs = [tf.TensorSpec(value.shape, value.dtype) for value in values]
+    rows = map_rows(row, specs * order, directions[0].shape[0], how, chunk)
+    return values, [rows[start : start + len(values)] for start in range(0, len(rows), len(values))]
 
 
 def note_if_zero(problem: Problem, outputs: Sequence[Val]) -> None:

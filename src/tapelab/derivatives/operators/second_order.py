@@ -2,14 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
-from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.machinery.arguments.checks import require_positive
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.rows import map_rows
-from tapelab.derivatives.operators.recipe import Operator, note_if_zero, propagated
+from tapelab.derivatives.operators.recipe import (
+    Coefficients,
+    Operator,
+    Tensors,
+    along_directions,
+    note_if_zero,
+    propagated,
+)
 from tapelab.derivatives.operators.taylor_mode.algebras import Second
 from tapelab.derivatives.operators.taylor_mode.values import Val, zeros_if_none
 from tapelab.process.tensorflow import tf
@@ -17,37 +22,32 @@ from tapelab.process.tensorflow import tf
 import numpy as np
 
 # Directions for each source, weights and drifts, the latter for each source; None for ones, and for zero.
-Coefficients = tuple[list[tf.Tensor], tf.Tensor | None, list[tf.Tensor] | None]
+Parts = tuple[list[tf.Tensor], tf.Tensor | None, list[tf.Tensor] | None]
 
 
+@dataclass(eq=False)
 class SecondOrder(Operator):
     """The Laplacian, which has unit directions; a subclass with others overrides `count` and `directions`.
 
-    Args:
-        name, options: as for `Operator`.
+    Attributes:
         all_orders: whether f's value and derivatives along the directions are returned too.
     """
 
+    all_orders: bool = False
     split = True
-
-    def __init__(self, name: str, *options: Any, all_orders: bool = False):
-        super().__init__(name, *options)
-        self.all_orders = all_orders
 
     def count(self, problem: Problem) -> int:
         """How many directions there are."""
         return self.size(problem)
 
-    def directions(self, problem: Problem, sources: Sequence[tf.Tensor]) -> Coefficients:
+    def directions(self, problem: Problem, sources: Tensors) -> Parts:
         """Return directions (count, 1 or batch, *example) for each source, their weights (count,) and drifts or None.
 
         Unbatched, there is no axis for the batch.
         """
         return self.units(problem), None, None
 
-    def coefficients(
-        self, problem: Problem, sources: Sequence[tf.Tensor]
-    ) -> tuple[list[tf.Tensor | None], list[int | None]]:
+    def coefficients(self, problem: Problem, sources: Tensors) -> tuple[Coefficients, list[int | None]]:
         directions, weights, drift = self.directions(problem, sources)
         drifts = drift or [None] * len(directions)
         batch = problem.source_shapes[0][0] if self.batched else None
@@ -59,14 +59,7 @@ class SecondOrder(Operator):
         return [*directions, *drifts, weights], [*axes, None]
 
     def compute(
-        self,
-        problem: Problem,
-        sources: Sequence[tf.Tensor],
-        rest: Sequence[tf.Tensor],
-        coefficients: Sequence[tf.Tensor | None],
-        *,
-        chunk: int,
-        strict: bool,
+        self, problem: Problem, tensors: Tensors, coefficients: Coefficients, *, chunk: int, strict: bool
     ) -> list[tf.Tensor]:
         directions, drifts, weights = _parts(coefficients)
         count = directions[0].shape[0]
@@ -75,12 +68,12 @@ class SecondOrder(Operator):
             part = slice(start, min(start + chunk, count))
             algebra = Second(part.stop - start, None if weights is None else weights[part])
             if start:
-                drifts = [None] * len(sources)  # it counts once
+                drifts = [None] * len(drifts)  # it counts once
             vals = [
                 Val(x, (v[part], None if b is None else b[None]))
-                for x, v, b in zip(sources, directions, drifts, strict=True)
+                for x, v, b in zip(tensors[: problem.data_start], directions, drifts, strict=True)
             ]
-            outputs = propagated(problem, vals, rest, algebra, strict=strict, custom_gradients=self.custom_gradients)
+            outputs = propagated(problem, vals, tensors, algebra, strict=strict, custom_gradients=self.custom_gradients)
             own, along = ([zeros_if_none(o.channels(2)[k], algebra.lanes[k], o.v) for o in outputs] for k in (1, 0))
             sums = [c[0] for c in own] if sums is None else [a + c[0] for a, c in zip(sums, own, strict=True)]
             slopes.append(along)
@@ -89,35 +82,15 @@ class SecondOrder(Operator):
         return self._results(problem, [o.v for o in outputs], sums, slopes)
 
     def nested(
-        self,
-        problem: Problem,
-        tensors: Sequence[tf.Tensor],
-        coefficients: Sequence[tf.Tensor | None],
-        *,
-        how: str,
-        chunk: int,
+        self, problem: Problem, tensors: Tensors, coefficients: Coefficients, *, chunk: int, how: str
     ) -> list[tf.Tensor]:
         directions, drifts, weights = _parts(coefficients)
-        count, drift = directions[0].shape[0], drifts[0] is not None
-        if drift:  # one direction more, whose second derivative has no weight
-            directions = [_joined(v, b) for v, b in zip(directions, drifts, strict=True)]
-        lanes = directions[0].shape[0]
-        values = problem.evaluate(tensors)
-        sums, slopes = [], []
-        for number, value in enumerate(values):
-            lead = list(value.shape[:1]) if self.batched else []
-            size = value.shape[len(lead) :].num_elements()
-            row = partial(_bend_and_slope, problem, tensors, number, directions, lead, size)
-            specs = [tf.TensorSpec(lead, value.dtype)] * 2
-            bends, along = (
-                tf.reshape(part, [size, lanes, *lead]) for part in map_rows(row, specs, size * lanes, how, chunk)
-            )
-            w = tf.ones([count], value.dtype) if weights is None else tf.cast(weights, value.dtype)
-            operator = tf.tensordot(bends[:, :count], w, [[1], [0]])
-            if drift:
-                operator += along[:, count]
-            sums.append(_shaped(operator, value))
-            slopes.append(tf.stack([_shaped(along[:, lane], value) for lane in range(count)]))
+        values, (slopes, bends) = along_directions(problem, tensors, directions, 2, chunk=chunk, how=how)
+        ones = tf.ones(directions[0].shape[:1]) if weights is None else weights
+        sums = [tf.tensordot(tf.cast(ones, bend.dtype), bend, 1) for bend in bends]
+        if drifts[0] is not None:
+            _, (drifted,) = along_directions(problem, tensors, [b[None] for b in drifts], 1, chunk=1, how=how)
+            sums = [total + part[0] for total, part in zip(sums, drifted, strict=True)]
         return self._results(problem, values, sums, slopes)
 
     def specs(self, problem: Problem) -> list[tf.TensorSpec]:
@@ -182,7 +155,7 @@ class General(SecondOrder):
         traced = tf.function(lambda x: self.directions(problem, [x])[0], autograph=False).get_concrete_function(spec)
         return traced.structured_outputs[0].shape[0]
 
-    def directions(self, problem: Problem, sources: Sequence[tf.Tensor]) -> Coefficients:
+    def directions(self, problem: Problem, sources: Tensors) -> Parts:
         x = sources[0]
         vectors = self._vectors(problem, x)
         weights = self._weights
@@ -242,7 +215,7 @@ class Sampled(SecondOrder):
     def count(self, problem: Problem) -> int:
         return self._samples
 
-    def directions(self, problem: Problem, sources: Sequence[tf.Tensor]) -> Coefficients:
+    def directions(self, problem: Problem, sources: Tensors) -> Parts:
         found = []
         for number, x in enumerate(sources):
             shape = [self._samples, *x.shape]
@@ -277,45 +250,3 @@ def _factors(matrix):
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     kept = np.abs(values) > len(values) * np.finfo(float).eps * np.abs(values).max(initial=0)
     return vectors.T[kept], values[kept]
-
-
-def _bend_and_slope(problem, tensors, number, directions, lead, size, index):
-    """Second and first derivative of one element of a result along a direction, for each example: reverse over reverse.
-
-    Args:
-        number: which result; it has ``size`` elements for each example, and the batch's axis ``lead``.
-        index: which element and direction.
-    """
-    element, lane = index // directions[0].shape[0], index % directions[0].shape[0]
-    with tf.GradientTape(watch_accessed_variables=False) as outer:
-        outer.watch(problem.sources(tensors))
-        tape, sources, outputs = recorded(problem, tensors)
-        output = outputs[number]
-        seed = tf.broadcast_to(tf.one_hot(element, size, dtype=output.dtype), [*lead, size])
-        gradients = tape.gradient(output, sources, output_gradients=tf.reshape(seed, output.shape))
-        gradients = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
-    tangents = [tf.broadcast_to(tf.gather(v, lane), x.shape) for v, x in zip(directions, sources, strict=True)]
-    used = [(g, v) for g, v in zip(gradients, tangents, strict=True) if g is not None]
-    bends = dense_gradient(outer, [g for g, _ in used], sources, [v for _, v in used]) if used else []
-    return [
-        _inner(bends, tangents if used else [], lead, output.dtype),
-        _inner([g for g, _ in used], [v for _, v in used], lead, output.dtype),
-    ]
-
-
-def _joined(v, b):
-    shape = tf.broadcast_static_shape(v.shape[1:], b.shape)
-    return tf.concat([tf.broadcast_to(v, [v.shape[0], *shape]), tf.broadcast_to(b, shape)[None]], 0)
-
-
-def _inner(left, right, lead, dtype):
-    """The inner product over all sources, for each example."""
-    products = [
-        tf.cast(tf.reduce_sum(tf.reshape(a * b, [*lead, -1]), -1), dtype) for a, b in zip(left, right, strict=True)
-    ]
-    return tf.add_n(products) if products else tf.zeros(lead, dtype)
-
-
-def _shaped(rows, value):
-    """(elements, *batch) to the value's shape."""
-    return tf.reshape(tf.transpose(rows, [*range(1, rows.shape.rank), 0]), value.shape)

@@ -5,7 +5,6 @@ from typing import Any
 
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
-from tapelab.derivatives.machinery.recipe import with_value
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.operators.higher import Biharmonic, Taylor
 from tapelab.derivatives.operators.second_order import General, Sampled, SecondOrder
@@ -82,7 +81,7 @@ def laplacian(
         raise ValueError(f"seed is {seed!r} without samples: all directions are taken. Pass samples=, or no seed")
     recipe = SecondOrder("laplacian", *options) if samples is None else Sampled(samples, seed, *options)
     common: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, with_value(recipe, return_value), argnums=argnums, **common)
+    return transform(f, recipe, argnums=argnums, return_value=return_value, **common)
 
 
 @options_by_keyword
@@ -177,7 +176,7 @@ def second_order(
     options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
     recipe = General(directions, weights, matrix, drift, *options)
     common: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, with_value(recipe, return_value), argnums=argnums, **common)
+    return transform(f, recipe, argnums=argnums, return_value=return_value, **common)
 
 
 @options_by_keyword
@@ -218,7 +217,7 @@ def biharmonic(
     options = (batched, check_independence, custom_gradients, None, batch_chunk_size, memory_limit)
     recipe = Biharmonic("biharmonic", *options)
     common: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, with_value(recipe, return_value), argnums=argnums, **common)
+    return transform(f, recipe, argnums=argnums, return_value=return_value, **common)
 
 
 @options_by_keyword

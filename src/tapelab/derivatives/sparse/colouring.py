@@ -7,8 +7,8 @@ different colours, and so do at least three of any four that lie on a path (a st
 Pothen, "What color is your Jacobian?", 2005).
 
 Both are found greedily: one after the other, each takes the first colour that is free. Sets of colours are the bits of
-an integer, so that one pass takes time in proportion to the entries. Several orders are tried, then classes of colours
-are put in another order, which never needs more colours (Culberson's iterated greedy), until a lower bound is met.
+an integer, so that one pass takes time in proportion to the entries. Several orders are tried, until a lower bound is
+met.
 """
 
 import itertools
@@ -83,13 +83,6 @@ def _best(pattern, greedy: Callable, least: int) -> np.ndarray:
         if best is None or colours.max(initial=-1) < best.max(initial=-1):
             best = colours
         if best.max(initial=-1) < least or quick:
-            return best
-    for turn in range(costs.COLOURINGS):
-        order = _by_classes(best, used, turn)
-        colours = greedy(neighbours, pattern.shape, order)
-        if colours.max(initial=-1) <= best.max(initial=-1):
-            best = colours
-        if best.max(initial=-1) < least:
             break
     return best
 
@@ -137,15 +130,6 @@ def _smallest_last(turned, used):
                         buckets.setdefault(degree[other], []).append(other)
                         lowest = min(lowest, degree[other])
     return np.array(order[::-1], int)
-
-
-def _by_classes(colours, used, turn):
-    """The columns class by class, the last one first, or the largest first."""
-    own = colours[used]
-    if turn % 2 == 0:
-        return used[np.argsort(-own, kind="stable")]
-    sizes = np.bincount(own)
-    return used[np.lexsort([own, -sizes[own]])]
 
 
 def _first_free(taken: int) -> int:

@@ -1,16 +1,16 @@
 """The pattern of a Jacobian or a Hessian, from the graph of the function or of its gradient.
 
-Every element of every tensor gets the set of the elements of the sources that it depends on (`Walk`). A Hessian's
-pattern is that of the Jacobian of the gradient.
+Every element of every tensor gets the set of the elements of the sources that it depends on (`Dependences`). The
+pattern of a Hessian is that of the gradient's Jacobian.
 """
 
 from collections.abc import Sequence
 
 from tapelab.derivatives.first_order import dense_gradient, recorded
-from tapelab.derivatives.hessians.hessian import gradient_under
+from tapelab.derivatives.hessians.hessian import hessian_products
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.sparse.dependence import Dependence, identity, room_for
-from tapelab.derivatives.sparse.walk import Walk, static_shape
+from tapelab.derivatives.sparse.walk import Dependences, static_shape
 from tapelab.process.tensorflow import tf
 
 import numpy as np
@@ -46,8 +46,7 @@ def jacobian_pattern(problem: Problem, limit: float) -> Pattern:
         tape, sources, outputs = recorded(problem, tensors)
         return dense_gradient(tape, outputs, sources, cotangents)
 
-    specs = [tf.TensorSpec(*pair) for pair in zip(problem.output_shapes, problem.output_dtypes, strict=True)]
-    found = _traced(problem, limit, product, problem.source_sizes, vector=specs)
+    found = _traced(problem, limit, product, problem.source_sizes, vector=problem.output_specs)
     return Pattern(found.matrix.T, found.dense)
 
 
@@ -60,13 +59,7 @@ def hessian_pattern(problem: Problem, limit: float) -> Pattern:
         MemoryLimitError: as for `jacobian_pattern`.
     """
     if problem.custom_gradients:
-
-        def product(tensors, tangents):
-            with tf.GradientTape(watch_accessed_variables=False) as outer:
-                sources, gradients = gradient_under(outer, problem, tensors)
-            pairs = [(g, tf.reshape(v, [-1])) for g, v in zip(gradients, tangents, strict=True) if g is not None]
-            return dense_gradient(outer, [g for g, _ in pairs], sources, [v for _, v in pairs])
-
+        product = lambda tensors, tangents: hessian_products(problem, tensors)(tangents)  # noqa: E731
         found = _traced(problem, limit, product, problem.source_sizes, vector=problem.source_specs)
         return Pattern(found.matrix + found.matrix.T, found.dense)
 
@@ -80,15 +73,13 @@ def hessian_pattern(problem: Problem, limit: float) -> Pattern:
 
 def _traced(problem, limit, compute, sizes, vector=None):
     """Trace a function of tensors and follow the sources, or the vector if there is one, to its results."""
-    own = [] if problem.data_start == 0 else problem.source_specs
-    data = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
-    specs = [*own, *data]
+    specs = problem.specs
 
     def trace(*tensors):
         parts = [tensors[: len(specs)]] if vector is None else [tensors[: len(specs)], tensors[len(specs) :]]
         return [tf.identity(result) for result in compute(*parts)]
 
-    concrete = tf.function(trace, autograph=False).get_concrete_function(*specs, *(vector or ()))
+    concrete = problem.traced(trace, [*specs, *(vector or ())])
     followed = vector or problem.source_specs
     total = sum(spec.shape.num_elements() for spec in followed)
     start, moving = 0, []
@@ -104,10 +95,10 @@ def _traced(problem, limit, compute, sizes, vector=None):
         inputs = still
         held = {id(variable.handle): one for variable, one in zip(problem.sources(()), moving, strict=True)}
     else:
-        inputs = [*moving, *still[len(own) :]]
+        inputs = [*moving, *still[len(moving) :]]
     inputs += [held.get(id(tensor)) or _captured(tensor) for tensor in concrete.captured_inputs]
     room = room_for(problem.name, limit)
-    walk = Walk(room)
+    walk = Dependences(room)
     outputs = walk.run(concrete.graph, inputs)
     blocks = []
     for one, size in zip(outputs, sizes, strict=True):

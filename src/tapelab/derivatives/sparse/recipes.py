@@ -1,14 +1,14 @@
 """The recipes of sparse Jacobians and Hessians: a pattern from the graph, colours, and a product for each colour."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, linearized, recorded
-from tapelab.derivatives.hessians.hessian import gradient_under, note_given_gradients, require_second_order
-from tapelab.derivatives.jacobians.jacobian import forward_rows
-from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_scalar
+from tapelab.derivatives.hessians.hessian import hessian_products, note_given_gradients, require_second_order
+from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_one_of, require_scalar
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.errors import MemoryLimitError, SparsityError
 from tapelab.derivatives.machinery.memory import counted, current_limit, rows_at_once
@@ -34,27 +34,29 @@ import numpy as np
 from ml_dtypes import finfo
 from scipy import sparse
 
+Product = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
+
 _ENTRY = 64  # bytes: of an entry's value in a product and in the result, and of its row and column, copied once
 
 
+@dataclass(eq=False)
 class _Sparse(Recipe):
     """What both have in common. Subclasses find the pattern, colour it, and compute products.
 
     A layout depends on the function's signature: it is kept on the `Problem`.
     """
 
+    packed: bool
+    format: str
+    check_pattern: bool
+    chunk_size: int | None
+    memory_limit: int | None
     mode_names = {"columns": "forward", "rows": "reverse", "symmetric": "reverse over reverse"}  # noqa: RUF012
-    product = ""  # what the matrix is compared with
+    checked, compared = "", ""  # by which product the matrix is checked, and its name
 
-    def __init__(self, packed, format, check_pattern, chunk_size, memory_limit):
-        if format not in FORMATS:
-            raise ValueError(f"format is {format!r}; expected one of {', '.join(map(repr, FORMATS))}")
-        check_chunks(memory_limit, chunk_size=chunk_size)
-        self.packed = packed
-        self.format = format
-        self.check_pattern = check_pattern
-        self.chunk_size = chunk_size
-        self.memory_limit = memory_limit
+    def __post_init__(self):
+        require_one_of(FORMATS, format=self.format)
+        check_chunks(self.memory_limit, chunk_size=self.chunk_size)
 
     def heights(self, problem: Problem) -> Sequence[int]:
         """How many rows each row of blocks has."""
@@ -67,12 +69,8 @@ class _Sparse(Recipe):
     def colour(self, problem: Problem, pattern: sparse.csr_array) -> Colouring:
         raise NotImplementedError
 
-    def passes(self, problem: Problem, how: str, chunk: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the products with all colours: a list of tensors of shape (colours, *part)."""
-        raise NotImplementedError
-
-    def one(self, problem: Problem, vector: np.ndarray, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return one product, and whether its elements are the matrix's rows (else its columns)."""
+    def product(self, problem: Problem, by: str, tensors: Sequence[tf.Tensor]) -> Product:
+        """Return a function from a vector to its product with the matrix, from the side that has colours."""
         raise NotImplementedError
 
     def plan(self, problem):
@@ -145,12 +143,19 @@ class _Sparse(Recipe):
         return row_ways(f"{plan.mode} mode, colours", partial(self._compute, problem, plan.chunk), plan.chunk)
 
     def _compute(self, problem, chunk, how, tensors):
-        return problem.layout.values(self.passes(problem, how, chunk, tensors))
+        colouring = problem.layout.colouring
+        product = self.product(problem, colouring.by, tensors)
+        given, found = problem.source_specs, problem.source_specs
+        if colouring.by == "rows":
+            given = problem.output_specs
+        elif colouring.by == "columns":
+            found = problem.output_specs
 
-    def seeds(self, problem, index, shapes, dtypes):
-        """The sum of all columns, or rows, of one colour: ones and zeros in these shapes."""
-        vector = tf.equal(tf.constant(problem.layout.colouring.colours, tf.int32), tf.cast(index, tf.int32))
-        return [tf.cast(part, dtype) for part, dtype in zip(split(vector, shapes), dtypes, strict=True)]
+        def row(index):
+            """The product with the sum of all columns, or rows, of one colour."""
+            return product(_parts(tf.equal(tf.constant(colouring.colours, tf.int32), tf.cast(index, tf.int32)), given))
+
+        return problem.layout.values(map_rows(row, found, colouring.count, how, chunk))
 
     def verify(self, problem, tensors, outputs):
         """Compare with one product; with random factors, what is missing in the matrix does not cancel."""
@@ -158,22 +163,22 @@ class _Sparse(Recipe):
         if not self.check_pattern or not problem.repeatable or not problem.traceable:
             return
         layout = problem.layout
-        vector = np.random.default_rng(0).uniform(0.5, 1.5, max(layout.pattern.shape))
-        by_rows, product = self._product(problem, vector, tensors)
-        rows, columns, count = (layout.rows, layout.columns, layout.pattern.shape[0])
-        if not by_rows:
-            rows, columns, count = columns, rows, layout.pattern.shape[1]
+        rows, columns, (height, width) = layout.rows, layout.columns, layout.pattern.shape
+        if self.checked == "rows":  # the product's elements are the matrix's columns
+            rows, columns, height, width = columns, rows, width, height
+        vector = np.random.default_rng(0).uniform(0.5, 1.5, width)
+        product = self._product(problem, vector, tensors)
         values = tf.concat([tf.cast(part, tf.float64) for part in outputs], axis=0)
         terms = values * vector[columns]
-        own = tf.math.unsorted_segment_sum(terms, rows, count)
-        sizes = tf.math.unsorted_segment_sum(tf.abs(terms), rows, count)
+        own = tf.math.unsorted_segment_sum(terms, rows, height)
+        sizes = tf.math.unsorted_segment_sum(tf.abs(terms), rows, height)
         dtypes = {*problem.source_dtypes, *problem.output_dtypes}
         rounding = max(float(finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes)
         finite = tf.math.is_finite(product) & tf.math.is_finite(own)  # NaN says nothing
         largest = tf.reduce_max(tf.where(finite, tf.maximum(sizes, tf.abs(product)), 0.0))
         wrong = finite & (tf.abs(product - own) > rounding**0.5 * sizes + 100 * rounding * largest)
         message = (
-            f"{problem.name}: the sparse matrix differs from a random {self.product}, so the pattern leaves out an "
+            f"{problem.name}: the sparse matrix differs from a random {self.compared}, so the pattern leaves out an "
             "entry, or the derivative that a custom gradient gives is not symmetric. Use jacobian or hessian; with "
             "check_pattern=False this is not looked at"
         )
@@ -183,15 +188,14 @@ class _Sparse(Recipe):
             raise SparsityError(message)
 
     def _product(self, problem, vector, tensors):
-        """Whether a product's elements are the matrix's rows, and the product, float64."""
-        by_rows = self.product.startswith("Hessian")
+        """A product with the matrix, float64."""
+        given = problem.output_specs if self.checked == "rows" else problem.source_specs
 
         def compute(*tensors):
-            parts = self.one(problem, vector, tensors)
+            parts = self.product(problem, self.checked, tensors)(_parts(tf.constant(vector), given))
             return tf.concat([tf.cast(tf.reshape(part, [-1]), tf.float64) for part in parts], axis=0)
 
-        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
-        return by_rows, tf.function(compute, autograph=False).get_concrete_function(*specs)(*tensors)
+        return problem.traced(compute)(*tensors)
 
     def result(self, problem, outputs):
         matrices = problem.layout.matrices(outputs, self.format)
@@ -207,14 +211,12 @@ class _Sparse(Recipe):
         )
 
 
+@dataclass(eq=False)
 class SparseJacobian(_Sparse):
+    mode: str
     name = "sparse_jacobian"
-    product = "vector-Jacobian product"
+    checked, compared = "rows", "vector-Jacobian product"
     streams = 2
-
-    def __init__(self, mode: str, *options: Any):
-        super().__init__(*options)
-        self.mode = mode
 
     def heights(self, problem: Problem) -> Sequence[int]:
         return problem.output_sizes
@@ -231,31 +233,11 @@ class SparseJacobian(_Sparse):
                 return colour_rows(pattern)
         return found
 
-    def passes(self, problem: Problem, how: str, chunk: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        colouring = problem.layout.colouring
-        if colouring.by == "columns":
-            shapes, dtypes = problem.source_shapes, problem.source_dtypes
-            return forward_rows(
-                problem,
-                tensors,
-                lambda index: self.seeds(problem, index, shapes, dtypes),
-                colouring.count,
-                how,
-                chunk,
-            )[1]
+    def product(self, problem: Problem, by: str, tensors: Sequence[tf.Tensor]) -> Product:
+        if by == "columns":
+            return linearized(problem, tensors, persistent=True)[1]
         tape, sources, outputs = recorded(problem, tensors, persistent=True)
-
-        def row(index):
-            cotangents = self.seeds(problem, index, problem.output_shapes, problem.output_dtypes)
-            return dense_gradient(tape, outputs, sources, cotangents)
-
-        return map_rows(row, problem.source_specs, colouring.count, how, chunk)
-
-    def one(self, problem: Problem, vector: np.ndarray, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        tape, sources, outputs = recorded(problem, tensors)
-        cotangents = split(tf.constant(vector[: sum(problem.output_sizes)]), problem.output_shapes)
-        pairs = zip(cotangents, problem.output_dtypes, strict=True)
-        return dense_gradient(tape, outputs, sources, [tf.cast(part, dtype) for part, dtype in pairs])
+        return lambda cotangents: dense_gradient(tape, outputs, sources, cotangents)
 
     def structured(self, problem: Problem, rows: list) -> Any:
         return problem.structured_outputs(rows)
@@ -263,7 +245,7 @@ class SparseJacobian(_Sparse):
 
 class SparseHessian(_Sparse):
     name = "sparse_hessian"
-    product = "Hessian-vector product"
+    checked, compared = "symmetric", "Hessian-vector product"
     streams = 5
 
     def require(self, problem: Problem) -> None:
@@ -281,32 +263,8 @@ class SparseHessian(_Sparse):
     def colour(self, problem: Problem, pattern: sparse.csr_array) -> Colouring:
         return colour_symmetric(pattern)
 
-    def passes(self, problem: Problem, how: str, chunk: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        product = self._products(problem, tensors)
-        shapes, dtypes = problem.source_shapes, problem.source_dtypes
-        return map_rows(
-            lambda index: product(self.seeds(problem, index, shapes, dtypes)),
-            problem.source_specs,
-            problem.layout.colouring.count,
-            how,
-            chunk,
-        )
-
-    def one(self, problem: Problem, vector: np.ndarray, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        parts = split(tf.constant(vector), problem.source_shapes)
-        pairs = zip(parts, problem.source_dtypes, strict=True)
-        return self._products(problem, tensors)([tf.cast(part, dtype) for part, dtype in pairs])
-
-    def _products(self, problem, tensors):
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
-            sources, gradients = gradient_under(outer, problem, tensors)
-        used = [index for index, gradient in enumerate(gradients) if gradient is not None]
-
-        def product(vector):
-            flat = [tf.reshape(vector[index], [-1]) for index in used]
-            return dense_gradient(outer, [gradients[index] for index in used], sources, flat)
-
-        return product
+    def product(self, problem: Problem, by: str, tensors: Sequence[tf.Tensor]) -> Product:
+        return hessian_products(problem, tensors, persistent=True)
 
     def structured(self, problem: Problem, rows: list) -> Any:
         return problem.structured(rows)
@@ -316,8 +274,6 @@ def _without_forward_mode(problem):
     """Why TensorFlow has no Jacobian-vector product of a function; None if it has. It differentiates gradients."""
     if Needs.TANGENTS in problem.facts.gaps:
         return problem.facts.gaps[Needs.TANGENTS]
-    own = [] if problem.data_start == 0 else problem.source_specs
-    data = [tf.TensorSpec(*pair) for pair in zip(problem.data_shapes, problem.data_dtypes, strict=True)]
 
     def trace(*tensors):
         _, push = linearized(problem, tensors)
@@ -325,7 +281,13 @@ def _without_forward_mode(problem):
         return []
 
     try:
-        tf.function(trace, autograph=False).get_concrete_function(*own, *data)
+        problem.traced(trace)
     except LookupError as error:
         return str(error)
     return None
+
+
+def _parts(vector, specs):
+    """Cut a vector into tensors of these shapes and dtypes."""
+    parts = split(vector, [spec.shape for spec in specs])
+    return [tf.cast(part, spec.dtype) for part, spec in zip(parts, specs, strict=True)]

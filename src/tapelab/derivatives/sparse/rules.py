@@ -212,29 +212,6 @@ def _solved(step):
     return _by_groups(step, 1, np.broadcast_to(columns, own), np.broadcast_to(columns, shape))
 
 
-def _by_channel(step):
-    """Batch normalisation and its gradient: each channel apart; in inference, each element of the first result."""
-    op = step.op
-    if op.get_attr("data_format") not in (b"NHWC", b"NDHWC"):
-        raise NoRule("channels are not the last axis")
-    channels = step.known[0].shape[-1] if step.known[0].shape else 0
-    found = []
-    for shape in step.shapes:
-        if not shape or shape[-1] != channels:
-            found.append(None)
-            continue
-        out = np.broadcast_to(np.arange(channels), shape)
-        parts = []
-        for index in step.moving:
-            own = step.known[index].shape
-            if len(own) > 1 and len(shape) > 1 and not op.get_attr("is_training"):
-                parts.append(step.known[index].matrix)
-            elif own and own[-1] == channels:
-                parts += _by_groups(step, index, np.broadcast_to(np.arange(channels), own), out)
-        found.append(union(parts) if parts else None)
-    return found
-
-
 def _segments(step):
     """Sums over rows with one number. Without the numbers, each of the result depends on all rows."""
     if step.moving != [0]:
@@ -283,7 +260,6 @@ RULES: dict[str, Callable[[Step], list[Matrix]]] = {
     **dict.fromkeys(of_family(SCANNING), _scanned),
     **dict.fromkeys(of_family(BLOCK), _in_blocks),
     **dict.fromkeys(["MatrixSolve", "MatrixTriangularSolve"], _solved),
-    **dict.fromkeys(["FusedBatchNormV3", "FusedBatchNormGradV3"], _by_channel),
     **dict.fromkeys(
         [
             f"{start}{kind}"

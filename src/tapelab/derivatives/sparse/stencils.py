@@ -90,13 +90,6 @@ def _filters(step, index):
     return (None if used is None or used.all() else used), taps, per_group
 
 
-def _by_last(step, index, shape, room):
-    """Each channel of the result on all that the input has in that channel."""
-    own, channels = step.known[index].shape, shape[-1]
-    inputs = np.broadcast_to(np.arange(channels), own)
-    return grouped(step.known[index].matrix, inputs, np.broadcast_to(np.arange(channels), shape), channels, room)
-
-
 def _convolution(step: Step) -> list[Matrix]:
     _require_channels_last(step.op)
     shape, parts = step.shapes[0], []
@@ -123,14 +116,6 @@ def _transposed(step: Step) -> list[Matrix]:
     return [_back(step.known[2].matrix, factors, step.room)]
 
 
-def _by_filter(step: Step) -> list[Matrix]:
-    """The gradient of a convolution by its filter: images, sizes, cotangents of the result."""
-    _require_channels_last(step.op)
-    if step.moving != [2] or step.op.type.startswith("Depthwise"):
-        raise NoRule("its images depend on the sources")
-    return [_by_last(step, 2, step.shapes[0], step.room)]
-
-
 def _pooled(step: Step) -> list[Matrix]:
     _require_channels_last(step.op)
     taps = step.op.get_attr("ksize")[1:-1]
@@ -153,9 +138,6 @@ STENCILS = {
     **dict.fromkeys(["Conv2D", "Conv3D", "DepthwiseConv2dNative"], _convolution),
     **dict.fromkeys(
         ["Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput"], _transposed
-    ),
-    **dict.fromkeys(
-        ["Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter"], _by_filter
     ),
     **dict.fromkeys(["AvgPool", "AvgPool3D", "MaxPool", "MaxPool3D"], _pooled),
     **dict.fromkeys(["AvgPoolGrad", "AvgPool3DGrad", "MaxPool3DGrad", "MaxPoolGrad"], _pooled_back),

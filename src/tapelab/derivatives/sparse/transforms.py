@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from tapelab.derivatives.jacobians.jacobian import check_mode
+from tapelab.derivatives.jacobians.jacobian import MODES
 from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
-from tapelab.derivatives.machinery.recipe import with_value
+from tapelab.derivatives.machinery.arguments.checks import require_one_of
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.sparse.recipes import SparseHessian, SparseJacobian
 
@@ -57,10 +57,10 @@ def sparse_jacobian(
         RuntimeError: when called inside a tf.function, if the format is one of SciPy's.
         ValueError, TypeError: when called, as `value_and_gradient`; at once for an unknown mode or format.
     """
-    check_mode(mode)
-    recipe = SparseJacobian(mode, packed, format, check_pattern, chunk_size, memory_limit)
+    require_one_of(MODES, mode=mode)
+    recipe = SparseJacobian(packed, format, check_pattern, chunk_size, memory_limit, mode)
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=wrt, **options)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
 
 
 @options_by_keyword
@@ -101,4 +101,4 @@ def sparse_hessian(
     """
     recipe = SparseHessian(packed, format, check_pattern, chunk_size, memory_limit)
     options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, with_value(recipe, return_value), argnums=argnums, wrt=wrt, **options)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)

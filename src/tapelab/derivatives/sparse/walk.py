@@ -13,8 +13,9 @@ from tapelab.derivatives.sparse.lists import LISTS
 from tapelab.derivatives.sparse.products import PRODUCTS
 from tapelab.derivatives.sparse.rules import RULES, Step
 from tapelab.derivatives.sparse.stencils import STENCILS
+from tapelab.graphs.flow import Walk
 from tapelab.graphs.operations import with_fact
-from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, SHAPES, branches_of, function_body, place, reissue
+from tapelab.graphs.program import SHAPES, branches_of, in_order, place, reissue
 from tapelab.process.tensorflow import tf
 
 _RULES = RULES | PRODUCTS | STENCILS
@@ -28,7 +29,7 @@ class _Unending(Exception):
     """A loop that is not followed turn by turn; says why."""
 
 
-class Walk:
+class Dependences(Walk[Dependence]):
     """Sends dependences through graphs.
 
     Args:
@@ -46,46 +47,25 @@ class Walk:
         self._needed: dict = {}
         self.dense: list[str] = []
 
-    def run(self, graph: tf.Graph, inputs: Sequence[Dependence]) -> list[Dependence]:
-        """Return what is known of a graph's outputs."""
-        known = {tensor.ref(): one for tensor, one in zip(graph.inputs, inputs, strict=True)}
-        for op in self._operations(graph):
-            found = self._follow(op, [known[tensor.ref()] for tensor in op.inputs])
-            for tensor, one in zip(op.outputs, found, strict=True):
-                known[tensor.ref()] = one
-        return [known[tensor.ref()] for tensor in graph.outputs]
-
-    def _operations(self, graph):
-        """The operations that a graph's outputs are made of, each after those of its inputs.
-
-        They were not always made in that order: a loop gets further inputs when its gradient is built.
-        """
+    def operations(self, graph: tf.Graph) -> list[tf.Operation]:
+        """The operations that a graph's outputs are made of, looked up once for all turns of a loop."""
         if id(graph) not in self._needed:
-            seen, order = {tensor.op for tensor in graph.inputs}, []
-            left = [(tensor.op, False) for tensor in graph.outputs]
-            while left:
-                op, ready = left.pop()
-                if ready:
-                    order.append(op)
-                elif op not in seen:
-                    seen.add(op)
-                    left += [(op, True), *((tensor.op, False) for tensor in op.inputs)]
-            self._needed[id(graph)] = order, graph  # the graph is kept with it: its id stays its own
+            needed = [op for op in in_order(graph, graph.outputs) if op.type != "Placeholder"]
+            self._needed[id(graph)] = needed, graph  # the graph is kept with it: its id stays its own
         return self._needed[id(graph)][0]
 
-    def _follow(self, op, known):
+    def follow(self, op: tf.Operation, known: list[Dependence]) -> list[Dependence]:
+        """Return what is known of an operation's outputs. Turns of loops are counted."""
         if self._looping:
             self._steps += 1
             if self._steps > costs.LOOP_OPERATIONS:
                 raise _Unending(f"its turns are more than {costs.LOOP_OPERATIONS} operations")
+        return super().follow(op, known)
+
+    def step(self, op: tf.Operation, known: list[Dependence]) -> list[Dependence]:
+        """Return what is known of an operation's outputs: their values, or what they depend on by its rule."""
         if op.type in ("Identity", "IdentityN"):
             return known
-        if op.type in CALLS:
-            return self.run(function_body(op.graph, op.get_attr("f").name), known)[: len(op.outputs)]
-        if op.type in BRANCHES:
-            return self._branch(op, known)
-        if op.type in LOOPS:
-            return self._loop(op, known)
         shapes = _shapes(op, known)
         values = self._values(op, known, shapes)
         if values is not None:
@@ -150,32 +130,30 @@ class Walk:
             for tensor, shape in zip(op.outputs, shapes, strict=True)
         ]
 
-    def _branch(self, op, known):
-        chosen, *inputs = known
+    def branch(self, op: tf.Operation, known: list[Dependence]) -> list[Dependence]:
+        """Follow the branch that is taken at every call, or all of them."""
+        chosen, names = known[0].value, branches_of(op)
+        if chosen is None:
+            return super().branch(op, known)
+        number = int(chosen.numpy().any() if "If" in op.type else chosen.numpy())
+        return self.body(op, names[number if 0 <= number < len(names) else -1], known[1:])
 
-        def run(name):
-            return self.run(function_body(op.graph, name), inputs)[: len(op.outputs)]
+    def joined(self, several: Sequence[Dependence]) -> Dependence:
+        return _either(several, self._room)
 
-        names = branches_of(op)
-        if chosen.value is not None:
-            number = int(chosen.value.numpy().any() if "If" in op.type else chosen.value.numpy())
-            return run(names[number if 0 <= number < len(names) else -1])
-        pairs = zip(*map(run, names), strict=True)
-        return [_either(pair, self._room) for pair in pairs]
-
-    def _loop(self, op, known):
+    def loop(self, op: tf.Operation, known: list[Dependence]) -> list[Dependence]:
         """Follow a loop turn by turn, where constants tell how often it runs."""
-        condition, body = (function_body(op.graph, op.get_attr(name).name) for name in ("cond", "body"))
+        condition, body = (op.get_attr(name).name for name in ("cond", "body"))
         now = list(known)
         self._looping += 1
         try:
             while True:
-                (goes_on,) = self.run(condition, now)[:1]
+                goes_on = self.body(op, condition, now)[0]
                 if goes_on.value is None:
                     raise _Unending("how often it runs depends on values")
                 if not goes_on.value.numpy().any():
                     return now
-                now = self.run(body, now)[: len(now)]
+                now = self.body(op, body, now)
         except _Unending as error:
             if self._looping > 1 and self._steps > costs.LOOP_OPERATIONS:
                 raise  # they are the outer loop's turns

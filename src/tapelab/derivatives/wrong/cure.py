@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tapelab import process
-from tapelab.derivatives.machinery import private
+from tapelab.derivatives import private
 from tapelab.derivatives.wrong import replaced_gradients
 from tapelab.derivatives.wrong.cures import FAMILIES
 from tapelab.derivatives.wrong.gaps import Needs

@@ -10,12 +10,12 @@ each), the rest among what TensorFlow's registry calls not differentiable.
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from functools import partial
 from typing import NamedTuple
 
 from tapelab.derivatives.wrong.doubts import doubts
+from tapelab.graphs.flow import Walk
 from tapelab.graphs.operations import known
-from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of, function_body, place
+from tapelab.graphs.program import LOOPS, function_body, place
 from tapelab.process.tensorflow import tf
 
 import numpy as np
@@ -167,9 +167,9 @@ class Gaps(NamedTuple):
 
 def gaps(graph: tf.Graph, sources: Iterable[tf.Tensor], outputs: Iterable[tf.Tensor]) -> Gaps:
     """Say why derivatives of a graph's outputs by these tensors would be wrong in TensorFlow, as far as is known."""
-    found = Gaps({}, {})
-    _follow(graph, {tensor.ref() for tensor in sources}, _behind(outputs), found, ())
-    return found
+    finder = _Finder()
+    finder.collect(graph, {tensor.ref() for tensor in sources}, outputs)
+    return finder.found
 
 
 def _behind(outputs: Iterable[tf.Tensor]) -> set[tf.Operation]:
@@ -183,55 +183,48 @@ def _behind(outputs: Iterable[tf.Tensor]) -> set[tf.Operation]:
     return seen
 
 
-def _follow(
-    graph: tf.Graph, reached: set, within: set[tf.Operation], found: Gaps, callers: tuple[tf.Operation, ...]
-) -> None:
-    """Add to `reached`, references of tensors, what is computed from them, and to `found` what is wrong there."""
-    for op in graph.get_operations():
-        depends = [tensor.ref() in reached for tensor in op.inputs]
-        if op not in within or op.type in _ENDS or not any(depends):
-            continue
-        for needs, why in [*_lacking(op, depends, within), *_doubts(op, depends, reached, within)]:
-            found.reasons.setdefault(needs, f"{why}. It is {_where(op, callers)}")
-        for tensor, moves in zip(op.outputs, _through(op, depends, found, callers), strict=True):
-            if moves and not (tensor.dtype.is_integer or tensor.dtype.is_bool):
-                reached.add(tensor.ref())
+class _Finder(Walk[bool]):
+    """Follows what depends on the sources, and collects what is wrong on the way."""
 
+    def __init__(self):
+        self.found = Gaps({}, {})
+        self._callers: tuple[tf.Operation, ...] = ()
 
-def _through(op: tf.Operation, depends: list[bool], found: Gaps, callers: tuple[tf.Operation, ...]) -> list[bool]:
-    """Which outputs of an operation depend on the sources; looks into the functions that it calls."""
-    inside = partial(_inside, op, found=found, callers=callers)
-    if op.type in CALLS:
-        return inside([op.get_attr("f").name], depends)[: len(op.outputs)]
-    if op.type in BRANCHES:
-        return inside(branches_of(op), depends[1:])
-    if op.type in LOOPS:
-        # What depends on the sources after a turn does so before the next one.
-        before = None
-        while depends != before:
-            before, after = depends, inside([op.get_attr("body").name], depends)
-            depends = [was or now for was, now in zip(before, after, strict=True)]
-        return depends
-    if op.type in _OPAQUE or any("func" in attribute.type for attribute in op.op_def.attr):
-        found.unseen.setdefault(_where(op, callers))
-    return [True] * len(op.outputs)
+    def collect(self, graph: tf.Graph, reached: set, outputs: Iterable[tf.Tensor]) -> None:
+        """Add to `reached`, references of tensors, what is computed from them, and to `found` what is wrong there."""
+        within = _behind(outputs)
+        for op in graph.get_operations():
+            depends = [tensor.ref() in reached for tensor in op.inputs]
+            if op not in within or op.type in _ENDS or not any(depends):
+                continue
+            for needs, why in [*_lacking(op, depends, within), *_doubts(op, depends, reached, within)]:
+                self.found.reasons.setdefault(needs, f"{why}. It is {_where(op, self._callers)}")
+            for tensor, moves in zip(op.outputs, self.follow(op, depends), strict=True):
+                if moves and not (tensor.dtype.is_integer or tensor.dtype.is_bool):
+                    reached.add(tensor.ref())
 
+    def run(self, graph: tf.Graph, inputs: Sequence[bool]) -> list[bool]:
+        reached = {tensor.ref() for tensor, moves in zip(graph.inputs, inputs, strict=True) if moves}
+        self.collect(graph, reached, graph.outputs)
+        return [tensor.ref() in reached for tensor in graph.outputs]
 
-def _inside(
-    op: tf.Operation, names: list[str], depends: list[bool], found: Gaps, callers: tuple[tf.Operation, ...]
-) -> list[bool]:
-    """Which outputs of functions depend on the sources, if these inputs do: of one of them at least."""
-    outputs = []
-    for name in names:
+    def body(self, op: tf.Operation, name: str, known: Sequence[bool]) -> list[bool]:
+        callers, self._callers = self._callers, (*self._callers, op)
         try:
-            body = function_body(op.graph, name)
+            return super().body(op, name, known)
         except LookupError:
-            found.unseen.setdefault(_where(op, callers))
-            return [any(depends)] * len(op.outputs)
-        reached = {tensor.ref() for tensor, moves in zip(body.inputs, depends, strict=True) if moves}
-        _follow(body, reached, _behind(body.outputs), found, (*callers, op))
-        outputs.append([tensor.ref() in reached for tensor in body.outputs])
-    return [any(each) for each in zip(*outputs, strict=True)]
+            self.found.unseen.setdefault(_where(op, callers))
+            return [any(known)] * len(op.outputs)
+        finally:
+            self._callers = callers
+
+    def joined(self, several: Sequence[bool]) -> bool:
+        return any(several)
+
+    def step(self, op: tf.Operation, known: list[bool]) -> list[bool]:
+        if op.type in _OPAQUE or any("func" in attribute.type for attribute in op.op_def.attr):
+            self.found.unseen.setdefault(_where(op, self._callers))
+        return [True] * len(op.outputs)
 
 
 def operations_of(graph: tf.Graph) -> Iterator[tf.Operation]:

@@ -17,6 +17,7 @@ to 2.21. Each is right elsewhere, so the derivative is computed there:
 
 from collections.abc import Iterable
 
+from tapelab.graphs.program import nodes_of
 from tapelab.process.tensorflow import tf
 
 _CONJUGATED = {"InvGrad", "ReciprocalGrad", "RsqrtGrad", "SqrtGrad"}
@@ -37,16 +38,14 @@ def require_right(graph: tf.Graph, xla: bool) -> None:
         graph: what is about to run.
         xla: whether XLA compiles it.
     """
-    definition = graph.as_graph_def()
-    for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
+    for nodes in nodes_of(graph.as_graph_def()):
         if why := _under_xla(nodes) if xla else _in_a_graph(nodes):
             raise WrongKernelError(why)
 
 
 def blind_to_singular(graph: tf.Graph) -> str | None:
     """Say which operation of a graph XLA computes without a word where a matrix is singular; None if there is none."""
-    definition = graph.as_graph_def()
-    for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
+    for nodes in nodes_of(graph.as_graph_def()):
         for node in nodes:
             if node.op in _SOLVERS:
                 return f"XLA's {node.op} gives finite numbers for a singular matrix, where TensorFlow raises"

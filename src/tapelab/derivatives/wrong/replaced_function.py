@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tapelab.derivatives.wrong.gaps import Needs
+from tapelab.graphs.program import nodes_of
 from tapelab.process.tensorflow import tf
 
 
@@ -41,7 +42,7 @@ def has_node(pattern: Callable[[Node, Inputs], bool]) -> Callable[[tf.compat.v1.
     """
 
     def traced(definition):
-        for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
+        for nodes in nodes_of(definition):
             inputs = partial(_inputs, {node.name: node for node in nodes})
             if any(pattern(node, inputs) for node in nodes):
                 return True

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tapelab import process
-from tapelab.derivatives.machinery import private
+from tapelab.derivatives import private
 
 _twins = weakref.WeakKeyDictionary()  # what keeps backward functions → its twin
 _forward_mode = {}  # "cache": of the products with tangents that an accumulator traced within a block

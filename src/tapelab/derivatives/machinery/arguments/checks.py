@@ -1,13 +1,13 @@
 """What is checked before and after a derivative is computed, whatever kind it is."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tapelab.derivatives.machinery.arguments.structures import Description, flatten, names
 from tapelab.derivatives.machinery.errors import NotFiniteError
 from tapelab.derivatives.machinery.memory import checked_limit
-from tapelab.derivatives.machinery.private import masked
 from tapelab.derivatives.machinery.problem import Problem
+from tapelab.derivatives.private import masked
 from tapelab.process.tensorflow import tf
 
 
@@ -25,6 +25,13 @@ def require_positive(**numbers: Any) -> None:
             raise ValueError(f"{name} is {number!r}; expected a positive whole number")
 
 
+def require_one_of(choices: Iterable[str], **options: str) -> None:
+    """Raise ValueError, which names the first that is none, unless all options are among the choices."""
+    for name, option in options.items():
+        if option not in choices:
+            raise ValueError(f"{name} is {option!r}; expected one of {', '.join(map(repr, choices))}")
+
+
 def require_scalar(problem: Problem) -> None:
     """Raise ValueError unless the function returns one scalar."""
     if problem.output_shapes != [()]:
@@ -35,6 +42,19 @@ def require_scalar(problem: Problem) -> None:
             f"{problem.name} needs a function that returns one scalar, shape (), and got {shapes}. Reduce it, for "
             "example with tf.reduce_mean; for all of its derivatives use jacobian"
         )
+
+
+def require_common_batch(problem: Problem, advice: str) -> int:
+    """Return the size of the first axis that sources and results share; raise ValueError without one."""
+    labels = problem.source_names + problem.output_names
+    shapes = problem.source_shapes + problem.output_shapes
+    if not shapes[0] or any(shape[:1] != shapes[0][:1] for shape in shapes):
+        found = ", ".join(f"{label} {shape}" for label, shape in zip(labels, shapes, strict=True))
+        raise ValueError(
+            f"{problem.name}: sources and results need one batch axis, first and of one size; these are {found}. "
+            f"{advice}"
+        )
+    return shapes[0][0]
 
 
 def require_alike(

@@ -21,7 +21,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from tapelab.derivatives.machinery.arguments.statics import Static
-from tapelab.derivatives.machinery.private import keras_state, random_state
+from tapelab.derivatives.private import keras_state, random_state
 from tapelab.process.tensorflow import tf
 
 # What Keras keeps for the thread. The last ones are compared as they are.

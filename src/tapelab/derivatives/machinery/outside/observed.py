@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 
 from tapelab import process
-from tapelab.derivatives.machinery.private import function_classes, operations_run
+from tapelab.derivatives.private import function_classes, operations_run
 from tapelab.process.tensorflow import tf
 
 _CHANGING = ("assign", "scatter", "batch_scatter", "_strided_slice_assign")

@@ -6,7 +6,8 @@ Through a linear operation every channel goes alike: the operation is applied to
 from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.operators.taylor_mode.bilinear import Bilinear
-from tapelab.derivatives.operators.taylor_mode.values import Channel, Val, plus, times, total, zeros_if_none
+from tapelab.derivatives.operators.taylor_mode.elementwise import Table
+from tapelab.derivatives.operators.taylor_mode.values import Channel, Val, padded, plus, times, total, zeros_if_none
 from tapelab.process.tensorflow import tf
 
 # k → the k-th derivative of a unary operation where its value was taken; None where it is zero everywhere.
@@ -92,3 +93,30 @@ class Second(Algebra):
         first, second = derivatives
         count = self.lanes[0]
         return [first[:count], first[count:] + total(second[:count], self.weights)]
+
+
+def unary_of(algebra: Algebra, a: Val, y: tf.Tensor, table: Table) -> Val:
+    """Send channels through y = φ(a), whose derivatives are in a table; each is computed once."""
+    found: dict[int, tf.Tensor | None] = {}
+
+    def derivative(order):
+        if order not in found:
+            found[order] = table[order - 1]()
+        return found[order]
+
+    return algebra.unary(a, y, derivative)
+
+
+def bilinear_of(algebra: Algebra, b: Bilinear, left: Val, right: Val, y: tf.Tensor) -> Val:
+    """Send channels through y = B(left, right)."""
+    return algebra.bilinear(b, *b.prepared(left, right), y)
+
+
+def combination(algebra: Algebra, vals: Sequence[Val], signs: Sequence[int], y: tf.Tensor) -> Val:
+    """Add or subtract values channel by channel, with broadcasting."""
+    out = []
+    for k in range(len(algebra.lanes)):
+        parts = [(sign, v.ch[k]) for sign, v in zip(signs, vals, strict=True) if v.ch and v.ch[k] is not None]
+        parts = [(sign, padded(c, y.shape.rank)) for sign, c in parts]
+        out.append(plus(*[c if sign == 1 else -c for sign, c in parts]))
+    return Val(y, out)

@@ -4,9 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.operators.taylor_mode import elementwise
-from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
+from tapelab.derivatives.operators.taylor_mode.algebras import Algebra, bilinear_of, combination, unary_of
 from tapelab.derivatives.operators.taylor_mode.bilinear import DominatedProduct, Product
-from tapelab.derivatives.operators.taylor_mode.kinds import bilinear_of, combination, unary_of
 from tapelab.derivatives.operators.taylor_mode.powers import log_of, power_near_one, power_of, powers_of
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, over_lanes, replaced
 from tapelab.graphs.program import reissue

@@ -1,16 +1,19 @@
-"""Going through a traced graph, operation by operation, with channels."""
+"""Going through a traced graph, operation by operation, with channels: conditionals and loops carry them along."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from tapelab.derivatives.machinery.failures import told_line
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
-from tapelab.derivatives.operators.taylor_mode.branches import conditional, loop
 from tapelab.derivatives.operators.taylor_mode.by_derivatives import by_derivatives
-from tapelab.derivatives.operators.taylor_mode.kinds import CONSTANT
 from tapelab.derivatives.operators.taylor_mode.rules import RULES
-from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val
-from tapelab.graphs.program import CALLS, function_body, has_custom_gradient, place, reissue
+from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, zeros_if_none
+from tapelab.graphs.flow import Walk
+from tapelab.graphs.operations import with_fact
+from tapelab.graphs.program import has_custom_gradient, place, reissue
 from tapelab.process.tensorflow import tf
 
+_CONSTANT = with_fact("flat")
 # Where values are equal, the derivatives of these are limits that are taken when gradients are differentiated
 # (`tapelab.derivatives.wrong.cures.ties`): not along curves.
 _DECOMPOSITIONS = {"Eig", "SelfAdjointEigV2", "Svd"}
@@ -19,7 +22,7 @@ _DECOMPOSITIONS = {"Eig", "SelfAdjointEigV2", "Svd"}
 _CANNOT = (LookupError, NoRule, NotImplementedError, RuntimeError, TypeError, ValueError, tf.errors.OpError)
 
 
-class Interpreter:
+class Interpreter(Walk[Val]):
     """Sends values and channels through graphs.
 
     Args:
@@ -36,42 +39,64 @@ class Interpreter:
         self._strict = strict
         self.custom: list[str] = []
 
-    def run(self, graph: tf.Graph, inputs: Sequence[Val]) -> list[Val]:
-        """Return a graph's outputs, its inputs being these, captured ones last."""
-        known = {tensor.ref(): val for tensor, val in zip(graph.inputs, inputs, strict=True)}
-        for op in graph.get_operations():
-            if op.type in ("Placeholder", "NoOp"):
-                continue
-            for tensor, val in zip(op.outputs, self._issue(op, [known[t.ref()] for t in op.inputs]), strict=True):
-                known[tensor.ref()] = val
-        return [known[tensor.ref()] for tensor in graph.outputs]
-
-    def body(self, graph: tf.Graph, name: str, vals: Sequence[Val], count: int) -> list[Val]:
-        """Return the outputs of a function that a graph calls. Its own graph may have more: what a gradient needs."""
-        return self.run(function_body(graph, name), vals)[:count]
-
-    def _issue(self, op, vals):
+    def follow(self, op: tf.Operation, known: list[Val]) -> list[Val]:
         """Return an operation's outputs. What goes wrong names it, and its line."""
         try:
-            return self._outputs(op, vals)
+            return super().follow(op, known)
         except _CANNOT as error:
             if getattr(error, "placed", False):
                 raise
-            reason = str(error).strip().splitlines()[:1] or ["no message"]
-            named = NoRule(f"{place(op)} has no rule here: {reason[0][:150]}")
+            named = NoRule(f"{place(op)} has no rule here: {told_line(error)[:150]}")
             named.placed = True
             raise named from error
 
-    def _outputs(self, op, vals):
-        values = [v.v for v in vals]
-        # What calls functions of the graph that it is in is issued from their bodies.
-        if op.type in CALLS:
-            return self.body(op.graph, op.get_attr("f").name, vals, len(op.outputs))
-        if op.type in ("If", "StatelessIf"):
-            return conditional(self, self._algebra, op, vals)
-        if op.type in ("While", "StatelessWhile"):
-            return loop(self, self._algebra, op, vals)
-        if not any(v.ch for v in vals) or op.type in CONSTANT or not any(_continuous(t) for t in op.outputs):
+    def branch(self, op: tf.Operation, known: list[Val]) -> list[Val]:
+        """Return a conditional's outputs. One that is no number, or depends on nothing that moves, has no channels."""
+        chosen, *inputs = known
+        moves = any(v.ch for v in inputs)
+        carried = [moves and output.dtype.is_floating for output in op.outputs]
+
+        def run(name):
+            return _flat(self._algebra, self.body(op, op.get_attr(name).name, inputs), carried)
+
+        found = tf.cond(_truth(chosen.v), partial(run, "then_branch"), partial(run, "else_branch"))
+        return _unflat(self._algebra, found if isinstance(found, (list, tuple)) else [found], carried)
+
+    def loop(self, op: tf.Operation, known: list[Val]) -> list[Val]:
+        """Return the outputs of a loop. What comes to depend on the sources in its body has channels from the start."""
+        algebra, body, condition = self._algebra, op.get_attr("body").name, op.get_attr("cond").name
+        carried, grown = None, [bool(v.ch) for v in known]
+        while grown != carried:
+            carried, grown = grown, self._after_body(op, body, known, grown)
+
+        def repeat(*parts):
+            return _flat(algebra, self.body(op, body, _unflat(algebra, parts, carried)), carried)
+
+        def goes_on(*parts):
+            values = [Val(v.v) for v in _unflat(algebra, parts, carried)]
+            return _truth(self.body(op, condition, values)[0].v)
+
+        start = _flat(algebra, known, carried)
+        found = tf.while_loop(goes_on, repeat, start, parallel_iterations=op.get_attr("parallel_iterations"))
+        return _unflat(algebra, found, carried)
+
+    def _after_body(self, op, body, vals, carried):
+        """Which of the variables of a loop have channels before its body or after it."""
+        found = []
+
+        def trace(*parts):
+            outputs = self.body(op, body, _unflat(self._algebra, parts, carried))
+            found[:] = [before or bool(output.ch) for before, output in zip(carried, outputs, strict=True)]
+            return []
+
+        specs = [tf.TensorSpec(part.shape, part.dtype) for part in _flat(self._algebra, vals, carried)]
+        tf.function(trace, autograph=False).get_concrete_function(*specs)
+        return found
+
+    def step(self, op: tf.Operation, known: list[Val]) -> list[Val]:
+        """Issue an operation anew, with its channels."""
+        vals, values = known, [v.v for v in known]
+        if not any(v.ch for v in vals) or op.type in _CONSTANT or not any(_continuous(t) for t in op.outputs):
             return [Val(y) for y in reissue(op, values)]
         if has_custom_gradient(op):
             self.custom.append(place(op))
@@ -116,3 +141,29 @@ def propagate(
     interpreter = Interpreter(algebra, strict=strict)
     outputs = interpreter.run(traced.graph, [*sources, *map(Val, traced.captured_inputs)])
     return outputs, list(dict.fromkeys(interpreter.custom))
+
+
+def _flat(algebra: Algebra, vals: Sequence[Val], carried: Sequence[bool]) -> list[tf.Tensor]:
+    """The values, each followed by all of its channels, full, if they are carried."""
+    parts = []
+    for val, channels in zip(vals, carried, strict=True):
+        parts.append(val.v)
+        if not channels:
+            if val.ch:
+                raise NoRule(f"a result of dtype {val.v.dtype.name} depends on the sources")
+            continue
+        if not val.v.shape.is_fully_defined():
+            raise NoRule(f"a shape on the way is not known in a graph, {val.v.shape}")
+        for lanes, c in zip(algebra.lanes, val.channels(len(algebra.lanes)), strict=True):
+            parts.append(zeros_if_none(c, lanes, val.v))
+    return parts
+
+
+def _unflat(algebra: Algebra, parts: Sequence[tf.Tensor], carried: Sequence[bool]) -> list[Val]:
+    """Undo `_flat`."""
+    rest = iter(parts)
+    return [Val(next(rest), [next(rest) for _ in algebra.lanes] if channels else None) for channels in carried]
+
+
+def _truth(value):
+    return value if value.dtype.is_bool else tf.not_equal(value, tf.zeros_like(value))

@@ -7,9 +7,9 @@ At least one input has channels where a rule is asked.
 from collections.abc import Callable, Sequence
 
 from tapelab.derivatives.operators.taylor_mode import elementwise
-from tapelab.derivatives.operators.taylor_mode.algebras import Algebra, Derivatives
+from tapelab.derivatives.operators.taylor_mode.algebras import Algebra, Derivatives, bilinear_of, combination, unary_of
 from tapelab.derivatives.operators.taylor_mode.bilinear import Einsum, Lanewise, MatMul, Product
-from tapelab.derivatives.operators.taylor_mode.by_derivatives import along
+from tapelab.derivatives.operators.taylor_mode.by_derivatives import along, by_derivatives
 from tapelab.derivatives.operators.taylor_mode.composed import (
     dominated,
     euclidean_norm,
@@ -20,9 +20,9 @@ from tapelab.derivatives.operators.taylor_mode.composed import (
     softmax,
     squared_difference,
 )
-from tapelab.derivatives.operators.taylor_mode.kinds import LINEAR, bilinear_of, combination, unary_of
-from tapelab.derivatives.operators.taylor_mode.products import cumulative_product, product, segment_product
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, full, over_lanes, padded, times
+from tapelab.graphs.operations import linear_in, with_fact
+from tapelab.graphs.operations.operation import JOINTLY
 from tapelab.graphs.program import reissue
 from tapelab.process.tensorflow import tf
 
@@ -225,7 +225,8 @@ def _batch_norm(algebra, op, vals, values):
 
 RULES: dict[str, Rule] = {
     # Of several that fit, the last: rules of one operation's own come after those for what is said of many.
-    **dict.fromkeys(LINEAR, _linear),
+    # Channels go through what is linear one by one. Inputs that do not depend on the sources count as zero.
+    **dict.fromkeys(linear_in(JOINTLY) - with_fact("reads"), _linear),
     **dict.fromkeys(elementwise.BY_GRADIENT, _by_gradient),
     **dict.fromkeys(elementwise.PIECEWISE, _piecewise),
     **dict.fromkeys(elementwise.TABLES, _table_rule),
@@ -233,6 +234,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["CheckNumerics", "EnsureShape", "Identity", "IdentityN", "PreventGradient", "Snapshot"], _same),
     **dict.fromkeys(["BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"], _matmul),
     **dict.fromkeys(["Conv2D", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative"], _convolution),
+    # Their gradients, and those of their gradients, are ours (`tapelab.derivatives.wrong.cures.products`).
+    **dict.fromkeys(["Cumprod", "Prod", "UnsortedSegmentProd"], by_derivatives),
     **dict.fromkeys(["Div", "DivNoNan", "RealDiv"], quotient),
     **dict.fromkeys(["Inv", "Reciprocal"], fixed_power(-1)),
     **dict.fromkeys(["Log", "Log1p"], logarithm),
@@ -240,19 +243,16 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["Max", "MaxPool", "MaxPool3D", "Min"], _chosen_by_value),
     **dict.fromkeys(["Maximum", "Minimum"], _larger),
     **dict.fromkeys(["MulNoNan", "Xdivy", "Xlog1py", "Xlogy"], dominated),
-    **dict.fromkeys(["SegmentProd", "UnsortedSegmentProd"], segment_product),
     **dict.fromkeys(["Select", "SelectV2"], _select),
     "BiasAdd": _bias,
     "ResizeBicubic": _of_images,
     "ClipByValue": _clip,
-    "Cumprod": cumulative_product,
     "Einsum": _einsum,
     "EuclideanNorm": euclidean_norm,
     "FusedBatchNormV3": _batch_norm,
     "Mul": _product,
     "Neg": _negative,
     "Pow": power_rule,
-    "Prod": product,
     "Rsqrt": fixed_power(-0.5),
     "Sqrt": fixed_power(0.5),
     "SquaredDifference": squared_difference,

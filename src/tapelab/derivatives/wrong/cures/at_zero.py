@@ -13,7 +13,7 @@ Functions, 10.2.2, 10.25.2 and 10.29.4).
 
 import math
 
-from tapelab.derivatives.wrong.cures.cotangents import sum_to
+from tapelab.derivatives.wrong.cotangents import sum_to
 from tapelab.process.tensorflow import tf
 
 import numpy as np

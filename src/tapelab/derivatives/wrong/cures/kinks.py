@@ -10,7 +10,7 @@ import math
 from functools import partial
 
 from tapelab import process
-from tapelab.derivatives.machinery import private
+from tapelab.derivatives import private
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.replaced_function import Replacement, has_node
 from tapelab.process.tensorflow import tf

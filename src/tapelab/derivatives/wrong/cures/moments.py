@@ -5,7 +5,7 @@ is, since x - mean(x) sums to zero, and the second one without a term: the varia
 2/n (I - 1/n), and TensorFlow's has 2/n I. No public report of it is known.
 """
 
-from tapelab.derivatives.machinery import private
+from tapelab.derivatives import private
 from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.replaced_function import Replacement, has_node
 from tapelab.process.tensorflow import tf

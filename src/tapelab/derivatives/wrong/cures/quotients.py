@@ -11,7 +11,7 @@ are one kernel there, take two more, and those of angles five or six.
 """
 
 from tapelab.derivatives.wrong.cures.at_zero import constant
-from tapelab.derivatives.wrong.cures.cotangents import sum_to
+from tapelab.derivatives.wrong.cotangents import sum_to
 from tapelab.process.tensorflow import tf
 
 import numpy as np
