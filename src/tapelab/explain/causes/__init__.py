@@ -11,6 +11,7 @@ The keys of a row are the attributes of `Cause`; its name is the code. Whoever a
 import dataclasses
 import pathlib
 import tomllib
+from collections.abc import Sequence
 
 _TABLES = pathlib.Path(__file__).parent
 
@@ -28,6 +29,9 @@ class Cause:
         recognised: what the rule looks for.
         example: code in which it happens; the gradient asked for is of `y` with respect to `x`.
         fix: what to write.
+        rewrites: [pattern of an expression, what to write in its place], the likeliest first, as
+            `tapelab.explain.values.fixes.patterns` has them.
+        arguments: [names and signs of what may be called, what to write in place of its argument `s`].
         expected: of a retracing, whether this is how TensorFlow works: no number of calls makes more of it.
     """
 
@@ -38,6 +42,8 @@ class Cause:
     recognised: str = ""
     example: str = ""
     fix: str = ""
+    rewrites: Sequence[tuple[str, str]] = ()
+    arguments: Sequence[tuple[str, str]] = ()
     expected: bool = False
 
     def _repr_markdown_(self):

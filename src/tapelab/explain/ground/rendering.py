@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from tapelab.explain.ground.lines import Line
+from tapelab.graphs.operations import known
 
 
 def escaped(text: str) -> str:
@@ -11,23 +12,15 @@ def escaped(text: str) -> str:
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>|" else letter for letter in text)
 
 
-# Where TensorFlow's interface has another word than its graphs.
-_WORDS = {
-    "Select": "where",
-    "Mul": "multiply",
-    "Sub": "subtract",
-    "RealDiv": "divide",
-    "Neg": "negative",
-    "MatMul": "matmul",
-    "BatchMatMul": "matmul",
-}
-_WORDS |= {name: f"reduce_{name.lower()}" for name in ("Sum", "Mean", "Max", "Min", "Prod")}
-
-
 def spelled(op: str) -> str:
     """Return what the learner calls an operation of this type: `multiply` for `Mul`, `log_softmax` for `LogSoftmax`."""
-    op = re.sub(r"V\d$", "", op)
-    return _WORDS.get(op) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", op).lower()
+    (first, *_) = words_of(op)
+    return first
+
+
+def words_of(op: str) -> tuple[str, ...]:
+    """Return by which functions and signs a line may call an operation of this type."""
+    return known(op).words or (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub(r"V\d$", "", op)).lower(),)
 
 
 class Style:
