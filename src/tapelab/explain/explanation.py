@@ -1,6 +1,5 @@
 """What `explain` answers, as an object and as text and as Markdown."""
 
-import collections.abc
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -9,10 +8,54 @@ from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, TRIED, VALUES
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.rendering import MARKDOWN, Style, Told
 from tapelab.explain.missing.inside_functions import Cut
-from tapelab.explain.values.finding import Elements, Link, ValueFinding
+from tapelab.explain.values.not_finite import Story
+from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.nodes import Node
 
+import numpy as np
+
 _FEW = 6  # healthy ones that are named and not only counted
+
+
+@dataclasses.dataclass(frozen=True)
+class Elements:
+    """Which elements of a gradient are bad.
+
+    Attributes:
+        count: how many.
+        total: of how many.
+        indices: where, an integer array of shape (count, rank).
+    """
+
+    count: int
+    total: int
+    indices: np.ndarray = dataclasses.field(repr=False, compare=False)
+
+    def __str__(self):
+        if self.count == self.total:
+            return f"all {self.total} elements" if self.total > 1 else "its only element"
+        first = ", ".join(str(index.tolist()) for index in self.indices[:3])
+        word = "element" if self.count == 1 else "elements"
+        return f"{word} {first}{', …' if self.count > 3 else ''} ({self.count} of {self.total})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """One step of the chain from the root of the trouble to where the gradient turned bad.
+
+    Attributes:
+        op: the operation.
+        line: the learner's line, or None.
+        what: what happened there.
+    """
+
+    op: str
+    line: Line | None
+    what: str
+
+    def __str__(self):
+        where = f" ({self.line.place})" if self.line else ""
+        return f"{self.op}{where}: {self.what}"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -42,6 +85,9 @@ class Explanation(Told):
         layer: the name of the Keras layer that it ran in, or "".
         elements: which elements are bad, `Elements` or None.
         chain: from the root of the trouble to where the gradient turned bad, a tuple of `Link`.
+        node: the operation to blame as the replay has it, a `Node` or None.
+        gradient, story, evidence: what the tape returned, and what the sentence about a value was made of, while the
+            answer is made; afterwards None, so that an answer does not keep every value alive.
     """
 
     exists: bool | None
@@ -63,6 +109,9 @@ class Explanation(Told):
     elements: Elements | None = None
     chain: tuple[Link, ...] = ()
     node: Node | None = dataclasses.field(default=None, compare=False)
+    gradient: Any = dataclasses.field(default=None, compare=False)
+    story: Story | None = dataclasses.field(default=None, compare=False)
+    evidence: Evidence | None = dataclasses.field(default=None, compare=False)
 
     def __bool__(self):
         return self.exists is True
@@ -84,6 +133,10 @@ class Explanation(Told):
         for code in self.remarks:
             remark = (REMARKS | VALUES)[code]
             yield style.text(f"Note ({code}): {remark.meaning}")
+
+    def without_values(self, **changed: Any) -> "Explanation":
+        """Return the explanation without what it was made of, and with other changes."""
+        return dataclasses.replace(self, gradient=None, story=None, evidence=None, **changed)
 
     @property
     def cause(self) -> tuple[Any, ...]:
@@ -109,67 +162,30 @@ class Explanation(Told):
         return f"{gradient} {verdict}: {self.code}"
 
 
-def with_value(explanation: Explanation, value: ValueFinding) -> Explanation:
-    """Return an explanation of a gradient that exists with what a `ValueFinding` says about its value."""
-    said: dict[str, Any] = {}
-    if value.code != "exists":
-        said = {"code": value.code, "sentence": value.sentence, "line": value.line, "fix": value.fix}
-        said |= {"tried": value.tried, "certain": value.certain}
-    elif set(value.remarks) & set(VALUES):  # a note about some of the elements, and where they lost their gradient
-        said = {"sentence": value.sentence, "line": value.line}
-    return dataclasses.replace(
-        explanation,
-        **said,
-        symptom=value.symptom,
-        healthy=value.healthy,
-        op=value.op,
-        layer=value.layer,
-        elements=value.elements,
-        chain=value.chain,
-        node=value.node,
-        remarks=(*explanation.remarks, *value.remarks),
-    )
-
-
-class Explanations(collections.abc.Mapping):
+class Explanations(dict[str, Explanation]):
     """One `Explanation` for each source, by name, in the order of the sources. True in a condition if all exist."""
 
-    def __init__(self, named):
-        """Args:
-        named: a list of (name, `Explanation`), the names distinct.
-        """
-        self._named = dict(named)
-
-    def __getitem__(self, name):
-        return self._named[name]
-
-    def __iter__(self):
-        return iter(self._named)
-
-    def __len__(self):
-        return len(self._named)
-
     def __bool__(self):
-        return all(self._named.values())
+        return all(self.values())
 
     def missing(self) -> list[Explanation]:
         """Return the explanations of the gradients that do not exist."""
-        return [explanation for explanation in self._named.values() if not explanation]
+        return [explanation for explanation in self.values() if not explanation]
 
     def sick(self) -> list[Explanation]:
         """Return the explanations of the gradients that do not exist or whose value is bad."""
-        return [one for one in self._named.values() if not one or one.healthy is False]
+        return [one for one in self.values() if not one or one.healthy is False]
 
     def groups(self) -> list[list[str]]:
         """Return the names of the sources, those together whose gradients have the same cause at the same place."""
         found: dict[Any, list[str]] = {}
-        for name, one in self._named.items():
+        for name, one in self.items():
             is_told = one.code not in ("exists", "unexplained", "unknown")
             found.setdefault(one.cause if is_told else name, []).append(name)
         return list(found.values())
 
     def __repr__(self):
-        return f"<Explanations: {'; '.join(one.heading for one in self._named.values())}>"
+        return f"<Explanations: {'; '.join(one.heading for one in self.values())}>"
 
     def __str__(self):
         sick = {id(one) for one in self.sick()}
@@ -193,7 +209,7 @@ class Explanations(collections.abc.Mapping):
 
     def _told(self, names):
         """The explanation of the first of some sources with one cause, and that it holds for the others."""
-        return "\n".join([str(self._named[names[0]]), *(_others(names) if len(names) > 1 else ())])
+        return "\n".join([str(self[names[0]]), *(_others(names) if len(names) > 1 else ())])
 
     def markdown(self) -> str:
         """Return a Markdown table of all sources, followed by the explanations of those whose gradients are bad."""
@@ -201,12 +217,12 @@ class Explanations(collections.abc.Mapping):
             f"| {MARKDOWN.cell(name)} | {_state(one)} "
             f"| {'' if one.code == 'exists' else MARKDOWN.code(one.code)} "
             f"| {MARKDOWN.cell(one.line.place) if one.line else ''} |"
-            for name, one in self._named.items()
+            for name, one in self.items()
         ]
         parts = ["\n".join(["| source | gradient | cause | where |", "|---|---|---|---|", *rows])]
         for names in self.groups():
-            if self._named[names[0]] in self.sick():
-                parts.append(self._named[names[0]].markdown())
+            if self[names[0]] in self.sick():
+                parts.append(self[names[0]].markdown())
                 parts.extend(map(MARKDOWN.text, _others(names)) if len(names) > 1 else ())
         return "\n\n".join(parts)
 

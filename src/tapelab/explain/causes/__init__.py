@@ -29,6 +29,7 @@ class Cause:
         recognised: what the rule looks for.
         example: code in which it happens; the gradient asked for is of `y` with respect to `x`.
         fix: what to write.
+        sentence_in_a_model, fix_in_a_model: what `diagnose` says in place of these, with {of_layer} for the layer.
         rewrites: [pattern of an expression, what to write in its place], the likeliest first, as
             `tapelab.explain.values.fixes.patterns` has them.
         arguments: [names and signs of what may be called, what to write in place of its argument `s`].
@@ -42,6 +43,8 @@ class Cause:
     recognised: str = ""
     example: str = ""
     fix: str = ""
+    sentence_in_a_model: str = ""
+    fix_in_a_model: str = ""
     rewrites: Sequence[tuple[str, str]] = ()
     arguments: Sequence[tuple[str, str]] = ()
     expected: bool = False
@@ -80,7 +83,7 @@ def _read(*tables: str) -> dict[str, Cause]:
     for table in tables:
         for code, row in _rows(table):
             prose = {key: " ".join(row[key].split()) for key in ("meaning", "sentence", "recognised") if key in row}
-            written = {key: row[key].strip() for key in ("example", "fix") if key in row}
+            written = {key: row[key].strip() for key in ("example", "fix", "fix_in_a_model") if key in row}
             found[code] = Cause(code, **(row | prose | written))
     return found
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tapelab.explain.causes import TRIED
+from tapelab.explain.explanation import Explanation
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.rendering import Style, Told
 
@@ -33,43 +34,26 @@ _MARKS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class VariableHealth:
-    """One trainable variable and its gradient.
+@dataclasses.dataclass(frozen=True, repr=False)
+class VariableHealth(Explanation):
+    """One trainable variable and its gradient: an `Explanation`, whose `code` is "" where nothing is known to be wrong.
 
     Attributes:
         name: the variable's path within the model.
         status: a key of `STATUSES`.
-        healthy: False where there is something to mend, True where not, None where that cannot be told.
         gradient_norm: the Euclidean norm of the gradient of the loss; NaN or infinity where the gradient is, None where
             there is none.
         weight_norm: the Euclidean norm of the variable's value.
         size: the number of elements.
         zeros: the share of the gradient's elements that are zero, from 0 to 1.
-        code: the cause: a key of `tapelab.explain.CAUSES` or of the mechanisms behind bad values; "" where nothing is
-            known to be wrong.
-        sentence: what happened.
-        line: the learner's `Line` to change, or None.
-        layer: the layer in which it happened, or "".
-        fix: what to write, as code.
-        tried: what became of the fix when it was run, a key of `tapelab.explain.causes.TRIED`.
-        certain: False where the cause is only probable.
     """
 
-    name: str
-    status: str
-    healthy: bool | None
-    gradient_norm: float | None
-    weight_norm: float
-    size: int
+    name: str = ""
+    status: str = "fine"
+    gradient_norm: float | None = None
+    weight_norm: float = 0.0
+    size: int = 0
     zeros: float = 0.0
-    code: str = ""
-    sentence: str = ""
-    line: Line | None = None
-    layer: str = ""
-    fix: str = ""
-    tried: str = "untried"
-    certain: bool = True
 
     @property
     def ratio(self) -> float | None:
