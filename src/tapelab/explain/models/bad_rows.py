@@ -79,10 +79,12 @@ def is_sound(model: tf.keras.Model, batch: Any, weights: list[tuple[Any, tf.Tens
     with model_step.unchanged(model, weights):
         tape, parts = model_step.run(model, None, batch, scale=1.0)
         found = [(part.loss, tape.gradient(part.loss, part.variables)) for part in parts]
-    return all(one is None or _is_finite(one) for one in tf.nest.flatten(found, expand_composites=True))
+    return all(one is None or is_finite(one) for one in tf.nest.flatten(found, expand_composites=True))
 
 
-def _is_finite(value):
+def is_finite(value: Any) -> bool:
+    """Whether a tensor, a variable or a number has neither NaN nor an infinity."""
+    value = tf.convert_to_tensor(value)
     return not value.dtype.is_floating or bool(tf.reduce_all(tf.math.is_finite(value)))
 
 

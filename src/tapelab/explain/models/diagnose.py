@@ -120,8 +120,7 @@ def _at_a_scale_that_fits(model, loss, batch, asked_from):
 
 
 def _is_built(model):
-    layers = model._flatten_layers() if hasattr(model, "_flatten_layers") else [model]
-    return all(layer.built for layer in layers)
+    return all(layer.built for layer in model_step.layers_of(model))
 
 
 def _value(part):
@@ -270,7 +269,7 @@ def _fix_in_layer(one):
 
 def _layers(model, tape, variables):
     """The activations of each layer, as `LayerHealth`."""
-    names = {layer.name for layer in model._flatten_layers()} if hasattr(model, "_flatten_layers") else set()
+    names = {layer.name for layer in model_step.layers_of(model)}
     evidence = next((one.evidence for one in variables if one.evidence is not None), None)
     trace = evidence.trace if evidence is not None else Trace(tape.log)
     found = {}

@@ -20,7 +20,7 @@ from tapelab.explain.causes import TRIED
 from tapelab.explain.ground import lines
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.models import watched_step
-from tapelab.explain.models.bad_rows import about_rows, is_sound, not_finite_in
+from tapelab.explain.models.bad_rows import about_rows, is_finite, is_sound, not_finite_in
 from tapelab.explain.models.diagnose import diagnosed, name_of
 from tapelab.explain.models.diagnosis import listed
 from tapelab.explain.models.rate import about_step, rate_of
@@ -198,11 +198,11 @@ class Watch(tf.keras.callbacks.Callback):
         """A sum in the step's graph is not finite: see of which numbers, and end the training if that does harm."""
         step = self._kept[-1]
         batch = not_finite_in(_whole(step.batch, self.model))
-        after = [name_of(one, self.model) for one in variables if not _is_finite(one)]
-        losses = [name for name, value in (looked.logs or {}).items() if "loss" in name and not _is_finite(value)]
+        after = [name_of(one, self.model) for one in variables if not is_finite(one)]
+        losses = [name for name, value in (looked.logs or {}).items() if "loss" in name and not is_finite(value)]
         if after or losses:
             self.model.stop_training = True
-            before = [name_of(one, self.model) for one, value in step.weights if not _is_finite(value)]
+            before = [name_of(one, self.model) for one, value in step.weights if not is_finite(value)]
             self.story = _of_no_step(step.step, before) if before else self._explained(step, batch, [*losses, *after])
             self.report(self.story)
         elif batch and "batch" not in self._known:
@@ -309,11 +309,6 @@ def _of_no_step(step, names):
     when = f"after step {step - 1} and before step {step}" if step else "before the first step"
     who = "Something other than a step, such as a callback, set them." if step else "Look at where they were loaded."
     return f"Watch stopped the training: {listed(names)} became not finite {when}. {who}"
-
-
-def _is_finite(value):
-    values = np.asarray(value)
-    return not np.issubdtype(values.dtype, np.floating) or bool(np.isfinite(values).all())
 
 
 def _whole_norm(found):
