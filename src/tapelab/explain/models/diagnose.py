@@ -12,20 +12,23 @@ from tapelab.explain.ground import lines
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import keys_of
 from tapelab.explain.ground.measure import array, rms
+from tapelab.explain.ground.rendering import spelled
 from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question
 from tapelab.explain.models import model_step
 from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
 from tapelab.explain.values import magnitude, mechanisms
+from tapelab.explain.values.rerun.backward import slopes
 from tapelab.explain.values.rerun.nodes import Trace
 from tapelab.explain.values.study import study, worded
+from tapelab.explain.values.zeros import RELUS
+from tapelab.graphs.operations import known
 
 import numpy as np
 import tensorflow as tf
 
 FAR = 1e4  # times smaller or larger than the gradients nearest the loss: vanishing or exploding
 _MANY_ZEROS = 0.4
-_ACTIVATIONS = {"Relu": "relu", "Relu6": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Softmax": "softmax"}
 _FLAT = 0.01  # a slope below this counts as saturated
 
 
@@ -274,27 +277,23 @@ def _layers(model, tape, variables):
     trace = evidence.trace if evidence is not None else Trace(tape.log)
     found = {}
     for node in trace.nodes:
-        if node.op in _ACTIVATIONS and node.layer in names:
-            found.setdefault((node.layer, _ACTIVATIONS[node.op]), []).append(array(trace.values[node.outputs[0]]))
-    for (layer, activation), outputs in found.items():
-        widths = {values.shape[-1] for values in outputs if values.ndim > 1}
-        rows = sum(values.size for values in outputs) // max(widths, default=1)
+        if node.layer in names and node.op == "Softmax":
+            values = array(trace.values[node.outputs[0]])
+            is_flat = np.broadcast_to((values * (1 - values) < _FLAT).all(axis=-1, keepdims=True), values.shape)
+            found.setdefault((node.layer, node.op), []).append(is_flat)  # of a whole row
+        elif node.layer in names and known(node.op).has("unit"):
+            found.setdefault((node.layer, node.op), []).append(np.abs(slopes(trace, node)) < _FLAT)
+    for (layer, op), flat in found.items():
+        widths = {one.shape[-1] for one in flat if one.ndim > 1}
+        rows = sum(one.size for one in flat) // max(widths, default=1)
         if len(widths) != 1 or rows < 2:
             continue
         (units,) = widths
-        values = np.concatenate([one.reshape(-1, units) for one in outputs])
-        if activation == "relu":
-            yield LayerHealth(layer, activation, units, float((values == 0).all(axis=0).mean()), None)
+        is_flat, name = np.concatenate([one.reshape(-1, units) for one in flat]), spelled(op).rstrip("6")
+        if op in RELUS:
+            yield LayerHealth(layer, name, units, float(is_flat.all(axis=0).mean()), None)
         else:
-            yield LayerHealth(layer, activation, units, None, _saturated(activation, values))
-
-
-def _saturated(activation, values):
-    """The share of values at an end of the activation; of a softmax, of rows at one."""
-    if activation == "tanh":
-        return float((1 - values**2 < _FLAT).mean())
-    flat = values * (1 - values) < _FLAT
-    return float((flat.all(axis=1) if activation == "softmax" else flat).mean())
+            yield LayerHealth(layer, name, units, None, float(is_flat.mean()))
 
 
 def _forms_of(variable):

@@ -72,9 +72,9 @@ class LayerHealth:
 
     Attributes:
         layer: its name.
-        activation: "relu", "sigmoid", "tanh" or "softmax".
+        activation: such as "relu", "sigmoid" or "softmax".
         units: how many units it has.
-        dead: the share of units that are zero for every example; None where zero is not an end of the activation.
+        dead: of a ReLU, the share of units that are flat for every example; None for others.
         saturated: the share of values at an end of the activation, where its slope is below 0.01; None for ReLU.
     """
 

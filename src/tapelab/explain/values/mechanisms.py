@@ -9,7 +9,6 @@ import numpy as np
 
 _DIVISIONS = frozenset({"RealDiv", "Div", "DivNoNan", "Reciprocal", "Inv", "Xdivy", "FloorMod", "Mod"})
 _INVERSE_FUNCTIONS = frozenset({"Acos", "Asin", "Atanh", "Acosh"})
-_SHRINKING = frozenset({"Prod", "Exp", "Mul", "Square", "Pow", "Cast", "Cumprod"})
 PRODUCTS = linear_in(EACH)
 TINY = 1e-18  # what divides to more than float32 can hold once it is squared
 
@@ -138,7 +137,7 @@ def shrunk_to_zero(evidence: Evidence, key: int) -> Node | None:
         if node is None:
             return None
         values = [evidence.array(name) for name in node.inputs if evidence.trace.values[name].dtype.is_floating]
-        if node.op in _SHRINKING:
+        if known(node.op).has("underflows"):
             zero = evidence.array(key) == 0
             if node.op == "Pow":
                 values = values[:1]

@@ -5,12 +5,14 @@ import dataclasses
 from tapelab.explain.ground.measure import array, rms
 from tapelab.explain.values import mechanisms, not_finite
 from tapelab.explain.values.not_finite import Story
+from tapelab.explain.values.rerun.backward import slopes
 from tapelab.explain.values.rerun.evidence import Evidence
+from tapelab.graphs.operations import known, with_fact
 
 import numpy as np
 
-# Activations, and what it is called where they give the same for every example.
-_FLAT = {"Relu": "dead_relu", "Relu6": "dead_relu", "Sigmoid": "saturated", "Tanh": "saturated"}
+# Activations that are flat somewhere: from a bound on, or far out.
+RELUS, _SATURATING = (with_fact("unit") & with_fact(fact) for fact in ("cuts", "saturates"))
 _MANY = 16  # as many different examples switch a sound unit on
 # Nothing is wrong where a gradient is zero for one of these reasons.
 BENIGN = frozenset({"no_effect", "at_minimum", "hinge_inactive", "not_selected", "not_maximum"})
@@ -19,16 +21,13 @@ BENIGN = frozenset({"no_effect", "at_minimum", "hinge_inactive", "not_selected",
 _NOTES = frozenset({"dead_relu", "not_selected", "not_maximum", "clipped", "multiplied_by_zero", "at_kink"})
 
 
-_ADDING = frozenset({"Add", "AddV2", "BiasAdd"})
-
-
 def without_effect(evidence: Evidence) -> Story | None:
     """Tell whether a gradient is 0 up to rounding because what follows takes away whatever the source adds.
 
     What is multiplied is another matter: there the sum itself gets a gradient, and the source alone gets none.
     """
     users = [node for node in evidence.users(evidence.source) if node in evidence.replay.passed]
-    if not users or any(node.op not in _ADDING for node in users):
+    if not users or any(not known(node.op).has("adds") for node in users):
         return None
     upstream = [array(one) for node in users for one in evidence.replay.passed[node].upstream if one is not None]
     reached = max((np.abs(one).max(initial=0.0) for one in upstream), default=0.0)
@@ -86,7 +85,8 @@ def _silenced_before(evidence, node, position, code):
     first = min(by_zeros + _flat_before(evidence, keys, _is_same_for_all), key=lambda one: one.index, default=None)
     if first is None:
         return None
-    return Story(_FLAT[first.op], first, first.inputs[0], certain=first in by_zeros)
+    code = "dead_relu" if first.op in RELUS else "saturated"
+    return Story(code, first, first.inputs[0], certain=first in by_zeros)
 
 
 def _flat_before(evidence, keys, is_silent):
@@ -98,14 +98,12 @@ def _flat_before(evidence, keys, is_silent):
         if node is not None and node not in found and is_silent(evidence.value(key)):
             found.append(node)
             waiting += node.inputs
-    return [node for node in found if node.op in _FLAT and _is_flat(evidence, node)]
+    return [node for node in found if node.op in RELUS | _SATURATING and _is_flat(evidence, node)]
 
 
 def _is_flat(evidence, node):
-    before, after = evidence.array(node.inputs[0]), evidence.array(node.outputs[0])
-    if _FLAT[node.op] == "dead_relu":
-        return before.any() and not after.any()
-    return not ((1 - after**2) if node.op == "Tanh" else after * (1 - after)).any()
+    """Whether an activation has slope 0 everywhere, and not because all that it gets is 0, at a kink."""
+    return evidence.array(node.inputs[0]).any() and not slopes(evidence.trace, node).any()
 
 
 def _is_same_for_all(tensor):
@@ -226,10 +224,10 @@ def _relus(evidence):
             continue
         seen.add(node)
         found.append(node)
-        if node.op not in ("Relu", "Relu6"):
+        if node.op not in RELUS:
             after = [other for key in node.outputs for other in evidence.users(key)]
             waiting += [other for other in after if other.op not in mechanisms.PRODUCTS - {"Mul", "MulNoNan"}]
-    return [node for node in found if node is not None and node.op in ("Relu", "Relu6")]
+    return [node for node in found if node is not None and node.op in RELUS]
 
 
 def _dead(evidence, relu):

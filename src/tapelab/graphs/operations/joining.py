@@ -23,14 +23,14 @@ ROWS = {
     "Any": _SEARCH,
     "ArgMax": _SEARCH,
     "ArgMin": _SEARCH,
-    "EuclideanNorm": Operation(REDUCING, words=("euclidean_norm", "reduce_euclidean_norm")),
+    "EuclideanNorm": Operation(REDUCING, words=("reduce_euclidean_norm",)),
     "L2Loss": Operation(REDUCING),  # along all axes
     "Max": _CHOICE._replace(words=("reduce_max",)),
     "Mean": Operation(REDUCING, JOINTLY, words=("reduce_mean",)),
     "Min": _CHOICE._replace(words=("reduce_min",)),
-    "Prod": Operation(REDUCING, words=("reduce_prod",)),
+    "Prod": Operation(REDUCING, facts="underflows", words=("reduce_prod",)),
     "Sum": Operation(REDUCING, JOINTLY, words=("reduce_sum",)),
-    "Cumprod": Operation(SCANNING),
+    "Cumprod": Operation(SCANNING, facts="underflows"),
     "Cumsum": Operation(SCANNING, JOINTLY),
     "CumulativeLogsumexp": Operation(SCANNING),
     # Whole vectors or matrices at a time.
