@@ -6,7 +6,7 @@ from typing import Any
 
 from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, TRIED, VALUES
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.ground.rendering import MARKDOWN, Style, Told
+from tapelab.explain.ground.rendering import Style, Told
 from tapelab.explain.missing.inside_functions import Cut
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
@@ -162,8 +162,10 @@ class Explanation(Told):
         return f"{gradient} {verdict}: {self.code}"
 
 
-class Explanations(dict[str, Explanation]):
+class Explanations(Told, dict[str, Explanation]):
     """One `Explanation` for each source, by name, in the order of the sources. True in a condition if all exist."""
+
+    between = "\n\n"
 
     def __bool__(self):
         return all(self.values())
@@ -184,19 +186,26 @@ class Explanations(dict[str, Explanation]):
             found.setdefault(one.cause if is_told else name, []).append(name)
         return list(found.values())
 
-    def __repr__(self):
-        return f"<Explanations: {'; '.join(one.heading for one in self.values())}>"
+    @property
+    def heading(self) -> str:
+        """The answers in a few words each."""
+        return "; ".join(one.heading for one in self.values())
 
-    def __str__(self):
+    def lines(self, style: Style) -> Iterator[str]:
+        """First what is wrong, once for all sources that share a cause; then how many are healthy, with notes."""
         sick = {id(one) for one in self.sick()}
         healthy = [name for name, one in self.items() if one.healthy and id(one) not in sick]
         groups = [names for names in self.groups() if names[0] not in healthy]
-        groups.sort(key=lambda names: id(self[names[0]]) not in sick)  # of the rest nothing is known
-        parts = [self._told(names) for names in groups]
+        for first, *others in sorted(groups, key=lambda names: id(self[names[0]]) not in sick):
+            told = [*self[first].lines(style)]
+            if others:
+                word = "sources" if len(others) > 1 else "source"
+                told.append(style.text(f"And {len(others)} other {word}: {', '.join(others)}."))
+            yield style.between.join(told)
         if healthy:
             names = f": {', '.join(healthy)}" if len(healthy) <= _FEW else ""
-            parts.append("\n".join([f"{_counted(healthy, len(self))}{names}.", *self._notes(healthy)]))
-        return "\n\n".join(parts)
+            told = [f"{_counted(healthy, len(self))}{names}.", *self._notes(healthy)]
+            yield style.between.join(map(style.text, told))
 
     def _notes(self, names):
         """What is noted about healthy gradients, once for all that have the same note."""
@@ -206,40 +215,6 @@ class Explanations(dict[str, Explanation]):
             for code in (*one.remarks, *((one.code,) if one.code in VALUES else ())):
                 noted.setdefault(code, []).append(name)
         return [f"Note on {', '.join(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
-
-    def _told(self, names):
-        """The explanation of the first of some sources with one cause, and that it holds for the others."""
-        return "\n".join([str(self[names[0]]), *(_others(names) if len(names) > 1 else ())])
-
-    def markdown(self) -> str:
-        """Return a Markdown table of all sources, followed by the explanations of those whose gradients are bad."""
-        rows = [
-            f"| {MARKDOWN.cell(name)} | {_state(one)} "
-            f"| {'' if one.code == 'exists' else MARKDOWN.code(one.code)} "
-            f"| {MARKDOWN.cell(one.line.place) if one.line else ''} |"
-            for name, one in self.items()
-        ]
-        parts = ["\n".join(["| source | gradient | cause | where |", "|---|---|---|---|", *rows])]
-        for names in self.groups():
-            if self[names[0]] in self.sick():
-                parts.append(self[names[0]].markdown())
-                parts.extend(map(MARKDOWN.text, _others(names)) if len(names) > 1 else ())
-        return "\n\n".join(parts)
-
-    def _repr_markdown_(self):
-        return self.markdown()
-
-
-def _state(one):
-    if not one:
-        return "no" if one.exists is False else "?"
-    return "yes" if one.symptom in ("fine", "none") else one.symptom
-
-
-def _others(names):
-    """The same holds for these: one line of text, in a list."""
-    count = len(names) - 1
-    return [f"And {count} other {'sources' if count > 1 else 'source'}: {', '.join(names[1:])}."]
 
 
 def _counted(healthy, total):

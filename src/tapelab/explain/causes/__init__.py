@@ -33,6 +33,8 @@ class Cause:
         rewrites: [pattern of an expression, what to write in its place], the likeliest first, as
             `tapelab.explain.values.fixes.patterns` has them.
         arguments: [names and signs of what may be called, what to write in place of its argument `s`].
+        makers: types of operations, with spaces between: what they make that is not finite always has this cause.
+        makers_of_nan: where they make NaN of what is finite it has this cause, and where infinities, an overflow.
         expected: of a retracing, whether this is how TensorFlow works: no number of calls makes more of it.
     """
 
@@ -47,6 +49,8 @@ class Cause:
     fix_in_a_model: str = ""
     rewrites: Sequence[tuple[str, str]] = ()
     arguments: Sequence[tuple[str, str]] = ()
+    makers: str = ""
+    makers_of_nan: str = ""
     expected: bool = False
 
     def _repr_markdown_(self):
@@ -73,6 +77,15 @@ class Symptom:
     unexplained: str = "is fine"
 
 
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """What `diagnose` calls the gradient of a variable: its meaning, and its marker and colour in a figure."""
+
+    meaning: str
+    marker: str
+    colour: str
+
+
 def _rows(table):
     return tomllib.loads((_TABLES / f"{table}.toml").read_text(encoding="utf-8")).items()
 
@@ -93,6 +106,7 @@ REMARKS = _read("remarks")
 VALUES = _read("value_not_finite", "value_zero", "value_at_special_points", "value_huge_or_tiny", "value_wrong")
 RETRACED = _read("retracing")
 SYMPTOMS = {name: Symptom(**row) for name, row in _rows("symptoms")}
+STATUSES = {name: Status(**row) for name, row in _rows("statuses")}
 RETRACING = {code: cause.meaning for code, cause in RETRACED.items()}
 # What became of a fix when it was run in the replayed program → what is written above it.
 TRIED = {

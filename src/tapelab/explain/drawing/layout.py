@@ -11,7 +11,6 @@ from collections.abc import Collection, Hashable, Mapping
 GAP_X, GAP_Y = 16.0, 24.0
 STUB = 9.0  # a link's last bit, straight down into its box, for the arrowhead
 PORT = 20.0  # from one link to the next on a box, where there is room
-PORT = 20.0  # from one link to the next on a box, where there is room
 LANE = 10.0  # width kept free for a link that passes a row
 
 

@@ -140,13 +140,8 @@ def rebinding(frame: types.FrameType | None, name: str | None) -> Line | None:
         return None
     scope = tree
     if frame.f_code.co_name != "<module>":
-        inside = [
-            node
-            for node in ast.walk(tree)
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == frame.f_code.co_name
-        ]
-        around = [node for node in inside if node.lineno <= frame.f_lineno <= node.end_lineno]
-        scope = around[-1] if around else tree
+        functions = [node for node in ast.walk(tree) if getattr(node, "name", "") == frame.f_code.co_name]
+        scope = next((one for one in functions[::-1] if one.lineno <= frame.f_lineno <= one.end_lineno), tree)
     found, made = None, False
     for node in ast.walk(scope):
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:

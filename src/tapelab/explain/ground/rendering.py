@@ -74,17 +74,19 @@ PLAIN, MARKDOWN = Style(), _Markdown()
 
 
 class Told:
-    """An answer that has a `heading` and `lines`, which take a `Style`."""
+    """An answer that has a `heading` and `lines`, which take a `Style`; `between` is what stands between these."""
+
+    between = ""
 
     def __repr__(self):
         return f"<{type(self).__name__}: {self.heading}>"
 
     def __str__(self):
-        return PLAIN.between.join(self.lines(PLAIN))
+        return (self.between or PLAIN.between).join(self.lines(PLAIN))
 
     def markdown(self) -> str:
         """Return the answer as Markdown."""
-        return MARKDOWN.between.join(self.lines(MARKDOWN))
+        return (self.between or MARKDOWN.between).join(self.lines(MARKDOWN))
 
     def _repr_markdown_(self):
         return self.markdown()

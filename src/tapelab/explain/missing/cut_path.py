@@ -91,21 +91,15 @@ def _at_cut(question, steps, cuts):
     at_first = dict.fromkeys(step.cuts[0] for step in frontier)
     same = sum(cut.code == first.code for cut in at_first)
     every = "The only path" if len(at_first) <= 1 else f"Each of the {len(at_first)} paths"
-    names = {
-        "op": first.op,
-        "every": every,
-        "source": question.source_name,
-        "target": question.target_name,
-        "dtype": _dtype(question, steps, first),
-    }
-    sentence = CAUSES[first.code].sentence.format(**names)
+    values, sentence, more = {"every": every, "dtype": _dtype(question, steps, first)}, "", ""
     if first.code == "stop_gradient" and same < len(at_first):
         others = ", ".join(sorted({CAUSES[cut.code].title for cut in at_first if cut.code != first.code}))
         sentence = f"tf.stop_gradient cuts {same} of {len(at_first)} paths; the others are cut too ({others})."
     elif first.code != "stop_gradient" and len(at_first) > 1:
-        sentence += f" {len(at_first)} places cut all paths."
+        more = f" {len(at_first)} places cut all paths."
     others = tuple(cut for cut in at_first if cut != first)
-    return Finding(first.code, sentence, line=first.line, cuts=(first, *others), further=cuts[1:], path=steps)
+    rest = {"cuts": (first, *others), "further": cuts[1:], "path": steps}
+    return Finding(first.code, sentence, line=first.line, values=values, more=more, **rest)
 
 
 def _dtype(question, steps, cut):

@@ -4,6 +4,7 @@ First the log is asked whether a path leads from the source to the target along 
 passes a gradient. Then the tape is asked for the gradient. Only where the two agree is a cause named.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -116,7 +117,7 @@ def _checked(question, gradient):
     asked = (next(iter(question.goals)), question.start) in tape.asked
     if tape.spent and (tape.refused or not asked):
         return Finding("used_up", line=tape.spent_line, path=finding.path), gradient
-    return finding.with_remarks(_remarks(question, finding, gradient)), gradient
+    return dataclasses.replace(finding, remarks=tuple(_remarks(question, finding, gradient))), gradient
 
 
 def _dtypes(question):
@@ -187,4 +188,4 @@ def said(question: Question, finding: Finding) -> tuple[str, str]:
     names |= finding.values
     cause = CAUSES[finding.code]
     fix = finding.fix or ("" if finding.exists else cause.fix.format(**names))
-    return finding.sentence or cause.sentence.format(**names), fix
+    return (finding.sentence or cause.sentence.format(**names)) + finding.more, fix

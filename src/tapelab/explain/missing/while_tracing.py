@@ -6,7 +6,6 @@ from each of these to the target, as the body of a compiled function is, with th
 
 from collections.abc import Sequence
 
-from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground import lines
 from tapelab.explain.ground.log import can_carry
 from tapelab.explain.missing.cut_path import unwatched_variable
@@ -124,9 +123,8 @@ def _of_none(question, ways):
         said = _STATE.format(target=question.target_name, source=question.source_name)
         return Finding("inside_function", said, certain=False)
     first = cuts[0]
-    names = {"source": question.source_name, "target": question.target_name, "op": first.op}
-    sentence = CAUSES[first.code].sentence.format(**names, every="A path", dtype="an integer")
-    return Finding(first.code, sentence, line=first.line, cuts=(first,), further=cuts[1:])
+    values = {"every": "A path", "dtype": "an integer"}
+    return Finding(first.code, line=first.line, cuts=(first,), further=cuts[1:], values=values)
 
 
 def _first_use(tensor):

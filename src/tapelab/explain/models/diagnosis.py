@@ -5,33 +5,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tapelab.explain.causes import TRIED
+from tapelab.explain.causes import STATUSES, TRIED
 from tapelab.explain.explanation import Explanation
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.rendering import Style, Told
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-# Statuses, what they mean, and how the figure marks them: not by colour alone; the colours are those of `plots`.
-STATUSES = {
-    "none": "there is no gradient",
-    "not finite": "the gradient contains NaN or an infinity",
-    "zero": "all elements of the gradient are zero",
-    "exploding": "the gradient is far larger than those near the loss",
-    "vanishing": "the gradient is far smaller than those near the loss",
-    "partly zero": "at least two in five elements of the gradient are zero",
-    "fine": "none of these",
-}
-_MARKS = {
-    "fine": ("o", "BLUE"),
-    "partly zero": ("D", "ORANGE"),
-    "zero": ("v", "RED"),
-    "none": ("X", "RED"),
-    "not finite": ("*", "RED"),
-    "exploding": ("^", "RED"),
-    "vanishing": ("s", "RED"),
-}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -40,7 +20,7 @@ class VariableHealth(Explanation):
 
     Attributes:
         name: the variable's path within the model.
-        status: a key of `STATUSES`.
+        status: a key of `tapelab.explain.causes.STATUSES`.
         gradient_norm: the Euclidean norm of the gradient of the loss; NaN or infinity where the gradient is, None where
             there is none.
         weight_norm: the Euclidean norm of the variable's value.
@@ -172,7 +152,7 @@ class Diagnosis(Told):
             ax: the Matplotlib axes to draw into; a new figure by default.
 
         Returns:
-            The axes. Their title is the finding; `alt` says in words what they show.
+            The axes. Their title is the finding.
         """
         from tapelab import plots  # with Matplotlib, which not everyone who asks has
 
@@ -190,15 +170,15 @@ class Diagnosis(Told):
         if weights:
             sizes, places = [value for _, value in weights], [i for i, _ in weights]
             ax.plot(sizes, places, "|", color=plots.GREY, markersize=11, label="weight")
-        for status, (marker, colour) in _MARKS.items():
+        for status, row in STATUSES.items():
             where = [i for i, one in enumerate(self.variables) if one.status == status]
             if where:
                 sizes = [_place(norms[i], low, high) for i in where]
                 ax.plot(
                     sizes,
                     where,
-                    marker,
-                    color=getattr(plots, colour),
+                    row.marker,
+                    color=getattr(plots, row.colour),
                     markersize=8,
                     label=f"gradient: {status}",
                     zorder=3,
@@ -215,24 +195,6 @@ class Diagnosis(Told):
         ax.set_ylim(len(norms) - 0.4, -0.6)  # the input on top
         ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         return ax
-
-    @property
-    def alt(self) -> str:
-        """The figure in words, for its alternative text."""
-        norms = [one for one in self.variables if one.gradient_norm and math.isfinite(one.gradient_norm)]
-        parts = [f"Norms of the gradients of the {len(self.variables)} variables of {self.model}, from input to loss"]
-        if norms:
-            least, most = min(norms, key=_norm), max(norms, key=_norm)
-            parts.append(f"from {_number(_norm(least))} ({least.name}) to {_number(_norm(most))} ({most.name})")
-        for status in STATUSES:
-            names = [one.name for one in self.variables if one.status == status]
-            if names and status != "fine":
-                parts.append(f"{status}: {listed(names)}")
-        return "; ".join(parts) + "."
-
-
-def _norm(one):
-    return one.gradient_norm
 
 
 def _place(norm, low, high):

@@ -60,8 +60,7 @@ class Watch(tf.keras.callbacks.Callback):
     gradients that are accumulated over several steps, ``steps_per_execution`` (the steps then run one by one), and
     under a `tf.distribute.MirroredStrategy`. The step that is explained runs eagerly, without XLA and on one device;
     where it is in order then, that is said. The model's step is compiled anew for `fit`; the model is as before when
-    `fit` ends. If an error in another callback or in the data ends it, the model is put back when Python drops that
-    error, or at the next `fit`.
+    `fit` ends; where an error in another callback or in the data ends it, at the next `fit`.
 
     Attributes:
         diagnosis: the `Diagnosis` of the step that went wrong; None if none did.
@@ -109,9 +108,6 @@ class Watch(tf.keras.callbacks.Callback):
         self._asked_from = Line(own.f_code.co_filename, own.f_lineno) if own else None
         self._original, self._function = model.train_function, self._make_function()
         model.train_function = self._function
-        callbacks = _callback_list(sys._getframe(1))
-        if callbacks is not None:
-            weakref.finalize(callbacks, _restore, weakref.ref(model), self._function, self._original)
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._expected = True
@@ -267,16 +263,6 @@ def _restore(model, function, original):
     model = model()
     if model is not None and function is not None and model.train_function is function:
         model.train_function = original
-
-
-def _callback_list(frame):
-    """Keras's list of callbacks, which lives as long as the call of fit."""
-    while frame is not None:
-        found = frame.f_locals.get("self")
-        if isinstance(found, tf.keras.callbacks.CallbackList):
-            return found
-        frame = frame.f_back
-    return None
 
 
 def _value(part):

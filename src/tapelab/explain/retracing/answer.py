@@ -5,12 +5,11 @@ differs is what made TensorFlow trace again. Nothing is run, and nothing is gues
 traces differ in it.
 """
 
-import collections
 import contextlib
 import dataclasses
 import gc
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tapelab.explain.causes import TRIED
 from tapelab.explain.ground.rendering import Style, Told
@@ -68,27 +67,11 @@ class Retracing(Told):
                 yield style.text(TRIED["untried"]) + style.block(cause.fix)
 
 
-class Retracings(collections.abc.Sequence):
+class Retracings(list[Retracing]):
     """One `Retracing` for each function that was traced, in the order of their first traces.
 
     As the result of ``with explain_retracing() as report:`` it is empty until the block ends.
     """
-
-    def __init__(self, found=()):
-        """Args:
-        found: `Retracing`s.
-        """
-        self._found = list(found)
-
-    def __getitem__(self, index):
-        return self._found[index]
-
-    def __len__(self):
-        return len(self._found)
-
-    def fill(self, found: Iterable[Retracing]) -> None:
-        """Put others in the place of those that are there."""
-        self._found[:] = found
 
     @property
     def healthy(self) -> bool:
@@ -193,13 +176,13 @@ class _Watching(contextlib.AbstractContextManager):
     def __exit__(self, *exception):
         self._stack.close()
         if traces.BLIND:
-            self._report.fill([Retracing("what ran", 0, unknown=traces.BLIND)])
+            self._report.append(Retracing("what ran", 0, unknown=traces.BLIND))
             return
         found, functions = _explained(self._new)
         self._new.clear()
         if any(cause.code in _FUNCTIONS for one in found for cause in one.causes):
             gc.collect()  # what nobody holds any more, in cycles or not, is not in use
-        self._report.fill(map(_with_alive, found, functions))
+        self._report.extend(map(_with_alive, found, functions))
 
 
 def _explained(news):
