@@ -1,6 +1,5 @@
 """`Watch` stops `fit` at the step that went wrong and explains it; otherwise fit is as it was."""
 
-
 from tapelab import runtime
 from tapelab.explain import Watch
 

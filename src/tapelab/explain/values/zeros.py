@@ -3,6 +3,7 @@
 import dataclasses
 
 from tapelab.explain.ground.measure import array, rms
+from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import mechanisms, not_finite
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.backward import slopes
@@ -91,14 +92,13 @@ def _silenced_before(evidence, node, position, code):
 
 def _flat_before(evidence, keys, is_silent):
     """The activations that are flat for all that they get, among the nodes that lead to some values by silent ones."""
-    found, waiting = [], list(keys)
-    while waiting:
-        key = waiting.pop()
-        node = evidence.trace.producer.get(key)
-        if node is not None and node not in found and is_silent(evidence.value(key)):
-            found.append(node)
-            waiting += node.inputs
-    return [node for node in found if node.op in RELUS | _SATURATING and _is_flat(evidence, node)]
+    producer = evidence.trace.producer
+
+    def before(key):
+        return producer[key].inputs if key in producer and is_silent(evidence.value(key)) else ()
+
+    silent = [producer[key] for key in reachable(keys, before) if key in producer and is_silent(evidence.value(key))]
+    return [node for node in dict.fromkeys(silent) if node.op in RELUS | _SATURATING and _is_flat(evidence, node)]
 
 
 def _is_flat(evidence, node):
@@ -119,21 +119,17 @@ def _beyond_overflow(evidence, node):
 
     An infinity that was put in, such as a mask of -inf, is no overflow.
     """
-    for key in (*node.inputs, *node.outputs):
-        seen, waiting = set(), [key]
-        while waiting:
-            one = waiting.pop()
-            if one in seen or not evidence.trace.values[one].dtype.is_floating:
-                continue
-            seen.add(one)
-            if evidence.bad(one):
-                story = not_finite.of_value(evidence, one)
-                if story.code == "overflow":
-                    return dataclasses.replace(story, then=(*story.then, (node, "made 0 of it")))
-                continue
-            maker = evidence.trace.producer.get(one)
-            if maker is not None and not evidence.array(one).all():  # a zero: perhaps of an infinity
-                waiting.extend(maker.inputs)
+    producer, values = evidence.trace.producer, evidence.trace.values
+
+    def of_infinity(key):  # what may have made a zero
+        made_zero = key in producer and not evidence.bad(key) and not evidence.array(key).all()
+        return [one for one in producer[key].inputs if values[one].dtype.is_floating] if made_zero else []
+
+    for key in reachable([one for one in (*node.inputs, *node.outputs) if values[one].dtype.is_floating], of_infinity):
+        if evidence.bad(key):
+            story = not_finite.of_value(evidence, key)
+            if story.code == "overflow":
+                return dataclasses.replace(story, then=(*story.then, (node, "made 0 of it")))
     return None
 
 
@@ -217,17 +213,17 @@ def _relus(evidence):
     """The ReLUs whose units are the source's rows or columns: what comes next, and what the source multiplies."""
     products = [node for node in evidence.users(evidence.source) if node.op in mechanisms.PRODUCTS]
     found = [evidence.maker(key) for product in products for key in product.inputs]
-    waiting, seen = evidence.users(evidence.source), set()
-    while waiting:
-        node = waiting.pop()
-        if node in seen or node not in evidence.replay.passed:
-            continue
-        seen.add(node)
-        found.append(node)
-        if node.op not in RELUS:
-            after = [other for key in node.outputs for other in evidence.users(key)]
-            waiting += [other for other in after if other.op not in mechanisms.PRODUCTS - {"Mul", "MulNoNan"}]
-    return [node for node in found if node is not None and node.op in RELUS]
+
+    def after(node):
+        others = [one for key in node.outputs for one in evidence.users(key)] if node.op not in RELUS else []
+        return [
+            one
+            for one in others
+            if one.op not in mechanisms.PRODUCTS - {"Mul", "MulNoNan"} and one in evidence.replay.passed
+        ]
+
+    users = [node for node in evidence.users(evidence.source) if node in evidence.replay.passed]
+    return [node for node in (*found, *reachable(users, after)) if node is not None and node.op in RELUS]
 
 
 def _dead(evidence, relu):
