@@ -159,25 +159,17 @@ def _judge(evidence, symptom, values):
         return symptom, story
     if symptom in ("nan", "inf"):
         return symptom, not_finite.of_cotangent(evidence)
-    degenerate = structure.equal_eigenvalues(evidence)
-    if degenerate is not None:
-        return symptom, degenerate
-    missed = special_points.story(evidence)
-    if missed is not None:
-        return symptom, missed
-    idle = zeros.without_effect(evidence) if symptom in ("zero", "tiny") else None
-    if idle is not None:
-        return symptom, idle
-    if symptom == "zero":
+    special = (structure.equal_eigenvalues, special_points.story)
+    idle = (zeros.without_effect,) if symptom in ("zero", "tiny") else ()
+    found = next((one for rule in (*special, *idle) if (one := rule(evidence)) is not None), None)
+    if found is None and symptom == "zero":
         return symptom, zeros.all_zero(evidence)
-    silent = structure.story(evidence)
-    if silent is not None:
-        return symptom, silent
-    if symptom in ("huge", "tiny"):
-        return symptom, magnitude.story(evidence, np.abs(values).max())
-    if symptom == "partly zero":
-        return symptom, zeros.partly_zero(evidence)
-    return symptom, Story("exists", None, is_alarm=False)
+    found = found or structure.story(evidence)
+    if found is None and symptom in ("huge", "tiny"):
+        found = magnitude.story(evidence, np.abs(values).max())
+    if found is None and symptom == "partly zero":
+        found = zeros.partly_zero(evidence)
+    return symptom, found or Story("exists", None, is_alarm=False)
 
 
 def _call_of(evidence):
