@@ -159,18 +159,13 @@ def _figure(drawing, title, passage):
 
 def _legend(drawing, passage):
     """What the signs mean: those of recording always; with values, only those that occur."""
-    recorded, cut = ("● recorded", plots.BLUE), ("✕ gradient cut", plots.RED)
-    missed = ("○ not recorded", plots.GREY)
+    cut, missed = ("✕ gradient cut", plots.RED), ("○ not recorded", plots.GREY)
     if passage is None:
-        return [recorded, missed, cut]
-    back = ("↑ gradient, backwards", _BACK)
-    is_missed = any(box.state == NOT_RECORDED for box in drawing.boxes)
-    return [
-        ("↓ value, forwards", plots.BLUE),
-        back,
-        *([missed] if is_missed else []),
-        *([cut] if any(drawing.links.values()) else []),
-    ]
+        return [("● recorded", plots.BLUE), missed, cut]
+    shown = [("↓ value, forwards", plots.BLUE), ("↑ gradient, backwards", _BACK)]
+    if any(box.state == NOT_RECORDED for box in drawing.boxes):
+        shown.append(missed)
+    return [*shown, cut] if any(drawing.links.values()) else shown
 
 
 def _axes(left, right, bottom, top):

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tapelab.explain.causes import CAUSES
+from tapelab.explain.ground import lines
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.ground.log import Unrecorded
+from tapelab.explain.ground.log import Unrecorded, can_carry
 from tapelab.explain.missing.paths import Step
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
+
+import tensorflow as tf
 
 _STATISTICS = ("moving_mean", "moving_variance")
 
@@ -32,6 +35,22 @@ def along_path(question: Question, path: Iterable[Step]) -> Finding:
     if cuts:
         return _at_cut(question, steps, cuts)
     return Finding("exists", exists=True, path=steps)
+
+
+def wrong_dtype(question: Question) -> Finding | None:
+    """The `Finding` where the source or every target has no dtype for gradients, else None."""
+    path = tuple(question.flow.cheapest(question.start, question.goals) or ())
+    dtype, name = tf.as_dtype(question.source.dtype).name, question.source_name
+    if not can_carry(tf.as_dtype(dtype)):
+        fix = f"{name} = tf.strings.to_number({name})  # above tape.watch" if dtype == "string" else ""
+        return Finding("source_dtype", path=path, fix=fix, values={"dtype": dtype})
+    if not any(can_carry(target.dtype) for target in question.targets):
+        target, maker = question.targets[0], question.flow.producer.get(min(question.goals))
+        line = maker.line if maker else None
+        if tf.is_symbolic_tensor(target):
+            line = lines.first_own(target.op.traceback)
+        return Finding("target_dtype", line=line, path=path, values={"dtype": target.dtype.name})
+    return None
 
 
 def _at_source(question, steps, cuts):

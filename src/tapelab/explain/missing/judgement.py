@@ -10,8 +10,7 @@ from typing import Any
 
 from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.log import can_carry
-from tapelab.explain.missing.cut_path import along_path
+from tapelab.explain.missing.cut_path import along_path, wrong_dtype
 from tapelab.explain.missing.no_path import without_path
 from tapelab.explain.missing.question import Question, is_eager
 from tapelab.explain.missing.verdict import Finding
@@ -102,7 +101,7 @@ def _variable_target(question):
 
 def _checked(question, gradient):
     """The `Finding` after the judgement was held against the tape's own result, and this result."""
-    finding = _dtypes(question) or _judged(question)
+    finding = wrong_dtype(question) or _judged(question)
     if isinstance(gradient, (LookupError, tf.errors.UnknownError)):  # the latter where a tf.py_function's code raises
         return _missing_registration(question, finding, gradient), None
     if isinstance(gradient, Exception):
@@ -118,24 +117,6 @@ def _checked(question, gradient):
     if tape.spent and (tape.refused or not asked):
         return Finding("used_up", line=tape.spent_line, path=finding.path), gradient
     return dataclasses.replace(finding, remarks=tuple(_remarks(question, finding, gradient))), gradient
-
-
-def _dtypes(question):
-    """The `Finding` where the source or every target has no dtype for gradients, else None."""
-    if not can_carry(tf.as_dtype(question.source.dtype)):
-        dtype = tf.as_dtype(question.source.dtype).name
-        name = question.source_name
-        fix = f"{name} = tf.strings.to_number({name})  # above tape.watch" if dtype == "string" else ""
-        return Finding("source_dtype", path=_path(question), fix=fix, values={"dtype": dtype})
-    if not any(can_carry(target.dtype) for target in question.targets):
-        dtype, maker = question.targets[0].dtype.name, question.flow.producer.get(min(question.goals))
-        line = maker.line if maker else None
-        return Finding("target_dtype", line=line, path=_path(question), values={"dtype": dtype})
-    return None
-
-
-def _path(question):
-    return tuple(question.flow.cheapest(question.start, question.goals) or ())
 
 
 def _judged(question):

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Sequence
 
+from tapelab.explain.causes import RETRACED
 from tapelab.explain.ground.expressions import argument, replaced
 from tapelab.explain.retracing import callables, traces
 
@@ -113,25 +114,18 @@ def fix_of(
         fixed = _call_with(function, last, path, made)
         why = f"# if {name} needs it in Python, as a shape or for a Python loop, a trace for each value is the price"
         return f"{fixed}  # a tensor: one trace for all values\n{why}"
-    if code == "object":
-        if any("function" in leaf.value for leaf in leaves):
-            return f"# define the function once, outside the loop, and pass the same one in each call of {name}"
-        return "# make the object once, outside the loop, and pass the same one; or pass the tensors that it holds"
-    if code == "structure":
-        if any("list" in str(leaf.value) or "tuple" in str(leaf.value) for leaf in leaves):
-            fixed = _call_with(function, last, path, "tf.stack({})")
-            return f"{fixed}  # one tensor; or a list or tuple of one length in every call"
-        return f"# pass {path} with the same keys, or leave it out, in every call"
+    if code == "object" and any("function" in leaf.value for leaf in leaves):
+        return f"# define the function once, outside the loop, and pass the same one in each call of {name}"
+    if code == "structure" and any("list" in str(leaf.value) or "tuple" in str(leaf.value) for leaf in leaves):
+        fixed = _call_with(function, last, path, "tf.stack({})")
+        return f"{fixed}  # one tensor; or a list or tuple of one length in every call"
     if code == "kind":
         values = [trace for trace in found if path in trace.leaves and trace.leaves[path].kind == "value"]
         dtypes = [leaf.dtype for leaf in leaves if leaf.dtype is not None]
         if values and dtypes and values[-1].leaves[path].value is not None:
             fixed = _call_with(function, values[-1], path, f"tf.constant({{}}, {dtypes[-1]!r})")
             return f"{fixed}  # a tensor in every call"
-        return f"# pass {path} as the same kind of thing in every call: always a tensor, or always None"
-    if code == "other_type":
-        return f"# pass {path} with one type; @tf.function(input_signature=[...]) can fix it"
-    return ""
+    return RETRACED[code].fix.format(name=name, path=path)
 
 
 def _fix_of_shape(function, path, leaves, found):
