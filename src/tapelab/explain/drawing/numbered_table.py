@@ -12,7 +12,7 @@ from tapelab.explain.drawing.sketch import TRANSPARENT
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array
-from tapelab.explain.ground.number_text import cotangent_text, value_text
+from tapelab.explain.ground.number_text import cotangent_text, shortened, value_text
 from tapelab.explain.ground.rendering import Style, Told, spelled
 from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.rerun.backward import Replay
@@ -139,8 +139,8 @@ def _source(node, trace, numbers):
     expression = of_node(node) if node.event.op == node.op else None
     taken = ", ".join(_operand(trace, key, numbers) for key in node.inputs)
     if expression is None:
-        return _shortened(taken)
-    return _shortened(ast.unparse(expression)) + (f"  [{taken}]" if len(taken) <= 16 else "")
+        return shortened(taken, _LONGEST)
+    return shortened(ast.unparse(expression), _LONGEST) + (f"  [{taken}]" if len(taken) <= 16 else "")
 
 
 def _operand(trace, key, numbers):
@@ -162,7 +162,3 @@ def _value(trace, key):
 def _gradient(replay, key):
     cotangent = replay.cotangent(key)
     return "" if cotangent is None else cotangent_text(array(cotangent))
-
-
-def _shortened(text):
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

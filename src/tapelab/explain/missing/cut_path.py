@@ -97,7 +97,7 @@ def _at_source_on_tape(steps, cuts, rest):
 def unwatched_variable(question: Question, line: Line | None, rest: Mapping[str, Any]) -> Finding | None:
     """The `Finding` for a variable that the tape does not watch by itself, else None; `rest` are more of its fields."""
     if not question.watched_variable.trainable:
-        name = getattr(question.source, "path", None) or question.source.name
+        name = lines.name_of_variable(question.source)
         code = "moving_statistics" if any(word in name for word in _STATISTICS) else "not_trainable"
         return Finding(code, line=line, **rest)
     return None if question.tape.watches_variables else Finding("watching_off", line=line, **rest)

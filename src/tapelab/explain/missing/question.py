@@ -82,7 +82,7 @@ def name_of(value: Any, frame: types.FrameType | None, expression: ast.expr | No
     if own:
         return own
     if hasattr(value, "handle"):
-        name = getattr(value, "path", None) or value.name.removesuffix(":0")
+        name = lines.name_of_variable(value)
         if name != "Variable":  # the name of every variable without a name
             return name
     return place

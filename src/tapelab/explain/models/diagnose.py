@@ -64,9 +64,7 @@ def diagnose(
     if x is None:
         raise ValueError("x is missing; expected a batch: diagnose(model, loss, x, y)")
     batch = model_step.batch_of(x, y, sample_weight)
-    own = lines.own_frame(sys._getframe(1))
-    asked_from = Line(own.f_code.co_filename, own.f_lineno) if own else None
-    return diagnosed(model, loss, batch, asked_from)
+    return diagnosed(model, loss, batch, lines.own_line(sys._getframe(1)))
 
 
 def diagnosed(
@@ -168,8 +166,7 @@ def _examine(model, tape, part, number, asked_from):
 
 def name_of(variable: Any, model: tf.keras.Model) -> str:
     """Return a variable's path within its model."""
-    path = getattr(variable, "path", None) or variable.name.removesuffix(":0")
-    return path.removeprefix(f"{model.name}/")
+    return lines.name_of_variable(variable).removeprefix(f"{model.name}/")
 
 
 def _in_a_model(missing, name):

@@ -18,7 +18,6 @@ from typing import Any
 
 from tapelab.explain.causes import TRIED
 from tapelab.explain.ground import lines
-from tapelab.explain.ground.lines import Line
 from tapelab.explain.models import watched_step
 from tapelab.explain.models.bad_rows import about_rows, is_finite, is_sound, not_finite_in
 from tapelab.explain.models.diagnose import diagnosed, name_of
@@ -104,8 +103,7 @@ class Watch(tf.keras.callbacks.Callback):
                 "MirroredStrategy or without a strategy to find the mistake"
             )
         self._forget()
-        own = lines.own_frame(sys._getframe(1))
-        self._asked_from = Line(own.f_code.co_filename, own.f_lineno) if own else None
+        self._asked_from = lines.own_line(sys._getframe(1))
         self._original, self._function = model.train_function, self._make_function()
         model.train_function = self._function
 
