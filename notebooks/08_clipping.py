@@ -241,10 +241,11 @@ for name, (_, rate) in best.items():
     print(f"{name:<12} rate {rate:<4}  median test loss {np.median(test[name]):.3f}")
 print("the clipped run ends lower from", (test["limit 5"] < test["no clipping"]).sum(), "of the ten starts")
 
-# %% tags=["figure"] alt="Scatter plot. The validation loss against the learning rate, a dot for each of the ten starts. Without clipping the dots sink slowly up to a rate near 0.05, and from 0.06 on some or most are missing, marked above as dead. With the limit there are ten dots at each rate up to 0.2, and the lowest medians lie between 0.08 and 0.15."
+# %% tags=["figure"] alt="Scatter plot. The validation loss against the learning rate, a mark for each of the ten starts. Without clipping the crosses sink slowly up to a rate near 0.05, and from 0.06 on some or most are missing, marked above as dead. With the limit there are ten dots at each rate up to 0.2, and the lowest medians lie between 0.08 and 0.15."
 # @title Draw: what a limit buys
 _, ax = plt.subplots(figsize=(7.5, 4), layout="constrained")
-for name, colour, shift, marker in (("no clipping", plots.RED, 0.97, "x"), ("limit 5", plots.BLUE, 1.03, "o")):
+looks = (("no clipping", plots.RED, 0.97, "x", "--"), ("limit 5", plots.BLUE, 1.03, "o", "-"))
+for name, colour, shift, marker, style in looks:
     rates = sorted(rate for other, rate in runs if other == name)
     for rate in rates:
         found = val_loss[name, rate]
@@ -252,7 +253,8 @@ for name, colour, shift, marker in (("no clipping", plots.RED, 0.97, "x"), ("lim
         if (lost := (last_step(runs[name, rate][1]) < steps).sum()) > 0:
             ax.text(rate * shift, 0.93, f"{lost} dead", color=colour, ha="center", transform=ax.get_xaxis_transform())
     whole = [rate for rate in rates if np.isfinite(val_loss[name, rate]).all()]
-    ax.plot(np.multiply(whole, shift), [np.median(val_loss[name, rate]) for rate in whole], color=colour, label=name)
+    medians = [np.median(val_loss[name, rate]) for rate in whole]
+    ax.plot(np.multiply(whole, shift), medians, style, color=colour, label=name)
 ax.set(title="Clipping buys the larger rates", xlabel="learning rate (logarithmic)", ylabel="validation loss (nats)")
 ax.set(
     xscale="log",

@@ -171,11 +171,11 @@ runs = {"1/√32": [train(with_factor, w, steps) for w in models], "1": [train(w
 # %% tags=["figure", "cover", "nbval-ignore-output"] alt="Line plot. The loss above the entropy, counted in letters, against training steps. Four blue curves, with the factor, come down to zero, one of them late. Of four orange curves, without it, three stop at one or three letters and stay there."
 # @title Draw: letters that are not copied
 _, ax = plt.subplots(figsize=(7.5, 4), layout="constrained")
-for (name, trained), colour in zip(runs.items(), (plots.BLUE, plots.ORANGE), strict=True):
+for (name, trained), colour, style in zip(runs.items(), (plots.BLUE, plots.ORANGE), ("-", "--"), strict=True):
     for number, (_, curve) in enumerate(trained):
         smooth = np.convolve(curve, np.ones(10) / 10, "valid")
         label = f"scores times {name}" if number == 0 else None
-        ax.plot((smooth - floor) / (np.log(letters) / length), color=colour, label=label)
+        ax.plot((smooth - floor) / (np.log(letters) / length), style, color=colour, label=label)
 ax.set(title="Without the factor, whole letters are not learnt", xlabel="step", ylim=(-0.3, 9))
 ax.set(ylabel="letters that are not copied")
 ax.set_yticks(range(10))
@@ -251,8 +251,8 @@ for name in ("1/√d", "1"):
 # %% tags=["figure", "nbval-ignore-output"] alt="Line plot. The trace of the softmax's Jacobian against the width, on logarithmic axes: with the factor a level line near 0.9; without it a line that bends down, to less than a thousandth at width 1024."
 # @title Draw: the softmax's slope
 _, ax = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
-for name, colour in (("1/√d", plots.BLUE), ("1", plots.ORANGE)):
-    ax.loglog(widths, [slope[name, d] for d in widths], "o-", color=colour, label=f"scores times {name}")
+for name, colour, look in (("1/√d", plots.BLUE, "o-"), ("1", plots.ORANGE, "s--")):
+    ax.loglog(widths, [slope[name, d] for d in widths], look, color=colour, label=f"scores times {name}")
 ax.set(title="Without the factor the softmax's slope dies with the width", xlabel="width d")
 ax.set(ylabel="1 − Σp², median")
 ax.legend()
@@ -622,11 +622,11 @@ for name, w in {"new": models[0], "trained": sure}.items():
 # %% tags=["figure", "nbval-ignore-output"] alt="Line plot. Against the exponent of the loss scale, for the new and the trained model. Left, the share of zero entries: for the trained model near one without scaling, and falling to nothing. Right, the gradient's relative error on a logarithmic axis: it falls to a thousandth or two; the new model's curve is low from the start, and ends where the gradient overflows."
 # @title Draw: what the scale does
 _, (left, right_) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
-for name, colour in (("new", plots.GREY), ("trained", plots.BLUE)):
-    left.plot(powers, [zeros[name, power] for power in powers], ".-", color=colour, label=f"{name} model")
+for name, colour, look in (("new", plots.GREY, "x--"), ("trained", plots.BLUE, ".-")):
+    left.plot(powers, [zeros[name, power] for power in powers], look, color=colour, label=f"{name} model")
     finite = [power for power in powers if np.isfinite(errors_of_half[name, power])]
     right_.semilogy(
-        finite, [errors_of_half[name, power] for power in finite], ".-", color=colour, label=f"{name} model"
+        finite, [errors_of_half[name, power] for power in finite], look, color=colour, label=f"{name} model"
     )
 left.set(title="Entries that are zero in float16", xlabel="log₂ of the loss scale", ylabel="share", ylim=(-0.05, 1.05))
 right_.set(title="Error of the gradient", xlabel="log₂ of the loss scale", ylabel="relative to the gradient")
@@ -749,12 +749,12 @@ for rank, excess in by_rank.items():
     print(f"rank {rank}: {2 * width * rank:5} numbers, {excess:.3f}")
 print(f"all:    {number:5} numbers, {everything:.3f}")
 
-# %% tags=["figure", "nbval-ignore-output"] alt="Line plot. The loss on the dialect above its entropy against the rank, on a logarithmic axis: from above one half at rank 1 it falls steeply to a few hundredths at rank 4 and one hundredth at rank 8. Dashed lines: before at the top, all weights trained at the bottom."
+# %% tags=["figure", "nbval-ignore-output"] alt="Line plot. The loss on the dialect above its entropy against the rank, on a logarithmic axis: from above one half at rank 1 it falls steeply to a few hundredths at rank 4 and one hundredth at rank 8. Two level lines: before, dashed, at the top; all weights trained, dotted, at the bottom."
 # @title Draw: rank against loss
 _, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
 ax.semilogy(ranks, list(by_rank.values()), "o-", color=plots.BLUE, label="adapted values")
 ax.axhline(above(base), color=plots.RED, linestyle="--", label="before")
-ax.axhline(everything, color=plots.GREY, linestyle="--", label="all weights trained")
+ax.axhline(everything, color=plots.GREY, linestyle=":", label="all weights trained")
 ax.set(title="A few directions are enough", xlabel="rank", ylabel="loss above the entropy", xticks=ranks)
 ax.legend()
 plt.show()

@@ -48,7 +48,9 @@ def test_checks_that_hold_are_counted(run, monkeypatch, attended):
     assert result.success
     assert shown == ["✓ the text holds (3 checks)"]
     assert run(CHECK + "assert True")[1] == ["✓ the text holds (1 check)"]
+    assert run("# Check\nassert True")[1] == ["✓ the text holds (1 check)"], "as a learner's copy has it"
     assert run(CHECK + "x = 3")[1] == []
+    assert run("# Checked by hand\nassert True")[1] == []
     assert run("assert True")[1] == [], "only a cell of checks reports"
     assert run.names["x"] == 3
 

@@ -1,5 +1,6 @@
 """The learner's copies: what they are, and that nothing which a learner has written is ever lost."""
 
+import json
 import os
 import re
 import subprocess
@@ -184,8 +185,9 @@ def test_git_sees_nothing_of_the_copies(small, tmp_path):
 
 
 @pytest.fixture
-def executed(monkeypatch):
+def executed(monkeypatch, tmp_path):
     """The command lines that would have taken this process's place."""
+    monkeypatch.setattr("platformdirs.user_data_dir", lambda name: str(tmp_path / "data"))
     found = []
 
     def execute(*arguments):
@@ -224,13 +226,31 @@ def test_the_command_opens_copies_unless_an_author_asks(
     assert "--ServerApp.ip=127.0.0.1" in command
     assert f"--ServerApp.root_dir={tmp_path / folder}" in command
     assert "--LabApp.default_url=/lab/tree/00_one.ipynb" in command
-    assert command[7:] == rest
+    assert command[7:] == [f"--LabApp.workspaces_dir={tmp_path / 'data' / 'workspaces'}", *rest]
     assert overrides()["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
     named = "mine" if folder == "mine" else tmp_path / folder
     assert told.stdout == ("" if folder == "notebooks" else f"2 notebooks copied to {named}\n")
     assert nbformat.read(tmp_path / folder / "00_one.ipynb", as_version=4).cells[1].outputs == (
         [{"output_type": "stream", "name": "stdout", "text": "0\n"}] if folder == "notebooks" else []
     )
+
+
+def test_the_list_of_files_is_wide_until_the_user_changes_it(small, tmp_path, monkeypatch, executed):
+    monkeypatch.chdir(tmp_path)
+    CliRunner().invoke(main, ["lab"])
+    (layout,) = (tmp_path / "data" / "workspaces").iterdir()
+    sizes = json.loads(layout.read_text())["data"]["layout-restorer:data"]["relativeSizes"]
+    assert 1300 * sizes[0] > 360  # which holds the longest name on a small screen
+    layout.write_text("{}")
+    CliRunner().invoke(main, ["lab"])
+    assert layout.read_text() == "{}"
+
+
+def test_jupyterlab_starts_where_no_layout_can_be_kept(small, tmp_path, monkeypatch, executed):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").write_text("a file where the folder should be")
+    assert CliRunner().invoke(main, ["lab"]).exit_code == 0
+    assert not any("workspaces" in option for option in executed[0])
 
 
 @pytest.mark.parametrize(
@@ -320,7 +340,7 @@ def test_colabs_badges_lead_to_what_is_written_for_colab(tmp_path):
         assert not any(cell.outputs for cell in nb.cells if cell.cell_type == "code")
 
 
-def test_a_learners_copy_has_no_badge_and_keeps_what_stands_beside_it(tmp_path):
+def test_a_learners_copy_has_nothing_of_colab_and_keeps_what_stands_beside_it(tmp_path):
     real = catalogue.load(ROOT / "notebooks")
     copies.refresh(real, tmp_path)
     for notebook in real.notebooks:
@@ -328,7 +348,8 @@ def test_a_learners_copy_has_no_badge_and_keeps_what_stands_beside_it(tmp_path):
         (cell,) = [cell for cell in nb.cells if "badges" in cell.metadata.get("tags", [])]
         assert cell.source.startswith("**")
         assert "**Minutes:**" in cell.source
-        assert not any("colab-badge" in cell.source for cell in nb.cells)
+        assert not any("colab-badge" in cell.source or "@title" in cell.source for cell in nb.cells)
+        assert any(cell.source.startswith("# Set-up\n") for cell in nb.cells)
     start = nbformat.read(tmp_path / f"{real.notebooks[0].name}.ipynb", as_version=4)
     (tables,) = [cell.source for cell in start.cells if "**I. " in cell.source]
     rows = [line for line in tables.splitlines() if line.startswith("|")]

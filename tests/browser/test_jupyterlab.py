@@ -57,7 +57,7 @@ WRONG = """def loss_and_metric(tape, x):
 def test_an_exercise_is_answered_wrongly_hinted_then_rightly_and_remembered(lab, server):
     opened = lab()
     opened.open("05_recording_control")
-    opened.run(opened.place("# @title Set-up"))
+    opened.run(opened.place("# Set-up"))
     asks = re.compile(r"^exercises\.\w+\.check\(", re.MULTILINE)
     number = next(n for n, cell in enumerate(opened.cells()) if asks.search(cell["source"]))
     starter = opened.cells()[number]["source"]
@@ -99,7 +99,7 @@ def test_a_slider_moves_its_figure_by_keyboard(lab, zoom):
     )
     opened.open("06_stop_gradient")
     opened.finish("application:toggle-left-area")  # the list of files is put away: at 200 % it takes half the window
-    opened.run(opened.place("# @title Set-up"))
+    opened.run(opened.place("# Set-up"))
     opened.run(opened.place(SLIDER))
     shown = opened.page.locator(opened.PANEL)
     handle = shown.get_by_role("slider", name=NAME, exact=True)
@@ -140,7 +140,7 @@ def test_in_the_dark_figures_have_a_white_ground(lab):
     opened.open("06_stop_gradient")
     assert opened.page.locator("body").get_attribute("data-jp-theme-light") == "false"
     for title in ("Parameters", "Set-up"):
-        opened.run(opened.place(f"# @title {title}"))
+        opened.run(opened.place(f"# {title}"))
     opened.run(opened.place(SLIDER))
     opened.page.wait_for_function(
         """panel => { const shown = [...document.querySelectorAll(panel + ' .jp-OutputArea img')];

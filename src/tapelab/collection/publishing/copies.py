@@ -79,13 +79,16 @@ def for_learners(nb: nbformat.NotebookNode, home: str) -> nbformat.NotebookNode:
     return nb
 
 
-def _without_badges(nb):
-    """A notebook without Colab's badges, whose picture comes from the network. The argument is changed."""
+def _for_jupyterlab(nb):
+    """A notebook without what is Colab's: the badges, whose picture comes from the network, and the mark of a form,
+    which JupyterLab would show with the title of each folded cell. The argument is changed."""
     for cell in nb.cells:
         tags = cell.metadata.get("tags", [])
-        if "badges" in tags:
+        if cell.cell_type == "code":
+            cell.source = re.sub(r"\A# @title ", "# ", cell.source)
+        elif "badges" in tags:
             cell.source = _BADGE.sub("", cell.source)
-        elif "catalogue" in tags and cell.cell_type == "markdown":
+        elif "catalogue" in tags:
             cell.source = _LAST_COLUMN.sub(r"\1", cell.source)
     return nb
 
@@ -152,7 +155,7 @@ def refresh(catalogue: Catalogue, folder: Path) -> list[Change]:
         raise CopyError(f"{folder} holds the notebooks themselves; expected another folder, for copies")
     home = home_url(catalogue)
     originals = {
-        n.name: _without_badges(for_learners(read_notebook(catalogue.ipynb(n)), home)) for n in catalogue.notebooks
+        n.name: _for_jupyterlab(for_learners(read_notebook(catalogue.ipynb(n)), home)) for n in catalogue.notebooks
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,8 +2,8 @@
 
 A notebook stores a figure's alternative text with its cell, as ``alt``. JupyterLab shows that to nobody: it renders an
 image without a text, and a screen reader meets a gap. So where a person sits in front of the kernel, a figure is shown
-as HTML, an ``<img>`` with its text. In Jupyter's servers the kernel is told the file (``JPY_SESSION_NAME``), and with
-each cell its id. Elsewhere, and for a cell that has no text, nothing changes.
+as HTML, an ``<img>`` with its text and, folded below it, its numbers. In Jupyter's servers the kernel is told the file
+(``JPY_SESSION_NAME``), and with each cell its id. Elsewhere, and for a cell that has no text, nothing changes.
 """
 
 import base64
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tapelab.process import session
+from tapelab.process.session import figure_data
 
 
 def watch() -> None:
@@ -34,7 +35,7 @@ def of_this_cell() -> str | None:
 
 
 def show(figure: Any, text: str | None) -> None:
-    """Show a Matplotlib figure as HTML, an image with an alternative text; without a text, as an image."""
+    """Show a Matplotlib figure as HTML, its alternative text and its numbers; without a text, as an image."""
     from IPython.display import publish_display_data
 
     file = io.BytesIO()
@@ -42,7 +43,8 @@ def show(figure: Any, text: str | None) -> None:
     picture = base64.b64encode(file.getvalue()).decode()
     shown = {"image/png": picture}
     if text is not None:
-        shown = {"text/html": f'<img alt="{html.escape(text)}" src="data:image/png;base64,{picture}">'}
+        image = f'<img alt="{html.escape(text)}" src="data:image/png;base64,{picture}">'
+        shown = {"text/html": image + figure_data.fold(figure)}
     publish_display_data({"text/plain": repr(figure), **shown})
 
 

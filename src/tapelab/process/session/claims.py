@@ -1,9 +1,10 @@
 """The folded cells that hold a notebook's checks: they run like any cell, and say in one line what came of it.
 
-A cell whose first line is ``# @title Check`` holds what a notebook claims: assertions, NumPy's and TensorFlow's, and
-reveals of predictions. JupyterLab and Colab show that line alone. Where everything holds, the cell says how many
-checks that were. Where a claim fails, it depends on who is there. A person reads what the text says and what their run
-has found, and the notebook goes on: it invites to experiments. A batch run fails, with the original traceback.
+A cell whose first line is ``# @title Check``, or ``# Check`` in a learner's copy, holds what a notebook claims:
+assertions, NumPy's and TensorFlow's, and reveals of predictions. JupyterLab and Colab show that line alone. Where
+everything holds, the cell says how many checks that were. Where a claim fails, it depends on who is there. A person
+reads what the text says and what their run has found, and the notebook goes on: it invites to experiments. A batch
+run fails, with the original traceback.
 """
 
 import ast
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 
 from tapelab.process import session
 
-TITLE = "# @title Check"
+TITLES = ("# @title Check", "# Check")
 _LONGEST = 300  # characters of a value or a message
 
 
@@ -94,7 +95,8 @@ class _Transformer:
         self._source = None
 
     def starts(self, info):
-        self._source = info.raw_cell if (info.raw_cell or "").startswith(TITLE) else None
+        title = (info.raw_cell or "").partition("\n")[0].rstrip()
+        self._source = info.raw_cell if title in TITLES else None
 
     def visit(self, tree):
         source, self._source = self._source, None

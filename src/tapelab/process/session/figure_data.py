@@ -1,0 +1,92 @@
+"""The numbers of a Matplotlib figure as HTML tables: for who cannot see the picture, or wants its values.
+
+Told are lines, points, bars and matrices, and of the lines through a whole picture those with a label. What a figure
+fills, contours or points at with arrows is not: its alternative text says that.
+"""
+
+import html
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+ROWS = 50  # of one table; a longer one shows so many, evenly spread, and says how many there are
+COLUMNS = 12  # of a matrix that is shown number by number
+
+
+def fold(figure: Any) -> str:
+    """Return a fold with the tables of a figure, or nothing where it has no numbers to tell."""
+    tables = "".join(table for ax in figure.axes if ax.get_label() != "<colorbar>" for table in _tables(ax))
+    if not tables:
+        return ""
+    scrolls = f'<div tabindex="0" style="max-height: 24em; overflow: auto">{tables}</div>'
+    return f"<details><summary>The numbers of this figure</summary>{scrolls}</details>"
+
+
+def _tables(ax) -> Iterator[str]:
+    from matplotlib.collections import PathCollection
+    from matplotlib.container import BarContainer
+
+    def labelled(artist):
+        return not artist.get_label().startswith("_")  # as Matplotlib calls what has no label
+
+    def named(artist, kind):
+        label = f" “{artist.get_label()}”" if labelled(artist) else ""
+        return ": ".join(filter(None, [ax.get_title(), kind + label]))
+
+    heads = [ax.get_xlabel() or "x", ax.get_ylabel() or "y"]
+    for line in ax.get_lines():
+        xs, ys = line.get_data(orig=False)
+        match line.get_transform().contains_branch_seperately(ax.transData):  # Matplotlib's spelling
+            case True, True:
+                yield _table(named(line, "line"), heads, list(zip(xs, ys, strict=True)))
+            case False, True if labelled(line):  # as `axhline` draws it
+                yield _table(named(line, "line across"), heads[1:], [ys[:1]])
+            case True, False if labelled(line):
+                yield _table(named(line, "line upright"), heads[:1], [xs[:1]])
+    for points in ax.collections:
+        if isinstance(points, PathCollection):
+            yield _table(named(points, "points"), heads, points.get_offsets())
+    for bars in ax.containers:
+        if isinstance(bars, BarContainer):
+            yield _table(named(bars, "bars"), heads, _bars(ax, bars))
+    for image in ax.images:
+        yield _matrix(named(image, "matrix"), image.get_array())
+
+
+def _bars(ax, bars):
+    """The place and the length of each bar; a place that has a tick is told by the tick's label."""
+    upright = bars.orientation == "vertical"
+    axis = ax.xaxis if upright else ax.yaxis
+    ticks = {float(at): tick.get_text() for at, tick in zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)}
+    for bar in bars:
+        (left, low), (right, high) = bar.get_bbox().get_points()
+        place = float((left + right) / 2 if upright else (low + high) / 2)
+        place = ticks.get(place) or place
+        yield (place, high - low) if upright else (right - left, place)
+
+
+def _matrix(caption, values):
+    shape = " by ".join(map(str, values.shape))
+    if values.ndim != 2 or max(values.shape) > COLUMNS:
+        return _table(f"{caption}, {shape}", ["smallest", "largest"], [(values.min(), values.max())])
+    return _table(f"{caption}, {shape}", list(map(str, range(values.shape[1]))), values)
+
+
+def _table(caption: str, heads: Sequence[str], rows: Any) -> str:
+    rows = list(rows)
+    shown = rows
+    if len(rows) > ROWS:
+        shown = [rows[round(i * (len(rows) - 1) / (ROWS - 1))] for i in range(ROWS)]
+        caption += f" ({ROWS} of {len(rows)})"
+    head = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{_told(cell)}</td>' for cell in row)}</tr>" for row in shown)
+    return (
+        f"<table><caption>{html.escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def _told(cell):
+    if isinstance(cell, str):
+        return html.escape(cell)
+    number = float(cell)
+    return f"{number:.4g}" if math.isfinite(number) else "none"
