@@ -420,7 +420,9 @@ colours = (plots.ORANGE, plots.RED, plots.BLUE, plots.GREEN)
 columns = {kind: history.mean(axis=0) for kind, history in runs.items()} | {"UCB1": counted}
 for column, ((kind, averages), colour) in enumerate(zip(columns.items(), colours, strict=True)):
     if kind in runs:
-        left.plot(runs[kind].mean(axis=1), ("--", ":", "-")[column], color=colour, label=f"{kind}, rate {rates[kind]:g}")
+        left.plot(
+            runs[kind].mean(axis=1), ("--", ":", "-")[column], color=colour, label=f"{kind}, rate {rates[kind]:g}"
+        )
     right.plot(column + np.linspace(-0.25, 0.25, shops), averages, ".", color=colour)
 for ax in (left, right):
     ax.axhline(max(means.numpy()), color=plots.GREY, linestyle="--")

@@ -88,7 +88,7 @@ def everything_in(model: tf.keras.Model) -> list[Any]:
     found = [*model.variables, *model.metrics_variables, *_global_seed()]
     for layer in layers_of(model):
         # Keras does not count a tf.Variable among a layer's variables.
-        found += [one for one in tf.keras.tree.flatten(list(vars(layer).values())) if isinstance(one, tf.Variable)]
+        found += [variable for value in vars(layer).values() for variable in _tf_variables(value)]
     for optimizer in optimizers_of(model):
         found += optimizer.variables
     return list({id(variable): variable for variable in found}.values())
@@ -97,6 +97,15 @@ def everything_in(model: tf.keras.Model) -> list[Any]:
 def layers_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
     """Return a model's layers, also those within others, as a list."""
     return list(model._flatten_layers()) if hasattr(model, "_flatten_layers") else [model]
+
+
+def _tf_variables(value):
+    """Each `tf.Variable` that an attribute is, or holds in lists, tuples and dicts."""
+    if isinstance(value, tf.Variable):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _tf_variables(part)
 
 
 def _global_seed():
