@@ -61,7 +61,7 @@ class Table(Told):
             (str(row.number), row.title, row.source, row.value, f"{row.gradient}  {row.mark}".rstrip())
             for row in self.rows
         ]
-        yield style.table([("#", "operation", "of", "value", f"↑ d {self.target} / d #"), *cells])
+        yield style.table([("#", "operation", "of", "value", f"↑ d {self.target} / d #"), *cells], rule="─")
 
 
 def table(tape: ExplainTape, target: Any, sources: Any) -> Table:

@@ -35,11 +35,11 @@ class Style:
         return "".join(f"\n    {line}" for line in code.splitlines())
 
     @staticmethod
-    def table(rows: Sequence[Sequence[str]]) -> str:
-        """A table; the first row has the heads."""
+    def table(rows: Sequence[Sequence[str]], rule: str = "") -> str:
+        """A table; the first row has the heads, which a rule of this letter may divide from the rest."""
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-        return "\n".join(lines)
+        head, *rest = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        return "\n".join([head, *(["  ".join(rule * width for width in widths)] if rule else ()), *rest])
 
     def line(self, line: Line, layer: str = "") -> str:
         """Where a line of the learner's is, and what it says."""
@@ -65,7 +65,7 @@ class _Markdown(Style):
         return f"\n\n```python\n{code}\n```"
 
     @classmethod
-    def table(cls, rows):
+    def table(cls, rows, rule=""):
         head, *rest = ("| " + " | ".join(map(cls.cell, row)) + " |" for row in rows)
         return "\n".join([head, "|---" * len(rows[0]) + "|", *rest])
 
