@@ -2,7 +2,7 @@
 
 `CAUSES` are the answers where a gradient is None, `REMARKS` what is added where one exists and may still surprise,
 `VALUES` the mechanisms by which a value goes bad, and `RETRACING` why a tf.function was traced again. `SYMPTOMS` say
-what a gradient's value is like.
+what a gradient's value is like, `STATUSES` what that of a model's variable is.
 
 The keys of a row are the attributes of `Cause`; its name is the code. Whoever adds a row writes the rule that finds it
 (`missing`, `values`, `retracing`), and a test in which it is the answer and one in which it must not be.
