@@ -5,8 +5,9 @@ import textwrap
 
 from tapelab import runtime
 from tapelab.explain import ExplainTape, diagnose, explain
-from tapelab.explain.causes import TRIED
+from tapelab.explain.causes import TRIED, VALUES
 from tapelab.explain.values.fixes.evaluation import CannotRun, Evaluation
+from tapelab.explain.values.fixes.patterns import filled
 
 import numpy as np
 import pytest
@@ -60,3 +61,33 @@ def test_the_advice_for_an_overflow_in_a_cast_is_no_softplus():
     model = tf.keras.Sequential([tf.keras.Input((3,)), layer])
     (sick, *_) = diagnose(model, "mse", tf.fill((4, 3), 1e5), tf.ones((4, 1))).sick
     assert (sick.code, "softplus" in sick.fix, "float32" in sick.fix) == ("overflow", False, True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "new"), sorted({tuple(pair) for cause in VALUES.values() for pair in cause.rewrites})
+)
+def test_what_an_expression_is_rewritten_to_has_its_value(pattern, new):
+    """At ordinary points, where nothing is infinite, clipped or rounded away."""
+    numbers = np.random.default_rng(0).uniform(0.2, 0.9, (3, 4)).astype("float32")
+    values = dict(zip("sab", map(tf.constant, numbers), strict=True)) | {"k": True}
+    if "axis=a" in pattern:
+        values["a"] = 0
+    names = vars(tf.nn) | vars(tf.math) | vars(tf) | {"tf": tf} | values
+    before, after = (eval(filled(one, rest=[]), names) for one in (pattern, new))
+    np.testing.assert_allclose(before, after, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("body", "new"),
+    [
+        ("y = tf.math.log(tf.nn.softmax(x, axis=0))[0]", "y = tf.nn.log_softmax(x, axis=0)[0]"),
+        ("p = tf.sigmoid(2.0 * x)\ny = (-tf.math.log(1.0 - p))[1]", "y = tf.nn.softplus(2.0 * x)[1]"),
+        ("y = tf.exp(9.0 * x) / tf.reduce_sum(tf.exp(9.0 * x), axis=0)", "y = tf.nn.softmax(9.0 * x, axis=0)"),
+        ("e = tf.exp(x)\ny = e / (1.0 + e)", "e = tf.exp(tf.minimum(x, 80.0))"),
+        ("y = tf.math.log(1.0 + tf.exp(x) + 1.0)", "y = tf.math.log(1.0 + tf.exp(tf.minimum(x, 80.0)) + 1.0)"),
+    ],
+)
+def test_patterns_fit_what_was_computed_on_another_line_and_nothing_else(cell, body, new):
+    recorded = textwrap.indent(body, "    ")
+    answer = cell(f"x = tf.Variable([0.0, 200.0])\nwith ExplainTape() as tape:\n{recorded}", "y, x").answer
+    assert answer.fix == new, str(answer)

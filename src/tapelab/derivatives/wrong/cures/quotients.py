@@ -10,8 +10,8 @@ Those of quotients, logarithms and powers take fewer operations than TensorFlow'
 are one kernel there, take two more, and those of angles five or six.
 """
 
-from tapelab.derivatives.wrong.cures.at_zero import constant
 from tapelab.derivatives.wrong.cotangents import sum_to
+from tapelab.derivatives.wrong.cures.at_zero import constant
 from tapelab.process.tensorflow import tf
 
 import numpy as np
