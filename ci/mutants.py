@@ -180,10 +180,10 @@ def _line(tree, path):
     return next(node.lineno for node in nodes if hasattr(node, "lineno"))
 
 
-def run(nb: nbformat.NotebookNode, folder: Path, starter) -> nbformat.NotebookNode:
+def run(nb: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
     """Execute a notebook in a kernel of its own; raises what nbclient raises."""
     client = NotebookClient(nb, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
-    return client.execute(stderr=subprocess.DEVNULL, env=starter.environment)
+    return client.execute(stderr=subprocess.DEVNULL)
 
 
 def printed(nb: nbformat.NotebookNode) -> list[str]:
@@ -197,17 +197,17 @@ def printed(nb: nbformat.NotebookNode) -> list[str]:
     return shown
 
 
-def as_it_is(nb: nbformat.NotebookNode, folder: Path, starter) -> list[str]:
+def as_it_is(nb: nbformat.NotebookNode, folder: Path) -> list[str]:
     """What the cells of a notebook show that nothing has changed."""
-    return printed(run(copy.deepcopy(nb), folder, starter))
+    return printed(run(copy.deepcopy(nb), folder))
 
 
-def judge(mutant: Mutant, nb: nbformat.NotebookNode, expected: Future, folder: Path, starter) -> Verdict:
+def judge(mutant: Mutant, nb: nbformat.NotebookNode, expected: Future, folder: Path) -> Verdict:
     """Run a mutant and say what notices it; `expected` is the future of what `as_it_is` gives."""
     nb = copy.deepcopy(nb)
     nb.cells[mutant.cell].source = mutant.source
     try:
-        found = printed(run(nb, folder, starter))
+        found = printed(run(nb, folder))
     except CellExecutionError as error:
         cell = next(n for n, c in enumerate(nb.cells) if _raised(c))
         kind = "error" if "check" in nb.cells[cell].metadata.get("tags", []) else "refused"
@@ -273,21 +273,20 @@ def main(notebooks: tuple[str, ...], count: int, seed: int, workers: int, output
     drawn = random.Random(seed).sample(everything, min(count, len(everything)))
     drawn.sort(key=lambda mutant: mutant.notebook)
     console, verdicts = Console(stderr=True), []
+    os.environ[forkserver.DEFAULT] = forkserver.PROVISIONER
     output.mkdir(parents=True, exist_ok=True)
     with (
-        forkserver.starter(dict(os.environ), processes=()) as starter,
         ThreadPoolExecutor(workers) as pool,
         Progress(console=console) as progress,
     ):
-        os.environ["JUPYTER_PATH"] = starter.environment.get("JUPYTER_PATH", "")
         bar = progress.add_task(f"{len(drawn)} of {len(everything)} mutants", total=len(drawn))
         try:
             expected, waiting = {}, []
             for mutant in drawn:
                 nb = originals[mutant.notebook]
                 if mutant.notebook not in expected:  # the pool takes it up before the mutants that wait for it
-                    expected[mutant.notebook] = pool.submit(as_it_is, nb, loaded.folder, starter)
-                waiting.append(pool.submit(judge, mutant, nb, expected[mutant.notebook], loaded.folder, starter))
+                    expected[mutant.notebook] = pool.submit(as_it_is, nb, loaded.folder)
+                waiting.append(pool.submit(judge, mutant, nb, expected[mutant.notebook], loaded.folder))
             for future in as_completed(waiting):
                 verdicts.append(future.result())
                 progress.advance(bar)

@@ -1,36 +1,19 @@
 """A pytest plugin with the collection's rules for nbval: `PYTHONPATH=ci pytest -p nbval_rules --nbval notebooks`."""
 
-import contextlib
 import os
+import sys
 
-from tapelab.collection.forkserver import servers
-
-import pytest
-
-FORKS = pytest.StashKey[bool]()
+from tapelab.collection import forkserver
 
 
 def pytest_configure(config):
-    """Fork the notebooks' kernels from one process that has imported TensorFlow, as `tapelab run` does.
+    """Fork the notebooks' kernels from a process that has imported TensorFlow, as `tapelab run` does, where it can be.
 
-    Where that cannot be, one line says why, and kernels start in the plain way.
+    Each of xdist's workers has such a process of its own.
     """
-    if hasattr(config, "workerinput"):  # one of xdist's workers: it has the environment of the process that started it
-        forks = config.workerinput["forks"]
-    else:
-        cleanup = contextlib.ExitStack()
-        config.add_cleanup(cleanup.close)
-        started = cleanup.enter_context(servers.starter(kernels=servers.KERNELS, processes=()))
-        os.environ |= started.environment  # which leads Jupyter to a kernel that forks
-        forks = config.stash[FORKS] = started.kernels is not None
-    if forks:
+    if sys.platform == "linux":
+        os.environ[forkserver.DEFAULT] = forkserver.PROVISIONER
         config.option.nbval_current_env, config.option.nbval_kernel_name = False, "python3"
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node):
-    """Tell one of xdist's workers what the process that starts it has found."""
-    node.workerinput["forks"] = node.config.stash[FORKS]
 
 
 def pytest_collectstart(collector):

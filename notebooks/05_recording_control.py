@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/05_recording_control.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 12 to read, 1 more to go further, 15 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 13 to read, 2 more to go further, 15 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -191,7 +191,7 @@ np.testing.assert_allclose(gradcheck.numerical_jacobian(lambda x: 8.0 * x / 4.0,
 #
 # ## 2. What it saves
 #
-# The usual reason for `stop_recording` is a quantity that you want to *see* and not to *differentiate*: a metric in the middle of a model. Here it is the entropy of each layer's activations $h$, read as probabilities:
+# TensorFlow's guide suggests `stop_recording` for what you want to *see* and not to *differentiate*, such as a metric in the middle of a model. Here it is the entropy of each layer's activations $h$, read as probabilities:
 #
 # $$H = -\sum_j p_j \log p_j, \qquad p = \operatorname{softmax}(h).$$
 
@@ -309,7 +309,7 @@ assert visited == ["backward pass"]
 assert 0.6 < fastest[True] / fastest[False] < 1.6
 
 # %% [markdown]
-# Next to nothing. `stop_recording` is a tool for memory.
+# Next to nothing, here: the metric's operations run either way, and to write them down costs little beside them. `stop_recording` is a tool for memory.
 #
 # ### Exercise: A metric that costs no memory (5 min)
 #
@@ -379,7 +379,8 @@ assert dp_dv.numpy() == 5.0
 assert dp_dt is None
 
 # %% [markdown]
-# `reset` forgets what the tape *watched*, too. A trainable variable is watched again at its next use. A tensor is watched because you said so, and that is gone. The cure is to say so again.
+# `reset` forgets what the tape *watched*, too. An ordinary tape watches a trainable variable again at its next use. What is watched because you said so is no longer watched: a tensor, a
+# variable that is not trainable, and any variable where the tape has `watch_accessed_variables=False`. The cure is to say so again.
 
 # %%
 with tf.GradientTape() as tape:
@@ -401,9 +402,15 @@ with tf.GradientTape() as tape:
     assert len(tape.watched_variables()) == 1
     tape.reset()
     assert len(tape.watched_variables()) == 0
+for check_watches, check_v in ((False, v), (True, tf.Variable(3.0, trainable=False))):
+    with tf.GradientTape(watch_accessed_variables=check_watches) as tape:
+        tape.watch(check_v)
+        tape.reset()
+        check_square = check_v * check_v
+    assert tape.gradient(check_square, check_v) is None
 
 # %% [markdown]
-# `watched_variables()` is emptied in the same way: it lists what was used *since the last reset*.
+# `watched_variables()` is emptied in the same way: it lists what was watched *since the last reset*.
 #
 # ## 4. Truncated backpropagation through time
 #
@@ -525,11 +532,38 @@ with tf.GradientTape(persistent=True) as tape:
 assert slope.numpy() == 12.0
 assert tape.gradient(slope, number) is None  # the backward pass is not on the tape
 
+
+def check_kept(pause):
+    """How many results of a backward function the tape keeps after five calls of `gradient` while it records."""
+    results = []
+
+    @tf.custom_gradient
+    def growth(x):
+        def backward(upstream):
+            result = tf.exp(upstream * x)
+            results.append(weakref.ref(result))
+            return result
+
+        return tf.exp(x), backward
+
+    with tf.GradientTape(persistent=True) as tape:
+        grown = growth(1.0 * number)
+        for _ in range(5):
+            with tape.stop_recording() if pause else contextlib.nullcontext():
+                tape.gradient(grown, number)
+        return alive(results)
+
+
+check_level = tf.get_logger().level
+tf.get_logger().setLevel("ERROR")  # a persistent tape warns of it
+assert (check_kept(pause=False), check_kept(pause=True)) == (5, 0)
+tf.get_logger().setLevel(check_level)
+
 # %% [markdown]
 # At most 13 states: those of the window, and the one before it. A new tape for each window would return the same
-# gradients; with `reset` the loop never leaves its block, and may decide at any line where a window ends. Note the
-# order: take the gradient under `stop_recording`, so that a persistent tape does not record the backward pass itself;
-# then `reset`.
+# gradients; with `reset` the loop never leaves its block, and may decide at any line where a window ends. The tape is
+# persistent because it answers once in each window. Note the order: take the gradient under `stop_recording`, so that it
+# does not record the backward pass itself; then `reset`.
 #
 # **What does the truncation cost?** The gradient is wrong: it leaves out how $W$ acted before the window. By how much depends on how fast the network forgets. Below, $W$ is orthogonal times $\rho$, so that each step shrinks the difference between two states at least by the factor $\rho$.
 
@@ -596,9 +630,20 @@ with tf.GradientTape() as tape:
 before_the_window, in_the_window = np.ravel(tape.gradient(state, stream))[:2]
 assert before_the_window == 0.0
 assert in_the_window != 0.0
+decay = tf.Variable(0.5)  # a window of one step, and a task without end: the sum of all inputs so far
+for _ in range(40):
+    memory, numbers = tf.zeros(()), generator.standard_normal(30).astype(np.float32)
+    for number, so_far in zip(numbers, np.cumsum(numbers), strict=True):
+        with tf.GradientTape() as tape:
+            memory = decay * memory + number
+            loss = (memory - so_far) ** 2
+        decay.assign_sub(0.002 * tape.gradient(loss, decay))
+assert abs(decay.numpy() - 1.0) < 0.01
 
 # %% [markdown]
-# A network that forgets quickly needs a short window; one with a long memory needs a long one. And no gradient arrives at what lies before the window, so nothing teaches the network to remember that far.
+# Here a network that forgets quickly needs a short window, and one with a long memory a long one. And no gradient arrives at what lies before the window. A network may still come to remember further than that, because
+# it uses the same weights at every step: $h \leftarrow a h + x$, trained with a window of *one* step to add up its inputs, finds $a = 1$ (the check runs it). But no gradient rewards it for
+# remembering something that is first needed after the window.
 #
 # ### Exercise: Differentiate the last steps only (10 min)
 #
@@ -619,25 +664,39 @@ def truncated_gradient(w, h, steps, keep):
 exercises.truncated.check(truncated_gradient)
 
 # %% [markdown]
-# ## 5. Going further: one tape among several
+# ## 5. Going further: where a pause does not reach
 #
-# `stop_recording` pauses the tape it is called on. Another tape that is open goes on.
+# `stop_recording` pauses the tape it is called on, and no other: section 3 of [06](06_stop_gradient.ipynb) has two tapes, one of which is paused. It also pauses that tape *while Python runs the block*. In a
+# `tf.function` that is while the function is traced. Below, the block is inside the function, and the tape outside.
 
 # %%
-x = tf.Variable(2.0)
-y = tf.Variable(3.0)
+w = tf.Variable(3.0)
 
-with tf.GradientTape() as outer, tf.GradientTape() as inner:
-    with inner.stop_recording():
-        y_squared = y * y
-    z = x * x + y_squared
 
-from_outer, from_inner = outer.gradient(z, y), inner.gradient(z, y)
-print("outer tape: dz/dy =", from_outer.numpy())
-print("inner tape: dz/dy =", from_inner)
+@tf.function
+def cube_unrecorded():
+    with tape.stop_recording():
+        return w**3
+
+
+with tf.GradientTape() as tape:
+    p = cube_unrecorded() + w
+inside = tape.gradient(p, w)
+
+with tf.GradientTape() as tape:
+    with tape.stop_recording():
+        cube = cube_unrecorded()
+    p = cube + w
+around = tape.gradient(p, w)
+
+print("block inside the function:", inside.numpy())
+print("block around the call:    ", around.numpy())
 
 # %% [markdown]
-# So a function that is differentiated by somebody else's tape is safe: pausing your own tape does not break theirs. [09](09_multiple_tapes.ipynb) has more than one tape throughout. And a tape that has not been opened has nothing to pause, and says so:
+# With $w^3$ off the record, $\mathrm dp/\mathrm dw = 1$. The block inside has no effect, and nothing warns: it gives the full derivative, $3w^2 + 1 = 28$. To the tape outside, the call of a compiled function is one operation, which it
+# records when the pause is over. Put the block around the call; or open the tape inside the function too, where block and tape are traced together.
+#
+# A tape that has not been opened has nothing to pause, and says so:
 
 # %%
 unopened = tf.GradientTape()
@@ -649,8 +708,22 @@ except RuntimeError as error:
 
 # %% tags=["check"]
 # @title Check
-assert from_outer.numpy() == 6.0
-assert from_inner is None
+assert (inside.numpy(), around.numpy()) == (28.0, 1.0)
+with tf.GradientTape() as tape:
+    again = cube_unrecorded() + w  # traced before: Python does not run
+assert tape.gradient(again, w).numpy() == 28.0
+
+
+@tf.function
+def both_inside():
+    with tf.GradientTape() as traced_tape:
+        with traced_tape.stop_recording():
+            cube = w**3
+        p = cube + w
+    return traced_tape.gradient(p, w)
+
+
+assert both_inside().numpy() == 1.0
 with np.testing.assert_raises_regex(RuntimeError, "not recording"), unopened.stop_recording():
     pass
 
@@ -747,8 +820,8 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 # ## Recap
 #
 # - `with tape.stop_recording():` runs a block and keeps it off the tape; what is computed there is a constant to the tape (section 1).
-# - It saves the memory of every tensor that the block's operations would have kept alive, here three quarters, and next to no time (section 2).
-# - `tape.reset()` forgets all records and everything that was watched; variables are watched again when they are next used, tensors are not (section 3).
+# - It saves the memory of every tensor that the block's operations would have kept alive, here three quarters, and here next to no time (section 2).
+# - `tape.reset()` forgets all records and everything that was watched; by default trainable variables are watched again when they are next used, and nothing else is (section 3).
 # - Truncated backpropagation through time keeps the state and forgets the record every few steps. Memory no longer grows with the stream; the gradient is that of the window alone (section 4).
 #
 # | Trap | What you see | What to do |
@@ -757,8 +830,9 @@ np.testing.assert_allclose(np.sum(truncated * direction), slope, rtol=1e-3, atol
 # | all paths run through the block | `None` | move the computation out of the block |
 # | a watched tensor is used after `reset` | `None` | `watch` it again |
 # | `stop_recording` on a tape that is not open | `RuntimeError` | call it inside the tape's `with` block |
+# | the block is in a `tf.function`, the tape outside | the block has no effect, without a warning | the block around the call |
 # | a persistent tape computes gradients while it records | a warning, and more memory at every call | `with tape.stop_recording():` around `gradient` |
-# | the window is shorter than what must be remembered | learning stalls there: no gradient arrives | a longer window |
+# | something is first needed after the window in which it came | no gradient rewards keeping it | a longer window |
 #
 # **Further reading**
 #

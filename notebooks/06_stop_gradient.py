@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/06_stop_gradient.ipynb)
 #
-# **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 15 to read, 2 more to go further, 27 for the exercises
+# **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 16 to read, 2 more to go further, 27 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -86,21 +86,9 @@ for name, gradient in gradients.items():
 # %% [markdown]
 # ## 1. Cut one path
 #
-# `tf.stop_gradient(t)` returns the value of `t`. On the backward pass, nothing goes through it: to every tape, its result is a constant.
-
-# %%
-x = tf.Variable(2.0)
-with tf.GradientTape() as tape:
-    z = x**2 + tf.stop_gradient(y**2)
-
-dz_dx, dz_dy = tape.gradient(z, [x, y])
-print("z     =", z.numpy())
-print("dz/dx =", dz_dx.numpy())
-print("dz/dy =", dz_dy)
-
-# %% [markdown]
-# The value is complete, $2^2 + 3^2 = 13$. The gradients are those of `stop_recording` and of `reset` in [05](05_recording_control.ipynb): no path leads back to $y$, and without a path the
-# answer is `None`, not 0.
+# `tf.stop_gradient(t)` returns the value of `t`. On the backward pass, nothing goes through it: to every tape, its result is a constant. In [05](05_recording_control.ipynb), $z = x^2 + y^2$ at
+# $(2, 3)$ had $y^2$ kept from the tape. `z = x**2 + tf.stop_gradient(y**2)` gives the same value and gradients, 13, 4 and `None`: no path leads back to $y$, and without a path the answer is `None`, not 0. (A compiled
+# function with several outputs is the exception: section 5 of [04](04_when_the_gradient_is_wrong.ipynb).)
 #
 # The cut is at one place, and it matters which side of it you ask about.
 #
@@ -124,20 +112,42 @@ print("dv/dy =", dv_dy)
 exercises.side_of_cut.reveal([dv_dw, dv_dy])
 assert {name: product.numpy() for name, product in products.items()} == dict.fromkeys(products, 9.0)
 assert [None if g is None else g.numpy() for g in gradients.values()] == [6.0, 3.0, None]
-assert z.numpy() == 13.0
-assert [None if g is None else g.numpy() for g in (dz_dx, dz_dy)] == [4.0, None]
+check_x = tf.Variable(2.0)
+with tf.GradientTape() as tape:
+    check_z = check_x**2 + tf.stop_gradient(y**2)
+assert check_z.numpy() == 13.0
+assert [None if g is None else g.numpy() for g in tape.gradient(check_z, [check_x, y])] == [4.0, None]
 assert [None if g is None else g.numpy() for g in (dv_dw, dv_dy)] == [324.0, None]
+check_optimiser = tf.keras.optimizers.SGD(learning_rate=0.0)
 with warnings.catch_warnings(record=True) as heard:
     warnings.simplefilter("always")
-    tf.keras.optimizers.SGD(learning_rate=0.0).apply_gradients([(dv_dw, w), (dv_dy, y)])
+    check_optimiser.apply_gradients([(dv_dw, w), (dv_dy, y)])
 assert any("Gradients do not exist" in str(warning.message) for warning in heard)
+with np.testing.assert_raises_regex(ValueError, "No gradients provided"):
+    check_optimiser.apply_gradients([(dv_dy, y)])
+check_body = tf.keras.Sequential(
+    [
+        tf.keras.Input((4,)),
+        tf.keras.layers.Dense(3, kernel_regularizer="l2"),
+        tf.keras.layers.BatchNormalization(),
+    ]
+)
+average_before = check_body.layers[1].moving_mean.numpy()
+with tf.GradientTape() as tape:
+    after_cut = tf.reduce_mean(tf.stop_gradient(check_body(tf.ones((8, 4)), training=True)) ** 2)
+    with_penalty = after_cut + tf.add_n(check_body.losses)
+d_kernel, *others = tape.gradient(with_penalty, check_body.trainable_variables)
+assert tf.norm(d_kernel) > 0.0  # by the regulariser's own path
+assert others == [None, None, None]
+assert np.abs(check_body.layers[1].moving_mean - average_before).max() > 0.0
 
 # %% [markdown]
 # $\mathrm dv/\mathrm dw = 2u \cdot 9 = 324$ with $u = 18$: everything between the cut and the target still learns. What lies before the cut does not,
 # unless another path leads to it.
 #
-# So one `stop_gradient` after the first layers of a network freezes them. To freeze *variables*, though, the usual ways are `trainable = False`, or fewer sources. After
-# a cut the variables are still among the sources, their gradients are `None`, and a Keras optimiser warns about them.
+# So after one `stop_gradient` behind the first layers of a network, no gradient reaches them through the cut. That is not yet frozen: a regulariser in `model.losses` is a path of its own, and the averages of a
+# `BatchNormalization` move without any gradient. The usual ways to freeze *variables* are `trainable = False`, or fewer sources. After a cut they are still among the sources, their gradients are `None`, and a Keras
+# optimiser warns about them (or refuses, if all are `None`).
 
 # %% [markdown]
 # ## 2. A path, not a variable
@@ -209,8 +219,8 @@ for at, held in ((-1.3, ("f",)), (1.4, ("g",)), (2.0, ("f", "h"))):
 #
 # $$\sum_i (r_i - v_i)^2 - \sum_i s_i\,(r_i - v_i).$$
 #
-# The first sum is the critic's, the second the actor's. Return the loss, a scalar. Its value stays as it is. The gradient for `scores` must come from the
-# actor's term, and the gradient for `values` from the critic's term alone.
+# The first sum is the critic's, the second the actor's. Return the loss, a scalar. Its value stays as it is. The gradient with respect to `scores` must come from the
+# actor's term, and the gradient with respect to `values` from the critic's term alone.
 
 
 # %%
@@ -226,7 +236,7 @@ exercises.two_learners.check(loss_of_both)
 # %% [markdown]
 # ## 3. Cut a path, or pause a tape?
 #
-# `stop_recording` and `stop_gradient` give the same numbers in section 1. They differ in *whom* they tell.
+# Around `y**2`, `stop_recording` and `stop_gradient` gave the same numbers (section 1). They differ in *whom* they tell.
 #
 # **Predict.** Two tapes, one inside the other, and $z = y^2 + y$ at $y = 3$. The square is kept from the inner tape with `inner.stop_recording()`, and then with
 # `tf.stop_gradient`. What does each tape return? (Without any of this it is $2y + 1 = 7$.)
@@ -293,7 +303,7 @@ assert compiled.experimental_get_tracing_count() == 1
 # | what it is | a block | an operation on one tensor |
 # | whom it tells | one tape | every tape, and forward mode |
 # | what it cuts | all that runs in the block | the paths through `t` |
-# | where it works | where the tape is at hand | anywhere |
+# | where it works | where the tape is at hand, and runs ([05](05_recording_control.ipynb), section 5) | anywhere |
 
 # %% [markdown]
 # ## 4. A straight-through estimator
@@ -329,10 +339,21 @@ exercises.straight.reveal([q, estimate])
 assert rounded.numpy() == q.numpy() == 1.0
 assert plain_gradient is None
 assert estimate.numpy() == 1.0
+spread = tf.random.normal((10_000,)) * 10.0 ** tf.random.uniform((10_000,), -8.0, 8.0)
+np.testing.assert_array_equal(straight_through_round(spread), tf.round(spread))
+large = tf.constant(1e8)
+with tf.GradientTape() as tape:
+    tape.watch(large)
+    exact_sign = tf.stop_gradient(tf.sign(large)) + (large - tf.stop_gradient(large))
+assert (large + tf.stop_gradient(tf.sign(large) - large)).numpy() == 0.0
+assert (exact_sign.numpy(), tape.gradient(exact_sign, large).numpy()) == (1.0, 1.0)
 
 # %% [markdown]
 # On the forward pass the two $x$ cancel, and the rounded value is left. On the backward pass the bracket is a constant, and the first $x$ is left, with derivative 1. The gradient is
 # that of another function than the one computed, on purpose. This is the **straight-through estimator** (Bengio and others, 2013).
+#
+# (For `tf.round` the two $x$ cancel without a rounding error. Where the new value is far smaller than $x$, they take it with them: with `tf.sign` in its place, the value at $10^8$ is 0 in float32. Write
+# `tf.stop_gradient(f(x)) + (x - tf.stop_gradient(x))` there: it has the same gradient, and the bracket is exactly 0.)
 #
 # Put it to work: a linear model whose five weights must be whole numbers, as for hardware without fractions. The data come from five
 # whole numbers between −3 and 3. The weights that are trained are **latent**: they stay fractions, so that small steps add up, and only their rounded values are used.
@@ -516,7 +537,7 @@ around = np.pad(tried.numpy(), 1, constant_values=(0.0, 1.0))  # the right exit 
 np.testing.assert_allclose(tape.gradient(loss, tried), tried - (around[:-2] + around[2:]) / 2, atol=1e-6)
 
 # %% [markdown]
-# One loss, two gradients. With the target cut, and the factor ¼, the gradient for $V(s)$ is $V(s)$ minus the average of its two targets. At the truth these are equal: the pulls of the two
+# One loss, two gradients. With the target cut, and the factor ¼, the gradient with respect to $V(s)$ is $V(s)$ minus the average of its two targets. At the truth these are equal: the pulls of the two
 # steps cancel, and descent comes to rest. This is the **semi-gradient** of temporal-difference learning.
 #
 # A single target still differs from its prediction, by $\pm 1/6$ for five states. With its path open, descent can make these differences smaller by moving the *targets* too. This is the
@@ -564,12 +585,22 @@ np.testing.assert_allclose(values_cut, truth, atol=1e-4)
 np.testing.assert_allclose(values_open, np.arange(2, states + 2) / (states + 3), atol=1e-4)
 assert loss_open < loss_cut - 1e-3
 assert (np.diff(values_open) < np.diff(truth) - 1e-3).all()
+for cut in (True, False):  # always to the right: every state is worth 1
+    certain = tf.Variable(tf.zeros(5))
+    for _ in range(600):
+        with tf.GradientTape() as tape:
+            target = tf.pad(certain, [[0, 1]])[1:] + tf.one_hot(4, 5)  # the last step pays 1
+            loss = 0.5 * tf.reduce_sum(((tf.stop_gradient(target) if cut else target) - certain) ** 2)
+        certain.assign_sub(0.5 * tape.gradient(loss, certain))
+    np.testing.assert_allclose(certain, np.ones(5), atol=1e-3)
 
 # %% [markdown]
 # Cut, the table finds the truth. Open, it settles on values that are too close to each other: for five states $2/8, 3/8, \ldots, 6/8$. More training
 # would not help. It has found the minimum of what it was asked to minimise, and its loss is *lower* than the truth's.
 #
-# A lower loss, and wrong values: with both paths open, descent also moves the targets towards the predictions, and draws neighbours together.
+# A lower loss, and wrong values: with both paths open, descent also moves the targets towards the predictions, and draws neighbours together. That is so because the target is *random*, left or right. For a walker that
+# always goes right, the true values bring the loss to 0, and both versions find them. Nor is the cut safe everywhere: with a function in place of the table, and steps that are not the walker's own, the
+# semi-gradient can diverge (Baird's counterexample, 1995, is one).
 
 # %% [markdown]
 # In deep reinforcement learning the target comes from a **target network** (Mnih and others, 2015): a second copy of the weights, refreshed now and then. The copy is not
@@ -587,9 +618,9 @@ with tf.GradientTape(persistent=True) as tape:
 
 copy_gradient, leak = tape.gradient(by_copy, [table, copy])
 cut_gradient = tape.gradient(by_cut, table)
-print("table, by the copy:", copy_gradient.numpy().round(3))
-print("table, by the cut: ", cut_gradient.numpy().round(3))
-print("copy, by the copy: ", leak.numpy().round(3))
+print("with the copy, table:", copy_gradient.numpy().round(3))
+print("with the cut, table: ", cut_gradient.numpy().round(3))
+print("with the copy, copy: ", leak.numpy().round(3))
 
 # %% tags=["check"]
 # @title Check
@@ -711,11 +742,13 @@ assert check_tape.gradient(check_cut, check_layer.kernel) is not None  # recorde
 assert check_tape.gradient(check_paused, check_layer.kernel) is None
 
 # %% [markdown]
-# Every cut saves the backward work: no upstream gradient arrives, so the branch's backward functions are not called. All three ways leave the gradient of the path `+ v`, which is 1.
+# Every cut here saves the backward work: no upstream gradient arrives, so the branch's backward functions are not called. (Where the branch also reaches the target by another path, they are.) All three ways leave the gradient of the path `+ v`, which is 1.
 #
 # Memory is another matter. When the branch ran, the tape could not know that a cut would follow, and kept what it had. After a cut at the *beginning* nothing in the
 # branch is watched, so nothing is recorded. That is like `stop_recording`. It is so because this branch has no variables. A layer's variables are watched whatever comes in, and
 # such a branch is recorded all the same: there, `stop_recording` is the way.
+#
+# All this is eager code. A `tf.function` sees its whole program before it runs, and what is kept for its backward pass is settled otherwise: do not carry these counts over.
 
 # %% [markdown]
 # ### Exercise: Four ways to freeze (4 min)
@@ -751,10 +784,10 @@ exercises.freeze_body.check(answer)
 
 # %%
 difference = gradcheck.numerical_jacobian
-print("                          differences  tape")
-print(f"x² + 9         at x = 2        {difference(lambda x: x**2 + 9.0, 2.0):.3f}  {dz_dx:.3f}")
-print(f"9 + 5y         at y = 3        {difference(lambda y: 9.0 + 5.0 * y, 3.0):.3f}  {dz_dy:.3f}")
-print(f"round(x)       at x = 0.7      {difference(np.round, 0.7):.3f}  {estimate:.3f}")
+print("                          differences     tape")
+print(f"(9w)²          at w = 2          {difference(lambda w: (9.0 * w) ** 2, 2.0):7.3f}  {dv_dw:7.3f}")
+print(f"9 + 5y         at y = 3          {difference(lambda y: 9.0 + 5.0 * y, 3.0):7.3f}  {dz_dy:7.3f}")
+print(f"round(x)       at x = 0.7        {difference(np.round, 0.7):7.3f}  {estimate:7.3f}")
 
 # %% [markdown]
 # For the walk, linear algebra knows both answers. The truth solves $V = PV + r$, with the probabilities $P$ of going from state to state and the expected
@@ -773,7 +806,7 @@ print("least squares:", least_squares.round(3), " open:", values_open.round(3))
 
 # %% tags=["check"]
 # @title Check
-for held, at, by_tape in ((lambda x: x**2 + 9.0, 2.0, dz_dx), (lambda y: 9.0 + 5.0 * y, 3.0, dz_dy)):
+for held, at, by_tape in ((lambda w: (9.0 * w) ** 2, 2.0, dv_dw), (lambda y: 9.0 + 5.0 * y, 3.0, dz_dy)):
     np.testing.assert_allclose(gradcheck.numerical_jacobian(held, at), by_tape, rtol=1e-8)
 assert (gradcheck.numerical_jacobian(np.round, 0.7), estimate.numpy()) == (0.0, 1.0)
 np.testing.assert_allclose(solved, truth, rtol=1e-10)
@@ -785,15 +818,15 @@ np.testing.assert_allclose(values_open, least_squares, atol=1e-4)
 #
 # - `tf.stop_gradient(t)` keeps the value and makes it a constant: the tape returns the gradient of what is left when `t` is held still, and `None` where no path is left (sections 1 and 2).
 # - `stop_recording` tells one tape and needs it at hand; `stop_gradient` is part of the computation and holds for every tape and for forward mode (section 3).
-# - `x + stop_gradient(f(x) - x)` computes $f$ and differentiates like the identity; with it, weights can be trained through a rounding (section 4).
-# - A target that the model computes itself must be held still: with its path open, descent finds a lower loss and wrong values (section 5).
-# - A cut saves the backward pass through all that lies before it; it saves memory only for what is computed after it from constants. The forward pass costs the same (section 6).
+# - `x + stop_gradient(f(x) - x)` computes $f$, but for rounding, and differentiates like the identity; with it, weights can be trained through a rounding (section 4).
+# - A random target that the model computes itself is held still: with its path open, descent finds a lower loss and wrong values (section 5).
+# - A cut saves the backward pass through what reaches the target by it alone; in eager code it saves memory only for what is computed after it from constants. The forward pass costs the same (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a variable is to be frozen and only one of its paths is cut | a gradient that is not zero | cut every path, or leave the variable out of the sources |
 # | `stop_gradient` around one factor of a product | a wrong gradient, perhaps of the wrong sign, and no warning | cut what the formula means as a number, and nothing else |
-# | the target's path left open | a lower loss, and values that are wrong | `tf.stop_gradient(target)` |
+# | a random target's path left open | a lower loss, and values that are wrong | `tf.stop_gradient(target)` |
 # | a cut at the end of a large branch | the memory is still in use | `stop_recording`; or cut at the beginning, if the branch has no variables |
 # | a straight-through gradient checked by finite differences | 0 against 1 | nothing: it is meant to differ |
 #

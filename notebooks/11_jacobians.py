@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_jacobians.ipynb)
 #
-# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 17 to read, 2 more to go further, 34 for the exercises
+# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 18 to read, 2 more to go further, 34 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -99,7 +99,7 @@ for ax, path, title, names in (
 plt.show()
 
 # %% [markdown]
-# Where the steps are small, every smooth function from the plane to the plane turns a circle into an ellipse (which at some points is squeezed flat). Four numbers say which ellipse,
+# A smooth function from the plane to the plane turns a small circle very nearly into an ellipse (which at some points is squeezed flat). Four numbers say which ellipse,
 # and which dot lands where: the function's *Jacobian*.
 #
 # **You will be able to**
@@ -181,7 +181,9 @@ print("uJ · v:", tf.tensordot(uJ, v, 1).numpy().round(4))
 # $$\langle u,\ Jv\rangle \;=\; u^\top J v \;=\; \langle J^\top u,\ v\rangle.$$
 #
 # Both weigh, with $u$, the outputs' response to the step $v$. One pushes $v$ to the outputs and weighs there; the other pulls $u$ back to
-# the inputs and weighs there. This identity is also the quickest test of a gradient that you wrote yourself.
+# the inputs and weighs there. The identity also tests a backward pass that you wrote yourself, with two vectors and no matrix, if $Jv$ is taken from *values* of the
+# function, $(f(x + hv) - f(x - hv))/2h$. (Do not take it from an accumulator: that may get its product from the rule under test, and then the two agree
+# whatever the rule says.)
 #
 # In the picture, tangents are solid: their unit circle is on the left, its image on the right. Cotangents are dashed: their unit circle is on
 # the right, its image on the left.
@@ -281,6 +283,14 @@ pairs = np.multiply(tangents, cotangents)
 np.testing.assert_allclose([pairs[:2].sum(), pairs[3:].sum()], 1.04, rtol=1e-5)
 through_triple = 1.8 * -0.8 + 0.8 * 1.0 * -0.8 + pairs[3]  # a cut in the middle: 3b, the link from a, and ab
 np.testing.assert_allclose(through_triple, 1.04, rtol=1e-5)
+wrong_square = tf.function(tf.custom_gradient(lambda x: (x**2, lambda upstream: 3.0 * upstream)))  # 2x would be right
+with tf.GradientTape() as check_tape, tf.autodiff.ForwardAccumulator(primals=point, tangents=v) as check_accumulator:
+    check_tape.watch(point)
+    check_y = wrong_square(point)
+pulled = np.dot(check_tape.gradient(check_y, point, output_gradients=u), v)
+np.testing.assert_allclose(np.dot(u, check_accumulator.jvp(check_y)), pulled, atol=1e-6)  # blind to the fault
+by_values = (wrong_square(point + 0.01 * v) - wrong_square(point - 0.01 * v)) / 0.02
+assert abs(np.dot(u, by_values) - pulled) > 1.0  # and this sees it
 
 # %% [markdown]
 # ## 2. A scalar source
@@ -376,7 +386,7 @@ print("summed jacobian:   ", from_jacobian.shape)
 print(f"largest difference: {difference:.0e}")
 
 # %% [markdown]
-# What is left is float32 rounding: the two add the same numbers in another order.
+# What is left is float32's rounding: the two add the same numbers in another order. (In float64 about $10^{-15}$ is left.)
 #
 # Unit `o` reads column `o` of the kernel and no other. So nine in ten entries must be zero. Here is the first example's part, one row
 # for each unit, one block of columns for each feature:
@@ -398,6 +408,11 @@ plt.show()
 # @title Check
 assert gradient.shape == from_jacobian.shape == (inputs, outputs)
 np.testing.assert_allclose(from_jacobian, gradient, rtol=1e-5, atol=3e-6)
+check_layer = tf.keras.layers.Dense(outputs, activation="tanh", dtype="float64")
+with tf.GradientTape(persistent=True) as check_tape:
+    check_y = check_layer(tf.cast(x, tf.float64))
+check_sum = tf.reduce_sum(check_tape.jacobian(check_y, check_layer.kernel), axis=[0, 1])
+np.testing.assert_allclose(check_sum, check_tape.gradient(check_y, check_layer.kernel), rtol=0, atol=1e-13)
 assert not np.any(jacobian.numpy()[:, ~np.eye(outputs, dtype=bool)[:, None, :].repeat(inputs, axis=1)])
 assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entry of every ten
 
@@ -487,10 +502,11 @@ exercises.pairs.check(jacobian_of_differences)
 #
 # `sources` may be a container, as in `gradient`: a list, a tuple, a dictionary, nested or not. The result has the same structure.
 #
-# A source that the target does not depend on gives `None`, or zeros of the full shape if you ask for them.
+# A source from which no recorded path leads to the target gives `None`, or zeros of the full shape if you ask for them. (Where there is a path, and it has no effect, as in
+# $0 \cdot x$, you get zeros unasked.)
 #
-# (The first line holds back a warning. Each call of `jacobian` outside a `tf.function` traces a new graph, and TensorFlow soon warns of
-# it; section 8 has more.)
+# The first line below holds back a warning: each call of `jacobian` outside a `tf.function` traces a new graph, and TensorFlow soon warns of
+# it. Section 8 has more.
 
 # %%
 tf.get_logger().setLevel("ERROR")
@@ -544,6 +560,10 @@ np.testing.assert_allclose(
 assert jacobians["unused"] is None
 assert zeros.shape == (batch, outputs, 3, 4)
 assert not np.any(zeros)
+with tf.GradientTape(persistent=True) as check_tape:
+    without_effect = 0.0 * unused
+assert not np.any(check_tape.jacobian(without_effect, unused))  # zeros, and not None
+assert check_tape.jacobian(tf.concat([without_effect, without_effect], axis=0), unused) is None  # joined outside
 assert refused == "AttributeError: 'list' object has no attribute 'shape'"
 assert joined.shape == (batch * outputs + batch, inputs, outputs)
 np.testing.assert_allclose(tf.reshape(of_y, jacobian.shape), jacobian, rtol=1e-5, atol=1e-6)
@@ -555,7 +575,7 @@ np.testing.assert_allclose(of_size, of_size_expected, rtol=1e-4, atol=1e-5)
 #
 # A backward pass starts with a cotangent at the target and reaches every element of the source. How many such passes make a Jacobian?
 #
-# With `experimental_use_pfor=False`, `jacobian` makes its backward passes one after the other. (Such a loop needs a persistent tape.) To
+# With `experimental_use_pfor=False`, `jacobian` makes its backward passes one after the other. (In eager code, such a loop needs a persistent tape.) To
 # count them, put an identity into the path that notes each upstream gradient it meets.
 #
 # **Predict.** The layer's Jacobian has shape (7, 10, 5, 10). How many backward passes does it take?
@@ -691,8 +711,8 @@ plt.show()
 # %% [markdown]
 # The clock agrees about the winner at both ends. For the tallest Jacobian it does not agree about the factor, which falls far short of $128 / 2 = 64$.
 # Passes are not equal: the rows share one evaluation of the function, while each forward pass computes the value again beside the
-# tangent. In products with the large matrix it is $1 + 128$ against $2 \cdot 2$, a factor of 32, and what remains is overhead. So
-# decide by counts, but do not expect the clock to show the same factor.
+# tangent. In products with the large matrix it is $1 + 128$ against $2 \cdot 2$, a factor of 32. (Neither is 16 × 16 a tie then: it is $1 + 16$ against $2 \cdot 16$.) What is left is
+# beyond such counts. So decide by counts where they are far apart, and do not expect the clock to show the same factor.
 
 # %% tags=["check"]
 # @title Check
@@ -755,14 +775,14 @@ assert large == 98 * 2**30 == 128 * 512 * (4 * 784 * 512)
 # One array of the kernel's shape for each of $128 \cdot 512 = 65\,536$ target elements. It does not fit into most machines, and it need not: the loss's gradient is
 # one product $u^\top J$, and takes 1.5 MiB. So predict first, and ask for less: a gradient, one row, one product with a vector.
 #
-# Where examples do not influence each other, most of a batch's Jacobian is zero. `batch_jacobian` leaves those zeros out: see
-# [15](15_batch_jacobians.ipynb).
+# And where examples do not influence each other, the Jacobian of a batch's outputs with respect to its *inputs* is zero but for one block for each example. `batch_jacobian` leaves
+# those zeros out: see [15](15_batch_jacobians.ipynb).
 
 # %% [markdown]
 # ## 8. Going further: inside one call
 #
 # By default `jacobian` does not loop. It traces **one** backward pass into a graph, and rewrites that graph so that each of its operations
-# handles all the upstream gradients in a stack. The arithmetic is that of 70 passes; the overhead is that of one. TensorFlow calls the rewriting
+# handles all the upstream gradients in a stack. The arithmetic is at most that of 70 passes; the overhead is nearer to that of one. TensorFlow calls the rewriting
 # `pfor`, a parallel loop.
 #
 # Tracing takes far longer than the arithmetic of a small Jacobian. An eager call has nowhere to keep its graph, and traces again each time. A
@@ -791,7 +811,7 @@ print("traces in three compiled calls:", len(upstreams))
 # %% [markdown]
 # So in a training loop, put `jacobian` inside a `tf.function`.
 #
-# The stack has a price. It holds **every intermediate gradient** once for each target element, which can take far more memory than the
+# The stack has a price. It holds an **intermediate gradient** once for each target element, which can take far more memory than the
 # result. A network of 5 features, 4096 hidden units and 6 outputs shows it. A traced graph knows the shapes of its tensors before it
 # runs, so nothing is computed here:
 
@@ -843,6 +863,16 @@ with tf.GradientTape() as used_up:
     y_again = layer(x)
 with np.testing.assert_raises_regex(RuntimeError, "persistent=True"):
     used_up.jacobian(y_again, layer.kernel, experimental_use_pfor=False)
+
+
+@tf.function
+def looped_in_a_graph(x):
+    with tf.GradientTape() as ordinary:
+        y = layer(x)
+    return ordinary.jacobian(y, layer.kernel, experimental_use_pfor=False)
+
+
+np.testing.assert_allclose(looped_in_a_graph(x), looped, rtol=1e-5, atol=1e-6)
 
 # %% [markdown]
 # ## 9. Going further: weights for a target
@@ -922,10 +952,10 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
-# | target and source of the same size | a transposed Jacobian has the right shape | check one entry by its value |
+# | target and source of the same shape | a transposed Jacobian has the right shape | check one entry by its value |
 # | a list of targets | `AttributeError` about `shape` | one call for each target, or concatenate inside the tape |
-# | a source that the target does not use | `None` | `unconnected_gradients="zero"`, if zeros are what you mean |
-# | `experimental_use_pfor=False` on an ordinary tape | `RuntimeError` | `persistent=True` |
+# | no recorded path from the source to the target | `None` | `unconnected_gradients="zero"`, if zeros are what you mean |
+# | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
 # | `jacobian` called eagerly in a loop | slow, and a warning of retracing | put it in a `tf.function` |
 # | a wide layer on the way | out of memory, though the result is small | `experimental_use_pfor=False` |
 #

@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/12_forward_mode.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 15 to read, 5 more to go further, 51 for the exercises
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 14 to read, 5 more to go further, 51 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -92,7 +92,7 @@ plt.show()
 # - draw a dual number, and build forward mode out of it (section 1),
 # - compute a Jacobian–vector product with `tf.autodiff.ForwardAccumulator` (section 2),
 # - push tangents through the variables of a Keras model (section 3),
-# - build a Jacobian by columns, and say when that takes fewer passes than rows (section 4),
+# - build a Jacobian by columns, and say which mode a question calls for (section 4),
 # - combine both modes into a Hessian–vector product (section 5), and say what forward mode makes of a custom gradient (section 6).
 
 # %% tags=["check"]
@@ -110,7 +110,7 @@ assert abs(np.max(dy_dt)) > abs(np.max(y))
 #
 # Let $x$ move a little. Call the small amount $\varepsilon$, and write the moving number as $x + \dot x\,\varepsilon$: a **value**
 # $x$, and a **tangent** $\dot x$ that says how fast it moves. Such a pair is a **dual number**. One rule makes it work: a small amount squared
-# is too small to count, $\varepsilon^2 = 0$. For dual numbers this is a rule of arithmetic, not an approximation, so the tangents come out exact. Multiply two of them:
+# is too small to count, $\varepsilon^2 = 0$. For dual numbers this is a rule of arithmetic, not an approximation, so the tangents come out exact but for rounding. Multiply two of them:
 #
 # $$(u + \dot u\,\varepsilon)(v + \dot v\,\varepsilon) = uv + (\dot u v + u \dot v)\,\varepsilon + \dot u \dot v\,\underbrace{\varepsilon^2}_{0}$$
 #
@@ -203,7 +203,7 @@ for name, number in (("x", x), ("a = x * x", a), ("b = 5 * x", b), ("y = a + b",
 # `y` adds them: 9. Again you multiply along a path and add where paths meet.
 #
 # Two things differ. Nothing has to be remembered: once `y` is there, `a` and `b` may be forgotten. And the run answers for *one* input, the one that
-# was given the tangent 1. A second input needs a second run.
+# was given the tangent 1. A second input needs a second run, or a second tangent that travels beside the first.
 
 # %% tags=["check"]
 # @title Check
@@ -220,6 +220,8 @@ for function, library in (
     np.testing.assert_allclose([by_hand.value, by_hand.tangent], [target, tape.gradient(target, source)], rtol=1e-6)
 two = Dual(3.0, 1.0) * Dual(2.0, 0.0)  # the second input has no tangent: the answer is for the first alone
 assert two.tangent == 2.0
+both = Dual(3.0, np.array([1.0, 0.0])) * Dual(2.0, np.array([0.0, 1.0]))  # two tangents beside each other
+assert both.tangent.tolist() == [2.0, 3.0]
 small = 1e-4  # the corner of the rectangle is left out: it is of second order
 corner = (u + du * small) * (v + dv * small) - u * v - (du * v + u * dv) * small
 np.testing.assert_allclose(corner, du * dv * small**2, rtol=1e-5)
@@ -366,38 +368,10 @@ exercises.one_weight.check(answer_to_weight)
 # %% [markdown]
 # ## 4. Jacobians by columns
 #
-# Back to the opening's curve: one number in, 201 values out.
+# One forward pass gives one column of the Jacobian, one backward pass gives one row: section 6 of [11](11_jacobians.ipynb) counts both. So a loop over unit
+# directions builds a Jacobian column by column. The opening's has one column, 201 outputs of one input: a single pass.
 #
-# **Predict.** How many passes does the derivative of all 201 values with respect to $t$ take in forward mode, and how many in reverse mode?
-
-# %%
-exercises.passes.guess([..., ...])  # two integers: forward mode, reverse mode
-
-# %%
-with tf.GradientTape(persistent=True) as tape:
-    tape.watch(t)
-    elements = tf.unstack(curve(t))
-
-one_by_one = [tape.gradient(element, t) for element in elements]
-del tape
-print("forward passes: ", int(tf.size(t)))
-print("backward passes:", len(one_by_one))
-
-# %% tags=["check"]
-# @title Check
-exercises.passes.reveal([int(tf.size(t)), len(elements)])
-assert len(one_by_one) == points
-np.testing.assert_allclose(one_by_one, dy_dt, rtol=1e-4, atol=1e-5)
-
-# %% [markdown]
-# A forward pass serves one input and all outputs; a backward pass serves one output and all inputs. Both ways give the same 201 numbers.
-#
-# | | one pass gives | passes for the whole Jacobian |
-# |---|---|---|
-# | forward mode | one column | the number of *inputs* |
-# | reverse mode | one row | the number of *outputs* |
-#
-# A loop over unit directions therefore builds any Jacobian, column by column. The next function has 3 inputs and 7 × 6 outputs. On which axis do you stack the
+# The next function has 3 inputs and 7 × 6 outputs. On which axis do you stack the
 # columns, so that the axes come out as those of `tape.jacobian`? The outputs' axes come first, so the columns are stacked on the *last*:
 
 # %%
@@ -432,10 +406,6 @@ for ax, frame, title in (
     ax.set_aspect("auto")
     ax.set_xticks(range(3))
 plt.show()
-
-# %% [markdown]
-# **More outputs than inputs: forward. More inputs than outputs: reverse.** A loss has one output and a model has many weights, which is why training runs in
-# reverse.
 
 # %% tags=["check"]
 # @title Check
@@ -478,7 +448,7 @@ exercises.which_mode.check(answers)
 # **Hessian** ([10](10_higher_order_gradients.ipynb), section 2). So the gradient's JVP is a **Hessian–vector product**: $H v$ is how the gradient changes when the
 # weights move along $v$. For $N$ weights $H$ has $N^2$ entries, and $H v$ has $N$; what such products are good for is the subject of [14](14_without_the_matrix.ipynb).
 #
-# To compute one, push a tangent forwards through a gradient that a tape computes backwards.
+# To compute one, push a tangent forwards through a gradient that a tape computes backwards. This is **forward over reverse**, or *Pearlmutter's trick*.
 #
 # **Predict.** $L(w) = w_1^2 w_2$ at $w = (3, 5)$, with $v = (1, 0)$. What is $H v$?
 
@@ -533,30 +503,21 @@ with tf.autodiff.ForwardAccumulator(variables, tangents) as accumulator:
         loss = tf.reduce_mean((model(data) - targets) ** 2)
     gradients = tape.gradient(loss, variables)
 
-forward_over_reverse = accumulator.jvp(gradients)
+products = accumulator.jvp(gradients)
+for variable, product in zip(variables, products, strict=True):
+    print(f"variable {variable.shape!s:8} its part of H v {product.shape}")
 
 # %% [markdown]
-# The alternative is **reverse over reverse**: two tapes, one inside the other. The outer one differentiates $g \cdot v$, the inner product of the gradient with
-# the tangents, with $v$ held constant; `output_gradients=tangents` forms it.
+# The same product comes from two tapes, one inside the other. [14](14_without_the_matrix.ipynb) sets the two ways beside each other.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["check"]
+# @title Check
 with tf.GradientTape() as outer:
     with tf.GradientTape() as inner:
         loss = tf.reduce_mean((model(data) - targets) ** 2)
     gradients = inner.gradient(loss, variables)
-
-reverse_over_reverse = outer.gradient(gradients, variables, output_gradients=tangents)
-for one, other in zip(forward_over_reverse, reverse_over_reverse, strict=True):
-    difference = np.max(np.abs(one - other))
-    print(f"{one.shape!s:8} largest entry {np.max(np.abs(one)):.3f}, largest difference {difference:.0e}")
-
-# %% [markdown]
-# The outer tape multiplies by a transpose: it computes $H^\top v$. That this is $H v$ rests on the symmetry of the Hessian. Which to choose? Both take a few times the work of a
-# gradient ([16](16_what_derivatives_cost.ipynb) counts it). Forward over reverse does without the outer record, which holds the inner forward *and* backward pass.
-
-# %% tags=["check"]
-# @title Check
-for variable, one, other in zip(variables, forward_over_reverse, reverse_over_reverse, strict=True):
+by_two_tapes = outer.gradient(gradients, variables, output_gradients=tangents)
+for variable, one, other in zip(variables, products, by_two_tapes, strict=True):
     assert one.shape == variable.shape
     assert np.max(np.abs(other)) > 1e-3  # the tolerance is small beside the entries
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
@@ -765,7 +726,7 @@ exercises.radius.guess(...)  # a distance, a number in place of the dots
 
 # %% alt="Line plot. The bell-shaped function and three of its Taylor polynomials around 0.5. Between two dotted lines near -0.62 and 1.62 the polynomials come closer to the function as the order grows; outside, each shoots up or down, the higher its order the more steeply."
 k = np.arange(order // 2, order + 1)
-radius = 1.0 / np.max(np.abs(taylor[k]) ** (1.0 / (k + 1)))  # the root test
+radius = 1.0 / np.max(np.abs(taylor[k]) ** (1.0 / (k + 1)))  # the root test: 1 / k has the same limit, later
 print(f"radius of convergence: {radius:.2f}")
 
 at = np.linspace(-1.5, 2.5, 400)
@@ -837,8 +798,8 @@ print("custom gradient, accumulator:", accumulator.jvp(squared).numpy())
 
 # %% [markdown]
 # The loop computes $x^8$, with slope $8 \cdot 2^7 = 1024$. The tape asks the custom rule and says 3. The accumulator says 4, the true slope: it follows the operations inside the
-# decorated function. It asks the rule only where these carry no tangent to the result (had the function rounded, it would say 3),
-# or where the call is hidden in a `tf.function`. So do not rely on either.
+# decorated function. It asks the rule where these carry no tangent to the result (had the function rounded, it would say 3), and where the call is hidden in a graph of its own: in a `tf.function` that is
+# called, or, inside one, in a loop or a branch. So do not rely on either. (The `tf.recompute_grad` of [16](16_what_derivatives_cost.ipynb) is a custom gradient that refuses forward mode, with an error.)
 #
 # The trick also fails, this time with an error, at an operation whose backward rule uses an operation that has no backward rule itself. Bicubic resizing is such an operation:
 
@@ -862,11 +823,30 @@ assert "ResizeBicubicGrad" in message
 assert (by_rule, accumulator.jvp(squared)) == (3.0, 4.0)
 np.testing.assert_allclose(accumulator.jvp(eighth_power), 8 * 2.0**7, rtol=1e-6)
 tripled = tf.custom_gradient(lambda x: (tf.round(x), lambda upstream: 3.0 * upstream))
-for check_f, expected in ((square, 4.0), (tripled, 3.0), (tf.function(square), 3.0)):
+
+
+def in_a_loop(x):
+    return tf.while_loop(lambda k, _: k < 1, lambda k, x: (k + 1, square(x)), [0, x])[1]
+
+
+def in_a_branch(x):
+    return tf.cond(x > 0.0, lambda: square(x), lambda: x)
+
+
+def check_slope(check_f):
     check_x = tf.constant(2.0)
     with tf.autodiff.ForwardAccumulator(check_x, tf.constant(1.0)) as check_accumulator:
         check_y = check_f(check_x)
-    assert check_accumulator.jvp(check_y) == expected
+    return check_accumulator.jvp(check_y)
+
+
+for check_f, expected in ((square, 4.0), (tripled, 3.0), (tf.function(square), 3.0)):
+    assert check_slope(check_f) == expected
+for check_f in (in_a_loop, in_a_branch):
+    assert check_slope(check_f) == 4.0  # eagerly these are Python
+    assert tf.function(lambda check_f=check_f: check_slope(check_f))() == 3.0
+with np.testing.assert_raises_regex(NotImplementedError, "forward mode"):
+    check_slope(tf.recompute_grad(lambda x: x**2))
 with tf.GradientTape(persistent=True) as outer:
     with tf.GradientTape() as inner:
         inner.watch(picture)
@@ -919,14 +899,15 @@ np.testing.assert_allclose(value, tall(x), rtol=1e-5, atol=1e-6)
 np.testing.assert_allclose(pushed, tf.reduce_sum(jacobian, axis=-1), rtol=1e-4, atol=1e-5)
 for mode in ("forward", "reverse"):
     np.testing.assert_allclose(derivatives.jacobian(tall, mode=mode)(x), jacobian, rtol=1e-4, atol=1e-5)
-for part, by_tapes in zip(hessian_product, reverse_over_reverse, strict=True):
+for part, by_tapes in zip(hessian_product, by_two_tapes, strict=True):
     np.testing.assert_allclose(part, by_tapes, rtol=1e-4, atol=1e-5)
 
 # %% [markdown]
 # ## 11. Check it independently
 #
 # Dual numbers have a relative in NumPy: complex numbers. Replace $\varepsilon$ by $ih$ with a tiny $h$; then $(ih)^2 = -h^2$ vanishes in rounding, and the
-# imaginary part of $f(x + ih)$, divided by $h$, is the derivative. No difference is taken, so no digits are lost. Central differences check the tall Jacobian.
+# imaginary part of $f(x + ih)$, divided by $h$, is the derivative, where $f$ is analytic: sines and quotients are, an absolute value is not. No difference is taken, so no digits are lost to
+# one. Central differences check the tall Jacobian.
 
 # %% tags=["nbval-ignore-output"]
 s64 = np.asarray(s, np.float64)
@@ -946,6 +927,7 @@ print(f"tall:  largest difference {np.max(np.abs(jacobian - numerical)):.0e}")
 # @title Check
 np.testing.assert_allclose(complex_step, s64 * np.cos(s64) / (1.0 + 0.1 * s64**2), rtol=1e-12, atol=1e-14)
 np.testing.assert_allclose(dy_dt, complex_step, rtol=1e-4, atol=1e-5)
+assert np.abs(2.0 + 1j * h).imag == 0.0  # the slope of |x| at 2 is 1
 assert numerical.shape == (batch, outputs, 3)
 np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 
@@ -955,8 +937,8 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # - A dual number is a value with a tangent; because $\varepsilon^2 = 0$, multiplying two of them is the product rule. Carried along a computation, it is forward mode (section 1).
 # - `ForwardAccumulator(primals, tangents)` carries tangents; `.jvp(y)` is the Jacobian times the direction, in one pass and without a record (section 2).
 # - The primals may be a model's variables; pass a Keras 3 variable as `.value` (section 3).
-# - A Jacobian takes one forward pass for each input, or one backward pass for each output: forward for tall ones, reverse for wide ones (section 4).
-# - A tangent pushed through a gradient gives a Hessian–vector product, the same as two nested tapes (section 5). An accumulator may pass by a custom gradient's rule without a word; two tapes ask it (section 6).
+# - A loop over unit directions gives a Jacobian by columns, stacked on the last axis; one direction needs one pass, whatever the shape (section 4).
+# - A tangent pushed through a gradient gives a Hessian–vector product (section 5). An accumulator may pass by a custom gradient's rule without a word; two tapes ask it (section 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

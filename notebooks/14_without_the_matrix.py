@@ -157,9 +157,9 @@ assert 4 * n**2 / 1e9 > 22 or hidden < 1000
 # With a small $h$ the two gradients agree in most of their digits, and the difference is left with the rest. With a large $h$ the gradient is no longer linear over that distance. Between the two lie about four digits at best, here, and which $h$
 # gives them depends on the function and on $v$.
 #
-# The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = Hv$. Two backward passes, one for the gradient and one through it. `output_gradients=v` forms the inner product.
+# The opening cell has the second way, **reverse over reverse**. Differentiate the scalar $g^\top v$ with $v$ constant: $\nabla (g^\top v) = H^\top v$, and because $H$ is symmetric this is $Hv$. Two backward passes, one for the gradient and one through it. `output_gradients=v` forms the inner product.
 #
-# The third is **forward over reverse**, *Pearlmutter's trick*: carry the direction $v$ forwards through the computation of the gradient, backward pass included. A `ForwardAccumulator` does it, as in section 5 of [12](12_forward_mode.ipynb).
+# The third is **forward over reverse**, which section 5 of [12](12_forward_mode.ipynb) explains. It does without the outer tape, whose record holds the inner forward *and* backward pass.
 
 
 # %%
@@ -200,7 +200,7 @@ print(f"relative difference of the two: {tf.norm(pearlmutter - exact) / tf.norm(
 # Here both are exact but for rounding, and both cost a few gradients, whatever $N$ is. (They can part where the loss contains a `tf.custom_gradient`, whose rule an accumulator may pass by: section 6 of [12](12_forward_mode.ipynb). Then
 # the two tapes are the ones to ask, if the rule is linear in the upstream gradient.) From here on a product counts as two gradients. ([16](16_what_derivatives_cost.ipynb) measures it with more care.)
 #
-# As in 12, `variables` holds the `.value` of each Keras variable, because a `ForwardAccumulator` takes no other. The tape takes either.
+# `variables` holds the `.value` of each Keras variable for the accumulator's sake (section 3 of 12).
 
 # %% tags=["check"]
 # @title Check

@@ -394,7 +394,7 @@ np.testing.assert_allclose(closed_form, [-2 / 3, -1 / 3, 1], rtol=1e-6)
 #
 # *This one needs an idea that the text does not spell out.*
 #
-# Ridge regression finds the $w$ that minimises $\tfrac12 \lVert Xw - y \rVert^2 + \tfrac{\lambda}{2} \lVert w \rVert^2$. New data judge it: $\tfrac12 \lVert X_{\text{new}} w - y_{\text{new}} \rVert^2$. Return the derivative of this new loss by the penalty $\lambda$ (`decay`, a scalar): should it be stronger or weaker?
+# Ridge regression finds the $w$ that minimises $\tfrac12 \lVert Xw - y \rVert^2 + \tfrac{\lambda}{2} \lVert w \rVert^2$. New data judge it: $\tfrac12 \lVert X_{\text{new}} w - y_{\text{new}} \rVert^2$. Return the derivative of this new loss with respect to the penalty $\lambda$ (`decay`, a scalar): should it be stronger or weaker?
 # `x` and `new_x` are matrices with a row for each example, `y` and `new_y` vectors. Do it with the table, two linear solves and no tape.
 
 
@@ -488,7 +488,7 @@ print("Hessians, by hand and ours, differ by", f"{tf.reduce_max(tf.abs(H - hessi
 
 # %%
 def pulls(u):
-    """The derivative of -u'g by the 300 weights, where g is the training loss's gradient."""
+    """The derivative of -u'g with respect to the 300 weights, where g is the training loss's gradient."""
     with tf.GradientTape() as tape:
         tape.watch(ones)
         g = value_and_gradient(w, noisy_x, noisy_y, ones, decay)[1]
@@ -532,7 +532,7 @@ ax.hist(harm[~wrong], bins, color=plots.BLUE, alpha=0.6, label="right labels")
 ax.hist(harm[wrong], bins, color=plots.RED, alpha=0.6, hatch="///", edgecolor="white", label="wrong labels")
 ax.axvline(0, color="black", linewidth=1)
 ax.set(title="300 derivatives of one trained classifier", ylabel="labels")
-ax.set_xlabel("derivative of the trusted loss by the label's weight (positive: harm)")
+ax.set_xlabel("derivative of the trusted loss with respect to the label's weight (positive: harm)")
 ax.legend()
 plt.show()
 
@@ -645,7 +645,7 @@ def accuracy(w, x=test_x, truth=images.y_test):
 
 
 def evaluate(flat):
-    """The loss on all 1437 training images, and its gradient by the ten."""
+    """The loss on all 1437 training images, and its gradient with respect to the ten."""
     ten_images = tf.constant(flat.reshape(10, 64))
     with tf.GradientTape() as tape:
         tape.watch(ten_images)
@@ -762,7 +762,7 @@ assert refused
 # %% [markdown]
 # ## 6. Going further: without the matrix
 #
-# A Hessian of 650 weights fits into memory; one of a million does not. But the adjoint equation $Hu = v$ asks for one solution, and [14](14_without_the_matrix.ipynb) solves such systems by conjugate gradients (CG), from products with $H$ alone. `derivatives.hvp` multiplies; `optimize.conjugate_gradient_direction` is the CG of notebook 12: given $g$, it solves $Hs = -g$, so it gets $-v$ here.
+# A Hessian of 650 weights fits into memory; one of a million does not. But the adjoint equation $Hu = v$ asks for one solution, and [14](14_without_the_matrix.ipynb) solves such systems by conjugate gradients (CG), from products with $H$ alone. `derivatives.hvp` multiplies; `optimize.conjugate_gradient_direction` is the CG of that notebook: given $g$, it solves $Hs = -g$, so it gets $-v$ here.
 #
 # The rival again is unrolling at its best. Plain gradient descent needs hundreds of recorded steps here. With momentum, the heavy ball, at the best rate and momentum that the spectrum allows, it needs fewer. Record it from zero, or from the solution.
 
@@ -889,7 +889,7 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 # - An iteration stopped early has a gradient with an error of the order of the residual; unrolled from the start it errs several times more. One recorded step points roughly downhill, with an error of about a half (section 2).
 # - A minimum solves $\nabla_w \ell = 0$: solve $Hu = v$, then differentiate $-u^\top \nabla_w \ell$ with respect to the parameter (section 3).
 # - One solve gives a derivative for each of 300 labels, and nearly all of the 30 most harmful are wrong. The training loss does not see mistakes that have a system; a classifier trained on the trusted images does, and ranks better still (section 4).
-# - Training is a layer. Differentiated by its training data, it learns ten images that teach nearly as well as 1437 (section 5).
+# - Training is a layer. Differentiated with respect to its training data, it learns ten images that teach nearly as well as 1437 (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

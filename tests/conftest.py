@@ -6,11 +6,17 @@ Every pytest reads this file, also one in an environment without Jupyter: fixtur
 import collections
 import io
 import json
-import multiprocessing
+import linecache
+import math
+import multiprocessing.forkserver
+import os
 import runpy
 import sys
 import time
+import tomllib
+import types
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
@@ -31,12 +37,25 @@ runpy.run_path({name!r}, run_name="__main__")
 """
 
 
+PROGRAMS = Path(__file__).with_name("programs")
+
+
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help="leave out what is marked thorough, as `make test` does")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "thorough(keep=0): with --quick, only the first so many cases of it are run")
+    config.addinivalue_line("markers", "programs(*files): the files of tests/programs from which `program` comes")
+
+
+def pytest_generate_tests(metafunc):
+    """A test that takes a `program` is asked with each table of the files of `programs/` that its mark names."""
+    if "program" in metafunc.fixturenames:
+        files = metafunc.definition.get_closest_marker("programs").args
+        tables = [tomllib.loads((PROGRAMS / f"{file}.toml").read_text("utf-8")) for file in files]
+        named = {name: program for table in tables for name, program in table.items()}
+        metafunc.parametrize("program", named.values(), ids=named)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -61,24 +80,69 @@ def _same_seed():
 
 
 @pytest.fixture(scope="session")
-def fresh(tmp_path_factory):
+def serve():
+    """A function that ends this process's fork server if it imports something else than is wanted now."""
+
+    def wanted(modules=None):
+        if modules is None:
+            from tapelab.collection import forkserver
+
+            modules = forkserver.imports()
+        server = multiprocessing.forkserver._forkserver
+        if server._preload_modules != modules:
+            server._stop()
+            server.set_forkserver_preload(modules)
+
+    return wanted
+
+
+@pytest.fixture(scope="session")
+def fresh(tmp_path_factory, serve):
     """A function that runs a program in a process that has imported TensorFlow alone, and returns what it printed.
 
     The process is forked from one that waits for this: TensorFlow's import takes seconds, a fork some milliseconds.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tensorflow"])
 
     def run(code, name="program.py"):
         folder = tmp_path_factory.mktemp("fresh")
         (folder / name).write_text(code)
         (folder / "forked.py").write_text(FORKED.format(folder=str(folder), name=name))
+        serve(["tensorflow"])
         process = context.Process(target=runpy.run_path, args=(str(folder / "forked.py"),))
         process.start()
         process.join(120)
         log = (folder / "log.txt").read_text()
         assert process.exitcode == 0, log[-2000:]
         return (folder / "out.txt").read_text()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def cell():
+    """A function that runs a program as a cell of a notebook, so that its lines are known.
+
+    Other names can be given. It returns the cell's file, the numbers of the lines that end with "# here", and the names
+    that the program bound: `answer` too, if `ask` says what `explain` is asked of its tape.
+    """
+    from tapelab import explain
+
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    def run(text, ask=None, **given):
+        lines = [*text.splitlines(), *([f"answer = explain(tape, {ask})"] if ask else [])]
+        text = "".join(f"{line}\n" for line in lines)
+        file = f"<ipython-input-program-{hash(text)}>"
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        names = {"__name__": "__main__", "math": math, "tf": tf, "np": np, "keras": keras}
+        names |= {name: getattr(explain, name) for name in ("ExplainTape", "draw", "explain", "explain_retracing")}
+        names |= given
+        exec(compile(text, file, "exec"), names)
+        marked = [number for number, line in enumerate(lines, 1) if line.endswith("# here")]
+        return types.SimpleNamespace(file=file, marked=marked, names=names, answer=names.get("answer"))
 
     return run
 
@@ -105,7 +169,7 @@ def make_collection():
 
 
 @pytest.fixture(scope="session")
-def run_batch():
+def run_batch(serve):
     """A function that runs a batch in this process. Returns its exit status and what it printed."""
     from tapelab.collection.reports.storage import Folder
     from tapelab.collection.running import batch, pool, sweep
@@ -113,6 +177,7 @@ def run_batch():
     from rich.console import Console
 
     def run(collection, output, *, given=(), sweeps=(), executor=None, workers=2, names=(), **settings):
+        serve()
         written = io.StringIO()
         runs = sweep.expand(collection, collection.select(names), given, sweeps)
         console = Console(file=written, width=140)
@@ -153,6 +218,8 @@ def kernels():
                 words = " ".join(process.cmdline())
             except psutil.Error:
                 continue
+            if "forkserver import main" in words and process.parent().pid == os.getpid():
+                continue  # the server itself, which waits for more
             if ("ipykernel" in words or "tapelab.collection" in words) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(words)
         return found
@@ -172,14 +239,27 @@ def printed():
     return read
 
 
-@pytest.fixture(scope="session")
-def light_kernels():
-    """The modules that fork servers import for kernels, without TensorFlow: also in each batch of this process."""
-    from tapelab.collection.forkserver import servers
+@pytest.fixture(scope="module")
+def light_kernels(serve):
+    """The modules that a fork server imports for kernels, without TensorFlow: also in each batch of this process."""
+    from tapelab.collection import forkserver
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(servers, "KERNELS", LIGHT)
+        patch.setattr(forkserver, "KERNELS", LIGHT)
+        serve()
         yield LIGHT
+
+
+@pytest.fixture
+def forked_kernels(monkeypatch, serve):
+    """Kernels that this process starts are forked, also if it has started others before."""
+    from tapelab.collection import forkserver
+
+    from jupyter_client.provisioning import KernelProvisionerFactory
+
+    serve()
+    factory = KernelProvisionerFactory.instance()
+    monkeypatch.setattr(factory, "default_provisioner_name", forkserver.PROVISIONER)
 
 
 @pytest.fixture(scope="session")
@@ -187,7 +267,7 @@ def command_line():
     """A function that returns the command `tapelab run`, with light kernels and with code that runs first."""
 
     def make(output, *arguments, first="pass"):
-        light = f"from tapelab.collection.forkserver import servers; servers.KERNELS = {LIGHT!r}"
+        light = f"from tapelab.collection import forkserver; forkserver.KERNELS = {LIGHT!r}"
         code = f"{light}\n{first}\nfrom tapelab.__main__ import main; main()"
         return [sys.executable, "-c", code, "run", "--notebooks", "notebooks", "--output", str(output), *arguments]
 

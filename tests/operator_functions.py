@@ -1,5 +1,8 @@
 """Functions that differential operators are tested on, and what their derivatives are by nested tapes."""
 
+import inspect
+
+from tapelab.derivatives.operators.taylor_mode.elementwise import BY_GRADIENT, PIECEWISE, TABLES
 from tapelab.runtime import tf
 
 import numpy as np
@@ -54,6 +57,16 @@ def rates(f, x, v, order):
 def bent(x):
     """Something that depends on x by more than its first two derivatives: (4, 5), positive."""
     return tf.exp(tf.sin(x @ A) / 2) + 0.1
+
+
+def elementwise(x):
+    """The results of all elementwise operations that have a rule, by name."""
+    p, found = 0.5 + 0.4 * tf.sin(x), {}  # in (0.1, 0.9), or above 1 for the one operation that needs it
+    for name in sorted({*TABLES, *BY_GRADIENT, *PIECEWISE}):
+        operation = getattr(tf.raw_ops, name)
+        argument = next(iter(inspect.signature(operation).parameters))
+        found[name] = operation(**{argument: p + 1 if name == "Acosh" else p})
+    return found
 
 
 def both(x):

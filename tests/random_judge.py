@@ -4,7 +4,9 @@ A program is traced once, and the derivative computed at many points; what is ri
 
 Elsewhere is where `random_truth` sees none, and where a step of the program has none at the inputs that it gets: then
 the chain rule says nothing. relu(x) - relu(-x) is x, and no differentiation of its steps finds the 1 at 0. Those are
-counted apart. An error must be this package's own, with a sentence; TensorFlow's traceback is a find.
+counted apart, and so is where a number on the way overflows: a Cholesky factor of an infinite matrix is finite, and so
+are differences of it, which are no derivative. An error must be this package's own, with a sentence; TensorFlow's
+traceback is a find.
 """
 
 import re
@@ -27,6 +29,8 @@ COMPILED = ["graph"] * 9 + ["eager"] * 2 + ["auto"]
 POINTS = {"graph": [1, 8, 40, 40, 40], "auto": [1, 40], "eager": [1, 4]}  # of a program; a find is made smaller to 1
 WRONG = 30, 2e-6  # further off than so many times the estimated error, and this much of the largest element
 
+
+HUGE = 1e150  # the square of what is larger may be out of range
 
 # Operations that decompose a matrix. Where eigenvalues are equal, the limits that their derivatives take need a graph,
 # and second derivatives of functions of eigenvectors are not taken: they are NaN (`wrong.cures.ties`).
@@ -149,10 +153,23 @@ def _compared(task, case, comparisons):
             order = 4 if task.check.startswith(("taylor", "biharmonic")) else 2
             if not all(smooth(task.program, case.x[row], order) for row in rows):
                 return f"{number} where a step has no derivative"
+            if any(overflows(task.program, case.x[row]) for row in rows):
+                return f"{number} where what is huge overflows on the way"
             if number == "NaN" and DECOMPOSING.search(str(task.program)):
                 return "NaN of a decomposition"
             raise Find(f"{found[place]:.6g}, right {right[place]:.6g} ± {error[place]:.1g} at {list(place)}: {task}")
     return "right" if any_judged else "not judged"
+
+
+def overflows(program: Program, row: np.ndarray) -> bool:
+    """Whether a number within a step is infinite or NaN, and one that a step gets is huge."""
+    huge = max(np.max(np.abs(value), initial=0) for value in program.every()(tf.constant(row[None]))[:-1])
+    if not huge > HUGE:
+        return False
+    wrapped = tf.compat.v1.wrap_function(lambda x: program.every()(x), [tf.TensorSpec([1, len(row)], tf.float64)])
+    tensors = [tensor for op in wrapped.graph.get_operations() for tensor in op.outputs if tensor.dtype.is_floating]
+    within = wrapped.prune(wrapped.inputs[0], tensors)(tf.constant(row[None]))
+    return not all(np.isfinite(value).all() for value in within)
 
 
 def smooth(program: Program, row: np.ndarray, orders: int) -> bool:

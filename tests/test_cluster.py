@@ -9,7 +9,6 @@ import sys
 import time
 from types import SimpleNamespace
 
-from tapelab.collection.forkserver import servers
 from tapelab.collection.running import cluster
 
 import distributed
@@ -49,15 +48,13 @@ class Dask:
             client.wait_for_workers(workers, timeout=60)
 
     def runs(self):
-        """The processes of runs, of kernels and of fork servers under the workers."""
+        """The processes of runs and of kernels under the workers: all but the fork servers themselves."""
         found = []
         for process in psutil.Process(self.workers.pid).children(recursive=True):
-            try:
-                words = " ".join(process.cmdline())
-            except psutil.Error:
-                continue
-            if "tapelab.collection" in words or "ipykernel" in words:
-                found.append(process)
+            with contextlib.suppress(psutil.Error):
+                words, above = (" ".join(one.cmdline()) for one in (process, process.parent()))
+                if "tapelab.collection" in words and (words == above or "forkserver" not in words):
+                    found.append(process)
         return found
 
     def close(self):
@@ -182,44 +179,12 @@ def test_the_runs_of_a_command_that_is_killed_end_on_the_workers_too(dask, long_
 
 
 @pytest.mark.thorough
-def test_kernels_fork_on_the_workers_until_there_is_nothing_to_do(dask, tmp_path, make_collection, run_batch, printed):
-    source = "import sys; print('wave' in sys.modules)"
+def test_kernels_fork_on_the_workers(dask, tmp_path, make_collection, run_batch, printed):
+    source = "import sys; print('tensorflow' in sys.modules)"
     collection = make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0", source]})
     for fork in (True, False):
         run_batch(collection, tmp_path / "out", executor=cluster.Cluster(dask.address, fork))
         assert printed(tmp_path / "out" / "00_one.ipynb") == f"{fork}\n"
-        until = time.monotonic() + 20
-        while dask.runs():
-            assert time.monotonic() < until
-            time.sleep(0.1)
-
-
-def test_a_worker_ends_its_fork_servers_when_it_rests_and_starts_them_anew(monkeypatch):
-    worker = SimpleNamespace(
-        address="tcp://127.0.0.1:1", state=SimpleNamespace(nthreads=1), get_current_task=lambda: "key"
-    )
-    there = []
-
-    @contextlib.contextmanager
-    def starter(environment, **_):
-        there.append("servers")
-        yield object()
-        there.clear()
-
-    monkeypatch.setattr(servers, "starter", starter)
-    monkeypatch.setattr(cluster, "IDLE_SECONDS", 0.1)
-    share = cluster._Share("batch", {}, {}, True)
-    share.setup(worker)
-    for _ in range(2):
-        assert there == []
-        with share.children():
-            assert share.starter("python3") is share.starter("python3")
-            assert there == ["servers"]
-        until = time.monotonic() + 10
-        while there:
-            assert time.monotonic() < until
-            time.sleep(0.01)
-    share.teardown(worker)
 
 
 @pytest.mark.thorough
@@ -258,15 +223,17 @@ def test_a_worker_passes_its_own_variables_and_must_have_them(dask, monkeypatch)
         pytest.raises(cluster.ClusterError, match=r"--pass-env TEST_URL: the worker tcp://.* has no such variable"),
     ):
         executor.environment("python3")
-    worker = SimpleNamespace(address="tcp://127.0.0.1:1", state=SimpleNamespace(nthreads=1))
+    state = SimpleNamespace(nthreads=1)
+    worker = SimpleNamespace(address="tcp://127.0.0.1:1", state=state, get_current_task=lambda: "key")
     for passed, value in ([], None), (["TEST_URL"], "hush-hush"):
         share = cluster._Share("batch", {}, {}, False, passed)
         share.setup(worker)
-        assert share.starter("python3").environment.get("TEST_URL") == value
+        with share.children() as children:
+            assert children._environment.get("TEST_URL") == value
     monkeypatch.delenv("TEST_URL")
     share.setup(worker)
-    with pytest.raises(LookupError, match="--pass-env TEST_URL"):
-        share.starter("python3")
+    with pytest.raises(LookupError, match="--pass-env TEST_URL"), share.children():
+        pass
 
 
 def test_workers_that_differ_are_refused(dask, monkeypatch):

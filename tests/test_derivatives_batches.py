@@ -16,6 +16,7 @@ from tapelab.derivatives.machinery import vectorized
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 
+import by_tape
 import numpy as np
 import pytest
 
@@ -335,11 +336,7 @@ def test_what_is_not_repeatable_is_evaluated_for_one_example_after_the_other(lay
     def loss(x):
         return tf.reduce_sum(layer(x * w, training=True) * [1.0, 2.0, 3.0, 4.0] + x * w**2)
 
-    wanted = []
-    for example in EXAMPLES:
-        with tf.GradientTape() as tape:
-            y = loss(example[np.newaxis])
-        wanted.append(tape.gradient(y, w))
+    (wanted,) = by_tape.of_each_example(loss, [w], EXAMPLES)
     left = [variable.numpy() for variable in layer.variables]
     held = per_example_gradients(loss, wrt=w, **options)
     for _ in range(2):
@@ -436,12 +433,7 @@ def test_coupled_examples_have_no_gradients(name):
 
 
 def one_by_one(f):
-    found = []
-    for x, y in zip(EXAMPLES, CLASSES, strict=True):
-        with tf.GradientTape() as tape:
-            loss = f(tf.constant(x[np.newaxis]), tf.constant(y[np.newaxis]))
-        found.append(tape.gradient(loss, V))
-    return found
+    return by_tape.of_each_example(f, [V], EXAMPLES, CLASSES)[0]
 
 
 # Proved from the graph, or compared at every call.

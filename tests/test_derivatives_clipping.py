@@ -15,6 +15,7 @@ from tapelab.derivatives import (
 )
 from tapelab.runtime import tf
 
+import by_tape
 import numpy as np
 import pytest
 
@@ -28,21 +29,9 @@ def variable(*shape, dtype=tf.float64):
     return tf.Variable(GENERATOR.standard_normal(shape), dtype=dtype)
 
 
-def looped(f, variables, *data):
-    """The gradient of each example, on a batch of one, for each variable an array (batch, *shape)."""
-    gradients = [[] for _ in variables]
-    for index in range(len(data[0])):
-        with tf.GradientTape() as tape:
-            (loss,) = tf.unstack(f(*[tf.convert_to_tensor(part[index : index + 1]) for part in data]))
-        found = tape.gradient(loss, variables, unconnected_gradients="zero")
-        for all_of_them, gradient in zip(gradients, found, strict=True):
-            all_of_them.append(tf.convert_to_tensor(gradient).numpy().astype(np.float64))
-    return [np.stack(parts) for parts in gradients]
-
-
 def check(f, variables, *data, way=ONE_PASS, tolerance=1e-12, warned=False, **options):
     """Compare norms and clipped sums with the loop; one norm of the five is clipped not at all."""
-    gradients = looped(f, variables, *data)
+    gradients = [part.astype(np.float64) for part in by_tape.of_each_example(f, variables, *data)]
     norms = np.sqrt(sum((g**2).reshape(len(g), -1).sum(1) for g in gradients))
     max_norm = float(np.median(norms))
     factors = np.minimum(1, max_norm / norms)
@@ -82,7 +71,7 @@ def cross_entropy(x, y):
 def test_a_network_and_the_structure_of_its_sources():
     check(cross_entropy, [W1, B1, W2, B2], X, LABELS)
     both, norms = clipped_gradient(cross_entropy, wrt={"w": W2, "b": [B2]}, max_norm=1e9)(X, LABELS)
-    w, b = looped(cross_entropy, [W2, B2], X, LABELS)
+    w, b = by_tape.of_each_example(cross_entropy, [W2, B2], X, LABELS)
     np.testing.assert_allclose(both["w"], w.sum(0), atol=1e-13)  # nothing is clipped: the sum of the gradients
     np.testing.assert_allclose(both["b"][0], b.sum(0), atol=1e-13)
     assert norms.shape == (5,)
@@ -114,7 +103,7 @@ def test_single_precision_and_a_variable_that_is_cast():
 
     check(losses, [w], X.astype(np.float32), tolerance=1e-6)
     norms = per_example_norms(losses, wrt=[w, b])(X.astype(np.float32))
-    found = looped(losses, [w, b], X.astype(np.float32))
+    found = by_tape.of_each_example(losses, [w, b], X.astype(np.float32))
     np.testing.assert_allclose(norms, np.sqrt((found[0] ** 2).sum((1, 2)) + (found[1] ** 2).sum(1)), rtol=1e-3)
     assert norms.dtype == tf.float32
 
@@ -394,7 +383,7 @@ def test_a_variable_without_a_rule_goes_example_by_example():
     ) as caught:
         norms = per_example_norms(losses, wrt=[w, odd, b])(X)
     assert caught[0].filename == __file__
-    wanted = np.sqrt(sum((g**2).reshape(5, -1).sum(1) for g in looped(losses, [w, odd, b], X)))
+    wanted = np.sqrt(sum((g**2).reshape(5, -1).sum(1) for g in by_tape.of_each_example(losses, [w, odd, b], X)))
     np.testing.assert_allclose(norms, wanted, rtol=1e-12)
     way = "one backward pass, and 1 of 3 sources example by example, vectorised"
     plan = check(losses, [w, odd, b], X, way=way, warned=True, batch_chunk_size=2).plan(X)
@@ -438,7 +427,7 @@ def test_other_uses_have_no_rule(f, operation):
     variables = [SCALE]
     with pytest.warns(FallbackWarning, match=rf"no rule: .*({operation})"):
         found = per_example_norms(f, wrt=variables, compile="graph")(X)
-    (gradients,) = looped(f, variables, X)
+    (gradients,) = by_tape.of_each_example(f, variables, X)
     np.testing.assert_allclose(found, np.sqrt((gradients**2).sum((1, 2))), rtol=1e-12)
 
 
@@ -510,7 +499,7 @@ def test_what_is_not_proved_goes_example_by_example(f, operation):
     variables = [W1]
     with pytest.warns(FallbackWarning, match=rf"not proved independent, because of .*{operation}"):
         found = per_example_norms(f, wrt=variables, compile="graph")(X)
-    (gradients,) = looped(f, variables, X)
+    (gradients,) = by_tape.of_each_example(f, variables, X)
     np.testing.assert_allclose(found, np.sqrt((gradients**2).sum((1, 2))), rtol=1e-12)
 
 
@@ -638,3 +627,13 @@ def test_losses_in_functions_of_tensorflow_take_one_pass():
     for f in losses.values():
         check(f, [W1, B1, W2], X)
         check(f, [W1, B1, W2], X, way=f"{ONE_PASS} for each 2 examples", batch_chunk_size=2)
+
+
+@pytest.mark.parametrize("compile", ["graph", "eager"])
+def test_an_example_whose_norm_overflows_is_not_left_out_without_a_word(compile):
+    w = tf.Variable([1.0, 2.0])
+    transform = clipped_gradient(lambda x: tf.linalg.matvec(x, w), wrt=w, max_norm=1.0, compile=compile)
+    clipped, norms = transform(tf.constant([[3.0, 4.0], [1e25, 1e25]]))
+    assert np.isnan(clipped).all()
+    np.testing.assert_allclose(norms, [5.0, np.inf])
+    np.testing.assert_allclose(transform(tf.constant([[3.0, 4.0], [1e18, 0.0]]))[0], [1.6, 0.8], rtol=1e-6)

@@ -4,9 +4,10 @@ from tapelab.derivatives.sparse.colouring import colour, colour_columns, colour_
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import sparse
-
-GENERATOR = np.random.default_rng(0)
 
 
 def banded(n, width, periodic=False):
@@ -33,17 +34,20 @@ def five_points(side):
     return found
 
 
-def random_pattern(rows, columns, density):
-    found = sparse.csr_array(GENERATOR.random((rows, columns)) < density)
+def pattern_of(dense):
+    found = sparse.csr_array(dense)
     found.sum_duplicates()
     return found
 
 
-def random_symmetric(n, density):
-    half = random_pattern(n, n, density)
-    found = (half + half.T).tocsr()
-    found.sum_duplicates()
-    return found
+def numbered(pattern):
+    """A matrix of this pattern, of entries that are all different."""
+    return pattern.toarray() * (1.0 + np.arange(np.prod(pattern.shape)).reshape(pattern.shape))
+
+
+PATTERNS = arrays(bool, array_shapes(min_dims=2, max_dims=2, max_side=16)).map(pattern_of)
+SYMMETRIC = st.integers(1, 14).flatmap(lambda n: arrays(bool, (n, n))).map(lambda half: pattern_of(half | half.T))
+quick = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 def products(matrix, colouring):
@@ -59,16 +63,14 @@ def recovered(pattern, colouring, matrix):
     return sparse.csr_array((found, (rows, pattern.indices)), shape=pattern.shape).toarray()
 
 
-@pytest.mark.parametrize("by", [colour_columns, colour_rows, colour])
-def test_columns_of_one_colour_share_no_row(by):
-    for trial in range(40):
-        pattern = random_pattern(*GENERATOR.integers(1, 20, 2), density=trial / 60)
-        colouring = by(pattern)
-        turned = pattern if colouring.by == "columns" else pattern.T
-        for number in range(colouring.count):
-            assert turned[:, np.flatnonzero(colouring.colours == number)].sum(axis=1).max() == 1
-        matrix = GENERATOR.normal(size=pattern.shape) * pattern.toarray()
-        np.testing.assert_allclose(recovered(pattern, colouring, matrix), matrix)
+@quick
+@given(PATTERNS, st.sampled_from([colour_columns, colour_rows, colour]))
+def test_columns_of_one_colour_share_no_row_and_every_entry_is_read(pattern, by):
+    colouring, matrix = by(pattern), numbered(pattern)
+    turned = pattern if colouring.by == "columns" else pattern.T
+    for number in range(colouring.count):
+        assert turned[:, np.flatnonzero(colouring.colours == number)].sum(axis=1).max() == 1
+    np.testing.assert_allclose(recovered(pattern, colouring, matrix), matrix)
 
 
 def two_coloured_path(pattern, colours):
@@ -85,19 +87,13 @@ def two_coloured_path(pattern, colours):
     return None
 
 
-def test_symmetric_colourings_are_star_colourings():
-    for trial in range(60):
-        pattern = random_symmetric(int(GENERATOR.integers(1, 16)), trial / 80)
-        pattern = (pattern + sparse.eye_array(pattern.shape[0], dtype=bool)).tocsr()  # so that no colour is left out
-        assert two_coloured_path(pattern, colour_symmetric(pattern).colours) is None
-
-
-def test_symmetric_matrices_are_recovered():
-    for trial in range(60):
-        pattern = random_symmetric(int(GENERATOR.integers(1, 16)), trial / 80)
-        matrix = GENERATOR.normal(size=pattern.shape)
-        matrix = (matrix + matrix.T) * pattern.toarray()
-        np.testing.assert_allclose(recovered(pattern, colour_symmetric(pattern), matrix), matrix)
+@quick
+@given(SYMMETRIC)
+def test_symmetric_colourings_are_star_colourings_and_every_entry_is_read(pattern):
+    matrix = numbered(pattern) + numbered(pattern).T
+    np.testing.assert_allclose(recovered(pattern, colour_symmetric(pattern), matrix), matrix)
+    whole = (pattern + sparse.eye_array(pattern.shape[0], dtype=bool)).tocsr()  # so that no colour is left out
+    assert two_coloured_path(whole, colour_symmetric(whole).colours) is None
 
 
 @pytest.mark.parametrize(
@@ -119,7 +115,7 @@ def test_counts_on_known_patterns(pattern, columns, symmetric):
 
 
 def test_rows_are_taken_where_they_need_fewer():
-    pattern = random_pattern(12, 6, 0.0).tolil()
+    pattern = sparse.lil_array((12, 6), dtype=bool)
     pattern[0] = True  # one dense row: all columns meet
     pattern[np.arange(1, 7), np.arange(6)] = True
     found = colour(pattern.tocsr())

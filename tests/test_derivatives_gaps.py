@@ -10,6 +10,7 @@ from tapelab.derivatives import (
     SingularMatrixError,
     batch_jacobian,
     clipped_gradient,
+    ggnvp,
     hessian,
     hvp,
     jacobian,
@@ -24,6 +25,7 @@ from tapelab.derivatives import (
 from tapelab.gradcheck import numerical_jacobian
 from tapelab.runtime import tf
 
+import by_tape
 import numpy as np
 import pytest
 
@@ -48,13 +50,7 @@ def resized(x):
 
 
 def tensorflow_hessian(f):
-    with tf.GradientTape(persistent=True) as outer:
-        outer.watch(x := tf.constant(X))
-        with tf.GradientTape() as inner:
-            inner.watch(x)
-            y = f(x)
-        gradient = inner.gradient(y, x)
-    return outer.jacobian(gradient, x, experimental_use_pfor=False).numpy().reshape(3, 3)
+    return by_tape.hessian(f, X).reshape(3, 3)
 
 
 def true_hessian(f):
@@ -239,10 +235,7 @@ LACKING_NO_RANDOMNESS = [name for name in LACKING if not any(word in name for wo
 def test_tensorflow_is_wrong_there(name):
     """Once it is not, the refusal is to go."""
     loss = beside(LACKING[name])
-    with tf.GradientTape() as tape:
-        tape.watch(x := tf.constant(X))
-        y = loss(x)
-    difference = tape.gradient(y, x) - numerical_jacobian(loss, X).reshape(X.shape)
+    difference = by_tape.gradient(loss, X) - numerical_jacobian(loss, X).reshape(X.shape)
     assert np.abs(difference).max() > 1e-2
 
 
@@ -497,10 +490,7 @@ def test_what_leaves_for_numpy_has_no_derivative():
         squares = tf.numpy_function(np.square, [stop(x)], tf.float64)
         return tf.reduce_sum(tf.ensure_shape(squares, [1, 3])) + tf.reduce_sum(x)
 
-    with tf.GradientTape() as tape:
-        tape.watch(x := tf.constant(X))
-        y = loss(x)
-    np.testing.assert_array_equal(tape.gradient(y, x), np.ones([1, 3]))
+    np.testing.assert_array_equal(by_tape.gradient(loss, X), np.ones([1, 3]))
     with pytest.raises(
         ValueError, match=r"it calls tf\.numpy_function, .* It is PyFunc at .*test_derivatives_gaps\.py"
     ):
@@ -697,3 +687,50 @@ def test_rows_of_sparse_segments_go_one_by_one_where_their_converter_cannot_be_r
     plan = transform.plan(x)
     assert "loop" in plan.way
     assert any("sparse segments" in why for why in plan.given_up)
+
+
+@tf.custom_gradient
+def clips_its_cotangent(x):
+    return tf.identity(x), lambda upstream: tf.clip_by_value(upstream, -0.1, 0.1)
+
+
+@tf.custom_gradient
+def drops_negative_cotangents(x):
+    return tf.identity(x), lambda upstream: tf.nn.relu(upstream)
+
+
+@tf.custom_gradient
+def halves_its_cotangent(x):
+    return tf.identity(x), lambda upstream: 0.5 * upstream
+
+
+def gauss_newton(f, compile):
+    w = tf.Variable([0.5, -0.75])
+    product = ggnvp(lambda x: x * f(w), lambda y: tf.reduce_sum(y**2), wrt=w, compile=compile)
+    return product(tf.ones([2]), vector=tf.constant([1.0, 2.0]))
+
+
+PAIR = tf.constant([0.5, -0.75])
+WITH_TANGENTS = {
+    "jvp": lambda f, compile: jvp(f, compile=compile)(PAIR, tangents=tf.constant([1.0, 2.0])),
+    "jacobian": lambda f, compile: jacobian(f, mode="forward", compile=compile)(PAIR),
+    "batch_jacobian": lambda f, compile: batch_jacobian(f, mode="forward", compile=compile)(PAIR[None]),
+    "ggnvp": gauss_newton,
+}
+
+
+@pytest.mark.parametrize("compile", ["eager", "graph"])
+@pytest.mark.parametrize("name", WITH_TANGENTS)
+def test_products_with_tangents_of_a_gradient_that_is_not_linear_are_refused(name, compile):
+    """Such as one that clips: it has products with cotangents, and those are no transpose of anything."""
+    for bent in (clips_its_cotangent, drops_negative_cotangents):
+        with pytest.raises(ValueError, match=r"is not linear in its cotangents.*test_derivatives_gaps"):
+            WITH_TANGENTS[name](bent, compile)
+    WITH_TANGENTS[name](halves_its_cotangent, compile)
+
+
+def test_products_with_cotangents_take_a_gradient_that_is_not_linear():
+    np.testing.assert_allclose(vjp(clips_its_cotangent)(PAIR, cotangents=tf.ones([2]))[1], [0.1, 0.1])
+    w = tf.Variable([2.0])
+    found = per_example_gradients(lambda x: clips_its_cotangent(x * w), wrt=w)(PAIR)
+    np.testing.assert_allclose(tf.reshape(tf.nest.flatten(found)[-1], [-1]), 0.1 * PAIR)

@@ -3,65 +3,49 @@
 `make programs` runs as many as asked for, and says more of what it finds.
 """
 
-import argparse
+import itertools
 from collections import Counter
-from pathlib import Path
 
 from tapelab.runtime import tf
 
+import by_tape
 import numpy as np
 import pytest
+import random_checks
+import random_judge
+import random_operations
+import random_programs
+import random_truth
 from hypothesis import HealthCheck, given, settings
 
-HERE = Path(__file__).parent
 QUICK = 100  # programs, of some 15 points each
 QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def modules():
-    """The generator's modules, which import each other by plain names."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(HERE))
-        import random_checks
-        import random_judge
-        import random_operations
-        import random_programs
-        import random_truth
-
-        yield argparse.Namespace(
-            checks=random_checks,
-            judge=random_judge,
-            operations=random_operations,
-            programs=random_programs,
-            truth=random_truth,
-        )
-
-
-def test_a_hundred_random_programs(modules):
+def test_a_hundred_random_programs():
     """The same ones in every run: `make programs` draws others."""
     outcomes = Counter()
 
     @settings(max_examples=QUICK, derandomize=True, **QUIET)
-    @given(modules.judge.tasks())
+    @given(random_judge.tasks())
     def run(task):
-        outcomes.update(modules.judge.judged(task))
+        outcomes.update(random_judge.judged(task))
 
     run()
     assert outcomes["right"] >= 3 * QUICK, outcomes
 
 
-def program(modules, names, length):
+def program(names, length):
     """A chain of operations, each of the result before; of those with two inputs both are that."""
     steps = []
     for number, name in enumerate(names):
-        steps.append(modules.programs.Step(name, (number,) * modules.operations.OPERATIONS[name].inputs))
-    return modules.programs.Program(tuple(steps), length)
+        steps.append(random_programs.Step(name, (number,) * random_operations.OPERATIONS[name].inputs))
+    return random_programs.Program(tuple(steps), length)
 
 
-def task(modules, names, x, check, compiled="eager"):
+def task(names, x, check, compiled="eager"):
     """A derivative of such a chain at one point."""
-    return modules.judge.Task(program(modules, names, len(x[0])), check, compiled, (tuple(map(tuple, x)),))
+    return random_judge.Task(program(names, len(x[0])), check, compiled, (tuple(map(tuple, x)),))
 
 
 SMOOTH = (["sin", "dense", "exp"], [[0.7, -0.3], [0.4, 0.1]])
@@ -94,30 +78,29 @@ CHECKS = [
 ]
 
 
-def test_the_table_of_checks_is_whole(modules):
-    assert list(modules.checks.CHECKS) == CHECKS
+def test_the_table_of_checks_is_whole():
+    assert list(random_checks.CHECKS) == CHECKS
 
 
-@pytest.mark.parametrize("wrong", [0.02, np.nan, np.inf])
 @pytest.mark.parametrize("check", CHECKS)
-def test_a_derivative_that_is_off_is_called_wrong(modules, check, wrong, monkeypatch):
+def test_a_derivative_that_is_off_is_called_wrong(check, monkeypatch):
     """Each element of each result that a check gives, one after the other, by this part of the largest one."""
-    given, compute = [], modules.checks.CHECKS[check]
+    given, compute = [], random_checks.CHECKS[check]
 
     def keep(case):
         if not given:
             given.extend(each._replace(found=np.array(each.found)) for each in compute(case))
         return given
 
-    smooth = task(modules, *SMOOTH, check)
-    monkeypatch.setitem(modules.checks.CHECKS, check, keep)
-    assert modules.judge.judged(smooth) == {"right": 1}
+    smooth = task(*SMOOTH, check)
+    monkeypatch.setitem(random_checks.CHECKS, check, keep)
+    assert random_judge.judged(smooth) == {"right": 1}
     for comparison in given:
-        for place in np.ndindex(comparison.found.shape):
+        for place, wrong in itertools.product(np.ndindex(comparison.found.shape), [0.02, np.nan, np.inf]):
             kept = comparison.found[place]
             comparison.found[place] += wrong * max(1.0, np.abs(comparison.right).max())
-            with pytest.raises(modules.judge.Find):
-                modules.judge.judged(smooth)
+            with pytest.raises(random_judge.Find):
+                random_judge.judged(smooth)
             comparison.found[place] = kept
 
 
@@ -148,89 +131,101 @@ DIFFERENTIABLE = {
 
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_whether_there_is_a_derivative(modules, name):
+def test_whether_there_is_a_derivative(name):
     f, x, once, twice = DIFFERENTIABLE[name]
-    first, second = modules.truth.jacobian_and_hessian(f, np.array([x]))
+    first, second = random_truth.jacobian_and_hessian(f, np.array([x]))
     assert (bool(first.exists.all()), bool(second.exists.all())) == (once, twice)
     if once:
-        with tf.GradientTape() as tape:
-            tape.watch(point := tf.constant([x], tf.float64))
-            y = f(point)
-        right = tape.batch_jacobian(y, point)
-        np.testing.assert_allclose(first.value, right, rtol=1e-8, atol=1e-12)
+        right = by_tape.jacobian(f, np.array([x]))[0, :, 0]
+        np.testing.assert_allclose(first.value[0], right, rtol=1e-8, atol=1e-12)
 
 
-def test_higher_derivatives_from_values(modules):
+def test_higher_derivatives_from_values():
     x = np.array([[0.3, -0.2], [0.0, 0.0]])
-    rates = modules.truth.rates(tf.exp, x, modules.truth.lines(np.array([[1.0, -2.0]])), 4)
+    rates = random_truth.rates(tf.exp, x, random_truth.lines(np.array([[1.0, -2.0]])), 4)
     right = np.exp(x) * np.array([1.0, -2.0]) ** np.arange(1, 5)[:, None, None]
     np.testing.assert_allclose(rates.values[:, :, 0], right, rtol=1e-5)
     assert rates.exist.all()
-    found = modules.truth.biharmonic(lambda x: tf.reduce_prod(x * x, 1, True), x)
+    found = random_truth.biharmonic(lambda x: tf.reduce_prod(x * x, 1, True), x)
     np.testing.assert_allclose(found.value, 8.0 * np.ones([2, 1]), rtol=1e-4)  # Δ² of x²y²
     assert found.exists.all()
 
 
-def test_where_a_step_has_no_derivative_the_chain_rule_has_none(modules):
+def test_where_a_step_has_no_derivative_the_chain_rule_has_none():
     # x = relu(x) - relu(-x) has a derivative at 0, and its steps have none: that is no find, and counted.
     steps = [("relu", (0,)), ("negative", (0,)), ("relu", (2,)), ("subtract", (1, 3))]
-    crossing = modules.programs.Program(tuple(modules.programs.Step(*step) for step in steps), 1)
-    gradient = modules.judge.Task(crossing, "gradient", "graph", (((0.0,),), ((0.5,),)))
-    assert modules.judge.judged(gradient) == {"a number where a step has no derivative": 1, "right": 1}
+    crossing = random_programs.Program(tuple(random_programs.Step(*step) for step in steps), 1)
+    gradient = random_judge.Task(crossing, "gradient", "graph", (((0.0,),), ((0.5,),)))
+    assert random_judge.judged(gradient) == {"a number where a step has no derivative": 1, "right": 1}
 
 
-def test_each_point_has_its_own_truth(modules):
+def test_where_what_is_huge_overflows_on_the_way_differences_are_no_derivative(monkeypatch):
+    # M Mᵀ has infinite elements, and its Cholesky factor finite ones.
+    huge = task(["cholesky_solve"], [[-1.0, 1e160, 2.0, 2.0]], "gradient", "graph")
+    assert random_judge.judged(huge) == {"NaN where what is huge overflows on the way": 1}
+    # A number that is huge, and no more, excuses nothing.
+    wrong = random_checks.CHECKS["gradient"]
+    monkeypatch.setitem(
+        random_checks.CHECKS,
+        "gradient",
+        lambda case: [each._replace(found=np.full_like(each.found, np.nan)) for each in wrong(case)],
+    )
+    with pytest.raises(random_judge.Find, match="nan, right"):
+        random_judge.judged(task(["tanh"], [[0.3, 1e160]], "gradient", "graph"))
+
+
+def test_each_point_has_its_own_truth():
     """And a find names the one at which it was."""
     points = tuple(tuple(map(tuple, x)) for x in ([[0.7, -0.3]], [[0.0, 0.0]], [[1e-9, 1e9]], [[0.4, 0.1]]))
-    several = task(modules, *SMOOTH, "hessian", "graph")._replace(points=points)
-    assert modules.judge.judged(several)["right"] >= 3
+    several = task(*SMOOTH, "hessian", "graph")._replace(points=points)
+    assert random_judge.judged(several)["right"] >= 3
     wrong = several._replace(check="wrong")
 
     def check(case):
-        for comparison in modules.checks.CHECKS["hessian"](case):
+        for comparison in random_checks.CHECKS["hessian"](case):
             yield comparison._replace(found=comparison.found + 0.1 * (case.x[0, 0] == 0.4))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(modules.checks.CHECKS, "wrong", check)
-        with pytest.raises(modules.judge.Find, match=r"at x = \[\[0\.4, 0\.1\]\]$"):
-            modules.judge.judged(wrong)
+        patch.setitem(random_checks.CHECKS, "wrong", check)
+        with pytest.raises(random_judge.Find, match=r"at x = \[\[0\.4, 0\.1\]\]$"):
+            random_judge.judged(wrong)
 
 
-def test_where_a_program_has_no_value_it_is_not_judged_there_and_is_elsewhere(modules):
+def test_where_a_program_has_no_value_it_is_not_judged_there_and_is_elsewhere():
     points = (((1.0, 1.0, 1.0, 1.0),), ((2.0, 1.0, 1.0, 3.0),))
-    inverse = task(modules, ["inv"], points[0], "gradient", "graph")._replace(points=points)
-    assert modules.judge.judged(inverse) == {"not judged: no value": 1, "right": 1}
+    inverse = task(["inv"], points[0], "gradient", "graph")._replace(points=points)
+    assert random_judge.judged(inverse) == {"not judged: no value": 1, "right": 1}
 
 
-def test_one_program_is_traced_once_for_all_points(modules, monkeypatch):
+def test_one_program_is_traced_once_for_all_points(monkeypatch):
     traced = []
-    operation = modules.operations.OPERATIONS["sin"]
+    operation = random_operations.OPERATIONS["sin"]
     counted = operation._replace(run=lambda a: (traced.append(a), operation.run(a))[1])
-    monkeypatch.setitem(modules.operations.OPERATIONS, "sin", counted)
-    one = task(modules, *SMOOTH, "gradient", "graph")
-    modules.judge.judged(one)
+    monkeypatch.setitem(random_operations.OPERATIONS, "sin", counted)
+    one = task(*SMOOTH, "gradient", "graph")
+    random_judge.judged(one)
     once = sum(map(tf.is_symbolic_tensor, traced))
     traced.clear()
-    modules.judge.judged(one._replace(points=tuple((((0.1 * i, 0.2), (0.3, 0.4))) for i in range(1, 6))))
+    random_judge.judged(one._replace(points=tuple((((0.1 * i, 0.2), (0.3, 0.4))) for i in range(1, 6))))
     assert sum(map(tf.is_symbolic_tensor, traced)) == once > 0
 
 
-def test_an_error_that_is_not_ours_is_a_find_and_a_refusal_is_not(modules, monkeypatch):
-    refused = task(modules, ["igamma"], [[1.0, 2.0]], "hvp")
-    assert [outcome[:20] for outcome in modules.judge.judged(refused)] == ["refused: LookupError"]
+def test_an_error_that_is_not_ours_is_a_find_and_a_refusal_is_not(monkeypatch):
+    refused = task(["igamma"], [[1.0, 2.0]], "hvp")
+    assert [outcome[:20] for outcome in random_judge.judged(refused)] == ["refused: LookupError"]
 
     def fails(case):
         tf.linalg.inv(tf.zeros([2, 2]))
 
-    monkeypatch.setitem(modules.checks.CHECKS, "hvp", fails)
-    with pytest.raises(modules.judge.Find, match="InvalidArgumentError"):
-        modules.judge.judged(refused)
+    monkeypatch.setitem(random_checks.CHECKS, "hvp", fails)
+    with pytest.raises(random_judge.Find, match="InvalidArgumentError"):
+        random_judge.judged(refused)
 
 
-def test_each_operation_keeps_to_its_row_and_its_size(modules):
+def test_each_operation_keeps_to_its_row_and_its_size():
     """What the grammar says of every operation: the size of its result, and that rows do not meet."""
     generator = np.random.default_rng(0)
-    for name, operation in modules.operations.OPERATIONS.items():
+    for name, operation in random_operations.OPERATIONS.items():
         used = 0
         for n in (1, 2, 3, 4, 5, 6):
             size = operation.size(*[n] * operation.inputs)

@@ -5,6 +5,7 @@ import warnings
 from tapelab.derivatives import FallbackWarning, clipped_gradient, per_example_gradients
 from tapelab.runtime import tf
 
+import by_tape
 import keras
 import numpy as np
 import pytest
@@ -23,17 +24,8 @@ def recurrent(kind, unroll):
     return layer, lambda x: tf.reduce_sum(layer(x) ** 2, axis=-1)
 
 
-def one_by_one(f, wrt):
-    rows = []
-    for example in X:
-        with tf.GradientTape() as tape:
-            loss = f(example[None])
-        rows.append(tape.gradient(loss, wrt))
-    return [np.stack(each) for each in zip(*rows, strict=True)]
-
-
 def right(what, f, wrt, found):
-    rows = one_by_one(f, wrt)
+    rows = by_tape.of_each_example(f, wrt, X)
     if what == "clipped":
         norms = np.sqrt(sum(np.sum(row**2, axis=tuple(range(1, row.ndim))) for row in rows))
         assert (norms > 0.05).any()

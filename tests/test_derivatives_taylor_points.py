@@ -2,7 +2,7 @@
 
 import math
 
-from tapelab.derivatives import biharmonic, laplacian, taylor, value_gradient_laplacian
+from tapelab.derivatives import biharmonic, laplacian, second_order, taylor, value_gradient_laplacian
 from tapelab.runtime import tf
 
 import numpy as np
@@ -145,6 +145,29 @@ def test_scales(name):
     f, (first, second) = SCALES[name]
     found = by_taylor(f, 1.0, tf.float32)
     np.testing.assert_allclose([found[0], found[1], found[4]], [first, second, second], rtol=1e-5, atol=1e-6)
+
+
+# Functions at a tiny number, and their second derivatives: squares of channels, or powers, leave the range of floats.
+TINY = {
+    "root": (tf.sqrt, 1e-160, tf.float64, -2.5e239),
+    "power 1/2": (lambda x: x**0.5, 1e-160, tf.float64, -2.5e239),
+    "powers 1/2": (lambda x: x ** tf.constant([0.5], x.dtype), 1e-160, tf.float64, -2.5e239),
+    "reciprocal": (lambda x: tf.constant(1e-250, x.dtype) / x, 1e-160, tf.float64, 2e230),
+    "power 3/2": (lambda x: x**1.5, 1e-250, tf.float64, 7.5e124),
+    "powers 3/2": (lambda x: x ** tf.constant([1.5], x.dtype), 1e-250, tf.float64, 7.5e124),
+    "power 3/2 of float32": (lambda x: x**1.5, 1e-32, tf.float32, 7.5e15),
+}
+
+
+@pytest.mark.thorough(keep=5)
+@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("compile", ["graph", "xla"])
+def test_tiny_numbers(name, compile):
+    f, x, dtype, wanted = TINY[name]
+    second = value_gradient_laplacian(f, compile=compile)(tf.constant([x], dtype))[2]
+    np.testing.assert_allclose(second, [wanted], rtol=1e-4)
+    along = second_order(f, directions=np.ones([1]), compile=compile)(tf.constant([x], dtype))
+    np.testing.assert_allclose(along, [wanted], rtol=1e-4)
 
 
 def test_a_quotient_whose_second_derivative_is_tiny():

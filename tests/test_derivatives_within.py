@@ -141,26 +141,6 @@ def test_a_call_that_has_been_compiled_runs_little_python(name):
     assert calls(lambda: transform(*arguments)) <= most
 
 
-def test_the_64_signatures_that_were_used_last_stay_compiled():
-    traced = []
-
-    def f(x, number):
-        traced.append(number)
-        return tf.reduce_sum(x) * number
-
-    gradient = value_and_gradient(f, compile="graph")
-    for number in range(64):
-        gradient(X, number)
-    gradient(X, 0)
-    gradient(X, 64)
-    traced.clear()
-    gradient(X, 0)
-    gradient(X, 2)
-    assert not traced
-    gradient(X, 1)
-    assert set(traced) == {1}
-
-
 # A chunk below the number of rows makes a loop, which XLA cannot let a tape record.
 CHUNKED = {
     "hessian": (hessian, smooth),

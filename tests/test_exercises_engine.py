@@ -254,6 +254,13 @@ def test_a_message_shows_no_tensors_entries():
     assert feedback.of_error(raised).text.count("TypeError: cannot use a tensor of shape (2, 1) here\n")
 
 
+def test_a_message_of_keras_says_what_happened_and_not_only_where():
+    raised = ValueError(
+        "Exception encountered when calling Dense.call().\n\n\x1b[1mRank 2 is expected.\x1b[0m\n\nArguments:"
+    )
+    assert feedback.of_error(raised).text.count("    ValueError: Rank 2 is expected.\n")
+
+
 def test_a_wrong_answer_is_named_before_an_error_that_comes_with_another_dtype():
     result = CUBE.judge(lambda x, upstream: tf.constant(-3.0) * x**2 * upstream)
     assert (result.verdict, result.code) == (WRONG, "sign"), result

@@ -327,10 +327,8 @@ def test_text_markdown_and_figure():
     assert [text.get_text() for text in ax.texts] == ["none", "none"]
     markers = {line.get_label(): line.get_marker() for line in ax.lines if line.get_marker() != "None"}
     assert markers["gradient: none"] != markers["gradient: fine"]
-    assert found.alt.startswith("Norms of the gradients of the 4 variables of net")
     well = diagnose(sequential(layers.Dense(2), layers.Dense(1)), "mse", X, Y)
     assert well.plot().get_title() == "net: all 4 variables learn"
-    assert "none: first/kernel, first/bias" in found.alt
 
 
 @pytest.mark.parametrize("frozen", [False, True])

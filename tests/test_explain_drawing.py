@@ -2,6 +2,8 @@
 
 import itertools
 import random
+import tomllib
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -18,6 +20,7 @@ import matplotlib.pyplot as plt
 import tensorflow as tf
 
 runtime.start(seed=0)
+PROGRAMS = Path(__file__).with_name("programs") / "drawing.toml"
 
 
 @pytest.fixture(autouse=True)
@@ -26,183 +29,25 @@ def close_figures():
     plt.close("all")
 
 
-def stopped():
-    x, y = tf.Variable(2.0), tf.Variable(3.0)
-    with ExplainTape() as tape:
-        x2 = x * x
-        with tape.stop_recording():
-            y2 = y * y
-        z = x2 + y2
-    return tape, z, [x, y]
-
-
-def many_causes():
-    @tf.custom_gradient
-    def clip(value):
-        return value * value, lambda upstream: tf.clip_by_norm(upstream, 0.5)
-
-    sine = tf.function(tf.sin)
-    x, y, w = tf.Variable(2.0), tf.Variable(3.0), tf.constant(1.0)
-    with ExplainTape() as tape:
-        a = clip(x)
-        b = tf.stop_gradient(a * 2.0)
-        c = sine(tf.convert_to_tensor(y)) + tf.round(y)
-        d = w * 3.0
-        e = tf.cast(tf.cast(x, tf.int32), tf.float32)
-        loss = a * b + c * d + e
-    return tape, loss, [x, y, w]
-
-
-def left_tensorflow():
-    x, y = tf.Variable(2.0), tf.Variable(3.0)
-    with ExplainTape() as tape:
-        h = x * x
-        loss = tf.square((float(h) + 1.0) * y)
-    return tape, loss, [x, y]
-
-
-def untouched_source():
-    x, y = tf.Variable(2.0), tf.Variable(3.0)
-    with ExplainTape() as tape:
-        loss = tf.square(y)
-    return tape, loss, x
-
-
-def constant_derivative():
-    x = tf.Variable(2.0)
-    with ExplainTape() as tape:
-        with ExplainTape() as inner:
-            y = 2.0 * x
-        slope = inner.gradient(y, x)
-    return tape, slope, x
-
-
-def reset():
-    x = tf.Variable(2.0)
-    with ExplainTape() as tape:
-        y = tf.sin(x)
-        y = tf.exp(y)
-        tape.reset()
-        z = y * 2.0
-    return tape, z, x
-
-
-def through_state():
-    x, total = tf.Variable(2.0), tf.Variable(0.0)
-    with ExplainTape() as tape:
-        total.assign_add(x * x)
-        z = total * 3.0
-    return tape, z, x
-
-
-def python_code():
-    x, y, z = tf.Variable(2.0), tf.Variable(3.0), tf.Variable(4.0)
-    with ExplainTape() as tape:
-        inner = tf.py_function(lambda value: value * tf.sin(y), [x * 1.0], tf.float32)
-        loss = inner * tf.numpy_function(np.cos, [z], tf.float32)
-    return tape, loss, [x, y, z]
-
-
-def one_path_of_three():
-    x, y = tf.Variable(2.0), tf.Variable(3.0)
-    with ExplainTape() as tape:
-        z = tf.sin(x) * x + tf.stop_gradient(x) + tf.round(y)
-    return tape, z, [x, y]
-
-
-def two_paths_of_three():
-    x = tf.Variable(2.0)
-    with ExplainTape() as tape:
-        z = tf.sin(x) + tf.stop_gradient(x) + tf.round(x)
-    return tape, z, x
-
-
-def target_of_another_dtype():
-    x = tf.Variable([2.0, 1.0])
-    with ExplainTape() as tape:
-        z = tf.argmax(x * 2.0)
-    return tape, z, x
-
-
-def convolutional_net():
-    layers = [
-        tf.keras.layers.Conv2D(4, 3, activation="relu"),
-        tf.keras.layers.BatchNormalization(),
-        tf.keras.layers.Flatten(),
-        tf.keras.layers.Dense(3),
-    ]
-    model = tf.keras.Sequential([tf.keras.Input((8, 8, 1)), *layers])
-    with ExplainTape() as tape:
-        logits = model(tf.ones((2, 8, 8, 1)), training=True)
-        loss = tf.reduce_mean(tf.square(logits))
-    return tape, loss, model.trainable_variables
-
-
-def long_chain():
-    x = tf.Variable(0.5)
-    with ExplainTape() as tape:
-        value = x
-        for _ in range(100):
-            value = tf.sin(value) * 1.01
-    return tape, value, x
-
-
-def residual():
-    x, y = tf.Variable(0.5), tf.Variable(0.2)
-    with ExplainTape() as tape:
-        value = x
-        for step in range(66):
-            inner = tf.sin(value)
-            value = value + inner * 0.1
-            if step == 40:
-                value = tf.round(value)
-            if step % 10 == 0:
-                value = value * y
-    return tape, value, [x, y]
-
-
-def recurrent():
-    weights, start = tf.Variable(tf.eye(3)), tf.Variable(tf.ones((1, 3)))
-    with ExplainTape() as tape:
-        state = tf.convert_to_tensor(start)
-        for _ in range(100):
-            state = tf.tanh(tf.matmul(state, weights))
-        loss = tf.reduce_sum(state)
-    return tape, loss, [start, weights]
-
-
 def tangle(seed, operations=200):
     """Operations on two random earlier values each, some of them cut off."""
-
-    def program():
-        generator = random.Random(seed)
-        values = [tf.Variable(0.1), tf.Variable(0.2)]
-        with ExplainTape() as tape:
-            for _ in range(operations):
-                made = generator.choice(values[-6:]) * generator.choice(values[-6:])
-                values.append(tf.stop_gradient(made) if generator.random() < 0.05 else made)
-        return tape, values[-1], values[:2]
-
-    program.__name__ = f"tangle_{seed}_{operations}"
-    return program
+    generator = random.Random(seed)
+    values = [tf.Variable(0.1), tf.Variable(0.2)]
+    with ExplainTape() as tape:
+        for _ in range(operations):
+            made = generator.choice(values[-6:]) * generator.choice(values[-6:])
+            values.append(tf.stop_gradient(made) if generator.random() < 0.05 else made)
+    return tape, values[-1], values[:2]
 
 
-SMALL = [
-    stopped,
-    many_causes,
-    left_tensorflow,
-    untouched_source,
-    constant_derivative,
-    reset,
-    through_state,
-    target_of_another_dtype,
-    python_code,
-    one_path_of_three,
-    two_paths_of_three,
-]
-LARGE = [convolutional_net, long_chain, residual, recurrent]
-TANGLES = [tangle(0), tangle(1), tangle(2, 12), tangle(3, 12), tangle(4, 20)]
-by_name = {"ids": lambda program: program.__name__}
+@pytest.fixture(scope="module")
+def drawn(cell):
+    """A function that runs a program of `programs/drawing.toml` and draws what it, or the question, asks for."""
+
+    def run(program, question=None):
+        return cell(f"{program['program']}fig = draw(tape, {question or program['draw']})").names
+
+    return run
 
 
 def measure(fig):
@@ -246,10 +91,8 @@ def crosses(start, end, box, inset=1.5):
     return low < high
 
 
-@pytest.mark.thorough(keep=5)
-@pytest.mark.parametrize("program", [*SMALL, *LARGE, *TANGLES], **by_name)
-def test_nothing_overlaps_and_everything_is_inside(program):
-    fig = draw(*program())
+def check_layout(fig):
+    """Nothing overlaps, and everything is inside."""
     found = measure(fig)
     width, height = fig.get_size_inches() * 72
     solid = [*found["box"], *found["cause"], *found["title"], *found["legend"]]
@@ -258,99 +101,82 @@ def test_nothing_overlaps_and_everything_is_inside(program):
     for first, second in itertools.combinations(found["text"], 2):
         assert not overlap(first, second, slack=1.0)
     for text in found["text"]:
-        around = [box for box in found["box"] if overlap(text, box)]
-        assert len(around) == 1
-        box = around[0]
-        assert box[0] < text[0]
-        assert box[1] < text[1]
-        assert text[2] < box[2]
-        assert text[3] < box[3]
+        (box,) = [box for box in found["box"] if overlap(text, box)]
+        assert (box[:2] < text[:2]).all()
+        assert (text[2:] < box[2:]).all()
     for extent in solid:
-        assert min(extent) >= 0
-        assert extent[2] <= width
-        assert extent[3] <= height
+        assert (extent >= 0).all()
+        assert (extent[2:] <= (width, height)).all()
     for points in found["link"]:
         assert points.min() >= 0
-        assert points[:, 0].max() <= width
-        assert points[:, 1].max() <= height
+        assert (points <= (width, height)).all()
         for start, end in itertools.pairwise(points):
             assert not any(crosses(start, end, box) for box in (*found["box"], *found["cause"]))
 
 
-@pytest.mark.parametrize("program", [*LARGE, tangle(0), tangle(1)], **by_name)
-def test_large_tapes_are_collapsed(program):
-    tape, target, sources = program()
-    assert program is convolutional_net or len(tape.log.events) >= 200
-    found = measure(draw(tape, target, sources))
-    assert len(found["box"]) <= LIMIT + len(found["cause"])
-    assert len(found["box"]) >= 3
+def check_size(fig):
+    """A large tape is collapsed."""
+    found = measure(fig)
+    assert 3 <= len(found["box"]) <= LIMIT + len(found["cause"])
+
+
+@pytest.mark.thorough(keep=5)
+@pytest.mark.programs("drawing")
+def test_programs_are_drawn_with_their_causes_and_nothing_overlaps(drawn, program):
+    names = drawn(program)
+    check_layout(names["fig"])
+    if "drawn" in program:
+        assert sorted(texts(names["fig"], "cause")) == program["drawn"]
+    if program.get("large"):
+        check_size(names["fig"])
+
+
+@pytest.mark.thorough(keep=1)
+@pytest.mark.parametrize(("seed", "operations"), [(2, 12), (3, 12), (4, 20), (0, 200), (1, 200)])
+def test_nothing_overlaps_in_a_tangle(seed, operations):
+    tape, *question = tangle(seed, operations)
+    fig = draw(tape, *question)
+    check_layout(fig)
+    if operations == 200:
+        check_size(fig)
 
 
 def texts(fig, gid):
     return [text.get_text() for text in fig.axes[0].texts if text.get_gid() == gid]
 
 
-CAUSES_DRAWN = {
-    stopped: ["✕ recording stopped"],
-    many_causes: ["✕ cast to an integer", "✕ not differentiable", "✕ not watched", "✕ stop_gradient"],
-    left_tensorflow: ["✕ left TensorFlow"],
-    untouched_source: ["✕ never read"],
-    constant_derivative: ["✕ the derivative is constant"],
-    reset: ["✕ tape reset"],
-    through_state: ["✕ assigned to state"],
-    target_of_another_dtype: ["✕ not differentiable", "✕ target is not real"],
-    python_code: ["✕ left TensorFlow", "✕ not an argument of py_function"],
-    residual: ["✕ not differentiable"],
-    recurrent: [],
-}
+def of(name):
+    return tomllib.loads(PROGRAMS.read_text("utf-8"))[name]
 
 
-@pytest.mark.parametrize("program", CAUSES_DRAWN, **by_name)
-def test_the_causes_are_written_on_the_cut_links(program):
-    assert sorted(texts(draw(*program()), "cause")) == CAUSES_DRAWN[program]
-
-
-def test_boxes_name_operation_line_and_mark():
-    tape, loss, (x, y, w) = many_causes()
-    shown = texts(draw(tape, loss, [x, y, w]), "text")
-    assert "● clip · custom gradient" in shown
+def test_boxes_name_operation_line_and_mark(drawn):
+    shown = texts(drawn(of("many_causes"))["fig"], "text")
+    assert {"● clip · custom gradient", "○ stop_gradient", "● round", "● x", "○ w"} <= set(shown)
     assert any(text.endswith("· tf.function") for text in shown)
-    assert "○ stop_gradient" in shown
-    assert "● round" in shown
     assert any(text.startswith("line ") and text.endswith(": clip(x)") for text in shown)
-    assert "● x" in shown
-    assert "○ w" in shown
 
 
-def test_recorded_and_not_recorded_differ_by_more_than_colour():
-    fig = draw(*stopped())
+def test_recorded_and_not_recorded_differ_by_more_than_colour(drawn):
+    fig = drawn(of("stopped"))["fig"]
     boxes = [patch for patch in fig.axes[0].patches if patch.get_gid() == "box"]
     assert len({patch.get_linestyle() for patch in boxes}) == 2
     assert len({text[0] for text in texts(fig, "text") if text[0] in "●○"}) == 2
 
 
-def test_the_title_says_what_exists():
-    tape, z, (x, y) = stopped()
-    assert texts(draw(tape, z, [x, y]), "title") == ["The gradient of z exists for x, not for y"]
-    assert texts(draw(tape, z, y), "title") == ["No gradient of z with respect to y"]
-    assert texts(draw(tape, z, x), "title") == ["The gradient of z exists"]
-
-
-def test_the_title_says_that_one_of_several_paths_is_cut():
-    tape, z, (x, y) = one_path_of_three()
-    assert texts(draw(tape, z, x), "title") == ["The gradient of z exists; one path from x is cut"]
-    expected = ["The gradient of z exists for x, not for y; one path from x is cut"]
-    assert texts(draw(tape, z, [x, y]), "title") == expected
-    tape, z, x = two_paths_of_three()
-    assert texts(draw(tape, z, x), "title") == ["The gradient of z exists; some paths from x are cut"]
+@pytest.mark.parametrize("name", ["stopped", "one_path_of_three", "two_paths_of_three"])
+def test_the_title_says_what_exists_and_how_many_paths_are_cut(name, drawn):
+    for question, title in of(name)["titles"]:
+        assert texts(drawn(of(name), question)["fig"], "title") == [title]
 
 
 def test_drawing_leaves_the_tape_as_it_was():
-    tape, target, sources = stopped()
+    x = tf.Variable(2.0)
+    with ExplainTape() as tape:
+        y = x * x
     events = len(tape.log.events)
-    draw(tape, target, sources)
+    draw(tape, y, x)
     assert len(tape.log.events) == events
-    assert tape.gradient(target, sources)[0].numpy() == 4.0
+    assert tape.gradient(y, x).numpy() == 4.0
 
 
 def test_what_cannot_be_drawn_is_refused():

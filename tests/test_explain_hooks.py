@@ -187,87 +187,29 @@ def test_other_op_callbacks_stay():
     assert "Sin" in [name.decode() if isinstance(name, bytes) else name for name in seen]
 
 
-# What each hook alone lets the explanations see. Without it the program is misjudged or its cause is not found.
-
-
-def variable_handed_straight_to_an_operation():
-    x = tf.Variable(2.0)
-    with ExplainTape() as tape:
-        y = tf.floor(x)
-    return tape, y, x
-
-
-def function_called():
-    function = tf.function(tf.round)
-    x = tf.Variable(2.0)
-    with ExplainTape() as tape:
-        y = function(tf.convert_to_tensor(x))
-    return tape, y, x
-
-
-def custom_gradient_called():
-    @tf.custom_gradient
-    def double(value):
-        return 2.0 * value, lambda upstream: None
-
-    x = tf.Variable(2.0)
-    with ExplainTape() as tape:
-        y = double(tf.convert_to_tensor(x))
-    return tape, y, x
-
-
-def value_read():
-    x = tf.Variable(2.0)
-    with ExplainTape() as tape:
-        y = tf.sin(float(x * 1.0))
-    return tape, y, x
-
-
-def numpy_function_called():
-    x = tf.Variable(2.0)
-    with ExplainTape() as tape:
-        y = tf.numpy_function(np.sin, [x], tf.float32)
-    return tape, y, x
-
-
-def py_function_explained():
-    x = tf.Variable(2.0)
-    with ExplainTape() as tape:
-        y = tf.py_function(tf.sin, [x], tf.float32)
-    explain(tape, y, x)
-    return tape, y, x
-
-
-WITNESSES = {
-    "fast path": (variable_handed_straight_to_an_operation, "not_differentiable"),
-    "execute": (function_called, "not_differentiable"),
-    "record_operation": (custom_gradient_called, "custom_gradient_none"),
-    "_numpy": (value_read, "left_tensorflow"),
-    "numpy_function": (numpy_function_called, "left_tensorflow"),
-    "py_function": (py_function_explained, "exists"),
-    "op callback": (variable_handed_straight_to_an_operation, "not_differentiable"),
-}
-
-
-@pytest.mark.parametrize("name", WITNESSES)
-def test_no_hook_can_be_spared(name, monkeypatch):
-    program, code = WITNESSES[name]
-    explanation = explain(*program())
-    assert (explanation.code, explanation.certain) == (code, True)
+def remove(name, monkeypatch):
     if name == "op callback":
         monkeypatch.setattr(hooks, "_on_operation", lambda *_, **__: None)
     else:
         monkeypatch.delitem(hooks._replacements, name)
-    explanation = explain(*program())
-    assert (explanation.code, explanation.certain) != (code, True)
+
+
+@pytest.mark.programs("hooks")
+def test_no_hook_can_be_spared(cell, program, monkeypatch):
+    def found():
+        answer = cell(program["program"], "y, x").answer
+        return answer.code, answer.certain
+
+    assert found() == (program["code"], True)
+    for name in program["hooks"]:
+        with monkeypatch.context() as patch:
+            remove(name, patch)
+            assert found() != (program["code"], True)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_self_test_notices_a_missing_hook(name, monkeypatch):
-    if name == "op callback":
-        monkeypatch.setattr(hooks, "_on_operation", lambda *_, **__: None)
-    else:
-        monkeypatch.delitem(hooks._replacements, name)
+    remove(name, monkeypatch)
     found = "A non-persistent GradientTape" if name == "py_function" else "the hooks saw"
     assert found in self_test._try_out()
 

@@ -38,19 +38,15 @@ def test_markdown_escapes_text_and_fences_code():
     assert text.count("```") == 2
 
 
-def test_several_sources_are_a_table_and_the_missing_ones():
+def test_several_sources_are_told_in_markdown_as_in_text():
     x, y = tf.Variable(1.0), tf.constant(2.0)
     with ExplainTape() as tape:
         z = x * y
     explanations = explain(tape, z, [x, y])
     text = explanations._repr_markdown_()
-    assert text.splitlines()[:4] == [
-        "| source | gradient | cause | where |",
-        "|---|---|---|---|",
-        "| x | yes |  |  |",
-        f"| y | no | `not_watched` | {explanations['y'].line.place.replace('_', chr(92) + '_')} |",
-    ]
-    assert "tape.watch(y)" in text
+    assert text.startswith("**d z / d y is None: not\\_watched**\n\n")
+    assert "```python\ntape.watch(y)" in text
+    assert text.endswith("\n\n1 of 2 gradients is healthy: x.")
     assert repr(explanations) == "<Explanations: d z / d x exists; d z / d y is None: not_watched>"
 
 

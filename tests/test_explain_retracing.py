@@ -11,8 +11,6 @@ import pytest
 import tensorflow as tf
 
 runtime.start(seed=0)
-STEP = 0
-SCALE = 1.0
 
 
 def doubler(**options):
@@ -24,9 +22,26 @@ def doubler(**options):
     return tf.function(double, **options)
 
 
-class Settings:
-    def __init__(self, factor):
-        self.factor = factor
+@pytest.mark.programs("retracing")
+def test_names_what_was_planted(cell, program):
+    with explain_retracing() if program.get("watched") else contextlib.nullcontext() as report:
+        ran = cell(program["program"])
+    (found,) = [one for one in report if one.causes] if program.get("watched") else [explain_retracing(ran.names["f"])]
+    (cause,) = found.causes
+    assert (cause.code, cause.argument) == (program["code"], program.get("argument", "")), found
+    assert list(cause.values) == program.get("values", list(cause.values))
+    assert (cause.line.file, [cause.line.number]) == (ran.file, ran.marked)
+    assert cause.code in RETRACING
+    if program.get("watched"):
+        assert cause.fix
+        assert not found.healthy
+        assert found.traces == program.get("traces", 3)
+    else:
+        assert program.get("fix", "") in cause.fix
+        assert bool(cause.fix) == ("fix" in program)
+        assert cause.expected == ("fix" not in program)
+        assert found.healthy == (cause.expected or cause.traces == 1)
+        assert found.traces == cause.traces + 1
 
 
 def shapes():
@@ -36,167 +51,11 @@ def shapes():
     return f
 
 
-def dtypes():
-    f = doubler()
-    f(tf.zeros(3))
-    f(np.zeros(3))
-    return f
-
-
 def numbers():
     f, step = doubler(), 0
     for step in range(4):
         f(tf.zeros(3), step)
     return f
-
-
-def flags():
-    f = doubler()
-    for training in (True, False, True, False):
-        f(tf.zeros(3), training)
-    return f
-
-
-def objects():
-    f = doubler()
-    for _ in range(3):
-        f(tf.zeros(3), Settings(2.0))
-    return f
-
-
-def lambdas():
-    f, kept = doubler(), []
-    for _ in range(3):
-        kept.append(lambda x: x)
-        f(tf.zeros(3), kept[-1])
-    f.kept = kept
-    return f
-
-
-def lists():
-    f = doubler()
-    for size in (1, 2, 3):
-        f(tf.zeros(3), [tf.zeros(2)] * size)
-    return f
-
-
-def keys():
-    f = doubler()
-    f(tf.zeros(3), {"a": tf.zeros(2)})
-    f(tf.zeros(3), {"a": tf.zeros(2), "b": tf.zeros(2)})
-    return f
-
-
-def number_and_tensor():
-    f = doubler()
-    f(tf.zeros(3), 1.0)
-    f(tf.zeros(3), tf.constant(1.0))
-    return f
-
-
-def one_variable_twice():
-    f, a, b = doubler(), tf.Variable(1.0), tf.Variable(1.0)
-    f(a, b)
-    f(a, a)
-    return f
-
-
-def frozen_variable():
-    f = doubler()
-    f(tf.Variable(1.0))
-    f(tf.Variable(1.0, trainable=False))
-    return f
-
-
-def ragged_ranks():
-    f = doubler()
-    f(tf.zeros(3), tf.ragged.constant([[1.0], [2.0, 3.0]]))
-    f(tf.zeros(3), tf.ragged.constant([[1.0], [2.0, 3.0]], row_splits_dtype=tf.int32))
-    return f
-
-
-def first_call_makes_variables():
-    kept = []
-
-    @tf.function
-    def f(x):
-        if not kept:
-            kept.append(tf.Variable(x))
-        return kept[0] * x
-
-    f(tf.zeros(3))
-    f.kept = kept
-    return f
-
-
-def relaxed():
-    f = doubler(reduce_retracing=True)
-    for size in (2, 3, 4, 5):
-        f(tf.zeros((size, 5)))
-    return f
-
-
-def graphs():
-    f = doubler()
-    f(tf.zeros(3))
-    with tf.Graph().as_default():
-        f(tf.zeros(3))
-    return f
-
-
-def strategies():
-    f, strategy = doubler(), tf.distribute.OneDeviceStrategy("cpu:0")
-    f(tf.zeros(3))
-    with strategy.scope():
-        f(tf.zeros(3))
-    return f
-
-
-def nested():
-    f = doubler()
-    for size in (2, 3):
-        f(tf.zeros(3), {"image": (tf.zeros(4), tf.zeros((size, 2)))})
-    return f
-
-
-PLANTED = [
-    (shapes, "shape", "x", ("(2, 5)", "(3, 5)", "(4, 5)"), "tf.TensorSpec((None, 5), tf.float32)"),
-    (dtypes, "dtype", "x", ("float32", "float64"), "tf.cast(np.zeros(3), tf.float32)"),
-    (numbers, "python_value", "y", ("0", "1", "2", "3"), "f(tf.zeros(3), tf.constant(step, tf.float32))"),
-    (flags, "flag", "y", ("True", "False"), ""),
-    (objects, "object", "y", ("an object that no longer exists",), "make the object once"),
-    (lambdas, "object", "y", ("the function <lambda>",), "define the function once"),
-    (lists, "structure", "y", ("a list of 1", "a list of 2", "a list of 3"), "tf.stack([tf.zeros(2)] * size)"),
-    (keys, "structure", "y", ("a dict with 'a'", "a dict with 'a', 'b'"), "same keys"),
-    (number_and_tensor, "kind", "y", ("1.0", "a tensor of float32 ()"), "f(tf.zeros(3), tf.constant(1.0, tf.float32))"),
-    (one_variable_twice, "same_variable_twice", "y", ("a variable of float32 ()",), ""),
-    (frozen_variable, "variable", "x", ("a variable of float32 ()",), ""),
-    (ragged_ranks, "other_type", "y", None, "input_signature"),
-    (first_call_makes_variables, "variables_made", "", (), ""),
-    (relaxed, "relaxed", "x", ("(2, 5)", "(None, 5)"), ""),
-    (graphs, "graph", "", (), ""),
-    (strategies, "strategy", "", (), ""),
-    (nested, "shape", "y['image'][1]", ("(2, 2)", "(3, 2)"), "reduce_retracing=True"),
-]
-
-
-@pytest.mark.parametrize(
-    ("plant", "code", "argument", "values", "fix"), PLANTED, ids=lambda p: getattr(p, "__name__", "")
-)
-def test_names_what_was_planted(plant, code, argument, values, fix):
-    found = explain_retracing(plant())
-    assert [(cause.code, cause.argument) for cause in found.causes] == [(code, argument)], found
-    (cause,) = found.causes
-    assert values is None or cause.values == values
-    assert fix in cause.fix
-    assert bool(fix) == bool(cause.fix)
-    assert cause.line.file == __file__
-    first = plant.__code__.co_firstlineno
-    assert first < cause.line.number < first + 14
-    assert code in RETRACING
-    assert cause.expected == (not fix)
-    assert found.healthy == (cause.expected or cause.traces == 1)
-    assert found.traces == cause.traces + 1
 
 
 def test_suggested_signature_stops_the_retracing():
@@ -235,80 +94,6 @@ class Model(tf.Module):
         return 2.0 * x
 
 
-def defined_in_a_loop():
-    for scale in (0.1, 0.2, 0.3):
-
-        @tf.function
-        def f(x):
-            return scale * x  # noqa: B023
-
-        f(tf.zeros(3))
-
-
-def lambdas_in_a_loop():
-    for _ in range(3):
-        tf.function(lambda x: 2.0 * x)(tf.zeros(3))
-
-
-def wrapped_in_a_loop():
-    def g(x):
-        return 2.0 * x
-
-    for _ in range(3):
-        tf.function(g)(tf.zeros(3))
-
-
-def methods_of_new_objects():
-    for _ in range(3):
-        Model().step(tf.zeros(3))
-
-
-def compiled_in_a_loop():
-    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
-    for rate in (0.1, 0.2, 0.3):
-        model.compile(tf.keras.optimizers.SGD(rate), "mse", jit_compile=False)
-        model.fit(np.zeros((4, 2)), np.zeros((4, 1)), verbose=0)
-
-
-def reads_a_global():
-    @tf.function
-    def f(x):
-        return SCALE * x
-
-    global SCALE
-    SCALE = 1.0
-    f(tf.zeros(3))
-    SCALE = 2.0
-    f(tf.zeros(3))
-    return f
-
-
-REMADE = [
-    (defined_in_a_loop, "made_anew", "scale", 3, ("0.1", "0.2", "0.3")),
-    (lambdas_in_a_loop, "made_anew", "", 3, ()),
-    (wrapped_in_a_loop, "wrapped_anew", "", 3, ()),
-    (methods_of_new_objects, "new_objects", "", 3, ()),
-    (compiled_in_a_loop, "keras_recompiled", "", 3, ()),
-    (reads_a_global, "stale_global", "SCALE", 1, ("1.0", "2.0")),
-]
-
-
-@pytest.mark.parametrize(
-    ("plant", "code", "argument", "count", "values"), REMADE, ids=lambda p: getattr(p, "__name__", "")
-)
-def test_watching_catches_functions_that_are_made_anew(plant, code, argument, count, values):
-    with explain_retracing() as report:
-        assert isinstance(report, Retracings)
-        plant()
-    (found,) = [one for one in report if one.causes]
-    (cause,) = found.causes
-    assert (cause.code, cause.argument, cause.values, found.traces) == (code, argument, values, count), report
-    assert not found.healthy
-    assert cause.fix
-    assert cause.line.file == __file__
-    assert not traces.transform.CONCRETE_FUNCTION_CALLBACKS
-
-
 def test_watching_says_nothing_of_what_is_in_order():
     a, b = Model(), Model()
     models = [Model() for _ in range(3)]
@@ -327,6 +112,13 @@ def test_watching_says_nothing_of_what_is_in_order():
         a.step(tf.zeros(3))
     assert len(report) == 0
     assert str(report) == "Nothing was traced."
+
+
+def test_watching_ends_with_its_block():
+    with explain_retracing() as report:
+        doubler()(tf.zeros(2))
+    assert isinstance(report, Retracings)
+    assert not traces.transform.CONCRETE_FUNCTION_CALLBACKS
 
 
 def test_watching_counts_what_was_traced_before_as_known():

@@ -1,7 +1,5 @@
 """`Watch` stops `fit` at the step that went wrong and explains it; otherwise fit is as it was."""
 
-import gc
-
 from tapelab import runtime
 from tapelab.explain import Watch
 
@@ -157,30 +155,24 @@ class Failing(tf.keras.callbacks.Callback):
 
 @pytest.mark.thorough
 def test_the_model_is_put_back_also_after_an_error_and_an_interrupt():
+    """An error of another callback says nothing to `Watch`: then the next fit puts the model back."""
     model = normalised()
     model.fit(X, Y, batch_size=16, verbose=0)
     function, step = model.train_function, model.train_step
     watched_fit(model, X)
     assert model.train_function is function
     for error in (ZeroDivisionError(), KeyboardInterrupt()):
-        try:
+        with pytest.raises(type(error)):
             model.fit(X, Y, batch_size=16, verbose=0, callbacks=[watch := Watch(every=None), Failing(error)])
-        except (ZeroDivisionError, KeyboardInterrupt):
-            assert model.train_function is not function
-        error.__traceback__ = None
-        gc.collect()
+        assert model.train_function is not function
+        model.fit(X, Y, batch_size=16, verbose=0)
         assert model.train_function is function
         assert watch.step is None
     assert model.train_step == step
-    # An error inside the step itself, and a fit without the callback while the error is still held.
+    # An error inside the step itself.
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="incompatible"):
         model.fit(X[:, :3], Y, batch_size=16, verbose=0, callbacks=[Watch(every=None)])
     assert model.train_function is function
-    with pytest.raises(ZeroDivisionError) as held:
-        model.fit(X, Y, batch_size=16, verbose=0, callbacks=[Watch(every=None), Failing(ZeroDivisionError())])
-    model.fit(X, Y, batch_size=16, verbose=0)
-    assert model.train_function is function
-    del held
 
 
 class OwnStep(tf.keras.Model):

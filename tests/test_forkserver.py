@@ -1,61 +1,27 @@
-"""The fork server: what is forked is right, on its own, and gone in time; where it cannot fork, the plain way."""
+"""The fork server: what is forked is right, on its own, and gone in time; where a fork is not sound, a new program."""
 
-import asyncio
 import contextlib
-import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
-from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Client
-from pathlib import Path
 
 from tapelab.collection import forkserver
-from tapelab.collection.forkserver import server
 
-import nbformat
 import psutil
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-# What most tests need starts ten times as fast without TensorFlow.
-LIGHT = ("numpy", "ipykernel.kernelapp")
+LIGHT = ("numpy", "wave", "ipykernel.kernelapp")  # nothing else imports `wave`: it shows what was forked
 
 
-@pytest.fixture(scope="module")
-def environment():
-    """The environment of every process here.
-
-    Pytest changes its own from test to test; scikit-learn, if it is imported, adds two that the server is to add; and
-    without buffers nothing that is printed could get lost.
-    """
-    without = ("PYTEST_", "KMP_", "PYTHONUNBUFFERED")
-    return {name: value for name, value in os.environ.items() if not name.startswith(without)}
-
-
-@pytest.fixture(scope="module")
-def light(environment):
-    environment = environment | {"OPENBLAS_NUM_THREADS": "2"}
-    with forkserver.starter(environment, kernels=LIGHT, processes=LIGHT, say=pytest.fail) as starter:
-        yield starter
-
-
-@pytest.fixture(scope="module")
-def full(environment):
-    with forkserver.starter(environment, say=pytest.fail) as starter:
-        yield starter
-
-
-def wait_until(condition, seconds=10):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+@pytest.fixture
+def light(monkeypatch, serve, forked_kernels):
+    """Kernels start ten times as fast without TensorFlow."""
+    monkeypatch.setattr(forkserver, "KERNELS", LIGHT)
+    serve()
 
 
 def gone(pid):
@@ -66,18 +32,10 @@ def gone(pid):
         return True
 
 
-def server_of(starter):
-    """The process of the server for kernels."""
-    (found,) = [p for p in psutil.Process().children() if starter.kernels in p.cmdline()]
-    return found
-
-
 @contextlib.contextmanager
-def kernel(starter, monkeypatch, *, how=forkserver.ForkedProcess, **env):
-    monkeypatch.setenv("JUPYTER_PATH", starter.environment["JUPYTER_PATH"])
-    manager, channels = start_new_kernel(kernel_name="python3", env=starter.environment | env)
+def kernel(**env):
+    manager, channels = start_new_kernel(kernel_name="python3", env=dict(os.environ) | env)
     try:
-        assert isinstance(manager.provisioner.process, how)
         yield manager, channels
     finally:
         channels.stop_channels()
@@ -100,211 +58,58 @@ def execute(channels, code):
     return "".join(written), shown
 
 
-def python(starter, code, *arguments, **kwargs):
-    """What a process prints that the server for kernels has forked."""
-    with tempfile.TemporaryFile() as out:
-        command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
-        process = forkserver.ForkedProcess(
-            starter.kernels, command, stdout=out, **({"env": starter.environment} | kwargs)
-        )
-        assert process.wait(30) == 0
-        out.seek(0)
-        return out.read().decode()
-
-
-def test_a_forked_kernel_computes_and_draws_as_a_plain_one_does(full, monkeypatch):
-    with kernel(full, monkeypatch) as (_, channels):
-        written, shown = execute(
-            channels,
-            """
-            import sys; imported = "tensorflow" in sys.modules
-            import tensorflow as tf, matplotlib.pyplot as plt
-            x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = tf.function(lambda v: v @ v, jit_compile=True)(x) + tf.vectorized_map(tf.sin, x)
-            print(imported, *(f"{d:.4f}" for d in tape.jacobian(y, x)[0, 0].numpy().ravel()))
-            plt.plot([1, 2]); plt.show()
-            """,
-        )
-    assert written == "True 2.5403 3.0000 2.0000 0.0000\n"
-    assert "image/png" in shown
-
-
-def test_unseeded_random_numbers_differ_between_forks(full):
+def test_a_forked_kernel_computes_and_draws_as_a_plain_one_does_with_random_numbers_of_its_own(forked_kernels):
     code = """
-        import random, numpy as np, tensorflow as tf, keras
-        tf_numbers = [float(tf.random.normal(())), float(keras.random.normal(()))]
-        print([random.random(), float(np.random.rand()), *tf_numbers])
+        import sys; imported = "tensorflow" in sys.modules
+        import random, numpy as np, tensorflow as tf, keras, matplotlib.pyplot as plt
+        x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.function(lambda v: v @ v, jit_compile=True)(x) + tf.vectorized_map(tf.sin, x)
+        print(imported, *(f"{d:.4f}" for d in tape.jacobian(y, x)[0, 0].numpy().ravel()))
+        plt.plot([1, 2]); plt.show()
+        drawn = [float(tf.random.normal(())), float(keras.random.normal(()))]
+        print(random.random(), float(np.random.rand()), *drawn)
     """
-    one, other = (json.loads(python(full, code)) for _ in range(2))
-    assert not set(one) & set(other)
-
-
-def test_settings_of_the_thread_pools_hold_in_a_fork(light):
-    code = "import threadpoolctl; print(sorted({lib['num_threads'] for lib in threadpoolctl.threadpool_info()}))"
-    assert python(light, code) == "[2]\n"
-
-
-# A kernel's parent is its guard, and that one's the server.
-GRANDPARENT = "import psutil; print(psutil.Process().parent().ppid(), seed)"
-
-
-def test_papermill_forks_too_and_its_kernel_from_the_other_server(full, tmp_path):
-    cells = [nbformat.v4.new_code_cell("seed = 1"), nbformat.v4.new_code_cell(GRANDPARENT)]
-    cells[0].metadata["tags"] = ["parameters"]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(notebook, tmp_path / "in.ipynb")
-    command = [sys.executable, "-m", "papermill", "in.ipynb", "out.ipynb", "-p", "seed", "3", "--kernel", "python3"]
-    with (tmp_path / "log").open("wb") as log:
-        process = full.popen([*command, "--no-progress-bar"], cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT)
-    assert isinstance(process, forkserver.ForkedProcess)
-    assert process.wait(60) == 0, (tmp_path / "log").read_text()
-    executed = nbformat.read(tmp_path / "out.ipynb", as_version=4)
-    assert executed.cells[-1].outputs[0].text == f"{server_of(full).pid} 3\n"
-
-
-@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
-def test_pipes_lead_to_the_child_and_several_threads_may_wait_for_it(light):
-    code = "import sys; print([line.upper() for line in sys.stdin], flush=True); print('told', file=sys.stderr)"
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    process = light.popen([sys.executable, "-c", code], **pipes)
-    assert isinstance(process, forkserver.ForkedProcess)
-    with ThreadPoolExecutor() as pool:
-        waiting = [pool.submit(process.wait, 30) for _ in range(4)]
-        process.stdin.write(b"one\ntwo\n")
-        process.stdin.close()  # nobody else holds that end: the child sees the end of file
-        assert (process.stdout.read(), process.stderr.read()) == (b"['ONE\\n', 'TWO\\n']\n", b"told\n")
-        assert [future.result() for future in waiting] == [0] * 4
-    assert process.wait() == process.poll() == 0
-    for stream in (process.stdout, process.stderr):
-        stream.close()
-    before = psutil.Process().num_fds()
-    for _ in range(3):
-        with pytest.raises(forkserver.ForkError):
-            forkserver.ForkedProcess(light.processes, [sys.executable, "-c", ""], cwd="/no/folder", **pipes)
-    assert psutil.Process().num_fds() == before
-
-
-def test_with_a_safe_path_the_folder_is_not_imported_from(light, tmp_path):
-    (tmp_path / "mine.py").touch()
-    for option, where in ((["-P"], "None"), ([], str(tmp_path / "mine.py"))):
-        code = "import importlib.util; found = importlib.util.find_spec('mine'); print(found and found.origin)"
-        process = light.popen([sys.executable, *option, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE)
-        assert isinstance(process, forkserver.ForkedProcess)
-        with process.stdout:
-            assert process.stdout.read().decode() == f"{where}\n"
-        assert process.wait(30) == 0
-
-
-def test_folder_environment_streams_and_arguments_are_the_childs_own(light, tmp_path):
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "mine.py").write_text(f"where = {name!r}")
-        code = """
-            import mine, os, sys
-            x, y = (os.environ.get(f"TAPELAB_{letter}") for letter in "XY")
-            print(mine.where, os.getcwd(), x, y, sys.argv, __name__, sys.stdin.read(), file=sys.stderr)
-            os.environ["TAPELAB_Y"] = mine.where = "leaks"
-        """
-        found = python(
-            light,
-            code,
-            "a b",
-            cwd=tmp_path / name,
-            env=light.environment | {"TAPELAB_X": name},
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.STDOUT,
-        )
-        assert found == f"{name} {tmp_path / name} {name} None ['-c', 'a b'] __main__ \n"
-
-
-def test_a_child_holds_no_file_of_the_servers_and_nothing_that_only_the_server_needs(light):
-    other = light.popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    code = """
-        import os, signal
-        files = [os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd") if int(number) > 2
-                 and os.path.exists(f"/proc/self/fd/{number}")]
-        handlers = [signal.getsignal(number).name for number in (signal.SIGCHLD, signal.SIGTERM)]
-        print(files, handlers, signal.set_wakeup_fd(-1), os.environ.get("MPLBACKEND"))
-    """
-    assert python(light, code) == "[] ['SIG_DFL', 'SIG_DFL'] -1 None\n"
-    other.send_signal(signal.SIGKILL)
-    assert other.wait(10) == -signal.SIGKILL
-
-
-def test_what_a_child_started_ends_with_it(light, tmp_path):
-    code = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True); import os; os._exit(1)"
-    with (tmp_path / "out").open("wb") as out:
-        assert light.popen([sys.executable, "-c", code], stdout=out).wait(30) == 1
-    wait_until(lambda: gone(int((tmp_path / "out").read_text())))
+    drawn = []
+    for _ in range(2):
+        with kernel() as (_, channels):
+            written, shown = execute(channels, code)
+            computed, numbers = written.splitlines()
+            assert computed == "True 2.5403 3.0000 2.0000 0.0000"
+            assert "image/png" in shown
+            drawn.append(set(numbers.split()))
+    assert not drawn[0] & drawn[1]
 
 
 def test_two_kernels_side_by_side_share_nothing(light, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with (
-        kernel(light, monkeypatch, TAPELAB_X="1") as (_, one),
-        kernel(light, monkeypatch, TAPELAB_X="2") as (_, other),
-    ):
-        code = "import os, numpy; print(os.environ['TAPELAB_X'], hasattr(numpy, 'mark'), os.getcwd()); numpy.mark = 1"
-        assert execute(one, code)[0] == f"1 False {tmp_path}\n"
-        execute(one, "os.chdir('/')")
-        # A thread that polls its parent is not needed: the guard does.
-        assert execute(one, "print(get_ipython().kernel.parent.poller)")[0] == "None\n"
-        assert execute(other, code)[0] == f"2 False {tmp_path}\n"
-
-
-def test_a_difference_that_imports_would_miss_needs_the_plain_way(light):
-    said = []
-    other = "0" if os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "1" else "1"
-    environment = light.environment | {"TF_ENABLE_ONEDNN_OPTS": other}
-    starter = forkserver.Starter(environment, processes=light.processes, say=said.append)
-    process = starter.popen(
-        [sys.executable, "-c", "import os; raise SystemExit(int(os.environ['TF_ENABLE_ONEDNN_OPTS']) + 6)"]
-    )
-    assert isinstance(process, subprocess.Popen)
-    assert process.wait(30) == 6 + int(other)
-    assert said == [
-        "Papermill starts in the plain way: its environment is not the fork server's in TF_ENABLE_ONEDNN_OPTS."
-    ]
-
-
-def test_exit_handlers_run_threads_are_waited_for_and_nothing_printed_is_lost(light):
+    (tmp_path / "mine.py").write_text("")
+    monkeypatch.setenv("TAPELAB_Y", "the server's")
     code = """
-        import atexit, ctypes, threading, time
-        atexit.register(print, "handler")
-        threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
-        ctypes.CDLL(None).printf(b"native\\n")
-        print("main")
+        import importlib.util, numpy, os, sys, threadpoolctl
+        threads = {lib["num_threads"] for lib in threadpoolctl.threadpool_info()}
+        print("wave" in sys.modules, os.environ["TAPELAB_X"], "TAPELAB_Y" in os.environ, hasattr(numpy, "mark"))
+        print(os.getcwd(), threads, get_ipython().kernel.parent.poller, importlib.util.find_spec("mine") is not None)
+        numpy.mark = 1
+        os.chdir("/")
     """
-    assert sorted(python(light, code).split()) == ["handler", "main", "native", "thread"]
+    settings = {"OPENBLAS_NUM_THREADS": "2"}
+    with kernel(**settings, TAPELAB_X="1") as (_, one), kernel(**settings, TAPELAB_X="2") as (_, other):
+        monkeypatch.delenv("TAPELAB_Y")
+        for channels, number in ((one, 1), (other, 2)):
+            # A thread that polls its parent is not needed: the guard does.
+            expected = f"True {number} True False\n{tmp_path} {{2}} None True\n"
+            assert execute(channels, code)[0] == expected
+    with kernel(**settings, TAPELAB_X="3") as (_, third):
+        assert execute(third, code)[0].startswith("True 3 False False\n")
 
 
-def test_exit_statuses_and_signals(light):
-    def start(code):
-        return light.popen([sys.executable, "-c", code])
-
-    assert start("raise SystemExit(3)").wait(30) == 3
-    assert start("import os; os.abort()").wait(30) == -signal.SIGABRT
-    assert start("raise SystemExit('a reason')").wait(30) == 1
-    assert start("1 / 0").wait(30) == 1
-    process = start("import time; time.sleep(600)")
-    assert process.poll() is None
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.1)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == -signal.SIGTERM == process.poll()
-    process.send_signal(signal.SIGTERM)  # to nobody, without an error
-    with pytest.raises(forkserver.ForkError, match="No such file or directory"):
-        forkserver.ForkedProcess(light.processes, [sys.executable, "-c", ""], cwd="/no/folder", env=light.environment)
-
-
-def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, monkeypatch):
-    with kernel(light, monkeypatch) as (manager, channels):
+def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, wait_for):
+    with kernel() as (manager, channels):
         # Interrupted before the cell's own code runs, ipykernel would go on to run it.
         asked = channels.execute("import time; print('here', flush=True); time.sleep(600)")
-        wait_until(lambda: channels.get_iopub_msg(timeout=10)["msg_type"] == "stream")
+        wait_for(lambda: channels.get_iopub_msg(timeout=10)["msg_type"] == "stream")
         manager.interrupt_kernel()
         while (reply := channels.get_shell_msg(timeout=10))["parent_header"]["msg_id"] != asked:
             pass
@@ -315,187 +120,124 @@ def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, m
         assert execute(channels, "print(1 + 1)")[0] == "2\n"
         assert manager.provisioner.pid != first
         assert gone(first)
-        os.kill(manager.provisioner.pid, signal.SIGKILL)
-        wait_until(lambda: not manager.is_alive())
-
-
-def test_a_killed_kernel_is_known_to_have_ended(light, monkeypatch):
-    with kernel(light, monkeypatch) as (manager, _):
-        asyncio.run(manager.provisioner.kill())
-        assert manager.provisioner.process.returncode == -signal.SIGKILL
-
-
-def test_a_child_ends_with_the_process_that_asked_for_it_and_takes_its_own_along(light, tmp_path):
-    code = f"""
-        import os, subprocess, sys, time
-        from tapelab.collection.forkserver import ForkedProcess
-        sleep = "import time; time.sleep(600)"
-        inner = "import subprocess, sys; command = [sys.executable, '-c', 'import time; time.sleep(600)'];"
-        inner += "print(subprocess.Popen(command, start_new_session=True).pid, flush=True);" + sleep
-        child = ForkedProcess({light.processes!r}, [sys.executable, "-c", inner])
-        print(child.pid, flush=True)
-        time.sleep(600)
-    """
-    with (tmp_path / "out").open("wb") as out:
-        owner = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], env=light.environment, stdout=out)
-    wait_until(lambda: (tmp_path / "out").read_text().count("\n") == 2)
-    family = [int(line) for line in (tmp_path / "out").read_text().split()]
-    assert not any(gone(pid) for pid in family)
-    owner.kill()
-    owner.wait()
-    wait_until(lambda: all(gone(pid) for pid in family))
+        guard = psutil.Process(manager.provisioner.pid)
+        guard.children()[0].kill()
+        wait_for(lambda: not manager.is_alive())
+        assert manager.provisioner.process is None or manager.provisioner.process.poll() == -signal.SIGKILL
 
 
 # A process that leaves its parent's session, and whose parent ends, is nobody's child.
 STRAY = """
-import os, sys, time
+import os, subprocess, sys, time
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        print(os.getpid(), flush=True)
+        open(f"{sys.argv[1]}/{os.getpid()}.stray", "w")
         time.sleep(600)
     os._exit(0)
 os.wait()
-print(os.getpid(), flush=True)
-time.sleep(600)
+"""
+OWNER = f"""
+import os, pathlib, runpy, sys, time
+from tapelab.collection import forkserver
+
+def work(folder):
+    forkserver.settle(folder, os.environ, litter=folder)
+    sys.argv = ["", folder]
+    exec({STRAY!r})
+    pathlib.Path(folder, f"{{os.getpid()}}.child").touch()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    forkserver.KERNELS = ()
+    forkserver.start(work, sys.argv[1], fork=sys.argv[2] == "forked")
+    sys.stdin.readline()
+    os._exit(0)
 """
 
 
-@pytest.mark.parametrize("ending", ["the block ends", "the runner is killed", "the server is terminated"])
-def test_no_process_survives(environment, tmp_path, ending):
-    code = f"""
-        import sys, time
-        from tapelab.collection import forkserver
-        with forkserver.starter(kernels=(), processes=(), say=sys.exit) as starter:
-            child = starter.popen([sys.executable, "-c", {STRAY!r}])
-            print(starter.processes, flush=True)
-            sys.stdin.readline()
-    """
-    with (tmp_path / "out").open("wb") as out:
-        command = [sys.executable, "-c", textwrap.dedent(code)]
-        runner = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=out)
-    wait_until(lambda: (tmp_path / "out").read_text().count("\n") == 3)
-    address, *pids = sorted((tmp_path / "out").read_text().split(), key=str.isdigit)
-    (the_server,) = [p for p in psutil.Process(runner.pid).children() if address in p.cmdline()]
-    family = [the_server.pid, *map(int, pids)]
-    assert not any(gone(pid) for pid in family)
-    if ending == "the runner is killed":
-        runner.kill()
-    elif ending == "the server is terminated":
-        the_server.terminate()
+@pytest.mark.parametrize("way", ["forked", "anew"])
+@pytest.mark.parametrize("ending", ["the owner ends", "the owner is killed", "the guard is asked", "the child ends"])
+def test_no_process_survives(tmp_path, way, ending, wait_for):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (tmp_path / "owner.py").write_text(OWNER)
+    owner = subprocess.Popen([sys.executable, tmp_path / "owner.py", folder, way], stdin=subprocess.PIPE)
+    wait_for(lambda: len(list(folder.iterdir())) == 2)
+    family = [psutil.Process(int(path.stem)) for path in folder.iterdir()]
+    guard = family[0].parent()
+    assert guard == family[1].parent()  # it has adopted the stray
+    if ending == "the owner ends":
+        owner.communicate(b"\n")
+    elif ending == "the owner is killed":
+        owner.kill()
+    elif ending == "the guard is asked":
+        guard.terminate()
     else:
-        runner.stdin.close()
-    wait_until(lambda: all(gone(pid) for pid in family))
-    if ending != "the runner is killed":
-        runner.stdin.close()
-        assert runner.wait(30) == 0
-    runner.wait()
-    assert not Path(address).parent.exists()
+        (child,) = [psutil.Process(int(path.stem)) for path in folder.glob("*.child")]
+        child.kill()
+    wait_for(lambda: all(gone(one.pid) for one in (*family, guard)))
+    assert folder.exists() == (not ending.startswith("the owner"))  # who would have removed it
+    owner.kill()
+    owner.communicate()
 
 
-def test_a_killed_server_takes_its_children_along_and_the_next_start_in_the_plain_way(environment, monkeypatch, caplog):
-    said = []
-    with forkserver.starter(environment, kernels=LIGHT, processes=(), say=said.append) as starter:
-        with kernel(starter, monkeypatch) as (manager, _):
-            pid = manager.provisioner.pid
-            server_of(starter).kill()
-            wait_until(lambda: gone(pid) and not manager.is_alive())
-        with kernel(starter, monkeypatch, how=subprocess.Popen) as (_, channels):
-            assert execute(channels, "print(1 + 1)")[0] == "2\n"
-        assert "The kernel starts in the plain way: the fork server does not answer" in caplog.text
-        child = starter.popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        psutil.Process(child.pid).parent().parent().kill()
-        assert child.wait(10) == -signal.SIGKILL
-        wait_until(lambda: gone(child.pid))
-        for _ in range(2):
-            process = starter.popen([sys.executable, "-c", "raise SystemExit(5)"])
-            assert process.wait(30) == 5
-    assert len(said) == 1
-    assert said[0].startswith("Papermill starts in the plain way from here on: the fork server does not answer")
+TELLS_OF_A_GPU = """
+import sys, types
+kinds = [types.SimpleNamespace(device_type=kind) for kind in ("CPU", "GPU")]
+config = types.SimpleNamespace(list_physical_devices=lambda: kinds)
+sys.modules["tensorflow"] = types.SimpleNamespace(config=config)
+"""
 
 
 @pytest.mark.parametrize(
-    ("preload", "kernel_name", "reason"),
+    ("module", "line"),
     [
-        (("no_such_module",), "python3", "No module named 'no_such_module'"),
-        (("tests_threads",), "python3", "the imports started 1 threads"),
-        (("tests_gpu",), "python3", "a device other than the CPU is visible (GPU)"),
-        ((), "no-such-kernel", "there is no kernel 'no-such-kernel'"),
+        (
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+            "Kernels start in the plain way: the imports started 1 threads.",
+        ),
+        (TELLS_OF_A_GPU, "Kernels start in the plain way: a device other than the CPU is visible (GPU)."),
+        ("raise RuntimeError", "Papermill starts in the plain way: the fork server has ended."),
     ],
+    ids=["threads", "GPU", "no server"],
 )
-def test_where_a_fork_cannot_be_had_one_line_says_why(environment, tmp_path, preload, kernel_name, reason):
-    (tmp_path / "tests_threads.py").write_text(
-        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
+def test_where_a_fork_is_not_sound_the_plain_way_is_taken_and_one_line_says_why(
+    module, line, tmp_path, make_collection, command_line
+):
+    (tmp_path / "tests_unfit.py").write_text(module)
+    source = "import sys; assert 'tests_unfit' not in sys.modules"
+    make_collection(tmp_path / "notebooks", {name: ["seed = 0", source] for name in ("00_a", "01_b")})
+    command = command_line(tmp_path / "out", first="forkserver.KERNELS = ('tests_unfit',)")
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
     )
-    (tmp_path / "tests_gpu.py").write_text(
-        "import sys, types\nkinds = [types.SimpleNamespace(device_type=kind) for kind in ('CPU', 'GPU')]\n"
-        "config = types.SimpleNamespace(list_physical_devices=lambda: kinds)\n"
-        "sys.modules['tensorflow'] = types.SimpleNamespace(config=config)"
-    )
-    said = []
-    path = [str(tmp_path), environment.get("PYTHONPATH", "")]
-    environment = environment | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
-    with forkserver.starter(environment, kernel=kernel_name, kernels=preload, processes=(), say=said.append) as starter:
-        assert starter.kernels is None
-        assert starter.environment == environment
-        # The other server is none the worse for it.
-        assert isinstance(starter.popen([sys.executable, "-c", ""]), forkserver.ForkedProcess)
-    assert len(said) == 1
-    assert said[0].startswith("Kernels start in the plain way: ")
-    assert reason in said[0]
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.count(line) == 1
 
 
-def test_without_the_server_for_processes_kernels_fork_all_the_same(environment):
-    said = []
-    with forkserver.starter(environment, kernels=(), processes=("no_such_module",), say=said.append) as starter:
-        assert starter.kernels is not None
-        process = starter.popen([sys.executable, "-c", "raise SystemExit(4)"])
-        assert isinstance(process, subprocess.Popen)
-        assert process.wait(30) == 4
-    assert len(said) == 1
-    assert re.match("Papermill starts in the plain way: .*No module named 'no_such_module'", said[0])
+def test_a_killed_server_is_followed_by_another(light, wait_for):
+    with kernel() as (manager, _):
+        pid = manager.provisioner.pid
+        server = psutil.Process(pid).parent()
+        assert server.pid != os.getpid(), "it was not forked"
+        server.kill()
+        wait_for(lambda: not manager.is_alive())
+    wait_for(lambda: gone(pid))
+    with kernel() as (manager, channels):
+        assert isinstance(manager.provisioner.process, forkserver.Forked)
+        assert execute(channels, "print(1 + 1)")[0] == "2\n"
 
 
-def test_elsewhere_than_on_linux_nothing_forks(environment, monkeypatch):
-    said = []
-    monkeypatch.setattr(sys, "platform", "darwin")
-    with forkserver.starter(environment, say=said.append) as starter:
-        assert starter.kernels is starter.processes is None
-    assert said == ["Everything starts in the plain way: a fork is safe on Linux only, and this is darwin."]
-
-
-def test_the_server_has_one_thread_and_keeps_nothing_of_its_children(full):
-    process = server_of(full)
-    python(full, "import tensorflow as tf; tf.ones((2, 2)) @ tf.ones((2, 2))")
-    wait_until(lambda: process.children() == [])
+def test_the_server_has_one_thread_and_keeps_nothing_of_its_children(light, wait_for):
+    started = forkserver.start(time.sleep, 0.5)
+    process = psutil.Process(started.pid).parent()
+    started.join()
+    wait_for(lambda: process.children() == [])
     before = process.num_fds()
     for _ in range(20):
-        python(full, "pass")
-    wait_until(lambda: process.children() == [])
-    wait_until(lambda: process.num_fds() == before)
+        forkserver.start(time.sleep, 0).join()
+    wait_for(lambda: process.children() == [])
+    assert process.num_fds() <= before
     assert process.num_threads() == 1
-
-
-def test_neither_a_silent_client_nor_a_malformed_request_holds_up_others(light):
-    with Client(light.processes, family="AF_UNIX"):  # says nothing
-        for content in (b"no JSON", b"[]", b'{"command": 5}', b'{"command": [], "cwd": "/", "environment": 1}'):
-            with Client(light.processes, family="AF_UNIX") as malformed:
-                malformed.send_bytes(content)
-                assert "the request cannot be read" in json.loads(malformed.recv_bytes())["error"]
-        process = light.popen([sys.executable, "-c", "raise SystemExit(4)"])
-        assert isinstance(process, forkserver.ForkedProcess)
-        assert process.wait(30) == 4
-
-
-def test_the_socket_is_the_users_alone(light):
-    for address in (light.kernels, light.processes):
-        assert Path(address).parent.stat().st_mode & 0o077 == 0
-
-
-def test_what_a_request_may_change():
-    served = server.Server(None, {"A": "1", "PWD": "/"}, {"SET": "2"})
-    assert served._refuse({"A": "1", "PWD": "/tmp", "JPY_SESSION_NAME": "n", "TAPELAB_X": "1"}) is None
-    assert served._refuse({"A": "1", "SET": "2"}) is None
-    assert served._refuse({"A": "2"}) == "its environment is not the fork server's in A"
-    assert served._refuse({"A": "1", "SET": "3"}) == "its environment is not the fork server's in SET"
-    assert "SET" not in (served._refuse({}) or "")

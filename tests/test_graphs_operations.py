@@ -1,8 +1,8 @@
 """What the rows of `tapelab.graphs.operations` say, tried out: one call for each, and each fact by a property."""
 
+import contextlib
 import functools
-import importlib.util
-from pathlib import Path
+import operator
 
 from tapelab.graphs.operations import OPERATIONS, known, linear_in, of_family, operation, with_fact
 from tapelab.graphs.operations.operation import (
@@ -26,11 +26,8 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
+from operation_calls import CALLS, EXAMPLES, WITHOUT
 
-SPEC = importlib.util.spec_from_file_location("operation_calls", Path(__file__).with_name("operation_calls.py"))
-calls = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(calls)
-CALLS, EXAMPLES, WITHOUT = calls.CALLS, calls.EXAMPLES, calls.WITHOUT
 CHANGED = 2  # the example that is another one
 
 
@@ -342,6 +339,32 @@ def test_what_saturates_has_a_small_derivative_far_out(kind):
     slopes = np.abs(_derivatives(kind, tf.constant([-60.0, 60.0], tf.float64), 1)[1])
     near = np.abs(_derivatives(kind, tf.constant([-0.5, 0.5], tf.float64), 1)[1])
     assert slopes.min() < 1e-3 < near.min()
+
+
+@rows(with_fact("underflows"))
+def test_what_underflows_makes_zeros_of_small_numbers(kind):
+    """And it makes none of other numbers."""
+    for number, is_lost in ((-200.0 if kind == "Exp" else 1e-30, True), (0.5, False)):
+        small = {name: np.full(np.shape(CALLS[kind][name]), number, "float32") for name, _ in values(CALLS[kind])}
+        rest = {"Cast": {"DstT": tf.float16}, "Pow": {"y": np.float32(3.0)}}.get(kind, {})
+        assert (np.array(results(kind, CALLS[kind] | small | rest)[0]) == 0).any() == is_lost
+
+
+SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "@": operator.matmul}
+SIGNS["**"] = operator.pow
+# Of several operations with one name in Python, the one that Python makes now.
+MADE_NOW = {"Add": "AddV2", "Select": "SelectV2", "BatchMatMul": "BatchMatMulV2", "BatchMatMulV3": "BatchMatMulV2"}
+
+
+@pytest.mark.parametrize(("kind", "word"), [(kind, word) for kind, row in OPERATIONS.items() for word in row.words])
+def test_words_are_what_makes_an_operation(kind, word):
+    function = SIGNS.get(word) or next(getattr(one, word) for one in (tf, tf.math, tf.linalg) if hasattr(one, word))
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (2, 2, 2) if kind.startswith("Batch") else (2, 2))
+        for arguments in ((x,), (x, x), (x > 0, x, x)):
+            with contextlib.suppress(TypeError, ValueError, NotImplementedError):
+                function(*arguments)
+    assert MADE_NOW.get(kind, kind) in {one.type for one in graph.get_operations()}
 
 
 @rows(with_fact("cuts"))

@@ -45,7 +45,6 @@ def show_late(*arguments, **options):
     show(*arguments, **options)
 report.show = show_late
 """
-SLOW_IMPORT = "import pathlib, time; pathlib.Path({0!r}).touch(); time.sleep(600)"
 
 
 @pytest.fixture
@@ -81,21 +80,6 @@ def test_a_signal_while_the_command_starts_is_reported(begin, records, tmp_path,
     assert told == ""
     assert verdicts(records, tmp_path) == ["interrupted"] * 3
     assert json.loads((tmp_path / "out" / "report.json").read_text())["signal"] == number.name
-
-
-def test_a_signal_need_not_wait_for_the_fork_servers_imports(begin, records, tmp_path, wait_for):
-    (tmp_path / "tests_slow.py").write_text(SLOW_IMPORT.format(str(tmp_path / "importing")))
-    first = "servers.KERNELS = ('tests_slow',)"
-    process = begin(first=first, env=os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
-    wait_for(lambda: (tmp_path / "importing").exists() or process.poll() is not None)
-    family = psutil.Process(process.pid).children(recursive=True)
-    assert len(family) == 3  # the fork servers, and the janitor of their folders
-    process.terminate()
-    shown, told = process.communicate(timeout=120)
-    assert process.returncode == 143, told
-    assert "plain way" not in shown
-    assert verdicts(records, tmp_path) == ["interrupted"] * 3
-    assert psutil.wait_procs(family, timeout=20)[1] == []
 
 
 def test_a_signal_when_all_is_done_changes_nothing(begin, records, tmp_path):

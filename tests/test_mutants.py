@@ -1,11 +1,8 @@
 """The generated mutants of the notebooks: which there are, and what counts as noticed."""
 
 import importlib.util
-import os
 from concurrent.futures import Future
 from pathlib import Path
-
-from tapelab.collection import forkserver
 
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
@@ -62,13 +59,6 @@ def test_a_mutant_says_what_it_changes():
     assert changes == ["y = f(a * b)  # note    [f(a * b) → a * b]", "y = f(a * b)  # note    [a * b → a / b]"]
 
 
-@pytest.fixture(scope="module")
-def starter(light_kernels):
-    with forkserver.starter(dict(os.environ), processes=()) as starter, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JUPYTER_PATH", starter.environment.get("JUPYTER_PATH", ""))
-        yield starter
-
-
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     ("check", "noticed"),
@@ -80,13 +70,13 @@ def starter(light_kernels):
         ("print('a number')", None),
     ],
 )
-def test_what_notices_a_mutant(check, noticed, tmp_path, starter):
+def test_what_notices_a_mutant(check, noticed, tmp_path, light_kernels, forked_kernels):
     nb = new_notebook(cells=[new_code_cell("y = 3"), new_code_cell(check) if isinstance(check, str) else check])
     nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     mutant = next(mutants.mutants_of("nb", nb))
     expected = Future()
-    expected.set_result(mutants.as_it_is(nb, tmp_path, starter))
-    assert mutants.judge(mutant, nb, expected, tmp_path, starter).noticed == noticed
+    expected.set_result(mutants.as_it_is(nb, tmp_path))
+    assert mutants.judge(mutant, nb, expected, tmp_path).noticed == noticed
 
 
 def test_the_report_counts_and_lists_what_nothing_holds(monkeypatch):

@@ -4,12 +4,9 @@ and the notebook that teaches that meaning must stop at one of its own assertion
 That the same notebooks run to the end with TensorFlow as it is, nbval shows in the other half of `make test`.
 """
 
-import os
 import subprocess
 import textwrap
 from pathlib import Path
-
-from tapelab.collection import forkserver
 
 import nbformat
 import pytest
@@ -174,18 +171,9 @@ TAUGHT_IN = [
 ]
 
 
-@pytest.fixture(scope="module")
-def starter():
-    """Kernels are forks of one process that has imported TensorFlow, where that is possible."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    with forkserver.starter(environment, processes=()) as starter:
-        yield starter
-
-
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("breakage", "name"), TAUGHT_IN, ids=lambda value: value.replace(" ", "-"))
-def test_the_notebook_that_teaches_it_notices(breakage, name, starter, monkeypatch):
-    monkeypatch.setenv("JUPYTER_PATH", starter.environment.get("JUPYTER_PATH", ""))
+def test_the_notebook_that_teaches_it_notices(breakage, name, forked_kernels):
     nb = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     setup = next(i for i, cell in enumerate(nb.cells) if "setup" in cell.metadata.get("tags", []))
     # Within a function: the names that a breakage uses are then out of the notebook's reach.
@@ -193,7 +181,7 @@ def test_the_notebook_that_teaches_it_notices(breakage, name, starter, monkeypat
     nb.cells.insert(setup + 1, nbformat.v4.new_code_cell(code))
     client = NotebookClient(nb, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}})
     with pytest.raises(CellExecutionError) as failure:
-        client.execute(stderr=subprocess.DEVNULL, env=starter.environment)
+        client.execute(stderr=subprocess.DEVNULL)
     assert failure.value.ename == "AssertionError", f"stopped by {failure.value.ename}: {failure.value.evalue}"
 
 

@@ -3,8 +3,7 @@
 import asyncio
 import os
 
-from tapelab.collection import forkserver
-from tapelab.collection.running import execution, kernel, variables
+from tapelab.collection.running import execution, kernel
 
 import nbformat
 import psutil
@@ -21,25 +20,17 @@ open("through", "w")
 """
 
 
-@pytest.fixture(scope="module", params=["plain", "forked"])
-def starter(request, light_kernels):
-    environment = variables.for_kernels(1)
-    if request.param == "plain":
-        yield forkserver.Starter(environment)
-    else:
-        with forkserver.starter(environment, kernels=light_kernels, say=pytest.fail) as made:
-            yield made
-
-
 @pytest.mark.thorough(keep=1)
-def test_a_kernel_waits_for_a_slow_reader(starter, tmp_path, monkeypatch, wait_for):
-    monkeypatch.setenv("JUPYTER_PATH", starter.environment.get("JUPYTER_PATH", ""))
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_kernel_waits_for_a_slow_reader(forked, tmp_path, monkeypatch, wait_for, light_kernels, request):
+    if forked:
+        request.getfixturevalue("forked_kernels")
     monkeypatch.setattr(kernel.Kernel, "folder", tmp_path, raising=False)
     monkeypatch.chdir(tmp_path)
 
     async def lines():
         manager = kernel.Kernel(kernel_name="python3")
-        await manager.start_kernel(env=starter.environment)
+        await manager.start_kernel(env=dict(os.environ))
         client = manager.client()
         client.start_channels()
         try:
@@ -92,6 +83,6 @@ def test_outputs_that_do_not_arrive_are_named(monkeypatch):
         raise CellTimeoutError.error_from_timeout_and_cell("late", 60, nbformat.v4.new_code_cell("1"))
 
     monkeypatch.setattr(execution.papermill, "execute_notebook", late)
-    problem = execution.execute({"parameters": {}, "kernel": "python3", "folder": os.curdir}, lambda *_: None)
+    problem = execution.execute({"parameters": {}, "kernel": "python3", "folder": os.curdir}, execution.Hooks(print))
     assert problem["kind"] == "outputs lost"
     assert problem["message"] == "the cell has ended, but its outputs had not all arrived 60 s later"

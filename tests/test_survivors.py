@@ -6,11 +6,8 @@ import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
-from tapelab.collection import forkserver
-from tapelab.collection.running import single_run, sweep
-from tapelab.collection.running.children import Children
+from tapelab.collection.running import children, single_run, sweep
 
 import nbformat
 import psutil
@@ -37,79 +34,73 @@ def gone(pid):
         return True
 
 
-@pytest.fixture(scope="module", params=["plain", "forked"])
-def starter(request, light_kernels):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    if request.param == "plain":
-        yield forkserver.Starter(environment)
-    else:
-        with forkserver.starter(environment, kernels=light_kernels, say=pytest.fail) as made:
-            yield made
-
-
-def kill_the_kernels_parent(process, kernel):
-    kernel.parent().kill()  # in the plain way this is papermill, else a guard
+def kill_the_kernel(process, kernel):
+    kernel.kill()
 
 
 def kill_papermill(process, kernel):
-    forked = isinstance(process, forkserver.ForkedProcess)
-    (psutil.Process(process.pid) if forked else psutil.Process(process.pid).children()[0]).kill()
+    process.children()[0].kill()
 
 
 def kill_papermills_guard(process, kernel):
-    guard = psutil.Process(process.pid)
-    (guard.parent() if isinstance(process, forkserver.ForkedProcess) else guard).kill()
+    process.kill()
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "forked"])
+def fork(request, light_kernels, serve):
+    serve()
+    return request.param
 
 
 @pytest.fixture
-def run_to_the_end(starter, tmp_path, wait_for):
+def run_to_the_end(fork, tmp_path, wait_for, monkeypatch):
     """A function that executes cells that write ``pids``, does something then, and waits.
 
-    Returns the outcome, the process ids, and papermill's process.
+    Returns the outcome and the process ids.
     """
 
     def run(sources, ending):
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
         job = single_run.Job(sweep.Run("a", "a", {}, {}), "python3", str(tmp_path), 600.0)
-        processes, children, pids = [], Children(), tmp_path / "pids"
+        own, pids, processes = children.Children(os.environ, fork, say=pytest.fail), tmp_path / "pids", []
 
-        def popen(*args, **kwargs):
-            processes.append(starter.popen(*args, **kwargs))
-            return processes[-1]
+        class Noted(children.Child):
+            def __init__(self, process, connection):
+                super().__init__(process, connection)
+                processes.append(psutil.Process(process.pid))
 
-        at_work = SimpleNamespace(popen=popen)
+        monkeypatch.setattr(children, "Child", Noted)
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(single_run.run, job, nbformat.writes(notebook), children=children, starter=at_work)
+            running = pool.submit(single_run.run, job, nbformat.writes(notebook), children=own)
             try:
                 wait_for(lambda: pids.exists() or running.done())
                 assert pids.exists(), running.result()
                 started = [int(pid) for pid in pids.read_text().split()]
                 if ending is not None:
                     ending(processes[0], psutil.Process(started[0]))
-                return running.result(120), started, processes[0]
+                return running.result(120), started
             finally:
-                children.end_all()
+                own.end_all()
 
     return run
 
 
 def test_what_a_run_has_started_ends_with_it(run_to_the_end, wait_for):
-    outcome, pids, _ = run_to_the_end(["seed = 0", STARTS], None)
+    outcome, pids = run_to_the_end(["seed = 0", STARTS], None)
     assert outcome.problem is None
     wait_for(lambda: all(gone(pid) for pid in pids), 30)
 
 
 @pytest.mark.thorough(keep=3)
-@pytest.mark.parametrize("ending", [kill_the_kernels_parent, kill_papermill, kill_papermills_guard])
-def test_a_run_that_loses_a_process_is_named_and_leaves_none(run_to_the_end, wait_for, ending):
-    outcome, pids, process = run_to_the_end(["seed = 0", STARTS + BUSY], ending)
-    forked = isinstance(process, forkserver.ForkedProcess)
-    if forked and ending is kill_the_kernels_parent:
+@pytest.mark.parametrize("ending", [kill_the_kernel, kill_papermill, kill_papermills_guard])
+def test_a_run_that_loses_a_process_is_named_and_leaves_none(run_to_the_end, wait_for, ending, fork):
+    outcome, pids = run_to_the_end(["seed = 0", STARTS + BUSY], ending)
+    if ending is kill_the_kernel:
         assert str(outcome.problem).startswith("cell 2: the kernel was ended by SIGKILL")
     else:
         assert str(outcome.problem) == "cell 2: the run's process ended with status -9"
-    if not forked and ending is kill_papermills_guard:
+    if ending is kill_papermills_guard and not fork:
         for pid in pids[1:]:  # nobody is left to end the programs, only the kernel ends by itself
             psutil.Process(pid).kill()
     wait_for(lambda: all(gone(pid) for pid in pids), 30)

@@ -239,7 +239,7 @@ def test_what_is_written_while_the_cells_run_is_not_overwritten(small, second):
     assert not small.ipynb(second).exists()
 
 
-def test_a_command_that_is_ended_takes_its_workers_and_kernels_along_and_writes_nothing(small, second, tmp_path):
+def test_a_command_that_is_ended_takes_its_kernels_along_and_writes_nothing(small, second, tmp_path):
     waits = "from pathlib import Path\nimport time\n\nPath('started').touch()\ntime.sleep(600)"
     small.text(second).write_text(SOURCE.replace("print(math.pi > seed)", waits))
     before = {path.name: path.read_bytes() for path in small.folder.iterdir()}
@@ -251,7 +251,7 @@ def test_a_command_that_is_ended_takes_its_workers_and_kernels_along_and_writes_
     descendants = psutil.Process(running.pid).children(recursive=True)
     os.kill(running.pid, signal.SIGTERM)
     assert running.wait(30) == -signal.SIGTERM
-    assert len(descendants) > 1
+    assert descendants
     _, alive = psutil.wait_procs(descendants, timeout=30)
     for process in alive:
         process.kill()

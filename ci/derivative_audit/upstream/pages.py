@@ -80,7 +80,7 @@ def confirmed(results: dict, points: dict) -> Iterator[tuple[str, dict]]:
 
 def covered(row: dict, name: str, record: dict) -> dict[str, list]:
     """Those findings of a case that a row of the table is about."""
-    if not re.fullmatch(row["cases"], name):
+    if "cases" not in row or not re.fullmatch(row["cases"], name):
         return {}
     faults = {key: found for key, found in record["found"].items() if found[0] in VERDICTS}
     if row.get("alone") and not set(faults) <= set(row["ways"]):
@@ -143,6 +143,8 @@ def render(fault: dict, cases: dict[str, dict], said: dict) -> str:
         lines += ["## How far it reaches", "", "| case | which derivatives, and by how much |", "|---|---|"]
         lines += [f"| `{name}` | {special.page.told(record)} |" for name, record in cases.items()]
         lines.append("")
+    if "reach" in fault:
+        lines += ["## How far it reaches", "", f"{fault['reach']}.", ""]
     threads = ", ".join(map(_link, fault["threads"])) or "None known"
     lines += ["## Upstream", "", f"{threads}.", ""]
     found = next((each["found"][fault["name"]]["cure"] for each in reversed(said.values())

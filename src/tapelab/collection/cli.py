@@ -20,6 +20,7 @@ except ModuleNotFoundError as missing:
 
 PACKAGED = Path(__file__).parents[1] / "notebooks"  # where a built package has them, without outputs
 DEFAULT_OUTPUT = "build/executed"
+LONGEST_SECONDS = 31_536_000  # a year; no clock waits for any number
 LOG_WIDTH = 140  # columns of a table in a log
 
 
@@ -187,9 +188,9 @@ def _tell_changes(changes, place):
 )
 @click.option(
     "--timeout",
-    type=commandline.Duration(),
+    type=click.IntRange(1, LONGEST_SECONDS),
     metavar="SECONDS",
-    default=600.0,
+    default=600,
     show_default=True,
     help="Seconds that one run may take.",
 )
@@ -226,7 +227,7 @@ def run(
     patterns: tuple[str, ...],
     parameters: tuple[tuple[str, str], ...],
     sweeps: tuple[str, ...],
-    timeout: float,
+    timeout: int,
     output: str,
     resume: bool,
     dask: str | None,
@@ -259,7 +260,9 @@ def run(
         with storage.held(), _executor(dask, workers, fork, passed) as executor:
             settings = batch.Settings(kernel, timeout, resume)
             status = batch.Batch(loaded, runs, executor, storage, settings, console, interrupts.command).run()
-    except (catalogue.NotebookError, sweep.ParameterError, StorageError, LookupError) as error:
+    except (
+        *(catalogue.NotebookError, sweep.ParameterError, StorageError, records.DamagedReportError, LookupError),
+    ) as error:
         raise click.ClickException(str(error)) from error
     sys.exit(status)
 

@@ -1,11 +1,10 @@
-"""What the command line adds to click: a help in parts, with an example for each command, and a length of time."""
+"""What the command line adds to click: a help in parts, with an example for each command."""
 
 from typing import Any
 
 import click
 
 LEARN, RUN, MAINTAIN = PARTS = ("Learn", "Run", "Maintain, in a checkout")
-LONGEST_SECONDS = 31_536_000
 
 
 class Command(click.Command):
@@ -31,16 +30,3 @@ class Commands(click.Group):
                     rows += [(command.name, sentence), ("", f"$ {command.example}")]
             with formatter.section(part):
                 formatter.write_dl(rows)
-
-
-class Duration(click.FloatRange):
-    """A positive number of seconds, and a finite one: no clock can wait for others."""
-
-    def __init__(self):
-        super().__init__(min=0, min_open=True)
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
-        number = super().convert(value, parameter, context)
-        if not number <= LONGEST_SECONDS:  # nan is not, either
-            self.fail(f"{value} is not at most {LONGEST_SECONDS} (a year).", parameter, context)
-        return number

@@ -135,19 +135,25 @@ def dense_gradient(
 
 
 def linearized(
-    problem: Problem, tensors: Sequence[tf.Tensor], *, persistent: bool = False, end: int | None = None
+    problem: Problem,
+    tensors: Sequence[tf.Tensor],
+    *,
+    persistent: bool = False,
+    end: int | None = None,
 ) -> tuple[Recording, Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]]:
     """Evaluate the function, and return what `recorded` does and a function from tangents to products with them.
 
-    u -> Jᵀu is linear in u, so its derivative is the same for every u, and transposed it is v -> Jv. In a graph nothing
-    remains of the products with u but that transpose: what runs is forward mode. `tf.autodiff.ForwardAccumulator` would
-    do it directly, but it evaluates the function anew for every tangent, and after some dozens of traces in one session
-    it forgets shapes, which `tf.vectorized_map` needs.
+    u -> Jᵀu is linear in u, so its derivative is the same for every u, and transposed it is v -> Jv. (Where a custom
+    gradient is not linear, `Recipe.verify` says so.) In a graph nothing remains of the products with u but that
+    transpose: what runs is forward mode. `tf.autodiff.ForwardAccumulator` would do it directly, but it evaluates the
+    function anew for every tangent, and after some dozens of traces in one session it forgets shapes, which
+    `tf.vectorized_map` needs.
 
     Args:
         persistent: whether the tape and the function are used more than once.
         end: which outputs have products, ``outputs[:end]``; by default all.
     """
+    problem.transposed = True
     with tf.GradientTape(persistent=persistent, watch_accessed_variables=False) as outer:
         tape, sources, outputs = recording = recorded(problem, tensors, persistent=persistent)
         # Any would do, since it is linear in them; with positive ones, a gradient that divides by them is right, too.

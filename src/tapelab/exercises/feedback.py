@@ -60,6 +60,8 @@ def of_error(error: BaseException) -> Feedback:
     """Return the `Feedback` for an exception in the learner's code: its own lines, and the message in short."""
     # TensorFlow puts names of nodes in a graph around its messages.
     message = re.sub(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]( name:)?\s*$", "", str(error).strip())
+    # Keras says first which layer it was, and then, in bold, what happened.
+    message = re.sub(r"\AException encountered when calling .*\n\s*|\x1b\[\d+m", "", message)
     message = re.sub(r"<tf\.Tensor: shape=(\(.*?\)), .*?>", r"a tensor of shape \1", message, flags=re.DOTALL)
     told = [line.strip() for line in message.splitlines() if line.strip()] or [""]
     first = told[-1] if told[0] == "in user code:" else told[0]  # AutoGraph puts a traceback before the message

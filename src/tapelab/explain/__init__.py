@@ -16,7 +16,7 @@ How it works, room by room, in the order in which to read it.
   `lines` finds the learner's own line, `expressions` what it says, `rendering` makes text and Markdown of an answer.
 - `values`, why a gradient is NaN, infinite, zero, huge or tiny: `rerun` computes what ran once more, forwards and
   backwards; `not_finite`, `zeros`, `magnitude`, `structure` and `special_points` read the mechanism from it; `study`
-  puts these together, and `fixes` rewrites the line to blame.
+  puts these together, and `fixes` rewrites the line to blame, by the patterns that the cause's row has.
 - `missing`, why a gradient is None: `one_operation` tells whether an operation passes a gradient, `inside_functions`
   the same for the inside of a tf.function, `paths` puts the ways together. `cut_path` judges where values flow from
   source to target, `no_path` where they do not, and `judgement` holds this against the tape.

@@ -3,18 +3,18 @@
 `tapelab.explain.missing.judgement` answers the first, `tapelab.explain.values.study` the second.
 """
 
+import dataclasses
 import sys
 import types
 from collections.abc import Sequence
 from typing import Any
 
-from tapelab.explain.causes import CAUSES
-from tapelab.explain.explanation import Explanation, Explanations, with_value
+from tapelab.explain.causes import CAUSES, VALUES
+from tapelab.explain.explanation import Explanation, Explanations
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.missing.judgement import find_all, said
 from tapelab.explain.missing.question import Question, questions
 from tapelab.explain.missing.verdict import Finding
-from tapelab.explain.values.finding import ValueFinding
 from tapelab.explain.values.study import study
 
 import tensorflow as tf
@@ -102,7 +102,7 @@ def _has_value(finding):
 
 
 def _studied(existing):
-    """The `ValueFinding` of each (question, gradient), in order."""
+    """What there is to say of the value of each (question, gradient), in order."""
     if not existing:
         return []
     first = existing[0][0]
@@ -112,7 +112,8 @@ def _studied(existing):
         return study(first.tape, list(first.targets), sources, names, gradients, first.frame)
     except Exception as error:  # whatever it is: that the gradient exists stays true
         sentence = f"Looking at the values of the backward pass raised {type(error).__name__}: {error}"
-        return [ValueFinding("fine", None, "unexplained", sentence, certain=False)] * len(existing)
+        unknown = Explanation(True, "unexplained", sentence, certain=False, symptom="fine")
+        return [dataclasses.replace(unknown, source=one.source_name, target=one.target_name) for one, _ in existing]
 
 
 def answers_to_show(
@@ -144,19 +145,24 @@ def answers_to_show(
 
 
 def _as_explanation(question, finding, value):
-    """Put a finding, and the `ValueFinding` of a gradient that exists, into the learner's words."""
+    """Put a finding into the learner's words, with what there is to say of the value where the gradient exists."""
     sentence, fix = said(question, finding)
-    explanation = Explanation(
-        exists=finding.exists,
-        code=finding.code,
-        sentence=sentence,
-        source=question.source_name,
-        target=question.target_name,
-        line=finding.line,
-        certain=finding.certain,
-        fix=fix,
-        cuts=finding.cuts,
-        further=finding.further,
-        remarks=finding.remarks,
-    )
-    return explanation if value is None else with_value(explanation, value)
+    if value is None:
+        return Explanation(
+            finding.exists,
+            finding.code,
+            sentence,
+            question.source_name,
+            question.target_name,
+            line=finding.line,
+            certain=finding.certain,
+            fix=fix,
+            cuts=finding.cuts,
+            further=finding.further,
+            remarks=finding.remarks,
+        )
+    is_noted = bool(set(value.remarks) & set(VALUES))  # about some of the elements, and where they lost their gradient
+    if value.code == "exists":
+        value = dataclasses.replace(value, code=finding.code, sentence=value.sentence if is_noted else sentence)
+        value = value if is_noted else dataclasses.replace(value, line=finding.line)
+    return value.without_values(remarks=(*finding.remarks, *value.remarks))

@@ -1,18 +1,61 @@
 """What `explain` answers, as an object and as text and as Markdown."""
 
-import collections.abc
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 from tapelab.explain.causes import CAUSES, REMARKS, SYMPTOMS, TRIED, VALUES
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.ground.rendering import MARKDOWN, Style, Told
+from tapelab.explain.ground.rendering import Style, Told
 from tapelab.explain.missing.inside_functions import Cut
-from tapelab.explain.values.finding import Elements, Link, ValueFinding
+from tapelab.explain.values.not_finite import Story
+from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.nodes import Node
 
+import numpy as np
+
 _FEW = 6  # healthy ones that are named and not only counted
+
+
+@dataclasses.dataclass(frozen=True)
+class Elements:
+    """Which elements of a gradient are bad.
+
+    Attributes:
+        count: how many.
+        total: of how many.
+        indices: where, an integer array of shape (count, rank).
+    """
+
+    count: int
+    total: int
+    indices: np.ndarray = dataclasses.field(repr=False, compare=False)
+
+    def __str__(self):
+        if self.count == self.total:
+            return f"all {self.total} elements" if self.total > 1 else "its only element"
+        first = ", ".join(str(index.tolist()) for index in self.indices[:3])
+        word = "element" if self.count == 1 else "elements"
+        return f"{word} {first}{', …' if self.count > 3 else ''} ({self.count} of {self.total})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """One step of the chain from the root of the trouble to where the gradient turned bad.
+
+    Attributes:
+        op: the operation.
+        line: the learner's line, or None.
+        what: what happened there.
+    """
+
+    op: str
+    line: Line | None
+    what: str
+
+    def __str__(self):
+        where = f" ({self.line.place})" if self.line else ""
+        return f"{self.op}{where}: {self.what}"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -42,6 +85,9 @@ class Explanation(Told):
         layer: the name of the Keras layer that it ran in, or "".
         elements: which elements are bad, `Elements` or None.
         chain: from the root of the trouble to where the gradient turned bad, a tuple of `Link`.
+        node: the operation to blame as the replay has it, a `Node` or None.
+        gradient, story, evidence: what the tape returned, and what the sentence about a value was made of, while the
+            answer is made; afterwards None, so that an answer does not keep every value alive.
     """
 
     exists: bool | None
@@ -63,6 +109,9 @@ class Explanation(Told):
     elements: Elements | None = None
     chain: tuple[Link, ...] = ()
     node: Node | None = dataclasses.field(default=None, compare=False)
+    gradient: Any = dataclasses.field(default=None, compare=False)
+    story: Story | None = dataclasses.field(default=None, compare=False)
+    evidence: Evidence | None = dataclasses.field(default=None, compare=False)
 
     def __bool__(self):
         return self.exists is True
@@ -84,6 +133,10 @@ class Explanation(Told):
         for code in self.remarks:
             remark = (REMARKS | VALUES)[code]
             yield style.text(f"Note ({code}): {remark.meaning}")
+
+    def without_values(self, **changed: Any) -> "Explanation":
+        """Return the explanation without what it was made of, and with other changes."""
+        return dataclasses.replace(self, gradient=None, story=None, evidence=None, **changed)
 
     @property
     def cause(self) -> tuple[Any, ...]:
@@ -109,78 +162,50 @@ class Explanation(Told):
         return f"{gradient} {verdict}: {self.code}"
 
 
-def with_value(explanation: Explanation, value: ValueFinding) -> Explanation:
-    """Return an explanation of a gradient that exists with what a `ValueFinding` says about its value."""
-    said: dict[str, Any] = {}
-    if value.code != "exists":
-        said = {"code": value.code, "sentence": value.sentence, "line": value.line, "fix": value.fix}
-        said |= {"tried": value.tried, "certain": value.certain}
-    elif set(value.remarks) & set(VALUES):  # a note about some of the elements, and where they lost their gradient
-        said = {"sentence": value.sentence, "line": value.line}
-    return dataclasses.replace(
-        explanation,
-        **said,
-        symptom=value.symptom,
-        healthy=value.healthy,
-        op=value.op,
-        layer=value.layer,
-        elements=value.elements,
-        chain=value.chain,
-        node=value.node,
-        remarks=(*explanation.remarks, *value.remarks),
-    )
-
-
-class Explanations(collections.abc.Mapping):
+class Explanations(Told, dict[str, Explanation]):
     """One `Explanation` for each source, by name, in the order of the sources. True in a condition if all exist."""
 
-    def __init__(self, named):
-        """Args:
-        named: a list of (name, `Explanation`), the names distinct.
-        """
-        self._named = dict(named)
-
-    def __getitem__(self, name):
-        return self._named[name]
-
-    def __iter__(self):
-        return iter(self._named)
-
-    def __len__(self):
-        return len(self._named)
+    between = "\n\n"
 
     def __bool__(self):
-        return all(self._named.values())
+        return all(self.values())
 
     def missing(self) -> list[Explanation]:
         """Return the explanations of the gradients that do not exist."""
-        return [explanation for explanation in self._named.values() if not explanation]
+        return [explanation for explanation in self.values() if not explanation]
 
     def sick(self) -> list[Explanation]:
         """Return the explanations of the gradients that do not exist or whose value is bad."""
-        return [one for one in self._named.values() if not one or one.healthy is False]
+        return [one for one in self.values() if not one or one.healthy is False]
 
     def groups(self) -> list[list[str]]:
         """Return the names of the sources, those together whose gradients have the same cause at the same place."""
         found: dict[Any, list[str]] = {}
-        for name, one in self._named.items():
+        for name, one in self.items():
             is_told = one.code not in ("exists", "unexplained", "unknown")
             found.setdefault(one.cause if is_told else name, []).append(name)
         return list(found.values())
 
-    def __repr__(self):
-        return f"<Explanations: {'; '.join(one.heading for one in self._named.values())}>"
+    @property
+    def heading(self) -> str:
+        """The answers in a few words each."""
+        return "; ".join(one.heading for one in self.values())
 
-    def __str__(self):
+    def lines(self, style: Style) -> Iterator[str]:
+        """First what is wrong, once for all sources that share a cause; then how many are healthy, with notes."""
         sick = {id(one) for one in self.sick()}
         healthy = [name for name, one in self.items() if one.healthy and id(one) not in sick]
         groups = [names for names in self.groups() if names[0] not in healthy]
-        groups.sort(key=lambda names: id(self[names[0]]) not in sick)  # of the rest nothing is known
-        parts = [self._told(names) for names in groups]
+        for first, *others in sorted(groups, key=lambda names: id(self[names[0]]) not in sick):
+            told = [*self[first].lines(style)]
+            if others:
+                word = "sources" if len(others) > 1 else "source"
+                told.append(style.text(f"And {len(others)} other {word}: {', '.join(others)}."))
+            yield style.between.join(told)
         if healthy:
             names = f": {', '.join(healthy)}" if len(healthy) <= _FEW else ""
-            parts.append("\n".join([f"{_counted(healthy, len(self))}{names}.", *self._notes(healthy)]))
-        return "\n\n".join(parts)
+            told = [f"{_counted(healthy, len(self))}{names}.", *self._notes(healthy)]
+            yield style.between.join(map(style.text, told))
 
     def _notes(self, names):
         """What is noted about healthy gradients, once for all that have the same note."""
@@ -190,40 +215,6 @@ class Explanations(collections.abc.Mapping):
             for code in (*one.remarks, *((one.code,) if one.code in VALUES else ())):
                 noted.setdefault(code, []).append(name)
         return [f"Note on {', '.join(of)} ({code}): {(REMARKS | VALUES)[code].meaning}" for code, of in noted.items()]
-
-    def _told(self, names):
-        """The explanation of the first of some sources with one cause, and that it holds for the others."""
-        return "\n".join([str(self._named[names[0]]), *(_others(names) if len(names) > 1 else ())])
-
-    def markdown(self) -> str:
-        """Return a Markdown table of all sources, followed by the explanations of those whose gradients are bad."""
-        rows = [
-            f"| {MARKDOWN.cell(name)} | {_state(one)} "
-            f"| {'' if one.code == 'exists' else MARKDOWN.code(one.code)} "
-            f"| {MARKDOWN.cell(one.line.place) if one.line else ''} |"
-            for name, one in self._named.items()
-        ]
-        parts = ["\n".join(["| source | gradient | cause | where |", "|---|---|---|---|", *rows])]
-        for names in self.groups():
-            if self._named[names[0]] in self.sick():
-                parts.append(self._named[names[0]].markdown())
-                parts.extend(map(MARKDOWN.text, _others(names)) if len(names) > 1 else ())
-        return "\n\n".join(parts)
-
-    def _repr_markdown_(self):
-        return self.markdown()
-
-
-def _state(one):
-    if not one:
-        return "no" if one.exists is False else "?"
-    return "yes" if one.symptom in ("fine", "none") else one.symptom
-
-
-def _others(names):
-    """The same holds for these: one line of text, in a list."""
-    count = len(names) - 1
-    return [f"And {count} other {'sources' if count > 1 else 'source'}: {', '.join(names[1:])}."]
 
 
 def _counted(healthy, total):

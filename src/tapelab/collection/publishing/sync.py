@@ -11,13 +11,11 @@ import base64
 import importlib
 import itertools
 import json
-import multiprocessing
 import os
 import re
 import subprocess
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue, Notebook
@@ -287,16 +285,6 @@ def _why_not(act, *args, **options):
     return None
 
 
-def _end_with_the_command():
-    """In a worker: end as soon as the command is gone, so that a killed one does not go on to write files."""
-
-    def watch():
-        multiprocessing.parent_process().join()
-        os._exit(1)  # nbclient's kernel notices, and ends as well
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def refresh_all(
     catalogue: Catalogue, notebooks: Sequence[Notebook], *, execute: bool = True, workers: int = 1
 ) -> list[tuple[str, str]]:
@@ -306,18 +294,16 @@ def refresh_all(
         A list of (name, message) for those that failed; their files are left as they were.
     """
     failures = []
-    with (
-        Progress(console=Console(stderr=True)) as progress,
-        ProcessPoolExecutor(
-            workers, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_the_command
-        ) as pool,
-    ):
+    with Progress(console=Console(stderr=True)) as progress, ThreadPoolExecutor(workers) as pool:
         bar = progress.add_task("notebooks", total=len(notebooks))
         waiting = {pool.submit(_why_not, refresh, catalogue, n, execute=execute): n for n in notebooks}
-        for future in as_completed(waiting):
-            if message := future.result():
-                failures.append((waiting[future].name, message))
-            progress.advance(bar)
+        try:
+            for future in as_completed(waiting):
+                if message := future.result():
+                    failures.append((waiting[future].name, message))
+                progress.advance(bar)
+        except KeyboardInterrupt:
+            os._exit(130)  # the kernels notice, and end as well; no file is ever half written
     for name, write in {"README.md": _write_readme, teachers.PAGE: _write_teachers_page}.items():
         if message := _why_not(write, catalogue, catalogue.folder.resolve().parent / name):
             failures.append((name, message))

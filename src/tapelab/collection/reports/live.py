@@ -1,7 +1,6 @@
 """What is seen while a batch runs: a live view in a terminal, one line for each finished run in a log."""
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,13 +9,10 @@ from typing import TextIO
 from tapelab.collection.reports.records import Record
 from tapelab.collection.texts import one_line
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-
-MOST_LINES = 16  # of running notebooks in the live view
+from rich.table import Column
 
 
 class Enduring:
@@ -71,7 +67,7 @@ def view(console: Console, total: int, done: int) -> Iterator["Lines"]:
         yield Lines(console, total, done)
         return
     shown = Terminal(console, total, done)
-    with Live(get_renderable=shown.render, console=console, refresh_per_second=4, transient=True):
+    with shown.progress:
         yield shown
 
 
@@ -97,45 +93,29 @@ class Lines:
             return  # it had not begun, like maybe thousands of others: the table will tell
         self._console.print(f"\\[{self._done}/{self._total}] {line(record)}", highlight=False, soft_wrap=True)
 
-    def tick(self) -> None:
-        """Some time has passed."""
-
 
 class Terminal(Lines):
-    """A bar, the runs under way with their current cell, and above them the runs that have ended."""
+    """A bar for the batch and one for each run under way, and above them a line for each run that has ended."""
 
     def __init__(self, console: Console, total: int, done: int):
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._progress = Progress(*columns, console=console)
-        self._bar = self._progress.add_task("runs", total=total, completed=done)
+        # The end of a name tells the runs of a sweep apart.
+        name = TextColumn("{task.description}", table_column=Column(overflow="fold"))
+        columns = (name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self.progress = Progress(*columns, console=console, refresh_per_second=4, transient=True)
+        self._batch = self.progress.add_task("runs", total=total, completed=done)
         self._running = {}
         super().__init__(console, total, done)
 
     def cell(self, name: str, cell: int, cells: int, where: str) -> None:
         """A run's code cell has started."""
-        began = self._running.get(name, (time.monotonic(),))[0]
-        self._running[name] = (began, cell, cells, where)
+        place = "" if where == "here" else f" {where}"
+        if name not in self._running:
+            self._running[name] = self.progress.add_task(escape(f"{name}{place}"), total=None)
+        self.progress.update(self._running[name], completed=cell, total=cells or None)
 
     def done(self, record: Record) -> None:
         """A run has ended."""
-        self._running.pop(record.name, None)
-        self._progress.update(self._bar, completed=self._done + 1)
+        if record.name in self._running:
+            self.progress.remove_task(self._running.pop(record.name))
+        self.progress.update(self._batch, completed=self._done + 1)
         super().done(record)
-
-    def render(self) -> Group:
-        """What the live view shows now."""
-        # This runs in the view's own thread.
-        running = sorted(dict(self._running).items(), key=lambda item: item[1][0])
-        table = Table.grid(padding=(0, 2))
-        table.add_column(overflow="fold")  # the end of a name tells the runs of a sweep apart
-        for name, (began, cell, cells, where) in running[:MOST_LINES]:
-            place = "" if where == "here" else where
-            table.add_row(
-                escape(name),
-                f"cell {cell} of {cells}" if cell else "starting",
-                f"{time.monotonic() - began:.0f} s",
-                escape(place),
-            )
-        if len(running) > MOST_LINES:
-            table.add_row(f"and {len(running) - MOST_LINES} more")
-        return Group(table, self._progress)

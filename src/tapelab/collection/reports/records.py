@@ -16,7 +16,8 @@ import msgspec
 from msgspec import Meta
 
 FORMAT = 2
-JSON, DAMAGED = "report.json", "report.damaged.json"
+JSON = "report.json"
+ADVICE = "Move it away, or choose another folder"
 
 Seconds = Annotated[float, Meta(ge=0, le=1e10)]
 Count = Annotated[int, Meta(ge=0, le=10**9)]
@@ -163,23 +164,14 @@ def read(storage: Folder) -> Report:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise DamagedReportError(f"{place} cannot be read ({error})") from error
+        raise DamagedReportError(f"{place} cannot be read ({error}). {ADVICE}") from error
     try:
         found = msgspec.json.decode(content, type=_Any).format
         if found != FORMAT:
-            raise DamagedReportError(f"{place} is of format {found}, and this is format {FORMAT}")
+            raise DamagedReportError(f"{place} is of format {found}, and this is format {FORMAT}. {ADVICE}")
         return msgspec.json.decode(content, type=Report)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise DamagedReportError(f"{place} is damaged ({error})") from error
-
-
-def set_aside(storage: Folder) -> str:
-    """Keep a copy of a damaged report.json under another name. Returns a sentence on it."""
-    try:
-        storage.write(DAMAGED, storage.read(JSON))
-    except OSError as error:
-        return f"It could not be kept ({error})"
-    return f"It is kept as {DAMAGED}"
+        raise DamagedReportError(f"{place} is damaged ({error}). {ADVICE}") from error
 
 
 def digest(notebook: bytes) -> str:

@@ -4,11 +4,9 @@ import contextlib
 import hashlib
 import json
 import queue
-import tempfile
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue
@@ -133,6 +131,7 @@ class Batch:
 
         Raises:
             LookupError: if the kernel is not installed.
+            DamagedReportError: if the report of an earlier batch cannot be read.
         """
         settings, console = self._settings, self._console
         surroundings = self._executor.environment(settings.kernel)
@@ -147,9 +146,6 @@ class Batch:
         try:
             previous = records.read(self._storage).by_name()
         except FileNotFoundError:
-            previous = {}
-        except records.DamagedReportError as error:
-            _tell(console, f"{error}. {records.set_aside(self._storage)}. Every run starts anew.", "yellow")
             previous = {}
         self._report = Report(
             started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -215,7 +211,6 @@ class Batch:
                 trouble = self._executor.trouble()
                 if trouble:
                     break
-            shown.tick()
             self._write_report()
         if not waiting:
             return None
@@ -251,9 +246,8 @@ class Batch:
             else:
                 self._storage.remove(f"{name}.log")
         except OSError as error:
-            kept = _keep_elsewhere(outcome)
             why = texts.one_line(error.strerror or str(error), LONGEST_REASON)
-            outcome.problem = records.Problem("not stored", f"cannot store it in {self._storage}: {why}{kept}")
+            outcome.problem = records.Problem("not stored", f"cannot store it in {self._storage}: {why}")
             outcome.notebook = None
         self._records[name] = _record(self._runs[name], outcome, self._prints[name])
         shown.done(self._records[name])
@@ -277,15 +271,3 @@ class Batch:
 
 def _tell(console, text, style):
     console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
-
-
-def _keep_elsewhere(outcome):
-    """Put an executed notebook that has no place into the folder for temporary files. Returns what to tell."""
-    if outcome.notebook is None:
-        return ""
-    try:
-        kept = Path(tempfile.mkdtemp(prefix="tapelab-kept-")) / "executed.ipynb"
-        kept.write_bytes(outcome.notebook)
-    except OSError:
-        return ""
-    return f"; what was executed is in {kept}"

@@ -7,6 +7,7 @@ notebooks come back as the jobs' results. The workers need tapelab, and no file 
 import contextlib
 import json
 import logging
+import multiprocessing
 import threading
 import time
 import uuid
@@ -16,8 +17,6 @@ from concurrent.futures import CancelledError
 from queue import Queue
 from urllib.parse import urlsplit
 
-from tapelab.collection import forkserver
-from tapelab.collection.forkserver import servers
 from tapelab.collection.reports.records import Problem
 from tapelab.collection.running import environment, single_run, variables
 from tapelab.collection.running.children import GRACE_SECONDS, Children, for_each
@@ -28,7 +27,6 @@ CONNECT_SECONDS = 20
 EMPTY_SECONDS = 60  # without any worker, after which the batch gives up
 TELL_SECONDS = 0.5  # between two messages from one run about its current cell
 LOOK_SECONDS = 5  # between two looks at the cluster
-IDLE_SECONDS = 60  # after which a worker ends its fork servers, also those for a client that is no more
 MOST_BLAMED = 10  # times that a job may have been waiting on a worker that others killed
 
 
@@ -39,47 +37,33 @@ class ClusterError(LookupError):
 class _Share(WorkerPlugin):
     """What a worker holds for a batch: the notebooks' texts, the processes of its runs, and what starts them."""
 
-    def __init__(self, name, sources, threads_of_host, fork, passed=(), modules=servers.KERNELS):
+    def __init__(self, name, sources, threads_of_host, fork, passed=()):
         self.name, self.sources, self._threads_of_host = name, sources, threads_of_host
-        self._fork, self._passed, self._modules = fork, passed, modules
+        self._fork, self._passed = fork, passed
 
     def setup(self, worker):
         host = urlsplit(worker.address).hostname
         sharing = max(self._threads_of_host.get(host, 0), worker.state.nthreads)
-        self._worker, own = worker, variables.for_kernels(sharing, self._passed)
-        self._lock, self._running, self._ending = threading.Lock(), {}, False
-        # The servers start with the first job: `setup` must not wait.
-        self._shared = forkserver.Shared(own, fork=self._fork, say=self._say, kernels=self._modules)
+        self._worker, self._environment = worker, variables.for_kernels(sharing, self._passed)
+        self._running, self._ending = {}, False
+        # Dask makes its workers daemons, to which Python allows no processes; ours end with their worker all the same.
+        multiprocessing.current_process()._config.pop("daemon", None)
 
     @contextlib.contextmanager
     def children(self):
         """The `Children` of a job, for the time that it takes."""
-        key, own = self._worker.get_current_task(), Children()
-        with self._lock:
-            self._running[key] = own
+        variables.check(self._passed)  # here: an error in `setup` would keep the worker from joining the cluster
+        key, own = self._worker.get_current_task(), Children(self._environment, self._fork, self._say)
+        self._running[key] = own
         if self._ending:
             own.end_all()
         try:
             yield own
         finally:
-            with self._lock:
-                del self._running[key]
-            resting = threading.Timer(0 if own.closed else IDLE_SECONDS, self._rest)
-            resting.daemon = True
-            resting.start()
-
-    def starter(self, kernel):
-        """The `forkserver.Starter` of this worker."""
-        variables.check(self._passed)  # here: an error in `setup` would keep the worker from joining the cluster
-        return self._shared.get(kernel)
+            del self._running[key]
 
     def _say(self, text):
         self._worker.log_event(self.name, ("note", text))
-
-    def _rest(self):
-        with self._lock:
-            if not self._running:
-                self._shared.rest()
 
     def transition(self, key, start, finish, **_):
         """Call a run off when nobody waits for it any more: a client has gone that was killed or lost its network."""
@@ -90,12 +74,10 @@ class _Share(WorkerPlugin):
     def end_all(self):
         """End every run under way, and each that would start."""
         self._ending = True
-        self._shared.call_off()
         for_each(Children.end_all, list(self._running.values()))
 
     def teardown(self, worker):
         self.end_all()
-        self._shared.close()
 
 
 def work(job: single_run.Job, batch: str) -> single_run.Outcome:
@@ -113,7 +95,7 @@ def work(job: single_run.Job, batch: str) -> single_run.Outcome:
     worker.log_event(batch, ("cell", job.run.name, 0, 0, worker.address))
     source = share.sources[job.run.notebook]
     with share.children() as children:
-        outcome = single_run.run(job, source, children=children, starter=share.starter(job.kernel), on_cell=on_cell)
+        outcome = single_run.run(job, source, children=children, on_cell=on_cell)
     outcome.where = worker.address
     return outcome
 
@@ -127,7 +109,7 @@ class Cluster:
 
     Args:
         address: the scheduler's, such as ``tcp://10.0.0.1:8786``, or a scheduler file's name, ending in ``.json``.
-        fork: as for `pool.Local`; each worker has fork servers of its own.
+        fork: as for `pool.Local`; each worker has a fork server of its own, until it ends.
         passed: names of environment variables, as for `pool.Local`. Each worker passes its own: no value travels.
         work: what a worker does with a job and the batch's name.
 
@@ -199,7 +181,7 @@ class Cluster:
             hosts[urlsplit(address).hostname] += threads
         self._queue = queue
         self._client.subscribe_topic(self._batch, self._tell)
-        share = _Share(self._batch, sources, dict(hosts), self._fork, self._passed, servers.KERNELS)
+        share = _Share(self._batch, sources, dict(hosts), self._fork, self._passed)
         self._client.register_plugin(share, name=self._batch)
         for place, job in enumerate(jobs):
             self._submit(job, -place)

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
 
-from tapelab.collection import forkserver
-from tapelab.collection.processes import scratch
 from tapelab.collection.reports.records import Problem
 from tapelab.collection.running import environment, single_run, variables
 from tapelab.collection.running.children import Children
@@ -26,7 +24,7 @@ class Local:
 
     def __init__(self, workers: int, fork: bool = True, passed: Iterable[str] = ()):
         self.workers, self._fork, self._passed = workers, fork, sorted(passed)
-        self._children, self._shared = Children(), None
+        self._children = None
         self._pool = ThreadPoolExecutor(workers)
 
     def __enter__(self):
@@ -39,10 +37,9 @@ class Local:
         """What the runs will run on.
 
         Raises:
-            LookupError: if there is no such kernel, a variable cannot be passed, or there is no place for sockets.
+            LookupError: if there is no such kernel, or a variable cannot be passed.
         """
         variables.check(self._passed)
-        scratch.place()
         return environment.of_kernel(kernel) | {"passed": self._passed}
 
     def start(self, jobs: list[single_run.Job], sources: dict[str, str], queue: Queue) -> None:
@@ -55,7 +52,7 @@ class Local:
         """
         fork = self._fork and len(jobs) > 1  # for one, the imports are no shorter in another process
         own = variables.for_kernels(self.workers, self._passed)
-        self._shared = forkserver.Shared(own, fork=fork, say=lambda line: queue.put(("note", line)))
+        self._children = Children(own, fork, say=lambda line: queue.put(("note", line)))
         for job in jobs:
             self._pool.submit(self._work, job, sources, queue)
 
@@ -65,9 +62,7 @@ class Local:
 
         on_cell(0, 0)
         try:
-            starter = self._shared.get(job.kernel)
-            source = sources[job.run.notebook]
-            outcome = single_run.run(job, source, children=self._children, starter=starter, on_cell=on_cell)
+            outcome = single_run.run(job, sources[job.run.notebook], children=self._children, on_cell=on_cell)
         except Exception as error:  # without an outcome the batch would wait for ever
             problem = Problem("process", f"{type(error).__name__}: {error}")
             outcome = single_run.Outcome(job.run.name, problem)
@@ -78,10 +73,6 @@ class Local:
 
     def stop(self) -> None:
         """End every run under way, start no more, and wait until each has put its outcome into the queue."""
-        self._children.close()
-        if self._shared is not None:
-            self._shared.call_off()
-        self._children.end_all()
+        if self._children is not None:
+            self._children.end_all()
         self._pool.shutdown(cancel_futures=True)
-        if self._shared is not None:
-            self._shared.close()

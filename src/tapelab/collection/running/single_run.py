@@ -1,9 +1,6 @@
 """One run: a process of its own, watched from its start to its end, and what is left of it as one `Outcome`."""
 
 import contextlib
-import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -11,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tapelab.collection import forkserver, texts
+from tapelab.collection import texts
 from tapelab.collection.processes.scratch import folder
 from tapelab.collection.reports.records import Problem
-from tapelab.collection.running.children import Children, end
+from tapelab.collection.running.children import Children
 from tapelab.collection.running.sweep import Run
 
 import nbformat
@@ -117,7 +114,6 @@ def run(
     source: str,
     *,
     children: Children,
-    starter: forkserver.Starter,
     on_cell: Callable[[int, int], None] = lambda cell, cells: None,
 ) -> Outcome:
     """Execute one notebook in a process of its own, and wait for it.
@@ -125,8 +121,7 @@ def run(
     Args:
         job: the `Job`.
         source: the notebook, as text.
-        children: the `Children` that the process is to belong to.
-        starter: the `forkserver.Starter` that starts the process.
+        children: the `Children` that start the process and end it.
         on_cell: called with a code cell's number, from 1, and how many there are, when one starts.
 
     Returns:
@@ -136,16 +131,11 @@ def run(
     with folder() as scratch:
         try:
             (scratch / "source.ipynb").write_text(source, encoding="utf-8")
-            outcome.problem = _watch(job, scratch, outcome, children, starter, on_cell)
+            outcome.problem, executed = _watch(job, scratch, outcome, children, on_cell)
         except OSError as error:
-            outcome.problem = Problem("files", f"cannot write: {error.strerror or error}")
-        with contextlib.suppress(FileNotFoundError):
-            nb = nbformat.read(scratch / "executed.ipynb", as_version=4)
-            if outcome.problem is not None:
-                outcome.problem = _locate(outcome.problem, nb)
-            _tidy(nb, outcome.problem)
-            outcome.notebook = (nbformat.writes(nb) + "\n").encode()
-            outcome.cells = sum(c.cell_type == "code" and c.execution_count is not None for c in nb.cells)
+            outcome.problem, executed = Problem("files", f"cannot write: {error.strerror or error}"), None
+        if executed is not None:
+            _keep(outcome, executed)
         if outcome.problem is not None:
             with contextlib.suppress(FileNotFoundError):
                 text = (scratch / "log").read_bytes()[-LONGEST_LOG:].decode(errors="replace")
@@ -153,85 +143,94 @@ def run(
     return outcome
 
 
-def _watch(job, scratch, outcome, children, starter, on_cell):
-    """Run the process to its end. Returns the `Problem`, or None; fills in the outcome's times."""
+def _keep(outcome, text):
+    """Put what was executed into the outcome, and its failing cell into the problem."""
+    nb = nbformat.reads(text, as_version=4)
+    if outcome.problem is not None:
+        outcome.problem = _locate(outcome.problem, nb)
+    _tidy(nb, outcome.problem)
+    outcome.notebook = (nbformat.writes(nb) + "\n").encode()
+    outcome.cells = sum(c.cell_type == "code" and c.execution_count is not None for c in nb.cells)
+
+
+def _watch(job, scratch, outcome, children, on_cell):
+    """Run the process to its end. Returns the `Problem` or None, and the executed notebook or None."""
     place = job.folder if Path(job.folder).is_dir() else str(scratch)
-    order = {"parameters": job.run.parameters, "kernel": job.kernel, "folder": place}
-    began = time.monotonic()
-    with (scratch / "log").open("wb") as log:
-        process = children.start(
-            starter.popen,
-            [sys.executable, "-P", "-m", "tapelab.collection.running.child"],
-            cwd=scratch,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-        )
-    if process is None:
-        return Problem("interrupted", "the batch was interrupted before this run started")
-    expired = threading.Event()
+    child = children.start(scratch, {"parameters": job.run.parameters, "kernel": job.kernel, "folder": place})
+    if child is None:
+        return Problem("interrupted", "the batch was interrupted before this run started"), None
+    began, expired = time.monotonic(), threading.Event()
 
     def expire():
         expired.set()
-        end(process)
+        child.end()
 
     timer = threading.Timer(job.timeout, expire)
     timer.start()
     try:
-        with contextlib.suppress(OSError):  # it may have died before it could read
-            process.stdin.write(json.dumps(order).encode() + b"\n")
-            process.stdin.flush()
-        cell, ended = _listen(process.stdout, began, outcome.phases, on_cell)
-        status = process.wait()
+        cell, ended, executed = _listen(child.connection, began, outcome.phases, children.say, on_cell)
+        child.process.join()
     finally:
         timer.cancel()
-        children.forget(process)
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        process.stdout.close()
+        children.forget(child)
+        child.connection.close()
         outcome.seconds = time.monotonic() - began
+    return _problem(job, child, cell, ended, expired.is_set(), children.closed, scratch / "log"), executed
+
+
+def _problem(job, child, cell, ended, expired, called_off, log):
+    """What kept a run from its end, or None."""
     if ended:
         return Problem(**ended[0], cell=cell) if ended[0] else None
-    if children.closed:
+    if called_off:
         return Problem("interrupted", "the batch was interrupted", cell)
-    if expired.is_set():
+    if expired:
         return Problem("time limit", f"ended after {job.timeout:g} s (the limit set with --timeout)", cell)
-    return Problem("process", f"the run's process ended with status {status}{_last_words(scratch / 'log')}", cell)
+    status = child.process.exitcode
+    return Problem("process", f"the run's process ended with status {status}{_last_words(log)}", cell)
 
 
-def _listen(events, since, phases, on_cell):
+def _listen(connection, since, phases, say, on_cell):
     """Follow a process by its events, until it sends no more.
 
     Args:
-        events: a file of lines, as `child` writes them.
+        connection: takes events, as `child` sends them.
         since: the time at which the process began, as `time.monotonic` gives it.
         phases: `Outcome.phases`, which this fills in.
+        say: called with a line if the kernel is not forked that was to be.
         on_cell: as for `run`.
 
     Returns:
-        The number of the last code cell that started, or None, and a list with what `child` said in the end: None or
-        what went wrong. The list is empty if it was cut short.
+        The number of the last code cell that started, or None; a list with what `child` said in the end, None or what
+        went wrong, which is empty if it was cut short; and the text of what was executed, or None.
     """
-    cell, cells, ended = None, 0, []
-    for line in events:
-        event, *values = json.loads(line)
-        now = time.monotonic()
-        if event == "ready":
-            phases["papermill"] = now - since
-        elif event == "kernel":
-            phases["kernel"] = now - since
-            cells = values[0]
-        elif event == "cell":
-            cell = values[0]
-            on_cell(cell, cells)
-        elif event == "executed":
-            phases["cells"] = phases.get("cells", 0.0) + now - since
-        elif event == "end":
-            ended = values
-        since = now
-    return cell, ended
+    cell, cells, ended, executed = None, 0, [], None
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            event, value = connection.recv()
+            now = time.monotonic()
+            if event == "ready":
+                phases["papermill"] = now - since
+                if value:
+                    say(f"Kernels start in the plain way: {value}.")
+            elif event == "kernel":
+                phases["kernel"] = now - since
+                cells = value
+            elif event == "cell":
+                cell = value
+                on_cell(cell, cells)
+            elif event == "executed":
+                phases["cells"] = phases.get("cells", 0.0) + now - since
+            elif event == "end":
+                ended = [value]
+            elif event == "notebook":
+                executed = value
+            since = now
+    return cell, ended, executed
 
 
 def _last_words(log):
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    lines = []
+    with contextlib.suppress(FileNotFoundError):
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return f"; its last words: {lines[-1]}" if lines else ""

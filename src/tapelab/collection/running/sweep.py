@@ -78,46 +78,27 @@ def literal(value: object) -> str:
         return f"<{type(value).__name__} with too large a number>"
 
 
-def _is_carried(value: object) -> bool:
-    """Whether a value arrives as it is: on the way to the kernel it is JSON, and then what papermill writes."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_carried(key) and _is_carried(item) for key, item in value.items())
-    if isinstance(value, list):
-        return all(map(_is_carried, value))
-    if isinstance(value, str):
-        value.encode()  # a name in another encoding arrives as lone surrogates, which no notebook can store
-    return value is None or isinstance(value, bool | int | str)
+_KINDS = {bool: {"true": True, "false": False}.__getitem__, int: int, float: float, str: str}
 
 
 def _convert(name: str, text: str, default: object) -> object:
     """A command line's text as a value of the default's type."""
-    kind = type(default)
-    try:
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        value = kind(text) if kind in (int, float, str) else ast.literal_eval(text)
-        repr(value)  # not if it holds a number of more digits than Python writes
-        if type(value) is kind and kind in (int, float, str, list, dict) and _is_carried(value):
-            return value
-    except (ValueError, KeyError, TypeError, SyntaxError, MemoryError, RecursionError):
-        pass
-    expected = {
-        float: ", and a finite one",
-        list: ", of None, bool, int, finite float, str, and lists and dicts of these",
-        dict: ", with keys of type str and values None, bool, int, finite float, str, and lists and dicts of these",
-        **dict.fromkeys((bool, int, str), ""),
-    }
-    like = texts.cut(literal(default), LONGEST_SHOWN)
-    if kind not in expected:
+    kind, like = type(default), texts.cut(literal(default), LONGEST_SHOWN)
+    if kind not in _KINDS:
         raise ParameterError(
             f"parameter {name} has the default {like}: a {kind.__name__} cannot be given from outside, only "
-            f"{', '.join(known.__name__ for known in expected)}"
+            f"{', '.join(known.__name__ for known in _KINDS)}"
         )
+    try:
+        value = _KINDS[kind](text.lower() if kind is bool else text)
+        text.encode()  # what is in another encoding arrives as lone surrogates, which no notebook can store
+        if kind is not float or math.isfinite(value):
+            return value
+    except (ValueError, KeyError):
+        pass
     raise ParameterError(
         f"parameter {name} is {texts.cut(literal(text), LONGEST_SHOWN)}; expected a value of type {kind.__name__}, "
-        f"like its default, {like}{expected[kind]}"
+        f"like its default, {like}{', and a finite one' if kind is float else ''}"
     )
 
 

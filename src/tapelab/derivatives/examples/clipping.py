@@ -114,7 +114,8 @@ def clipped_gradient(
 
     Returns:
         A function of f's arguments. It returns a pair: the sum of the clipped gradients in the sources' structure, and
-        the norms before clipping, shape (batch,).
+        the norms before clipping, shape (batch,). Where the square of a norm leaves the range of floats, which is from
+        1.8e19 in float32, the norm is infinite, and the sum is NaN.
 
     Raises:
         CoupledExamplesError, MemoryLimitError: as for `per_example_norms`.
@@ -297,6 +298,8 @@ class _Norms(Recipe):
             return [norms, *compared]
         # Below the smallest number that has an inverse, nothing is clipped.
         factors = tf.minimum(tf.cast(1, dtype), self.max_norm / tf.maximum(norms, dtype.as_numpy_dtype(1e-37)))
+        # A norm whose square overflows does not say how long the gradient is: 0 would leave the example out.
+        factors = tf.where(tf.math.is_inf(norms), tf.cast(math.nan, dtype), factors)
         sums = [
             tf.cast(tf.reshape(found, spec.shape), spec.dtype)
             for found, spec in zip(

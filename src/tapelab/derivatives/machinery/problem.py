@@ -145,6 +145,7 @@ class Problem:
         self.notes = []
         self.cure = Cure()
         self.layout: Any = None
+        self.transposed = False  # whether products with cotangents were transposed, as if they were linear in these
 
     @property
     def source_sizes(self) -> list[int]:

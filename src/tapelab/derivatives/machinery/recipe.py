@@ -11,6 +11,10 @@ from tapelab.derivatives.machinery.problem import Problem, evaluations
 from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
+import numpy as np
+
+_LINEAR = 0.02  # what is off by no more, in proportion, is linear but for the rounding of half precision
+
 
 class Way(NamedTuple):
     """One way to compute a derivative.
@@ -60,6 +64,8 @@ class Recipe:
 
     def verify(self, problem: Problem, tensors: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> None:
         """Raise if what was computed the first time is wrong, whichever way it was computed."""
+        if problem.transposed and problem.custom_gradients and problem.repeatable:
+            _require_linear(problem, tensors)
 
     def numbers(self, result: Any) -> Any:
         """Return the nested tensors of a result that ``check_finite`` looks at."""
@@ -145,3 +151,24 @@ def _same(some, others):
 def _is_here(tensors):
     """Whether tensors belong to the graph that is being built, and not to one within, such as a loop's body."""
     return tf.executing_eagerly() or all(tensor.graph is tf.compat.v1.get_default_graph() for tensor in tensors)
+
+
+def _require_linear(problem, tensors):
+    """Raise ValueError if a custom gradient is not linear in its cotangents: no product with tangents is right then."""
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+        tape.watch(sources := problem.sources(tensors))
+        outputs = [output for output in problem.evaluate(tensors) if output.dtype.is_floating]
+
+    def products(factor):
+        cotangents = [tf.fill(tf.shape(output), tf.cast(factor, output.dtype)) for output in outputs]
+        found = tape.gradient(outputs, sources, cotangents, unconnected_gradients="zero")
+        return [np.asarray(tf.convert_to_tensor(product)) for product in found]
+
+    for once, other in zip(products(1.0), products(-2.0), strict=True):
+        known = np.isfinite(once) & np.isfinite(other)
+        if np.any(np.abs(other + 2 * once)[known] > _LINEAR * np.max(np.abs(once[known]), initial=0)):
+            raise ValueError(
+                f"{problem.name}: products with tangents are not known, since a custom gradient is not linear in its "
+                f"cotangents, as one that clips them is: {', '.join(problem.facts.custom_places)}. Take products with "
+                "cotangents instead (vjp, or a Jacobian in reverse mode), or leave the custom gradient out"
+            )

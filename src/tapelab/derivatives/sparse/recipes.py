@@ -159,6 +159,7 @@ class _Sparse(Recipe):
 
     def verify(self, problem, tensors, outputs):
         """Compare with one product; with random factors, what is missing in the matrix does not cancel."""
+        super().verify(problem, tensors, outputs)
         if not self.check_pattern or not problem.repeatable or not problem.traceable:
             return
         layout = problem.layout

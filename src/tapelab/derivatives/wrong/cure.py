@@ -15,6 +15,7 @@ from tapelab.derivatives.wrong.replaced_function import Replacement
 from tapelab.process.tensorflow import tf
 
 GRADIENTS: dict[str, Callable] = {kind: own for family in FAMILIES for kind, own in family.GRADIENTS.items()}
+WIDER: dict[str, Callable] = {kind: own for family in FAMILIES for kind, own in getattr(family, "WIDER", {}).items()}
 FUNCTIONS: list[Replacement] = [replacement for family in FAMILIES for replacement in family.FUNCTIONS]
 _traced = weakref.WeakKeyDictionary()  # concrete function → the replacements whose originals are in its graph
 _applied = contextvars.ContextVar("the cure that is applied in this context", default=None)
@@ -68,7 +69,7 @@ class Cure:
         for replacement in FUNCTIONS:
             own = self._noting(replacement.function)
             places += [(owner, replacement.name, own) for owner in replacement.owners()]
-        with process.all_replaced(places), replaced_gradients.replaced(GRADIENTS, self.operations):
+        with process.all_replaced(places), replaced_gradients.replaced(GRADIENTS, self.operations, wider=WIDER):
             token = _applied.set(self)
             try:
                 yield
@@ -115,7 +116,7 @@ class Cure:
 
 def cured_calls() -> contextlib.AbstractContextManager:
     """Have calls of our graphs that are made in this block differentiated with our gradients of operations."""
-    return replaced_gradients.replaced(GRADIENTS, set(), kept=True)
+    return replaced_gradients.replaced(GRADIENTS, set(), wider=WIDER, kept=True)
 
 
 def _originals(concrete: tf.types.experimental.ConcreteFunction) -> list[Replacement]:

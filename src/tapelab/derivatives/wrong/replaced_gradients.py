@@ -26,11 +26,13 @@ class _Block(NamedTuple):
 
     Attributes:
         gradients: by the type of the operation.
+        wider: likewise, where those do not apply: used without a word.
         met: the types of the operations that were differentiated by our gradient.
         kept: whether a call that goes into a graph keeps our gradients, wherever that graph is differentiated.
     """
 
     gradients: dict[str, Callable]
+    wider: dict[str, Callable]
     met: set[str]
     kept: bool
 
@@ -55,12 +57,19 @@ def in_a_block() -> bool:
 
 
 @contextlib.contextmanager
-def replaced(gradients: dict[str, Callable], met: set[str], *, kept: bool = False) -> Iterator[None]:
+def replaced(
+    gradients: dict[str, Callable],
+    met: set[str],
+    *,
+    wider: dict[str, Callable] | None = None,
+    kept: bool = False,
+) -> Iterator[None]:
     """Have this thread find these gradients in place of TensorFlow's while the block runs.
 
     Args:
         gradients: by the type of the operation.
-        met: the types of the operations that are differentiated by our gradient are added to it.
+        met: the types of the operations that are differentiated by one of them are added to it.
+        wider: as `gradients`, where those do not apply: as TensorFlow's, in a wider range, and used without a word.
         kept: whether a call that goes into a graph keeps our gradients, wherever that graph is differentiated: for the
             graphs of derivatives. The graph of a function of the caller's has TensorFlow's outside such blocks.
     """
@@ -68,7 +77,7 @@ def replaced(gradients: dict[str, Callable], met: set[str], *, kept: bool = Fals
         yield
         return
     with process.all_replaced(places):
-        token = _block.set(_Block(gradients, met, kept))
+        token = _block.set(_Block(gradients, wider or {}, met, kept))
         try:
             yield
         finally:
@@ -91,18 +100,21 @@ def _places():
 
 def _lookup(registry, kind):
     kind = getattr(kind, "decode", lambda: kind)()
-    if registry is private.gradient_registry() and kind in _block.get().gradients:
+    block = _block.get()
+    if registry is private.gradient_registry() and (kind in block.gradients or kind in block.wider):
         return functools.partial(_differentiate, kind)
     return process.original(type(registry), "lookup")(registry, kind)
 
 
 def _differentiate(kind, op, *upstreams):
     block = _block.get()
-    ours = block.gradients[kind]
-    if not getattr(ours, "applies", lambda *_: True)(op, *upstreams):
-        return plain(kind)(op, *upstreams)
-    block.met.add(kind)
-    return ours(op, *upstreams)
+    for table in (block.gradients, block.wider):
+        ours = table.get(kind)
+        if ours is not None and getattr(ours, "applies", lambda *_: True)(op, *upstreams):
+            if table is block.gradients:
+                block.met.add(kind)
+            return ours(op, *upstreams)
+    return plain(kind)(op, *upstreams)
 
 
 def _call_flat(concrete, *args, **kwargs):
@@ -191,7 +203,7 @@ def _in_a_block(function):
 
     @functools.wraps(function)
     def within(*args, **kwargs):
-        with replaced(block.gradients, set(), kept=block.kept):
+        with replaced(block.gradients, set(), wider=block.wider, kept=block.kept):
             return function(*args, **kwargs)
 
     return within

@@ -104,7 +104,7 @@ def _(x):
     norms = tf.norm(x, axis=1)
 
     def backward(upstream):
-        return ...  # the gradient for x
+        return ...  # the gradient with respect to x
 
     return norms, backward
 
@@ -191,7 +191,7 @@ def _observe_root(answer, y, a, upstream):
         tape.watch([y, a])
         x = _called(answer, y, a)
     for_y, for_a = tape.gradient(x, [y, a], output_gradients=upstream)
-    return {"the value": x, "the gradient for y": for_y, "the gradient for a": for_a}
+    return {"the value": x, "the gradient with respect to y": for_y, "the gradient with respect to a": for_a}
 
 
 def _equations(random, dtype):
@@ -230,7 +230,7 @@ def _(y, a):
         low, high = tf.where(too_small, x, low), tf.where(too_small, high, x)
 
     def backward(upstream):
-        return ..., ...  # the gradients for y and for a
+        return ..., ...  # the gradients with respect to y and to a
 
     return x, backward
 
@@ -256,8 +256,8 @@ def _(y, a):
 @root_gradient.mistake("not_summed")
 @_root_with
 def _(x, y, a, upstream):
-    """The gradient for `a` has one entry for each root. `a` is a scalar that all of them use: what becomes of their
-    contributions?"""
+    """The gradient with respect to `a` has one entry for each root. `a` is a scalar that all of them use: what becomes
+    of their contributions?"""
     slope = 3.0 * x**2 + a
     return upstream / slope, -upstream * x / slope
 
@@ -273,7 +273,7 @@ def _(x, y, a, upstream):
 @root_gradient.mistake("upside_down")
 @_root_with
 def _(x, y, a, upstream):
-    """The gradient for `y` is how $y$ changes with $x$. It asks how $x$ changes with $y$."""
+    """The gradient with respect to `y` is how $y$ changes with $x$. It asks how $x$ changes with $y$."""
     slope = 3.0 * x**2 + a
     return upstream * slope, tf.reduce_sum(upstream * x)
 
@@ -295,7 +295,7 @@ def _(x, y, a, upstream):
 @root_gradient.mistake("averaged")
 @_root_with
 def _(x, y, a, upstream):
-    """The gradient for `a` is a mean over the roots. All of them use `a`: their contributions are added."""
+    """The gradient with respect to `a` is a mean over the roots. All of them use `a`: their contributions are added."""
     slope = 3.0 * x**2 + a
     return upstream / slope, -tf.reduce_mean(upstream * x / slope)
 
@@ -311,8 +311,8 @@ def _(x, y, a, upstream):
 @root_gradient.mistake("not_divided")
 @_root_with
 def _(x, y, a, upstream):
-    """The gradient for `y` is right. For `a`, set $dy = 0$ in the differentiated equation and solve it for $dx$: a
-    divisor is missing."""
+    """The gradient with respect to `y` is right. For `a`, set $dy = 0$ in the differentiated equation and solve it for
+    $dx$: a divisor is missing."""
     slope = 3.0 * x**2 + a
     return upstream / slope, -tf.reduce_sum(upstream * x)
 

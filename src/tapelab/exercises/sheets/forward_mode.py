@@ -46,21 +46,6 @@ tangent_shape = Prediction(
     ),
 )
 
-passes = Prediction(
-    "forward_mode.passes",
-    remarks=(
-        ([201, 1], "It is the other way round: forward mode starts at the inputs, and there is one."),
-        (
-            [1, 1],
-            "One backward pass gives the derivative of the *sum* of all values. Separate points need separate passes.",
-        ),
-        (
-            [201, 201],
-            "In forward mode all 201 tangents travel in one pass: each operation works on all points at once.",
-        ),
-    ),
-)
-
 product = Prediction(
     "forward_mode.product",
     remarks=(

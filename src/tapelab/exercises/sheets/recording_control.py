@@ -1,6 +1,8 @@
 """Exercises and predictions of the notebook "Recording control"."""
 
 from tapelab.exercises import Exercise, Function, Prediction
+from tapelab.explain import ExplainTape
+from tapelab.explain.ground import log, walks
 
 import tensorflow as tf
 
@@ -51,15 +53,23 @@ after_reset = Prediction(
 )
 
 
+def _recorded_for_nothing(tape, loss):
+    """How many of the operations that an `ExplainTape` recorded do not lead to the loss."""
+    made_by = {key: event for event in tape.log.events for key in event.outputs}
+    leading = walks.reachable(log.keys_of(loss), lambda key: made_by[key].inputs if key in made_by else ())
+    return sum(event.unrecorded is None and leading.isdisjoint(event.outputs) for event in tape.log.events)
+
+
 def _observe_metric(answer, x):
-    with tf.GradientTape(persistent=True) as tape:
+    with ExplainTape(persistent=True) as tape:
         tape.watch(x)
         loss, metric = answer(tape, x)
     return {
         "the loss": loss,
         "the metric": metric,
         "the gradient of the loss": tape.gradient(loss, x),
-        "the gradient of the metric": tape.gradient(metric, x),
+        "the gradient of the metric": tape.gradient(metric, x) if tf.is_tensor(metric) else None,
+        "recorded operations that do not lead to the loss": f"{_recorded_for_nothing(tape, loss)}",
     }
 
 
@@ -115,6 +125,14 @@ def _(tape, x):
     call keeps the tape from writing?"""
     cube = x**3
     return tf.reduce_sum(cube), tf.reduce_max(tf.abs(cube))
+
+
+@metric_off.mistake("cut_after")
+def _(tape, x):
+    """The values and gradients are right, and the tape has recorded the metric all the same: `tf.stop_gradient` came
+    after the operations that are not to be on the tape. Which call keeps the tape from writing?"""
+    cube = x**3
+    return tf.reduce_sum(cube), tf.stop_gradient(tf.reduce_max(tf.abs(cube)))
 
 
 @metric_off.mistake("loss_not_recorded")
@@ -243,6 +261,19 @@ def _(w, h, steps, keep):
         tape.watch(w)
         for step in range(steps):
             if step == max(steps - keep - 1, 0):
+                tape.reset()
+                tape.watch(w)
+            h = tf.tanh(w * h)
+    return tape.gradient(h, w)
+
+
+@truncated.mistake("first_steps_left_out")
+def _(w, h, steps, keep):
+    """Here the first `keep` steps are forgotten. How many are to be forgotten, if the last `keep` are to be left?"""
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        for step in range(steps):
+            if step == min(keep, steps - 1):
                 tape.reset()
                 tape.watch(w)
             h = tf.tanh(w * h)

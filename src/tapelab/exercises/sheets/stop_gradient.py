@@ -95,8 +95,8 @@ def _observe_learners(answer, scores, values, rewards):
         loss = answer(scores, values, rewards)
     return {
         "the loss": loss,
-        "the gradient for scores": tape.gradient(loss, scores),
-        "the gradient for values": tape.gradient(loss, values),
+        "the gradient with respect to scores": tape.gradient(loss, scores),
+        "the gradient with respect to values": tape.gradient(loss, values),
     }
 
 

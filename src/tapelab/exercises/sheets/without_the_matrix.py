@@ -98,9 +98,9 @@ def _(f, xs, vs):
 
 @product.right
 def _(f, xs, vs):
-    """All gradients and directions go into **one** scalar, so its gradient by each tensor collects the blocks with all
-    the others. Two backward passes, no matrix. `outer.gradient(gradients, xs, output_gradients=vs)` does the same in
-    one call."""
+    """All gradients and directions go into **one** scalar, so its gradient with respect to each tensor collects the
+    blocks with all the others. Two backward passes, no matrix. `outer.gradient(gradients, xs, output_gradients=vs)`
+    does the same in one call."""
     with tf.GradientTape() as outer:
         outer.watch(xs)
         with tf.GradientTape() as inner:

@@ -2,7 +2,7 @@
 
 `CAUSES` are the answers where a gradient is None, `REMARKS` what is added where one exists and may still surprise,
 `VALUES` the mechanisms by which a value goes bad, and `RETRACING` why a tf.function was traced again. `SYMPTOMS` say
-what a gradient's value is like.
+what a gradient's value is like, `STATUSES` what that of a model's variable is.
 
 The keys of a row are the attributes of `Cause`; its name is the code. Whoever adds a row writes the rule that finds it
 (`missing`, `values`, `retracing`), and a test in which it is the answer and one in which it must not be.
@@ -11,6 +11,7 @@ The keys of a row are the attributes of `Cause`; its name is the code. Whoever a
 import dataclasses
 import pathlib
 import tomllib
+from collections.abc import Sequence
 
 _TABLES = pathlib.Path(__file__).parent
 
@@ -28,6 +29,12 @@ class Cause:
         recognised: what the rule looks for.
         example: code in which it happens; the gradient asked for is of `y` with respect to `x`.
         fix: what to write.
+        sentence_in_a_model, fix_in_a_model: what `diagnose` says in place of these, with {of_layer} for the layer.
+        rewrites: [pattern of an expression, what to write in its place], the likeliest first, as
+            `tapelab.explain.values.fixes.patterns` has them.
+        arguments: [names and signs of what may be called, what to write in place of its argument `s`].
+        makers: types of operations, with spaces between: what they make that is not finite always has this cause.
+        makers_of_nan: where they make NaN of what is finite it has this cause, and where infinities, an overflow.
         expected: of a retracing, whether this is how TensorFlow works: no number of calls makes more of it.
     """
 
@@ -38,6 +45,12 @@ class Cause:
     recognised: str = ""
     example: str = ""
     fix: str = ""
+    sentence_in_a_model: str = ""
+    fix_in_a_model: str = ""
+    rewrites: Sequence[tuple[str, str]] = ()
+    arguments: Sequence[tuple[str, str]] = ()
+    makers: str = ""
+    makers_of_nan: str = ""
     expected: bool = False
 
     def _repr_markdown_(self):
@@ -64,6 +77,15 @@ class Symptom:
     unexplained: str = "is fine"
 
 
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """What `diagnose` calls the gradient of a variable: its meaning, and its marker and colour in a figure."""
+
+    meaning: str
+    marker: str
+    colour: str
+
+
 def _rows(table):
     return tomllib.loads((_TABLES / f"{table}.toml").read_text(encoding="utf-8")).items()
 
@@ -74,7 +96,7 @@ def _read(*tables: str) -> dict[str, Cause]:
     for table in tables:
         for code, row in _rows(table):
             prose = {key: " ".join(row[key].split()) for key in ("meaning", "sentence", "recognised") if key in row}
-            written = {key: row[key].strip() for key in ("example", "fix") if key in row}
+            written = {key: row[key].strip() for key in ("example", "fix", "fix_in_a_model") if key in row}
             found[code] = Cause(code, **(row | prose | written))
     return found
 
@@ -84,6 +106,7 @@ REMARKS = _read("remarks")
 VALUES = _read("value_not_finite", "value_zero", "value_at_special_points", "value_huge_or_tiny", "value_wrong")
 RETRACED = _read("retracing")
 SYMPTOMS = {name: Symptom(**row) for name, row in _rows("symptoms")}
+STATUSES = {name: Status(**row) for name, row in _rows("statuses")}
 RETRACING = {code: cause.meaning for code, cause in RETRACED.items()}
 # What became of a fix when it was run in the replayed program → what is written above it.
 TRIED = {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from tapelab.explain.drawing.shown_values import Passage
 from tapelab.explain.drawing.sketch import NOT_RECORDED, RECORDED, Box, Sketch
 from tapelab.explain.ground import expressions
+from tapelab.explain.ground.number_text import shortened
 from tapelab.explain.ground.rendering import spelled
 
 WIDE, SMALL = 9.0, 7.5  # font sizes in points
@@ -27,7 +28,7 @@ def text_of(box: Box, files: set[str], passage: Passage | None) -> list[str]:
         title += f" · {box.mark}"
     text = [title]
     if len(box.operations) > 1:
-        text.append(_shortened(", ".join(dict.fromkeys(box.operations))))
+        text.append(shortened(", ".join(dict.fromkeys(box.operations)), _TEXT))
     if len(box.lines) == 1:
         line = box.lines[0]
         place = f"line {line.number}" if len(files) == 1 else line.place
@@ -61,11 +62,7 @@ def _wrapped(text):
         return [text]
     at = max(text.rfind(sign, 0, _TEXT) + 1 for sign in " (,[")
     first = text[: at if at > _TEXT / 2 else _TEXT]
-    return [first, _shortened(text[len(first) :].strip())]
-
-
-def _shortened(text):
-    return text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"
+    return [first, shortened(text[len(first) :].strip(), _TEXT)]
 
 
 def width_of(text: Sequence[str], size: float) -> float:

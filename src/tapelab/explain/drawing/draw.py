@@ -84,37 +84,33 @@ def _passage(asked, answers):
     if not sick:
         only = answers[0][1] if len(answers) == 1 else None
         return None if only is None else f"{of} {asked[0].source_name}: {cotangent_text(array(only))}", passage
-    who = ", ".join(name for name, _ in sick) if len(sick) <= 3 else f"{len(sick)} of {len(asked)} sources"
     verdicts = " or ".join(dict.fromkeys(SYMPTOMS[one.symptom].title for _, one in sick))
-    return f"{of} {who}: {verdicts}", passage
+    return f"{of} {_named([name for name, _ in sick], asked)}: {verdicts}", passage
 
 
 def _title(asked, findings):
     target = asked[0].target_name
-    there, missing = [], []
+    there, missing, partly = [], [], {}
     for question, finding in zip(asked, findings, strict=True):
         (there if finding.exists else missing).append(question.source_name)
+        # Where one path carries the gradient, others may be cut: then it is there and not the whole.
+        cuts = {step.cuts[0] for step in question.flow.frontier(question.start, question.goals)}
+        if finding.exists and cuts:
+            partly[question.source_name] = len(cuts)
     if not missing:
         title = f"The gradient of {target} exists"
-    elif len(missing) > 3:
-        title = f"The gradient of {target} is missing for {len(missing)} of {len(asked)} sources"
     elif there:  # what is drawn is above all what was recorded
-        known = ", ".join(there) if len(there) <= 3 else f"{len(there)} of {len(asked)} sources"
-        title = f"The gradient of {target} exists for {known}, not for {', '.join(missing)}"
+        title = f"The gradient of {target} exists for {_named(there, asked)}, not for {_named(missing, asked)}"
     else:
-        title = f"No gradient of {target} with respect to {', '.join(missing)}"
-    # Where one path carries the gradient, others may be cut: then it is there and not the whole.
-    partly = {
-        question.source_name: len({step.cuts[0] for step in question.flow.frontier(question.start, question.goals)})
-        for question, finding in zip(asked, findings, strict=True)
-        if finding.exists
-    }
-    partly = {name: count for name, count in partly.items() if count}
+        title = f"No gradient of {target} with respect to {_named(missing, asked)}"
     if not partly:
         return title
-    names = ", ".join(partly) if len(partly) <= 3 else f"{len(partly)} of {len(asked)} sources"
-    places = max(partly.values())
-    return f"{title}; {'one path' if places == 1 else 'some paths'} from {names} {'is' if places == 1 else 'are'} cut"
+    paths = "one path" if max(partly.values()) == 1 else "some paths"
+    return f"{title}; {paths} from {_named(partly, asked)} {'is' if paths == 'one path' else 'are'} cut"
+
+
+def _named(names, asked):
+    return ", ".join(names) if len(names) <= 3 else f"{len(names)} of {len(asked)} sources"
 
 
 def _figure(drawing, title, passage):
@@ -163,18 +159,13 @@ def _figure(drawing, title, passage):
 
 def _legend(drawing, passage):
     """What the signs mean: those of recording always; with values, only those that occur."""
-    recorded, cut = ("● recorded", plots.BLUE), ("✕ gradient cut", plots.RED)
-    missed = ("○ not recorded", plots.GREY)
+    cut, missed = ("✕ gradient cut", plots.RED), ("○ not recorded", plots.GREY)
     if passage is None:
-        return [recorded, missed, cut]
-    back = ("↑ gradient, backwards", _BACK)
-    is_missed = any(box.state == NOT_RECORDED for box in drawing.boxes)
-    return [
-        ("↓ value, forwards", plots.BLUE),
-        back,
-        *([missed] if is_missed else []),
-        *([cut] if any(drawing.links.values()) else []),
-    ]
+        return [("● recorded", plots.BLUE), missed, cut]
+    shown = [("↓ value, forwards", plots.BLUE), ("↑ gradient, backwards", _BACK)]
+    if any(box.state == NOT_RECORDED for box in drawing.boxes):
+        shown.append(missed)
+    return [*shown, cut] if any(drawing.links.values()) else shown
 
 
 def _axes(left, right, bottom, top):

@@ -5,12 +5,12 @@ order within each row that avoids crossings, then coordinates. All lengths are i
 """
 
 import dataclasses
+import graphlib
 import itertools
 from collections.abc import Collection, Hashable, Mapping
 
 GAP_X, GAP_Y = 16.0, 24.0
 STUB = 9.0  # a link's last bit, straight down into its box, for the arrowhead
-PORT = 20.0  # from one link to the next on a box, where there is room
 PORT = 20.0  # from one link to the next on a box, where there is room
 LANE = 10.0  # width kept free for a link that passes a row
 
@@ -66,23 +66,15 @@ def layered(
 
 def _rows(sizes, links):
     """The row of each node: the length of the longest path to it; a node without links in comes just above its use."""
-    following = {node: [] for node in sizes}
-    waiting = dict.fromkeys(sizes, 0)
+    before, following = ({node: [] for node in sizes} for _ in range(2))
     for start, end in links:
+        before[end].append(start)
         following[start].append(end)
-        waiting[end] += 1
-    entries = [node for node, count in waiting.items() if not count]
-    rows, ready, done = dict.fromkeys(sizes, 0), list(entries), []
-    while ready:
-        node = ready.pop()
-        done.append(node)
-        for after in following[node]:
-            rows[after] = max(rows[after], rows[node] + 1)
-            waiting[after] -= 1
-            if not waiting[after]:
-                ready.append(after)
-    for node in entries:
-        if following[node]:
+    rows = {}
+    for node in graphlib.TopologicalSorter(before).static_order():
+        rows[node] = max((rows[one] + 1 for one in before[node]), default=0)
+    for node in sizes:
+        if following[node] and not before[node]:
             rows[node] = min(rows[after] for after in following[node]) - 1
     top = min(rows.values())
     return {node: row - top for node, row in rows.items()}

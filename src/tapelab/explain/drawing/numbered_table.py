@@ -3,7 +3,7 @@
 import ast
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -13,14 +13,13 @@ from tapelab.explain.drawing.sketch import TRANSPARENT
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.measure import array
-from tapelab.explain.ground.number_text import cotangent_text, value_text
-from tapelab.explain.ground.rendering import escaped, spelled
+from tapelab.explain.ground.number_text import cotangent_text, shortened, value_text
+from tapelab.explain.ground.rendering import Style, Told, spelled
 from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.node_expressions import of_node
 from tapelab.explain.values.rerun.nodes import Node
 
-_HEADS = ("#", "operation", "of", "value", "gradient")
 _LONGEST = 44  # characters of an expression
 
 
@@ -47,58 +46,29 @@ class Row:
     mark: str = ""
     received: tuple[tuple[int | None, str], ...] = ()
 
-    @property
-    def cells(self) -> list[str]:
-        """The texts of the columns."""
-        return [
-            str(self.number),
-            self.title,
-            self.source,
-            self.value,
-            self.gradient + (f"  {self.mark}" if self.mark else ""),
-        ]
-
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class Table(Told):
     """The rows of a tape between some sources and a target, in the order in which they ran.
 
     Attributes:
         target: what the learner calls the target.
         rows: a tuple of `Row`.
-        values: whether values and gradients are shown.
     """
 
     target: str
     rows: tuple[Row, ...]
-    values: bool = True
 
-    def __str__(self):
-        lines = [self._heads(), *(self._cells(row) for row in self.rows)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    def lines(self, style: Style) -> Iterator[str]:
+        """The table, as one part."""
+        cells = [
+            (str(row.number), row.title, row.source, row.value, f"{row.gradient}  {row.mark}".rstrip())
+            for row in self.rows
         ]
-        rule = "  ".join("─" * width for width in widths)
-        return "\n".join([text[0], rule, *text[1:]])
-
-    def _repr_markdown_(self):
-        lines = [
-            self._heads(),
-            ["---"] * len(self._heads()),
-            *([escaped(cell) for cell in self._cells(row)] for row in self.rows),
-        ]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-    def _heads(self):
-        heads = [*_HEADS[:4], f"↑ d {self.target} / d #"]
-        return heads if self.values else heads[:3]
-
-    def _cells(self, row):
-        return row.cells if self.values else row.cells[:3]
+        yield style.table([("#", "operation", "of", "value", f"↑ d {self.target} / d #"), *cells], rule="─")
 
 
-def table(tape: ExplainTape, target: Any, sources: Any, *, values: bool = True) -> Table:
+def table(tape: ExplainTape, target: Any, sources: Any) -> Table:
     """List what a tape recorded between some sources and a target.
 
     Read downwards it is the forward pass; read upwards, in the last column, the backward pass: each row's gradient is
@@ -108,7 +78,6 @@ def table(tape: ExplainTape, target: Any, sources: Any, *, values: bool = True) 
         tape: an `ExplainTape`; it is not used up by this.
         target: a tensor, or a structure of tensors.
         sources: a tensor or variable, or a structure of them.
-        values: whether to show values and gradients.
 
     Returns:
         A `Table`; `print` shows it in a terminal, a notebook as Markdown.
@@ -117,15 +86,15 @@ def table(tape: ExplainTape, target: Any, sources: Any, *, values: bool = True) 
         TypeError: if `tape` is not an `ExplainTape`.
         ValueError: if there is nothing to list: no sources, or something that was not seen or is not a tensor.
     """
-    return table_of(tape, target, sources, sys._getframe(1), values)
+    return table_of(tape, target, sources, sys._getframe(1))
 
 
-def table_of(tape: ExplainTape, target: Any, sources: Any, frame: FrameType, values: bool = True) -> Table:
+def table_of(tape: ExplainTape, target: Any, sources: Any, frame: FrameType) -> Table:
     """Return the `Table` for a caller's frame, in which the names of the target and the sources are looked up."""
     asked, answers = answers_to_show(tape, target, sources, frame, "list")
     replay, _, marks = replayed(asked, answers)
     with hooks.deaf(), private.paused():
-        return Table(asked[0].target_name, tuple(_rows(replay, asked, marks)), values)
+        return Table(asked[0].target_name, tuple(_rows(replay, asked, marks)))
 
 
 def numbering(replay: Replay, starts: Sequence[int]) -> tuple[dict[int, int], list[Node]]:
@@ -181,8 +150,8 @@ def _source(node, trace, numbers):
     expression = of_node(node) if node.event.op == node.op else None
     taken = ", ".join(_operand(trace, key, numbers) for key in node.inputs)
     if expression is None:
-        return _shortened(taken)
-    return _shortened(ast.unparse(expression)) + (f"  [{taken}]" if len(taken) <= 16 else "")
+        return shortened(taken, _LONGEST)
+    return shortened(ast.unparse(expression), _LONGEST) + (f"  [{taken}]" if len(taken) <= 16 else "")
 
 
 def _operand(trace, key, numbers):
@@ -215,7 +184,3 @@ def _received(replay, number, numbers):
             if user != number:
                 found.append((user, cotangent_text(array(part))))
     return tuple(sorted(found, key=lambda pair: -(len(numbers) if pair[0] is None else pair[0])))
-
-
-def _shortened(text):
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -5,13 +5,13 @@ from typing import Any
 
 from tapelab.explain.causes import SYMPTOMS
 from tapelab.explain.drawing.sketch import Box
+from tapelab.explain.explanation import Explanation
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import keys_of
 from tapelab.explain.ground.measure import array
 from tapelab.explain.ground.number_text import cotangent_text, value_text
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
-from tapelab.explain.values.finding import ValueFinding
 from tapelab.explain.values.rerun.backward import Replay
 from tapelab.explain.values.rerun.nodes import Node, Trace
 from tapelab.explain.values.study import study
@@ -23,14 +23,14 @@ _EDGES = 3  # between two boxes
 
 def replayed(
     asked: Sequence[Question], answers: Sequence[tuple[Finding, Any]]
-) -> tuple[Replay, list[ValueFinding], dict[Node, str]]:
+) -> tuple[Replay, list[Explanation], dict[Node, str]]:
     """Run the backward pass of a drawing or a table once more.
 
     Args:
         asked, answers: as `tapelab.explain.asking.answers_to_show` returns them.
 
     Returns:
-        The `Replay` of all sources; a `ValueFinding` for each; and what to write on the nodes where trouble began.
+        The `Replay` of all sources; an `Explanation` for each; and what to write on the nodes where trouble began.
     """
     targets, sources = list(asked[0].targets), [question.source for question in asked]
     names = [asked[0].target_name, *(question.source_name for question in asked)]

@@ -8,27 +8,24 @@ from tapelab.explain.drawing.sketch import Box, Sketch
 def simplify(drawing: Sketch, limit: int) -> None:
     """Merge boxes if there are more than so many, until there are not or nothing is left to merge.
 
-    What lies between branch points goes first; then skip connections and branches that look alike; then, two by two,
-    what leads to one place only; then, two by two, what ran one after the other. A cut link is never merged away, nor
-    are boxes of which one is recorded and the other is not.
+    What lies between branch points goes first; then, two by two, what ran one after the other. A cut link is never
+    merged away, nor are boxes of which one is recorded and the other is not.
 
     Args:
         drawing: a `Sketch`; it is changed.
         limit: the number of boxes wanted.
     """
-    for rules in ((_merge_chain,), (_merge_chain, _drop_bypass, _merge_parallel)):
-        if len(drawing.boxes) > limit:
-            while any(rule(_Links(drawing)) for rule in rules):
-                pass
-    for pairs in (_only_ways, _successions):
-        while len(drawing.boxes) > limit and _merge_round(drawing, pairs(_Links(drawing))):
+    if len(drawing.boxes) > limit:
+        while _merge_chain(_Links(drawing)):
             pass
+    while len(drawing.boxes) > limit and _merge_round(drawing):
+        pass
 
 
-def _merge_round(drawing, pairs):
-    """Merge pairs, no box twice, so that the merged boxes come out alike. Returns whether there was one."""
+def _merge_round(drawing):
+    """Merge what ran one after the other, no box twice, so that the merged boxes come out alike. False if nothing."""
     merged = set()
-    for first, second in pairs:
+    for first, second in _successions(_Links(drawing)):
         links = _Links(drawing)
         if merged.isdisjoint((first, second)) and not links.would_hide_a_cut(first, second):
             links.merge(first, second)
@@ -89,36 +86,6 @@ def _merge_chain(links):
         if len(links.after[start]) == 1 and len(links.before[end]) == 1:
             return links.merge(start, end)
     return False
-
-
-def _drop_bypass(links):
-    """Leave out a link beside which one box alone makes the same way, as a skip connection does."""
-    for start, end in links.uncut():
-        for box in links.after[start]:
-            alone = links.before[box] == [start] and links.after[box] == [end]
-            if alone and not links.drawing.links[start, box] and not links.drawing.links[box, end]:
-                del links.drawing.links[start, end]
-                return True
-    return False
-
-
-def _merge_parallel(links):
-    """Merge two boxes that come from the same boxes and lead to the same."""
-    seen = {}
-    for box in links.drawing.boxes:
-        ways = [(other, box) for other in links.before[box]] + [(box, other) for other in links.after[box]]
-        if box.role != "operation" or any(links.drawing.links[way] for way in ways):
-            continue
-        key = (box.state, box.mark, frozenset(links.before[box]), frozenset(links.after[box]))
-        if key in seen:
-            return links.merge(seen[key], box)
-        seen[key] = box
-    return False
-
-
-def _only_ways(links):
-    """Boxes with the only box that they lead to. No other way leads there, so merging makes no cycle."""
-    return [(start, end) for start, end in links.uncut() if len(links.after[start]) == 1]
 
 
 def _successions(links):

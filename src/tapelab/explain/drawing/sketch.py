@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import Kind
+from tapelab.explain.ground.walks import reachable
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
 
@@ -90,13 +91,12 @@ class _Draft:
     def _prune(self):
         """Take out operations that lead nowhere in the picture."""
         drawing = self._sketch
-        while True:
-            leading = {start for start, _ in drawing.links}
-            useless = [box for box in drawing.boxes if box.role == "operation" and box not in leading]
-            if not useless:
-                return
-            drawing.boxes = [box for box in drawing.boxes if box not in useless]
-            drawing.links = {pair: titles for pair, titles in drawing.links.items() if pair[1] not in useless}
+        before = {box: [] for box in drawing.boxes}
+        for start, end in drawing.links:
+            before[end].append(start)
+        leading = reachable([box for box in drawing.boxes if box.role != "operation"], before.__getitem__)
+        drawing.boxes = [box for box in drawing.boxes if box in leading]
+        drawing.links = {pair: titles for pair, titles in drawing.links.items() if pair[1] in leading}
 
     def _state(self, keys):
         return RECORDED if keys & self._log.on_tape else NOT_RECORDED

@@ -68,12 +68,15 @@ def _position(node):
     return (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
 
 
-def called(node: ast.AST | None) -> str | type[ast.operator] | None:
-    """Return the last part of the name that a call has, the type of an operator, or None."""
+_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@", ast.Pow: "**"}
+
+
+def called(node: ast.AST | None) -> str | None:
+    """Return the last part of the name that a call has, the sign of an operator such as "*", or None."""
     if isinstance(node, ast.Call):
         function = node.func
         return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
-    return type(node.op) if isinstance(node, ast.BinOp) else None
+    return _SIGNS.get(type(node.op)) if isinstance(node, ast.BinOp) else None
 
 
 def arguments(frame: types.FrameType) -> ast.Call | None:
@@ -137,13 +140,8 @@ def rebinding(frame: types.FrameType | None, name: str | None) -> Line | None:
         return None
     scope = tree
     if frame.f_code.co_name != "<module>":
-        inside = [
-            node
-            for node in ast.walk(tree)
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == frame.f_code.co_name
-        ]
-        around = [node for node in inside if node.lineno <= frame.f_lineno <= node.end_lineno]
-        scope = around[-1] if around else tree
+        functions = [node for node in ast.walk(tree) if getattr(node, "name", "") == frame.f_code.co_name]
+        scope = next((one for one in functions[::-1] if one.lineno <= frame.f_lineno <= one.end_lineno), tree)
     found, made = None, False
     for node in ast.walk(scope):
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
@@ -200,10 +198,3 @@ def replaced(whole: ast.AST, old: ast.expr, new: ast.expr | str) -> ast.AST:
             if isinstance(node, ast.expr):
                 node.lineno = node.end_lineno = node.col_offset = node.end_col_offset = -1
     return _Replace(old, new).visit(copy.deepcopy(whole))
-
-
-def closed(expression: ast.expr) -> str:
-    """Return the source of an expression, as an operand: `a + b` in parentheses."""
-    source = ast.unparse(expression)
-    atoms = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant, ast.List, ast.Tuple)
-    return source if isinstance(expression, atoms) else f"({source})"

@@ -145,6 +145,12 @@ def own_frame(frame: types.FrameType | None) -> types.FrameType | None:
     return frame
 
 
+def own_line(frame: types.FrameType | None) -> Line | None:
+    """Return the `Line` that a frame, or the innermost one around it that is the learner's own, is at; or None."""
+    own = own_frame(frame)
+    return None if own is None else Line(own.f_code.co_filename, own.f_lineno)
+
+
 def first_own(stack: Sequence[typing.Any] | None) -> Line | None:
     """Return the innermost line that is the learner's own of a traceback's entries (innermost last), or None.
 
@@ -154,6 +160,11 @@ def first_own(stack: Sequence[typing.Any] | None) -> Line | None:
         if _file_kind(entry.filename) == _OWN:
             return Line(entry.filename, entry.lineno)
     return None
+
+
+def name_of_variable(variable: typing.Any) -> str:
+    """Return the path that Keras gives to a variable, else its name."""
+    return getattr(variable, "path", None) or variable.name.removesuffix(":0")
 
 
 def name_in(frame: types.FrameType | None, value: typing.Any) -> str | None:

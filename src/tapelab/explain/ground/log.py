@@ -187,8 +187,7 @@ class Log:
         place: Place,
     ) -> None:
         """An operation ran."""
-        inputs = tuple(self._keep(tensor) for tensor in inputs)
-        outputs = tuple(self._keep(tensor) for tensor in outputs)
+        inputs, outputs = self._keep_all(inputs), self._keep_all(outputs)
         is_function = op_type.startswith("__")
         unrecorded = None
         if self.is_paused:
@@ -213,8 +212,7 @@ class Log:
 
     def on_python(self, name: str, inputs: Iterable[tf.Tensor], outputs: Iterable[tf.Tensor], place: Place) -> None:
         """A Python function ran on the values of tensors, and made tensors of what it returned."""
-        inputs = tuple(self._keep(tensor) for tensor in inputs)
-        outputs = tuple(self._keep(tensor) for tensor in outputs)
+        inputs, outputs = self._keep_all(inputs), self._keep_all(outputs)
         event = Event(len(self.events), name, Kind.PYTHON, inputs, outputs, (), place, Unrecorded.UNWATCHED)
         self.events.append(event)
         for output in outputs:
@@ -231,8 +229,7 @@ class Log:
         """TensorFlow put a custom gradient or a function's call on the tapes of this thread."""
         if self.is_paused:
             return
-        inputs = tuple(self._keep(tensor) for tensor in inputs)
-        outputs = tuple(self._keep(tensor) for tensor in outputs)
+        inputs, outputs = self._keep_all(inputs), self._keep_all(outputs)
         self._notice_variables(inputs)
         if not self._reaches_tape(inputs):
             return
@@ -268,6 +265,9 @@ class Log:
         key = private.key(tensor)
         self.tensors.setdefault(key, tensor)
         return key
+
+    def _keep_all(self, tensors):
+        return tuple(map(self._keep, tensors))
 
     def _keep_python_calls(self, event):
         known = self._calls_before | self.python_calls

@@ -76,10 +76,6 @@ class Measures:
         """The share of elements that are zero; 0 where there are none."""
         return self._remember("share", tensor, lambda a: float((a == 0).mean()) if a.size else 0.0)
 
-    def rms(self, tensor: tf.Tensor | tf.IndexedSlices | None) -> float:
-        """The root mean square, a float; 0 where there are no elements, NaN or infinity where the values are."""
-        return self._remember("rms", tensor, rms)
-
 
 def rms(values: np.ndarray) -> float:
     """Return the root mean square of an array, a float, without overflow on the way."""

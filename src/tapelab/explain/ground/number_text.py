@@ -63,6 +63,11 @@ def cotangent_text(values: np.ndarray) -> str:
     return text + (f", {round(100 * zeros / values.size)} % zeros" if zeros else "")
 
 
+def shortened(text: str, longest: int) -> str:
+    """Cut a text off that has more than so many characters."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 def _shape(values):
     return "(" + ", ".join(map(str, values.shape)) + ("," if values.ndim == 1 else "") + ")"
 

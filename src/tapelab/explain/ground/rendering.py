@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from tapelab.explain.ground.lines import Line
+from tapelab.graphs.operations import known
 
 
 def escaped(text: str) -> str:
@@ -11,23 +12,15 @@ def escaped(text: str) -> str:
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>|" else letter for letter in text)
 
 
-# Where TensorFlow's interface has another word than its graphs.
-_WORDS = {
-    "Select": "where",
-    "Mul": "multiply",
-    "Sub": "subtract",
-    "RealDiv": "divide",
-    "Neg": "negative",
-    "MatMul": "matmul",
-    "BatchMatMul": "matmul",
-}
-_WORDS |= {name: f"reduce_{name.lower()}" for name in ("Sum", "Mean", "Max", "Min", "Prod")}
-
-
 def spelled(op: str) -> str:
     """Return what the learner calls an operation of this type: `multiply` for `Mul`, `log_softmax` for `LogSoftmax`."""
-    op = re.sub(r"V\d$", "", op)
-    return _WORDS.get(op) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", op).lower()
+    (first, *_) = words_of(op)
+    return first
+
+
+def words_of(op: str) -> tuple[str, ...]:
+    """Return by which functions and signs a line may call an operation of this type."""
+    return known(op).words or (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub(r"V\d$", "", op)).lower(),)
 
 
 class Style:
@@ -42,11 +35,11 @@ class Style:
         return "".join(f"\n    {line}" for line in code.splitlines())
 
     @staticmethod
-    def table(rows: Sequence[Sequence[str]]) -> str:
-        """A table; the first row has the heads."""
+    def table(rows: Sequence[Sequence[str]], rule: str = "") -> str:
+        """A table; the first row has the heads, which a rule of this letter may divide from the rest."""
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-        return "\n".join(lines)
+        head, *rest = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        return "\n".join([head, *(["  ".join(rule * width for width in widths)] if rule else ()), *rest])
 
     def line(self, line: Line, layer: str = "") -> str:
         """Where a line of the learner's is, and what it says."""
@@ -72,7 +65,7 @@ class _Markdown(Style):
         return f"\n\n```python\n{code}\n```"
 
     @classmethod
-    def table(cls, rows):
+    def table(cls, rows, rule=""):
         head, *rest = ("| " + " | ".join(map(cls.cell, row)) + " |" for row in rows)
         return "\n".join([head, "|---" * len(rows[0]) + "|", *rest])
 
@@ -81,17 +74,19 @@ PLAIN, MARKDOWN = Style(), _Markdown()
 
 
 class Told:
-    """An answer that has a `heading` and `lines`, which take a `Style`."""
+    """An answer that has a `heading` and `lines`, which take a `Style`; `between` is what stands between these."""
+
+    between = ""
 
     def __repr__(self):
         return f"<{type(self).__name__}: {self.heading}>"
 
     def __str__(self):
-        return PLAIN.between.join(self.lines(PLAIN))
+        return (self.between or PLAIN.between).join(self.lines(PLAIN))
 
     def markdown(self) -> str:
         """Return the answer as Markdown."""
-        return MARKDOWN.between.join(self.lines(MARKDOWN))
+        return (self.between or MARKDOWN.between).join(self.lines(MARKDOWN))
 
     def _repr_markdown_(self):
         return self.markdown()

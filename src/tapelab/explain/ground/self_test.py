@@ -9,25 +9,18 @@ import tensorflow as tf
 
 
 class _Probe:
-    """A listener that takes down what it hears, for the self-test."""
+    """A listener that takes down what it hears, for the self-test: operations and ways to leave by name."""
 
     def __init__(self):
         self.heard = []
 
-    def on_operation(self, op_type, inputs, attributes, outputs, place):
-        self.heard.append("function" if op_type.startswith("__") else op_type)
+    def __getattr__(self, method):
+        def listen(first, second=None, *more):
+            named = {"on_operation": first, "on_python": first, "on_leave": second}.get(method, method)
+            is_call = method == "on_operation" and named.startswith("__")
+            self.heard.append("function" if is_call else named)
 
-    def on_record(self, op_type, outputs, inputs, backward, place):
-        self.heard.append("record")
-
-    def on_python(self, name, inputs, outputs, place):
-        self.heard.append(name)
-
-    def on_leave(self, tensor, how, place):
-        self.heard.append(how)
-
-    def failed(self, error):
-        self.heard.append(repr(error))
+        return listen
 
 
 @functools.cache
@@ -67,7 +60,7 @@ def _try_out():
         first, second = private.next_key(), private.key(tf.constant(1.0))
     except Exception as error:
         return f"trying the hooks out raised {type(error).__name__}: {error}"
-    expected = ["ReadVariableOp", "Mul", "function", "record", "AddV2", "Identity", "record", "__float__"]
+    expected = ["ReadVariableOp", "Mul", "function", "on_record", "AddV2", "Identity", "on_record", "__float__"]
     expected += ["numpy_function", "EagerPyFunc"]
     if probe.heard != expected:
         return f"the hooks saw {probe.heard} where {expected} ran"

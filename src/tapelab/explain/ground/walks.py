@@ -1,22 +1,24 @@
 """Ways through a graph: what can be reached, and the cheapest way. Nodes are anything hashable."""
 
+import collections
 import heapq
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Set
+from collections.abc import Callable, Hashable, Iterable, KeysView, Set
 from typing import Any, TypeVar
 
 Node = TypeVar("Node", bound=Hashable)
 
 
-def reachable(starts: Iterable[Node], following: Callable[[Node], Iterable[Node]]) -> set[Node]:
-    """Return the set of nodes that some lead to, themselves included; `following` gives those that one leads to."""
-    found, waiting = set(), list(starts)
+def reachable(starts: Iterable[Node], following: Callable[[Node], Iterable[Node]]) -> KeysView[Node]:
+    """Return the nodes that some lead to, themselves included, the nearest first; `following` gives where one leads."""
+    found = dict.fromkeys(starts)
+    waiting = collections.deque(found)
     while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting.extend(following(node))
-    return found
+        for node in following(waiting.popleft()):
+            if node not in found:
+                found[node] = None
+                waiting.append(node)
+    return found.keys()
 
 
 def cheapest(

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tapelab.explain.causes import CAUSES
+from tapelab.explain.ground import lines
 from tapelab.explain.ground.lines import Line
-from tapelab.explain.ground.log import Unrecorded
+from tapelab.explain.ground.log import Unrecorded, can_carry
 from tapelab.explain.missing.paths import Step
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
+
+import tensorflow as tf
 
 _STATISTICS = ("moving_mean", "moving_variance")
 
@@ -32,6 +35,22 @@ def along_path(question: Question, path: Iterable[Step]) -> Finding:
     if cuts:
         return _at_cut(question, steps, cuts)
     return Finding("exists", exists=True, path=steps)
+
+
+def wrong_dtype(question: Question) -> Finding | None:
+    """The `Finding` where the source or every target has no dtype for gradients, else None."""
+    path = tuple(question.flow.cheapest(question.start, question.goals) or ())
+    dtype, name = tf.as_dtype(question.source.dtype).name, question.source_name
+    if not can_carry(tf.as_dtype(dtype)):
+        fix = f"{name} = tf.strings.to_number({name})  # above tape.watch" if dtype == "string" else ""
+        return Finding("source_dtype", path=path, fix=fix, values={"dtype": dtype})
+    if not any(can_carry(target.dtype) for target in question.targets):
+        target, maker = question.targets[0], question.flow.producer.get(min(question.goals))
+        line = maker.line if maker else None
+        if tf.is_symbolic_tensor(target):
+            line = lines.first_own(target.op.traceback)
+        return Finding("target_dtype", line=line, path=path, values={"dtype": target.dtype.name})
+    return None
 
 
 def _at_source(question, steps, cuts):
@@ -78,7 +97,7 @@ def _at_source_on_tape(steps, cuts, rest):
 def unwatched_variable(question: Question, line: Line | None, rest: Mapping[str, Any]) -> Finding | None:
     """The `Finding` for a variable that the tape does not watch by itself, else None; `rest` are more of its fields."""
     if not question.watched_variable.trainable:
-        name = getattr(question.source, "path", None) or question.source.name
+        name = lines.name_of_variable(question.source)
         code = "moving_statistics" if any(word in name for word in _STATISTICS) else "not_trainable"
         return Finding(code, line=line, **rest)
     return None if question.tape.watches_variables else Finding("watching_off", line=line, **rest)
@@ -91,21 +110,15 @@ def _at_cut(question, steps, cuts):
     at_first = dict.fromkeys(step.cuts[0] for step in frontier)
     same = sum(cut.code == first.code for cut in at_first)
     every = "The only path" if len(at_first) <= 1 else f"Each of the {len(at_first)} paths"
-    names = {
-        "op": first.op,
-        "every": every,
-        "source": question.source_name,
-        "target": question.target_name,
-        "dtype": _dtype(question, steps, first),
-    }
-    sentence = CAUSES[first.code].sentence.format(**names)
+    values, sentence, more = {"every": every, "dtype": _dtype(question, steps, first)}, "", ""
     if first.code == "stop_gradient" and same < len(at_first):
         others = ", ".join(sorted({CAUSES[cut.code].title for cut in at_first if cut.code != first.code}))
         sentence = f"tf.stop_gradient cuts {same} of {len(at_first)} paths; the others are cut too ({others})."
     elif first.code != "stop_gradient" and len(at_first) > 1:
-        sentence += f" {len(at_first)} places cut all paths."
+        more = f" {len(at_first)} places cut all paths."
     others = tuple(cut for cut in at_first if cut != first)
-    return Finding(first.code, sentence, line=first.line, cuts=(first, *others), further=cuts[1:], path=steps)
+    rest = {"cuts": (first, *others), "further": cuts[1:], "path": steps}
+    return Finding(first.code, sentence, line=first.line, values=values, more=more, **rest)
 
 
 def _dtype(question, steps, cut):

@@ -4,13 +4,13 @@ First the log is asked whether a path leads from the source to the target along 
 passes a gradient. Then the tape is asked for the gradient. Only where the two agree is a cause named.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground.explain_tape import ExplainTape
-from tapelab.explain.ground.log import can_carry
-from tapelab.explain.missing.cut_path import along_path
+from tapelab.explain.missing.cut_path import along_path, wrong_dtype
 from tapelab.explain.missing.no_path import without_path
 from tapelab.explain.missing.question import Question, is_eager
 from tapelab.explain.missing.verdict import Finding
@@ -101,7 +101,7 @@ def _variable_target(question):
 
 def _checked(question, gradient):
     """The `Finding` after the judgement was held against the tape's own result, and this result."""
-    finding = _dtypes(question) or _judged(question)
+    finding = wrong_dtype(question) or _judged(question)
     if isinstance(gradient, (LookupError, tf.errors.UnknownError)):  # the latter where a tf.py_function's code raises
         return _missing_registration(question, finding, gradient), None
     if isinstance(gradient, Exception):
@@ -116,25 +116,7 @@ def _checked(question, gradient):
     asked = (next(iter(question.goals)), question.start) in tape.asked
     if tape.spent and (tape.refused or not asked):
         return Finding("used_up", line=tape.spent_line, path=finding.path), gradient
-    return finding.with_remarks(_remarks(question, finding, gradient)), gradient
-
-
-def _dtypes(question):
-    """The `Finding` where the source or every target has no dtype for gradients, else None."""
-    if not can_carry(tf.as_dtype(question.source.dtype)):
-        dtype = tf.as_dtype(question.source.dtype).name
-        name = question.source_name
-        fix = f"{name} = tf.strings.to_number({name})  # above tape.watch" if dtype == "string" else ""
-        return Finding("source_dtype", path=_path(question), fix=fix, values={"dtype": dtype})
-    if not any(can_carry(target.dtype) for target in question.targets):
-        dtype, maker = question.targets[0].dtype.name, question.flow.producer.get(min(question.goals))
-        line = maker.line if maker else None
-        return Finding("target_dtype", line=line, path=_path(question), values={"dtype": dtype})
-    return None
-
-
-def _path(question):
-    return tuple(question.flow.cheapest(question.start, question.goals) or ())
+    return dataclasses.replace(finding, remarks=tuple(_remarks(question, finding, gradient))), gradient
 
 
 def _judged(question):
@@ -187,4 +169,4 @@ def said(question: Question, finding: Finding) -> tuple[str, str]:
     names |= finding.values
     cause = CAUSES[finding.code]
     fix = finding.fix or ("" if finding.exists else cause.fix.format(**names))
-    return finding.sentence or cause.sentence.format(**names), fix
+    return (finding.sentence or cause.sentence.format(**names)) + finding.more, fix

@@ -211,46 +211,23 @@ class Flow:
 
         return cheapest(start, goals, steps)
 
-    def downstream(self, start: Point) -> set[Point]:
+    def downstream(self, start: Point) -> Set[Point]:
         """Return the set of nodes that values from a node flow to, itself included."""
-        return reachable([start], self._ends)
+        return reachable([start], lambda node: [step.end for step in self.steps(node)])
 
-    def upstream(self, goals: Iterable[Point]) -> set[Point]:
+    def upstream(self, goals: Iterable[Point]) -> Set[Point]:
         """Return the set of nodes that values flow from to any of the goals, themselves included."""
         return reachable(goals, lambda node: self._before.get(node, ()))
-
-    def _ends(self, node):
-        """The nodes that `steps` leads to, without working out what is cut on the way."""
-        if isinstance(node, tuple):
-            return [step.end for step in self._state_steps(node)]
-        ends = []
-        for event, position in self._consumers.get(node, ()):
-            if event.kind is Kind.FUNCTION:
-                ends.extend(step.end for step in self._function_steps(node, event, position))
-                continue
-            ends.extend(event.outputs)
-            ends.extend(step.end for step in self._write_steps(node, event))
-        if node in self._returned:
-            ends.extend(self._returned[node].outputs)
-        return ends
 
     def frontier(self, start: Point, goals: Iterable[Point]) -> list[Step]:
         """Return the first cut of every path from a node to a goal, as a list of `Step` without repetition."""
         useful = self.upstream(goals)
-        found, seen, waiting = [], set(), [start]
-        while waiting:
-            node = waiting.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            for step in self.steps(node):
-                if step.end not in useful:
-                    continue
-                if step.cuts:
-                    found.append(step)
-                else:
-                    waiting.append(step.end)
-        return sorted(found, key=lambda step: step.event.index)
+
+        def steps(node):
+            return [step for step in self.steps(node) if step.end in useful]
+
+        uncut = reachable([start], lambda node: [step.end for step in steps(node) if not step.cuts])
+        return sorted((step for node in uncut for step in steps(node) if step.cuts), key=lambda step: step.event.index)
 
 
 def _missed(event):

@@ -82,7 +82,7 @@ def name_of(value: Any, frame: types.FrameType | None, expression: ast.expr | No
     if own:
         return own
     if hasattr(value, "handle"):
-        name = getattr(value, "path", None) or value.name.removesuffix(":0")
+        name = lines.name_of_variable(value)
         if name != "Variable":  # the name of every variable without a name
             return name
     return place
@@ -100,14 +100,19 @@ def named_sources(sources: Any, frame: types.FrameType | None, expression: ast.e
         A list of (name, source), in the order in which the learner put them into the structure, the names distinct.
     """
     named = {}
-    for value, part, place in _leaves(sources, expression, expressions.reference(expression) or "source"):
+    for value, part, place in leaves(sources, expression, expressions.reference(expression) or "source"):
         name = name_of(value, frame, part, place)
         named[name if name not in named else f"{name} ({place})"] = value
     return list(named.items())
 
 
-def _leaves(structure, expression, place):
-    """The leaves of a structure: a list of (value, the learner's expression or None, place)."""
+def leaves(structure: Any, expression: ast.expr | None, place: str) -> list[tuple[Any, ast.expr | None, str]]:
+    """Return the leaves of a structure: a list of (value, what the learner wrote for it or None, place).
+
+    Args:
+        expression: what the learner wrote for the whole, or None.
+        place: what to call the whole, such as "source"; a part of it is "source[0]".
+    """
     if not tf.nest.is_nested(structure):
         return [(structure, expression, place)]
     if isinstance(structure, collections.abc.Mapping):
@@ -118,8 +123,8 @@ def _leaves(structure, expression, place):
         values = list(structure) if isinstance(structure, (list, tuple)) else tf.nest.flatten(structure)
         steps = [f"[{i}]" for i in range(len(values))]
     parts = expressions.elements(expression, len(values))
-    leaves = [_leaves(*one) for one in zip(values, parts, map(place.__add__, steps), strict=True)]
-    return [leaf for found in leaves for leaf in found]
+    found = [leaves(*one) for one in zip(values, parts, map(place.__add__, steps), strict=True)]
+    return [leaf for several in found for leaf in several]
 
 
 def questions(tape: tf.GradientTape, target: Any, source: Any, frame: types.FrameType) -> list[Question]:

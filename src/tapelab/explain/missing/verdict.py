@@ -1,7 +1,7 @@
 """What the judgement found, before it is put into the learner's words."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.missing.inside_functions import Cut
@@ -24,6 +24,7 @@ class Finding:
         remarks: codes.
         fix: what to write, where it is not what the cause says.
         values: what stands in the cause's sentence besides the names of source, target and operation.
+        more: what is said after that.
     """
 
     code: str
@@ -37,7 +38,4 @@ class Finding:
     remarks: tuple[str, ...] = ()
     fix: str = ""
     values: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    def with_remarks(self, remarks: Iterable[str]) -> "Finding":
-        """Return the finding with remarks."""
-        return dataclasses.replace(self, remarks=tuple(remarks))
+    more: str = ""

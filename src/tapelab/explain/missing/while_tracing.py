@@ -6,10 +6,8 @@ from each of these to the target, as the body of a compiled function is, with th
 
 from collections.abc import Sequence
 
-from tapelab.explain.causes import CAUSES
 from tapelab.explain.ground import lines
-from tapelab.explain.ground.log import can_carry
-from tapelab.explain.missing.cut_path import unwatched_variable
+from tapelab.explain.missing.cut_path import unwatched_variable, wrong_dtype
 from tapelab.explain.missing.inside_functions import Body
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
@@ -54,7 +52,7 @@ def judged_while_tracing(asked: Sequence[Question], gradients: Sequence[object])
             found.append(Finding("inside_function", said, exists=True))
         else:
             ways = ways or _Ways(asked)
-            found.append(_dtypes(question) or _of_none(question, ways))
+            found.append(wrong_dtype(question) or _of_none(question, ways))
     return found
 
 
@@ -97,17 +95,6 @@ class _Ways:
         return self._body.route(self._ends.index(start.name), self._ends.index(end.name))
 
 
-def _dtypes(question):
-    """The `Finding` where the source or every target has no dtype for gradients, else None."""
-    dtype = tf.as_dtype(question.source.dtype)
-    if not can_carry(dtype):
-        return Finding("source_dtype", values={"dtype": dtype.name})
-    if not any(can_carry(target.dtype) for target in question.targets):
-        target = question.targets[0]
-        return Finding("target_dtype", line=lines.first_own(target.op.traceback), values={"dtype": target.dtype.name})
-    return None
-
-
 def _of_none(question, ways):
     """Why a gradient is None."""
     start = ways.inside(question.source)
@@ -124,9 +111,8 @@ def _of_none(question, ways):
         said = _STATE.format(target=question.target_name, source=question.source_name)
         return Finding("inside_function", said, certain=False)
     first = cuts[0]
-    names = {"source": question.source_name, "target": question.target_name, "op": first.op}
-    sentence = CAUSES[first.code].sentence.format(**names, every="A path", dtype="an integer")
-    return Finding(first.code, sentence, line=first.line, cuts=(first,), further=cuts[1:])
+    values = {"every": "A path", "dtype": "an integer"}
+    return Finding(first.code, line=first.line, cuts=(first,), further=cuts[1:], values=values)
 
 
 def _first_use(tensor):

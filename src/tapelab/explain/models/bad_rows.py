@@ -1,9 +1,10 @@
 """What is not finite in a batch as it came in, and which rows of a batch make a step not finite."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
+from tapelab.explain.missing.question import leaves
 from tapelab.explain.models import model_step
 
 import numpy as np
@@ -45,20 +46,14 @@ class NotFinite:
 def not_finite_in(batch: Any) -> list[NotFinite]:
     """Return what is not finite in a batch, as `tapelab.explain.models.model_step.batch_of` returns it."""
     named = list(zip(_PARTS, batch, strict=False)) if isinstance(batch, (tuple, list)) else [("x", batch)]
-    found = [_look_at(name, value) for part, structure in named for name, value in _leaves(part, structure)]
-    return [one for one in found if one is not None]
-
-
-def _leaves(name, structure) -> Iterator[tuple[str, Any]]:
-    """Each tensor in a structure, with what to call it."""
-    if isinstance(structure, (Mapping, list, tuple)):
-        for key, part in structure.items() if isinstance(structure, Mapping) else enumerate(structure):
-            yield from _leaves(f"{name}[{key!r}]", part)
-    elif structure is not None and tf.as_dtype(structure.dtype).is_floating:
-        yield name, structure
+    found = [leaf for part, structure in named for leaf in leaves(structure, None, part)]
+    looked = [_look_at(name, value) for value, _, name in found if value is not None]
+    return [one for one in looked if one is not None]
 
 
 def _look_at(name, value):
+    if not tf.as_dtype(value.dtype).is_floating:
+        return None
     if isinstance(value, tf.RaggedTensor):
         value = value.to_tensor()
     if isinstance(value, tf.SparseTensor):
@@ -79,10 +74,12 @@ def is_sound(model: tf.keras.Model, batch: Any, weights: list[tuple[Any, tf.Tens
     with model_step.unchanged(model, weights):
         tape, parts = model_step.run(model, None, batch, scale=1.0)
         found = [(part.loss, tape.gradient(part.loss, part.variables)) for part in parts]
-    return all(one is None or _is_finite(one) for one in tf.nest.flatten(found, expand_composites=True))
+    return all(one is None or is_finite(one) for one in tf.nest.flatten(found, expand_composites=True))
 
 
-def _is_finite(value):
+def is_finite(value: Any) -> bool:
+    """Whether a tensor, a variable or a number has neither NaN nor an infinity."""
+    value = tf.convert_to_tensor(value)
     return not value.dtype.is_floating or bool(tf.reduce_all(tf.math.is_finite(value)))
 
 

@@ -1,32 +1,34 @@
 """`diagnose`: what is the matter with the gradients of a Keras model on a batch, without a tape of the learner's."""
 
+import dataclasses
 import math
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from tapelab.explain.asking import judged
-from tapelab.explain.causes import VALUES
+from tapelab.explain.causes import CAUSES, VALUES
 from tapelab.explain.ground import lines
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.log import keys_of
 from tapelab.explain.ground.measure import array, rms
+from tapelab.explain.ground.rendering import spelled
 from tapelab.explain.missing.paths import Flow
 from tapelab.explain.missing.question import Question
 from tapelab.explain.models import model_step
 from tapelab.explain.models.diagnosis import Diagnosis, LayerHealth, VariableHealth, listed
 from tapelab.explain.values import magnitude, mechanisms
-from tapelab.explain.values.fixes import repair
+from tapelab.explain.values.rerun.backward import slopes
 from tapelab.explain.values.rerun.nodes import Trace
-from tapelab.explain.values.sentences import blamed, sentence_of
-from tapelab.explain.values.study import study
+from tapelab.explain.values.study import study, worded
+from tapelab.explain.values.zeros import RELUS
+from tapelab.graphs.operations import known
 
 import numpy as np
 import tensorflow as tf
 
 FAR = 1e4  # times smaller or larger than the gradients nearest the loss: vanishing or exploding
 _MANY_ZEROS = 0.4
-_ACTIVATIONS = {"Relu": "relu", "Relu6": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Softmax": "softmax"}
 _FLAT = 0.01  # a slope below this counts as saturated
 
 
@@ -62,9 +64,7 @@ def diagnose(
     if x is None:
         raise ValueError("x is missing; expected a batch: diagnose(model, loss, x, y)")
     batch = model_step.batch_of(x, y, sample_weight)
-    own = lines.own_frame(sys._getframe(1))
-    asked_from = Line(own.f_code.co_filename, own.f_lineno) if own else None
-    return diagnosed(model, loss, batch, asked_from)
+    return diagnosed(model, loss, batch, lines.own_line(sys._getframe(1)))
 
 
 def diagnosed(
@@ -89,16 +89,15 @@ def diagnosed(
             f"{model.name} has no trainable variables; is trainable=False, or has it no layers with weights?"
         )
     with model_step.unchanged(model, weights):
-        tape, parts, examined = _at_a_scale_that_fits(model, loss, batch, asked_from)
-        findings = [finding for _, finding in examined]
+        tape, parts, variables = _at_a_scale_that_fits(model, loss, batch, asked_from)
         return Diagnosis(
             model.name,
             _value(parts[0]),
             _examples(model_step.inputs_of(batch)),
-            tuple(health for health, _ in examined),
-            tuple(_layers(model, tape, findings)),
+            tuple(one.without_values(node=None, cuts=(), further=()) for one in variables),
+            tuple(_layers(model, tape, variables)),
             parts[0].scale,
-            (*_notes(model, tape, parts), *_idle([health for health, _ in examined])),
+            (*_notes(model, tape, parts), *_idle(variables)),
         )
 
 
@@ -110,18 +109,19 @@ def _at_a_scale_that_fits(model, loss, batch, asked_from):
     first, scale = None, None
     while True:
         tape, parts = model_step.run(model, loss, batch, scale=scale)
-        examined = [one for number, part in enumerate(parts) for one in _examine(model, tape, part, number, asked_from)]
-        found = tape, parts, examined
+        variables = [
+            one for number, part in enumerate(parts) for one in _examine(model, tape, part, number, asked_from)
+        ]
+        found = tape, parts, variables
         first, scale = first or found, parts[0].scale / 16
-        if not any(health.status == "not finite" for health, _ in examined):
+        if not any(one.status == "not finite" for one in variables):
             return found
         if scale < 1 or not isinstance(model.optimizer, tf.keras.optimizers.LossScaleOptimizer):
             return first
 
 
 def _is_built(model):
-    layers = model._flatten_layers() if hasattr(model, "_flatten_layers") else [model]
-    return all(layer.built for layer in layers)
+    return all(layer.built for layer in model_step.layers_of(model))
 
 
 def _value(part):
@@ -135,66 +135,47 @@ def _examples(x):
 
 
 def _examine(model, tape, part, number, asked_from):
-    """Return (VariableHealth, ValueFinding) for each variable of one loss."""
+    """Return a `VariableHealth` for each variable of one loss."""
     names = [name_of(variable, model) + (f" (loss {number + 1})" if number else "") for variable in part.variables]
-    findings = study(tape, part.loss, part.variables, names=["the loss", *names])
-    values = [None if one.cotangent is None else array(one.cotangent) for one in findings]
+    found = study(tape, part.loss, part.variables, ["the loss", *names])
+    values = [None if one.gradient is None else array(one.gradient) for one in found]
     reference = _near_the_loss(tape, part.variables, values)
     targets = tuple(tf.nest.flatten(part.loss))
     flow = Flow(tape.log, {key for one in targets for key in keys_of(one)})
-    found = []
-    for variable, name, finding, value in zip(part.variables, names, findings, values, strict=True):
-        weight = float(np.linalg.norm(array(tf.convert_to_tensor(variable)).ravel()))
+    health = []
+    for variable, name, one, value in zip(part.variables, names, found, values, strict=True):
+        numbers = {
+            "weight_norm": float(np.linalg.norm(array(tf.convert_to_tensor(variable)).ravel())),
+            "size": int(np.prod(tuple(variable.shape))),
+        }
         if value is None:
-            (missing,) = judged([Question(tape, flow, targets, variable, "the loss", name, None)])
-            health = _of_none(missing, name, weight, int(np.prod(tuple(variable.shape))), asked_from)
+            (one,) = judged([Question(tape, flow, targets, variable, "the loss", name, None)])
+            status, one = "none", _in_a_model(dataclasses.replace(one, healthy=False), name)
         else:
-            norm = float(rms(value.ravel()) * math.sqrt(value.size)) / part.scale
-            zeros = float((value == 0).mean()) if value.size else 0.0
-            status, story = _status(finding, value, zeros, reference, name, part.scale)
-            if story["code"] == "zero_weights":
-                story.update(_of_zero_weights(finding, model))
-            if story["line"] == asked_from:  # the operation ran in a layer of Keras
-                story.update(line=None, fix=story["fix"] and _fix_in_layer(story), tried="untried")
-            health = VariableHealth(name, status, story.pop("healthy"), norm, weight, value.size, zeros, **story)
-        found.append((health, finding))
-    return found
+            numbers["gradient_norm"] = float(rms(value.ravel()) * math.sqrt(value.size)) / part.scale
+            numbers["zeros"] = float((value == 0).mean()) if value.size else 0.0
+            status, one = _status(one, value, numbers["zeros"], reference, name, part.scale)
+            if one.code == "zero_weights":
+                one = dataclasses.replace(one, **_of_zero_weights(one, model))
+        if one.line == asked_from:  # the operation ran in a layer of Keras
+            fix = one.fix if value is None else one.fix and _fix_in_layer(one)
+            one = dataclasses.replace(one, line=None, fix=fix, tried="untried")
+        health.append(VariableHealth(**vars(one), name=name, status=status, **numbers))
+    return health
 
 
 def name_of(variable: Any, model: tf.keras.Model) -> str:
     """Return a variable's path within its model."""
-    path = getattr(variable, "path", None) or variable.name.removesuffix(":0")
-    return path.removeprefix(f"{model.name}/")
+    return lines.name_of_variable(variable).removeprefix(f"{model.name}/")
 
 
-# What to write in a model, where that differs from what to write at a tape.
-_IN_A_MODEL = {
-    "unused_variable": ("No layer that the step called read {name}.", "# call its layer in call(), or take it out"),
-    "unrelated": (
-        "Nothing leads from {name} to the loss.",
-        "# give the output that it leads to a loss, or take its layer out",
-    ),
-}
-
-
-def _of_none(missing, name, weight, size, asked_from):
-    """The health of a variable without a gradient. `missing` is its `Explanation`."""
-    sentence, fix = missing.sentence, missing.fix
-    if missing.code in _IN_A_MODEL:
-        sentence, fix = (text.format(name=name) for text in _IN_A_MODEL[missing.code])
-    return VariableHealth(
-        name,
-        "none",
-        False,
-        None,
-        weight,
-        size,
-        code=missing.code,
-        sentence=sentence,
-        line=None if missing.line == asked_from else missing.line,
-        fix=fix,
-        certain=missing.certain,
-    )
+def _in_a_model(missing, name):
+    """An explanation of a gradient that does not exist, with what its cause says of models in place of tapes."""
+    cause = CAUSES[missing.code]
+    if not cause.sentence_in_a_model:
+        return missing
+    said = cause.sentence_in_a_model.format(source=name)
+    return dataclasses.replace(missing, sentence=said, fix=cause.fix_in_a_model)
 
 
 def _typical(value):
@@ -216,49 +197,39 @@ def _near_the_loss(tape, variables, values):
     return float(np.median(sizes[-max(1, len(sizes) // 3) :])) if sizes else 0.0
 
 
-def _status(finding, value, zeros, reference, name, scale):
-    """Return the status and what is said about it, a dict."""
-    story = {
-        "healthy": finding.healthy,
-        "code": "" if finding.code == "exists" else finding.code,
-        "sentence": finding.sentence if finding.code != "exists" else "",
-        "line": finding.line,
-        "layer": finding.layer,
-        "fix": finding.fix,
-        "tried": finding.tried,
-        "certain": finding.certain,
-    }
-    if finding.symptom in ("nan", "inf"):
-        return "not finite", story
-    if finding.symptom == "zero":
-        return "zero", story
-    if finding.code == "no_effect":
-        return "fine", story
+def _status(found, value, zeros, reference, name, scale):
+    """Return the status and the explanation, with what there is to say of the gradient's size."""
+    nothing = {"code": "", "sentence": "", "fix": "", "tried": "untried", "certain": True}
+    if found.code == "exists":
+        found = dataclasses.replace(found, **nothing)
+    if found.symptom in ("nan", "inf"):
+        return "not finite", found
+    if found.symptom == "zero":
+        return "zero", found
+    if found.code == "no_effect":
+        return "fine", found
     size = _typical(value)
     is_small, is_large = size * FAR < reference, size > FAR * reference
-    if finding.healthy is False:
+    if found.healthy is False:
         # What the study calls tiny or huge it judged by itself.
-        is_small, is_large = is_small or finding.symptom == "tiny", is_large or finding.symptom == "huge"
+        is_small, is_large = is_small or found.symptom == "tiny", is_large or found.symptom == "huge"
     if is_small or is_large:
-        if finding.symptom not in ("tiny", "huge") or not story["code"] or finding.healthy:
-            story.update(_story_of_size(finding, is_large, name))
+        if found.symptom not in ("tiny", "huge") or not found.code or found.healthy:
+            found = _of_size(found, is_large, name)
         compared = f"Its elements are {size / scale:.1e} on average, those nearest the loss {reference / scale:.1e}."
-        story["sentence"] = f"{story['sentence']} {compared}".strip()
-        return ("exploding" if is_large else "vanishing"), story
-    if finding.symptom == "partly zero" and zeros >= _MANY_ZEROS:
-        return "partly zero", story
+        found = dataclasses.replace(found, sentence=f"{found.sentence} {compared}".strip())
+        return ("exploding" if is_large else "vanishing"), found
+    if found.symptom == "partly zero" and zeros >= _MANY_ZEROS:
+        return "partly zero", found
     # A few units that are off on one batch: `LayerHealth` counts them.
-    if finding.symptom == "partly zero" and story["code"] in (
-        "",
-        "dead_relu",
-    ):
-        story.update(healthy=True, code="", sentence="", line=None, layer="", fix="")
-    return "fine", story
+    if found.symptom == "partly zero" and found.code in ("", "dead_relu"):
+        found = dataclasses.replace(found, healthy=True, line=None, layer="", **nothing)
+    return "fine", found
 
 
-def _of_zero_weights(finding, model):
+def _of_zero_weights(found, model):
     """Which variable of the model is all 0, and whether it is frozen: a dict of what to say, empty if it is none."""
-    story, evidence = finding.story, finding.evidence
+    story, evidence = found.story, found.evidence
     read = [mechanisms.read_from(evidence, key) for key in story.node.inputs if key != story.key]
     handles = [evidence.trace.values[key] for key in read if key is not None]
     trained = {id(variable) for variable in model.trainable_variables}
@@ -275,80 +246,51 @@ def _of_zero_weights(finding, model):
     return {}
 
 
-def _story_of_size(finding, is_large, name):
-    """What the flow of the gradient says about a variable whose gradient is far from the others'."""
+def _of_size(found, is_large, name):
+    """The explanation of a gradient that is far from the others', by its flow."""
     code, symptom = ("exploding", "huge") if is_large else ("vanishing", "tiny")
-    nothing = {"healthy": None, "code": "", "sentence": f"The gradient is {code}, and no single step makes it so."}
-    if finding.evidence is None:
-        return nothing
-    story = magnitude.story(finding.evidence, 10.0 if is_large else 0.1)
-    if story.code == "exists" or story.node is None:
-        return nothing
-    names = {"source": name, "target": "the loss", "of": blamed(finding.evidence, story, name)}
-    fix, result = repair(story, names, finding.evidence)
-    return {
-        "healthy": False,
-        "code": story.code,
-        "sentence": sentence_of(finding.evidence, story, symptom, names),
-        "line": story.node.line,
-        "layer": story.node.layer,
-        "fix": fix,
-        "tried": result,
-        "certain": story.certain,
-    }
+    story = found.evidence and magnitude.story(found.evidence, 10.0 if is_large else 0.1)
+    if story is None or story.code == "exists" or story.node is None:
+        said = f"The gradient is {code}, and no single step makes it so."
+        return dataclasses.replace(found, healthy=None, code="", sentence=said)
+    names = {"source": name, "target": "the loss"}
+    return worded(found.evidence, symptom, dataclasses.replace(story, is_alarm=True), found.gradient, names)
 
 
-# What to write where the operation lies in a layer of Keras, whose lines are not the learner's.
-_IN_A_LAYER = {
-    "dead_relu": 'layers.LeakyReLU()  # in place of the relu{where}; or kernel_initializer="he_normal", a smaller rate',
-    "at_kink": 'kernel_initializer="glorot_uniform"  # in the layers: weights, or inputs, that are not all 0',
-    "symmetric_units": 'kernel_initializer="glorot_uniform"  # in the layers: units that do not start equal',
-    "saturated": "layers.BatchNormalization()  # before the activation{where}; it works in training mode",
-    "vanishing": 'activation="relu", kernel_initializer="he_normal"  # in the layers; or layers.BatchNormalization()',
-    "exploding": 'kernel_initializer="glorot_uniform"  # in the layers; or layers.BatchNormalization(), clipnorm=1.0',
-}
+def _fix_in_layer(one):
+    """What to write where the operation lies in a layer of Keras, whose lines are not the learner's."""
+    cause = VALUES.get(one.code)
+    if one.code == "zero_weights" or (cause and not cause.fix_in_a_model and one.fix.startswith("#")):
+        return one.fix  # about the operation alone
+    of = f" of {one.layer}" if one.layer else ""
+    fix = cause and (cause.fix_in_a_model or cause.fix)
+    return fix.format(source="s", target="loss", of="s", of_layer=of) if fix else ""
 
 
-def _fix_in_layer(story):
-    code, layer = story["code"], story["layer"]
-    if code == "zero_weights" or (
-        code not in _IN_A_LAYER and story["fix"].startswith("#")
-    ):  # about the operation alone
-        return story["fix"]
-    where = f" of {layer}" if layer and code in ("dead_relu", "saturated") else f" {layer}" if layer else ""
-    if code in _IN_A_LAYER:
-        return _IN_A_LAYER[code].format(where=where)
-    return VALUES[code].fix.format(source="s", target="loss", of="s") if code in VALUES else ""
-
-
-def _layers(model, tape, findings):
+def _layers(model, tape, variables):
     """The activations of each layer, as `LayerHealth`."""
-    names = {layer.name for layer in model._flatten_layers()} if hasattr(model, "_flatten_layers") else set()
-    evidence = next((one.evidence for one in findings if one.evidence is not None), None)
+    names = {layer.name for layer in model_step.layers_of(model)}
+    evidence = next((one.evidence for one in variables if one.evidence is not None), None)
     trace = evidence.trace if evidence is not None else Trace(tape.log)
     found = {}
     for node in trace.nodes:
-        if node.op in _ACTIVATIONS and node.layer in names:
-            found.setdefault((node.layer, _ACTIVATIONS[node.op]), []).append(array(trace.values[node.outputs[0]]))
-    for (layer, activation), outputs in found.items():
-        widths = {values.shape[-1] for values in outputs if values.ndim > 1}
-        rows = sum(values.size for values in outputs) // max(widths, default=1)
+        if node.layer in names and node.op == "Softmax":
+            values = array(trace.values[node.outputs[0]])
+            is_flat = np.broadcast_to((values * (1 - values) < _FLAT).all(axis=-1, keepdims=True), values.shape)
+            found.setdefault((node.layer, node.op), []).append(is_flat)  # of a whole row
+        elif node.layer in names and known(node.op).has("unit"):
+            found.setdefault((node.layer, node.op), []).append(np.abs(slopes(trace, node)) < _FLAT)
+    for (layer, op), flat in found.items():
+        widths = {one.shape[-1] for one in flat if one.ndim > 1}
+        rows = sum(one.size for one in flat) // max(widths, default=1)
         if len(widths) != 1 or rows < 2:
             continue
         (units,) = widths
-        values = np.concatenate([one.reshape(-1, units) for one in outputs])
-        if activation == "relu":
-            yield LayerHealth(layer, activation, units, float((values == 0).all(axis=0).mean()), None)
+        is_flat, name = np.concatenate([one.reshape(-1, units) for one in flat]), spelled(op).rstrip("6")
+        if op in RELUS:
+            yield LayerHealth(layer, name, units, float(is_flat.all(axis=0).mean()), None)
         else:
-            yield LayerHealth(layer, activation, units, None, _saturated(activation, values))
-
-
-def _saturated(activation, values):
-    """The share of values at an end of the activation; of a softmax, of rows at one."""
-    if activation == "tanh":
-        return float((1 - values**2 < _FLAT).mean())
-    flat = values * (1 - values) < _FLAT
-    return float((flat.all(axis=1) if activation == "softmax" else flat).mean())
+            yield LayerHealth(layer, name, units, None, float(is_flat.mean()))
 
 
 def _forms_of(variable):

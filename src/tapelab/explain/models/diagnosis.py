@@ -5,71 +5,35 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tapelab.explain.causes import TRIED
+from tapelab.explain.causes import STATUSES, TRIED
+from tapelab.explain.explanation import Explanation
 from tapelab.explain.ground.lines import Line
 from tapelab.explain.ground.rendering import Style, Told
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Statuses, what they mean, and how the figure marks them: not by colour alone; the colours are those of `plots`.
-STATUSES = {
-    "none": "there is no gradient",
-    "not finite": "the gradient contains NaN or an infinity",
-    "zero": "all elements of the gradient are zero",
-    "exploding": "the gradient is far larger than those near the loss",
-    "vanishing": "the gradient is far smaller than those near the loss",
-    "partly zero": "at least two in five elements of the gradient are zero",
-    "fine": "none of these",
-}
-_MARKS = {
-    "fine": ("o", "BLUE"),
-    "partly zero": ("D", "ORANGE"),
-    "zero": ("v", "RED"),
-    "none": ("X", "RED"),
-    "not finite": ("*", "RED"),
-    "exploding": ("^", "RED"),
-    "vanishing": ("s", "RED"),
-}
 
-
-@dataclasses.dataclass(frozen=True)
-class VariableHealth:
-    """One trainable variable and its gradient.
+@dataclasses.dataclass(frozen=True, repr=False)
+class VariableHealth(Explanation):
+    """One trainable variable and its gradient: an `Explanation`, whose `code` is "" where nothing is known to be wrong.
 
     Attributes:
         name: the variable's path within the model.
-        status: a key of `STATUSES`.
-        healthy: False where there is something to mend, True where not, None where that cannot be told.
+        status: a key of `tapelab.explain.causes.STATUSES`.
         gradient_norm: the Euclidean norm of the gradient of the loss; NaN or infinity where the gradient is, None where
             there is none.
         weight_norm: the Euclidean norm of the variable's value.
         size: the number of elements.
         zeros: the share of the gradient's elements that are zero, from 0 to 1.
-        code: the cause: a key of `tapelab.explain.CAUSES` or of the mechanisms behind bad values; "" where nothing is
-            known to be wrong.
-        sentence: what happened.
-        line: the learner's `Line` to change, or None.
-        layer: the layer in which it happened, or "".
-        fix: what to write, as code.
-        tried: what became of the fix when it was run, a key of `tapelab.explain.causes.TRIED`.
-        certain: False where the cause is only probable.
     """
 
-    name: str
-    status: str
-    healthy: bool | None
-    gradient_norm: float | None
-    weight_norm: float
-    size: int
+    name: str = ""
+    status: str = "fine"
+    gradient_norm: float | None = None
+    weight_norm: float = 0.0
+    size: int = 0
     zeros: float = 0.0
-    code: str = ""
-    sentence: str = ""
-    line: Line | None = None
-    layer: str = ""
-    fix: str = ""
-    tried: str = "untried"
-    certain: bool = True
 
     @property
     def ratio(self) -> float | None:
@@ -88,9 +52,9 @@ class LayerHealth:
 
     Attributes:
         layer: its name.
-        activation: "relu", "sigmoid", "tanh" or "softmax".
+        activation: such as "relu", "sigmoid" or "softmax".
         units: how many units it has.
-        dead: the share of units that are zero for every example; None where zero is not an end of the activation.
+        dead: of a ReLU, the share of units that are flat for every example; None for others.
         saturated: the share of values at an end of the activation, where its slope is below 0.01; None for ReLU.
     """
 
@@ -188,7 +152,7 @@ class Diagnosis(Told):
             ax: the Matplotlib axes to draw into; a new figure by default.
 
         Returns:
-            The axes. Their title is the finding; `alt` says in words what they show.
+            The axes. Their title is the finding.
         """
         from tapelab import plots  # with Matplotlib, which not everyone who asks has
 
@@ -206,15 +170,15 @@ class Diagnosis(Told):
         if weights:
             sizes, places = [value for _, value in weights], [i for i, _ in weights]
             ax.plot(sizes, places, "|", color=plots.GREY, markersize=11, label="weight")
-        for status, (marker, colour) in _MARKS.items():
+        for status, row in STATUSES.items():
             where = [i for i, one in enumerate(self.variables) if one.status == status]
             if where:
                 sizes = [_place(norms[i], low, high) for i in where]
                 ax.plot(
                     sizes,
                     where,
-                    marker,
-                    color=getattr(plots, colour),
+                    row.marker,
+                    color=getattr(plots, row.colour),
                     markersize=8,
                     label=f"gradient: {status}",
                     zorder=3,
@@ -231,24 +195,6 @@ class Diagnosis(Told):
         ax.set_ylim(len(norms) - 0.4, -0.6)  # the input on top
         ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         return ax
-
-    @property
-    def alt(self) -> str:
-        """The figure in words, for its alternative text."""
-        norms = [one for one in self.variables if one.gradient_norm and math.isfinite(one.gradient_norm)]
-        parts = [f"Norms of the gradients of the {len(self.variables)} variables of {self.model}, from input to loss"]
-        if norms:
-            least, most = min(norms, key=_norm), max(norms, key=_norm)
-            parts.append(f"from {_number(_norm(least))} ({least.name}) to {_number(_norm(most))} ({most.name})")
-        for status in STATUSES:
-            names = [one.name for one in self.variables if one.status == status]
-            if names and status != "fine":
-                parts.append(f"{status}: {listed(names)}")
-        return "; ".join(parts) + "."
-
-
-def _norm(one):
-    return one.gradient_norm
 
 
 def _place(norm, low, high):

@@ -3,16 +3,14 @@
 import contextlib
 import dataclasses
 import inspect
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tapelab import process
 from tapelab.explain.ground.explain_tape import ExplainTape
 
 import numpy as np
 import tensorflow as tf
-
-_ONE_PATCH = threading.RLock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,14 +85,18 @@ def everything_in(model: tf.keras.Model) -> list[Any]:
     Returns:
         A list, each variable once.
     """
-    layers = model._flatten_layers() if hasattr(model, "_flatten_layers") else [model]
     found = [*model.variables, *model.metrics_variables, *_global_seed()]
-    for layer in layers:
+    for layer in layers_of(model):
         # Keras does not count a tf.Variable among a layer's variables.
         found += [variable for value in vars(layer).values() for variable in _tf_variables(value)]
     for optimizer in optimizers_of(model):
         found += optimizer.variables
     return list({id(variable): variable for variable in found}.values())
+
+
+def layers_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
+    """Return a model's layers, also those within others, as a list."""
+    return list(model._flatten_layers()) if hasattr(model, "_flatten_layers") else [model]
 
 
 def _tf_variables(value):
@@ -169,7 +171,8 @@ def run(model: tf.keras.Model, loss: Any, batch: Any, scale: float | None = None
         prediction = call(model, x)
         with _labels_in_range(y, prediction):
             value = _loss(model, loss, x, y, prediction, sample_weight)
-        scaled, scale = _scaled(model, value) if scale is None else (value * scale, scale)
+        scale = _scale(model) if scale is None else scale
+        scaled = value * scale
     return tape, [Part(scaled, list(model.trainable_variables), scale)]
 
 
@@ -199,12 +202,10 @@ def _takes(function, name):
     return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
-def _scaled(model, value):
-    """The loss as the optimizer scales it, and the factor."""
+def _scale(model):
+    """What the model's optimizer multiplies a loss with, for mixed precision; 1 where it has none."""
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is None:
-        return value, 1.0
-    return optimizer.scale_loss(value), float(optimizer.scale_loss(tf.constant(1.0)))
+    return 1.0 if optimizer is None else float(optimizer.scale_loss(tf.constant(1.0)))
 
 
 def _loss(model, loss, x, y, prediction, sample_weight):
@@ -214,45 +215,15 @@ def _loss(model, loss, x, y, prediction, sample_weight):
         if value is None:
             raise ValueError("the model was compiled without a loss; pass one")
         return value
-    value = _of_structure(loss, y, prediction, sample_weight)
+    if callable(loss) and not isinstance(loss, tf.keras.losses.Loss):
+        if sample_weight is not None:
+            raise ValueError("sample_weight needs a loss of Keras; a function of your own can weight by itself")
+        value = tf.reduce_mean(tf.convert_to_tensor(loss(y, prediction)))
+    else:  # a model without layers has Keras's way with names, several outputs and weights
+        shell = tf.keras.Model()
+        shell.compile(loss=loss)
+        value = shell.compute_loss(y=y, y_pred=prediction, sample_weight=sample_weight)
     return tf.add_n([value, *(tf.cast(one, value.dtype) for one in model.losses)])
-
-
-def _of_structure(loss, y, prediction, sample_weight):
-    """The sum of the losses of all outputs."""
-    if isinstance(loss, dict):
-        return tf.add_n([_of_structure(one, y[name], prediction[name], sample_weight) for name, one in loss.items()])
-    if isinstance(loss, (list, tuple)):
-        triples = zip(loss, y, prediction, strict=True)
-        return tf.add_n([_of_structure(*triple, sample_weight) for triple in triples])
-    from_keras = isinstance(loss, (str, tf.keras.losses.Loss))
-    if from_keras and tf.nest.is_nested(prediction):
-        if isinstance(prediction, dict):
-            return _of_structure(dict.fromkeys(prediction, loss), y, prediction, sample_weight)
-        return _of_structure([loss] * len(prediction), y, prediction, sample_weight)
-    if isinstance(loss, str):
-        loss = _from_name(loss)
-    weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-    if sample_weight is not None and not isinstance(loss, tf.keras.losses.Loss):
-        raise ValueError("sample_weight needs a loss of Keras; a function of your own can weight by itself")
-    return tf.reduce_mean(tf.convert_to_tensor(loss(y, prediction, **weights)))
-
-
-def _from_name(name):
-    """A Keras loss by its name, as an object, which takes sample weights and casts."""
-    found = tf.keras.losses.get(name)
-    if isinstance(found, tf.keras.losses.Loss):
-        return found
-    by_name = [
-        one for one in vars(tf.keras.losses).values() if isinstance(one, type) and issubclass(one, tf.keras.losses.Loss)
-    ]
-    for kind in by_name:
-        made = None
-        with contextlib.suppress(TypeError, ValueError):
-            made = kind()
-        if getattr(made, "fn", None) is found:
-            return made
-    return lambda y, prediction: found(y, prediction)
 
 
 def _run_own_step(model, batch):
@@ -268,56 +239,42 @@ def _run_own_step(model, batch):
     for targets, sources in asked:
         variables = [one for one in tf.nest.flatten(sources) if hasattr(one, "handle")]
         total = tf.nest.flatten(targets)
-        parts.append(Part(total[0] if len(total) == 1 else total, variables, _scale_of_own(model)))
+        parts.append(Part(total[0] if len(total) == 1 else total, variables, _scale(model)))
     return tape, parts
 
 
-def _scale_of_own(model):
-    """What a custom train_step is expected to have scaled its loss with: nothing, unless the optimizer asks for it."""
-    optimizer = getattr(model, "optimizer", None)
-    return 1.0 if optimizer is None else float(optimizer.scale_loss(tf.constant(1.0)))
-
-
-@contextlib.contextmanager
 def _noting(asked):
-    """Append (target, sources) to a list for each gradient that a tape of this thread is asked for."""
-    me = threading.get_ident()
-    with _ONE_PATCH:
-        original = tf.GradientTape.gradient
+    """Append (target, sources) to a list for each gradient that a tape is asked for within this context."""
 
-        def gradient(self, target, sources, *arguments, **keywords):
-            if threading.get_ident() == me:
-                asked.append((target, sources))
-            return original(self, target, sources, *arguments, **keywords)
+    def gradient(self, target, sources, *arguments, **keywords):
+        asked.append((target, sources))
+        return process.original(tf.GradientTape, "gradient")(self, target, sources, *arguments, **keywords)
 
-        tf.GradientTape.gradient = gradient
-        try:
-            yield
-        finally:
-            tf.GradientTape.gradient = original
+    return process.replaced(tf.GradientTape, "gradient", gradient)
 
 
 @contextlib.contextmanager
+def attributes(*changes: tuple[Any, Mapping[str, Any]]) -> Iterator[None]:
+    """Within this context objects have other attributes: each of `changes` is (object, name → value)."""
+    before = [(one, {name: vars(one)[name] for name in values if name in vars(one)}, values) for one, values in changes]
+    for one, values in changes:
+        for name, value in values.items():
+            setattr(one, name, value)
+    try:
+        yield
+    finally:
+        for one, old, values in before:
+            for name in values:
+                if name in old:
+                    setattr(one, name, old[name])
+                else:
+                    delattr(one, name)
+
+
 def _idle(optimizers):
     """Make optimizers do nothing, so that a step neither moves the weights nor makes variables for them."""
-    names = ("apply", "apply_gradients")
-    places = {
-        (kind, name): vars(kind)[name]
-        for one in optimizers
-        for kind in type(one).__mro__
-        for name in names
-        if name in vars(kind)
-    }
-    mine = {id(one) for one in optimizers}
-    with _ONE_PATCH:
-        for (kind, name), original in places.items():
 
-            def instead(self, *arguments, original=original, **keywords):
-                return None if id(self) in mine else original(self, *arguments, **keywords)
+    def nothing(*arguments, **keywords):
+        return None
 
-            setattr(kind, name, instead)
-        try:
-            yield
-        finally:
-            for (kind, name), original in places.items():
-                setattr(kind, name, original)
+    return attributes(*((one, {"apply": nothing, "apply_gradients": nothing}) for one in optimizers))

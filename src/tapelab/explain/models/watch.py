@@ -18,9 +18,8 @@ from typing import Any
 
 from tapelab.explain.causes import TRIED
 from tapelab.explain.ground import lines
-from tapelab.explain.ground.lines import Line
 from tapelab.explain.models import watched_step
-from tapelab.explain.models.bad_rows import about_rows, is_sound, not_finite_in
+from tapelab.explain.models.bad_rows import about_rows, is_finite, is_sound, not_finite_in
 from tapelab.explain.models.diagnose import diagnosed, name_of
 from tapelab.explain.models.diagnosis import listed
 from tapelab.explain.models.rate import about_step, rate_of
@@ -60,8 +59,7 @@ class Watch(tf.keras.callbacks.Callback):
     gradients that are accumulated over several steps, ``steps_per_execution`` (the steps then run one by one), and
     under a `tf.distribute.MirroredStrategy`. The step that is explained runs eagerly, without XLA and on one device;
     where it is in order then, that is said. The model's step is compiled anew for `fit`; the model is as before when
-    `fit` ends. If an error in another callback or in the data ends it, the model is put back when Python drops that
-    error, or at the next `fit`.
+    `fit` ends; where an error in another callback or in the data ends it, at the next `fit`.
 
     Attributes:
         diagnosis: the `Diagnosis` of the step that went wrong; None if none did.
@@ -105,13 +103,9 @@ class Watch(tf.keras.callbacks.Callback):
                 "MirroredStrategy or without a strategy to find the mistake"
             )
         self._forget()
-        own = lines.own_frame(sys._getframe(1))
-        self._asked_from = Line(own.f_code.co_filename, own.f_lineno) if own else None
+        self._asked_from = lines.own_line(sys._getframe(1))
         self._original, self._function = model.train_function, self._make_function()
         model.train_function = self._function
-        callbacks = _callback_list(sys._getframe(1))
-        if callbacks is not None:
-            weakref.finalize(callbacks, _restore, weakref.ref(model), self._function, self._original)
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._expected = True
@@ -198,11 +192,11 @@ class Watch(tf.keras.callbacks.Callback):
         """A sum in the step's graph is not finite: see of which numbers, and end the training if that does harm."""
         step = self._kept[-1]
         batch = not_finite_in(_whole(step.batch, self.model))
-        after = [name_of(one, self.model) for one in variables if not _is_finite(one)]
-        losses = [name for name, value in (looked.logs or {}).items() if "loss" in name and not _is_finite(value)]
+        after = [name_of(one, self.model) for one in variables if not is_finite(one)]
+        losses = [name for name, value in (looked.logs or {}).items() if "loss" in name and not is_finite(value)]
         if after or losses:
             self.model.stop_training = True
-            before = [name_of(one, self.model) for one, value in step.weights if not _is_finite(value)]
+            before = [name_of(one, self.model) for one, value in step.weights if not is_finite(value)]
             self.story = _of_no_step(step.step, before) if before else self._explained(step, batch, [*losses, *after])
             self.report(self.story)
         elif batch and "batch" not in self._known:
@@ -269,16 +263,6 @@ def _restore(model, function, original):
         model.train_function = original
 
 
-def _callback_list(frame):
-    """Keras's list of callbacks, which lives as long as the call of fit."""
-    while frame is not None:
-        found = frame.f_locals.get("self")
-        if isinstance(found, tf.keras.callbacks.CallbackList):
-            return found
-        frame = frame.f_back
-    return None
-
-
 def _value(part):
     """Keras passes a missing part of a batch as an optional without a value."""
     return None if isinstance(part, tf.experimental.Optional) else part
@@ -309,11 +293,6 @@ def _of_no_step(step, names):
     when = f"after step {step - 1} and before step {step}" if step else "before the first step"
     who = "Something other than a step, such as a callback, set them." if step else "Look at where they were loaded."
     return f"Watch stopped the training: {listed(names)} became not finite {when}. {who}"
-
-
-def _is_finite(value):
-    values = np.asarray(value)
-    return not np.issubdtype(values.dtype, np.floating) or bool(np.isfinite(values).all())
 
 
 def _whole_norm(found):

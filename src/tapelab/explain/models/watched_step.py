@@ -5,9 +5,8 @@ step's own graph. A sum may overflow where every number is finite, so a sum that
 at each number, and no verdict.
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tapelab.explain.models import model_step
@@ -47,7 +46,7 @@ class WatchedStep:
         self._variables = []  # what the step depends on, in the order in which it was met
         # Reading a variable of several replicas outside of them gives one value.
         self._reads_inside = is_undistributed(model)
-        with _attributes(model, train_step=self._step, train_function=None):
+        with model_step.attributes((model, {"train_step": self._step, "train_function": None})):
             model.make_train_function()
             self._function = model.train_function
 
@@ -87,22 +86,6 @@ class WatchedStep:
             yield str(places[id(variable)]), _read(variable)
 
 
-@contextlib.contextmanager
-def _attributes(model, **values) -> Iterator[None]:
-    """Within this context a model has other attributes."""
-    before = {name: vars(model)[name] for name in values if name in vars(model)}
-    for name, value in values.items():
-        setattr(model, name, value)
-    try:
-        yield
-    finally:
-        for name in values:
-            if name in before:
-                setattr(model, name, before[name])
-            else:
-                delattr(model, name)
-
-
 def is_undistributed(model: tf.keras.Model) -> bool:
     """Whether a model was made under no `tf.distribute` strategy."""
     return type(model.distribute_strategy).__name__ == "_DefaultDistributionStrategy"
@@ -138,21 +121,14 @@ def _sum_of(values):
     return tf.add_n(sums)
 
 
-@contextlib.contextmanager
-def _out_of_place(optimizers) -> Iterator[None]:
+def _out_of_place(optimizers):
     """Let optimizers that are traced in this context put new values in the place of old ones.
 
     An update in place of a variable whose old value someone still holds copies it first, which takes longer than all
     looks together. The difference is a new tensor anyway.
     """
     changed = [one for one in optimizers if hasattr(one, "assign_sub")]
-    for one in changed:
-        one.assign_sub = _subtracting(one, one.assign_sub)
-    try:
-        yield
-    finally:
-        for one in changed:
-            del one.assign_sub
+    return model_step.attributes(*((one, {"assign_sub": _subtracting(one, one.assign_sub)}) for one in changed))
 
 
 def _subtracting(optimizer: Any, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

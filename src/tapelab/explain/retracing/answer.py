@@ -5,12 +5,11 @@ differs is what made TensorFlow trace again. Nothing is run, and nothing is gues
 traces differ in it.
 """
 
-import collections
 import contextlib
 import dataclasses
 import gc
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tapelab.explain.causes import TRIED
 from tapelab.explain.ground.rendering import Style, Told
@@ -68,27 +67,11 @@ class Retracing(Told):
                 yield style.text(TRIED["untried"]) + style.block(cause.fix)
 
 
-class Retracings(collections.abc.Sequence):
+class Retracings(list[Retracing]):
     """One `Retracing` for each function that was traced, in the order of their first traces.
 
     As the result of ``with explain_retracing() as report:`` it is empty until the block ends.
     """
-
-    def __init__(self, found=()):
-        """Args:
-        found: `Retracing`s.
-        """
-        self._found = list(found)
-
-    def __getitem__(self, index):
-        return self._found[index]
-
-    def __len__(self):
-        return len(self._found)
-
-    def fill(self, found: Iterable[Retracing]) -> None:
-        """Put others in the place of those that are there."""
-        self._found[:] = found
 
     @property
     def healthy(self) -> bool:
@@ -139,7 +122,7 @@ def explain_retracing(
         TypeError: if `function` is anything else.
     """
     if function is None:
-        return _Watching()
+        return _watching()
     if isinstance(function, tf.keras.Model):
         steps = (function.train_function, function.test_function, function.predict_function)
         found = [one for step in steps if step is not None for one in callables.functions_within(step)]
@@ -181,25 +164,21 @@ def _of_methods(function, methods):
     return Retracing(_called(function), max(sum(map(len, found)), count), tuple(causes))
 
 
-class _Watching(contextlib.AbstractContextManager):
+@contextlib.contextmanager
+def _watching():
     """What `explain_retracing` without a function returns."""
-
-    def __enter__(self):
-        self._report, self._new, self._stack = Retracings(), [], contextlib.ExitStack()
-        if not traces.BLIND:
-            self._stack.enter_context(traces.noticing(self._new))
-        return self._report
-
-    def __exit__(self, *exception):
-        self._stack.close()
+    report, new = Retracings(), []
+    try:
+        with contextlib.nullcontext() if traces.BLIND else traces.noticing(new):
+            yield report
+    finally:
         if traces.BLIND:
-            self._report.fill([Retracing("what ran", 0, unknown=traces.BLIND)])
-            return
-        found, functions = _explained(self._new)
-        self._new.clear()
+            report.append(Retracing("what ran", 0, unknown=traces.BLIND))
+        found, functions = _explained(new)
+        new.clear()
         if any(cause.code in _FUNCTIONS for one in found for cause in one.causes):
             gc.collect()  # what nobody holds any more, in cycles or not, is not in use
-        self._report.fill(map(_with_alive, found, functions))
+        report.extend(map(_with_alive, found, functions))
 
 
 def _explained(news):

@@ -39,34 +39,32 @@ def code_of(function: Callable[..., Any]) -> types.CodeType | Callable[..., Any]
 def captured(function: Callable[..., Any]) -> dict[str, bool | int | float | str]:
     """Return the plain numbers and texts that a function's code reads from outside: name → value, as they are now."""
     python = plain(function)
-    code = getattr(python, "__code__", None)
-    if code is None:
-        return {}
-    cells = zip(code.co_freevars, python.__closure__ or (), strict=False)
-    outside = {name: python.__globals__[name] for name in code.co_names if name in python.__globals__}
-    for name, cell in cells:
-        with contextlib.suppress(ValueError):  # not yet bound
-            outside[name] = cell.cell_contents
+    names = getattr(getattr(python, "__code__", None), "co_names", ())
+    outside = {name: python.__globals__[name] for name in names if name in python.__globals__} | _closure(function)
     return {name: value for name, value in outside.items() if isinstance(value, (bool, int, float, str))}
 
 
 def in_closure(function: Callable[..., Any], name: str) -> Any:
     """Return what a function's closure has under a name, or None."""
-    python = plain(function)
-    code = getattr(python, "__code__", None)
-    if code is None or name not in code.co_freevars:
-        return None
-    return python.__closure__[code.co_freevars.index(name)].cell_contents
+    return _closure(function).get(name)
+
+
+def _closure(function):
+    """What a function's closure has: name → value. What is not bound yet is left out."""
+    python, found = plain(function), {}
+    cells = getattr(python, "__closure__", None) or ()
+    for name, cell in zip(python.__code__.co_freevars if cells else (), cells, strict=True):
+        with contextlib.suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
 
 
 def functions_within(value: Any, depth: int = 4) -> list[tf.types.experimental.PolymorphicFunction]:
     """Return each ``tf.function`` that a Python function holds in its closure, directly or through other functions."""
     if is_function(value):
         return [value, *functions_within(plain(value), depth - 1)] if depth else [value]
-    found = []
-    for cell in (getattr(plain(value), "__closure__", None) or ()) if depth and callable(value) else ():
-        with contextlib.suppress(ValueError):
-            found += functions_within(cell.cell_contents, depth - 1)
+    values = _closure(value).values() if depth and callable(value) else ()
+    found = [one for value in values for one in functions_within(value, depth - 1)]
     return list({id(one): one for one in found}.values())
 
 

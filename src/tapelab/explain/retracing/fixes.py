@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Sequence
 
-from tapelab.explain.ground.expressions import argument
+from tapelab.explain.causes import RETRACED
+from tapelab.explain.ground.expressions import argument, replaced
 from tapelab.explain.retracing import callables, traces
 
 import tensorflow as tf
@@ -46,19 +47,8 @@ def _call_with(function, trace, path, wrapping):
     if found is None:
         alone = len({_top(one) for one in trace.leaves}) == 1 and _top(path) == path
         return f"{name}({wrapping.format(path)})" if alone else _in_words(path, wrapping)
-    new = _with_part(found, _steps(path), wrapping)
-    if new is None:
-        return _in_words(path, wrapping)
-
-    class Replace(ast.NodeTransformer):
-        def visit(self, node):
-            return new if node is found else super().visit(node)
-
-    # Only a copy of the outermost node: the replaced one is a direct part of it.
-    call = ast.Call(
-        trace.call.func, list(trace.call.args), [ast.keyword(one.arg, one.value) for one in trace.call.keywords]
-    )
-    return ast.unparse(Replace().visit(call))
+    part, new = _part(found, _steps(path), wrapping)
+    return _in_words(path, wrapping) if part is None else ast.unparse(replaced(trace.call, part, new))
 
 
 def _in_words(path, wrapping):
@@ -74,29 +64,21 @@ def _steps(path):
     return steps[::-1]
 
 
-def _with_part(expression, steps, wrapping):
-    """An expression with one of its parts in a wrapping, as an `ast.expr`; None where that takes more than this."""
-    if not steps:
-        return ast.parse(wrapping.format(ast.unparse(expression)), mode="eval").body
-    step, *rest = steps
-    if isinstance(expression, ast.Dict) and None not in expression.keys:
-        names = [key.value if isinstance(key, ast.Constant) else None for key in expression.keys]
-        place = names.index(step) if step in names else None
-        values = _with_element(expression.values, place, rest, wrapping)
-        return values and ast.Dict(expression.keys, values)
-    if isinstance(expression, (ast.List, ast.Tuple)) and isinstance(step, int):
-        starred = any(isinstance(one, ast.Starred) for one in expression.elts)
-        elements = _with_element(expression.elts, None if starred else step, rest, wrapping)
-        return elements and type(expression)(elements, ast.Load())
-    if isinstance(step, str):
-        part = _with_part(ast.Subscript(expression, ast.Constant(step), ast.Load()), rest, wrapping)
-        return part and ast.Dict([None, ast.Constant(step)], [expression, part])
-    return None
-
-
-def _with_element(elements, place, rest, wrapping):
-    new = None if place is None else _with_part(elements[place], rest, wrapping)
-    return new and [*elements[:place], new, *elements[place + 1 :]]
+def _part(expression, steps, wrapping):
+    """The part of an argument to replace, and by what; (None, "") where it is not written out in the call."""
+    for number, step in enumerate(steps):
+        if isinstance(expression, ast.Dict) and None not in expression.keys:
+            named = dict(zip(map(ast.unparse, expression.keys), expression.values, strict=True))
+            expression = named.get(repr(step))
+        elif isinstance(expression, (ast.List, ast.Tuple)) and isinstance(step, int):
+            is_plain = not any(isinstance(one, ast.Starred) for one in expression.elts)
+            expression = expression.elts[step] if is_plain else None
+        elif isinstance(step, str) and number == len(steps) - 1 and expression is not None:
+            whole = ast.unparse(expression)
+            return expression, f"{{**{whole}, {step!r}: {wrapping.format(f'{whole}[{step!r}]')}}}"
+        else:
+            return None, ""
+    return (None, "") if expression is None else (expression, wrapping.format(ast.unparse(expression)))
 
 
 def fix_of(
@@ -132,25 +114,18 @@ def fix_of(
         fixed = _call_with(function, last, path, made)
         why = f"# if {name} needs it in Python, as a shape or for a Python loop, a trace for each value is the price"
         return f"{fixed}  # a tensor: one trace for all values\n{why}"
-    if code == "object":
-        if any("function" in leaf.value for leaf in leaves):
-            return f"# define the function once, outside the loop, and pass the same one in each call of {name}"
-        return "# make the object once, outside the loop, and pass the same one; or pass the tensors that it holds"
-    if code == "structure":
-        if any("list" in str(leaf.value) or "tuple" in str(leaf.value) for leaf in leaves):
-            fixed = _call_with(function, last, path, "tf.stack({})")
-            return f"{fixed}  # one tensor; or a list or tuple of one length in every call"
-        return f"# pass {path} with the same keys, or leave it out, in every call"
+    if code == "object" and any("function" in leaf.value for leaf in leaves):
+        return f"# define the function once, outside the loop, and pass the same one in each call of {name}"
+    if code == "structure" and any("list" in str(leaf.value) or "tuple" in str(leaf.value) for leaf in leaves):
+        fixed = _call_with(function, last, path, "tf.stack({})")
+        return f"{fixed}  # one tensor; or a list or tuple of one length in every call"
     if code == "kind":
         values = [trace for trace in found if path in trace.leaves and trace.leaves[path].kind == "value"]
         dtypes = [leaf.dtype for leaf in leaves if leaf.dtype is not None]
         if values and dtypes and values[-1].leaves[path].value is not None:
             fixed = _call_with(function, values[-1], path, f"tf.constant({{}}, {dtypes[-1]!r})")
             return f"{fixed}  # a tensor in every call"
-        return f"# pass {path} as the same kind of thing in every call: always a tensor, or always None"
-    if code == "other_type":
-        return f"# pass {path} with one type; @tf.function(input_signature=[...]) can fix it"
-    return ""
+    return RETRACED[code].fix.format(name=name, path=path)
 
 
 def _fix_of_shape(function, path, leaves, found):

@@ -193,7 +193,7 @@ def _new(concrete, frame):
     while outside is not None and outside.f_code.co_filename.endswith(_WRAPPER):
         outside = outside.f_back
     caller = lines.own_frame(outside)
-    line = Line(caller.f_code.co_filename, caller.f_lineno) if caller else None
+    line = lines.own_line(caller)
     call = expressions.arguments(caller) if caller is not None and caller is outside else None
     setting = function_context.make_function_context(options.scope_type)
     trace = _trace(concrete.function_type, setting, line, call)

@@ -1,5 +1,6 @@
 """What one operation did to its values, told from the values: codes of `tapelab.explain.causes.VALUES`."""
 
+from tapelab.explain.causes import VALUES
 from tapelab.explain.values.rerun.evidence import PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import known, linear_in
@@ -9,7 +10,6 @@ import numpy as np
 
 _DIVISIONS = frozenset({"RealDiv", "Div", "DivNoNan", "Reciprocal", "Inv", "Xdivy", "FloorMod", "Mod"})
 _INVERSE_FUNCTIONS = frozenset({"Acos", "Asin", "Atanh", "Acosh"})
-_SHRINKING = frozenset({"Prod", "Exp", "Mul", "Square", "Pow", "Cast", "Cumprod"})
 PRODUCTS = linear_in(EACH)
 TINY = 1e-18  # what divides to more than float32 can hold once it is squared
 
@@ -32,8 +32,10 @@ def of_infinite(evidence: Evidence, node: Node, at: np.ndarray | np.bool_ | None
     picked = x[at] if at is not None and at.shape == x.shape and at.any() else x
     outputs = [evidence.trace.values[key] for key in node.outputs]
     makes_nan = any(evidence.measure.nan(one) for one in outputs)
-    rule = _RULES.get(node.op, _other)
-    return rule(evidence, node, inputs, picked, makes_nan), node.inputs[0] if node.inputs else None
+    key = node.inputs[0] if node.inputs else None
+    if node.op in _RULES:
+        return _RULES[node.op](evidence, node, inputs, picked, makes_nan), key
+    return _ALWAYS.get(node.op) or (_OF_NAN.get(node.op, "overflow") if makes_nan else "overflow"), key
 
 
 def _log(evidence, node, inputs, x, makes_nan):
@@ -94,41 +96,12 @@ def _inverse(evidence, node, inputs, x, makes_nan):
     return "domain" if outside.any() else "pole"
 
 
-def _softmax(evidence, node, inputs, x, makes_nan):
-    return "all_masked" if makes_nan else "overflow"
-
-
-def _mean(evidence, node, inputs, x, makes_nan):
-    return "overflow" if inputs[0].size else "zero_over_zero"
-
-
-def _sum(evidence, node, inputs, x, makes_nan):
-    return "inf_minus_inf" if makes_nan else "overflow"
-
-
-def _product(evidence, node, inputs, x, makes_nan):
-    return "zero_times_infinity" if makes_nan else "overflow"
-
-
-def _other(evidence, node, inputs, x, makes_nan):
-    return "overflow"
-
-
-_always = {
-    "pole": "Lgamma Digamma Polygamma Zeta Tan",
-    "zero_over_zero": "Atan2",
-    "root_at_zero": "EuclideanNorm",
-    "wrong_at_zero": "Cumprod",
-    "not_positive_definite": "Cholesky",
-    "degenerate_eigenvalues": "SelfAdjointEigV2 Svd Eig",
-    "ill_conditioned": "MatrixInverse MatrixSolve MatrixDeterminant LogMatrixDeterminant MatrixTriangularSolve",
-}
-_RULES = {op: lambda *_, code=code: code for code, ops in _always.items() for op in ops.split()}
-_RULES |= dict.fromkeys(("Log", "Log1p"), _log) | dict.fromkeys(("Xlogy", "Xlog1py"), _xlogy)
-_RULES |= dict.fromkeys(("Sqrt", "Rsqrt"), _root) | dict.fromkeys(_DIVISIONS, _division) | {"Pow": _power}
-_RULES |= dict.fromkeys(_INVERSE_FUNCTIONS, _inverse) | dict.fromkeys(("Softmax", "LogSoftmax"), _softmax)
-_RULES |= dict.fromkeys(("Mean",), _mean) | dict.fromkeys(("Sub", "Add", "AddV2", "AddN", "Sum", "BiasAdd"), _sum)
-_RULES |= dict.fromkeys(("Mul", "MatMul", "BatchMatMulV2"), _product)
+# By the operation: the rule, or the cause; otherwise it is an overflow.
+_RULES = dict.fromkeys(("Log", "Log1p"), _log) | dict.fromkeys(("Xlogy", "Xlog1py"), _xlogy) | {"Pow": _power}
+_RULES |= dict.fromkeys(("Sqrt", "Rsqrt"), _root) | dict.fromkeys(_DIVISIONS, _division)
+_RULES |= dict.fromkeys(_INVERSE_FUNCTIONS, _inverse)
+_ALWAYS = {op: code for code, cause in VALUES.items() for op in cause.makers.split()}
+_OF_NAN = {op: code for code, cause in VALUES.items() for op in cause.makers_of_nan.split()}
 
 
 def shrunk_to_zero(evidence: Evidence, key: int) -> Node | None:
@@ -138,7 +111,7 @@ def shrunk_to_zero(evidence: Evidence, key: int) -> Node | None:
         if node is None:
             return None
         values = [evidence.array(name) for name in node.inputs if evidence.trace.values[name].dtype.is_floating]
-        if node.op in _SHRINKING:
+        if known(node.op).has("underflows"):
             zero = evidence.array(key) == 0
             if node.op == "Pow":
                 values = values[:1]

@@ -11,20 +11,12 @@ import numpy as np
 
 def blamed(evidence: Evidence, story: Story, source_name: str) -> str:
     """What the learner calls the value to blame: its own expression, the source's or a variable's name, else "s"."""
-    key = story.key
-    if key is None:
-        return "s"
+    key, maker = story.key, evidence.trace.producer.get(story.key)
+    if maker is not None and maker.op in READS:
+        key, maker = maker.inputs[0], None
     if key == evidence.source:
         return source_name
-    maker = evidence.trace.producer.get(key)
-    if maker is not None and maker.op in READS:
-        key = maker.inputs[0]
-        if key == evidence.source:
-            return source_name
-        maker = None
-    if maker is None:
-        return _variable_name(evidence, key) or "s"
-    return "s"
+    return "s" if key is None or maker is not None else _variable_name(evidence, key) or "s"
 
 
 def _variable_name(evidence, key):

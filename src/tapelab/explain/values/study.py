@@ -5,15 +5,15 @@ has the symptom "none" and no cause here: `explain` names it.
 """
 
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tapelab.explain.explanation import Elements, Explanation, Link
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
 from tapelab.explain.ground.log import keys_of
 from tapelab.explain.ground.measure import Measures, array
 from tapelab.explain.values import magnitude, not_finite, special_points, structure, zeros
-from tapelab.explain.values.finding import Elements, Link, ValueFinding
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.backward import Replay
@@ -30,32 +30,30 @@ def study(
     tape: ExplainTape,
     target: Any,
     sources: Any,
-    names: Sequence[str] | None = None,
+    names: Sequence[str],
     gradients: Sequence[Any] | None = None,
     frame: types.FrameType | None = None,
-) -> list[ValueFinding]:
+) -> list[Explanation]:
     """Explain the values of the gradients of a target.
 
     Args:
         tape: an `ExplainTape` that saw the computation.
         target: a tensor, or a structure of tensors.
         sources: a tensor or variable, or a structure of them.
-        names: what the learner calls the target and then the sources, a list of strings; None for "target" and
-            "source".
+        names: what the learner calls the target and then the sources, a list of strings.
         gradients: what the tape returns for the sources, if that is known: a list.
         frame: the learner's frame, for names in a fix that are in no log; or None.
 
     Returns:
-        A list of `ValueFinding`, one for each source.
+        A list of `Explanation`, one for each source.
     """
     targets, leaves = tf.nest.flatten(target), tf.nest.flatten(sources)
-    names = names or ["target", *(["source"] * len(leaves))]
     if gradients is None:
         gradients = tape.result_for(targets, leaves)
     with hooks.deaf(), private.paused():
         replays = _Replays(tape.log, targets, leaves)
         return [
-            _finding(replays, source, gradient, names[0], name, frame)
+            _explained(replays, source, gradient, {"target": names[0], "source": name}, frame)
             for source, gradient, name in zip(leaves, gradients, names[1:], strict=True)
         ]
 
@@ -117,19 +115,19 @@ def _agree(found, gradient, parts):
         return np.allclose(found, expected, rtol=1e-3, atol=max(1e-4 * scale, rounding), equal_nan=True)
 
 
-def _finding(replays, source, gradient, target_name, source_name, frame):
+def _explained(replays, source, gradient, names, frame):
     if gradient is None:
-        return ValueFinding("none", None, "exists")
+        return Explanation(False, "exists", "", **names)
     values = array(gradient)
     evidence = replays.evidence(source, gradient)
     symptom = _symptom(values)
     if evidence is None:
-        return _unexplained(symptom, values, gradient, source_name)
+        return _unexplained(symptom, gradient, names)
     if evidence.gradient is None:
         story = Story("other_output", _call_of(evidence))
     else:
         symptom, story = _judge(evidence, symptom, values)
-    return _worded(evidence, symptom, story, gradient, {"target": target_name, "source": source_name}, frame)
+    return worded(evidence, symptom, story, gradient, names, frame)
 
 
 def _symptom(values):
@@ -161,25 +159,17 @@ def _judge(evidence, symptom, values):
         return symptom, story
     if symptom in ("nan", "inf"):
         return symptom, not_finite.of_cotangent(evidence)
-    degenerate = structure.equal_eigenvalues(evidence)
-    if degenerate is not None:
-        return symptom, degenerate
-    missed = special_points.story(evidence)
-    if missed is not None:
-        return symptom, missed
-    idle = zeros.without_effect(evidence) if symptom in ("zero", "tiny") else None
-    if idle is not None:
-        return symptom, idle
-    if symptom == "zero":
+    special = (structure.equal_eigenvalues, special_points.story)
+    idle = (zeros.without_effect,) if symptom in ("zero", "tiny") else ()
+    found = next((one for rule in (*special, *idle) if (one := rule(evidence)) is not None), None)
+    if found is None and symptom == "zero":
         return symptom, zeros.all_zero(evidence)
-    silent = structure.story(evidence)
-    if silent is not None:
-        return symptom, silent
-    if symptom in ("huge", "tiny"):
-        return symptom, magnitude.story(evidence, np.abs(values).max())
-    if symptom == "partly zero":
-        return symptom, zeros.partly_zero(evidence)
-    return symptom, Story("exists", None, is_alarm=False)
+    found = found or structure.story(evidence)
+    if found is None and symptom in ("huge", "tiny"):
+        found = magnitude.story(evidence, np.abs(values).max())
+    if found is None and symptom == "partly zero":
+        found = zeros.partly_zero(evidence)
+    return symptom, found or Story("exists", None, is_alarm=False)
 
 
 def _call_of(evidence):
@@ -187,45 +177,62 @@ def _call_of(evidence):
     return next((node for node in reversed(evidence.trace.nodes) if node.event.call), None)
 
 
-def _worded(evidence, symptom, story, gradient, names, frame):
-    node, values = story.node, array(gradient)
-    names = names | {"of": blamed(evidence, story, names["source"])}
+def worded(
+    evidence: Evidence,
+    symptom: str,
+    story: Story,
+    gradient: Any,
+    names: Mapping[str, str],
+    frame: types.FrameType | None = None,
+) -> Explanation:
+    """Put a story into words, and look for a fix.
+
+    Args:
+        names: of "target" and "source".
+        gradient, frame: as `study` takes them.
+    """
+    node = story.node
+    names_and_blamed = {**names, "of": blamed(evidence, story, names["source"])}
     healthy = False if story.is_alarm else (True if story.certain or symptom != "zero" else None)
-    fix, result = ("", "untried") if healthy else repair(story, names, evidence, frame)
+    fix, result = ("", "untried") if healthy else repair(story, names_and_blamed, evidence, frame)
     note, is_lookup = story.values.get("note", "exists"), isinstance(gradient, tf.IndexedSlices)
-    return ValueFinding(
-        symptom,
-        healthy,
+    return Explanation(
+        True,
         story.code,
-        sentence=sentence_of(evidence, story, symptom, names),
-        op=node.name if node else "",
-        layer=node.layer if node else "",
+        sentence_of(evidence, story, symptom, names_and_blamed),
+        **names,
         line=node.line if node else None,
+        certain=story.certain,
         fix=fix,
         tried=result,
-        certain=story.certain,
-        elements=_elements(symptom, values),
-        chain=_chain(story),
         remarks=(*((note,) if note != "exists" and not is_lookup else ()), *structure.remarks(evidence)),
-        cotangent=gradient,
+        symptom=symptom,
+        healthy=healthy,
+        op=node.name if node else "",
+        layer=node.layer if node else "",
+        elements=_elements(symptom, array(gradient)),
+        chain=_chain(story),
         node=node,
+        gradient=gradient,
         story=story,
         evidence=evidence,
     )
 
 
-def _unexplained(symptom, values, gradient, source_name):
+def _unexplained(symptom, gradient, names):
     """What is said where the replay and the tape differ: the symptom, which was measured, and no cause."""
-    if symptom in ("fine", "partly zero"):
-        return ValueFinding(symptom, True, "exists", elements=_elements(symptom, values), cotangent=gradient)
-    return ValueFinding(
-        symptom,
-        False if symptom in ("nan", "inf") else None,
-        "unexplained",
-        sentence=f"The backward pass of {source_name}, run again, differs from the tape's: no cause is named.",
-        certain=False,
-        elements=_elements(symptom, values),
-        cotangent=gradient,
+    is_fine = symptom in ("fine", "partly zero")
+    sentence = f"The backward pass of {names['source']}, run again, differs from the tape's: no cause is named."
+    return Explanation(
+        True,
+        "exists" if is_fine else "unexplained",
+        "" if is_fine else sentence,
+        **names,
+        certain=is_fine,
+        symptom=symptom,
+        healthy=is_fine or (False if symptom in ("nan", "inf") else None),
+        elements=_elements(symptom, array(gradient)),
+        gradient=gradient,
     )
 
 

@@ -3,14 +3,17 @@
 import dataclasses
 
 from tapelab.explain.ground.measure import array, rms
+from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import mechanisms, not_finite
 from tapelab.explain.values.not_finite import Story
+from tapelab.explain.values.rerun.backward import slopes
 from tapelab.explain.values.rerun.evidence import Evidence
+from tapelab.graphs.operations import known, with_fact
 
 import numpy as np
 
-# Activations, and what it is called where they give the same for every example.
-_FLAT = {"Relu": "dead_relu", "Relu6": "dead_relu", "Sigmoid": "saturated", "Tanh": "saturated"}
+# Activations that are flat somewhere: from a bound on, or far out.
+RELUS, _SATURATING = (with_fact("unit") & with_fact(fact) for fact in ("cuts", "saturates"))
 _MANY = 16  # as many different examples switch a sound unit on
 # Nothing is wrong where a gradient is zero for one of these reasons.
 BENIGN = frozenset({"no_effect", "at_minimum", "hinge_inactive", "not_selected", "not_maximum"})
@@ -19,16 +22,13 @@ BENIGN = frozenset({"no_effect", "at_minimum", "hinge_inactive", "not_selected",
 _NOTES = frozenset({"dead_relu", "not_selected", "not_maximum", "clipped", "multiplied_by_zero", "at_kink"})
 
 
-_ADDING = frozenset({"Add", "AddV2", "BiasAdd"})
-
-
 def without_effect(evidence: Evidence) -> Story | None:
     """Tell whether a gradient is 0 up to rounding because what follows takes away whatever the source adds.
 
     What is multiplied is another matter: there the sum itself gets a gradient, and the source alone gets none.
     """
     users = [node for node in evidence.users(evidence.source) if node in evidence.replay.passed]
-    if not users or any(node.op not in _ADDING for node in users):
+    if not users or any(not known(node.op).has("adds") for node in users):
         return None
     upstream = [array(one) for node in users for one in evidence.replay.passed[node].upstream if one is not None]
     reached = max((np.abs(one).max(initial=0.0) for one in upstream), default=0.0)
@@ -86,26 +86,24 @@ def _silenced_before(evidence, node, position, code):
     first = min(by_zeros + _flat_before(evidence, keys, _is_same_for_all), key=lambda one: one.index, default=None)
     if first is None:
         return None
-    return Story(_FLAT[first.op], first, first.inputs[0], certain=first in by_zeros)
+    code = "dead_relu" if first.op in RELUS else "saturated"
+    return Story(code, first, first.inputs[0], certain=first in by_zeros)
 
 
 def _flat_before(evidence, keys, is_silent):
     """The activations that are flat for all that they get, among the nodes that lead to some values by silent ones."""
-    found, waiting = [], list(keys)
-    while waiting:
-        key = waiting.pop()
-        node = evidence.trace.producer.get(key)
-        if node is not None and node not in found and is_silent(evidence.value(key)):
-            found.append(node)
-            waiting += node.inputs
-    return [node for node in found if node.op in _FLAT and _is_flat(evidence, node)]
+    producer = evidence.trace.producer
+
+    def before(key):
+        return producer[key].inputs if key in producer and is_silent(evidence.value(key)) else ()
+
+    silent = [producer[key] for key in reachable(keys, before) if key in producer and is_silent(evidence.value(key))]
+    return [node for node in dict.fromkeys(silent) if node.op in RELUS | _SATURATING and _is_flat(evidence, node)]
 
 
 def _is_flat(evidence, node):
-    before, after = evidence.array(node.inputs[0]), evidence.array(node.outputs[0])
-    if _FLAT[node.op] == "dead_relu":
-        return before.any() and not after.any()
-    return not ((1 - after**2) if node.op == "Tanh" else after * (1 - after)).any()
+    """Whether an activation has slope 0 everywhere, and not because all that it gets is 0, at a kink."""
+    return evidence.array(node.inputs[0]).any() and not slopes(evidence.trace, node).any()
 
 
 def _is_same_for_all(tensor):
@@ -121,21 +119,17 @@ def _beyond_overflow(evidence, node):
 
     An infinity that was put in, such as a mask of -inf, is no overflow.
     """
-    for key in (*node.inputs, *node.outputs):
-        seen, waiting = set(), [key]
-        while waiting:
-            one = waiting.pop()
-            if one in seen or not evidence.trace.values[one].dtype.is_floating:
-                continue
-            seen.add(one)
-            if evidence.bad(one):
-                story = not_finite.of_value(evidence, one)
-                if story.code == "overflow":
-                    return dataclasses.replace(story, then=(*story.then, (node, "made 0 of it")))
-                continue
-            maker = evidence.trace.producer.get(one)
-            if maker is not None and not evidence.array(one).all():  # a zero: perhaps of an infinity
-                waiting.extend(maker.inputs)
+    producer, values = evidence.trace.producer, evidence.trace.values
+
+    def of_infinity(key):  # what may have made a zero
+        made_zero = key in producer and not evidence.bad(key) and not evidence.array(key).all()
+        return [one for one in producer[key].inputs if values[one].dtype.is_floating] if made_zero else []
+
+    for key in reachable([one for one in (*node.inputs, *node.outputs) if values[one].dtype.is_floating], of_infinity):
+        if evidence.bad(key):
+            story = not_finite.of_value(evidence, key)
+            if story.code == "overflow":
+                return dataclasses.replace(story, then=(*story.then, (node, "made 0 of it")))
     return None
 
 
@@ -219,17 +213,17 @@ def _relus(evidence):
     """The ReLUs whose units are the source's rows or columns: what comes next, and what the source multiplies."""
     products = [node for node in evidence.users(evidence.source) if node.op in mechanisms.PRODUCTS]
     found = [evidence.maker(key) for product in products for key in product.inputs]
-    waiting, seen = evidence.users(evidence.source), set()
-    while waiting:
-        node = waiting.pop()
-        if node in seen or node not in evidence.replay.passed:
-            continue
-        seen.add(node)
-        found.append(node)
-        if node.op not in ("Relu", "Relu6"):
-            after = [other for key in node.outputs for other in evidence.users(key)]
-            waiting += [other for other in after if other.op not in mechanisms.PRODUCTS - {"Mul", "MulNoNan"}]
-    return [node for node in found if node is not None and node.op in ("Relu", "Relu6")]
+
+    def after(node):
+        others = [one for key in node.outputs for one in evidence.users(key)] if node.op not in RELUS else []
+        return [
+            one
+            for one in others
+            if one.op not in mechanisms.PRODUCTS - {"Mul", "MulNoNan"} and one in evidence.replay.passed
+        ]
+
+    users = [node for node in evidence.users(evidence.source) if node in evidence.replay.passed]
+    return [node for node in (*found, *reachable(users, after)) if node is not None and node.op in RELUS]
 
 
 def _dead(evidence, relu):

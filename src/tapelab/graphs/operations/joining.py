@@ -14,6 +14,7 @@ from tapelab.graphs.operations.operation import (
 
 _SEARCH = Operation(REDUCING, facts="flat")
 _CHOICE = Operation(REDUCING, facts="chooses")
+_MATMUL = Operation(PRODUCT, EACH, words=("matmul", "@"))
 _VECTOR, _MATRIX = Operation(BLOCK, axes=1), Operation(BLOCK, axes=2)
 _IMAGES = ("input",)
 
@@ -22,14 +23,14 @@ ROWS = {
     "Any": _SEARCH,
     "ArgMax": _SEARCH,
     "ArgMin": _SEARCH,
-    "EuclideanNorm": Operation(REDUCING),
+    "EuclideanNorm": Operation(REDUCING, words=("reduce_euclidean_norm",)),
     "L2Loss": Operation(REDUCING),  # along all axes
-    "Max": _CHOICE,
-    "Mean": Operation(REDUCING, JOINTLY),
-    "Min": _CHOICE,
-    "Prod": Operation(REDUCING),
-    "Sum": Operation(REDUCING, JOINTLY),
-    "Cumprod": Operation(SCANNING),
+    "Max": _CHOICE._replace(words=("reduce_max",)),
+    "Mean": Operation(REDUCING, JOINTLY, words=("reduce_mean",)),
+    "Min": _CHOICE._replace(words=("reduce_min",)),
+    "Prod": Operation(REDUCING, facts="underflows", words=("reduce_prod",)),
+    "Sum": Operation(REDUCING, JOINTLY, words=("reduce_sum",)),
+    "Cumprod": Operation(SCANNING, facts="underflows"),
     "Cumsum": Operation(SCANNING, JOINTLY),
     "CumulativeLogsumexp": Operation(SCANNING),
     # Whole vectors or matrices at a time.
@@ -60,11 +61,11 @@ ROWS = {
     "TopKV2": Operation(BLOCK, facts="chooses", axes=1),
     "TridiagonalSolve": Operation(BLOCK, LAST, axes=2),
     # Rows times columns.
-    "BatchMatMul": Operation(PRODUCT, EACH),
-    "BatchMatMulV2": Operation(PRODUCT, EACH),
-    "BatchMatMulV3": Operation(PRODUCT, EACH),
+    "BatchMatMul": _MATMUL,
+    "BatchMatMulV2": _MATMUL,
+    "BatchMatMulV3": _MATMUL,
     "Einsum": Operation(PRODUCT, EACH),
-    "MatMul": Operation(PRODUCT, EACH),
+    "MatMul": _MATMUL,
     "SparseTensorDenseMatMul": Operation(PRODUCT, EACH),
     # Images.
     "AvgPool": Operation(STENCIL, JOINTLY, examples=("value",)),

@@ -37,6 +37,7 @@ FACTS = {
     "saturates": "far out on one side at least, its derivative goes to zero",
     "selects": "takes elements of the last two inputs, by the first",
     "smooth": "TensorFlow differentiates it as often as needed",
+    "underflows": "the result may be too small for its dtype, and is 0 then",
     "unit": "an activation of neural networks",
     "valueless": "the result is the same whatever the values are",
 }
@@ -52,6 +53,8 @@ class Operation(NamedTuple):
         axes: of a BLOCK, how many of the last axes it takes.
         examples: of a STENCIL, the names of the inputs whose first axis is the batch, as the operation has them.
         flat_in: the numbers of the inputs by which the derivative is zero wherever there is one.
+        words: what the Python interface calls it, a function or a sign, the one that people know best first; empty
+            where that is its type in small letters.
     """
 
     family: str
@@ -60,6 +63,7 @@ class Operation(NamedTuple):
     axes: int = 0
     examples: tuple[str, ...] = ()
     flat_in: tuple[int, ...] = ()
+    words: tuple[str, ...] = ()
 
     def has(self, fact: str) -> bool:
         """Whether a fact holds, one of `FACTS`."""

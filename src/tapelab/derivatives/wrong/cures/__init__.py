@@ -11,12 +11,15 @@ of the same arguments. `replaced_gradients.plain` gives TensorFlow's; `cotangent
 result of operations that have right derivatives themselves, by a cure of their own if need be, and that
 `tf.vectorized_map` converts.
 
+WIDER: likewise, and need not be there: gradients as TensorFlow's, but for a wider range of numbers. They are used where
+none of `GRADIENTS` applies, without a word in a `Plan`; where gradients cannot be replaced, TensorFlow's remain.
+
 FUNCTIONS: a list of `Replacement`. These are functions of a library, composed in Python, that are replaced while a
 function is evaluated. A `tf.function` that was traced before has the original in its graph: a fresh copy of it is
 traced. What cannot be traced anew, a loaded model or a concrete function, is refused.
 
-The first line of the docstring of each of these functions says what is cured, for the notes of a `Plan`:
-"tf.math.xlogy: ours is …; TensorFlow's is …".
+The first line of the docstring of each of these functions, but for those of WIDER, says what is cured, for the notes
+of a `Plan`: "tf.math.xlogy: ours is …; TensorFlow's is …".
 """
 
 import importlib
@@ -31,6 +34,7 @@ _NAMES = (
     "moments",
     "products",
     "pseudoinverse",
+    "quotients",
     "scattered",
     "spectral",
 )

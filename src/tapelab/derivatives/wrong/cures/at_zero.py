@@ -13,7 +13,7 @@ Functions, 10.2.2, 10.25.2 and 10.29.4).
 
 import math
 
-from tapelab.derivatives.wrong.cures.cotangents import sum_to
+from tapelab.derivatives.wrong.cotangents import sum_to
 from tapelab.process.tensorflow import tf
 
 import numpy as np
@@ -37,8 +37,10 @@ def _xlog1py(op, upstream):
 
 def _xdivy(op, upstream):
     """tf.math.xdivy: linear in x at x = 0 too, with the slope 1/y; TensorFlow's gradient is 0 there."""
-    x, y = op.inputs
-    return _gradients(op, upstream, tf.math.xdivy(_sloped(x, y != 0), y), -tf.math.xdivy(tf.math.xdivy(x, y), y))
+    # No power of y is taken, which may leave the range of floats (`quotients`).
+    x, y = (tf.math.conj(tensor) for tensor in op.inputs)
+    by_x = tf.math.xdivy(upstream * _sloped(x, y != 0), y)
+    return sum_to(by_x, x), sum_to(-by_x * tf.math.xdivy(x, y), y)
 
 
 def _sloped(x, defined):
@@ -53,13 +55,17 @@ def _gradients(op, upstream, by_x, by_y):
 
 def _pow(op, upstream):
     """tf.math.pow: x**0 has the derivative 0 at x = 0 too; TensorFlow's is NaN, and so is the second one of x**1."""
-    x, y, power = op.inputs[0], op.inputs[1], op.outputs[0]
-    exponent = tf.where((x == 0) & (y == 0), tf.zeros_like(y), y - 1)
+    x, y, power = (tf.math.conj(tensor) for tensor in (*op.inputs, op.outputs[0]))
+    # Of a negative y, x^(y - 1) is x^y / x: it may leave the range of floats before it meets the cotangent.
+    negative = tf.math.real(y) < 0
+    exponent = tf.where(negative | ((x == 0) & (y == 0)), tf.zeros_like(y), y - 1)
+    one = tf.ones_like(power)
+    above, below = tf.where(negative, power, one), tf.where(negative, x, one)
     # A negative number has no power whose exponent changes: 0 stands for that derivative, as in TensorFlow.
     defined = x != 0 if x.dtype.is_complex else x > 0
     logarithm = tf.math.log(tf.where(defined, x, tf.ones_like(x)))
-    by_x, by_y = y * tf.pow(x, exponent), power * logarithm
-    return sum_to(upstream * tf.math.conj(by_x), x), sum_to(upstream * tf.math.conj(by_y), y)
+    by_x, by_y = upstream * above * y / below * tf.pow(x, exponent), upstream * power * logarithm
+    return sum_to(by_x, x), sum_to(by_y, y)
 
 
 def _bessel_i1(op, upstream):
@@ -85,15 +91,15 @@ def _over(y, x, sign):
 
 
 def _may_be_zero(op, upstream):
-    exponent = _constant(op.inputs[1])
+    exponent = constant(op.inputs[1])
     return exponent is None or not np.all(exponent)
 
 
-def _constant(tensor):
-    """The value of a tensor, where it is a constant or the difference of two; otherwise None."""
+def constant(tensor: tf.Tensor) -> np.ndarray | None:
+    """Return the value of a tensor, where it is a constant or the difference of two; otherwise None."""
     value = tf.get_static_value(tensor)
     if value is None and tensor.op.type == "Sub":
-        terms = [_constant(term) for term in tensor.op.inputs]
+        terms = [constant(term) for term in tensor.op.inputs]
         value = None if any(term is None for term in terms) else terms[0] - terms[1]
     return value
 

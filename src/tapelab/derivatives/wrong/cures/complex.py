@@ -6,7 +6,7 @@ conjugate of f'(z).
 
 from types import SimpleNamespace
 
-from tapelab.derivatives.wrong.cures.cotangents import of_complex, sum_to
+from tapelab.derivatives.wrong.cotangents import of_complex, sum_to
 from tapelab.derivatives.wrong.replaced_gradients import plain
 from tapelab.process.tensorflow import tf
 

@@ -4,7 +4,7 @@ TensorFlow's gradients invert the matrix, and leave out what makes them right fo
 real loss by z is ∂/∂Re z + i ∂/∂Im z.
 """
 
-from tapelab.derivatives.wrong.cures.cotangents import of_complex
+from tapelab.derivatives.wrong.cotangents import of_complex
 from tapelab.process.tensorflow import tf
 
 

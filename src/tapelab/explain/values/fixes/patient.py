@@ -4,7 +4,8 @@ import ast
 import dataclasses
 from ast import unparse as text
 
-from tapelab.explain.ground.expressions import called, closed, contains, replaced
+from tapelab.explain.ground.expressions import called, contains, replaced
+from tapelab.explain.values.fixes.patterns import filled
 from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.nodes import Node
 
@@ -63,14 +64,9 @@ class Patient:
         around = ast.walk(self.statement) if self.statement is not None else ()
         return [one for one in around if isinstance(one, ast.Lambda) and contains(one, self.expression)]
 
-    def with_expression(self, new: str) -> Fix:
-        """The statement with another expression in place of the one that is blamed."""
-        return self.with_part(self.expression, new)
-
-    def with_argument(self, template: str) -> Fix | None:
-        """The statement with the argument changed: "{0}" in the template stands for it, "{1}" for it as an operand."""
-        part = self.argument
-        return None if part is None else self.with_part(part, template.format(text(part), closed(part)))
+    def with_argument(self, template: str) -> Fix:
+        """The statement with the argument changed: `s` in the template stands for it."""
+        return self.with_part(self.argument, filled(template, s=self.argument))
 
     def with_safe_argument(self, condition: str, safe: str, when: bool = True) -> Fix | None:
         """The statement with another argument where a condition holds not (or, without `when`, where it does)."""

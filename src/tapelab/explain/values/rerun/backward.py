@@ -10,8 +10,10 @@ from collections.abc import Iterable
 
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import Kind, can_carry
-from tapelab.explain.ground.measure import dense
+from tapelab.explain.ground.measure import array, dense
+from tapelab.explain.values.rerun.nodes import Node, Trace
 
+import numpy as np
 import tensorflow as tf
 
 # Outputs for which the tape passes None on rather than zeros.
@@ -117,6 +119,12 @@ class Replay:
             if node.is_compiled:
                 return _compiled(node, inputs, outputs, upstream)
             return private.gradients_of(node.op, node.attributes, inputs, outputs, upstream)
+
+
+def slopes(trace: Trace, node: Node) -> np.ndarray:
+    """Return the slope of a node that works on each element by itself, at each element."""
+    inputs, outputs = ([trace.values[key] for key in keys] for keys in (node.inputs, node.outputs))
+    return array(private.gradients_of(node.op, node.attributes, inputs, outputs, [tf.ones_like(outputs[0])])[0])
 
 
 def _compiled(node, inputs, outputs, upstream):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import is_handle
 from tapelab.explain.ground.measure import Measures, array
+from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values.rerun.nodes import Node
 from tapelab.graphs.operations import with_fact
 
@@ -80,19 +81,15 @@ class Evidence:
 
     def is_learned(self, key: int) -> bool:
         """Whether a value was made from a source or from any variable: it is no mask or constant."""
-        waiting, seen = [key], set()
-        while waiting:
-            one = waiting.pop()
-            if one in seen:
-                continue
-            seen.add(one)
-            maker = self.trace.producer.get(one)
-            if one in self.replay.sources or (maker is not None and maker.op in READS):
-                return True
-            # What a comparison gave is a mask, whatever it compared.
-            if maker is not None and self.trace.values[one].dtype != tf.bool:
-                waiting.extend(maker.inputs)
-        return False
+        producer, values = self.trace.producer, self.trace.values
+
+        def made_of(one):  # what a comparison gave is a mask, whatever it compared
+            return producer[one].inputs if one in producer and values[one].dtype != tf.bool else ()
+
+        return any(
+            one in self.replay.sources or (one in producer and producer[one].op in READS)
+            for one in reachable([key], made_of)
+        )
 
     @functools.cached_property
     def reached(self) -> dict[int, np.ndarray | np.bool_]:
@@ -182,37 +179,28 @@ class Evidence:
         Returns:
             A list of (node, position of the input whose contribution was bad).
         """
-        found, seen, waiting = [], set(), [self.source]
-        while waiting:
-            key = waiting.pop(0)
-            for node, part in self.replay.parts.get(key, ()):
-                if node is None or (node, key) in seen or not is_bad(part, key):
-                    continue
-                seen.add((node, key))
-                upstream = self.replay.passed[node].upstream
-                pairs = zip(node.outputs, upstream, strict=True)
-                worse = [out for out, one in pairs if one is not None and is_bad(one, out)]
-                if worse:
-                    waiting.extend(worse)
-                else:
-                    position = next(
-                        i
-                        for i, (name, one) in enumerate(
-                            zip(node.inputs, self.replay.passed[node].downstream, strict=False)
-                        )
-                        if name == key and one is not None and is_bad(one, key)
-                    )
-                    found.append((node, position))
-        return found
+        passed = self.replay.passed
+
+        def made_bad(key):
+            """The nodes whose contribution to a cotangent is bad, each with the keys of its outputs' that are."""
+            nodes = [node for node, part in self.replay.parts.get(key, ()) if node is not None and is_bad(part, key)]
+            for node in dict.fromkeys(nodes):
+                pairs = zip(node.outputs, passed[node].upstream, strict=True)
+                yield node, [out for out, one in pairs if one is not None and is_bad(one, out)]
+
+        def position(node, key):
+            parts = enumerate(zip(node.inputs, passed[node].downstream, strict=False))
+            return next(i for i, (name, one) in parts if name == key and one is not None and is_bad(one, key))
+
+        keys = reachable([self.source], lambda key: [out for _, worse in made_bad(key) for out in worse])
+        return [(node, position(node, key)) for key in keys for node, worse in made_bad(key) if not worse]
 
     def following(self, node: Node) -> list[tuple[Node, tf.Tensor | tf.IndexedSlices]]:
         """The nodes towards the target that gave a node its upstream cotangent: a list of (node, contribution)."""
         parts = [part for key in node.outputs for part in self.replay.parts.get(key, ())]
         return [(other, part) for other, part in parts if other is not None and other in self.replay.passed]
 
-    def roots(
-        self, key: int, is_bad: Callable[[tf.Tensor | None], bool], seen: set[int] | None = None
-    ) -> list[tuple[Node | None, int]]:
+    def roots(self, key: int, is_bad: Callable[[tf.Tensor | None], bool]) -> list[tuple[Node | None, int]]:
         """Find what first made a forward value bad.
 
         Args:
@@ -222,22 +210,15 @@ class Evidence:
         Returns:
             A list of (node that made a bad value of good ones, its key), or (None, key) for a value that came in bad.
         """
-        seen = set() if seen is None else seen
-        found, waiting = [], [key]
-        while waiting:
-            one = waiting.pop(0)
-            if one in seen:
-                continue
-            seen.add(one)
+
+        def made_by(one):
             node = self.trace.producer.get(one)
-            if node is None or (node.op in READS and self._came_in_bad(node, is_bad)):
-                found.append((None, one))
-                continue
-            worse = [name for name in node.inputs if is_bad(self.value(name))]
-            waiting.extend(worse)
-            if not worse:
-                found.append((node, one))
-        return found
+            return None if node is None or (node.op in READS and self._came_in_bad(node, is_bad)) else node
+
+        def worse(one):
+            return [name for name in made_by(one).inputs if is_bad(self.value(name))] if made_by(one) else []
+
+        return [(made_by(one), one) for one in reachable([key], worse) if not worse(one)]
 
     def _came_in_bad(self, node, is_bad):
         return node.op == "ReadVariableOp" or is_bad(self._variable(node))

@@ -3,20 +3,8 @@
 import ast
 
 from tapelab.explain.ground.expressions import at, called, statement_at
-from tapelab.explain.ground.rendering import spelled
+from tapelab.explain.ground.rendering import words_of
 from tapelab.explain.values.rerun.nodes import Node
-
-# By which words a line calls an operation besides its own, where only the line is known: within a tf.function.
-_ALSO = {
-    "Sqrt": ("norm", "reduce_std"),
-    "EuclideanNorm": ("reduce_euclidean_norm",),
-    "Pow": (ast.Pow,),
-    "RealDiv": ("truediv", ast.Div),
-    "Mul": (ast.Mult,),
-    "Sub": (ast.Sub,),
-    "AddV2": (ast.Add,),
-    "MatMul": (ast.MatMult,),
-}
 
 
 def of_node(node: Node) -> ast.expr | None:
@@ -32,9 +20,8 @@ def of_node(node: Node) -> ast.expr | None:
         found = at(node.event.place.code, node.event.place.instruction)
         if found is not None:
             return found
-    words = (spelled(node.op), *_ALSO.get(node.op, ()))
     statement = statement_at(line)
     if statement is None:
         return None
-    found = [one for one in ast.walk(statement) if called(one) in words]
+    found = [one for one in ast.walk(statement) if called(one) in words_of(node.op)]
     return found[0] if len(found) == 1 else None

@@ -44,7 +44,6 @@ class Node:
         is_recorded: whether the tape has it.
         is_compiled: whether XLA ran it.
         is_opaque: whether it is a function's call that could not be taken apart.
-        loop: the rounds of the loops that it ran in, outermost first.
     """
 
     index: int
@@ -59,7 +58,6 @@ class Node:
     is_recorded: bool = True
     is_compiled: bool = False
     is_opaque: bool = False
-    loop: tuple = ()
 
     @property
     def is_custom(self) -> bool:
@@ -157,7 +155,7 @@ class _Interpreter:
         trace, event = self._trace, self._event
         outputs = self._graph.outputs
         pins = {tensor.name: trace.values[key] for tensor, key in zip(outputs, event.outputs, strict=False)}
-        inner = self._graph_run(self._graph, event.inputs, pins, (), self._is_recorded)
+        inner = self._graph_run(self._graph, event.inputs, pins, self._is_recorded)
         for key, outer in zip(inner, event.outputs, strict=False):
             if key not in trace.values or (key in self._unknown and trace.values[outer].dtype.is_floating):
                 raise NotInterpreted("an output")
@@ -165,27 +163,27 @@ class _Interpreter:
             attributes = ("T", trace.values[outer].dtype.as_datatype_enum)
             trace._add("Identity", (key,), (outer,), attributes, event, is_recorded=self._is_recorded)
 
-    def _graph_run(self, graph, arguments, pins, loop, is_recorded):
+    def _graph_run(self, graph, arguments, pins, is_recorded):
         known = dict(zip((tensor.name for tensor in graph.inputs), arguments, strict=False))
         for operation in needed(graph):
             if operation.type == "Placeholder":
                 continue
             inputs = tuple(known[tensor.name] for tensor in operation.inputs)
-            outputs = self._operation(graph, operation, inputs, pins, loop, is_recorded, known)
+            outputs = self._operation(graph, operation, inputs, pins, is_recorded, known)
             known.update(zip((tensor.name for tensor in operation.outputs), outputs, strict=False))
         return [known[tensor.name] for tensor in graph.outputs]
 
-    def _operation(self, graph, operation, inputs, pins, loop, is_recorded, known):
+    def _operation(self, graph, operation, inputs, pins, is_recorded, known):
         trace = self._trace
         if operation.type in CALLS:
             inner = private.inner_graph(graph, operation.get_attr("f").name)
-            return self._graph_run(inner, inputs, {}, loop, is_recorded)
+            return self._graph_run(inner, inputs, {}, is_recorded)
         if operation.type in ("If", "StatelessIf"):
             branch = "then_branch" if self._is_true(inputs[0]) else "else_branch"
             inner = private.inner_graph(graph, operation.get_attr(branch).name)
-            return self._graph_run(inner, inputs[1:], {}, loop, is_recorded)
+            return self._graph_run(inner, inputs[1:], {}, is_recorded)
         if operation.type in LOOPS:
-            return self._loop(graph, operation, inputs, loop, is_recorded, pins)
+            return self._loop(graph, operation, inputs, is_recorded, pins)
         outputs, is_known = self._known_values(operation, inputs, pins)
         keys = tuple(trace.new_key(value) for value in outputs)
         if not is_known:
@@ -197,19 +195,19 @@ class _Interpreter:
         trace._add(
             operation.type, inputs, keys, attributes_of(operation), self._event, lines.first_own(operation.traceback),
             scope=operation.name.rpartition("/")[0], backward=backward, is_recorded=is_recorded,
-            is_compiled=self._is_compiled, loop=loop,
+            is_compiled=self._is_compiled,
         )  # fmt: skip
         return keys
 
-    def _loop(self, graph, operation, state, loop, is_recorded, pins):
+    def _loop(self, graph, operation, state, is_recorded, pins):
         condition, body = (private.inner_graph(graph, operation.get_attr(name).name) for name in ("cond", "body"))
         kept = {position: pins[tensor.name] for position, tensor in enumerate(operation.outputs) if tensor.name in pins}
         kept = pushed_in(body, kept)
         number = 0
         # The condition has no part in the gradient.
-        while self._is_true(*self._graph_run(condition, state, {}, (*loop, number), False)):
+        while self._is_true(*self._graph_run(condition, state, {}, False)):
             kept_now = {name: items[number] for name, items in kept.items()}
-            state = self._graph_run(body, state, kept_now, (*loop, number), is_recorded)
+            state = self._graph_run(body, state, kept_now, is_recorded)
             number += 1
         return state
 
@@ -260,6 +258,6 @@ class _Interpreter:
         trace = self._trace
         mark = len(trace.nodes)
         with hooks.deaf(), private.paused():
-            keys = self._graph_run(graph, [trace.new_key(value) for value in arguments], {}, (), False)
+            keys = self._graph_run(graph, [trace.new_key(value) for value in arguments], {}, False)
         del trace.nodes[mark:]
         return [trace.values[key] for key in keys]

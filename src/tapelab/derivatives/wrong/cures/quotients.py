@@ -1,0 +1,84 @@
+"""Quotients, logarithms and negative powers of huge and tiny numbers: as TensorFlow's gradients, in a wider range.
+
+The derivative of x / y by y is -x / y²: of a y of 1e200 in float64, or of 1e30 in float32, that is 0, and of one as
+tiny it is infinite. What it multiplies may make up for it, as in (k x) / (k (x² + 1)). Here no power of y is taken: the
+cotangent u is divided by y, and that is multiplied by the quotient, u/y · x/y. Each further derivative divides what it
+gets by y once more. So it is with 1/x, log x, x^(-½) and x^p of a negative p, whose derivative is p u xᵖ / x. Of an
+angle, x² + y² would leave the range: both are divided by the larger one before they are squared.
+
+Those of quotients, logarithms and powers take fewer operations than TensorFlow's own. Those of 1/x and x^(-½), which
+are one kernel there, take two more, and those of angles five or six.
+"""
+
+from tapelab.derivatives.wrong.cotangents import sum_to
+from tapelab.derivatives.wrong.cures.at_zero import constant
+from tapelab.process.tensorflow import tf
+
+import numpy as np
+
+
+def _quotient(op, upstream):
+    x, y = (tf.math.conj(tensor) for tensor in op.inputs)
+    by_x = upstream / y
+    return sum_to(by_x, x), sum_to(-by_x * (x / y), y)
+
+
+def _quotient_without_nan(op, upstream):
+    x, y = (tf.math.conj(tensor) for tensor in op.inputs)
+    by_x = tf.math.divide_no_nan(upstream, y)
+    return sum_to(by_x, x), sum_to(-by_x * tf.math.divide_no_nan(x, y), y)
+
+
+def _reciprocal(op, upstream):
+    y = tf.math.conj(op.outputs[0])
+    return -(upstream * y) * y
+
+
+def _inverse_root(op, upstream):
+    # One kernel for -(upstream y) y²: Grappler would gather the caller's factors and ours in one, out of range.
+    (y,) = op.outputs
+    return 0.5 * tf.raw_ops.ReciprocalGrad(y=y, dy=upstream * tf.math.conj(y))
+
+
+def _logarithm(op, upstream):
+    return upstream / tf.math.conj(op.inputs[0])
+
+
+def _logarithm_of_one_more(op, upstream):
+    return upstream / (1 + tf.math.conj(op.inputs[0]))
+
+
+def _negative_power(op, upstream):
+    x, p = (tf.math.conj(tensor) for tensor in op.inputs)
+    return sum_to(upstream * tf.math.conj(op.outputs[0]) * p / x, x), None
+
+
+def _angle(op, upstream):
+    y, x = op.inputs
+    # What the derivative is does not depend on the size that everything is divided by.
+    size = tf.stop_gradient(tf.maximum(tf.abs(x), tf.abs(y)))
+    y, x = y / size, x / size
+    weight = upstream / size / (tf.square(x) + tf.square(y))
+    return sum_to(x * weight, op.inputs[0]), sum_to(-y * weight, op.inputs[1])
+
+
+def _is_negative(op, upstream):
+    exponent = constant(op.inputs[1])
+    return exponent is not None and bool(np.all(np.real(exponent) < 0))
+
+
+_negative_power.applies = _is_negative
+WIDER = {
+    "Atan2": _angle,
+    "Div": _quotient,
+    "DivNoNan": _quotient_without_nan,
+    "Inv": _reciprocal,
+    "Log": _logarithm,
+    "Log1p": _logarithm_of_one_more,
+    "Pow": _negative_power,
+    "RealDiv": _quotient,
+    "Reciprocal": _reciprocal,
+    "Rsqrt": _inverse_root,
+}
+GRADIENTS = {}
+FUNCTIONS = []

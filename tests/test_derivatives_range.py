@@ -1,0 +1,110 @@
+"""Huge and tiny numbers on the way: derivatives are those of the result, whose parts may leave the range of floats."""
+
+import warnings
+
+from tapelab.derivatives import hvp, jvp, laplacian, value_and_gradient
+from tapelab.derivatives.machinery import private
+from tapelab.derivatives.wrong import replaced_gradients
+from tapelab.derivatives.wrong.cure import cured_calls
+from tapelab.runtime import tf
+
+import numpy as np
+import pytest
+
+X = 0.5
+QUOTIENT = 0.48, -1.408, 1.0752  # of x / (x² + 1)
+INVERSE, LOGARITHM, ROOT = (-4.0, 16.0, -96.0), (2.0, -4.0, 16.0), (2**-0.5, -(2**-0.5), 3 * 2**-0.5)
+INVERSE_ROOT = -(2**0.5), 3 * 2**0.5, -15 * 2**0.5
+# Functions of x with a factor k that has no part in the result, and their derivatives of order 1, 2 and 3 at X.
+CASES = {
+    "/": (lambda x, k: (k * x) / (k * (x * x + 1)), QUOTIENT),
+    "divide_no_nan": (lambda x, k: tf.math.divide_no_nan(k * x, k * (x * x + 1)), QUOTIENT),
+    "xdivy": (lambda x, k: tf.math.xdivy(k * x, k * (x * x + 1)), QUOTIENT),
+    "reciprocal": (lambda x, k: k * tf.math.reciprocal(k * x), INVERSE),
+    "rsqrt": (lambda x, k: tf.sqrt(k) * tf.math.rsqrt(k * x), INVERSE_ROOT),
+    "log": (lambda x, k: tf.math.log(k * x), LOGARITHM),
+    "log1p": (lambda x, k: tf.math.log1p(k * x) if k > 1 else tf.math.log(x), LOGARITHM),
+    "power -1": (lambda x, k: k * tf.pow(k * x, -1.0), INVERSE),
+    "power 1/2": (lambda x, k: tf.pow(k * x, 0.5) / tf.sqrt(k), ROOT),
+    "power of a tensor": (lambda x, k: k * tf.pow(k * x, -tf.ones_like(x)), INVERSE),
+    "power of a computed tensor": (lambda x, k: k * tf.pow(k * x, tf.round(-x - 0.6)), INVERSE),
+    "atan2": (lambda x, k: tf.math.atan2(k * x, k * tf.ones_like(x)), (0.8, -0.64, -0.256)),
+}
+
+
+def third(f, x, **options):
+    return jvp(lambda x: hvp(f, **options)(x, vector=tf.ones_like(x)), **options)(x, tangents=tf.ones_like(x))[1]
+
+
+ORDERS = {
+    "gradient": (0, lambda f, x, **o: value_and_gradient(f, **o)(x)[1]),
+    "jvp": (0, lambda f, x, **o: jvp(f, **o)(x, tangents=tf.ones_like(x))[1]),
+    "hvp": (1, lambda f, x, **o: hvp(f, **o)(x, vector=tf.ones_like(x))),
+    "laplacian": (1, lambda f, x, **o: laplacian(lambda x: f(x[:, 0]), **o)(x[:, None])),
+    "third": (2, third),
+}
+TABLE = [(name, way, k) for way in ("eager", "graph", "xla") for name in CASES for k in (1e30, 1e-30)]
+
+
+@pytest.mark.filterwarnings("ignore::tapelab.derivatives.FallbackWarning")  # Taylor mode has no rule for angles
+@pytest.mark.thorough(keep=24)
+@pytest.mark.parametrize(("name", "compile", "k"), TABLE)
+def test_a_factor_that_has_no_part_in_the_result(name, compile, k):
+    f, truth = CASES[name]
+    x, factor = tf.constant([X]), np.float32(k)
+
+    def rows(x):
+        return f(x, factor)
+
+    def loss(x):
+        return tf.reduce_sum(f(x, factor))
+
+    for label, (order, derivative) in ORDERS.items():
+        found = derivative(rows if label == "laplacian" else loss, x, compile=compile)
+        np.testing.assert_allclose(np.ravel(found), [truth[order]], rtol=1e-4, err_msg=label)
+
+
+def test_that_is_nothing_to_speak_of():
+    """No note, no warning under an open tape, and no refusal where gradients cannot be replaced."""
+    quotient = value_and_gradient(lambda x: tf.reduce_sum(1 / x), compile="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with tf.GradientTape() as tape:
+            tape.watch(x := tf.constant([X]))
+            gradient = quotient(x)[1]
+    np.testing.assert_allclose(tape.gradient(gradient, x), [16.0])
+    assert quotient.plan(x).notes == ()
+
+
+def test_where_gradients_cannot_be_replaced_tensorflows_remain(monkeypatch):
+    replaced_gradients._places.cache_clear()
+    monkeypatch.setattr(private, "gradient_registry", lambda: None)
+    try:
+        found = value_and_gradient(lambda x: tf.reduce_sum(1 / x))(tf.constant([X]))[1]
+        np.testing.assert_allclose(found, [-4.0])
+    finally:
+        replaced_gradients._places.cache_clear()
+
+
+def test_a_quotient_takes_no_more_operations_than_tensorflows(monkeypatch):
+    """Counted in the graph of second derivatives, as it was written."""
+
+    def operations():
+        def loss(x):
+            return tf.reduce_sum(tf.math.log(x) / (1 + x) + x**-1.5)
+
+        def second(x):
+            with tf.GradientTape() as outer:
+                outer.watch(x)
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    y = loss(x)
+                first = tape.gradient(y, x)
+            return outer.gradient(first, x)
+
+        graph = tf.function(second).get_concrete_function(tf.TensorSpec([3])).graph
+        return len([op for op in graph.get_operations() if op.type not in ("Const", "Identity")])
+
+    plain = operations()
+    with cured_calls():
+        assert operations() < plain

@@ -1,0 +1,69 @@
+"""Programs to be explained, which are data: `programs/*.toml` holds the text of each, what is asked, and what is right.
+
+A table of a program has these keys; those that are not there are not asked.
+
+    program   the text. A line that an answer may name ends with "# here".
+    ask       target and source, as they are written in a call of `explain`: "y, x" if left out
+    code      the cause. Without it nothing is wrong, and no alarm may be raised.
+    symptom   what the gradient is, unless it is None
+    op        the operation
+    healthy   true where a cause is named, and is no fault
+    certain   false where the cause is probable
+    cuts      in how many places a gradient that is None is cut
+    further   the causes that would be there without this one
+    says      words of the answer
+    fix       how the fix begins, or words of it
+
+Where several answers are right, the value is a list.
+"""
+
+import re
+
+from tapelab import runtime
+
+import pytest
+
+runtime.start(seed=0)
+
+
+def listed(value):
+    return [value] if isinstance(value, str) else value
+
+
+def check(cell, program, exists=True):
+    """Assert that the answer is a right one, in each of what is asked."""
+    ran = cell(program["program"], program.get("ask", "y, x"))
+    answer, said = ran.answer, str(ran.answer)
+    healthy = program.get("healthy", "code" not in program) if exists else None
+    assert (answer.exists, answer.healthy) == (exists, healthy), said
+    codes = answer.remarks if answer.code == "exists" else (answer.code,)
+    if "code" in program:
+        assert set(codes) & set(listed(program["code"])), said
+        places = {(ran.file, number) for number in ran.marked} or {None}
+        assert (answer.line and (answer.line.file, answer.line.number)) in places, said
+        assert answer.fix or healthy
+        assert answer.certain is program.get("certain", True), said
+    if "symptom" in program:
+        assert answer.symptom in listed(program["symptom"]), said
+    if "op" in program:
+        assert re.split(r"\W", answer.op)[0] in listed(program["op"]), said
+    assert len(answer.cuts) == program.get("cuts", len(answer.cuts)), said
+    assert [cut.code for cut in answer.further] == program.get("further", [cut.code for cut in answer.further]), said
+    assert program.get("says", "") in said
+    assert program.get("fix", "") in answer.fix
+
+
+@pytest.mark.programs("missing")
+def test_why_a_gradient_is_none(cell, program):
+    check(cell, program, exists=False)
+
+
+@pytest.mark.programs("values", "rivals")
+def test_why_a_gradient_is_bad_or_that_it_is_not(cell, program):
+    check(cell, program)
+
+
+@pytest.mark.thorough(keep=20)
+@pytest.mark.programs("unseen")
+def test_programs_of_somebody_else(cell, program):
+    check(cell, program)
