@@ -51,9 +51,8 @@ def pytest_configure(config):
 
 def pytest_generate_tests(metafunc):
     """A test that takes a `program` is asked with each table of the files of `programs/` that its mark names."""
-    if "program" in metafunc.fixturenames:
-        files = metafunc.definition.get_closest_marker("programs").args
-        tables = [tomllib.loads((PROGRAMS / f"{file}.toml").read_text("utf-8")) for file in files]
+    if mark := metafunc.definition.get_closest_marker("programs"):
+        tables = [tomllib.loads((PROGRAMS / f"{file}.toml").read_text("utf-8")) for file in mark.args]
         named = {name: program for table in tables for name, program in table.items()}
         metafunc.parametrize("program", named.values(), ids=named)
 

@@ -28,7 +28,7 @@ from random_programs import Point, Program, points, programs
 COMPILED = ["graph"] * 9 + ["eager"] * 2 + ["auto"]
 POINTS = {"graph": [1, 8, 40, 40, 40], "auto": [1, 40], "eager": [1, 4]}  # of a program; a find is made smaller to 1
 WRONG = 30, 2e-6  # further off than so many times the estimated error, and this much of the largest element
-
+ROUNDED = 1e-6  # what is zero may be off by this much of `WRONG` of the values: 2e-12
 
 HUGE = 1e150  # the square of what is larger may be out of range
 
@@ -142,6 +142,9 @@ def _compared(task, case, comparisons):
         if found.shape != right.shape:
             raise Find(f"shape {found.shape}, right {right.shape}: {task}")
         largest = np.max(np.abs(right), initial=0, where=np.isfinite(right) & exists)
+        if not largest:  # as of the softmax of one number, where what is as large as the values has cancelled
+            values = task.program.every()(tf.constant(case.x))
+            largest = ROUNDED * max(np.max(np.abs(value), initial=0) for value in values)
         allowed = WRONG[0] * error + WRONG[1] * largest + 1e-290
         judge = exists & np.isfinite(allowed) & np.isfinite(right)
         any_judged |= bool(judge.any())

@@ -3,7 +3,7 @@
 import warnings
 
 from tapelab.derivatives import hvp, jvp, laplacian, value_and_gradient
-from tapelab.derivatives.machinery import private
+from tapelab.derivatives import private
 from tapelab.derivatives.wrong import replaced_gradients
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.runtime import tf
