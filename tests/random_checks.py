@@ -6,15 +6,24 @@ the Hessian's, a batch is its rows, chunks are the whole, factors are rows, a sp
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tapelab import derivatives as package
+from tapelab.derivatives.machinery.transform import Transform
 from tapelab.runtime import tf
 
 import numpy as np
 import random_truth
 from random_programs import Program
+
+TRANSFORMATIONS = [
+    name
+    for name in package.__all__
+    if inspect.isfunction(getattr(package, name))
+    and inspect.signature(getattr(package, name)).return_annotation is Transform
+]
 
 
 class Comparison(NamedTuple):
@@ -352,12 +361,10 @@ def weights_hvp(case):
     yield _all(found, case.one(case.hessian, "rkij,k,ra,rb,bj->ai", weights, case.x, case.x, vector))
 
 
-@check
-def ggnvp(case):
+def _gauss_newton(case, derivative, *loss, **options):
+    """A product with JᵀJ, of a loss that is half the sum of the squared outputs."""
     weighted, vector = case.weighted, np.cos(np.arange(case.n**2)).reshape(case.n, case.n)
-    product = derivatives.ggnvp(
-        weighted.model, lambda y: tf.reduce_sum(y**2) / 2, wrt=weighted.variable, **case.options
-    )
+    product = derivative(weighted.model, *loss, wrt=weighted.variable, **case.options, **options)
     first, x = case.jacobian, case.x
     with np.errstate(all="ignore"):
         right = np.einsum("rki,ra,rkj,rb,bj->ai", first.value, x, first.value, x, vector)
@@ -365,3 +372,13 @@ def ggnvp(case):
             "rki,ra,rkj,rb,bj->ai", np.abs(first.value), abs(x), 2 * first.error, abs(x), np.abs(vector)
         ) + np.einsum("rki,ra,rkj,rb,bj->ai", 2 * first.error, abs(x), np.abs(first.value), abs(x), np.abs(vector))
     yield _all(product(x, vector=vector), Comparison(None, right, error, first.exists))
+
+
+@check
+def ggnvp(case):
+    yield from _gauss_newton(case, derivatives.ggnvp, lambda y: tf.reduce_sum(y**2) / 2)
+
+
+@check
+def fvp(case):
+    yield from _gauss_newton(case, derivatives.fvp, "gaussian", reduction="sum")

@@ -37,7 +37,7 @@ HUGE = 1e150  # the square of what is larger may be out of range
 DECOMPOSING = re.compile(r"eig|singular|nuclear|norm 2|polar|pinv")
 
 # Derivatives by weights that multiply the inputs: of inputs of 1e160, products and squares are out of range on the way.
-PRODUCTS = re.compile("weights|per_example|clipped|ggn")
+PRODUCTS = re.compile("weights|per_example|clipped|ggn|fvp")
 
 # Whose results have entries between different rows.
 ACROSS = {"jacobian_forward", "jacobian_reverse_in_chunks", "sparse_jacobian", "hessian", "sparse_hessian"}

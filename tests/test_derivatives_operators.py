@@ -11,14 +11,19 @@ from tapelab.derivatives import (
     laplacian,
     second_order,
     sparse_hessian,
+    taylor,
     value_gradient_laplacian,
 )
 from tapelab.derivatives.operators.taylor_mode.rules import RULES
+from tapelab.graphs.operations import linear_in
+from tapelab.graphs.operations.operation import EACH
 from tapelab.runtime import tf
 
+import by_tape
 import numpy as np
 import operator_functions as functions
 import pytest
+from operation_calls import CALLS
 from operator_functions import COMPOSED, GENERATOR, LAYERS, A, X, bent, by_tapes, close, elementwise, projected
 
 BRANCHING = ["branch", "repeat"]  # of which examples are not proved independent
@@ -52,6 +57,30 @@ def test_every_elementwise_operation_agrees_with_central_differences():
         y = {k: value[name].numpy() for k, value in values.items()}
         wanted = (-y[2] + 16 * y[1] - 30 * y[0] + 16 * y[-1] - y[-2]) / (12 * h * h)
         np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", sorted(linear_in(EACH) & RULES.keys()))
+def test_what_is_linear_in_each_of_two_factors(kind):
+    arguments = CALLS[kind]
+
+    def moving(value, s):
+        """A factor each of whose elements depends on the source in another way."""
+        phases = np.arange(value.size, dtype=float).reshape(value.shape)
+        return value * tf.sin(s[0] * np.cos(phases) + s[1] + phases)
+
+    def f(s):
+        given = tf.nest.map_structure(
+            lambda v: moving(v, s) if isinstance(v, np.ndarray) and v.dtype.kind == "f" else v, arguments
+        )
+        result = tf.reshape(getattr(tf.raw_ops, kind)(**given), [-1])
+        return tf.tensordot(result, tf.cos(tf.range(result.shape[0], dtype=tf.float64)), 1)
+
+    point, along = tf.constant([[0.3, -0.7], [0.5, 0.2]], tf.float64)
+    curve = taylor(f, 2, compile="graph")
+    _, (first, second) = curve(point, tangents=[along])
+    close(first, np.dot(by_tape.gradient(f, point), along), 1e-12)
+    close(second, np.einsum("i,ij,j", along, by_tape.hessian(f, point), along), 1e-12)
+    assert curve.plan(point, tangents=[along]).way == "Taylor mode"
 
 
 @pytest.mark.thorough(keep=3)

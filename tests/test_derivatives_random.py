@@ -75,11 +75,28 @@ CHECKS = [
     "weights_hessian",
     "weights_hvp",
     "ggnvp",
+    "fvp",
 ]
 
 
 def test_the_table_of_checks_is_whole():
     assert list(random_checks.CHECKS) == CHECKS
+
+
+def test_every_derivative_has_a_check(monkeypatch):
+    asked, held = set(), random_checks.derivatives
+
+    class Listening:
+        def __getattr__(self, name):
+            asked.add(name)
+            return getattr(held, name)
+
+    monkeypatch.setattr(random_checks, "derivatives", Listening())
+    for check in CHECKS:
+        random_judge.judged(task(*SMOOTH, check))
+    assert random_checks.TRANSFORMATIONS
+    lacking = sorted(set(random_checks.TRANSFORMATIONS) - asked)
+    assert not lacking, f"nothing says what is right of {lacking}: add a check to tests/random_checks.py"
 
 
 @pytest.mark.parametrize("check", CHECKS)

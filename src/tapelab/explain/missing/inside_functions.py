@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import itertools
 import weakref
+from collections.abc import Sequence
 
 from tapelab.explain.ground import lines, private
 from tapelab.explain.ground.log import Event, is_handle
@@ -18,7 +19,7 @@ from tapelab.graphs.program import BRANCHES, CALLS, LOOPS, branches_of, has_cust
 
 import tensorflow as tf
 
-_LEAVING = with_fact("leaves")
+_LEAVING, _VALUELESS = with_fact("leaves"), with_fact("valueless")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +39,15 @@ class Cut:
     line: lines.Line | None
     event: object = dataclasses.field(default=None, repr=False)
     node: str = ""
+
+
+def cost_of(cuts: Sequence[Cut]) -> tuple[int, int]:
+    """What cuts on a way cost: (how many, how many of them at a shape or the like).
+
+    Among ways with as few cuts, one is named by which values flow: tf.searchsorted takes the shape of what it searches
+    for as well, and that is not why it has no gradient.
+    """
+    return len(cuts), sum(cut.op in _VALUELESS for cut in cuts)
 
 
 class Body:
@@ -76,7 +86,7 @@ class Body:
 
         def steps(node):
             for following, cuts in self._steps(node):
-                yield following, (len(cuts),), cuts
+                yield following, cost_of(cuts), cuts
 
         way = cheapest(self._graph.inputs[start].name, {goal}, steps)
         return None if way is None else tuple(itertools.chain.from_iterable(way))
@@ -125,7 +135,7 @@ class Body:
                 if body is not None
             ]
             routes = [route for route in routes if route is not None]
-            return min(routes, key=len) if routes else None
+            return min(routes, key=cost_of) if routes else None
         if operation.type in LOOPS:
             # TensorFlow's gradient of a loop is zero, not None, where the body passes none.
             return () if output.value_index in self._reached_by_loop(operation, position) else None
@@ -146,7 +156,7 @@ class Body:
             return "left_tensorflow"
         is_custom = has_custom_gradient(operation)
         return cause_of(
-            operation.type, source.dtype, [output.dtype], lambda: self._passes(operation, position, output), is_custom
+            operation.type, source.dtype, output.dtype, lambda: self._passes(operation, position, output), is_custom
         )
 
     def _passes(self, operation, position, output):

@@ -3,7 +3,7 @@
 The answers are cause codes of `tapelab.explain.causes`, or None where the gradient passes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.log import Event, Kind, can_carry
@@ -14,14 +14,15 @@ _CONVERSIONS = frozenset({"Cast", "Bitcast"})
 
 
 def cause_of(
-    op: str, takes: tf.DType, gives: Sequence[tf.DType], passes: Callable[[], bool], is_custom: bool = False
+    op: str, takes: tf.DType, gives: tf.DType, passes: Callable[[], bool], is_custom: bool = False
 ) -> str | None:
-    """Return the cause by which an operation cuts the gradient of one of its inputs, or None.
+    """Return the cause by which an operation cuts the gradient from one of its outputs to one of its inputs, or None.
 
     Args:
         op: its type.
         takes: the dtype of that input.
-        gives: the dtypes of its outputs.
+        gives: the dtype of that output. Another output may pass the gradient, as the values of TopKV2 do and its
+            indices do not.
         passes: tries out whether its gradient function returns something for that input; may raise LookupError.
         is_custom: whether it has a custom gradient.
     """
@@ -29,13 +30,14 @@ def cause_of(
         return "stop_gradient"
     if not can_carry(takes):
         return None  # what depends on the source has such a dtype only behind a cut, which was counted there
-    if tf.string in gives:
+    if gives == tf.string:
         return "through_string"
-    carries = any(map(can_carry, gives))
+    carries = can_carry(gives)
     if op in _CONVERSIONS and not carries:
         return "cast_to_integer"
     try:
-        if (is_custom or private.has_gradient(op)) and carries and passes():
+        # Of an operation that gives whole numbers the tape asks for no gradient, so that a missing one raises nothing.
+        if carries and (is_custom or private.has_gradient(op)) and passes():
             return None
     except LookupError:
         return "no_gradient_registered"
@@ -49,24 +51,22 @@ class Conductors:
         self._log = log
         self._results = {}
 
-    def cut_at(self, event: Event, position: int) -> str | None:
-        """Return the cause by which an event, not a function's call, cuts the gradient of one input.
+    def cut_at(self, event: Event, position: int, output: int) -> str | None:
+        """Return the cause by which an event, not a function's call, cuts the gradient from an output to an input.
 
         Args:
             event: an `Event` of the log.
             position: of the input.
+            output: the key of the output.
 
         Returns:
             A cause code, or None if the gradient passes.
         """
-        log = self._log
-        if event.kind is Kind.CUSTOM:
-            return None if self._returns(event, position) else "custom_gradient_none"
-        takes = log.tensors[event.inputs[position]].dtype
-        if "Dataset" in event.op and can_carry(takes):
+        takes, gives = (self._log.tensors[key].dtype for key in (event.inputs[position], output))
+        is_custom = event.kind is Kind.CUSTOM
+        if "Dataset" in event.op and can_carry(takes) and not is_custom:
             return "left_tensorflow"
-        gives = [log.tensors[key].dtype for key in event.outputs]
-        return cause_of(event.op, takes, gives, lambda: self._returns(event, position))
+        return cause_of(event.op, takes, gives, lambda: self._returns(event, position), is_custom)
 
     def _returns(self, event, position):
         """Whether the gradient function, given ones, returns something for an input."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Set
 
 from tapelab.explain.ground.log import Event, Kind, Unrecorded, keys_of
 from tapelab.explain.ground.walks import cheapest, reachable
-from tapelab.explain.missing.inside_functions import Cut, body_of
+from tapelab.explain.missing.inside_functions import Cut, body_of, cost_of
 from tapelab.explain.missing.one_operation import Conductors
 
 import tensorflow as tf
@@ -142,7 +142,7 @@ class Flow:
             is_captured = self._log.tensors[key].dtype == tf.resource and key not in self.producer
             cuts = (Cut("left_tensorflow", event.name, event.line, event),) if is_captured else ()
             return Step(key, output, event, cuts)
-        code = self._status(event, output) or self._conductors.cut_at(event, position)
+        code = self._status(event, output) or self._conductors.cut_at(event, position, output)
         cuts = (Cut(code, event.name, event.line, event),) if code else ()
         return Step(key, output, event, cuts, event.unrecorded)
 
@@ -207,7 +207,7 @@ class Flow:
 
         def steps(node):
             for step in self.steps(node):
-                yield step.end, (len(step.cuts), int(step.off_tape is not None), 1), step
+                yield step.end, (*cost_of(step.cuts), int(step.off_tape is not None), 1), step
 
         return cheapest(start, goals, steps)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tapelab.explain.ground import lines
 from tapelab.explain.missing.cut_path import unwatched_variable, wrong_dtype
-from tapelab.explain.missing.inside_functions import Body
+from tapelab.explain.missing.inside_functions import Body, cost_of
 from tapelab.explain.missing.question import Question
 from tapelab.explain.missing.verdict import Finding
 
@@ -83,7 +83,7 @@ class _Ways:
     def to_target(self, start):
         """The cuts on the way with the fewest from a tensor to a target, a tuple; None where no way leads there."""
         routes = [self._route(start, target) for target in self._targets] if start is not None else []
-        return min((route for route in routes if route is not None), key=len, default=None)
+        return min((route for route in routes if route is not None), key=cost_of, default=None)
 
     def is_on_tape(self, question, start):
         """Whether the tape was told to watch a source, or made it from something that it watches."""

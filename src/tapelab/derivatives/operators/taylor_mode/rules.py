@@ -22,7 +22,7 @@ from tapelab.derivatives.operators.taylor_mode.composed import (
 )
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, full, over_lanes, padded, times
 from tapelab.graphs.operations import linear_in, with_fact
-from tapelab.graphs.operations.operation import JOINTLY
+from tapelab.graphs.operations.operation import EACH, JOINTLY
 from tapelab.graphs.program import reissue
 from tapelab.process.tensorflow import tf
 
@@ -139,9 +139,9 @@ def _einsum(algebra, op, vals, values):
     return [bilinear_of(algebra, b, *vals, reissue(op, values)[0])]
 
 
-def _convolution(algebra, op, vals, values):
-    # Conv2DBackpropInput takes the sizes first; whatever else is no tensor of numbers stays as it is.
-    factors = [i for i, v in enumerate(values) if v.dtype.is_floating]
+def _two_factors(algebra, op, vals, values):
+    """Linear in each of the two inputs that carry numbers; sizes, strides and places stay as they are."""
+    factors = [i for i, v in enumerate(values) if v.dtype.is_floating or v.dtype.is_complex]
 
     def run(u, w):
         inputs = list(values)
@@ -227,13 +227,14 @@ RULES: dict[str, Rule] = {
     # Of several that fit, the last: rules of one operation's own come after those for what is said of many.
     # Channels go through what is linear one by one. Inputs that do not depend on the sources count as zero.
     **dict.fromkeys(linear_in(JOINTLY) - with_fact("reads"), _linear),
+    # tf.vectorized_map does not take lanes of products with a sparse matrix; `by_derivatives` needs none.
+    **dict.fromkeys(linear_in(EACH) - {"SparseTensorDenseMatMul"}, _two_factors),
     **dict.fromkeys(elementwise.BY_GRADIENT, _by_gradient),
     **dict.fromkeys(elementwise.PIECEWISE, _piecewise),
     **dict.fromkeys(elementwise.TABLES, _table_rule),
     **dict.fromkeys(["Add", "AddN", "AddV2", "Sub"], _sum_rule),
     **dict.fromkeys(["CheckNumerics", "EnsureShape", "Identity", "IdentityN", "PreventGradient", "Snapshot"], _same),
     **dict.fromkeys(["BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"], _matmul),
-    **dict.fromkeys(["Conv2D", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative"], _convolution),
     # Their gradients, and those of their gradients, are ours (`tapelab.derivatives.wrong.cures.products`).
     **dict.fromkeys(["Cumprod", "Prod", "UnsortedSegmentProd"], by_derivatives),
     **dict.fromkeys(["Div", "DivNoNan", "RealDiv"], quotient),
