@@ -8,6 +8,9 @@ angle, x² + y² would leave the range: both are divided by the larger one befor
 
 Those of quotients, logarithms and powers take fewer operations than TensorFlow's own. Those of 1/x and x^(-½), which
 are one kernel there, take two more, and those of angles five or six.
+
+Not in reach is the third derivative of x^(-½) in a graph: Grappler and XLA gather its factors in one before they meet
+what they make up for. It is wrong for numbers of 1e30 in float32, as TensorFlow's is.
 """
 
 from tapelab.derivatives.wrong.cotangents import sum_to
