@@ -24,15 +24,15 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/10_higher_order_gradients.ipynb)
 #
-# **Prerequisites:** [09 Multiple tapes](09_multiple_tapes.ipynb) · **Minutes:** 19 to read, 1 more to go further, 33 for the exercises
+# **Prerequisites:** [09 Multiple tapes](09_multiple_tapes.ipynb) · **Minutes:** 24 to read, 5 more to go further, 33 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
 seed = 0
 points = 100  # training points in the plane, section 4
-dataset = "digits"  # or "mnist", which Keras downloads once, section 5
+dataset = "digits"  # or "mnist", which Keras downloads once, sections 5 and 9
 epochs = 10  # passes over the training images
-penalty = 0.3  # weight of the squared input gradient in the loss of section 5
+penalty = 0.3  # weight of the squared input gradient in the loss of these sections
 floor = 0.9  # the test accuracy that both classifiers must reach before the attack
 
 # %% tags=["setup"]
@@ -75,7 +75,7 @@ print("d²y/dx² =", d2y_dx2.numpy())
 # - nest two tapes so that the outer one records the inner one's backward pass, and say why a second derivative is `None` (section 1),
 # - say which numbers the gradient of a gradient holds for a vector, and get the Hessian (section 2),
 # - write a loss that contains an input gradient and differentiate it for a layer: double backpropagation (section 3),
-# - train with such a penalty, see the decision boundary move, and attack the result with the fast gradient sign method (sections 4 and 5),
+# - train with such a penalty, and see the decision boundary move (section 4),
 # - recognise a second derivative that is wrong without warning, and cure it (section 6).
 
 # %% [markdown]
@@ -538,7 +538,7 @@ _, alone = input_gradients(flat["plain"], moons[2:3], moon_labels[2:3])
 np.testing.assert_allclose(alone[0], gradients[2], rtol=1e-3, atol=1e-6)  # no example influences another's loss
 
 # %% [markdown]
-# ## 5. Attack what you trained
+# ## 5. Going further: attack what you trained
 #
 # Now images of digits, each a vector of pixels from 0 to 1, and the same `train`.
 
@@ -894,7 +894,7 @@ np.testing.assert_allclose(product, outer.gradient(gradient, samples, output_gra
 #
 # Two oracles that use no tape. For the function of section 2, central differences of the gradient in closed form give the Hessian.
 #
-# For the training objective of section 5, a gradient within a gradient, take $h = \tanh(xW_1 + b_1)$, probabilities $p$ and one-hot labels $y$. The input gradient is
+# For the training objective of section 4, a gradient within a gradient, here on digits, take $h = \tanh(xW_1 + b_1)$, probabilities $p$ and one-hot labels $y$. The input gradient is
 # $\bigl((p - y)\,W_2^{\mathsf T} \odot (1 - h^2)\bigr)\,W_1^{\mathsf T}$. NumPy computes the objective from it in float64, and central differences along random
 # directions in the space of all parameters must agree with the nested tapes.
 
@@ -913,8 +913,10 @@ np.testing.assert_allclose(hessian, expected, rtol=1e-6, atol=1e-6)
 np.testing.assert_allclose(hessian, [[4.0, 2.0, 0.0], [2.0, 6.0, 4.0], [0.0, 4.0, 0.0]], rtol=1e-6)
 np.testing.assert_allclose(nested, expected.sum(axis=0), rtol=1e-6)
 
-x64, one_hot = train_images[:7].astype(np.float64), np.eye(10)[digits.y_train[:7]]
-untrained = make_model(height * width, 1, 10)
+few = data.load(dataset)
+few_images, few_labels = few.x_train[:7].reshape(7, -1), few.y_train[:7]
+x64, one_hot = few_images.astype(np.float64), np.eye(10)[few_labels]
+untrained = make_model(few_images.shape[1], 1, 10)
 weights = [2 * value for value in untrained.get_weights()]  # doubled, so that no part of the gradient is tiny
 untrained.set_weights(weights)
 
@@ -932,7 +934,7 @@ def numpy_objective(flat_weights):
 
 
 with tf.GradientTape() as outer:
-    losses, gradients = input_gradients(untrained, tf.constant(train_images[:7]), digits.y_train[:7])
+    losses, gradients = input_gradients(untrained, tf.constant(few_images), few_labels)
     objective = tf.reduce_mean(losses + penalty * tf.reduce_sum(gradients**2, axis=1))
 found = outer.gradient(objective, untrained.trainable_variables)
 
@@ -947,7 +949,7 @@ np.testing.assert_allclose(float(objective), numpy_objective(flat_weights.astype
 # - Close the inner block, ask the inner tape, then close the outer block, and watch a tensor on both: the outer tape records the inner one's backward pass. Otherwise the second derivative is `None` (section 1).
 # - For a vector, nested gradients are the column sums of the Hessian. The Hessian is the Jacobian of the gradient (section 2).
 # - Double backpropagation: the inner tape watches the input alone, the outer tape differentiates the size of the input gradient with respect to the layer's kernel and bias, in their shapes, (5, 10) and (10,). Penalise the squared norm (section 3).
-# - Here the penalty moves the decision boundary away from most training points. The fast gradient sign method moves every pixel along the sign of its gradient; the penalised model withstands it better, which is no proof against stronger attacks (sections 4 and 5).
+# - Here the penalty moves the decision boundary away from most training points (section 4).
 # - `tf.nn.moments` stops the gradient of the mean, so second derivatives through Keras' `LayerNormalization`, `GroupNormalization` and, in training, `BatchNormalization` are wrong without warning. Write the variance out (section 6).
 #
 # | Trap | What you see | What to do |

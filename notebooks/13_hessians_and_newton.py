@@ -23,14 +23,14 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_hessians_and_newton.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 18 to read, 2 more to go further, 32 for the exercises
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 21 to read, 7 more to go further, 32 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
 seed = 0
 epsilon = 1e-3  # damping of the Newton step in section 2
-floor = 3e-4  # sections 3 to 5: damp when the lowest eigenvalue is below half of this
-newton_steps = 60  # at most, for the whole model in section 5
+floor = 3e-4  # sections 3, 4 and 7: damp when the lowest eigenvalue is below half of this
+newton_steps = 60  # at most, for the whole model in section 7
 
 # %% tags=["setup"]
 # @title Set-up
@@ -121,7 +121,6 @@ plt.show()
 # - build the Hessian of a layer with two tapes, and read its eigenvalues (section 1),
 # - take a Newton step with `solve`, and damp it where the Hessian is singular (section 2),
 # - say why a raw Newton step can climb, and cure its direction and its length (section 3),
-# - compare Newton and Gauss–Newton as paths on a contour (section 4),
 # - put all variables of a model into one Hessian, and say when that stops being possible (sections 5 and 6).
 
 # %% [markdown]
@@ -530,7 +529,7 @@ descends = {
 exercises.descends.check(descends)
 
 # %% [markdown]
-# ## 4. Paths on a contour
+# ## 4. Going further: paths on a contour
 #
 # Put the parts together, and you have a **damped Newton method**: derivatives, damping, solve, line search. It takes any function that returns a loss, a gradient and a matrix.
 
@@ -745,59 +744,6 @@ stripes = tf.reshape(model_H[48:96, 48:96], [8, 6, 8, 6]).numpy().transpose(0, 2
 assert np.abs(stripes[:, :, other_output]).max() < 1e-14 < 1e-3 < np.abs(stripes).max()
 
 # %% [markdown]
-# With that, section 4's method runs on the whole model. Watch its last steps. Near a minimum with positive curvature the error of the quadratic model is of third order, so each step leaves a
-# distance in proportion to the *square* of the one before: 0.01, 0.0001, 0.00000001, where the factor is 1. This is **quadratic convergence**. Gradient descent multiplies the distance by a constant. What is printed is the distance
-# to the last point: watch how its exponents grow. Here the factor is larger than 1, up to about ten, so they grow slowly at first. (The figure shows the norm of the gradient, which falls less evenly: at the same distance it is up to several hundred times as large along a steep direction as along a flat one.)
-
-
-# %% tags=["nbval-ignore-output"]
-@tf.function
-def model_value(flat):
-    put(flat)
-    return model_loss()
-
-
-@tf.function
-def model_gradient(flat):
-    put(flat)
-    with tf.GradientTape() as tape:
-        loss = model_loss()
-    return flatten(tape.gradient(loss, variables))
-
-
-points, history = newton(model_derivatives, model_value, start, newton_steps)
-
-w, descent_norms = start, []
-for _ in range(newton_steps):
-    g = model_gradient(w)
-    descent_norms.append(float(tf.norm(g)))
-    w -= 0.5 * g
-distances = np.linalg.norm(points - points[-1], axis=1)
-print("distance, the last Newton steps:", [f"{distance:.0e}" for distance in distances[-6:-1]])
-
-# %% tags=["figure"] alt="Line plot. Gradient norm on a logarithmic axis against steps: gradient descent decreases slowly; damped Newton wanders at first and then drops to rounding error within a few steps."
-# @title Draw: the plunge
-_, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-ax.semilogy(history[:, 1], "o-", markersize=4, color=plots.BLUE, label="damped Newton, whole Hessian")
-ax.semilogy(descent_norms, "--", color=plots.ORANGE, label="gradient descent")
-ax.set(title="All 102 parameters: Newton wanders, then plunges", xlabel="step", ylabel="norm of the gradient")
-ax.legend()
-plt.show()
-
-# %% tags=["check"]
-# @title Check
-minimum = tf.constant(points[-1])
-assert history[-1, 1] < 1e-8
-for check_before, check_after in zip(distances[-5:-2], distances[-4:-1], strict=True):
-    assert check_after < 100 * check_before**2 + 1e-9
-check_spectrum = np.linalg.eigvalsh(model_derivatives(minimum)[2])
-assert check_spectrum[-1] > 200 * check_spectrum[0]  # steep and flat directions
-assert np.min(history[1:, 1] / history[:-1, 1]) < 1e-2  # at least one step of the final plunge
-assert descent_norms[-1] > 1e-4
-assert np.linalg.eigvalsh(model_derivatives(minimum)[2])[0] > 0  # it is a minimum
-assert np.all(np.diff(history[:, 0]) < 1e-12)
-
-# %% [markdown]
 # ## 6. What N² means
 #
 # The Hessian of $N$ parameters has $N^2$ entries. To build it as in section 5 takes $N$ backward passes; to solve with it, a factorisation. Cholesky's, for a matrix with positive eigenvalues, is the cheapest of the usual ones, with about $N^3/6$ multiplications and as many additions.
@@ -827,7 +773,54 @@ assert multiplied == (40**3 - 40) // 6
 # matrix](14_without_the_matrix.ipynb).
 
 # %% [markdown]
-# ## 7. Going further: a step that uses negative curvature
+# ## 7. Going further: the plunge
+#
+# With the whole Hessian, section 4's method runs on the whole model. Watch its last steps. Near a minimum with positive curvature the error of the quadratic model is of third order, so each step leaves a
+# distance in proportion to the *square* of the one before: 0.01, 0.0001, 0.00000001, where the factor is 1. This is **quadratic convergence**. Gradient descent multiplies the distance by a constant. What is printed is the distance
+# to the last point: watch how its exponents grow. Here the factor is larger than 1, up to about ten, so they grow slowly at first. (The figure shows the norm of the gradient, which falls less evenly: at the same distance it is up to several hundred times as large along a steep direction as along a flat one.)
+
+
+# %% tags=["nbval-ignore-output"]
+@tf.function
+def model_value(flat):
+    put(flat)
+    return model_loss()
+
+
+points, history = newton(model_derivatives, model_value, start, newton_steps)
+
+w, descent_norms = start, []
+for _ in range(newton_steps):
+    g = model_derivatives(w)[1]
+    descent_norms.append(float(tf.norm(g)))
+    w -= 0.5 * g
+distances = np.linalg.norm(points - points[-1], axis=1)
+print("distance, the last Newton steps:", [f"{distance:.0e}" for distance in distances[-6:-1]])
+
+# %% tags=["figure"] alt="Line plot. Gradient norm on a logarithmic axis against steps: gradient descent decreases slowly; damped Newton wanders at first and then drops to rounding error within a few steps."
+# @title Draw: the plunge
+_, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+ax.semilogy(history[:, 1], "o-", markersize=4, color=plots.BLUE, label="damped Newton, whole Hessian")
+ax.semilogy(descent_norms, "--", color=plots.ORANGE, label="gradient descent")
+ax.set(title="All 102 parameters: Newton wanders, then plunges", xlabel="step", ylabel="norm of the gradient")
+ax.legend()
+plt.show()
+
+# %% tags=["check"]
+# @title Check
+minimum = tf.constant(points[-1])
+assert history[-1, 1] < 1e-8
+for check_before, check_after in zip(distances[-5:-2], distances[-4:-1], strict=True):
+    assert check_after < 100 * check_before**2 + 1e-9
+check_spectrum = np.linalg.eigvalsh(model_derivatives(minimum)[2])
+assert check_spectrum[-1] > 200 * check_spectrum[0]  # steep and flat directions
+assert np.min(history[1:, 1] / history[:-1, 1]) < 1e-2  # at least one step of the final plunge
+assert descent_norms[-1] > 1e-4
+assert np.linalg.eigvalsh(model_derivatives(minimum)[2])[0] > 0  # it is a minimum
+assert np.all(np.diff(history[:, 0]) < 1e-12)
+
+# %% [markdown]
+# ## 8. Going further: a step that uses negative curvature
 #
 # Take $f(x, y) = x^2 + \tfrac14 y^4 - \tfrac12 y^2$: a saddle at the origin, a minimum on either side of it. The figure draws three steps from one start, and says whether each points downhill and whether it ends lower. On the right is
 # the loss along each of them. Turn the damping down from 1. Then set it to 0, and move the start along $x$.
@@ -868,7 +861,7 @@ def downhill_step(g, H):
 exercises.downhill.check(downhill_step)
 
 # %% [markdown]
-# ## 8. Going further: blocks that are None
+# ## 9. Going further: blocks that are None
 #
 # In the model every variable meets every other. Where two do not, no path leads from one's gradient to the other. Take $f(a, b) = \sum_i a_i^3 + \sum_k b_k^2$. Mathematics says that the block between them is zero. The tape says
 # `None`, and concatenation then stops with an error, a long way from its cause. Pass `unconnected_gradients="zero"` to every call that builds blocks.
@@ -908,7 +901,7 @@ def whole_hessian(f, a, b):
 exercises.whole.check(whole_hessian)
 
 # %% [markdown]
-# ## 9. Going further: in one line
+# ## 10. Going further: in one line
 #
 # Everything above was written out, so that nothing is hidden. In your own code, `tapelab.derivatives.hessian` and `tapelab.optimize.newton` are compiled, check what they are given, and take Keras variables as they are.
 
@@ -931,7 +924,7 @@ assert report.converged
 np.testing.assert_allclose(flatten(variables), minimum, rtol=0, atol=1e-5)
 
 # %% [markdown]
-# ## 10. Check it independently
+# ## 11. Check it independently
 #
 # Nothing in the next function knows of tapes: the model's loss in NumPy. Differences of it give the gradient; differences of the gradient give all 102 × 102 second derivatives; and second differences of the loss give the curvature $v^\top H v$ along a
 # random direction without any gradient.
@@ -945,6 +938,14 @@ def numpy_loss(flat):
     return np.mean((y - labels.numpy()) ** 2) + 0.02 * np.sum(flat**2)
 
 
+@tf.function
+def model_gradient(flat):
+    put(flat)
+    with tf.GradientTape() as tape:
+        loss = model_loss()
+    return flatten(tape.gradient(loss, variables))
+
+
 point = start.numpy()
 numerical = gradcheck.numerical_jacobian(model_gradient, point)
 
@@ -956,7 +957,7 @@ print(f"curvature along v: {v @ model_H.numpy() @ v:.4f} by tapes, {curvature:.4
 
 # %% tags=["check"]
 # @title Check
-np.testing.assert_allclose(numpy_loss(point), model_value(start), rtol=1e-12)
+np.testing.assert_allclose(numpy_loss(point), model_derivatives(start)[0], rtol=1e-12)
 assert gradcheck.check_gradient(numpy_loss, model_g, point) < 1e-6
 assert numerical.shape == (102, 102)
 np.testing.assert_allclose(model_H, numerical, rtol=0, atol=1e-6)
@@ -969,7 +970,6 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # - The Hessian is the Jacobian of the gradient: two tapes, `gradient` inside, `jacobian` outside, axes of the target first. Flattened it is symmetric, and its eigenvalues are curvatures; in a ReLU network many of them are zero (section 1).
 # - A Newton step is `solve(H, -g)`, never a product with an inverse. It is exact for a quadratic loss, and needs damping where the Hessian is singular (section 2).
 # - A raw step climbs where the curvature is negative or the model is trusted too far. Damping cures the direction, a line search the length (section 3).
-# - On a contour, gradient descent creeps, raw Newton and Gauss–Newton jump, and with damping and a line search both follow the valley. Gauss–Newton, $J^\top J$, needs first derivatives only (section 4).
 # - All variables go into one Hessian if you flatten the gradient first. It has $N^2$ entries: 4 MB for a thousand parameters, 4 TB for a million, and a factorisation takes $N^3/6$ multiplications (sections 5 and 6).
 #
 # | Trap | What you see | What to do |

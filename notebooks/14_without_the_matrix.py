@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/14_without_the_matrix.ipynb)
 #
-# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb), [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 15 to read, 2 more to go further, 31 for the exercises
+# **Prerequisites:** [12 Forward mode](12_forward_mode.ipynb), [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) · **Minutes:** 17 to read, 9 more to go further, 31 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -89,8 +89,7 @@ print("the Hessian times a vector:", [tuple(part.shape) for part in Hv])
 #
 # - multiply a vector by a Hessian in three ways, and say which of them to trust (section 1),
 # - solve a linear system from products, by conjugate gradients (section 2),
-# - build Newton–CG from products, and judge it fairly against L-BFGS and gradient descent (section 3),
-# - find a Hessian's largest eigenvalues and sketch its whole spectrum by Lanczos' method (section 5).
+# - build Newton–CG from products, and judge it fairly against L-BFGS and gradient descent (section 3).
 
 # %% [markdown]
 # ## 1. Three ways to a product
@@ -599,7 +598,7 @@ np.testing.assert_allclose(gauss_newton_product(fit_start, u), by_matrix, rtol=0
 # its steps are no longer Newton's. How it compares with the other two depends on the draw.
 
 # %% [markdown]
-# ## 5. The spectrum, by Lanczos
+# ## 5. Going further: the spectrum, by Lanczos
 #
 # CG's Krylov space holds more than a solution. **Lanczos' method** builds an orthonormal basis $Q$ of it, again with one product for each vector, and with it a small tridiagonal matrix $T = Q^\top H Q$. The eigenvalues of $T$ approximate those of $H$,
 # the outermost first.
@@ -687,6 +686,9 @@ plt.show()
 # @title Check
 np.testing.assert_allclose(ritz[-9:], true[-9:], rtol=5e-4)
 assert true[-9] > 2 * true[-10]
+check_vector = np.linspace(-1, 1, len(minimum))
+check_product = softmax_product(minimum, tf.constant(check_vector))
+np.testing.assert_allclose(check_product, closed_form @ check_vector, rtol=0, atol=1e-10)
 check_features = features - features.mean(axis=0) * (np.arange(65) < 64)  # the same slopes without the pixels' mean
 check_matrix = np.einsum("bi,bjl,bk->ijkl", check_features, A, check_features, optimize=True).reshape(650, 650)
 check_centred = np.linalg.eigvalsh(check_matrix / len(pixels) + weight_decay * np.eye(650))
@@ -804,7 +806,6 @@ np.testing.assert_allclose(by_tapes, at_origin @ direction.numpy(), rtol=0, atol
 expected = np.linalg.eigvalsh(second_moments)[-1] / 10 + weight_decay
 np.testing.assert_allclose(np.linalg.eigvalsh(at_origin)[-9:], expected, rtol=1e-9)
 product_at_minimum = softmax_product(minimum, direction)
-np.testing.assert_allclose(product_at_minimum, closed_form @ direction.numpy(), rtol=0, atol=1e-10)
 shifted = [softmax[1](minimum + h * direction)[1] for h in (1e-5, -1e-5)]
 np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5, rtol=0, atol=1e-6)
 
@@ -814,7 +815,6 @@ np.testing.assert_allclose(product_at_minimum, (shifted[0] - shifted[1]) / 2e-5,
 # - $Hv$ costs a few gradients, by reverse over reverse or by forward over reverse (Pearlmutter's trick), and no Hessian is formed. A difference of gradients keeps about four of float32's seven digits at best (section 1).
 # - Conjugate gradients solves $Hs = -g$ with one product in each round. Where $H$ has positive eigenvalues it needs, but for rounding, at most as many rounds as there are different ones. Where it meets negative curvature it stops: the truncated Newton rule (section 2).
 # - Newton–CG is made of products. Its steps plunge near a minimum; per gradient spent, L-BFGS still beats it here (section 3).
-# - Lanczos finds the outermost eigenvalues from a few dozen products, and its weights sketch the whole spectrum. The largest eigenvalue sets the speed limit $2/\lambda_{\max}$ of gradient descent (section 5).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

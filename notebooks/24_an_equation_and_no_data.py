@@ -187,7 +187,7 @@ plt.show()
 #
 # - turn a differential equation into a loss, with second derivatives by nested tapes, and say when they are right for a whole batch (section 1),
 # - compute the Jacobian of all residuals in one backward pass, and take a Levenberg–Marquardt step with it (section 3),
-# - tell the optimiser's error from the network's, and show where a first-order method becomes slow (sections 2 and 4),
+# - tell the optimiser's error from the network's (sections 2 and 3),
 # - judge a solution by its error and not by its residual (section 5),
 # - find an unknown coefficient of the equation from noisy measurements, with its error bar (sections 6 and 7).
 
@@ -567,7 +567,7 @@ assert error_plane > 60 * ends[best]
 # %% [markdown]
 # Now the same method ends at an error of one to three thousandths, a hundred times higher or more. Twice the steps left it about there (tried), and Adam's 1500 steps ended at about three times as much: here the network and the points are the limit, and a better optimiser buys little. Measure which of the two it is before you enlarge the network.
 #
-# In your own code, `optimize.levenberg_marquardt` takes such steps ([17](17_fit_and_error_bars.ipynb) uses it).
+# In your own code, `optimize.levenberg_marquardt` takes such steps ([17](17_fit_and_error_bars.ipynb) uses it). They are not meant for a classifier on mini-batches: there $J$ is too large to afford, and the noise of the batch hides what it says of flat directions.
 
 # %% tags=["check"]
 # @title Check
@@ -581,7 +581,7 @@ for n in (0, 1, count - 1):
 np.testing.assert_allclose(J[[0, 1, -1]], rows_one_by_one, rtol=1e-8, atol=1e-8)
 
 # %% [markdown]
-# ## 4. What a first-order method leaves behind
+# ## 4. Going further: what a first-order method leaves behind
 #
 # The Gauss–Newton matrix of the loss, $\tfrac2N J^\top J$, has eigenvalues, its **curvatures**. The singular value decomposition $J = U S V^\top$ gives them. $U$ and $V$ have orthonormal columns, and $S$ is diagonal with entries $\sigma_k$, so the curvatures are $\tfrac2N \sigma_k^2$. A step along $v_k$, a column of $V$, changes the residuals by $\sigma_k u_k$, and $(u_k^\top r)^2$ is the part of the squared residuals that lies along $u_k$.
 #
@@ -645,8 +645,7 @@ assert all(abs(shares.sum() - 1) < 0.01 for _, shares in (at_start, after_long))
 #
 # Every direction above the damping is cleared in a few steps, however flat it is. And the damping falls as long as that goes well.
 #
-# Second derivatives in the *residual* make it worse than for other losses: a feature that oscillates twice as fast counts four times as much in $\Delta u$, sixteen times in the loss. So the loss of an equation is a long, curved valley, and this page's lesson is meant for such a loss. It is not meant for a classifier on mini-batches: there $J$ is too large to afford, and the noise of the batch
-# hides the flat directions anyway.
+# Second derivatives in the *residual* make it worse than for other losses: a feature that oscillates twice as fast counts four times as much in $\Delta u$, sixteen times in the loss. So the loss of an equation is a long, curved valley, and this page's lesson is meant for such a loss.
 
 # %% [markdown]
 # ## 5. A small residual is not a small error
@@ -862,7 +861,7 @@ assert np.abs(found - by_sines).max() < 0.1 * bars.mean()
 #
 # - A differential equation becomes a loss: the mean squared residual at points. Differentiate with respect to one coordinate at a time, and let the sum over the batch do the rest where points do not depend on each other (section 1).
 # - A residual depends on its own point and the weights. With a copy of the weights for each point, one backward pass gives the whole Jacobian, and a Levenberg–Marquardt step is one linear system away (section 3).
-# - Adam and L-BFGS get to some ten-thousandths, and from there on more steps help slowly: what is left lies in directions more than ten thousand times flatter than the steepest. BFGS with a dense matrix gets further, best after a start by Adam, and with this source the same network can do with a small fraction of Adam's error (sections 2 to 4).
+# - Adam and L-BFGS get to some ten-thousandths, and from there on more steps help slowly. BFGS with a dense matrix gets further, best after a start by Adam, and with this source the same network can do with a small fraction of Adam's error (sections 2 and 3).
 # - A residual that is small at the points promises nothing between them. Look at other points, and at the error where you can (section 5).
 # - An unknown coefficient is one more parameter, and the measurements are more residuals. The Jacobian gives its error bar: what remains of its column after the weights' columns (sections 6 and 7).
 #

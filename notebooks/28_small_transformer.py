@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/28_small_transformer.ipynb)
 #
-# **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [16 What derivatives cost](16_what_derivatives_cost.ipynb) · **Minutes:** 19 to read, 24 for the exercises
+# **Prerequisites:** [04 When the gradient is wrong](04_when_the_gradient_is_wrong.ipynb), [16 What derivatives cost](16_what_derivatives_cost.ipynb) · **Minutes:** 22 to read, 5 more to go further, 24 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -121,7 +121,7 @@ def new_model():
 
 @tf.function
 def fifty_steps(objective, state, texts, rate, scale):
-    """Fifty steps of Adam. The loss is multiplied by `scale`, and the gradient divided by it: see section 5."""
+    """Fifty steps of Adam. The loss is multiplied by `scale`, and the gradient divided by it: see section 4."""
     w, m, v, count = state
     values = tf.TensorArray(tf.float32, 50)
     for step in tf.range(50):
@@ -191,8 +191,7 @@ plt.show()
 # - write attention, and say and measure what its factor keeps alive (section 1),
 # - write the gradient of a head by hand (section 2),
 # - train a batch in parts, and know when the parts make another gradient (section 3),
-# - trade memory for work, and for digits, without losing the gradient: recomputation, and float16 with a scaled loss (sections 4 and 5),
-# - train a model through a product of two thin matrices, and say how it must start (section 6).
+# - trade digits for memory without losing the gradient: float16 with a scaled loss (section 4).
 
 # %% tags=["nbval-ignore-output"]
 test = tf.constant(lines(rng, 500), tf.int32)
@@ -538,38 +537,7 @@ def by_parts(costs, w, parts):
 exercises.parts.check(by_parts)
 
 # %% [markdown]
-# ## 4. Keep less, compute again
-#
-# [16](16_what_derivatives_cost.ipynb) had the other way: `tf.recompute_grad(layer)` keeps a layer's input, and runs the layer once more when the backward pass arrives. There, a layer had one tensor to keep, and six checkpoints took the place of 24 tensors. A block of a transformer is fuller: scores, shares, queries, the wide layer and its nonlinearity.
-#
-# **Predict.** Wrap each of the eight blocks. By which factor does the memory fall that the tape keeps after the forward pass?
-
-# %%
-exercises.kept.guess(...)  # "about 2", "about 8" or "more than 12"
-
-# %% tags=["nbval-ignore-output"]
-evaluations.clear()
-again, kept, milliseconds = measured(tf.recompute_grad(layer), stack, batch)
-costs["recomputed"] = kept, milliseconds
-_, within, _ = measured(layer, stack[:1], batch)
-print("evaluations of a block:", len(evaluations) - 1)
-print(
-    f"kept: {kept / 1e6:.1f} MB instead of {costs['whole batch'][0] / 1e6:.1f}; and one block's {within / 1e6:.1f} MB at a time"
-)
-
-# %% tags=["check"]
-# @title Check
-ratio = costs["whole batch"][0] / costs["recomputed"][0]
-exercises.kept.reveal("more than 12" if ratio > 12 else "about 8")
-assert ratio > 12
-assert len(evaluations) - 1 == 16
-assert costs["recomputed"][0] + within < 0.3 * costs["whole batch"][0]
-assert apart(flat(again), flat(whole)) < 1e-6
-
-# %% [markdown]
-# Far more than eight: it is not the number of blocks that counts, but how much a block makes for each vector that goes in. While a block is computed again its own record is there for a moment. The price is one more forward pass, 16 evaluations instead of 8, and the gradient is the same, up to rounding.
-#
-# ## 5. Half the digits
+# ## 4. Half the digits
 #
 # A float16 takes two bytes instead of four. It has 11 binary digits, and it ends early at both sides: above 65504 there is only infinity, and what is smaller than $2^{-25} \approx 3 \cdot 10^{-8}$ becomes **zero**. In **mixed precision** the weights stay in float32, and the forward and the backward pass run on a copy in float16. Why the weights stay is quickly seen:
 
@@ -661,31 +629,16 @@ for name, (objective, scale) in ways.items():
 for name, value in ends_at.items():
     print(f"{name:24} loss on answers {value:.1e}")
 
-costs["float16"] = measured(layer, [{n: tf.cast(part, tf.float16) for n, part in w.items()} for w in stack], batch)[1:]
-
-# %% tags=["figure", "nbval-ignore-output"] alt="Scatter plot. Milliseconds against megabytes kept, both logarithmic, for four ways to get the gradient of eight blocks. Whole batch: most memory. Float16: half of it. Eight parts: an eighth, and the most time. Recomputed: the least memory."
-# @title Draw: memory and time
-_, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
-for (name, (kept, milliseconds)), colour in zip(
-    costs.items(), (plots.GREY, plots.BLUE, plots.GREEN, plots.ORANGE), strict=True
-):
-    ax.loglog(kept / 1e6, milliseconds, "o", color=colour, markersize=9)
-    ax.annotate(name, (kept / 1e6, milliseconds), xytext=(0, 9), textcoords="offset points", ha="center")
-ax.margins(0.25)
-ax.set(title="Four ways to one gradient", xlabel="kept by the tape (MB)", ylabel="processor time (ms)")
-plt.show()
-
 # %% tags=["check"]
 # @title Check
 assert ends_at["float16"] > 3 * ends_at["float32"]
 assert abs(ends_at["float16, scaled by 2^16"] / ends_at["float32"] - 1) < 0.3
 assert abs(float(answer(train(half, sure, 600)[0], test)) / ends_at["float16"] - 1) < 0.2  # it has stopped
-assert 0.45 < costs["float16"][0] / costs["whole batch"][0] < 0.55
 
 # %% [markdown]
 # The plain float16 run lives on the few entries that are left, and then stops for good: 600 steps end where 200 do, while float32 goes on. Here that loses little that anyone would miss, since the loss was small already. Elsewhere it costs more: Micikevicius et al. (2018, section 3.2) have a detection network whose training diverges with unscaled gradients, and with a factor of 8 it reaches the accuracy of float32.
 #
-# In the figure are the prices on the machine that ran this page, of a single eager call: Python's time is in it, and eight small parts pay that eight times. Float16 halves the record; whether it is also faster depends on units for it in the hardware. (bfloat16 has float32's range and 8 binary digits: smaller numbers survive, with more rounding.) The ways combine.
+# Float16 halves the record; whether it is also faster depends on units for it in the hardware. (bfloat16 has float32's range and 8 binary digits: smaller numbers survive, with more rounding.)
 #
 # ### Exercise: A step that may be skipped (7 min)
 #
@@ -700,7 +653,57 @@ def step(w, gradient, scale):
 exercises.skipped.check(step)
 
 # %% [markdown]
-# ## 6. A thin product
+# ## 5. Going further: keep less, compute again
+#
+# [16](16_what_derivatives_cost.ipynb) had another way: `tf.recompute_grad(layer)` keeps a layer's input, and runs the layer once more when the backward pass arrives. There, a layer had one tensor to keep, and six checkpoints took the place of 24 tensors. A block of a transformer is fuller: scores, shares, queries, the wide layer and its nonlinearity.
+#
+# **Predict.** Wrap each of the eight blocks. By which factor does the memory fall that the tape keeps after the forward pass?
+
+# %%
+exercises.kept.guess(...)  # "about 2", "about 8" or "more than 12"
+
+# %% tags=["nbval-ignore-output"]
+costs["float16"] = measured(layer, [{n: tf.cast(part, tf.float16) for n, part in w.items()} for w in stack], batch)[1:]
+
+evaluations.clear()
+again, kept, milliseconds = measured(tf.recompute_grad(layer), stack, batch)
+costs["recomputed"] = kept, milliseconds
+_, within, _ = measured(layer, stack[:1], batch)
+print("evaluations of a block:", len(evaluations) - 1)
+print(
+    f"kept: {kept / 1e6:.1f} MB instead of {costs['whole batch'][0] / 1e6:.1f}; and one block's {within / 1e6:.1f} MB at a time"
+)
+
+# %% tags=["check"]
+# @title Check
+ratio = costs["whole batch"][0] / costs["recomputed"][0]
+exercises.kept.reveal("more than 12" if ratio > 12 else "about 8")
+assert ratio > 12
+assert len(evaluations) - 1 == 16
+assert costs["recomputed"][0] + within < 0.3 * costs["whole batch"][0]
+assert apart(flat(again), flat(whole)) < 1e-6
+assert 0.45 < costs["float16"][0] / costs["whole batch"][0] < 0.55
+
+# %% [markdown]
+# Far more than eight: it is not the number of blocks that counts, but how much a block makes for each vector that goes in. While a block is computed again its own record is there for a moment. The price is one more forward pass, 16 evaluations instead of 8, and the gradient is the same, up to rounding.
+
+# %% tags=["figure", "nbval-ignore-output"] alt="Scatter plot. Milliseconds against megabytes kept, both logarithmic, for four ways to get the gradient of eight blocks. Whole batch: most memory. Float16: half of it. Eight parts: an eighth, and the most time. Recomputed: the least memory."
+# @title Draw: memory and time
+_, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
+for (name, (kept, milliseconds)), colour in zip(
+    costs.items(), (plots.GREY, plots.BLUE, plots.GREEN, plots.ORANGE), strict=True
+):
+    ax.loglog(kept / 1e6, milliseconds, "o", color=colour, markersize=9)
+    ax.annotate(name, (kept / 1e6, milliseconds), xytext=(0, 9), textcoords="offset points", ha="center")
+ax.margins(0.25)
+ax.set(title="Four ways to one gradient", xlabel="kept by the tape (MB)", ylabel="processor time (ms)")
+plt.show()
+
+# %% [markdown]
+# In the figure are the prices on the machine that ran this page, of a single eager call: Python's time is in it, and eight small parts pay that eight times. The ways combine.
+
+# %% [markdown]
+# ## 6. Going further: a thin product
 #
 # Adam keeps two numbers for each weight that it trains, beside the gradient. To teach a model something new, need all weights move? **LoRA** (Hu et al. 2021) freezes a matrix $W$ of shape $(d, d)$ and trains an addition of rank $r$:
 #
@@ -831,8 +834,7 @@ for w, _ in runs["1/√32"]:  # no model gets below the entropy, up to the scatt
 # - Attention takes a mean of values with shares from a softmax. Without $1/\sqrt d$ its scores grow with the width, the softmax saturates, and what it does not look at has no gradient (section 1).
 # - A head's gradient is four products of matrices and the softmax's Jacobian between them (section 2).
 # - Accumulated *sums* over parts give the large batch's gradient; means of unequal parts and BatchNorm do not (section 3).
-# - Recomputation keeps a block's input for one more forward pass. Float16 halves the record, and small gradients become zero in it unless the loss is scaled (sections 4 and 5).
-# - $W + AB$ trains few numbers. One of the two starts at zero, and not both (section 6).
+# - Float16 halves the record, and small gradients become zero in it unless the loss is scaled (section 4).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|
@@ -841,7 +843,7 @@ for w, _ in runs["1/√32"]:  # no model gets below the entropy, up to the scatt
 # | BatchNorm and parts | other statistics, another gradient | normalise each example by itself |
 # | float16 without a loss scale | a model that seems to have converged | scale the loss, weights in float32 |
 # | an infinity in the gradient, clipped or set to zero | steps that are wrong | skip the step, halve the scale |
-# | $A$ and $B$ both at zero | nothing moves; the gradient is correct | one of them random |
+# | LoRA's $A$ and $B$ both at zero | nothing moves; the gradient is correct | one of them random |
 #
 # **Further reading**
 #

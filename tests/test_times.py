@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-WORDS = "word " * 200
+WORDS = "word " * 225  # a minute
 EXERCISE = f"### Exercise: one (5 min)\n\n{WORDS * 4}"
 
 
@@ -19,7 +19,7 @@ def of(*cells):
     [
         ([], (1, 0, 0)),
         ([new_markdown_cell(WORDS * 3)], (3, 0, 0)),
-        ([new_markdown_cell(WORDS), *[new_code_cell("f(x)") for _ in range(8)]], (3, 0, 0)),
+        ([new_markdown_cell(WORDS), *[new_code_cell("f(x)") for _ in range(5)]], (4, 0, 0)),
         ([new_markdown_cell(WORDS * 2), new_markdown_cell(WORDS * 9, metadata={"tags": ["catalogue"]})], (2, 0, 0)),
         ([new_markdown_cell(WORDS * 2), new_code_cell("", metadata={"tags": ["check"]})], (2, 0, 0)),
         ([new_markdown_cell(f"## 2. Going further: more\n\n{WORDS * 5}")], (1, 5, 0)),

@@ -327,7 +327,7 @@ whole = Exercise(
         "them?",
         "For each of the two gradients, one call `outer.jacobian(gradient, [a, b])` gives a row of two blocks. "
         "Reshape each to two axes; concatenate along axis 1, then the rows along axis 0.",
-        "If it is right for the first function and raises for the next: which block is `None` there? Section 8 has the "
+        "If it is right for the first function and raises for the next: which block is `None` there? Section 9 has the "
         "cure.",
     ),
     checker=Function(reference=_whole_hessian, inputs=_pairs_for_jacobians, axes=("row", "column")),
