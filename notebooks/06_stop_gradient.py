@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/06_stop_gradient.ipynb)
 #
-# **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 16 to read, 2 more to go further, 27 for the exercises
+# **Prerequisites:** [05 Recording control](05_recording_control.ipynb) · **Minutes:** 22 to read, 4 more to go further, 27 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters

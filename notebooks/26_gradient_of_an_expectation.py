@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/26_gradient_of_an_expectation.ipynb)
 #
-# **Prerequisites:** [06 Stop gradient](06_stop_gradient.ipynb) · **Minutes:** 21 to read, 31 for the exercises
+# **Prerequisites:** [06 Stop gradient](06_stop_gradient.ipynb) · **Minutes:** 28 to read, 31 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
