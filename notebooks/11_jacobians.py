@@ -411,7 +411,8 @@ np.testing.assert_allclose(from_jacobian, gradient, rtol=1e-5, atol=3e-6)
 check_layer = tf.keras.layers.Dense(outputs, activation="tanh", dtype="float64")
 with tf.GradientTape(persistent=True) as check_tape:
     check_y = check_layer(tf.cast(x, tf.float64))
-check_sum = tf.reduce_sum(check_tape.jacobian(check_y, check_layer.kernel), axis=[0, 1])
+check_jacobian = check_tape.jacobian(check_y, check_layer.kernel, experimental_use_pfor=False)
+check_sum = tf.reduce_sum(check_jacobian, axis=[0, 1])
 np.testing.assert_allclose(check_sum, check_tape.gradient(check_y, check_layer.kernel), rtol=0, atol=1e-13)
 assert not np.any(jacobian.numpy()[:, ~np.eye(outputs, dtype=bool)[:, None, :].repeat(inputs, axis=1)])
 assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entry of every ten
@@ -562,7 +563,7 @@ assert zeros.shape == (batch, outputs, 3, 4)
 assert not np.any(zeros)
 with tf.GradientTape(persistent=True) as check_tape:
     without_effect = 0.0 * unused
-assert not np.any(check_tape.jacobian(without_effect, unused))  # zeros, and not None
+assert not np.any(check_tape.jacobian(without_effect, unused, experimental_use_pfor=False))  # zeros, and not None
 assert check_tape.jacobian(tf.concat([without_effect, without_effect], axis=0), unused) is None  # joined outside
 assert refused == "AttributeError: 'list' object has no attribute 'shape'"
 assert joined.shape == (batch * outputs + batch, inputs, outputs)
