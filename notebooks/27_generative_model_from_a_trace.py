@@ -510,8 +510,9 @@ _, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
 at = 100 * np.arange(len(with_one_probe))
 ax.semilogy(at, [error(score(w, test)) for w in with_exact_trace], "s-", color=plots.ORANGE, label="exact trace")
 ax.semilogy(at, [error(score(w, test)) for w in with_one_probe], ".--", color=plots.BLUE, label="one probe")
-for name, colour in (("denoising, best of three", plots.GREEN), ("kernel density, best of six", plots.GREY)):
-    ax.axhline(ways[name], color=colour, linestyle=":", label=name)
+rivals = {"denoising, best of three": (plots.GREEN, ":"), "kernel density, best of six": (plots.GREY, "-.")}
+for name, (colour, style) in rivals.items():
+    ax.axhline(ways[name], color=colour, linestyle=style, label=name)
 ax.set(
     title="In two dimensions one random probe is as good as the exact trace",
     xlabel="step",
