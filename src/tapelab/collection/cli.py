@@ -24,6 +24,10 @@ LONGEST_SECONDS = 31_536_000  # a year; no clock waits for any number
 LOG_WIDTH = 140  # columns of a table in a log
 
 
+# What `run` says in a sentence and not as a traceback.
+REFUSED = (catalogue.NotebookError, sweep.ParameterError, StorageError, records.DamagedReportError, LookupError)
+
+
 def _default_folder():
     """The notebooks of the checkout, or those that came with the package."""
     here = Path("notebooks")
@@ -260,9 +264,7 @@ def run(
         with storage.held(), _executor(dask, workers, fork, passed) as executor:
             settings = batch.Settings(kernel, timeout, resume)
             status = batch.Batch(loaded, runs, executor, storage, settings, console, interrupts.command).run()
-    except (
-        *(catalogue.NotebookError, sweep.ParameterError, StorageError, records.DamagedReportError, LookupError),
-    ) as error:
+    except REFUSED as error:
         raise click.ClickException(str(error)) from error
     sys.exit(status)
 
