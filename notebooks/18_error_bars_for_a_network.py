@@ -180,7 +180,7 @@ plt.show()
 # - say why drawn weights belong in the linearisation, not into the network (section 2),
 # - choose the weight decay without validation data, by the marginal likelihood (section 3),
 # - compare the full matrix, its diagonal, the last layer and an ensemble by likelihood and coverage, on data seen and in a gap (section 4),
-# - recognise where the approximation is wrong, and where it brings next to nothing (sections 5 and 6).
+# - recognise where the approximation is wrong (section 5), and where it brings next to nothing (section 6, where you go further).
 
 # %% tags=["check"]
 # @title Check
