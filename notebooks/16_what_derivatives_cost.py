@@ -472,9 +472,9 @@ weight_count, examples, pixels, scores = 1_000_000, 256, 784, 10
 size = {  # in bytes, float32
     "the gradient of the loss": ...,
     "the gradient of each example's loss": ...,
-    "the Jacobian of all scores by the weights": ...,
-    "batch_jacobian of the scores by the pixels": ...,
-    "the Jacobian of all scores by all pixels": ...,
+    "the Jacobian of all scores with respect to the weights": ...,
+    "batch_jacobian of the scores with respect to the pixels": ...,
+    "the Jacobian of all scores with respect to all pixels": ...,
     "the Hessian over the weights": ...,
     "a Hessian-vector product": ...,
 }

@@ -407,9 +407,9 @@ _WEIGHTS, _BATCH, _PIXELS, _SCORES = 1_000_000, 256, 784, 10
 _BYTES = {
     "the gradient of the loss": 4 * _WEIGHTS,
     "the gradient of each example's loss": 4 * _BATCH * _WEIGHTS,
-    "the Jacobian of all scores by the weights": 4 * _BATCH * _SCORES * _WEIGHTS,
-    "batch_jacobian of the scores by the pixels": 4 * _BATCH * _SCORES * _PIXELS,
-    "the Jacobian of all scores by all pixels": 4 * _BATCH * _SCORES * _BATCH * _PIXELS,
+    "the Jacobian of all scores with respect to the weights": 4 * _BATCH * _SCORES * _WEIGHTS,
+    "batch_jacobian of the scores with respect to the pixels": 4 * _BATCH * _SCORES * _PIXELS,
+    "the Jacobian of all scores with respect to all pixels": 4 * _BATCH * _SCORES * _BATCH * _PIXELS,
     "the Hessian over the weights": 4 * _WEIGHTS**2,
     "a Hessian-vector product": 4 * _WEIGHTS,
 }
@@ -421,8 +421,8 @@ fits = Exercise(
         "A Jacobian's shape is the target's shape followed by the source's. Which of them have the batch in their "
         "shape?",
         "A scalar target adds no axis. The weights have no batch axis. `batch_jacobian` has the batch once, "
-        "`jacobian` by the pixels twice ([15](15_batch_jacobians.ipynb)).",
-        "For example, all scores by the weights: (256, 10) by 1 000 000, four bytes each.",
+        "`jacobian` with respect to the pixels twice ([15](15_batch_jacobians.ipynb)).",
+        "For example, all scores with respect to the weights: (256, 10) times 1 000 000, four bytes each.",
     ),
     checker=Value(
         expected=_BYTES,
@@ -448,19 +448,19 @@ fits = Exercise(
             ),
             Mistake(
                 "one_example",
-                "In the Jacobian of all scores by the weights: every example has scores of its own.",
-                {"the Jacobian of all scores by the weights": 4 * _SCORES * _WEIGHTS},
+                "In the Jacobian of all scores with respect to the weights: every example has scores of its own.",
+                {"the Jacobian of all scores with respect to the weights": 4 * _SCORES * _WEIGHTS},
             ),
             Mistake(
                 "batch_twice",
                 "In `batch_jacobian`: it pairs each example with itself alone. The batch is in its shape once.",
-                {"batch_jacobian of the scores by the pixels": 4 * _BATCH * _SCORES * _BATCH * _PIXELS},
+                {"batch_jacobian of the scores with respect to the pixels": 4 * _BATCH * _SCORES * _BATCH * _PIXELS},
             ),
             Mistake(
                 "batch_once",
-                "In the Jacobian by all pixels: `jacobian` pairs every example's scores with every example's pixels. "
-                "The batch is in its shape twice.",
-                {"the Jacobian of all scores by all pixels": 4 * _BATCH * _SCORES * _PIXELS},
+                "In the Jacobian with respect to all pixels: `jacobian` pairs every example's scores with every "
+                "example's pixels. The batch is in its shape twice.",
+                {"the Jacobian of all scores with respect to all pixels": 4 * _BATCH * _SCORES * _PIXELS},
             ),
             Mistake(
                 "product_is_a_matrix",
@@ -480,9 +480,9 @@ def _():
     size = {  # in bytes, float32
         "the gradient of the loss": ...,
         "the gradient of each example's loss": ...,
-        "the Jacobian of all scores by the weights": ...,
-        "batch_jacobian of the scores by the pixels": ...,
-        "the Jacobian of all scores by all pixels": ...,
+        "the Jacobian of all scores with respect to the weights": ...,
+        "batch_jacobian of the scores with respect to the pixels": ...,
+        "the Jacobian of all scores with respect to all pixels": ...,
         "the Hessian over the weights": ...,
         "a Hessian-vector product": ...,
     }
@@ -493,15 +493,15 @@ def _():
 @fits.right
 def _():
     """Multiply the elements of the target by the elements of the source, then by 4. Only two of the seven are the size
-    of the weights, and those are the two that training uses. The Jacobian by all pixels is a batch times as large as
-    what `batch_jacobian` keeps of it."""
+    of the weights, and those are the two that training uses. The Jacobian with respect to all pixels is a batch times
+    as large as what `batch_jacobian` keeps of it."""
     weight_count, examples, pixels, scores = 1_000_000, 256, 784, 10
     size = {
         "the gradient of the loss": 4 * weight_count,
         "the gradient of each example's loss": 4 * examples * weight_count,
-        "the Jacobian of all scores by the weights": 4 * examples * scores * weight_count,
-        "batch_jacobian of the scores by the pixels": 4 * examples * scores * pixels,
-        "the Jacobian of all scores by all pixels": 4 * examples * scores * examples * pixels,
+        "the Jacobian of all scores with respect to the weights": 4 * examples * scores * weight_count,
+        "batch_jacobian of the scores with respect to the pixels": 4 * examples * scores * pixels,
+        "the Jacobian of all scores with respect to all pixels": 4 * examples * scores * examples * pixels,
         "the Hessian over the weights": 4 * weight_count**2,
         "a Hessian-vector product": 4 * weight_count,
     }
