@@ -60,5 +60,14 @@ def test_a_picture_of_words_and_grid_lines_has_no_fold():
     assert not figure_data.fold(plt.figure())
 
 
+def test_a_drawing_without_axes_has_no_numbers_but_those_of_an_image():
+    def draw(ax):
+        ax.plot([1, 2])
+        ax.imshow([[3]])
+        ax.set_axis_off()
+
+    assert tables(draw) == [("matrix, 1 by 1", [["0"], ["3"]])]
+
+
 def test_the_colours_of_a_scale_are_no_numbers_of_the_figure():
     assert len(tables(lambda ax: ax.figure.colorbar(ax.imshow([[1, 2]])))) == 1

@@ -1,7 +1,7 @@
 """The numbers of a Matplotlib figure as HTML tables: for who cannot see the picture, or wants its values.
 
 Told are lines, points, bars and matrices, and of the lines through a whole picture those with a label. What a figure
-fills, contours or points at with arrows is not: its alternative text says that.
+fills, contours or points at with arrows is not, nor is a drawing without axes: its alternative text says that.
 """
 
 import html
@@ -23,34 +23,42 @@ def fold(figure: Any) -> str:
 
 
 def _tables(ax) -> Iterator[str]:
+    if ax.axison:
+        yield from _plotted(ax)
+    for image in ax.images:
+        yield _matrix(_named(ax, image, "matrix"), image.get_array())
+
+
+def _labelled(artist):
+    return not artist.get_label().startswith("_")  # as Matplotlib calls what has no label
+
+
+def _named(ax, artist, kind):
+    label = f" “{artist.get_label()}”" if _labelled(artist) else ""
+    return ": ".join(filter(None, [ax.get_title(), kind + label]))
+
+
+def _plotted(ax) -> Iterator[str]:
+    """What has a place on the axes. Without axes to read it from, as in the drawing of a graph, a place means nothing."""
     from matplotlib.collections import PathCollection
     from matplotlib.container import BarContainer
-
-    def labelled(artist):
-        return not artist.get_label().startswith("_")  # as Matplotlib calls what has no label
-
-    def named(artist, kind):
-        label = f" “{artist.get_label()}”" if labelled(artist) else ""
-        return ": ".join(filter(None, [ax.get_title(), kind + label]))
 
     heads = [ax.get_xlabel() or "x", ax.get_ylabel() or "y"]
     for line in ax.get_lines():
         xs, ys = line.get_data(orig=False)
         match line.get_transform().contains_branch_seperately(ax.transData):  # Matplotlib's spelling
             case True, True:
-                yield _table(named(line, "line"), heads, list(zip(xs, ys, strict=True)))
-            case False, True if labelled(line):  # as `axhline` draws it
-                yield _table(named(line, "line across"), heads[1:], [ys[:1]])
-            case True, False if labelled(line):
-                yield _table(named(line, "line upright"), heads[:1], [xs[:1]])
+                yield _table(_named(ax, line, "line"), heads, list(zip(xs, ys, strict=True)))
+            case False, True if _labelled(line):  # as `axhline` draws it
+                yield _table(_named(ax, line, "line across"), heads[1:], [ys[:1]])
+            case True, False if _labelled(line):
+                yield _table(_named(ax, line, "line upright"), heads[:1], [xs[:1]])
     for points in ax.collections:
         if isinstance(points, PathCollection):
-            yield _table(named(points, "points"), heads, points.get_offsets())
+            yield _table(_named(ax, points, "points"), heads, points.get_offsets())
     for bars in ax.containers:
         if isinstance(bars, BarContainer):
-            yield _table(named(bars, "bars"), heads, _bars(ax, bars))
-    for image in ax.images:
-        yield _matrix(named(image, "matrix"), image.get_array())
+            yield _table(_named(ax, bars, "bars"), heads, _bars(ax, bars))
 
 
 def _bars(ax, bars):
