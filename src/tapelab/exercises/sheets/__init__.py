@@ -79,8 +79,8 @@ def _refuse(sheet, name):
     now, _, called = (progress.FORMERLY | _MOVED).get(f"{sheet}.{name}", "").partition(".")
     where = f"It is now `{called}`, of notebook {ORDER.index(now):02} (the sheet `{now}`). " if now else ""
     raise AttributeError(
-        f"Notebook {ORDER.index(sheet):02} has no exercise or prediction {name!r}. {where}This copy may be of an earlier "
-        "version: `make lab`, or `tapelab lab`, lays the present one beside it."
+        f"Notebook {ORDER.index(sheet):02} has no exercise or prediction {name!r}. {where}This copy may be of an "
+        "earlier version: `make lab`, or `tapelab lab`, lays the present one beside it."
     )
 
 

@@ -22,7 +22,6 @@ from typing import Any
 from tapelab.process import session
 from tapelab.process.session import figure_data
 
-
 NUMBERS = "tapelab_figure_data"  # the key of a figure's numbers, as HTML, in the metadata of its output
 
 

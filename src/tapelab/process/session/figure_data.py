@@ -39,7 +39,7 @@ def _named(ax, artist, kind):
 
 
 def _plotted(ax) -> Iterator[str]:
-    """What has a place on the axes. Without axes to read it from, as in the drawing of a graph, a place means nothing."""
+    """What has a place on the axes. Without axes, as in the drawing of a graph, a place means nothing."""
     from matplotlib.collections import PathCollection
     from matplotlib.container import BarContainer
 
