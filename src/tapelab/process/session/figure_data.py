@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 ROWS = 50  # of one table; a longer one shows so many, evenly spread, and says how many there are
 COLUMNS = 12  # of a matrix that is shown number by number
 
@@ -65,7 +67,9 @@ def _bars(ax, bars):
     """The place and the length of each bar; a place that has a tick is told by the tick's label."""
     upright = bars.orientation == "vertical"
     axis = ax.xaxis if upright else ax.yaxis
-    ticks = {float(at): tick.get_text() for at, tick in zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)}
+    places = axis.get_ticklocs()
+    # Not the drawn labels: of axes that are shared, only the outer ones have some.
+    ticks = dict(zip(map(float, places), axis.get_major_formatter().format_ticks(places), strict=True))
     for bar in bars:
         (left, low), (right, high) = bar.get_bbox().get_points()
         place = float((left + right) / 2 if upright else (low + high) / 2)
@@ -96,5 +100,5 @@ def _table(caption: str, heads: Sequence[str], rows: Any) -> str:
 def _told(cell):
     if isinstance(cell, str):
         return html.escape(cell)
-    number = float(cell)
+    number = math.nan if cell is np.ma.masked else float(cell)
     return f"{number:.4g}" if math.isfinite(number) else "none"
