@@ -863,6 +863,30 @@ def test_a_former_name_leads_to_an_exercise_and_is_none():
     assert not set(progress.FORMERLY) & known
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        *((former, now) for former, now in progress.FORMERLY.items() if not former.startswith("clinic.")),
+        *sheets._MOVED.items(),
+        ("forward_mode.passes", None),
+        ("first_aid.nothing", None),
+    ],
+)
+def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh, asked, told):
+    module, _, name = asked.partition(".")
+    said = fresh(
+        f"from tapelab.exercises.sheets import {module} as exercises\n"
+        f"try:\n    exercises.{name}\nexcept AttributeError as error:\n    print(error)"
+    )
+    assert said.startswith(f"Notebook {sheets.ORDER.index(module):02} has no exercise or prediction {name!r}. ")
+    assert "`make lab`, or `tapelab lab`, lays the present one beside it." in said
+    assert ("It is now" in said) == (told is not None)
+    if told:
+        now, _, called = told.partition(".")
+        assert f"`{called}`, of notebook {sheets.ORDER.index(now):02} (the sheet `{now}`)" in said
+        assert hasattr(getattr(sheets, now), called)
+
+
 def test_a_copy_of_the_one_clinic_is_told_where_its_cases_are():
     with pytest.raises(ImportError, match="two notebooks now, with the sheets `first_aid` and `hard_cases`"):
         exec("from tapelab.exercises.sheets import clinic")
