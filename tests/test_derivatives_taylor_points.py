@@ -170,6 +170,27 @@ def test_tiny_numbers(name, compile):
     np.testing.assert_allclose(along, [wanted], rtol=1e-4)
 
 
+# c x^p in float32 at x, by way of squares of channels or powers that leave the range of floats: p, c, x and how.
+FAR = {
+    "power 3/2": (1.5, 1, 1e-14, lambda x: x**1.5),
+    "power 5/2": (2.5, 1, 1e-20, lambda x: x**2.5),
+    "powers 5/2": (2.5, 1, 1e-20, lambda x: x ** tf.constant([2.5])),
+    "quotient": (-1, 1e30, 1e10, lambda x: 1e30 / x),
+    "a small quotient": (-1, 1e-30, 1e-8, lambda x: 1e-30 / x),
+}
+
+
+@pytest.mark.thorough(keep=3)
+@pytest.mark.parametrize("name", FAR)
+@pytest.mark.parametrize("compile", ["graph", "xla"])
+def test_third_and_fourth_derivatives_of_powers(name, compile):
+    p, c, x, f = FAR[name]
+    wanted = [c * math.prod(p - i for i in range(n)) * x ** (p - n) for n in (1, 2, 3, 4)]
+    x = tf.constant([x])
+    found = [d[0] for d in taylor(f, 4, compile=compile)(x, tangents=[tf.ones_like(x)])[1]]
+    np.testing.assert_allclose([*found, *biharmonic(f, compile=compile)(x)], [*wanted, wanted[3]], rtol=1e-4)
+
+
 def test_a_quotient_whose_second_derivative_is_tiny():
     x = tf.constant([[5.9e12]], tf.float32)
     found = laplacian(lambda x: 1.327e20 / tf.reduce_sum(x, -1))(x)
