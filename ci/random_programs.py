@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = 2500  # pairs of a process
 BATCH = 50  # programs of a run of hypothesis, which ends at the first find
-SHRINKS = 60  # how many smaller programs are tried of each find
+SHRINKS = 25  # how many smaller programs are tried of each find
 OUTPUT = ROOT / "build" / "random_programs"
 ENVIRONMENT = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -76,6 +76,8 @@ class Batch:
             else:
                 outcomes = {"found": 1}
                 self.failed[task] = str(find)
+                if self.tried == 0:
+                    print(f"found: {find}", file=sys.stderr, flush=True)
         if self.tried == 0:
             self.programs += 1
             self.outcomes.update(outcomes)
@@ -129,7 +131,9 @@ def main() -> None:
     parser.add_argument("--block", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.block:
-        json.dump(run_block(arguments.seed, arguments.count, json.load(sys.stdin)), sys.stdout)
+        with contextlib.redirect_stdout(sys.stderr):  # where hypothesis prints, if it is slow
+            done = run_block(arguments.seed, arguments.count, json.load(sys.stdin))
+        json.dump(done, sys.stdout)
         return
     arguments.output.mkdir(parents=True, exist_ok=True)
     outcomes, finds, programs, start = Counter(), [], 0, time.monotonic()
