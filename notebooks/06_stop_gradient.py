@@ -81,7 +81,7 @@ for name, gradient in gradients.items():
 # - choose between `stop_gradient` and `stop_recording` (section 3),
 # - train through a rounding with a straight-through estimator (section 4),
 # - hold a moving target still, and say what goes wrong otherwise (section 5),
-# - say what a cut saves and what it does not (section 6).
+# - say what a cut saves and what it does not (section 6, which goes further).
 
 # %% [markdown]
 # ## 1. Cut one path
