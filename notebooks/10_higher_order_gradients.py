@@ -153,7 +153,8 @@ print("d²y/dt² =", d2y_dt2)
 
 # %% [markdown]
 # Watch it on both. Better still, write a function that returns a derivative. It gets the order and the watching right once, and it can
-# be applied to its own result: the inner call then runs inside the outer block by construction.
+# be applied to its own result: the inner call then runs inside the outer block by construction. (Where a derivative does not depend on `x` any more, as that of $2x$, the next
+# one is `None`, not 0: no path.)
 
 
 # %%
@@ -207,6 +208,8 @@ with ExplainTape() as untold:
 np.testing.assert_allclose(dy_dt, 27.0, rtol=1e-6)
 assert d2y_dt2 is None
 assert explain(untold, slope, t).code == "not_watched"
+assert derivative(lambda x: 2.0 * x)(t) == 2.0
+assert derivative(derivative(lambda x: 2.0 * x))(t) is None
 np.testing.assert_allclose([first(t), second(t), third(t)], [27.0, 18.0, 6.0], rtol=1e-6)
 np.testing.assert_allclose(first(xs), 3 * xs**2, rtol=1e-5, atol=1e-5)
 np.testing.assert_allclose(second(xs), 6 * xs, rtol=1e-5, atol=1e-5)

@@ -782,9 +782,9 @@ assert large == 98 * 2**30 == 128 * 512 * (4 * 784 * 512)
 # %% [markdown]
 # ## 8. Going further: inside one call
 #
-# By default `jacobian` does not loop. It traces **one** backward pass into a graph, and rewrites that graph so that each of its operations
-# handles all the upstream gradients in a stack. The arithmetic is at most that of 70 passes; the overhead is nearer to that of one. TensorFlow calls the rewriting
-# `pfor`, a parallel loop.
+# By default `jacobian` does not loop. It traces **one** backward pass into a graph, and rewrites that graph so that its operations
+# handle all the upstream gradients in a stack. The arithmetic here is that of 70 passes; the overhead is nearer to that of one. TensorFlow calls the rewriting
+# `pfor`, a parallel loop. (An operation that it cannot rewrite is looped over after all; TensorFlow warns.)
 #
 # Tracing takes far longer than the arithmetic of a small Jacobian. An eager call has nowhere to keep its graph, and traces again each time. A
 # `tf.function` traces once:
