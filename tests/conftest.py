@@ -79,6 +79,29 @@ def _same_seed():
 
 
 @pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """A function that gives the folder of this name, which `make` fills: once for all workers of a run, which share it.
+
+    Else each worker that gets one test of a file would build what all of them look at.
+    """
+    from filelock import FileLock
+
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent
+
+    def built(name, make):
+        folder, done = place / name, place / f"{name}.done"
+        with FileLock(place / f"{name}.lock"):
+            if not done.exists():
+                make(folder)
+                done.touch()
+        return folder
+
+    return built
+
+
+@pytest.fixture(scope="session")
 def serve():
     """A function that ends this process's fork server if it imports something else than is wanted now."""
 
