@@ -58,7 +58,11 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
-    """With --quick, leave out the thorough tests, but for the first `keep` cases of each."""
+    """With --quick, leave out the thorough tests, but for the first `keep` cases of each.
+
+    What looks at the site comes first: at the end of a run all workers would wait for the one that builds it.
+    """
+    items.sort(key=lambda item: "site" not in item.fixturenames)
     if not config.getoption("--quick"):
         return
     met, chosen, left = collections.Counter(), [], []
