@@ -25,7 +25,7 @@ from tapelab.runtime import tf
 import by_tape
 import numpy as np
 import pytest
-from transformations import KERNEL, NORMS, OPERATORS, TRANSFORMATIONS, X, total
+from transformations import EVERY, KERNEL, NORMS, OPERATORS, TRANSFORMATIONS, X, total
 
 KERAS = tf.keras
 LAYERS = KERAS.layers
@@ -697,7 +697,7 @@ UPDATES = [beside, of_the_batch, on_the_way, in_a_function]
 
 def updates(name, update, *, untraceable=False, **options):
     """How many updates the first call makes, and the second one."""
-    f, make, arguments, *vector = (TRANSFORMATIONS | OPERATORS | NORMS)[name]
+    f, make, arguments, *vector = EVERY[name]
 
     def updating(x):
         if untraceable and x.numpy().sum() > 1e9:

@@ -3,14 +3,14 @@
 import threading
 import types
 
-from tapelab.derivatives import batch_jacobian, per_example_gradients, value_and_gradient, vjp
+from tapelab.derivatives import batch_jacobian, value_and_gradient, vjp
 from tapelab.optimize import Objective, lbfgs, levenberg_marquardt, newton, newton_cg
 from tapelab.runtime import tf
 
 import by_tape
 import numpy as np
 import pytest
-from transformations import KERNEL, NORMS, OPERATORS, TRANSFORMATIONS, X, squares
+from transformations import EVERY
 
 FACTOR = 1.5
 helper = tf.sin
@@ -84,11 +84,9 @@ def world():
 
 
 GRAPH = {"compile": "graph"}
-HELD = TRANSFORMATIONS | OPERATORS
-HELD["per_example_norms"] = NORMS["per_example_norms"]
-HELD["per_example_gradients"] = (squares, lambda f, **o: per_example_gradients(f, wrt=KERNEL, **o), (X,))
-POWERS = {"ggn": 2, "fisher": 2}  # of the factor, that these have; the others are linear in the function
-COMPILED = [*[(name, "graph") for name in HELD], ("value_and_gradient", "auto"), ("hessian", "eager")]
+# Each but a clipped sum has a power of the factor that its function has.
+POWERS = {name: 2 if name in ("ggn", "fisher") else 1 for name in EVERY if name != "clipped_gradient"}
+COMPILED = [*[(name, "graph") for name in POWERS], ("value_and_gradient", "auto"), ("hessian", "eager")]
 
 
 def arrays(result):
@@ -98,13 +96,13 @@ def arrays(result):
 @pytest.mark.thorough(keep=6)
 @pytest.mark.parametrize(("name", "compile"), COMPILED)
 def test_a_held_derivative_is_that_of_the_function_as_it_is_now(world, name, compile):
-    f, make, arguments, *vector = HELD[name]
+    f, make, arguments, *vector = EVERY[name]
     base = arrays(make(f, **GRAPH)(*arguments, **dict(*vector)))
     held, before = make(lambda x: f(x) * world.factor(), compile=compile), 0.0
     # What is noticed does not depend on the kind of derivative: one goes through all changes.
     for change in CHANGES if name == "vjp" else ("nothing", "global", "variable replaced"):
         CHANGES[change](world)
-        factor = world.factor().numpy() ** POWERS.get(name, 1)
+        factor = world.factor().numpy() ** POWERS[name]
         assert abs(factor - before) > 1e-2, f"{change} changes nothing"
         for found, part in zip(arrays(held(*arguments, **dict(*vector))), base, strict=True):
             np.testing.assert_allclose(found, factor * part, rtol=1e-4, atol=1e-5, err_msg=change)

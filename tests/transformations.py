@@ -11,6 +11,7 @@ from tapelab.derivatives import (
     jacobian,
     jvp,
     laplacian,
+    per_example_gradients,
     per_example_norms,
     second_order,
     sparse_hessian,
@@ -78,3 +79,5 @@ NORMS = {
     "per_example_norms": (squares, lambda f, **o: per_example_norms(f, wrt=KERNEL, **o), (X,)),
     "clipped_gradient": (squares, lambda f, **o: clipped_gradient(f, wrt=KERNEL, max_norm=1.0, **o), (X,)),
 }
+EVERY = TRANSFORMATIONS | OPERATORS | NORMS
+EVERY["per_example_gradients"] = (squares, lambda f, **o: per_example_gradients(f, wrt=KERNEL, **o), (X,))
