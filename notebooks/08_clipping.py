@@ -49,7 +49,7 @@ runtime.start(seed)
 # %% [markdown]
 # A **recurrent** network reads a digit row by row, and multiplies its state by the same matrix $W$ each time. Ten such networks start from different random weights, and each takes 200 steps of plain
 # gradient descent at the rate 0.08. Then the ten start again, with one line more in the step: `tf.clip_by_global_norm(gradients, 5.0)`.
-# (A loop over `tf.range` in a `tf.function` becomes a loop in the graph, so that one call takes all the steps.)
+# (A loop over `tf.range` in a `tf.function` becomes a loop in the graph, so that one call takes all the steps. A `tf.TensorArray` is the list that such a loop can write to.)
 
 # %% tags=["nbval-ignore-output"]
 digits = data.load("digits")

@@ -200,7 +200,7 @@ def gradients_of_players(game, x, y):
     with tf.GradientTape() as tape:
         tape.watch([x, y])
         losses = game(x, y)  # two scalars: of the one who moves x, of the one who moves y
-    return ..., ...  # the gradient of the first for x, of the second for y
+    return ..., ...  # of the first loss with respect to x, of the second with respect to y
 
 
 exercises.two_players.check(gradients_of_players)
@@ -641,7 +641,7 @@ def changed_half_way(first, second, change, x):
         h = first(x)
     with tf.GradientTape() as tape_2:
         y = second(h)  # something is missing before this line
-    return ...  # the gradient of y for x, with the gradient at h changed on the way
+    return ...  # dy/dx, with the gradient at h changed on the way
 
 
 exercises.half_way.check(changed_half_way)

@@ -432,7 +432,7 @@ exercises.penalty.check(penalised_gradient)
 # of $\sum_i \ell_i$ is $\partial \ell_i/\partial x_i$. (Batch normalisation would couple the examples; see [15](15_batch_jacobians.ipynb).)
 #
 # The training step opens an outer tape for the parameters and calls `input_gradients`, with the inner tape, inside its block. A weight of
-# 0 gives ordinary training with the same code.
+# 0 gives ordinary training with the same code. (`CosineDecay` lowers the learning rate from `rate` to 0 during the run.)
 
 
 # %%
@@ -894,7 +894,7 @@ np.testing.assert_allclose(product, outer.gradient(gradient, samples, output_gra
 #
 # Two oracles that use no tape. For the function of section 2, central differences of the gradient in closed form give the Hessian.
 #
-# For the training objective of section 4, a gradient within a gradient, here on digits, take $h = \tanh(xW_1 + b_1)$, probabilities $p$ and one-hot labels $y$. The input gradient is
+# For the training objective of section 4, a gradient within a gradient, here on the digits of section 5, take $h = \tanh(xW_1 + b_1)$, probabilities $p$ and one-hot labels $y$. The input gradient is
 # $\bigl((p - y)\,W_2^{\mathsf T} \odot (1 - h^2)\bigr)\,W_1^{\mathsf T}$. NumPy computes the objective from it in float64, and central differences along random
 # directions in the space of all parameters must agree with the nested tapes.
 

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_hessians_and_newton.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 21 to read, 7 more to go further, 32 for the exercises
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 22 to read, 7 more to go further, 32 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -126,7 +126,7 @@ plt.show()
 # %% [markdown]
 # ## 1. The Hessian of a layer
 #
-# A gradient has its source's shape. Differentiate every element of it again, by every element of the source, and you have the **Hessian**: the Jacobian of the gradient.
+# A gradient has its source's shape. Differentiate every element of it again, with respect to every element of the source, and you have the **Hessian**: the Jacobian of the gradient.
 # In `second_order` the inner tape computes the gradient while the outer tape records; the outer tape's `jacobian` then differentiates what it has recorded.
 #
 # For Rosenbrock's function you can do it by hand:
@@ -161,7 +161,7 @@ print("H:       ", H.shape)
 
 # %% [markdown]
 # The target's axes come first, then the source's: here both are (5, 8). For linear algebra the last lines flatten each pair. The kernel becomes one axis of 40, with element $(i, j)$ at place $8i + j$, and the
-# Hessian a 40 × 40 matrix. It does not matter by which of two parameters you differentiate first (Schwarz's theorem), so the matrix is symmetric.
+# Hessian a 40 × 40 matrix. It does not matter with respect to which of two parameters you differentiate first (Schwarz's theorem), so the matrix is symmetric.
 
 # %% tags=["figure"] alt="Heat map. A symmetric 40 by 40 matrix of second derivatives with grid lines every 8 rows and columns. Rows and columns of hidden units that reach no output, if there are any, are blank."
 # @title Draw
@@ -175,7 +175,7 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# A symmetric matrix has real eigenvalues and orthogonal eigenvectors. Here they are **curvatures**: along an eigenvector the gradient changes at the rate of its eigenvalue. Zero means a direction in
+# A symmetric matrix has real eigenvalues $\lambda$ and orthogonal eigenvectors $v$, with $Hv = \lambda v$. Here they are **curvatures**: along an eigenvector the gradient changes at the rate of its eigenvalue. Zero means a direction in
 # which the gradient does not change, to first order.
 #
 # **Predict.** How many of the 40 eigenvalues are zero: none, one to five, or ten or more?
@@ -438,10 +438,13 @@ np.testing.assert_allclose(one_dimensional["log cosh"][2:4], [np.tanh(1.5), 1 - 
 np.testing.assert_allclose(one_dimensional["double well"][2:4], [0.4**3 - 0.4, 3 * 0.4**2 - 1], rtol=1e-12)
 for name, (f, at) in cases.items():
     assert f(at + one_dimensional[name][4]) > f(at)  # both end higher
+check_from, check_to = raw_newton[1:3]
+np.testing.assert_allclose(np.linalg.eigvalsh(second_order(banana, check_from)[2]), [0.3435, 1306.9], rtol=1e-3)
+assert banana(check_from + (check_to - check_from) / 8) < banana(check_from) < banana(check_to)
 
 # %% [markdown]
 # The slope along the step is $-g^\top H^{-1} g$, here $-f'^2/f''$: the sign of the curvature decides. The double well's step points **uphill**, towards the model's maximum, and a shorter one climbs as well. The `log cosh` step
-# points downhill and **overshoots**; a shorter one would do. Two failures, two cures:
+# points downhill and **overshoots**; a shorter one would do. (So did the opening's jump to a loss of 1412: where it began, both eigenvalues of $H$ are positive, 0.34 and 1307, and an eighth of that step lowers the loss.) Two failures, two cures:
 #
 # 1. **Damping makes the direction right.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative. Levenberg and Marquardt damp the Gauss–Newton matrix in this way (Marquardt after scaling it).
 # 2. **A line search makes the length right.** Halve the step until the loss has fallen by at least a small part of what the slope promises: **Armijo's condition**,

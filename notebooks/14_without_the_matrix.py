@@ -331,7 +331,7 @@ assert at_once[1:] == (1, True)
 
 # %% [markdown]
 # Three. What CG builds from $k$ products is a polynomial in $H$ of degree $k - 1$, applied to $-g$. To give the solution $-H^{-1}g$ it has to be $1/\lambda$ at every eigenvalue $\lambda$. A polynomial of degree 2 can be that at three points, however often each eigenvalue occurs. Tight clusters are nearly as good. A wide and even
-# spread is bad: then the number of rounds grows with $\sqrt{\lambda_{\max}/\lambda_{\min}}$. Section 5 shows what the spectrum of a trained model looks like.
+# spread is bad: then the number of rounds grows with $\sqrt{\lambda_{\max}/\lambda_{\min}}$. Section 5, which goes further, shows what the spectrum of a trained model looks like.
 
 # %% [markdown]
 # ## 3. Newton–CG and its rivals

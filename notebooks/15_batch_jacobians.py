@@ -53,7 +53,7 @@ runtime.start(seed)
 
 # %%
 x = tf.random.normal((batch, inputs))
-layer1 = tf.keras.layers.Dense(hidden, activation="elu")
+layer1 = tf.keras.layers.Dense(hidden, activation="elu")  # elu(z) is z above 0 and exp(z) - 1 below
 layer2 = tf.keras.layers.Dense(outputs, activation="elu")
 
 with tf.GradientTape(persistent=True) as tape:

@@ -330,6 +330,25 @@ def test_an_error_that_a_none_leads_to_is_explained_by_the_tape():
     assert "gradient" not in GRADIENT.judge(another).text, "an error that no None led to"
 
 
+def test_a_loss_that_is_finished_too_late_is_explained_where_keras_refuses_it():
+    def finished_late(w):
+        with tf.GradientTape() as tape:
+            loss = w**2
+        loss += w
+        tf.keras.optimizers.SGD(0.1).apply_gradients([(tape.gradient(loss, w), w)])
+        return w + 0.0
+
+    steps = Function(
+        reference=lambda w: 0.8 * w,
+        inputs=lambda random, dtype: [(tf.constant(1.0, dtype),)],
+        observe=lambda answer, w: answer(tf.Variable(w)),
+        dtypes=(tf.float32,),
+    )
+    result = steps.judge(finished_late)
+    assert result.code == "raised:ValueError"
+    assert "loss was computed after the tape had closed" in result.text
+
+
 def test_an_error_after_right_answers_comes_with_the_input():
     shapes = Function(
         reference=lambda x, axes: tf.reduce_sum(x),

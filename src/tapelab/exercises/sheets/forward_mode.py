@@ -395,6 +395,16 @@ def _(f, x, v):
     return tape.gradient(y, x)
 
 
+@round_trip.mistake("entry_by_entry")
+def _(f, x, v):
+    r"""This is $J^\top \mathbf{1}$, and then each entry times its own entry of `v`. In $J v$ every output mixes the
+    entries of `v`: which of the two modes does that?"""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.gradient(y, x) * v
+
+
 @round_trip.mistake("residual")
 def _(f, x, v):
     r"""This is $J^\top f(x)$: the upstream gradient was the value of `f`, not its tangent along `v`."""
