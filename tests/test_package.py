@@ -57,19 +57,22 @@ main()
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def built(once):
     """The folder with the wheel and the source distribution, built as a release is."""
-    place = tmp_path_factory.mktemp("package")
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "NOTICE"):
-        shutil.copy(ROOT / name, place)
-    for name in ("src", "notebooks"):
-        leave = shutil.ignore_patterns("__pycache__", "*.egg-info", ".ipynb_checkpoints")
-        shutil.copytree(ROOT / name, place / name, ignore=leave)
-    # The wheel is made from the source distribution, as an index's users might.
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", place / "dist", place]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return place / "dist"
+
+    def build(place):
+        place.mkdir()
+        for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "NOTICE"):
+            shutil.copy(ROOT / name, place)
+        for name in ("src", "notebooks"):
+            leave = shutil.ignore_patterns("__pycache__", "*.egg-info", ".ipynb_checkpoints")
+            shutil.copytree(ROOT / name, place / name, ignore=leave)
+        # The wheel is made from the source distribution, as an index's users might.
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", place / "dist", place]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return once("package", build) / "dist"
 
 
 @pytest.fixture(scope="module")

@@ -48,13 +48,15 @@ class _Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site(once):
     """The folder of the site, as `tapelab site` builds it: a warning would have stopped that."""
-    place = tmp_path_factory.mktemp("site") / "built"
-    command = [sys.executable, "-m", "tapelab", "site", str(place)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return place
+
+    def build(place):
+        command = [sys.executable, "-m", "tapelab", "site", str(place)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    return once("site", build)
 
 
 @pytest.fixture(scope="module")
