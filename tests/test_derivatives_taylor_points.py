@@ -206,3 +206,27 @@ def test_an_operation_without_a_derivative_is_named(operator):
 def test_an_order_of_polygamma_has_no_derivative():
     with pytest.raises(ValueError, match="an n that depends on the sources"):
         laplacian(lambda x: M.polygamma(x, x))(tf.constant([1.0], tf.float64))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("f", [M.erf, M.erfc], ids=["erf", "erfc"])
+def test_where_the_square_of_an_argument_of_erf_is_out_of_range(f, sign):
+    assert by_taylor(f, sign * 1e160) == [0.0] * 6
+
+
+@pytest.mark.parametrize("f", [tf.nn.log_softmax, tf.nn.softmax], ids=["log_softmax", "softmax"])
+def test_what_all_logits_have_in_common_does_not_round(f):
+    """Their powers would cancel, but for rounding of 1e-16 of them. These are far apart: the result is linear."""
+    x = tf.constant([1.0], tf.float64)
+
+    def program(x):
+        return f(x[:, None] * tf.constant([1e9, 2e9, 3e9], tf.float64))
+
+    logarithmic = f is tf.nn.log_softmax
+    right = [[-2e9, -1e9, 0.0]] if logarithmic else [[0.0, 0.0, 0.0]]
+    _, (first, *rest) = taylor(program, 4, compile="graph")(x, tangents=[tf.ones_like(x)])
+    np.testing.assert_array_equal(first, right)
+    for each in rest:
+        np.testing.assert_array_equal(each, np.zeros([1, 3]))
+    np.testing.assert_array_equal(laplacian(program, compile="graph")(x), np.zeros([1, 3]))
+    np.testing.assert_array_equal(biharmonic(program, compile="graph")(x), np.zeros([1, 3]))
