@@ -105,6 +105,20 @@ def test_two_kernels_side_by_side_share_nothing(light, monkeypatch, tmp_path):
         assert execute(third, code)[0].startswith("True 3 False False\n")
 
 
+@pytest.mark.parametrize(("first", "then"), [(None, "jax"), ("jax", None), ("jax", "torch"), ("jax", "jax")])
+def test_a_kernel_that_must_import_for_itself_is_not_forked(light, monkeypatch, first, then):
+    """Keras reads its backend while it is imported: the server's is not a kernel's with another one."""
+    environments = [{} if backend is None else {"KERAS_BACKEND": backend} for backend in (first, then)]
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    with monkeypatch.context() as patch:
+        for name, value in environments[0].items():
+            patch.setenv(name, value)
+        forkserver.start(time.sleep, 0).join()  # and with it the server
+    with kernel(**environments[1]) as (_, channels):
+        code = "import os, sys; print('wave' in sys.modules, os.environ.get('KERAS_BACKEND'))"
+        assert execute(channels, code)[0] == f"{first == then} {then}\n"
+
+
 def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, wait_for):
     with kernel() as (manager, channels):
         # Interrupted before the cell's own code runs, ipykernel would go on to run it.

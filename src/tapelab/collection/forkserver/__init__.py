@@ -48,6 +48,17 @@ PAPERMILL = ("tapelab.collection.running.execution",)
 # In the order in which OpenBLAS looks at them.
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
+# Variables that a fork may have otherwise than the server. Libraries read more than a hundred others while they are
+# imported (TF_ENABLE_ONEDNN_OPTS, KERAS_BACKEND, TMPDIR, ...), too late for a fork to change.
+MAY_DIFFER = {
+    *(*BLAS_THREADS, "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"),  # read later, or set by what makes the fork
+    *("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTER_PATH", "PYDEVD_DISABLE_FILE_VALIDATION", DEFAULT),  # Jupyter's own
+    *("COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "_"),  # a shell's, or readline's
+}
+MAY_DIFFER_PREFIX = ("PYTEST_", "TAPELAB_")  # pytest says with them which test is under way
+# A batch hides from notebooks what it does not know to be harmless. Of what a fork lacks, only these count.
+LIBRARIES = ("PYTHON", "TF_", "XLA_", "KERAS_", "CUDA_", "MPL", "OMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_")
+
 
 def imports() -> list[str]:
     """The modules that the server imports, in order."""
@@ -55,9 +66,22 @@ def imports() -> list[str]:
 
 
 def unfit() -> str | None:
-    """Why this process is no sound copy of the fork server, in a line; None if it is one, or was not forked at all."""
+    """Why this process is no sound copy of the fork server, in a line; None if it is one, or was not forked at all.
+
+    Its environment is compared with the server's: `settle` comes first.
+    """
     after = sys.modules.get(f"{__name__}.after")
-    return after and after.UNFIT
+    if after is None or after.UNFIT:
+        return after and after.UNFIT
+    started_with = sys.modules[f"{__name__}.before"].STARTED_WITH
+    differ = [
+        name
+        for name in sorted(os.environ.keys() | {name for name in started_with if name.startswith(LIBRARIES)})
+        if name not in MAY_DIFFER
+        and not name.startswith(MAY_DIFFER_PREFIX)
+        and os.environ.get(name) not in (started_with.get(name), after.LEFT_WITH.get(name))
+    ]
+    return f"its environment is not the fork server's in {', '.join(differ)}" if differ else None
 
 
 def start(target: Callable, *arguments: Any, fork: bool = True) -> multiprocessing.process.BaseProcess:
@@ -127,12 +151,17 @@ def _run_kernel(command, folder, environment, out, error):
         os.execv(command[0], command)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # Python's own generator sees to itself after a fork
-    given = next((environment[name] for name in BLAS_THREADS if environment.get(name, "").isdigit()), None)
-    importlib.import_module("threadpoolctl").threadpool_limits(int(given or len(os.sched_getaffinity(0))), "blas")
+    limits = {"blas": _threads(*BLAS_THREADS), "openmp": _threads("OMP_NUM_THREADS")}
+    importlib.import_module("threadpoolctl").threadpool_limits(limits)
     if not sys.flags.safe_path:
         sys.path.pop(0)  # the folder of the program that asked for this
     _, _, module, *sys.argv[1:] = command
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _threads(*names):
+    given = next((os.environ[name] for name in names if os.environ.get(name, "").isdigit()), None)
+    return int(given or len(os.sched_getaffinity(0)))
 
 
 class Forked:

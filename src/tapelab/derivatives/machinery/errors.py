@@ -44,3 +44,20 @@ def warn_caller(message: str, category: type[Warning]) -> None:
     while frame.f_back is not None and is_library(frame.f_code.co_filename):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+class Warnings:
+    """What a caller was warned of: each thing once. A copy starts anew."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self._told: set[str] = set()
+
+    def __getstate__(self):
+        return self.__dict__ | {"_told": set()}
+
+    def once(self, thing: str, message: str, category: type[Warning] = FallbackWarning) -> None:
+        """Warn with a message, which goes on after the derivative's name, unless it was warned of this already."""
+        if thing not in self._told:
+            self._told.add(thing)
+            warn_caller(f"{self._name} {message}", category)

@@ -5,16 +5,11 @@ the function, let the recipe check and plan, then try the ways to compile it fro
 works, and keep the first that runs.
 """
 
-import contextlib
-import dataclasses
 import threading
-import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tapelab import process
-from tapelab.derivatives import costs
 from tapelab.derivatives.machinery.arguments.calling import no_vector, require_call
 from tapelab.derivatives.machinery.arguments.checks import (
     dense_tensor,
@@ -27,29 +22,21 @@ from tapelab.derivatives.machinery.arguments.checks import (
 from tapelab.derivatives.machinery.arguments.context import chance, context, stateless_scope
 from tapelab.derivatives.machinery.arguments.sources import Sources
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, statics
-from tapelab.derivatives.machinery.entries import Entry, Recent, graph_being_built
-from tapelab.derivatives.machinery.errors import FallbackWarning, OutsideWarning, warn_caller
-from tapelab.derivatives.machinery.failures import lacks_a_gradient, told_line, vectorised_loop
-from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
+from tapelab.derivatives.machinery.compiling import Compiler
+from tapelab.derivatives.machinery.entries import Recent
+from tapelab.derivatives.machinery.errors import OutsideWarning, Warnings
 from tapelab.derivatives.machinery.outside.outside import Outside
-from tapelab.derivatives.machinery.plan import Plan, describe_way
+from tapelab.derivatives.machinery.plan import Plan
 from tapelab.derivatives.machinery.problem import Problem
-from tapelab.derivatives.machinery.recipe import Recipe, apart, with_value
-from tapelab.derivatives.private import derivatives_wanted, direct_call, recording, unconverted
+from tapelab.derivatives.machinery.recipe import Recipe, apart
+from tapelab.derivatives.private import derivatives_wanted, recording, unconverted
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_singular, require_right
 from tapelab.derivatives.wrong.replaced_gradients import in_a_block
-from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
-_UNTRACEABLE = "the function cannot be traced into a graph"
 _ATTEMPTS = 3  # builds of one program
 _TOLD = 8  # things in one warning
-
-
-class _NotForATapeError(RuntimeError):
-    """What a tape records cannot be computed this way. Another way can, and nobody has to change anything."""
 
 
 # In a tf.function that is converted by AutoGraph, this code is not: it would take seconds. `Problem` sees to what the
@@ -83,18 +70,17 @@ class Transform:
         self._sources = sources
         self._return_value = return_value
         self._result = partial(_value_and_result, recipe) if return_value else recipe.result
-        self._compile = compile
         self._unconnected = unconnected
         self._check_finite = check_finite
         self._entries = Recent()
-        self._programs = 0
-        self._warned = set()
         self._building = threading.RLock()
         self.__name__ = f"{recipe.name}({_name(f)})"
+        self._warnings = Warnings(self.__name__)
+        self._compiler = Compiler(recipe, self._warnings, compile, return_value)
 
     def __getstate__(self):
         # A function that holds a transform can be pickled: what was compiled stays here.
-        own = {"_entries": Recent(), "_programs": 0, "_warned": set()}
+        own = {"_entries": Recent()}
         return {name: value for name, value in (self.__dict__ | own).items() if name != "_building"}
 
     def __setstate__(self, state):
@@ -206,7 +192,7 @@ class Transform:
                 own = before.own_changes()
                 differs = ", ".join(sorted({label for _, label in own})) if problem.facts.constants != first else ""
             with problem.cure.applied():
-                entry, outputs = self._first_that_works(problem, self._recipe.plan(problem), tensors)
+                entry, outputs = self._compiler.first_that_works(problem, self._recipe.plan(problem), tensors)
             after = look(ignored=own)
             changed = before.changed_by_others()
             if changed is None:
@@ -231,165 +217,29 @@ class Transform:
             require_alike(problem.name, self._recipe.vector, vector, own, *self._recipe.vector_like(problem))
         return problem
 
-    def _ways(self, problem, plan):
-        """The ways to try, best first: pairs of a `Way` and whether XLA compiles it (None: no graph)."""
-        ways = self._recipe.ways(problem, plan)
-        if self._return_value:
-            ways = [way._replace(compute=partial(with_value, problem, way.compute)) for way in ways]
-        *graph, eager = ways
-        if self._compile == "eager":
-            return [(eager, None)]
-        if self._compile == "xla":
-            return [(way, True) for way in graph]
-        plain = [(way, False) for way in graph if not way.shortcut]
-        if self._compile == "graph" or not tf.executing_eagerly():
-            return plain  # inside a graph, XLA's verdict would come too late: with the first run
-        if not problem.traceable:
-            return [(eager, None)]
-        xla = [way for way in graph if way.shortcut]
-        if plain and self._recipe.prefers_xla(problem, plan):
-            xla.append(plain[0][0])  # of the ways that map rows, the vectorised one: only that gains from XLA
-        if xla and not problem.repeatable:
-            problem.remarks.append("XLA: it draws other random numbers than TensorFlow, and may not change variables")
-            xla = []
-        if xla and (self._programs >= costs.PROGRAMS or _programs >= costs.ALL_PROGRAMS):
-            problem.remarks.append(
-                f"XLA: it has compiled {self._programs} programs for this derivative and {_programs} in all, which "
-                "TensorFlow keeps for ever"
-            )
-            xla = []
-        return [*[(way, True) for way in xla], *plain, (eager, None)]
-
-    def _first_that_works(self, problem, plan, tensors):
-        ways = self._ways(problem, plan)
-        first_error, lacking, barred = None, None, False
-        given_up = [*problem.remarks] if problem.traceable else [f"any graph: {_UNTRACEABLE}"]
-        for way, xla in ways:
-            compiled = "xla" if xla else "eager" if way.eager else "graph"
-            try:
-                entry, outputs = self._try(problem, way, xla, tensors)
-            except (MemoryError, tf.errors.ResourceExhaustedError):
-                raise
-            except Exception as error:  # TensorFlow has no one type for "this operation cannot do that"
-                barred = barred or isinstance(error, _NotForATapeError)
-                # A plain graph where XLA's kernel is wrong, or a tape is open, is nothing to be warned of.
-                known = xla and self._compile == "auto" and isinstance(error, (_NotForATapeError, WrongKernelError))
-                if lacks_a_gradient(error):  # the reason why no way works; the first may be that a rule is missing
-                    lacking = lacking or error
-                first_error = first_error or (None if way.shortcut or known else error)
-                given_up.append(f"{describe_way(way.label, compiled)}: {_first_line(error)}")
-                continue
-            if first_error is not None or (self._compile == "auto" and not problem.traceable):
-                self._warn(way.label, compiled, first_error)
-            plan = dataclasses.replace(
-                plan,
-                chunk=way.chunk,
-                passes=plan.passes if way.passes is None else way.passes,
-                way=way.label,
-                compiled=compiled,
-                given_up=tuple(given_up),
-                notes=(*problem.cure.notes, *problem.notes),
-            )
-            self._warn_of_doubts(problem)
-            self._recipe.verify(problem, tensors, apart(problem, outputs)[1] if self._return_value else outputs)
-            return entry._replace(plan=plan, loops=entry.loops or barred), outputs
-        told = problem.explained(lacking or first_error)
-        if self._compile in ("auto", "eager") or told is not (lacking or first_error):
-            raise told
-        raise RuntimeError(
-            f'{self.__name__} cannot be computed with compile="{self._compile}": {_first_line(first_error)}. '
-            'Use compile="auto", which finds a way that works'
-        ) from first_error
-
-    def _try(self, problem, way, xla, tensors):
-        """Compile a way and run it. Returns the `Entry`, but for its plan, and the outputs."""
-        if way.eager:
-
-            def run(tensors):
-                return way.compute(problem.apart(tensors))
-
-            return Entry(problem, None, run), run(tensors)
-        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
-        recorded = derivatives_wanted(tensors)
-
-        with _quiet(xla):
-            compiled = tf.function(lambda *tensors: way.compute(tensors), autograph=False, jit_compile=xla)
-            concrete = compiled.get_concrete_function(*specs)
-            loops = problem.operations | {operation.type for operation in concrete.graph.get_operations()}
-            loops = not LOOPS.isdisjoint(loops)
-            if xla and loops and recorded:
-                raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")
-            require_right(concrete.graph, xla)
-            if xla and (why := blind_to_singular(concrete.graph)):
-                if self._compile == "auto":
-                    raise WrongKernelError(why)
-                problem.note(why)
-            if xla:
-                _count_program()
-                self._programs += 1
-            run = direct_call(concrete)
-            changed = concrete.graph.variables if problem.changes and tf.executing_eagerly() else ()
-            try:
-                with undone_if_it_fails(changed), cured_calls():
-                    outputs = run(tensors)
-            except Exception as error:
-                if recorded and loops:
-                    raise _NotForATapeError(
-                        "it has a loop, which TensorFlow cannot differentiate as often as the open tapes may ask for "
-                        f"({_first_line(error)})"
-                    ) from error
-                raise
-            # A tensor of a graph that the function read, in a closure, has a value there and nowhere else.
-            bound = any(map(tf.is_symbolic_tensor, concrete.captured_inputs))
-            return Entry(
-                problem, None, run, graph=weakref.ref(graph_being_built()) if bound else None, loops=loops
-            ), outputs
-
     def _warn_of_outside(self, unseen, differs):
         """Say once what the function reads and cannot be watched, and that it computes with what it changes."""
         if differs:
             unseen = unseen | {differs: "is changed by the function, which computes with it: return it, or pass it"}
-        if not unseen or "outside" in self._warned:
-            return
-        self._warned.add("outside")
-        told = [f"{where} {why}" for where, why in unseen.items()]
-        more = f"\n… and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
-        told = "".join(f"\n- {line}" for line in told[:_TOLD])
-        warn_caller(
-            f"{self.__name__} goes on with what it reads at the first call, and cannot see changes of:{told}{more}",
-            OutsideWarning,
-        )
-
-    def _warn_of_doubts(self, problem):
-        doubts = [f"may be wrong at some points, since {why}" for why in problem.doubts]
-        if why := problem.cure.why_not(Needs.SECOND, ()):
-            doubts.append(f"is right, but a derivative of it would not be: {why}")
-        for doubt in doubts:
-            if doubt not in self._warned:
-                self._warned.add(doubt)
-                warn_caller(f"{self.__name__} {doubt}", FallbackWarning)
+        if unseen:
+            more = f"\n… and {len(unseen) - _TOLD} more" if len(unseen) > _TOLD else ""
+            told = "".join(f"\n- {where} {why}" for where, why in list(unseen.items())[:_TOLD])
+            self._warnings.once(
+                "outside",
+                f"goes on with what it reads at the first call, and cannot see changes of:{told}{more}",
+                OutsideWarning,
+            )
 
     def _warn_of_open_tapes(self, problem):
         """What a tape records of the single operations, it differentiates by TensorFlow's gradients."""
         seen = (recording() or not tf.executing_eagerly()) and not in_a_block()
-        if seen and problem.cure.operations and "tapes" not in self._warned:
-            self._warned.add("tapes")
-            warn_caller(
-                f"{self.__name__} is right, but what an open tape makes of it is not, where TensorFlow's gradients of "
+        if seen and problem.cure.operations:
+            self._warnings.once(
+                "tapes",
+                "is right, but what an open tape makes of it is not, where TensorFlow's gradients of "
                 f"{', '.join(sorted(problem.cure.operations))} are wrong: it is not compiled, so that the tape records "
                 "single operations. Compile it, or take the second derivative by a function of tapelab.derivatives",
-                FallbackWarning,
             )
-
-    def _warn(self, label, compiled, error):
-        if (label, compiled) in self._warned:
-            return
-        self._warned.add((label, compiled))
-        reason = _first_line(error) if error else _UNTRACEABLE
-        warn_caller(
-            f"{self.__name__} is computed a slower way ({describe_way(label, compiled)}), because: {reason}",
-            FallbackWarning,
-        )
 
 
 def transform(
@@ -418,31 +268,5 @@ def _value_and_result(recipe, problem, outputs):
     return recipe.value(problem, value), recipe.result(problem, own)
 
 
-@contextlib.contextmanager
-def _quiet(xla):
-    """Hold back what TensorFlow logs about operations that a way does not support: the caller is told in one line."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(process.quiet_logger("CRITICAL"))
-        if xla:  # its compiler writes to stderr itself
-            stack.enter_context(process.quiet_stderr(shown_for=()))
-        yield
-
-
-_programs = 0
-
-
-def _count_program():
-    global _programs
-    _programs += 1
-
-
 def _name(f):
     return getattr(f, "__name__", None) or getattr(f, "name", None) or type(f).__name__
-
-
-def _first_line(error):
-    if isinstance(error, _NotForATapeError):
-        return str(error)
-    if told := vectorised_loop(error):
-        return told
-    return f"{type(error).__name__}: {told_line(error).removeprefix(f'{type(error).__name__}: ')[:200]}"

@@ -139,6 +139,16 @@ def _too_small(patient):
     return None
 
 
+def _at_pole(patient):
+    if patient.node.op in ("Acos", "Asin", "Atanh", "Acosh"):
+        return None
+    return "# keep what goes in away from the pole" + (": 0, -1, -2, …" if patient.node.op == "Lgamma" else "")
+
+
+def _of_power(patient):
+    return "# write small whole powers as products, such as x * x" if patient.node.op == "Pow" else None
+
+
 def _steep(patient):
     """What to do where no line of the learner's has a pole to keep away from: the mechanism's fix is for a division."""
     word = called(patient.expression)
@@ -178,13 +188,15 @@ def _broadcast(patient):
 _MAKES_LARGE = {"square", "pow", "multiply", "matmul", "cast", "add", "subtract", "reduce_sum", "reduce_mean"}
 _MAKES_LARGE |= {"reduce_prod", "**", "*", "@", "+", "-"}
 # Where there is advice about the operation alone, too.
-_OF_OPERATIONS = frozenset({"overflow", "underflow", "steep"})
+_OF_OPERATIONS = frozenset({"overflow", "underflow", "steep", "pole", "zero_times_infinity"})
 _RULES = {
     "unselected_branch": _unselected,
     "masked_by_zero": _masked,
     "overflow": _too_large,
     "underflow": _too_small,
     "steep": _steep,
+    "pole": _at_pole,
+    "zero_times_infinity": _of_power,
     "clipped": _clip,
     "not_probabilities": _clip,
     "softmax_twice": _twice,

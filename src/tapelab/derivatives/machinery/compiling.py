@@ -1,0 +1,193 @@
+"""Compile a derivative: try the ways to compute it, the fastest first, and keep the first that runs."""
+
+import contextlib
+import dataclasses
+import weakref
+from collections.abc import Sequence
+from functools import partial
+
+from tapelab import process
+from tapelab.derivatives import costs
+from tapelab.derivatives.machinery.entries import Entry, graph_being_built
+from tapelab.derivatives.machinery.errors import Warnings
+from tapelab.derivatives.machinery.failures import lacks_a_gradient, told_line, vectorised_loop
+from tapelab.derivatives.machinery.outside.observed import undone_if_it_fails
+from tapelab.derivatives.machinery.plan import Plan, describe_way
+from tapelab.derivatives.machinery.problem import Problem
+from tapelab.derivatives.machinery.recipe import Recipe, apart, with_value
+from tapelab.derivatives.private import derivatives_wanted, direct_call
+from tapelab.derivatives.wrong.cure import cured_calls
+from tapelab.derivatives.wrong.gaps import Needs
+from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_singular, require_right
+from tapelab.graphs.program import LOOPS
+from tapelab.process.tensorflow import tf
+
+_UNTRACEABLE = "the function cannot be traced into a graph"
+
+
+class _NotForATapeError(RuntimeError):
+    """What a tape records cannot be computed this way. Another way can, and nobody has to change anything."""
+
+
+class Compiler:
+    """Compiles what one `Transform` asks for.
+
+    Args:
+        recipe: how the derivative is computed.
+        warnings: what the caller has been warned of.
+        compile: "auto", "xla", "graph" or "eager", as the caller asked.
+        return_value: whether the function's value is computed beside.
+    """
+
+    all_programs = 0  # that XLA has compiled, for whichever derivative
+
+    def __init__(self, recipe: Recipe, warnings: Warnings, compile: str, return_value: bool):
+        self._recipe, self._warnings, self._compile, self._return_value = recipe, warnings, compile, return_value
+        self._programs = 0
+
+    def __getstate__(self):
+        return self.__dict__ | {"_programs": 0}
+
+    def first_that_works(
+        self, problem: Problem, plan: Plan, tensors: Sequence[tf.Tensor]
+    ) -> tuple[Entry, list[tf.Tensor]]:
+        """Return the entry of the first way that runs, which lacks what `Transform` knows, and its outputs."""
+        ways = self._ways(problem, plan)
+        first_error, lacking, barred = None, None, False
+        given_up = [*problem.remarks] if problem.traceable else [f"any graph: {_UNTRACEABLE}"]
+        for way, xla in ways:
+            compiled = "xla" if xla else "eager" if way.eager else "graph"
+            try:
+                entry, outputs = self._try(problem, way, xla, tensors)
+            except (MemoryError, tf.errors.ResourceExhaustedError):
+                raise
+            except Exception as error:  # TensorFlow has no one type for "this operation cannot do that"
+                barred = barred or isinstance(error, _NotForATapeError)
+                # A plain graph where XLA's kernel is wrong, or a tape is open, is nothing to be warned of.
+                known = xla and self._compile == "auto" and isinstance(error, (_NotForATapeError, WrongKernelError))
+                if lacks_a_gradient(error):  # the reason why no way works; the first may be that a rule is missing
+                    lacking = lacking or error
+                first_error = first_error or (None if way.shortcut or known else error)
+                given_up.append(f"{describe_way(way.label, compiled)}: {_first_line(error)}")
+                continue
+            if first_error is not None or (self._compile == "auto" and not problem.traceable):
+                slower = describe_way(way.label, compiled)
+                reason = _first_line(first_error) if first_error else _UNTRACEABLE
+                self._warnings.once(slower, f"is computed a slower way ({slower}), because: {reason}")
+            plan = dataclasses.replace(
+                plan,
+                chunk=way.chunk,
+                passes=plan.passes if way.passes is None else way.passes,
+                way=way.label,
+                compiled=compiled,
+                given_up=tuple(given_up),
+                notes=(*problem.cure.notes, *problem.notes),
+            )
+            self._warn_of_doubts(problem)
+            self._recipe.verify(problem, tensors, apart(problem, outputs)[1] if self._return_value else outputs)
+            return entry._replace(plan=plan, loops=entry.loops or barred), outputs
+        told = problem.explained(lacking or first_error)
+        if self._compile in ("auto", "eager") or told is not (lacking or first_error):
+            raise told
+        raise RuntimeError(
+            f'{problem.name} cannot be computed with compile="{self._compile}": {_first_line(first_error)}. '
+            'Use compile="auto", which finds a way that works'
+        ) from first_error
+
+    def _ways(self, problem, plan):
+        """The ways to try, best first: pairs of a `Way` and whether XLA compiles it (None: no graph)."""
+        ways = self._recipe.ways(problem, plan)
+        if self._return_value:
+            ways = [way._replace(compute=partial(with_value, problem, way.compute)) for way in ways]
+        *graph, eager = ways
+        if self._compile == "eager":
+            return [(eager, None)]
+        if self._compile == "xla":
+            return [(way, True) for way in graph]
+        plain = [(way, False) for way in graph if not way.shortcut]
+        if self._compile == "graph" or not tf.executing_eagerly():
+            return plain  # inside a graph, XLA's verdict would come too late: with the first run
+        if not problem.traceable:
+            return [(eager, None)]
+        xla = [way for way in graph if way.shortcut]
+        if plain and self._recipe.prefers_xla(problem, plan):
+            xla.append(plain[0][0])  # of the ways that map rows, the vectorised one: only that gains from XLA
+        if xla and not problem.repeatable:
+            problem.remarks.append("XLA: it draws other random numbers than TensorFlow, and may not change variables")
+            xla = []
+        if xla and (self._programs >= costs.PROGRAMS or Compiler.all_programs >= costs.ALL_PROGRAMS):
+            problem.remarks.append(
+                f"XLA: it has compiled {self._programs} programs for this derivative and {Compiler.all_programs} in "
+                "all, which TensorFlow keeps for ever"
+            )
+            xla = []
+        return [*[(way, True) for way in xla], *plain, (eager, None)]
+
+    def _try(self, problem, way, xla, tensors):
+        """Compile a way and run it. Returns the `Entry`, but for its plan, and the outputs."""
+        if way.eager:
+
+            def run(tensors):
+                return way.compute(problem.apart(tensors))
+
+            return Entry(problem, None, run), run(tensors)
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+        recorded = derivatives_wanted(tensors)
+
+        with _quiet(xla):
+            compiled = tf.function(lambda *tensors: way.compute(tensors), autograph=False, jit_compile=xla)
+            concrete = compiled.get_concrete_function(*specs)
+            loops = problem.operations | {operation.type for operation in concrete.graph.get_operations()}
+            loops = not LOOPS.isdisjoint(loops)
+            if xla and loops and recorded:
+                raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")
+            require_right(concrete.graph, xla)
+            if xla and (why := blind_to_singular(concrete.graph)):
+                if self._compile == "auto":
+                    raise WrongKernelError(why)
+                problem.note(why)
+            if xla:
+                Compiler.all_programs += 1
+                self._programs += 1
+            run = direct_call(concrete)
+            changed = concrete.graph.variables if problem.changes and tf.executing_eagerly() else ()
+            try:
+                with undone_if_it_fails(changed), cured_calls():
+                    outputs = run(tensors)
+            except Exception as error:
+                if recorded and loops:
+                    raise _NotForATapeError(
+                        "it has a loop, which TensorFlow cannot differentiate as often as the open tapes may ask for "
+                        f"({_first_line(error)})"
+                    ) from error
+                raise
+            # A tensor of a graph that the function read, in a closure, has a value there and nowhere else.
+            bound = any(map(tf.is_symbolic_tensor, concrete.captured_inputs))
+            return Entry(
+                problem, None, run, graph=weakref.ref(graph_being_built()) if bound else None, loops=loops
+            ), outputs
+
+    def _warn_of_doubts(self, problem):
+        doubts = [f"may be wrong at some points, since {why}" for why in problem.doubts]
+        if why := problem.cure.why_not(Needs.SECOND, ()):
+            doubts.append(f"is right, but a derivative of it would not be: {why}")
+        for doubt in doubts:
+            self._warnings.once(doubt, doubt)
+
+
+@contextlib.contextmanager
+def _quiet(xla):
+    """Hold back what TensorFlow logs about operations that a way does not support: the caller is told in one line."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(process.quiet_logger("CRITICAL"))
+        if xla:  # its compiler writes to stderr itself
+            stack.enter_context(process.quiet_stderr(shown_for=()))
+        yield
+
+
+def _first_line(error):
+    if isinstance(error, _NotForATapeError):
+        return str(error)
+    if told := vectorised_loop(error):
+        return told
+    return f"{type(error).__name__}: {told_line(error).removeprefix(f'{type(error).__name__}: ')[:200]}"
