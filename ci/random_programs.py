@@ -1,16 +1,17 @@
 """Derivatives of random programs against differences of values, as many as asked for: `make programs`.
 
-What is counted are pairs of a program and a point: each program is traced once, and tried at up to 40 points. The
+What is counted are pairs of a program and a point: each program is traced once, and tried at up to 150 points. The
 grammar, the judge and the checks are the tests' (tests/random_*.py), which run some at every `make test`. Here each
 block of pairs has a seed and a process of its own, and leaves a file of what it found, with shrunk programs, in
 build/random_programs/. What is there is not run again, so a run can be interrupted, and goes on where it was.
 
     make programs                                  10 000 pairs
     make ARGS="--count 100000" programs            a hundred thousand
-    make ARGS="--seed 7 --count 2000" programs     one block
+    make ARGS="--seed 7 --count 2500" programs     one block
 """
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -20,11 +21,15 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = 2000  # pairs of a process
+BLOCK = 2500  # pairs of a process
 BATCH = 50  # programs of a run of hypothesis, which ends at the first find
-SHRINKS = 60  # how many smaller programs are tried of each find
+SHRINKS = 25  # how many smaller programs are tried of each find
 OUTPUT = ROOT / "build" / "random_programs"
 ENVIRONMENT = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+class Enough(BaseException):
+    """Ends the making smaller of a find. Of an exception that is an `Exception` hypothesis would make a find."""
 
 
 class Batch:
@@ -54,15 +59,14 @@ class Batch:
             if task in self.failed:
                 raise self.module.Find(self.failed[task])
 
-        try:
+        with contextlib.suppress(self.module.Find, Enough):
             judge()
-        except self.module.Find as find:
-            return next((task, text) for task, text in self.failed.items() if text == str(find))
+        return list(self.failed.items())[-1] if self.failed else None
 
     def judge(self, task):
         self.tried += bool(self.failed)
         if self.tried > SHRINKS:
-            return
+            raise Enough
         try:
             outcomes = self.module.judged(task)
         except self.module.Find as find:
@@ -72,6 +76,8 @@ class Batch:
             else:
                 outcomes = {"found": 1}
                 self.failed[task] = str(find)
+                if self.tried == 0:
+                    print(f"found: {find}", file=sys.stderr, flush=True)
         if self.tried == 0:
             self.programs += 1
             self.outcomes.update(outcomes)
@@ -125,7 +131,9 @@ def main() -> None:
     parser.add_argument("--block", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.block:
-        json.dump(run_block(arguments.seed, arguments.count, json.load(sys.stdin)), sys.stdout)
+        with contextlib.redirect_stdout(sys.stderr):  # where hypothesis prints, if it is slow
+            done = run_block(arguments.seed, arguments.count, json.load(sys.stdin))
+        json.dump(done, sys.stdout)
         return
     arguments.output.mkdir(parents=True, exist_ok=True)
     outcomes, finds, programs, start = Counter(), [], 0, time.monotonic()

@@ -76,8 +76,8 @@ print("dy/dx =", dy_dx.numpy())
 # ## 1. Record forwards, read backwards
 #
 # TensorFlow never saw $x^2 + 5x$. It saw three operations, one after another, and wrote each one down as it ran. That
-# list is the **tape**. `y`, the result you ask about, is the **target**; `x`, the input you ask about, is the
-# **source**.
+# list is the **tape**, and each of its lines is an **entry**. `y`, the result you ask about, is the **target**; `x`, the
+# input you ask about, is the **source**.
 #
 # `tf.GradientTape` does not show its list. `ExplainTape`, which comes with these notebooks and not with TensorFlow, is
 # the same tape with a window in it. (TensorFlow also records each reading of the variable `x`, which hands values and
@@ -94,7 +94,7 @@ plt.show()
 
 # %% [markdown]
 # Here is the same as a table. Go through it step by step: down with the values, then up with the gradients. `#0` stands
-# for the value of row 0.
+# for the value of row 0. Row 0 is the source. Nothing in the block computed it, so it is no entry; rows 1 to 3 are entries.
 
 # %%
 step_through(tape, y, x)
@@ -109,11 +109,14 @@ step_through(tape, y, x)
 # | 2 | `b = 5.0 * x` | 10 | 5 for `x` |
 # | 3 | `y = a + b` | 14 | 1 for `a`, 1 for `b` |
 #
-# Values flow down the list. Derivatives flow **up**. Start at the bottom with $\mathrm dy/\mathrm dy = 1$. Entry 3 hands
-# 1 to `a` and 1 to `b`. Entry 2 multiplies its 1 by 5, for `x`. Entry 1 uses `x` twice, so two arrows lead back from it:
-# it multiplies its 1 by 2, for the first `x`, and by 2 again, for the second. `x` adds up what it receives:
-# $5 + 2 + 2 = 9$. Nobody asks about the constant 5.0, and it is handed nothing. The last column of the table above has
-# these parts, row by row.
+# A difference $a - b$ has 1 for $a$ and −1 for $b$; a quotient $a / b$ has $1/b$ for $a$ and $-a/b^2$ for $b$.
+#
+# Values flow down the list. Derivatives flow **up**. Start at the bottom with $\mathrm dy/\mathrm dy = 1$. Each entry
+# multiplies what it was handed by each of its local derivatives, and hands the product, its **contribution**, to that
+# input. Entry 3 hands $1 \cdot 1$ to `a` and $1 \cdot 1$ to `b`. Entry 2 hands $1 \cdot 5$ to `x`. Entry 1 uses `x` twice,
+# so two arrows lead back from it: $1 \cdot 2$ for the first `x`, and $1 \cdot 2$ again for the second. `x` adds up the
+# contributions: $5 + 2 + 2 = 9$. Nobody asks about the constant 5.0, and it is handed nothing. The last column of the
+# table that you stepped through has the contributions, row by row.
 #
 # Why is it right to read from the end? An entry's result can be used only after it was computed. So whoever uses it
 # stands further down, and has been read: when you arrive at an entry, its sum is complete.
@@ -121,8 +124,8 @@ step_through(tape, y, x)
 # Two rules are all it takes: **multiply along a path, add where paths meet.**
 #
 # Going up the list with these two rules is the **backward pass**, and the method is **backpropagation**. Because
-# derivatives travel against the computation, it is also called **reverse-mode** automatic differentiation. What an
-# entry is handed by those that use its result is its **upstream gradient**, or *cotangent*: upstream as seen by the
+# derivatives travel against the computation, it is also called **reverse-mode** automatic differentiation. The sum
+# of the contributions that an entry is handed is its **upstream gradient**, or *cotangent*: upstream as seen by the
 # backward pass, which starts at the target.
 #
 # Now change one sign: the last line becomes `y = a * b`. Entry 3's local derivatives are no longer 1.
@@ -283,7 +286,7 @@ assert len([made_from for _, made_from in record if made_from]) == 4  # the loop
 # %% [markdown]
 # ### Exercise: Two more entries (6 min)
 #
-# What would your tape need for a division and a tanh? Their local derivatives. Write the forward and the backward pass
+# What would your tape need for a division and a tanh? Their local derivatives: those of a quotient stand in section 1. Write the forward and the backward pass
 # of $y = \tanh(a / b)$ for two numbers, without a tape: return `y` and its gradients with respect to `a` and `b`.
 #
 # Example: $a = 1$, $b = 2$ gives 0.4621, 0.3932 and −0.1966.
@@ -598,7 +601,7 @@ np.testing.assert_allclose(
 # %% [markdown]
 # ## 6. Intermediate results and persistent tapes
 #
-# Everything on the record can be a source, not only what you started with. Let $x = 3$, $y = x \cdot x$ and
+# The result of every entry can be a source, not only what you started with. Let $x = 3$, $y = x \cdot x$ and
 # $z = y \cdot y$. Then $\mathrm dz/\mathrm dy = 2y = 18$, though nobody asked the tape to watch `y`: it was computed from a
 # watched variable, and that put it on the record. Then the same tape is asked for $\mathrm dy/\mathrm dx$.
 
@@ -850,6 +853,7 @@ def scores(x, v):
 # %% tags=["nbval-ignore-output"]
 for step in range(100):
     with tf.GradientTape() as tape:
+        # for each image: small where the true digit's score is far above the others, large where it is not
         errors = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores(images, variables))
         loss = tf.reduce_mean(errors)
     for name, g in tape.gradient(loss, variables).items():
@@ -879,7 +883,7 @@ examples = tf.stack([test_images[list(digits.y_test).index(digit)] for digit in 
 
 with tf.GradientTape() as tape:
     tape.watch(examples)
-    own_scores = tf.gather(scores(examples, variables), shown, batch_dims=1)
+    own_scores = tf.gather(scores(examples, variables), shown, batch_dims=1)  # of each image, its own digit's score
 
 by_pixel = tape.gradient(own_scores, examples)
 print("shape of the gradient:", by_pixel.shape)

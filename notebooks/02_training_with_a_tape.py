@@ -51,7 +51,7 @@ import tensorflow as tf
 runtime.start(seed)
 
 # %% [markdown]
-# Here is the whole of it: data, model, loss, optimiser, metric, loop. Paste the cell under `import numpy as np` and
+# Here is the whole of it: data, model, loss, optimiser, metric, loop. Sections 1 and 2 take it apart. Paste the cell under `import numpy as np` and
 # `import tensorflow as tf`, put your own images and labels in its first line, and you have a training program.
 
 # %% tags=["nbval-ignore-output"]
@@ -298,7 +298,7 @@ exercises.pieces.check(gradient_in_pieces)
 # %% [markdown]
 # ## 3. What the loop must ask of the model
 #
-# `model.fit` does two more things, without a word, and a loop of your own has to do them: it tells the layers whether they are being trained, and it adds the model's own losses.
+# `model.fit` does two more things that a loop of your own is bound to need: it tells the layers whether they are being trained, and it adds the model's own losses. (Under the policy `mixed_float16` it also scales the loss, as [28](28_small_transformer.ipynb) does.)
 #
 # **`training=`.** Some layers work in two ways. `Dropout` sets random elements to 0 while training, and passes everything on afterwards; batch normalisation uses the batch's statistics while training, and its stored ones afterwards. The layers
 # cannot know which it is. The model below is trained with `training=True`. What does each way of asking say of it?
@@ -403,9 +403,9 @@ exercises.whole_loop.check(fit)
 # %% [markdown]
 # ## 4. Compile the step
 #
-# So far Python called every operation, one after another. `tf.function` **traces** the step: it runs the Python code once with symbolic tensors, records a graph, and from then on runs the graph. A tape inside is traced with the rest.
+# So far Python called every operation, one after another: this is *eager* execution. `tf.function` **traces** the step: it runs the Python code once with symbolic tensors (a shape and a dtype, and no values yet), records a graph, and from then on runs the graph. A tape inside is traced with the rest.
 #
-# The step below is the one you know, plus one line of plain Python: a list that notes the batch size. The optimiser's own variables are created beforehand, by `build`, because a traced function may create variables on its first call only.
+# The step below is the one you know, plus one line of plain Python: a list that notes the batch size. The optimiser's own variables are created beforehand, by `build`: a function that creates variables in its first call is traced twice for that.
 
 
 # %%
@@ -447,6 +447,19 @@ exercises.number_of_traces.reveal(len(traced))
 assert len(compiled_losses) == -(-len(y_train) // batch_size)
 last = len(y_train) % batch_size
 assert traced == ([batch_size, last] if last else [batch_size])
+check_traced, check_made = [], []
+
+
+@tf.function
+def check_creator(x):
+    check_traced.append(x.shape)
+    if not check_made:
+        check_made.append(tf.Variable(2.0))
+    return check_made[0] * x
+
+
+check_creator(tf.ones(3))
+assert len(check_traced) == 2  # it creates a variable, and is traced twice
 
 # %% [markdown]
 # One entry for each *shape*, not for each call. The graph is made for the shapes of its arguments, so the smaller last batch gets a graph of its own. Python code such as `append`, `print` or a counter runs while tracing, and at no other
@@ -681,7 +694,7 @@ exercises.one_graph.check(compile_once)
 # %% [markdown]
 # ## 7. Check it independently
 #
-# The classifier's loss needs nothing but NumPy: two matrix products, a `tanh`, and the logarithm of a sum of exponentials. In float64, central differences along random directions in the space of *all* parameters must agree with the tape's gradient. For the last bias there is a closed form as well: the mean of (probabilities − one-hot labels).
+# The classifier's loss needs nothing but NumPy: two matrix products, a `tanh`, and the logarithm of a sum of exponentials. In float64, central differences along random directions in the space of *all* parameters must agree with the tape's gradient. For the last bias there is a closed form as well: the mean of (probabilities − one-hot labels), where a one-hot label is 1 at the true class and 0 elsewhere.
 
 # %%
 few_images, few_labels = x_train[:7], y_train[:7]

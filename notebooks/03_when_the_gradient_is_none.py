@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 26 to read, 4 more to go further, 30 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 27 to read, 4 more to go further, 30 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -206,7 +206,7 @@ plt.show()
 # The cast to `int32` ends the path: integers carry no gradient. Nothing after it is recorded either, because to the tape an
 # integer is a constant.
 #
-# The fix keeps the value in floating point. The cast cuts off the digits after the point, and for positive numbers `tf.floor` does the same.
+# The cure keeps the value in floating point. The cast cuts off the digits after the point, and for positive numbers `tf.floor` does the same.
 # Take on trust, until [06](06_stop_gradient.ipynb) explains it, that `tf.stop_gradient(t)` has the value of `t` and counts as a constant. Then the next cell has the
 # *value* of the rounded-down demand and the *gradient* of the demand: [06](06_stop_gradient.ipynb) has more on this **straight-through estimator**.
 
@@ -323,7 +323,7 @@ print("gradients, all watched:", [float(gradient) for gradient in cured.values()
 
 # %% [markdown]
 # Two more ways of not being watched. A tape records forwards and never goes back for what it missed, so `watch` comes before the first use. And a tape that is
-# told not to watch variables by itself watches none until you name them. `explain` tells the two apart.
+# told not to watch variables by itself watches none until you name them. `explain` tells the two apart. (`Pow` is what TensorFlow calls `**` inside.)
 
 # %%
 x, v = tf.constant(3.0), tf.Variable(3.0)
@@ -915,7 +915,7 @@ assert unwritten < 1e-5
 # %% [markdown]
 # ## Recap
 #
-# - `None` means that no gradient got through to the source: there is no way, or a part of it was not recorded, or passes nothing back. Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 1); `explain` on an `ExplainTape` names the cause, the line and the fix (section 2).
+# - `None` means that no gradient got through to the source: there is no way, or a part of it was not recorded, or passes nothing back. Watch every intermediate tensor and walk back from the target: the break lies before the last gradient that exists (section 1); `explain` on an `ExplainTape` names the cause, the line and what to write (section 2).
 # - A tape watches trainable variables, and what you tell it to watch before use; `watched_variables()` shows which (section 3).
 # - A path holds while it stays inside TensorFlow (section 4), in floating point (section 5), free of assignments (section 6), and inside the block up to the target (section 7).
 # - An operation without an entry raises `LookupError`, one whose entry passes nothing back gives `None` (section 8); `unconnected_gradients="zero"` turns `None` into zeros, the true ones and the mistakes, and so does a `tf.function` with several outputs (section 9).

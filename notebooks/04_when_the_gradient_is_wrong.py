@@ -597,7 +597,7 @@ diagnosis.plot()
 plt.show()
 
 # %% [markdown]
-# The cure here is to put the bias back to 0. (The fix that `diagnose` offers normalises what goes into the activation by the batch's
+# The cure here is to put the bias back to 0. (The hint that `diagnose` gives normalises what goes into the activation by the batch's
 # own mean, and so brings it back to where there is a slope. That holds where the model is called with `training=True`; otherwise
 # a fresh `BatchNormalization` changes next to nothing. `diagnose` sees values, not what you meant.) Let the sick and the healthy model train. The sick model can still
 # learn the mean of the outputs, with the layers after the cut, but nothing else: its prediction is the same for every
@@ -615,7 +615,7 @@ def train(model):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((model(inputs) - outputs) ** 2)
         gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply(gradients)
+        optimizer.apply(gradients)  # to the variables that it was built for
         return loss
 
     return [step().numpy() for _ in range(steps)]
@@ -643,8 +643,8 @@ assert np.ptp(model(inputs), axis=0).max() == 0.0  # the same for every input
 # %% [markdown]
 # ## 7. Going further: a compiler changes the answer
 #
-# Is `tf.where` over a root as bad as over a logarithm? That depends on who computes it. TensorFlow's own kernel for the gradient of a root returns 0 where the upstream gradient is 0. XLA
-# multiplies as the formula says.
+# Is `tf.where` over a root as bad as over a logarithm? That depends on who computes it. TensorFlow's own kernel for the gradient of a root returns 0 where the upstream gradient is 0. XLA,
+# the compiler that `jit_compile=True` asks for, multiplies as the formula says.
 
 
 # %%

@@ -242,7 +242,7 @@ for record_metric in (True, False):
 kibibytes = 4 * batch * width / 1024  # of one tensor of shape (batch, width), float32
 for record_metric, counts in kept.items():
     name = "metric recorded:    " if record_metric else "metric not recorded:"
-    print(f"{name} {max(counts)} tensors kept for each layer, {kibibytes * sum(counts):.0f} KiB in all")
+    print(f"{name} tensors kept for each layer: {max(counts)}; in all {kibibytes * sum(counts):.0f} KiB")
 
 # %% tags=["check"]
 # @title Check
@@ -565,7 +565,7 @@ tf.get_logger().setLevel(check_level)
 # persistent because it answers once in each window. Note the order: take the gradient under `stop_recording`, so that it
 # does not record the backward pass itself; then `reset`.
 #
-# **What does the truncation cost?** The gradient is wrong: it leaves out how $W$ acted before the window. By how much depends on how fast the network forgets. Below, $W$ is orthogonal times $\rho$, so that each step shrinks the difference between two states at least by the factor $\rho$.
+# **What does the truncation cost?** The gradient is wrong: it leaves out how $W$ acted before the window. By how much depends on how fast the network forgets. Below, $W$ is $\rho$ times an orthogonal matrix, which keeps lengths, so that each step shrinks the difference between two states at least by the factor $\rho$.
 
 # %% tags=["nbval-ignore-output"]
 orthogonal = np.linalg.qr(generator.standard_normal((units, units)))[0]

@@ -81,14 +81,14 @@ for name, gradient in gradients.items():
 # - choose between `stop_gradient` and `stop_recording` (section 3),
 # - train through a rounding with a straight-through estimator (section 4),
 # - hold a moving target still, and say what goes wrong otherwise (section 5),
-# - say what a cut saves and what it does not (section 6).
+# - say what a cut saves and what it does not (section 6, which goes further).
 
 # %% [markdown]
 # ## 1. Cut one path
 #
 # `tf.stop_gradient(t)` returns the value of `t`. On the backward pass, nothing goes through it: to every tape, its result is a constant. In [05](05_recording_control.ipynb), $z = x^2 + y^2$ at
 # $(2, 3)$ had $y^2$ kept from the tape. `z = x**2 + tf.stop_gradient(y**2)` gives the same value and gradients, 13, 4 and `None`: no path leads back to $y$, and without a path the answer is `None`, not 0. (A compiled
-# function with several outputs is the exception: section 5 of [04](04_when_the_gradient_is_wrong.ipynb).)
+# function with several outputs is the exception: section 9 of [03](03_when_the_gradient_is_none.ipynb).)
 #
 # The cut is at one place, and it matters which side of it you ask about.
 #

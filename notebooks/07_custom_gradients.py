@@ -207,7 +207,8 @@ exercises.norm_of_rows.check(norm_of_rows)
 # %% [markdown]
 # ## 2. The second derivative
 #
-# The backward function consists of TensorFlow operations, so a second tape can differentiate it in turn. The true second derivative is
+# The backward function consists of TensorFlow operations, so a second tape around the first can record and differentiate them in turn.
+# (Take this on trust, until [10](10_higher_order_gradients.ipynb) explains it: to the outer tape a backward pass is a computation like any other.) The true second derivative is
 # $f'' = f'(1 - f')$: 0.25 at 0, and below $10^{-43}$ at 100.
 #
 # **Predict.** `log1pexp` has a custom gradient that is right at 100. What does a second tape give for $f''(100)$?
@@ -488,7 +489,7 @@ def check_kept(cut):
 assert (check_kept(cut=False), check_kept(cut=True)) == (iterations, 1)
 
 # %% [markdown]
-# The gradients agree. `tf.stop_gradient` is there for the memory: a custom gradient does not stop an eager tape from *recording* what runs inside the function. Without it the tape keeps all 40 iterates, and does not use them;
+# The gradients agree. `tf.stop_gradient(m)`, the value of `m` as a constant ([06](06_stop_gradient.ipynb)), is there for the memory: a custom gradient does not stop an eager tape from *recording* what runs inside the function. Without it the tape keeps all 40 iterates, and does not use them;
 # with it, one is left, the one in the closure.
 #
 # The price is the second derivative. Inside the backward function `e` is a constant to every tape. The remedy is that of section 2: make the derivative a
@@ -659,7 +660,7 @@ assert check_calls.call_count == 2
 # %% [markdown]
 # ## 6. Save and load
 #
-# A custom gradient is a Python function, and a SavedModel holds graphs. So the backward functions are traced and saved as graphs of their own, unless the switch `experimental_custom_gradients` is off.
+# A custom gradient is a Python function, and a SavedModel, TensorFlow's format on disk, holds graphs. So the backward functions are traced and saved as graphs of their own, unless the switch `experimental_custom_gradients` is off.
 #
 # Save four models, and load them again: a clip of the gradient to 0.5 with the switch off and on, and two versions of $\log(1 + e^x)$ whose second derivative is right. The backward function of *ordinary* consists of
 # ordinary operations; *nested* is section 2's.
@@ -697,7 +698,7 @@ for name in models:
     print(f"{name:<9} slope at 2: {slope(loaded.f, 2.0).numpy():.4f}")
 
 # %% [markdown]
-# All load, and all gradients are right. That proves nothing: a loaded graph refers to its gradient by name, and *this* process still has the name in its registry. What counts is a process
+# All load, and all gradients are right. (For the clips: 1 arrives, 0.5 is passed on, times $2v = 4$.) That proves nothing: a loaded graph refers to its gradient by name, and *this* process still has the name in its registry. What counts is a process
 # that never ran your Python code.
 #
 # **Predict.** In the fresh process, how many of the two derivatives, first and second, does each model still give?

@@ -49,7 +49,7 @@ runtime.start(seed)
 # %% [markdown]
 # A **recurrent** network reads a digit row by row, and multiplies its state by the same matrix $W$ each time. Ten such networks start from different random weights, and each takes 200 steps of plain
 # gradient descent at the rate 0.08. Then the ten start again, with one line more in the step: `tf.clip_by_global_norm(gradients, 5.0)`.
-# (A loop over `tf.range` in a `tf.function` becomes a loop in the graph, so that one call takes all the steps.)
+# (A loop over `tf.range` in a `tf.function` becomes a loop in the graph, so that one call takes all the steps. A `tf.TensorArray` is the list that such a loop can write to.)
 
 # %% tags=["nbval-ignore-output"]
 digits = data.load("digits")
@@ -159,9 +159,10 @@ print(
 )
 
 # %% [markdown]
-# The first gradient is long, and rate times gradient is a step that compares in length with $W$ itself. After it, eight rows multiply by far more than 10, the next gradient is longer by powers of that, and soon float32 has no number left.
+# The first gradient is long, and rate times gradient is a step that compares in length with $W$ itself. After it, eight rows multiply by 23 in place of 10, after the next by 34. The gradients follow, and a few steps on
+# float32 has no number left.
 #
-# `tf.clip_by_global_norm(gradients, 5.0)` takes all gradients as one long vector. If its norm is above 5, it scales every part by the same factor, so that the norm becomes 5. A shorter gradient passes unchanged.
+# `tf.clip_by_global_norm(gradients, 5.0)` takes all gradients as one long vector. If its norm is above 5, it scales every part by the same factor, so that the norm becomes 5. A shorter gradient passes as it is, but for rounding.
 #
 # **Predict.** With this limit the same start takes all 200 steps. In how many of them is the gradient cut? (A number.)
 
@@ -187,6 +188,16 @@ for check_scale, check_factor in ((1.0, 10.0), (2.0, 2560.0)):
     np.testing.assert_allclose(tf.norm(check_arrived), check_factor, rtol=1e-4)
 assert 0.08 * dead[0] > 0.1 * np.linalg.norm(check_W)  # the first step, against W
 assert dead[last_step(dead[None])[0] - 1] > 1e4  # before the end
+check_parameters, check_stretch = starts[one][0], []  # what eight rows multiply by, before each of the first steps
+for check_images, check_labels in zip(starts[one][1][:3], starts[one][2], strict=False):
+    check_stretch.append(np.linalg.norm(np.linalg.matrix_power(check_parameters[1].numpy(), rows), 2))
+    with tf.GradientTape() as check_tape:
+        check_tape.watch(check_parameters)
+        check_loss = loss_of(check_parameters, check_images, check_labels)
+    check_slopes = check_tape.gradient(check_loss, check_parameters)
+    check_parameters = [p - 0.08 * g for p, g in zip(check_parameters, check_slopes, strict=True)]
+assert check_stretch[2] > check_stretch[1] > check_stretch[0] + 1 > 10
+assert dead[2] > dead[0]
 check_cuts = (runs["limit 5", 0.08][1] > 5.0).sum(axis=1)
 assert 4 <= np.median(check_cuts) <= 30
 check_early = (runs["limit 5", 0.08][1][:, :40] > 5.0).sum(axis=1)
@@ -469,6 +480,10 @@ for check_g, check_c, check_expected in (
     np.testing.assert_allclose(tf.clip_by_norm(check_g, check_c), check_expected, rtol=1e-2)
     if not np.allclose(check_expected, [255.0, 4.0]):
         assert np.isnan(tf.clip_by_global_norm([check_g], check_c)[0][0]).all()
+check_huge = tf.constant(tf.float32.max)
+assert np.isinf(tf.clip_by_norm(first, check_huge)).all()
+check_cleared = tf.clip_by_global_norm([first], check_huge)[0][0].numpy()
+assert np.all(check_cleared == 0.0) or np.allclose(check_cleared, first)  # as the device treats small numbers
 np.testing.assert_array_equal(tf.clip_by_value(tf.constant([np.nan, 4.0]), -5.0, 5.0), [np.nan, 4.0])
 np.testing.assert_array_equal(tf.clip_by_norm(tf.zeros(3), 5.0), np.zeros(3))
 for check_entry, check_finite in ((1.8e19, True), (1.9e19, False)):
@@ -476,7 +491,8 @@ for check_entry, check_finite in ((1.8e19, True), (1.9e19, False)):
 
 # %% [markdown]
 # `clip_by_norm` gives zeros in the first two cases: a step that does nothing, and no sign of it. (Where the element *times the limit* overflows as well, as 40 000 times 5 does in float16, it gives NaN. So under float16, gradients are cast to float32 before they are clipped.)
-# The last line is the other $0\cdot\infty$: an infinite limit does not mean "no limit", it means $\infty \cdot \frac1\infty$. Leave the call out instead.
+# The last line is the other $0\cdot\infty$: an infinite limit does not mean "no limit", it means $\infty \cdot \frac1\infty$. Nor does a huge one: with the limit `tf.float32.max` the gradient (3, 4) becomes
+# infinite by its norm (times the limit, it overflows), and globally it may become *zero* (one over the limit is below float32's normal numbers, which many devices treat as 0). Leave the call out instead.
 #
 # So test the *norm*, not the elements, and skip a step whose norm is not finite.
 #
@@ -496,7 +512,8 @@ exercises.clip_or_skip.check(clip_or_skip)
 # %% [markdown]
 # ## 5. A row that is used many times
 #
-# The gradient of a table, such as an embedding, is no tensor. TensorFlow returns `tf.IndexedSlices`: one slice for each *use* of a row, not yet added up. Clipping works on the slices.
+# The gradient of a table whose rows are looked up, such as an embedding, is no tensor. TensorFlow returns `tf.IndexedSlices`: one slice for each *use* of a row, not yet added up. Clipping works on the slices.
+# (If the table is used in another way as well, all is added up into a tensor, and this section does not concern it.)
 #
 # **Predict.** Row 0 is used 16 times, and each use sends back the slice (1, 0), so the gradient of row 0 is (16, 0). It is clipped by its norm to 1. How long is the step that arrives in the table? (A number.)
 
@@ -530,6 +547,9 @@ print(f"{tf.norm(tf.convert_to_tensor(cancel)):.3f}")
 # @title Check
 exercises.step_in_the_table.reveal(tf.norm(tf.convert_to_tensor(tf.clip_by_norm(slices, 1.0))))
 assert isinstance(slices, tf.IndexedSlices)
+with tf.GradientTape() as check_tape:
+    check_tied = tf.reduce_sum(tf.gather(table, [0] * 16)) + tf.reduce_sum(table**2)
+assert isinstance(check_tape.gradient(check_tied, table), tf.Tensor)
 np.testing.assert_allclose(tf.convert_to_tensor(slices)[0], [16.0, 0.0])
 np.testing.assert_allclose(tf.norm(tf.convert_to_tensor(tf.clip_by_norm(slices, 1.0))), 4.0, rtol=1e-6)
 check_global = tf.convert_to_tensor(tf.clip_by_global_norm([slices], 1.0)[0][0])
@@ -608,7 +628,7 @@ np.testing.assert_allclose(clipped, 2.0, rtol=1e-6)
 np.testing.assert_allclose(passing[-1], (1.0, 0.5), rtol=1e-6)
 
 # %% [markdown]
-# Not 0.5, although "the gradient is clipped to 0.5" is how this is usually explained. The TensorFlow guide's own example is this one; its comment, "clips 4 to 2", has the right
+# Not 0.5, although "the gradient is clipped to 0.5" is what the name suggests. The TensorFlow guide's own example is this one; its comment, "clips 4 to 2", has the right
 # number, but no 4 ever meets the clip.
 #
 # The backward function receives the gradient *upstream of it*. Between the clip and the target lies nothing, so it receives 1. It passes on 0.5, and then the chain
@@ -776,7 +796,7 @@ for check_clip, check_size in sets.values():
 # %% [markdown]
 # ## Recap
 #
-# - A product of many equal factors makes gradients explode; a limit acts in a few early steps, after which the run is tame (section 1).
+# - A product of many equal factors makes gradients explode; here a limit acts in a few early steps, after which the run is tame (section 1).
 # - Clipping was not needed to survive, since a smaller rate does that too: it buys the larger rate. Compare each side at its best rate, on validation data (section 2).
 # - Clipping by value, and several tensors each by its norm, can turn the whole gradient; the global norm keeps its direction in each step, and not the direction of their mean (section 3).
 # - An infinity becomes NaN, a number, or zeros, depending on the way, and a norm overflows at the root of the largest number; a row that is used many times arrives longer than the limit (sections 4 and 5).
@@ -789,7 +809,7 @@ for check_clip, check_size in sets.values():
 # | Keras' `clipnorm` for the global norm | the step turns | `global_clipnorm` |
 # | the gradient holds an infinity | NaN everywhere after global clipping, a harmless number after clipping by value | test the norm, and skip the step |
 # | clipping in float16 | zeros, or NaN, from a norm of 256 on | cast to float32 first |
-# | an infinite limit for "no limit" | NaN | leave the call out |
+# | an infinite or huge limit for "no limit" | NaN, infinities or zeros | leave the call out |
 # | clipping `IndexedSlices` | a step that is longer than the limit, or shorter than it might be | add up the uses of each row first |
 # | a clip near the target | a gradient far above the limit | clip at the source, once |
 #

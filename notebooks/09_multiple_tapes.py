@@ -200,7 +200,7 @@ def gradients_of_players(game, x, y):
     with tf.GradientTape() as tape:
         tape.watch([x, y])
         losses = game(x, y)  # two scalars: of the one who moves x, of the one who moves y
-    return ..., ...  # the gradient of the first for x, of the second for y
+    return ..., ...  # of the first loss with respect to x, of the second with respect to y
 
 
 exercises.two_players.check(gradients_of_players)
@@ -317,7 +317,7 @@ for key in ("w2", "b2"):
 has_gradient = np.array([[gradient is not None for gradient in found.values()] for found in gradients.values()])
 
 _, ax = plt.subplots(figsize=(8, 3), layout="constrained")
-title = "Each tape answers for what it watches, and for nothing else"
+title = "Of the five sources, each tape answers for those it watches"
 plots.matrix(has_gradient, title=title, xlabel="source", ylabel="tape", limit=4, ax=ax, colorbar=False)
 for row, found in enumerate(gradients.values()):
     for column, gradient in enumerate(found.values()):
@@ -452,7 +452,7 @@ assert alive([check_branch]).tolist() == [0]
 kibibytes = {name: count.sum() * 4 * batch * width / 1024 for name, count in kept.items()}  # float32: 4 bytes
 
 _, ax = plt.subplots(figsize=(8, 2.6), layout="constrained")
-title = "A tape keeps what depends on its sources"
+title = "A tape keeps what the operations that it recorded need"
 plots.matrix(
     list(kept.values()), title=title, xlabel="layer", ylabel="the tape watches", limit=2, ax=ax, colorbar=False
 )
@@ -465,7 +465,7 @@ ax.tick_params(which="both", length=0)
 plt.show()
 
 # %% [markdown]
-# The tape of the last weight keeps two tensors: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivative of `tanh`. What
+# The tape of the last weight keeps two of them: the activation that enters the last layer, for the product's derivative, and the one that leaves it, for the derivative of `tanh`. What
 # comes before depends on nothing that it watches.
 #
 # The tape of the inputs has a single source, and keeps as much as the tape of all weights. How *many* sources there are does not matter here. What matters is how much of the computation comes **after** them.
@@ -641,7 +641,7 @@ def changed_half_way(first, second, change, x):
         h = first(x)
     with tf.GradientTape() as tape_2:
         y = second(h)  # something is missing before this line
-    return ...  # the gradient of y for x, with the gradient at h changed on the way
+    return ...  # dy/dx, with the gradient at h changed on the way
 
 
 exercises.half_way.check(changed_half_way)
@@ -688,8 +688,8 @@ for found in gradients.values():
 #
 # - Tapes that are open together record the same operations independently. Each knows the paths that begin at what it watches; using one up, or pausing it, leaves the others alone (section 1).
 # - In a timeline of nested tapes the inner one is asked while the outer one is open, so the outer one records the inner one's backward pass (section 2).
-# - `watch_accessed_variables=False` and `watch` give each tape its own set of sources; everything else is a constant to it (section 3).
-# - A tape keeps what depends on its sources, until the last tape that needs it is dropped. Run eagerly, the backward pass goes from the target through all that was recorded on the way there, whichever gradient you ask for (section 4).
+# - `watch_accessed_variables=False` and `watch` give each tape its own set of sources; what does not depend on one of them is a constant to it (section 3).
+# - A tape keeps what the operations after its sources need for their derivatives; a tensor is free when the last tape that needs it is dropped. Run eagerly, the backward pass goes from the target through all that was recorded on the way there, whichever gradient you ask for (section 4).
 # - Of two tapes that record one stretch each, the second's gradient at the boundary is the first's `output_gradients`; in between it is in your hands (section 5).
 #
 # | Trap | What you see | What to do |

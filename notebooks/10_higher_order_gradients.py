@@ -153,7 +153,8 @@ print("d²y/dt² =", d2y_dt2)
 
 # %% [markdown]
 # Watch it on both. Better still, write a function that returns a derivative. It gets the order and the watching right once, and it can
-# be applied to its own result: the inner call then runs inside the outer block by construction.
+# be applied to its own result: the inner call then runs inside the outer block by construction. (Where a derivative does not depend on `x` any more, as that of $2x$, the next
+# one is `None`, not 0: no path.)
 
 
 # %%
@@ -207,6 +208,8 @@ with ExplainTape() as untold:
 np.testing.assert_allclose(dy_dt, 27.0, rtol=1e-6)
 assert d2y_dt2 is None
 assert explain(untold, slope, t).code == "not_watched"
+assert derivative(lambda x: 2.0 * x)(t) == 2.0
+assert derivative(derivative(lambda x: 2.0 * x))(t) is None
 np.testing.assert_allclose([first(t), second(t), third(t)], [27.0, 18.0, 6.0], rtol=1e-6)
 np.testing.assert_allclose(first(xs), 3 * xs**2, rtol=1e-5, atol=1e-5)
 np.testing.assert_allclose(second(xs), 6 * xs, rtol=1e-5, atol=1e-5)
@@ -432,7 +435,7 @@ exercises.penalty.check(penalised_gradient)
 # of $\sum_i \ell_i$ is $\partial \ell_i/\partial x_i$. (Batch normalisation would couple the examples; see [15](15_batch_jacobians.ipynb).)
 #
 # The training step opens an outer tape for the parameters and calls `input_gradients`, with the inner tape, inside its block. A weight of
-# 0 gives ordinary training with the same code.
+# 0 gives ordinary training with the same code. (`CosineDecay` lowers the learning rate from `rate` to 0 during the run.)
 
 
 # %%
@@ -894,7 +897,7 @@ np.testing.assert_allclose(product, outer.gradient(gradient, samples, output_gra
 #
 # Two oracles that use no tape. For the function of section 2, central differences of the gradient in closed form give the Hessian.
 #
-# For the training objective of section 4, a gradient within a gradient, here on digits, take $h = \tanh(xW_1 + b_1)$, probabilities $p$ and one-hot labels $y$. The input gradient is
+# For the training objective of section 4, a gradient within a gradient, here on the digits of section 5, take $h = \tanh(xW_1 + b_1)$, probabilities $p$ and one-hot labels $y$. The input gradient is
 # $\bigl((p - y)\,W_2^{\mathsf T} \odot (1 - h^2)\bigr)\,W_1^{\mathsf T}$. NumPy computes the objective from it in float64, and central differences along random
 # directions in the space of all parameters must agree with the nested tapes.
 

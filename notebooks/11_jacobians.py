@@ -24,7 +24,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/11_jacobians.ipynb)
 #
-# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 24 to read, 3 more to go further, 34 for the exercises
+# **Prerequisites:** [10 Higher-order gradients](10_higher_order_gradients.ipynb) · **Minutes:** 25 to read, 3 more to go further, 34 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -420,7 +420,7 @@ assert np.count_nonzero(jacobian) <= jacobian.numpy().size / outputs  # one entr
 # %% [markdown]
 # What is not zero has a closed form, since $y_{no} = \tanh(\sum_i x_{ni} K_{io} + b_o)$:
 #
-# $$\frac{\partial y_{no}}{\partial K_{ik}} = (1 - y_{no}^2)\; x_{ni}\; \delta_{ok}.$$
+# $$\frac{\partial y_{no}}{\partial K_{ik}} = (1 - y_{no}^2)\; x_{ni}\; \delta_{ok}, \qquad \delta_{ok} = 1 \text{ where } o = k, \text{ else } 0.$$
 #
 # `tape.jacobian` knows nothing of this. It computes and stores every zero.
 #
@@ -577,7 +577,7 @@ np.testing.assert_allclose(of_size, of_size_expected, rtol=1e-4, atol=1e-5)
 # A backward pass starts with a cotangent at the target and reaches every element of the source. How many such passes make a Jacobian?
 #
 # With `experimental_use_pfor=False`, `jacobian` makes its backward passes one after the other. (In eager code, such a loop needs a persistent tape.) To
-# count them, put an identity into the path that notes each upstream gradient it meets.
+# count them, put an identity into the path that notes each upstream gradient it meets: a custom gradient ([07](07_custom_gradients.ipynb)).
 #
 # **Predict.** The layer's Jacobian has shape (7, 10, 5, 10). How many backward passes does it take?
 
@@ -782,9 +782,9 @@ assert large == 98 * 2**30 == 128 * 512 * (4 * 784 * 512)
 # %% [markdown]
 # ## 8. Going further: inside one call
 #
-# By default `jacobian` does not loop. It traces **one** backward pass into a graph, and rewrites that graph so that each of its operations
-# handles all the upstream gradients in a stack. The arithmetic is at most that of 70 passes; the overhead is nearer to that of one. TensorFlow calls the rewriting
-# `pfor`, a parallel loop.
+# By default `jacobian` does not loop. It traces **one** backward pass into a graph, and rewrites that graph so that its operations
+# handle all the upstream gradients in a stack. The arithmetic here is that of 70 passes; the overhead is nearer to that of one. TensorFlow calls the rewriting
+# `pfor`, a parallel loop. (An operation that it cannot rewrite is looped over after all; TensorFlow warns.)
 #
 # Tracing takes far longer than the arithmetic of a small Jacobian. An eager call has nowhere to keep its graph, and traces again each time. A
 # `tf.function` traces once:

@@ -85,7 +85,7 @@ plt.show()
 
 # %% [markdown]
 # The frequency $t$ is one number, and it moves a whole curve. One run of the function gave the curve and how *each* of its 201 points
-# responds to $t$. One backward pass of a tape gives only the sum of these 201 derivatives.
+# responds to $t$. One backward pass of a tape gives only the sum of these 201 derivatives, or a weighted sum.
 #
 # **You will be able to**
 #

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/13_hessians_and_newton.ipynb)
 #
-# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 21 to read, 7 more to go further, 32 for the exercises
+# **Prerequisites:** [11 Jacobians](11_jacobians.ipynb) · **Minutes:** 22 to read, 7 more to go further, 32 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -126,7 +126,7 @@ plt.show()
 # %% [markdown]
 # ## 1. The Hessian of a layer
 #
-# A gradient has its source's shape. Differentiate every element of it again, by every element of the source, and you have the **Hessian**: the Jacobian of the gradient.
+# A gradient has its source's shape. Differentiate every element of it again, with respect to every element of the source, and you have the **Hessian**: the Jacobian of the gradient.
 # In `second_order` the inner tape computes the gradient while the outer tape records; the outer tape's `jacobian` then differentiates what it has recorded.
 #
 # For Rosenbrock's function you can do it by hand:
@@ -161,7 +161,7 @@ print("H:       ", H.shape)
 
 # %% [markdown]
 # The target's axes come first, then the source's: here both are (5, 8). For linear algebra the last lines flatten each pair. The kernel becomes one axis of 40, with element $(i, j)$ at place $8i + j$, and the
-# Hessian a 40 × 40 matrix. It does not matter by which of two parameters you differentiate first (Schwarz's theorem), so the matrix is symmetric.
+# Hessian a 40 × 40 matrix. It does not matter with respect to which of two parameters you differentiate first (Schwarz's theorem), so the matrix is symmetric.
 
 # %% tags=["figure"] alt="Heat map. A symmetric 40 by 40 matrix of second derivatives with grid lines every 8 rows and columns. Rows and columns of hidden units that reach no output, if there are any, are blank."
 # @title Draw
@@ -175,7 +175,7 @@ ax.set_aspect("equal")
 plt.show()
 
 # %% [markdown]
-# A symmetric matrix has real eigenvalues and orthogonal eigenvectors. Here they are **curvatures**: along an eigenvector the gradient changes at the rate of its eigenvalue. Zero means a direction in
+# A symmetric matrix has real eigenvalues $\lambda$ and orthogonal eigenvectors $v$, with $Hv = \lambda v$. Here they are **curvatures**: along an eigenvector the gradient changes at the rate of its eigenvalue. Zero means a direction in
 # which the gradient does not change, to first order.
 #
 # **Predict.** How many of the 40 eigenvalues are zero: none, one to five, or ten or more?
@@ -339,7 +339,7 @@ print(f"loss before the damped step {before:.4f}, after it {after:.4f}")
 # The damped step minimises the quadratic model plus $\tfrac{\varepsilon}{2}\lVert s\rVert^2$. It does not move along the zero eigenvectors. Near the start the outputs $y$ are linear in the kernel, so that
 # $g = \tfrac{2}{42} J^\top y$ and $H = \tfrac{2}{42} J^\top J$: where the curvature is zero, the slope is zero too. And it is a good step: the last line shows the loss before and after it.
 #
-# **Solve, never invert.** Formulas write the step as $-H^{-1}g$. Inverting takes $N^3$ multiplications where solving takes $N^3/3$, and it loses digits. To see how many, damp very little, and put each
+# **Solve, never invert.** Formulas write the step as $-H^{-1}g$. Inverting takes $N^3$ multiplications where solving takes $N^3/3$, and it can lose digits. To see how many, damp very little, and put each
 # step back into the equation.
 #
 # **Predict.** On paper the two are the same. By what factor do the residuals $\lVert Hs + g\rVert$ differ: none, 10, or more than 1000?
@@ -369,12 +369,18 @@ flat_directions = np.linalg.eigh(H)[1][:, :zeros]
 assert np.linalg.norm(flat_directions.T @ damped_step.numpy()) < 1e-8 * np.linalg.norm(damped_step)
 np.testing.assert_allclose(H, 2 / 42 * tf.matmul(J, J, transpose_a=True), rtol=0, atol=1e-12)
 assert after < 0.5 * before
+check_right = tf.constant(np.random.default_rng(seed).normal(size=(40, 5)))  # at random: no such difference
+check_solved, check_inverted = tf.linalg.solve(barely, check_right), tf.linalg.inv(barely) @ check_right
+check_ratio = tf.norm(barely @ check_inverted - check_right) / tf.norm(barely @ check_solved - check_right)
+assert 0.01 < check_ratio < 100
+assert tf.norm(check_solved) > 1e6 * tf.norm(by_solve)  # a long s
 assert distances[0] > 1 > 1e-7 > distances[1]
 np.testing.assert_allclose(quadratic, np.kron(2 / 42 * x.numpy().T @ x.numpy(), np.eye(6)), rtol=1e-10, atol=1e-12)
 
 # %% [markdown]
 # The inverse has rounding errors of its own, in proportion to the **condition number** (the largest eigenvalue over the smallest), and the product passes them on. `solve` looks for the one $s$ that fits this
-# right-hand side, and its residual stays at rounding level. That is all it promises: how far $s$ itself can be trusted still depends on the condition number, which more damping would lower.
+# right-hand side, and its residual stays at the rounding of $\lVert H\rVert \lVert s\rVert$. That is little here, because $g$ has no part along the flat directions and $s$ is short. (For a random right-hand side $s$ is
+# long, and the two residuals are alike: Druinsky and Toledo, 2012.) And it is all that `solve` promises: how far $s$ itself can be trusted still depends on the condition number, which more damping would lower.
 
 # %% [markdown]
 # ## 3. When the step climbs
@@ -438,10 +444,13 @@ np.testing.assert_allclose(one_dimensional["log cosh"][2:4], [np.tanh(1.5), 1 - 
 np.testing.assert_allclose(one_dimensional["double well"][2:4], [0.4**3 - 0.4, 3 * 0.4**2 - 1], rtol=1e-12)
 for name, (f, at) in cases.items():
     assert f(at + one_dimensional[name][4]) > f(at)  # both end higher
+check_from, check_to = raw_newton[1:3]
+np.testing.assert_allclose(np.linalg.eigvalsh(second_order(banana, check_from)[2]), [0.3435, 1306.9], rtol=1e-3)
+assert banana(check_from + (check_to - check_from) / 8) < banana(check_from) < banana(check_to)
 
 # %% [markdown]
 # The slope along the step is $-g^\top H^{-1} g$, here $-f'^2/f''$: the sign of the curvature decides. The double well's step points **uphill**, towards the model's maximum, and a shorter one climbs as well. The `log cosh` step
-# points downhill and **overshoots**; a shorter one would do. Two failures, two cures:
+# points downhill and **overshoots**; a shorter one would do. (So did the opening's jump to a loss of 1412: where it began, both eigenvalues of $H$ are positive, 0.34 and 1307, and an eighth of that step lowers the loss.) Two failures, two cures:
 #
 # 1. **Damping makes the direction right.** If $H + \lambda I$ has only positive eigenvalues, the slope along its step is negative. Levenberg and Marquardt damp the Gauss–Newton matrix in this way (Marquardt after scaling it).
 # 2. **A line search makes the length right.** Halve the step until the loss has fallen by at least a small part of what the slope promises: **Armijo's condition**,
@@ -776,7 +785,7 @@ assert multiplied == (40**3 - 40) // 6
 # ## 7. Going further: the plunge
 #
 # With the whole Hessian, section 4's method runs on the whole model. Watch its last steps. Near a minimum with positive curvature the error of the quadratic model is of third order, so each step leaves a
-# distance in proportion to the *square* of the one before: 0.01, 0.0001, 0.00000001, where the factor is 1. This is **quadratic convergence**. Gradient descent multiplies the distance by a constant. What is printed is the distance
+# distance in proportion to the *square* of the one before: 0.01, 0.0001, 0.00000001, where the factor is 1. This is **quadratic convergence**. Gradient descent multiplies the distance by a constant in the long run. What is printed is the distance
 # to the last point: watch how its exponents grow. Here the factor is larger than 1, up to about ten, so they grow slowly at first. (The figure shows the norm of the gradient, which falls less evenly: at the same distance it is up to several hundred times as large along a steep direction as along a flat one.)
 
 
@@ -988,6 +997,7 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 # - J. Nocedal, S. J. Wright (2006), ["Numerical Optimization"](https://doi.org/10.1007/978-0-387-40065-5), 2nd edition: line search in chapter 3, least squares in chapter 10.
 # - H. H. Rosenbrock (1960), ["An automatic method for finding the greatest or least value of a function"](https://doi.org/10.1093/comjnl/3.3.175).
 # - L. Armijo (1966), ["Minimization of functions having Lipschitz continuous first partial derivatives"](https://doi.org/10.2140/pjm.1966.16.1).
+# - A. Druinsky, S. Toledo (2012), ["How accurate is inv(A)\*b?"](https://arxiv.org/abs/1201.6035): when a product with the inverse loses digits, and when not.
 # - K. Levenberg (1944), ["A method for the solution of certain non-linear problems in least squares"](https://doi.org/10.1090/qam/10666).
 # - D. W. Marquardt (1963), ["An algorithm for least-squares estimation of nonlinear parameters"](https://doi.org/10.1137/0111030).
 # - Y. Dauphin and others (2014), ["Identifying and attacking the saddle point problem in high-dimensional non-convex optimization"](https://arxiv.org/abs/1406.2572).

@@ -53,7 +53,7 @@ runtime.start(seed)
 
 # %%
 x = tf.random.normal((batch, inputs))
-layer1 = tf.keras.layers.Dense(hidden, activation="elu")
+layer1 = tf.keras.layers.Dense(hidden, activation="elu")  # elu(z) is z above 0 and exp(z) - 1 below
 layer2 = tf.keras.layers.Dense(outputs, activation="elu")
 
 with tf.GradientTape(persistent=True) as tape:
@@ -212,8 +212,9 @@ print("kernel:              ", layer1.kernel.shape)
 print("per-example gradients:", each.shape)
 
 # %% [markdown]
-# `vectorized_map` computes what a loop over the first axis would, without looping. It traces the function once, for one example, and rewrites the
-# graph so that each operation handles all examples in a stack. (`jacobian` runs its passes in the same way.) In JAX and PyTorch this
+# `vectorized_map` computes what a loop over the first axis would. It traces the function once, for one example, and rewrites the
+# graph so that each operation handles all examples in a stack. (`jacobian` runs its passes in the same way. For some operations, such as
+# `tf.linalg.lu`, TensorFlow has no such rewriting: it loops over them, and warns.) In JAX and PyTorch this
 # is `vmap`. The mean of the result is what training uses:
 
 # %% tags=["nbval-ignore-output"]
@@ -803,7 +804,7 @@ np.testing.assert_allclose(hessians, numerical_hessians, rtol=1e-3, atol=1e-5)
 #
 # - A batch's full Jacobian has the axes (batch, outs, batch, ins); where examples are independent, every (batch, batch) slice is diagonal (section 1).
 # - Sum over the second batch axis, select the diagonal, or call `batch_jacobian`: one backward pass for each output, not for each output of each example (section 2).
-# - `tf.vectorized_map` turns the gradient of one example into a gradient for each. Clipped one by one, no example outweighs the others; their scatter predicts a mini-batch's noise, $\operatorname{tr}\Sigma / B$ (sections 3 and 4).
+# - `tf.vectorized_map` turns the gradient of one example into a gradient for each. Clipped one by one, none counts for more than the limit; their scatter predicts a mini-batch's noise, $\operatorname{tr}\Sigma / B$ (sections 3 and 4).
 # - Where examples are coupled, `batch_jacobian` returns the full Jacobian summed over the target's batch axis, without a warning. One backward pass with random cotangents finds it; cotangents that are the same for all examples cannot (sections 5 and 6).
 # - For second derivatives the inner `batch_jacobian` belongs inside the outer tape; outside it, the outer one returns zeros (section 7).
 #

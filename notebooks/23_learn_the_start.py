@@ -152,7 +152,7 @@ print(f"after one step of the best rate:  {curves['jointly'][1]:.2f}")
 #
 # - learn a start from which one gradient step fits a new task, and say what the gradient passes through (section 1),
 # - say what the second derivatives in it are, what they cost, and what they buy against a rival at its best (section 2),
-# - learn the rates of the step together with the start (section 3).
+# - learn the rates of the step together with the start (section 3, which goes further).
 
 # %% tags=["check"]
 # @title Check

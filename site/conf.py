@@ -125,9 +125,14 @@ def _describe(app, page, template, context, doctree):
 
 
 def _leave_out_of_search(app, doctree):
-    """What is folded in a notebook is not the lesson: whoever searches for "None" wants no check of set-up."""
+    """What is folded in a notebook is not the lesson: whoever searches for "None" wants no check of set-up, and who
+    searches for a number no figure's.
+    """
     for cell in doctree.findall(lambda node: "tag_hide-input" in getattr(node, "attributes", {}).get("classes", ())):
         cell["classes"].append("no-search")
+    for table in doctree.findall(nodes.raw):
+        if table.astext().startswith("<details><summary>The numbers of this figure"):
+            table["classes"].append("no-search")
 
 
 def _shortened(text):

@@ -58,7 +58,11 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
-    """With --quick, leave out the thorough tests, but for the first `keep` cases of each."""
+    """With --quick, leave out the thorough tests, but for the first `keep` cases of each.
+
+    What looks at the site comes first: at the end of a run all workers would wait for the one that builds it.
+    """
+    items.sort(key=lambda item: "site" not in item.fixturenames)
     if not config.getoption("--quick"):
         return
     met, chosen, left = collections.Counter(), [], []
@@ -76,6 +80,29 @@ def _same_seed():
     """Weights and data that a test draws do not depend on which tests ran before it in the same process."""
     if "tensorflow" in sys.modules:
         sys.modules["tensorflow"].keras.utils.set_random_seed(0)
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """A function that gives the folder of this name, which `make` fills: once for all workers of a run, which share it.
+
+    Else each worker that gets one test of a file would build what all of them look at.
+    """
+    from filelock import FileLock
+
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent
+
+    def built(name, make):
+        folder, done = place / name, place / f"{name}.done"
+        with FileLock(place / f"{name}.lock"):
+            if not done.exists():
+                make(folder)
+                done.touch()
+        return folder
+
+    return built
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,8 @@ import numpy as np
 import random_truth
 from random_programs import Program
 
+SMALLEST_NORM = 1e-153  # the square of what is smaller is out of range
+
 TRANSFORMATIONS = [
     name
     for name in package.__all__
@@ -330,7 +332,7 @@ def per_example_norms(case):
     right = case.weighted_gradients
     with np.errstate(all="ignore"):
         norms, errors = (np.sqrt((part**2).sum(axis=(1, 2))) for part in right[1:3])
-    yield _rows(found, Comparison(None, norms, errors, right.exists))
+    yield _rows(found, Comparison(None, norms, errors + SMALLEST_NORM, right.exists))
 
 
 @check
@@ -340,8 +342,10 @@ def clipped_gradient(case):
     found, _ = transform(case.x)
     right = case.weighted_gradients
     with np.errstate(all="ignore"):
-        factors = 1 / np.maximum(1, np.sqrt((right.right**2).sum(axis=(1, 2), keepdims=True)))
-        total, error = (right.right * factors).sum(axis=0), (2 * right.error * factors).sum(axis=0)
+        norm, norm_error = (np.sqrt((part**2).sum(axis=(1, 2), keepdims=True)) for part in right[1:3])
+        factors = 1 / np.maximum(1, norm)
+        error = (right.error + np.abs(right.right) * norm_error * factors) * factors  # also of the factor
+        total, error = (right.right * factors).sum(axis=0), error.sum(axis=0)
     yield _all(found, right._replace(right=total, error=error))
 
 

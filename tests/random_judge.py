@@ -26,7 +26,7 @@ from random_operations import OPERATIONS
 from random_programs import Point, Program, points, programs
 
 COMPILED = ["graph"] * 9 + ["eager"] * 2 + ["auto"]
-POINTS = {"graph": [1, 8, 40, 40, 40], "auto": [1, 40], "eager": [1, 4]}  # of a program; a find is made smaller to 1
+POINTS = {"graph": [1, 40, 150, 150, 150], "auto": [1, 150], "eager": [1, 4]}  # of a program; made smaller, 1
 WRONG = 30, 2e-6  # further off than so many times the estimated error, and this much of the largest element
 ROUNDED = 1e-6  # what is zero may be off by this much of `WRONG` of the values: 2e-12
 
@@ -96,24 +96,28 @@ def judged(task: Task) -> Counter:
 
 
 def _truth(functions, points):
-    """For each point the rows' derivatives, or None where the program has no value."""
+    """For each point the rows' derivatives, or None where the program has no value. A row may be of many points."""
     number, rows, n = points.shape
+    if not points.size:
+        return [random_truth.jacobian_and_hessian(functions.program, each) for each in points]
+    bits, places = np.unique(points.reshape(-1, n).view(np.int64), axis=0, return_inverse=True)  # -0.0 is not 0.0
+    found = _of_rows(functions.program, bits.view(np.float64))
+    return [_together([found[place] for place in own]) for own in places.reshape(number, rows)]
+
+
+def _of_rows(program, x):
+    """For each row its derivatives, or None where the program has no value: then it has none for all together."""
     try:
-        found = random_truth.jacobian_and_hessian(functions.program, points.reshape(number * rows, n))
+        found = random_truth.jacobian_and_hessian(program, x)
     except tf.errors.InvalidArgumentError:
-        if number == 1:
-            return [None]
-        return [truth for point in points for truth in _truth(functions, point[None])]
-    each = [[random_truth.Derivative(*split) for split in _split(part, number)] for part in found]
-    return list(zip(*each, strict=True))
+        return [None] if len(x) == 1 else [row for half in np.array_split(x, 2) for row in _of_rows(program, half)]
+    return [[random_truth.Derivative(*[part[[row]] for part in each]) for each in found] for row in range(len(x))]
 
 
-def _split(derivative, number):
-    """The parts of a derivative that belong to each point."""
-    return zip(
-        *[part.reshape(number, -1, *part.shape[1:]) if part.size else [part] * number for part in derivative],
-        strict=True,
-    )
+def _together(rows):
+    if None in rows:
+        return None
+    return [random_truth.Derivative(*map(np.concatenate, zip(*each, strict=True))) for each in zip(*rows, strict=True)]
 
 
 def _judged_at(task, case):

@@ -313,8 +313,6 @@ def _table() -> dict[str, Operation]:
     table["reduce_std"] = table["reduce_std"]._replace(size=lambda n: 1 if n > 1 else None)
     for name, run in MATRICES.items():
         table[name] = Operation(lambda a, run=run: _row(run(a)), 1, _square)
-    # Of a single 0 it is the 0, by a solution with a singular triangle.
-    table["qr R"] = table["qr R"]._replace(size=lambda n: 4 if n == 4 else None)
     for name, run in SCALARS.items():
         table[name] = Operation(lambda a, run=run: run(_matrix(a))[:, None], 1, _fixed({1: 1, 4: 1}))
     table |= {name: Operation(_spectral(f), 1, _square) for name, f in SPECTRAL.items()}

@@ -70,27 +70,9 @@ def rates(f: Callable, x: np.ndarray, curves: Callable[[np.ndarray], np.ndarray]
         curves: takes times (m,), returns displacements of shape (rows or 1, curves, m, n), 0 at time 0.
         orders: up to which.
     """
-    groups = {}
-    for row, scales in enumerate(map(_scales, x)):
-        groups.setdefault(scales, []).append(row)
-    parts = []
-    for scales, group in groups.items() or [((1.0,), [])]:
-
-        def moved(times, group=group):
-            displacements = curves(times)
-            return displacements if len(displacements) == 1 else displacements[group]
-
-        parts.append(_rates_at(f, x[group], moved, orders, scales))
-    order = np.argsort([row for group in groups.values() for row in group])
-    return Rates(*[np.concatenate(each, axis=1)[:, order] for each in zip(*parts, strict=True)])
-
-
-def _rates_at(f, x, curves, orders, scales):
-    """The `Rates` of rows for which the same sizes of steps fit."""
     at = f(tf.constant(x)).numpy()
     with np.errstate(all="ignore"):
-        right, right_error, size = _one_side(f, x, at, curves, 1.0, orders, scales)
-        left, left_error, _ = _one_side(f, x, at, curves, -1.0, orders, scales)
+        (right, right_error, size), (left, left_error, _) = _sides(f, x, at, curves, orders)
         values = (right + left) / 2
         errors = np.maximum(right_error, left_error) + np.abs(right - left) / 2
         largest = np.max(np.abs(values), axis=2, keepdims=True, initial=0, where=np.isfinite(values))
@@ -105,23 +87,50 @@ def _scales(row: np.ndarray) -> tuple[float, ...]:
     return tuple(sorted({1.0, *(100.0 ** np.ceil(np.log10(sizes[sizes < 0.01]) / 2))}))
 
 
-def _one_side(f, x, at, curves, sign, orders, scales):
-    """The derivatives from one side and their errors, (orders, rows, curves, k), and the values' size, (rows, k)."""
-    found, errors, sizes = [], [], []
-    for scale in scales:
-        times = scale * sign * RADII[:, None] * STEPS[1:]
-        moved = x[:, None, None] + curves(times.ravel())
-        around = f(tf.constant(moved.reshape(-1, x.shape[1]))).numpy()
-        around = around.reshape(*moved.shape[:2], *times.shape, at.shape[1])
-        first = np.broadcast_to(at[:, None, None, None], (*around.shape[:3], 1, at.shape[1]))
-        values = np.concatenate([first, around], axis=3)  # (rows, curves, radii, nodes, k)
-        sizes.append(np.max(np.abs(values[:, :, 1]), axis=(1, 2), initial=0, where=np.isfinite(values[:, :, 1])))
-        each = [_extrapolate(values, scale * sign * RADII, order) for order in range(1, orders + 1)]
-        for kept, parts in zip((found, errors), zip(*each, strict=True), strict=True):
-            kept.append(parts)
-    found, errors = (np.concatenate(parts, axis=3) for parts in (found, errors))
-    index = errors.argmin(axis=3)[:, :, :, None]
-    return *(np.take_along_axis(part, index, 3)[:, :, :, 0] for part in (found, errors)), sizes[0]
+def _sides(f, x, at, curves, orders):
+    """The derivatives from the right and from the left: see `_best`. The function is evaluated once, for all of it."""
+    own = [_scales(row) for row in x]
+    scales = sorted({1.0}.union(*own))
+    groups = [np.array([row for row, fit in enumerate(own) if scale in fit], int) for scale in scales]
+    parts = [(sign, scale, group) for sign in (1.0, -1.0) for scale, group in zip(scales, groups, strict=True)]
+    moved = [_moved(x, curves, sign * scale, group) for sign, scale, group in parts]
+    around = f(tf.constant(np.concatenate([each.reshape(-1, x.shape[1]) for each in moved]))).numpy()
+    ends = np.cumsum([each[..., 0].size for each in moved])[:-1]
+    each = []
+    for (sign, scale, group), points, values in zip(parts, moved, np.split(around, ends), strict=True):
+        values = values.reshape(*points.shape[:2], len(RADII), NODES - 1, at.shape[1])
+        first = np.broadcast_to(at[group][:, None, None, None], (*values.shape[:3], 1, at.shape[1]))
+        values = np.concatenate([first, values], axis=3)  # (rows, curves, radii, nodes, k)
+        each.append((group, values, sign * scale * RADII))
+    return [_best(side, len(x), orders) for side in (each[: len(scales)], each[len(scales) :])]
+
+
+def _moved(x, curves, scale, group):
+    """The points on the curves, (rows, curves, radii · nodes, n), of the rows of a group."""
+    displacements = curves((scale * RADII[:, None] * STEPS[1:]).ravel())
+    return x[group][:, None, None] + (displacements if len(displacements) == 1 else displacements[group])
+
+
+def _best(side, rows, orders):
+    """Of one side the surest derivatives, (orders, rows, curves, k), their errors, and the values' size, (rows, k).
+
+    Args:
+        side: for each size of steps, from small to large, the rows that it fits, the values and the radii.
+    """
+    _, curves, *_, k = side[0][1].shape
+    found = np.zeros([orders, rows, curves, len(side), len(RADII) - 1, k])
+    errors, preferred = np.full_like(found, np.inf), np.full_like(found, np.inf)
+    size = np.zeros([rows, k])
+    for number, (group, values, radii) in reversed([*enumerate(side)]):
+        size[group] = np.max(np.abs(values[:, :, 1]), axis=(1, 2), initial=0, where=np.isfinite(values[:, :, 1]))
+        for order in range(orders):
+            each = _extrapolate(values, radii, order + 1)
+            found[order, group, :, number], errors[order, group, :, number] = each
+            preferred[order, group, :, number] = np.minimum(each[1], np.finfo(float).max)  # to what does not fit
+    shape = orders, rows, curves, len(side) * found.shape[4], k
+    found, errors, preferred = (each.reshape(shape) for each in (found, errors, preferred))
+    index = preferred.argmin(axis=3)[:, :, :, None]
+    return *(np.take_along_axis(part, index, 3)[:, :, :, 0] for part in (found, errors)), size
 
 
 def _extrapolate(values, radii, order):

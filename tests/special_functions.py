@@ -158,6 +158,9 @@ WRITTEN_TWICE = {
         THREE_ZEROS,
     ),
     "tensor_scatter_nd_update where data says": Case(scattered_where_data_says, THREE_ZEROS),
+    "segment_mean, an empty segment": Case(
+        lambda x: weighted(tf.math.segment_mean(tf.reshape(x, [3, 2]), [0, 2, 2]) ** 2), THREE_ZEROS
+    ),
     "dynamic_stitch": Case(lambda x: weighted(tf.dynamic_stitch([[0, 1, 1], [2, 0]], [x[:3], x[3:5]]) ** 2), TWO_ZEROS),
     "dynamic_stitch of rows": Case(
         lambda x: weighted(tf.dynamic_stitch([[0, 1], [0]], [tf.reshape(x[:4], [2, 2]), x[None, 4:]]) ** 2), TWO_ZEROS

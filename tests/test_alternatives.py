@@ -39,6 +39,7 @@ def shown(monkeypatch, tmp_path):
         with capture_output() as captured:
             display(figure)
         (output,) = captured.outputs
+        run.metadata = output.metadata
         return output.data
 
     return run
@@ -58,9 +59,10 @@ def test_a_cell_without_a_text_shows_an_image(shown, cell):
     assert shown(cell)["image/png"].startswith("iVBOR")
 
 
-def test_a_batch_run_shows_an_image(shown, monkeypatch):
+def test_a_batch_run_shows_an_image_and_keeps_its_numbers_beside_it(shown, monkeypatch):
     monkeypatch.setattr(session, "attended", lambda: False)
-    assert "text/html" not in shown("one")
+    assert shown("one").keys() == {"text/plain", "image/png"}
+    assert "<td>2</td>" in shown.metadata[alternatives.NUMBERS]
 
 
 @pytest.mark.parametrize("content", [None, "no notebook", "[]", '{"cells": [{"id": "one", "metadata": null}]}'])

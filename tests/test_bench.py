@@ -134,46 +134,29 @@ def test_every_goal_is_measured_by_a_work_that_exists(goals, works):
 
 
 def test_met_and_missed(goals, works):
+    """One goal of each kind: at least, at most, of bytes, of time itself, of the best peer, of another size."""
     found = verdicts(goals, report(works, tapelab=0.5e-3, guide=60e-3))
     assert found["hessian, n = 102", "guide's eager recipe / tapelab"] == "met"  # 120 times
     assert found["hessian, n = 518", "tapelab / JAX"] == "missed"  # 0.5
     assert found["hessian, n = 8070, memory", "net peak / matrix"] == "met"  # 2.9
     assert found["hessian, n = 8070, memory", "in chunks"] == "missed"  # 3.2
-    found = verdicts(goals, report(works, tapelab=0.15e-3))
-    assert found["hessian, n = 1996", "tapelab / JAX"] == "met"
-    assert found["hessian, n = 1996, batch 512", "tapelab / JAX"] == "missed"  # at most 0.08
-    assert found["tiny function", "µs a warm call"] == "missed"
     found = verdicts(goals, report(works, tapelab=1.25e-3, torch=0.9e-3))
+    assert found["tiny function", "µs a warm call"] == "missed"
     assert found["per-example, CNN, batch 64", "tapelab / best peer"] == "missed"  # 1.39 of PyTorch, 1.25 of JAX
     assert found["batch Jacobian, batch 1024", "an example's time / at batch 256"] == "met"  # a quarter
-    found = verdicts(goals, report(works, **{"jax": 3.5e-3, "folx": 0.99e-3, "torch-jet": 4.9e-3, "jax jet": 4e-3}))
+    found = verdicts(goals, report(works, **{"jax": 3.5e-3}))
     assert found["residual's gradient, D = 5", "JAX, forward over reverse / tapelab"] == "met"  # 3.5, at least 3
     assert found["residual's gradient, D = 50", "JAX, forward over reverse / tapelab"] == "missed"  # at least 4
-    assert found["Laplacian, D = 50", "folx / tapelab"] == "missed"
-    assert found["biharmonic, D = 5", "torch-jet, collapsed / tapelab"] == "missed"
-    assert found["biharmonic, D = 5", "JAX, jets / tapelab"] == "met"
-    assert found["Laplacian, D = 50, batch 2048, memory", "JAX, all at once / tapelab, in chunks"] == "missed"  # 3
 
 
-def test_curvature_clipping_and_sparsity(goals, works):
-    times = {"tapelab gradient": 0.66e-3, "curvlinops": 1.7e-3, "opacus": 1.3e-3, "tapelab dense": 31e-3}
-    measured = report(works, **times)
-    found = verdicts(goals, measured)
-    assert found["GGN product, n = 301066", "tapelab / its gradient"] == "met"  # 1.52
-    assert found["Hessian product, n = 301066", "curvlinops / tapelab"] == "met"
-    assert found["clipped gradients, MLP, batch 256", "tapelab / its gradient"] == "missed"
-    assert found["clipped gradients, MLP, batch 256", "Opacus / tapelab"] == "missed"  # at least 1.5
-    assert found["clipped gradients, CNN, batch 64", "Opacus / tapelab"] == "met"  # at least 1.2
-    assert found["sparse Hessian, chain, n = 2000", "dense / tapelab"] == "met"
-    spectrum = "spectrum, n = 1000567, 40 steps"
-    assert found[spectrum, "seconds a run"] == "met"
+def test_first_runs_and_colours(goals, works):
+    measured, spectrum = report(works), "spectrum, n = 1000567, 40 steps"
+    assert verdicts(goals, measured)[spectrum, "seconds a run"] == "met"
     measured["memory"][2] |= {"first seconds": {"tapelab": 61.0}, "bytes": {"tapelab": 61 * 2**21}}
-    measured["memory"][3]["bytes"]["tapelab gradient"] = 2.0 * 2**21
     measured["colours"]["band of 3"] = {"tapelab": 4, "asdex": 3}
     del measured["colours"]["pendulum, 60 steps"]
     found = verdicts(goals, measured)
     assert found[spectrum, "seconds a run"] == found[spectrum, "net peak / vector"] == "missed"
-    assert found["clipped gradients, 784-1024-1024-10, memory", "net peak / its gradient's"] == "missed"
     assert found["colours, band of 3", "tapelab / asdex"] == "missed"
     assert found["colours, Brusselator, 16 by 16", "tapelab / asdex"] == "met"
     assert found["colours, pendulum, 60 steps", "tapelab / asdex"] == "not measured"

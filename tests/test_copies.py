@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tapelab.collection import catalogue
+from tapelab.collection import catalogue, jupyterlab
 from tapelab.collection.cli import main
 from tapelab.collection.publishing import copies
 
@@ -218,6 +218,7 @@ def test_the_command_opens_copies_unless_an_author_asks(
     small, tmp_path, monkeypatch, executed, arguments, folder, rest
 ):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000, raising=False)
     monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(tmp_path / "mine"))
     told = CliRunner().invoke(main, ["lab", *arguments])
     assert os.environ["JUPYTER_CONFIG_PATH"].endswith(str(tmp_path / "mine"))  # what was there, still is
@@ -270,9 +271,29 @@ def test_root_is_told_the_line_that_works(small, tmp_path, monkeypatch, executed
     monkeypatch.setenv("MAKELEVEL", "1")
     if not by_make:
         monkeypatch.delenv("MAKELEVEL")
-    told = CliRunner().invoke(main, ["lab", *arguments])
-    assert len(executed) == 1, "JupyterLab itself decides: a setting may allow it"
-    assert told.stderr.endswith(f"this starts it: {line}\n") if line else told.stderr == ""
+    CliRunner().invoke(main, ["lab", *arguments])
+    (command,) = executed  # JupyterLab itself decides: a setting may allow it
+    assert f"--ServerApp.root_dir={tmp_path}" in " ".join(command)
+    assert command[1:3] == (
+        ["-c", f"from tapelab.collection import jupyterlab; jupyterlab.as_root({line!r})"]
+        if line
+        else ["-m", "jupyter"]
+    )
+
+
+@pytest.mark.parametrize(("status", "told"), [(1, True), (0, False)])
+def test_the_line_for_root_stands_below_the_log_of_a_jupyterlab_that_failed(monkeypatch, capsys, status, told):
+    def refuses():
+        print("a log", file=sys.stderr)
+        sys.exit(status)
+
+    monkeypatch.setattr("jupyterlab.labapp.main", refuses)
+    with pytest.raises(SystemExit) as ended:
+        jupyterlab.as_root("make ARGS=--allow-root lab")
+    assert ended.value.code == status
+    said = capsys.readouterr().err
+    assert said.startswith("a log\n")
+    assert said.endswith("this starts it: make ARGS=--allow-root lab\n") == told
 
 
 def test_the_command_says_what_it_kept(small, tmp_path, monkeypatch, executed):
@@ -420,13 +441,8 @@ def test_the_branch_is_one_commit_made_anew(tmp_path):
     log = subprocess.run(["git", "-C", remote, "log", "--format=%s", "colab-main"], capture_output=True, text=True)
     assert log.stdout.startswith("Notebooks without outputs, of ")
     assert log.stdout.count("\n") == 1
-    listed = subprocess.run(
-        ["git", "-C", remote, "ls-tree", "-r", "--name-only", "colab-main"], capture_output=True, text=True
-    )
+    command = ["git", "-C", remote, "ls-tree", "-r", "--name-only", "colab-main"]
+    pushed = subprocess.run(command, capture_output=True, text=True).stdout.split()
     real = catalogue.load(ROOT / "notebooks")
-    branch = f"{real.repository}/blob/colab-main/"
-    linked = colab_links((ROOT / "README.md").read_text(encoding="utf-8"))
-    former = {f"notebooks/{name}.ipynb" for notebook in real.notebooks for name in notebook.formerly}
-    pushed = {path for path in listed.stdout.split() if path.startswith("notebooks/")}
-    assert pushed - former == {link.removeprefix(branch) for link in linked}
-    assert former < pushed
+    written = {name for notebook in real.notebooks for name in (notebook.name, *notebook.formerly)}
+    assert {Path(path).stem for path in pushed if path.startswith("notebooks/")} == written

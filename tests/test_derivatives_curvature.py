@@ -72,16 +72,6 @@ def test_ggn_takes_and_returns_the_variables_structure():
         product(X * np.nan, VALUES, vector=vector)
 
 
-def test_ggn_is_the_hessian_of_a_linear_model_and_not_of_this_one():
-    linear = ggnvp(lambda x: x @ W["a"], squared_error, wrt=W["a"], packed=True, **GRAPH)
-    direct = hvp(lambda x, y: squared_error(y, x @ W["a"]), wrt=W["a"], packed=True, **GRAPH)
-    np.testing.assert_allclose(
-        linear(X, VALUES[:, :2], vector=V[:6]), direct(X, VALUES[:, :2], vector=V[:6]), atol=ATOL
-    )
-    whole = hvp(lambda x, y: squared_error(y, model(x)), wrt=W, packed=True, **GRAPH)(X, VALUES, vector=V)
-    assert not np.allclose(whole, built(squared_error, VALUES) @ V.numpy(), atol=0.01)
-
-
 def test_several_outputs_one_of_them_a_function_of_another():
     def two(x):
         z = model(x)

@@ -9,25 +9,15 @@ from collections import Counter, OrderedDict, defaultdict, namedtuple
 
 from tapelab.derivatives import (
     CoupledExamplesError,
-    batch_jacobian,
-    biharmonic,
-    clipped_gradient,
-    fvp,
-    ggnvp,
     hessian,
     hvp,
     jacobian,
     jvp,
     laplacian,
     per_example_gradients,
-    per_example_norms,
     private,
-    second_order,
-    sparse_hessian,
-    sparse_jacobian,
     taylor,
     value_and_gradient,
-    value_gradient_laplacian,
     vjp,
 )
 from tapelab.runtime import tf
@@ -35,11 +25,11 @@ from tapelab.runtime import tf
 import by_tape
 import numpy as np
 import pytest
+from transformations import EVERY, KERNEL, NORMS, OPERATORS, TRANSFORMATIONS, X, total
 
 KERAS = tf.keras
 LAYERS = KERAS.layers
 ONE = tf.constant(1.0)
-X = tf.constant([[1.0, 2.0], [3.0, 5.0], [7.0, 4.0]])
 
 
 # Arguments.
@@ -678,7 +668,6 @@ def test_random_numbers_are_those_of_the_seed(draw, seed):
 
 
 COUNT = tf.Variable(0.0)
-KERNEL = tf.Variable([[1.0], [2.0]])
 
 
 def beside(y):
@@ -706,63 +695,9 @@ BUMP = tf.function(lambda: COUNT.assign_add(1.0))
 UPDATES = [beside, of_the_batch, on_the_way, in_a_function]
 
 
-def squares(x):
-    return tf.tanh(x @ KERNEL)[:, 0] ** 2
-
-
-def total(x):
-    return tf.reduce_sum(squares(x))
-
-
-def outputs(x):
-    return tf.tanh(x @ KERNEL)
-
-
-def squared_error(y, found):
-    return tf.reduce_sum((found - y) ** 2)
-
-
-# Of each: the function, how the derivative is made of it, its arguments, and its vector if it takes one.
-TRANSFORMATIONS = {
-    "value_and_gradient": (total, value_and_gradient, (X,)),
-    "variables": (total, lambda f, **o: value_and_gradient(f, wrt=KERNEL, **o), (X,)),
-    "jvp": (total, jvp, (X,), {"tangents": X}),
-    "vjp": (squares, vjp, (X,), {"cotangents": tf.ones(3)}),
-    "jacobian": (squares, jacobian, (X,)),
-    "jacobian, forward": (squares, lambda f, **o: jacobian(f, mode="forward", **o), (X,)),
-    "jacobian, chunks": (squares, lambda f, **o: jacobian(f, mode="reverse", chunk_size=1, **o), (X,)),
-    "batch_jacobian": (squares, batch_jacobian, (X,)),
-    "hvp": (total, hvp, (X,), {"vector": X}),
-    "hessian": (total, hessian, (X,)),
-    "hessian, variables": (total, lambda f, **o: hessian(f, wrt=KERNEL, **o), (X,)),
-    "sparse_jacobian": (squares, sparse_jacobian, (X,)),
-    "sparse_hessian": (total, sparse_hessian, (X,)),
-    "ggn": (
-        outputs,
-        lambda f, **o: ggnvp(f, squared_error, wrt=KERNEL, **o),
-        (X, tf.ones((3, 1))),
-        {"vector": KERNEL},
-    ),
-    "fisher": (outputs, lambda f, **o: fvp(f, "gaussian", wrt=KERNEL, **o), (X,), {"vector": KERNEL}),
-}
-# These are not computed where the function cannot be traced: nested tapes evaluate it more than once.
-OPERATORS = {
-    "laplacian": (squares, laplacian, (X,)),
-    "laplacian, unbatched": (total, lambda f, **o: laplacian(f, batched=False, **o), (X,)),
-    "biharmonic": (squares, biharmonic, (X,)),
-    "second_order": (squares, lambda f, **o: second_order(f, directions=[[1.0, 0.0]], weights=[1.0], **o), (X,)),
-    "value_gradient_laplacian": (squares, value_gradient_laplacian, (X,)),
-    "taylor": (total, lambda f, **o: taylor(f, 2, **o), (X,), {"tangents": [X]}),
-}
-NORMS = {
-    "per_example_norms": (squares, lambda f, **o: per_example_norms(f, wrt=KERNEL, **o), (X,)),
-    "clipped_gradient": (squares, lambda f, **o: clipped_gradient(f, wrt=KERNEL, max_norm=1.0, **o), (X,)),
-}
-
-
 def updates(name, update, *, untraceable=False, **options):
     """How many updates the first call makes, and the second one."""
-    f, make, arguments, *vector = (TRANSFORMATIONS | OPERATORS | NORMS)[name]
+    f, make, arguments, *vector = EVERY[name]
 
     def updating(x):
         if untraceable and x.numpy().sum() > 1e9:

@@ -18,7 +18,7 @@ import random_programs
 import random_truth
 from hypothesis import HealthCheck, given, settings
 
-QUICK = 100  # programs, of some 15 points each
+QUICK = 100  # programs, of some 50 points each
 QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 

@@ -210,17 +210,14 @@ def test_normalisation_layers_are_right():
 SHIFT = 1
 
 
-def test_a_held_transform_sees_changes_outside():
+def test_a_held_transform_sees_that_the_pattern_changes():
     global SHIFT
-    numbers = [1.0, 2.0]
 
     def f(x):
-        return numbers[0] * x * tf.roll(x, SHIFT, 0)
+        return x * tf.roll(x, SHIFT, 0)
 
     transform = sparse_jacobian(f, compile="graph")
-    first, before = dense(transform(X)), transform.plan(X).pattern
-    numbers[0] = 5.0
-    np.testing.assert_allclose(dense(transform(X)), 5 * first)
+    before = transform.plan(X).pattern
     try:
         SHIFT = 2
         found = dense(transform(X))

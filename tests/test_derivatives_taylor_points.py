@@ -170,6 +170,27 @@ def test_tiny_numbers(name, compile):
     np.testing.assert_allclose(along, [wanted], rtol=1e-4)
 
 
+# c x^p in float32 at x, by way of squares of channels or powers that leave the range of floats: p, c, x and how.
+FAR = {
+    "power 3/2": (1.5, 1, 1e-14, lambda x: x**1.5),
+    "power 5/2": (2.5, 1, 1e-20, lambda x: x**2.5),
+    "powers 5/2": (2.5, 1, 1e-20, lambda x: x ** tf.constant([2.5])),
+    "quotient": (-1, 1e30, 1e10, lambda x: 1e30 / x),
+    "a small quotient": (-1, 1e-30, 1e-8, lambda x: 1e-30 / x),
+}
+
+
+@pytest.mark.thorough(keep=3)
+@pytest.mark.parametrize("name", FAR)
+@pytest.mark.parametrize("compile", ["graph", "xla"])
+def test_third_and_fourth_derivatives_of_powers(name, compile):
+    p, c, x, f = FAR[name]
+    wanted = [c * math.prod(p - i for i in range(n)) * x ** (p - n) for n in (1, 2, 3, 4)]
+    x = tf.constant([x])
+    found = [d[0] for d in taylor(f, 4, compile=compile)(x, tangents=[tf.ones_like(x)])[1]]
+    np.testing.assert_allclose([*found, *biharmonic(f, compile=compile)(x)], [*wanted, wanted[3]], rtol=1e-4)
+
+
 def test_a_quotient_whose_second_derivative_is_tiny():
     x = tf.constant([[5.9e12]], tf.float32)
     found = laplacian(lambda x: 1.327e20 / tf.reduce_sum(x, -1))(x)
@@ -185,3 +206,27 @@ def test_an_operation_without_a_derivative_is_named(operator):
 def test_an_order_of_polygamma_has_no_derivative():
     with pytest.raises(ValueError, match="an n that depends on the sources"):
         laplacian(lambda x: M.polygamma(x, x))(tf.constant([1.0], tf.float64))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("f", [M.erf, M.erfc], ids=["erf", "erfc"])
+def test_where_the_square_of_an_argument_of_erf_is_out_of_range(f, sign):
+    assert by_taylor(f, sign * 1e160) == [0.0] * 6
+
+
+@pytest.mark.parametrize("f", [tf.nn.log_softmax, tf.nn.softmax], ids=["log_softmax", "softmax"])
+def test_what_all_logits_have_in_common_does_not_round(f):
+    """Their powers would cancel, but for rounding of 1e-16 of them. These are far apart: the result is linear."""
+    x = tf.constant([1.0], tf.float64)
+
+    def program(x):
+        return f(x[:, None] * tf.constant([1e9, 2e9, 3e9], tf.float64))
+
+    logarithmic = f is tf.nn.log_softmax
+    right = [[-2e9, -1e9, 0.0]] if logarithmic else [[0.0, 0.0, 0.0]]
+    _, (first, *rest) = taylor(program, 4, compile="graph")(x, tangents=[tf.ones_like(x)])
+    np.testing.assert_array_equal(first, right)
+    for each in rest:
+        np.testing.assert_array_equal(each, np.zeros([1, 3]))
+    np.testing.assert_array_equal(laplacian(program, compile="graph")(x), np.zeros([1, 3]))
+    np.testing.assert_array_equal(biharmonic(program, compile="graph")(x), np.zeros([1, 3]))

@@ -106,26 +106,35 @@ def test_a_difference_is_named(answer, expected, code):
     assert code_of(answer, expected) == code
 
 
-def test_the_first_wrong_entry_is_named_by_what_its_axes_mean():
+def wrong_at(*places):
+    """The Jacobian with 1 added at some places."""
     wrong = JACOBIAN.copy()
-    wrong[1, 4] += 1
-    wrong[2, 0] += 1
-    found = compare.difference(wrong, JACOBIAN, axes=("output", "input"))
-    assert "[output 1, input 4]" in found.text
-    assert "2 of 15 entries" in found.text
-    assert found.wrong.sum() == 2
+    for place in places:
+        wrong[place] += 1
+    return wrong
 
 
-def test_sums_over_outputs_are_said_to_be_what_gradient_gives():
-    assert "what `gradient` gives" in compare.difference(JACOBIAN.sum(0), JACOBIAN, axes=("output", "input")).text
-    assert "what `gradient` gives" not in compare.difference(JACOBIAN.sum(1), JACOBIAN, axes=("output", "input")).text
+SUMMED, AXES = JACOBIAN.sum(axis=0), ("output", "input")
 
 
-def test_the_plural_of_an_axis_is_a_word():
-    names = ("class", "entry", "batch", "output")
-    found = [compare.difference(JACOBIAN.sum(axis=0), JACOBIAN, axes=(name, "input")).text for name in names]
-    for text, plural in zip(found, ("classes", "entries", "batches", "outputs"), strict=True):
-        assert f"({plural})" in text
+@pytest.mark.parametrize(
+    ("answer", "expected", "axes", "said", "not_said"),
+    [
+        (wrong_at((1, 4), (2, 0)), JACOBIAN, AXES, ["[output 1, input 4]", "2 of 15 entries"], []),
+        (SUMMED, JACOBIAN, AXES, ["what `gradient` gives", "(outputs)"], []),
+        (JACOBIAN.sum(axis=1), JACOBIAN, AXES, [], ["what `gradient` gives"]),
+        (SUMMED, JACOBIAN, ("class", "input"), ["(classes)"], []),
+        (SUMMED, JACOBIAN, ("entry", "input"), ["(entries)"], []),
+        (SUMMED, JACOBIAN, ("batch", "input"), ["(batches)"], []),
+        ({"the value": 1.0, "the slope": 5.0}, {"the value": 1.0, "the slope": 3.0}, (), ["In the slope: "], []),
+        (None, (3, 2), (), ["a shape"], []),
+        (None, (tf.zeros(3), tf.zeros(2)), (), [], ["a shape"]),
+    ],
+)
+def test_a_difference_is_told(answer, expected, axes, said, not_said):
+    text = compare.difference(answer, expected, axes=axes).text
+    assert all(words in text for words in said), text
+    assert not any(words in text for words in not_said), text
 
 
 def drawn(figure):
@@ -137,8 +146,7 @@ def drawn(figure):
 
 
 def test_a_wrong_matrix_is_drawn_beside_the_right_one_with_its_wrong_entries_crossed():
-    wrong = JACOBIAN.copy()
-    wrong[1, 4] += 1
+    wrong = wrong_at((1, 4))
     wrong[0, 2] = np.nan
     (yours, right), crosses = drawn(compare.difference(wrong, JACOBIAN).picture())
     np.testing.assert_array_equal(yours, wrong)
@@ -172,21 +180,11 @@ def test_what_is_no_matrix_is_not_drawn(answer, expected):
     assert compare.difference(answer, expected).picture is None
 
 
-def test_the_part_of_a_structure_is_named():
-    found = compare.difference({"the value": 1.0, "the gradient": 5.0}, {"the value": 1.0, "the gradient": 3.0})
-    assert found.text.startswith("In the gradient: ")
-
-
 def test_tensors_in_another_order_are_said_to_be_right():
     one, other = tf.constant([1.0, 2.0]), tf.constant([[3.0, 4.0]])
     assert code_of((other, one), (one, other)) == "value_order"
     assert code_of((other, other), (one, other)) == "shape"
     assert code_of((2.0, 1.5), (1.5, 2.0)) == "values", "a guess at numbers is not told that much"
-
-
-def test_no_answer_is_not_said_to_stand_where_a_shape_is():
-    assert "a shape" in compare.difference(None, (3, 2)).text
-    assert "a shape" not in compare.difference(None, (tf.zeros(3), tf.zeros(2))).text
 
 
 def cube_gradient(x, upstream):
@@ -209,25 +207,27 @@ CUBE = Function(
 
 
 @pytest.mark.parametrize(
-    ("answer", "verdict", "code"),
+    ("answer", "verdict", "code", "words"),
     [
-        (lambda x, upstream: upstream * x * x * 3.0, RIGHT, "right"),
-        (lambda x, upstream: 3.0 * x**2, WRONG, "upstream"),
-        (lambda x, upstream: x**3, WRONG, "forward"),
-        (lambda x, upstream: -3.0 * x**2 * upstream, WRONG, "sign"),
-        (lambda x, upstream: 3.0 * x * tf.abs(x) * upstream, WRONG, "only x > 0"),
-        (lambda x, upstream: tf.cast(3.0 * x**2 * upstream, tf.float32), WRONG, "dtype"),
-        (lambda x, upstream: tf.constant(3.0) * x**2 * upstream, WRONG, "one_dtype"),
-        (lambda x, upstream: None, WRONG, "none"),
-        (lambda x, upstream: ..., NOT_ATTEMPTED, "not_attempted"),
-        (lambda x: x, ERROR, "raised:TypeError"),
-        (..., NOT_ATTEMPTED, "not_attempted"),
-        (3.0, WRONG, "not_a_function"),
+        (lambda x, upstream: upstream * x * x * 3.0, RIGHT, "right", ""),
+        (lambda x, upstream: 3.0 * x**2, WRONG, "upstream", ""),
+        (lambda x, upstream: x**3, WRONG, "forward", "This is the function itself."),
+        (lambda x, upstream: -3.0 * x**2 * upstream, WRONG, "sign", ""),
+        (lambda p, upstream: 3.0 * p * tf.abs(p) * upstream, WRONG, "only x > 0", "Right for p > 0 only"),
+        (lambda x, upstream: tf.cast(3.0 * x**2 * upstream, tf.float32), WRONG, "dtype", ""),
+        (lambda x, upstream: tf.constant(3.0) * x**2 * upstream, WRONG, "one_dtype", ""),
+        (lambda x, upstream: tf.constant(-3.0) * x**2 * upstream, WRONG, "sign", ""),  # before the error in float64
+        (lambda x, upstream: None, WRONG, "none", "Does it end with a `return`?"),
+        (lambda x, upstream: ..., NOT_ATTEMPTED, "not_attempted", ""),
+        (lambda x: x, ERROR, "raised:TypeError", ""),
+        (..., NOT_ATTEMPTED, "not_attempted", ""),
+        (3.0, WRONG, "not_a_function", ""),
     ],
 )
-def test_a_function_is_tried_and_its_misconception_named(answer, verdict, code):
+def test_a_function_is_tried_and_its_misconception_named(answer, verdict, code, words):
     result = CUBE.judge(answer)
     assert (result.verdict, result.code) == (verdict, code), result
+    assert words in result.text
 
 
 def test_a_starter_that_computes_something_is_still_not_attempted():
@@ -259,20 +259,6 @@ def test_a_message_of_keras_says_what_happened_and_not_only_where():
         "Exception encountered when calling Dense.call().\n\n\x1b[1mRank 2 is expected.\x1b[0m\n\nArguments:"
     )
     assert feedback.of_error(raised).text.count("    ValueError: Rank 2 is expected.\n")
-
-
-def test_a_wrong_answer_is_named_before_an_error_that_comes_with_another_dtype():
-    result = CUBE.judge(lambda x, upstream: tf.constant(-3.0) * x**2 * upstream)
-    assert (result.verdict, result.code) == (WRONG, "sign"), result
-
-
-def test_a_forgotten_return_is_named():
-    def forgets(x, upstream):
-        gradient = 3.0 * x**2 * upstream  # noqa: F841  as learners do
-
-    result = CUBE.judge(forgets)
-    assert result.code == "none"
-    assert "Does it end with a `return`?" in result.text
 
 
 def test_an_error_is_shown_with_the_learners_own_lines_only():
@@ -327,13 +313,6 @@ def test_an_error_outside_the_learners_lines_is_said_to_be_one():
     assert "when the result was used" not in inside.text
 
 
-def test_half_of_the_inputs_is_named_by_the_learners_own_parameter():
-    def square(p, upstream):
-        return 3.0 * p * tf.abs(p) * upstream
-
-    assert "Right for p > 0 only" in CUBE.judge(square).text
-
-
 def test_an_error_that_a_none_leads_to_is_explained_by_the_tape():
     def unwatched(x):
         with tf.GradientTape() as tape:
@@ -349,6 +328,25 @@ def test_an_error_that_a_none_leads_to_is_explained_by_the_tape():
         return x.no_such_method()
 
     assert "gradient" not in GRADIENT.judge(another).text, "an error that no None led to"
+
+
+def test_a_loss_that_is_finished_too_late_is_explained_where_keras_refuses_it():
+    def finished_late(w):
+        with tf.GradientTape() as tape:
+            loss = w**2
+        loss += w
+        tf.keras.optimizers.SGD(0.1).apply_gradients([(tape.gradient(loss, w), w)])
+        return w + 0.0
+
+    steps = Function(
+        reference=lambda w: 0.8 * w,
+        inputs=lambda random, dtype: [(tf.constant(1.0, dtype),)],
+        observe=lambda answer, w: answer(tf.Variable(w)),
+        dtypes=(tf.float32,),
+    )
+    result = steps.judge(finished_late)
+    assert result.code == "raised:ValueError"
+    assert "loss was computed after the tape had closed" in result.text
 
 
 def test_an_error_after_right_answers_comes_with_the_input():
@@ -571,6 +569,10 @@ def outside(x):
     return tf.sqrt(tf.reduce_sum(x**2)) + 0.0
 
 
+def copied(x):
+    return tf.sqrt(tf.reduce_sum(x**2))  # the code of `norm` under another name
+
+
 def norm_and_gradient(function, x):
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -597,6 +599,7 @@ NORM = Repair(
         (("value", safe_norm), WRONG, "no value"),
         (("root", safe_norm), WRONG, "not_an_option"),
         (("slope", norm), WRONG, "unchanged"),
+        (("slope", copied), WRONG, "unchanged"),
         (("slope", outside), WRONG, "as_before"),
         (("slope", lambda x: tf.reduce_sum(x**2)), WRONG, "squared"),
         (("slope", lambda x: 2.0 * safe_norm(x)), WRONG, "factor"),
@@ -615,13 +618,6 @@ def test_a_repairs_wrong_answers_are_those_of_both_parts():
     assert [code for code, _ in NORM.tried()] == ["no value", "unchanged", "squared"]
     for code, answer in NORM.tried():
         assert NORM.judge(answer).code == code
-
-
-def test_a_function_that_was_copied_and_not_edited_is_unchanged():
-    def repaired(x):
-        return tf.sqrt(tf.reduce_sum(x**2))  # the same code under another name
-
-    assert NORM.judge(("slope", repaired)).code == "unchanged"
 
 
 HEALTHY = dataclasses.replace(
@@ -842,6 +838,30 @@ def test_a_former_name_leads_to_an_exercise_and_is_none():
     known = {one.identifier for module in sheets.sheets().values() for one in sheets.exercises_of(module)}
     assert set(progress.FORMERLY.values()) <= known
     assert not set(progress.FORMERLY) & known
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        *((former, now) for former, now in progress.FORMERLY.items() if not former.startswith("clinic.")),
+        *sheets._MOVED.items(),
+        ("forward_mode.passes", None),
+        ("first_aid.nothing", None),
+    ],
+)
+def test_a_copy_that_asks_for_a_former_name_is_told_where_it_is_now(fresh, asked, told):
+    module, _, name = asked.partition(".")
+    said = fresh(
+        f"from tapelab.exercises.sheets import {module} as exercises\n"
+        f"try:\n    exercises.{name}\nexcept AttributeError as error:\n    print(error)"
+    )
+    assert said.startswith(f"Notebook {sheets.ORDER.index(module):02} has no exercise or prediction {name!r}. ")
+    assert "`make lab`, or `tapelab lab`, lays the present one beside it." in said
+    assert ("It is now" in said) == (told is not None)
+    if told:
+        now, _, called = told.partition(".")
+        assert f"`{called}`, of notebook {sheets.ORDER.index(now):02} (the sheet `{now}`)" in said
+        assert hasattr(getattr(sheets, now), called)
 
 
 def test_a_copy_of_the_one_clinic_is_told_where_its_cases_are():

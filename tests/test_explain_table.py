@@ -87,6 +87,8 @@ def test_steps_go_down_with_values_and_up_with_gradients():
     assert seen(page, 7) == [("2", "5"), ("4", "1"), ("10", "1"), ("14", "1")]
     assert seen(page, 8) == [("2", "5, 2, 2; sum 9"), ("4", "1"), ("10", "1"), ("14", "1")]
     assert page.count('<input type="radio"') == page.count("<p>") == len(found.told) == 8
+    # Without its style no button is seen that would do nothing.
+    assert page.count('hidden="hidden"') == len(re.findall("<(?:input|label|legend)", page)) == 17
     assert re.findall(r"at-(\d) at-(\d)", page) == [("1", "9"), ("2", "8"), ("3", "7"), ("4", "6")]
     assert page == step_through(tape, y, x)._repr_html_()  # two runs store the same page
 

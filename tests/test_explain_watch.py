@@ -1,7 +1,10 @@
 """`Watch` stops `fit` at the step that went wrong and explains it; otherwise fit is as it was."""
 
+import collections
+
 from tapelab import runtime
 from tapelab.explain import Watch
+from tapelab.explain.models.watched_step import WatchedStep
 
 import numpy as np
 import pytest
@@ -395,3 +398,65 @@ def test_what_is_not_possible_is_refused():
         model = compiled(layers.Dense(1))
     with pytest.raises(ValueError, match="does not work under a CentralStorageStrategy"):
         model.fit(X, Y, verbose=0, callbacks=[Watch()])
+
+
+def test_a_look_adds_a_sum_and_a_reading_for_each_weight_and_keeps_weights_and_batch_without_a_copy():
+    """What `Watch` costs, in operations: the times of `ci/bench_explain.py` differ between machines."""
+    model = relu()
+    own = operations(tf.function(model.train_step), DATASET.element_spec)
+    step, drawn = WatchedStep(model), iter(DATASET)
+    watched = operations(step._draw_and_run, drawn)
+    weights, parts = len(model.trainable_variables), 2
+    assert watched["Sum"] - own["Sum"] == weights + parts + 1  # the loss too
+    # To keep each, to sum it, and to subtract from it, out of place.
+    assert watched["ReadVariableOp"] - own["ReadVariableOp"] <= 3 * weights
+    drawing = {"IteratorGetNext", "StatefulPartitionedCall", "NoOp", "OptionalFromValue", "Identity"}
+    looking = {"ReadVariableOp", "Sum", "AddN", "Const", "Range", "Sub", "AssignVariableOp"}
+    assert set(watched - own) <= drawing | looking
+    outputs = step._draw_and_run.get_concrete_function(drawn).outputs
+    assert [one.dtype for one in outputs] == [tf.float32, tf.float32, tf.variant]  # the loss, the sum, and all kept
+    before = model.get_weights()
+    looked = step(drawn)
+    np.testing.assert_array_equal(looked.batch[0], BAD[:16])
+    for value, (_, kept) in zip(before, looked.before, strict=True):
+        np.testing.assert_array_equal(value, kept)
+    assert any((value != now).any() for value, now in zip(before, model.get_weights(), strict=True))
+
+
+def operations(function, *arguments):
+    """How often each type of operation is in a function's graph, those of the functions that it calls included."""
+    graph = function.get_concrete_function(*arguments).graph.as_graph_def()
+    nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
+    return collections.Counter(node.op for node in nodes)
+
+
+class MadeInTheStep(tf.keras.Model):
+    """Its weights are made while the first step is traced."""
+
+    def __init__(self):
+        super().__init__(name="late")
+        self.last = layers.Dense(1)
+
+    def call(self, x):
+        return self.last(tf.sqrt(tf.abs(x)) if x.shape[1] == 8 else x)
+
+
+def test_the_first_step_of_a_model_that_is_not_built():
+    model = MadeInTheStep()
+    model.compile("sgd", "mse", jit_compile=False)
+    x = X.copy()
+    x[3, 2] = np.inf
+    watch, said = watched_fit(model, x)
+    assert (watch.step, watch.rows) == (0, [3])
+    assert np.isfinite([one.weight_norm for one in watch.diagnosis.variables]).all()  # from before the step
+    assert "x[3, 2] is infinite" in said
+
+
+def test_data_whose_end_is_not_known():
+    rows = tf.data.Dataset.from_generator(
+        lambda: ((X[i : i + 16], Y[i : i + 16]) for i in range(0, 64, 16)),
+        output_signature=(tf.TensorSpec((None, 8)), tf.TensorSpec((None, 1))),
+    )
+    with_last = rows.map(lambda x, y: (x, tf.where(x == X[63, 0], np.nan, y)))
+    watch, _ = watched_fit(relu(steps_per_execution=3), with_last, None, batch_size=None, epochs=3)
+    assert watch.step == 3

@@ -21,6 +21,7 @@ def tables(draw):
     return found
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("draw", "caption", "rows"),
     [
@@ -29,6 +30,7 @@ def tables(draw):
         (lambda ax: ax.bar(["one", "two"], [3, -4]), "bars", [["one", "3"], ["two", "-4"]]),
         (lambda ax: ax.barh([0.25], [7]), "bars", [["7", "0.25"]]),
         (lambda ax: ax.imshow([[1, 2]]), "matrix, 1 by 2", [["1", "2"]]),
+        (lambda ax: ax.imshow([[1, np.nan]]), "matrix, 1 by 2", [["1", "none"]]),  # which Matplotlib masks
         (lambda ax: ax.imshow(np.eye(50)), "matrix, 50 by 50", [["0", "1"]]),
         (lambda ax: ax.axhline(2, label="exact"), "line across “exact”", [["2"]]),
         (lambda ax: ax.axvline(5, label="here"), "line upright “here”", [["5"]]),
@@ -58,6 +60,23 @@ def test_a_picture_of_words_and_grid_lines_has_no_fold():
     assert tables(lambda ax: ax.text(0, 0, "a word")) == []
     assert tables(lambda ax: ax.axhline(0)) == []
     assert not figure_data.fold(plt.figure())
+
+
+def test_bars_over_a_shared_axis_are_told_in_each_panel():
+    figure, (upper, lower) = plt.subplots(2, sharex=True)
+    plt.close(figure)
+    upper.bar(["one"], [3])
+    lower.bar(["one"], [4])
+    assert re.findall(r"<td>(.*?)</td>", figure_data.fold(figure)) == ["one", "3", "one", "4"]
+
+
+def test_a_drawing_without_axes_has_no_numbers_but_those_of_an_image():
+    def draw(ax):
+        ax.plot([1, 2])
+        ax.imshow([[3]])
+        ax.set_axis_off()
+
+    assert tables(draw) == [("matrix, 1 by 1", [["0"], ["3"]])]
 
 
 def test_the_colours_of_a_scale_are_no_numbers_of_the_figure():

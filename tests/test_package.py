@@ -57,19 +57,22 @@ main()
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def built(once):
     """The folder with the wheel and the source distribution, built as a release is."""
-    place = tmp_path_factory.mktemp("package")
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "NOTICE"):
-        shutil.copy(ROOT / name, place)
-    for name in ("src", "notebooks"):
-        leave = shutil.ignore_patterns("__pycache__", "*.egg-info", ".ipynb_checkpoints")
-        shutil.copytree(ROOT / name, place / name, ignore=leave)
-    # The wheel is made from the source distribution, as an index's users might.
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", place / "dist", place]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return place / "dist"
+
+    def build(place):
+        place.mkdir()
+        for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "NOTICE"):
+            shutil.copy(ROOT / name, place)
+        for name in ("src", "notebooks"):
+            leave = shutil.ignore_patterns("__pycache__", "*.egg-info", ".ipynb_checkpoints")
+            shutil.copytree(ROOT / name, place / name, ignore=leave)
+        # The wheel is made from the source distribution, as an index's users might.
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", place / "dist", place]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return once("package", build) / "dist"
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +165,7 @@ def test_the_readmes_links_and_pictures_hold_on_an_index(metadata):
     assert metadata["Description-Content-Type"] == "text/markdown"
     start = "](https://github.com/tapelab/tapelab/blob/main"
     pictures = "](https://raw.githubusercontent.com/tapelab/tapelab/main"
-    assert f"[Start with 00{start}/notebooks/00_start_here.ipynb)" in text
+    assert f"[Start with notebook 00{start}/notebooks/00_start_here.ipynb)" in text
     assert f"`Watch`{start}/site/gradient_is_nan_or_zero.md#when-a-keras-model-does-not-learn)" in text
     assert f"{pictures}/site/_static/tape.svg)" in text
     assert f"{pictures}/notebooks/cover.png)" in text

@@ -181,11 +181,14 @@ def test_what_moves_is_drawn_in_its_colour_in_every_frame_and_the_still_is_the_l
 def test_a_moving_picture_is_shown_with_its_text_and_a_still_for_print(figure, monkeypatch):
     moving = plots.animate(*figure, [1, 2])
     shown = []
-    monkeypatch.setattr("IPython.display.publish_display_data", shown.append)
+    monkeypatch.setattr("IPython.display.publish_display_data", lambda data, *metadata: shown.append((data, *metadata)))
     moving.show()
     monkeypatch.setattr(alternatives, "of_this_cell", lambda: 'A bar, "growing"')
     moving.show()
-    plain, attended = shown
+    (plain, metadata), (attended,) = shown
+    assert "<td>2</td>" in attended["text/html"]  # the numbers of the last frame
+    assert "<table>" not in plain["text/html"]
+    assert "<td>2</td>" in metadata[alternatives.NUMBERS]
     assert 'alt="It grows &amp; grows"' in plain["text/html"]
     assert 'alt="A bar, &quot;growing&quot;"' in attended["text/html"]
     assert base64.b64encode(moving.gif).decode() in plain["text/html"]

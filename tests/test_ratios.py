@@ -57,3 +57,11 @@ def test_every_figure_of_the_page_is_in_its_picture():
         for peer, ratio in row.ratios.items():
             point = f"{peer}, {row.work}: {ratio:g}".replace("'", "&#x27;")
             assert f"<title>{point}</title>" in picture or f"{peer} {ratio:g} →" in picture, point
+
+
+def test_no_point_hides_another():
+    found = re.findall(r'translate\(([\d.]+) ([\d.]+)\)"', ratios.svg(ratios.rows(PAGE)))
+    points = [(float(x), float(y)) for x, y in found]
+    assert len(points) > 60
+    near = [(a, b) for i, a in enumerate(points) for b in points[:i] if abs(a[0] - b[0]) < 9 and abs(a[1] - b[1]) < 9]
+    assert near == []

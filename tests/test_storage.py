@@ -57,28 +57,3 @@ def test_the_second_command_in_one_folder_is_told_so(tmp_path, make_collection):
         assert done.returncode == 1
         assert done.stderr.startswith(f"Error: another batch writes to {output} at this moment.")
         assert {path.name for path in output.iterdir()} == {storage.LOCK}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--timeout", "inf"], "'inf' is not a valid integer range"),
-        (["--timeout", "nan"], "'nan' is not a valid integer range"),
-        (["--timeout", "9" * 300], "is not in the range 1<=x<=31536000"),
-        (["--timeout", "0"], "0 is not in the range 1<=x<=31536000"),
-        (["--output", ""], "it names no place"),
-        (["--pass-env", "NO_SUCH_VARIABLE"], "--pass-env NO_SUCH_VARIABLE: there is no such variable"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused_in_one_line(tmp_path, make_collection, monkeypatch, arguments, message):
-    from tapelab.collection.cli import main
-
-    from click.testing import CliRunner
-
-    make_collection(tmp_path / "notebooks", {"00_one": ["seed = 0"]})
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, ["run", *arguments])
-    assert done.exit_code in (1, 2)
-    assert message in " ".join(done.output.split())
-    assert isinstance(done.exception, SystemExit)  # which is no traceback
-    assert not list(tmp_path.rglob("report.json"))

@@ -115,21 +115,12 @@ def test_a_cell_of_code_gets_the_catalogue_as_data(small, second):
     assert cell.startswith("# @title Draw: ")
 
 
-def test_generating_twice_changes_nothing(small, second):
-    once = sync.source(small, second, SOURCE)
-    assert sync.source(small, second, once) == once
-
-
 def test_a_new_address_replaces_the_old_one_everywhere(small, second, tmp_path):
     text = sync.source(small, second, SOURCE)
     (tmp_path / "notebooks" / "collection.toml").write_text(CATALOGUE.replace("owner/repo", "other/place"))
     moved = sync.source(catalogue.load(tmp_path / "notebooks"), second, text)
     assert "owner/repo" not in moved
     assert moved.count("other/place") == 2
-
-
-def test_the_bootstrap_is_valid_python(small):
-    compile(sync.bootstrap(small), "bootstrap", "exec")
 
 
 def test_alternative_text_is_stored_for_both_readers(small, second):
@@ -167,15 +158,6 @@ def test_a_pair_out_of_step_is_found(small, second):
     assert "01_second.py: its generated cells are out of date" in sync.differences(small, second)
 
 
-def test_a_lost_alternative_text_is_found(small, second):
-    sync.refresh(small, second, execute=False)
-    nb = nbformat.read(small.ipynb(second), as_version=4)
-    del nb.cells[-1].metadata["mystnb"]
-    nbformat.write(nb, small.ipynb(second))
-    (difference,) = sync.differences(small, second)
-    assert difference.startswith("01_second.ipynb is not its twin: Metadata differ on code cell #5")
-
-
 def test_what_is_not_the_lesson_is_folded_for_every_reader(small, second):
     nb = sync.notebook_from_text(sync.source(small, second, SOURCE))
     folded = [cell.metadata for cell in nb.cells if "jupyter" in cell.metadata]
@@ -184,15 +166,16 @@ def test_what_is_not_the_lesson_is_folded_for_every_reader(small, second):
     assert "hide-input" not in sync.source(small, second, jupytext.writes(nb, fmt="py:percent"))
 
 
-def test_an_unfolded_check_is_found(small, second):
+@pytest.mark.parametrize(("number", "key"), [(5, "mystnb"), (6, "cellView")], ids=["alternative text", "fold"])
+def test_what_a_cell_has_lost_is_found(small, second, number, key):
     small.text(second).write_text(SOURCE + '\n# %% tags=["check"]\n# @title Check\nassert True\n')
     sync.refresh(small, second, execute=False)
     assert sync.differences(small, second) == []
     nb = nbformat.read(small.ipynb(second), as_version=4)
-    del nb.cells[-1].metadata["cellView"]
+    del nb.cells[number - 7].metadata[key]
     nbformat.write(nb, small.ipynb(second))
     (difference,) = sync.differences(small, second)
-    assert difference.startswith("01_second.ipynb is not its twin: Metadata differ on code cell #6")
+    assert difference.startswith(f"01_second.ipynb is not its twin: Metadata differ on code cell #{number}")
 
 
 def test_a_failing_notebook_is_reported_and_left_as_it_was(small, second):

@@ -12,6 +12,7 @@ from tapelab import explain
 from tapelab.collection import catalogue
 from tapelab.collection.publishing import copies, website
 from tapelab.graphs.operations import OPERATIONS
+from tapelab.process.session.alternatives import NUMBERS
 
 import nbformat
 import pytest
@@ -47,13 +48,15 @@ class _Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site(once):
     """The folder of the site, as `tapelab site` builds it: a warning would have stopped that."""
-    place = tmp_path_factory.mktemp("site") / "built"
-    command = [sys.executable, "-m", "tapelab", "site", str(place)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return place
+
+    def build(place):
+        command = [sys.executable, "-m", "tapelab", "site", str(place)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    return once("site", build)
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +129,19 @@ def test_figures_have_their_texts(pages):
         found = pages[f"notebooks/{notebook.name}.html"].images
         assert all(image.get("alt") for image in found), notebook.name
         assert texts <= {image["alt"] for image in found}, notebook.name
+
+
+def test_below_a_figure_its_numbers_are_folded(site):
+    shown = 0
+    for notebook in CATALOGUE.notebooks:
+        cells = nbformat.read(CATALOGUE.ipynb(notebook), as_version=4).cells
+        kept = [
+            o.metadata[NUMBERS] for cell in cells for o in cell.get("outputs", ()) if NUMBERS in o.get("metadata", {})
+        ]
+        text = (site / "notebooks" / f"{notebook.name}.html").read_text("utf-8")
+        assert all(numbers in text for numbers in kept), notebook.name
+        shown += len(kept)
+    assert shown > 100
 
 
 def test_what_is_folded_stays_folded_under_its_name(site, pages):

@@ -13,7 +13,7 @@ import io
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tapelab.process.session import alternatives
+from tapelab.process.session import alternatives, figure_data
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -240,21 +240,26 @@ class Moving:
     gif: bytes
     still: bytes  # the last frame, as PNG
     title: str
+    numbers: str  # of the last frame, as `figure_data` tells them
 
     def show(self) -> None:
         """Display it. In print, and for a reader who asked for less motion, the still takes its place."""
         from IPython.display import publish_display_data
 
         gif, still = (base64.b64encode(data).decode() for data in (self.gif, self.still))
-        text = html.escape(alternatives.of_this_cell() or self.title)
+        text = alternatives.of_this_cell()
+        told = html.escape(text or self.title)
         picture = (
             '<picture><source media="print, (prefers-reduced-motion: reduce)" '
             f'srcset="data:image/png;base64,{still}">'
-            f'<img alt="{text}" src="data:image/gif;base64,{gif}"></picture>'
+            f'<img alt="{told}" src="data:image/gif;base64,{gif}"></picture>'
         )
-        publish_display_data(
-            {"text/html": picture, "image/png": still, "text/plain": f"<moving picture: {self.title}>"}
-        )
+        shown = {"image/png": still, "text/plain": f"<moving picture: {self.title}>"}
+        if text is None:
+            metadata = {alternatives.NUMBERS: self.numbers} if self.numbers else {}
+            publish_display_data({"text/html": picture, **shown}, metadata)
+        else:
+            publish_display_data({"text/html": picture + self.numbers, **shown})
 
 
 def animate(
@@ -297,4 +302,4 @@ def animate(
     images[0].save(gif, format="GIF", save_all=True, append_images=images[1:], duration=times, optimize=True)
     title = figure.get_suptitle() or "; ".join(filter(None, (ax.get_title() for ax in figure.axes)))
     plt.close(figure)
-    return Moving(gif.getvalue(), still.getvalue(), title)
+    return Moving(gif.getvalue(), still.getvalue(), title, figure_data.fold(figure))

@@ -184,3 +184,31 @@ def test_by_keyboard_alone(lab):
     opened.rest()
     assert "1" in opened.cells()[number]["source"]
     assert "No guess yet" not in opened.text_of(opened.cells()[number])
+
+
+def test_the_steps_through_a_tape_go_by_keyboard_and_stand_whole_where_the_notebook_is_not_trusted(lab, server):
+    opened = lab()
+    opened.open("01_gradient_tape_basics")
+    number = opened.place("step_through(tape, y, x)")
+    for one in range(number + 1):
+        opened.run(one)
+    steps = opened.page.locator(f"{opened.PANEL} .jp-OutputArea fieldset")
+    steps.locator("input").first.focus()
+    for _ in range(6):
+        opened.page.keyboard.press("ArrowRight")  # which JupyterLab has a use for, too
+    assert steps.locator("p:visible").all_inner_texts() == ["Up: row 2 hands 5 to row 0."]
+    html = opened.cells()[number]["outputs"][0]["data"]["text/html"]
+    steps.evaluate("one => one.remove()")  # and its style
+    opened.page.evaluate(  # an output of an untrusted notebook is rendered as this one
+        """html => { const rendermime = window.jupyterapp.shell.currentWidget.content.rendermime;
+            const shown = rendermime.createRenderer('text/html');
+            shown.node.id = 'untrusted';
+            document.body.append(shown.node);
+            return shown.renderModel(rendermime.createModel({trusted: false, data: {'text/html': html}})); }""",
+        "".join(html),
+    )
+    whole = opened.page.locator("#untrusted")
+    assert not whole.locator("style").count()
+    assert not whole.locator("input:visible, legend:visible").count()
+    assert whole.locator("p:visible").count() == 8
+    assert "; sum 9" in whole.locator("td span:visible").all_inner_texts()

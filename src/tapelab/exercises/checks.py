@@ -189,7 +189,8 @@ class Function:
             text = f"Right for {names}; for {dtype.name} it raises:{told.text}\n\n{fix}"
             return Feedback(WRONG, "one_dtype", text)
         told = feedback.of_error(error)
-        more = [self._why_none(answer, arguments)] if "None" in str(error) else []
+        of_none = any(text in str(error) for text in ("None", "No gradients provided"))  # a Keras optimiser's words
+        more = [self._why_none(answer, arguments)] if of_none else []
         if found and not any(found):
             more.append(f"Before that it was right. It raised when tried {_tried_on(arguments)}.")
         return dataclasses.replace(told, text="\n\n".join([told.text, *filter(None, more)]))

@@ -21,6 +21,7 @@ from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import copies, ratios, times
 from tapelab.derivatives.wrong import cure, gaps
 from tapelab.graphs.operations import FACTS, OPERATIONS, known
+from tapelab.process.session import alternatives
 
 import nbformat
 
@@ -275,11 +276,20 @@ def _page(catalogue: Catalogue, notebook: Notebook, nb: nbformat.NotebookNode) -
             cell.metadata.setdefault("mystnb", {}).update(code_prompt_show=title[1], code_prompt_hide=title[1])
         elif _UNANSWERED.search(cell.source):
             cell.outputs = []
+        if "outputs" in cell:
+            cell.outputs = [shown for output in cell.outputs for shown in _with_numbers(output)]
         for output in cell.get("outputs", []) if "alt" in cell.metadata else []:
             if "text/html" in output.get("data", {}):  # a moving picture, which carries its title alone
                 told = f'alt="{escape(cell.metadata["alt"])}"'
                 output.data["text/html"] = re.sub(r'\balt="[^"]*"', lambda _, told=told: told, output.data["text/html"])
     return nb
+
+
+def _with_numbers(output: nbformat.NotebookNode) -> Iterator[nbformat.NotebookNode]:
+    """An output, and below a figure a fold with its numbers."""
+    yield output
+    if numbers := output.get("metadata", {}).get(alternatives.NUMBERS):
+        yield nbformat.v4.new_output("display_data", {"text/html": numbers})
 
 
 def _buttons(catalogue: Catalogue, notebook: Notebook) -> str:

@@ -4,6 +4,7 @@ A module has the notebook's name without its number. Its exercises and predictio
 the clinic are folders, with a module for each case.
 """
 
+import functools
 import importlib
 
 from tapelab.exercises import progress
@@ -47,6 +48,16 @@ ORDER = (
     "hard_cases",
 )
 
+# Predictions that have moved to another notebook; where exercises have, `progress.FORMERLY` says.
+_MOVED = {
+    "differentiate_the_optimiser.before": "learn_the_start.before",
+    "differentiate_the_optimiser.dropped": "learn_the_start.dropped",
+    "training_with_a_tape.clipped_norms": "clipping.clipped_norms",
+    "training_with_a_tape.nan_elements": "clipping.nan_elements",
+    "training_with_a_tape.steps_cut": "clipping.steps_cut",
+    "when_the_gradient_is_wrong.compiled_twin": "when_the_gradient_is_none.compiled_twin",
+}
+
 
 def __getattr__(name):
     if name == "clinic":  # as copies of that notebook still have it
@@ -54,12 +65,29 @@ def __getattr__(name):
             "The clinic is two notebooks now, with the sheets `first_aid` and `hard_cases`. `make lab` lays both "
             "beside your copy; what you have solved still counts. In this copy: import the sheet that has the case."
         )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in ORDER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    sheet = importlib.import_module(f"{__name__}.{name}")
+    sheet.__getattr__ = functools.partial(_refuse, name)
+    return sheet
+
+
+def _refuse(sheet, name):
+    """Say where an exercise or a prediction is now that a copy of an earlier version asks for."""
+    if name.startswith("_"):
+        raise AttributeError(f"module '{__name__}.{sheet}' has no attribute {name!r}")
+    now, _, called = (progress.FORMERLY | _MOVED).get(f"{sheet}.{name}", "").partition(".")
+    where = f"It is now `{called}`, of notebook {ORDER.index(now):02} (the sheet `{now}`). " if now else ""
+    raise AttributeError(
+        f"Notebook {ORDER.index(sheet):02} has no exercise or prediction {name!r}. {where}This copy may be of an "
+        "earlier version: `make lab`, or `tapelab lab`, lays the present one beside it."
+    )
 
 
 def sheets():
     """Return a dict from a notebook's number, such as "04", to the module with its exercises, in order."""
-    return {f"{number:02}": importlib.import_module(f"{__name__}.{name}") for number, name in enumerate(ORDER)}
+    here = importlib.import_module(__name__)
+    return {f"{number:02}": getattr(here, name) for number, name in enumerate(ORDER)}
 
 
 def exercises_of(module):

@@ -79,7 +79,7 @@ spring = Exercise(
     title="The residual of an oscillator",
     minutes=8,
     hints=(
-        "How does `laplacian_by_tapes` get the second derivative by one coordinate?",
+        "How does `laplacian_by_tapes` get the second derivative with respect to one coordinate?",
         "The inner tape's `gradient` must be called while the outer tape records. Both watch `t`.",
         "The outer `gradient` of the slopes is $u''$ at each time. The cube is $u^3$ itself, not differentiated.",
     ),

@@ -340,7 +340,7 @@ round_trip = Exercise(
     hints=(
         r"Read $J^\top (J v)$ from the right. Which mode multiplies by $J$, and which by $J^\top$?",
         "The first product has the shape of the output. Which argument of `tape.gradient` takes a tensor of that "
-        "shape (section 5 uses it)?",
+        "shape (section 1 of 11 uses it)?",
         "`jv = accumulator.jvp(y)` from an accumulator with `x` and `v`; then "
         "`tape.gradient(y, x, output_gradients=jv)` from a tape that watched `x`.",
     ),
@@ -393,6 +393,16 @@ def _(f, x, v):
         tape.watch(x)
         y = f(x)
     return tape.gradient(y, x)
+
+
+@round_trip.mistake("entry_by_entry")
+def _(f, x, v):
+    r"""This is $J^\top \mathbf{1}$, and then each entry times its own entry of `v`. In $J v$ every output mixes the
+    entries of `v`: which of the two modes does that?"""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = f(x)
+    return tape.gradient(y, x) * v
 
 
 @round_trip.mistake("residual")
@@ -586,7 +596,7 @@ tapes_only = Exercise(
         r"A tape multiplies by a transpose: $J^\top u$. What would you have to differentiate, so that the transpose "
         "of its Jacobian is $J$ itself?",
         r"Look at $g(u) = J^\top u$ as a function of $u$, with $x$ held fixed. It is linear. What is its Jacobian? "
-        "And what does a second tape give for it, with `v` as the upstream gradient, as in section 5?",
+        "And what does a second tape give for it, with `v` as the upstream gradient?",
         "Let an outer tape watch `u`, a tensor of ones of the output's shape. Inside it, "
         "`inner.gradient(y, x, output_gradients=u)`. Then ask the outer tape for the gradient of that with respect to "
         "`u`, with `output_gradients=v`.",

@@ -335,6 +335,14 @@ def _(f, x, v):
     return tf.reduce_sum(outer.gradient(gradient, x) * v)
 
 
+@curvature.mistake("sums_for_the_diagonal")
+def _(f, x, v):
+    """Here each column sum of the Hessian is multiplied by the square of its entry of `v`. What lies off the diagonal
+    belongs to two entries of `v`, one for its row and one for its column. Where could the other one come in?"""
+    outer, gradient = _gradient_on_a_tape(f, x)
+    return tf.reduce_sum(outer.gradient(gradient, x) * v**2)
+
+
 @curvature.mistake("column_sums")
 def _(f, x, v):
     """This is the gradient of the gradient's sum, one number for each input. `v` does not appear in it."""

@@ -20,7 +20,7 @@ upper_right = Prediction(
     "jacobians.upper_right",
     remarks=(
         (1.0, r"That is $\partial(a + 3b)/\partial a$, the lower left: you wrote the transpose."),
-        (5.0, r"That is $\partial(ab)/\partial a = b$, the upper left: the column says by which input."),
+        (5.0, r"That is $\partial(ab)/\partial a = b$, the upper left: the column says with respect to which input."),
         (3.0, r"That is $\partial(a + 3b)/\partial b$, the lower right."),
     ),
 )
@@ -374,8 +374,8 @@ def _(f, x):
 
 @fewest_passes.mistake("always_rows")
 def _(f, x):
-    """The Jacobians are right. You always take rows, one pass for each output; the first function tried has 9 outputs
-    and 2 inputs."""
+    """The Jacobians are right. Where there are fewer inputs than outputs, you take rows, one pass for each output; the
+    first function tried has 9 outputs and 2 inputs."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)

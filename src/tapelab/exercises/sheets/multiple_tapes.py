@@ -96,7 +96,7 @@ def _observe_game(answer, x, y):
     found = answer(game, x, y)
     if not isinstance(found, (tuple, list)) or len(found) != 2:
         raise TypeError("return two gradients: one for x, one for y")
-    return {"the gradient for x": found[0], "the gradient for y": found[1], "the number of calls of game": len(calls)}
+    return {"the first gradient": found[0], "the second gradient": found[1], "the number of calls of game": len(calls)}
 
 
 def _players(random, dtype):
@@ -124,7 +124,7 @@ def _(game, x, y):
     with tf.GradientTape() as tape:
         tape.watch([x, y])
         losses = game(x, y)  # two scalars: of the one who moves x, of the one who moves y
-    return ..., ...  # the gradient of the first for x, of the second for y
+    return ..., ...  # of the first loss with respect to x, of the second with respect to y
 
 
 @two_players.right
@@ -497,7 +497,7 @@ def _(first, second, change, x):
         h = first(x)
     with tf.GradientTape() as tape_2:
         y = second(h)  # something is missing before this line
-    return ...  # the gradient of y for x, with the gradient at h changed on the way
+    return ...  # dy/dx, with the gradient at h changed on the way
 
 
 @half_way.right

@@ -139,6 +139,19 @@ def _(f, xs, vs):
     return outer.gradient(gradients, xs, unconnected_gradients="zero")
 
 
+@product.mistake("entry_by_entry")
+def _(f, xs, vs):
+    """These are the Hessian's column sums, each times its own entry of `vs`. In a product each entry of the result has
+    a row of the Hessian to itself, and all of `vs`. What must the scalar contain that you differentiate?"""
+    with tf.GradientTape() as outer:
+        outer.watch(xs)
+        with tf.GradientTape() as inner:
+            inner.watch(xs)
+            value = f(*xs)
+        gradients = inner.gradient(value, xs)
+    return [part * v for part, v in zip(outer.gradient(gradients, xs, unconnected_gradients="zero"), vs)]
+
+
 @product.wrong("none")
 def _(f, xs, vs):
     with tf.GradientTape() as outer:

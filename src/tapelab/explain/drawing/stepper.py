@@ -9,8 +9,10 @@ from typing import Any
 from tapelab.explain.drawing.numbered_table import Table, table_of
 from tapelab.explain.ground.explain_tape import ExplainTape
 
-# Radio buttons and style sheets: they need no script and no kernel, and arrow keys move from one to the next. In print,
-# and where a front-end takes styles away, the whole table stands there.
+# Radio buttons and style sheets: they need no script and no kernel, and arrow keys move from one to the next, which
+# JupyterLab would take for its own (`data-lm-suppress-shortcuts`). In print, and where a front-end takes styles away,
+# as JupyterLab does in a notebook that it does not trust, the whole table stands there, and the buttons stay hidden.
+_HIDDEN = 'hidden="hidden"'  # JupyterLab takes away what has no value
 _STYLE = """
 #ID { border: 0; margin: 0; padding: 0; min-width: 0; }
 #ID legend { padding: 0; }
@@ -18,8 +20,9 @@ _STYLE = """
 #ID p { display: none; margin: 0.5em 0; }
 #ID table { border-collapse: collapse; margin: 0; font-size: inherit; }
 #ID :is(th, td) { text-align: left; padding: 0.25em 0.9em 0.25em 0.4em; }
-@media print { #ID :is(input, label, legend) { display: none; } }
 @media screen {
+#ID legend { display: block; }
+#ID :is(input, label) { display: inline-block; }
 """
 _STEP = """#ID input:nth-of-type(NOW):checked ~ p:nth-of-type(NOW) { display: block; }
 #ID input:nth-of-type(NOW):checked ~ table .at-NOW { background: #2f81c730; }
@@ -48,13 +51,14 @@ class Steps:
         name = "tape-" + hashlib.sha256(f"{self.table}{self.told}".encode()).hexdigest()[:8]
         buttons = "".join(
             f'<input type="radio" name="{name}" id="{name}-{step}" aria-label="{html.escape(f"{step}. {text}")}"'
-            f'{" checked" if step == 1 else ""}><label for="{name}-{step}">{step}</label>\n'
+            f"{' checked' if step == 1 else ''} data-lm-suppress-shortcuts {_HIDDEN}>"
+            f'<label for="{name}-{step}" {_HIDDEN}>{step}</label>\n'
             for step, text in enumerate(self.told, 1)
         )
         sentences = "".join(f"<p>{html.escape(text)}</p>\n" for text in self.told)
         return (
             f'<fieldset id="{name}">\n<style>{self._style(name)}</style>\n'
-            f"<legend>One operation at a time (a click, or the arrow keys):</legend>\n{buttons}{sentences}"
+            f"<legend {_HIDDEN}>One operation at a time (a click, or the arrow keys):</legend>\n{buttons}{sentences}"
             f"<table>\n{self._rows()}</table>\n</fieldset>"
         )
 

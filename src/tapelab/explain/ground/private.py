@@ -193,7 +193,7 @@ def inside_custom_gradient(
 
     Args:
         operation: of a graph, marked as having a custom gradient.
-        upstream: a list of eager tensors, for their shapes and dtypes.
+        upstream: a list of eager tensors, for their shapes and dtypes; None for an output without gradients.
 
     Returns:
         (graph, captured, positions): the graph, whose inputs are the upstream gradients and then what it took from the
@@ -203,13 +203,13 @@ def inside_custom_gradient(
     backward = ops._gradient_registry.lookup(operation.get_attr("_gradient_op_type"))
     graph = func_graph.FuncGraph("custom_gradient")
     with graph.as_default():
-        placeholders = [tf.compat.v1.placeholder(one.dtype, one.shape) for one in upstream]
+        placeholders = [None if one is None else tf.compat.v1.placeholder(one.dtype, one.shape) for one in upstream]
         found = backward(operation, *placeholders)
         found = list(found) if isinstance(found, (list, tuple)) else [found]
         found = [None if one is None else tf.convert_to_tensor(one) for one in found]
         captured = graph.captures
         graph.outputs = [one for one in found if one is not None]
-        graph.inputs = placeholders + [internal for _, internal in captured]
+        graph.inputs = [one for one in placeholders if one is not None] + [internal for _, internal in captured]
     count = iter(range(len(found)))
     return graph, [external for external, _ in captured], [None if one is None else next(count) for one in found]
 

@@ -76,7 +76,8 @@ def _at_source(question, steps, cuts):
             f"{source} is a plain tensor now: this line replaced the variable, and the tape watches only variables."
         )
         return Finding("source_replaced", sentence, line=question.was_rebound, certain=False, **rest)
-    return Finding("not_watched", line=first_line, **rest)
+    fix = f"tape.watch({source})  # directly below the line that makes it" if maker is not None else ""
+    return Finding("not_watched", line=first_line, fix=fix, **rest)
 
 
 def _at_source_on_tape(steps, cuts, rest):
@@ -118,6 +119,9 @@ def _at_cut(question, steps, cuts):
         more = f" {len(at_first)} places cut all paths."
     others = tuple(cut for cut in at_first if cut != first)
     rest = {"cuts": (first, *others), "further": cuts[1:], "path": steps}
+    event = next(step.event for step in steps if first in step.cuts)
+    if first.code == "not_differentiable" and event.place.in_backward:  # a comparison that chooses between slopes
+        return Finding("constant_derivative", line=first.line, **rest)
     return Finding(first.code, sentence, line=first.line, values=values, more=more, **rest)
 
 

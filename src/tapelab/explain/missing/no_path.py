@@ -128,7 +128,8 @@ def _replaced(question, sides):
             f"{question.source_name} is a new tensor made by {maker.name}; "
             f"{question.target_name} was not computed from it."
         )
-        return Finding("source_replaced", sentence, line=line)
+        fix = f"# take the gradient with respect to what {question.target_name} was computed from"
+        return Finding("source_replaced", sentence, line=line, fix=fix)
     return None
 
 

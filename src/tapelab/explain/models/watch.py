@@ -1,9 +1,8 @@
 """`Watch`: a callback that stops `fit` at the first step that makes something not finite, and explains that step.
 
-Keras runs a compiled step, which no tape can look into, and after which the weights that made the NaN are gone. So each
-batch is drawn in Python, and the step that runs is the model's own with a look in its graph (`WatchedStep`), which also
-hands out the weights from before. Where the look finds something, that step is run once more, eagerly, under an
-`ExplainTape`.
+Keras runs a compiled step, which no tape can look into, and after which the weights that made the NaN are gone. So the
+step that runs is the model's own with a look in its graph (`WatchedStep`), which also hands out the batch and the
+weights from before. Where the look finds something, that step is run once more, eagerly, under an `ExplainTape`.
 """
 
 import collections
@@ -30,15 +29,6 @@ import tensorflow as tf
 
 _STRATEGIES = (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)
 _GROWTH = 3.0  # how many times the gradient's norm must grow in each step for the training to count as diverging
-
-
-@dataclasses.dataclass(frozen=True)
-class _Kept:
-    """A step as it was before it ran: its number from 0, its batch, and [(variable, value)]."""
-
-    step: int
-    batch: Any
-    weights: list
 
 
 class Watch(tf.keras.callbacks.Callback):
@@ -92,7 +82,7 @@ class Watch(tf.keras.callbacks.Callback):
 
     def _forget(self):
         self.diagnosis, self.step, self.rows, self.recent, self.samples, self.story = None, None, [], [], [], ""
-        self._count, self._expected, self._known, self._can_sample = 0, False, set(), True
+        self._expected, self._known, self._can_sample = False, set(), True
         self._kept = collections.deque(maxlen=self.remember)
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -138,84 +128,84 @@ class Watch(tf.keras.callbacks.Callback):
         logs = None
         for _ in range(self.model.steps_per_execution):
             try:
-                data = next(iterator)
+                looked = run(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
                 break
-            logs = self._one_step(data, run)
+            self._take(looked, run)
+            logs = looked.logs
             if self.model.stop_training:
                 break
         if logs is None:
             raise StopIteration
         return logs
 
-    def _one_step(self, data, run):
-        is_sample = self.every and self._can_sample and self._count % self.every == 0
-        if is_sample:
-            self._sample(_whole(data, self.model))
-        looked = run(data)
-        if is_sample:
-            self._look_at_rate(_whole(data, self.model), looked.before)
-        self._kept.append(_Kept(self._count, data, looked.before))
-        self._count += 1
-        if not np.isfinite(looked.sums).all():
+    def _take(self, looked, run):
+        """Keep a step, and see what is to be said of it."""
+        self._kept.append(looked)
+        if self.every and self._can_sample and looked.step % self.every == 0:
+            self._sample(looked)
+            self._look_at_rate(looked)
+        if not math.isfinite(looked.total):
             self._look_closer(looked, run.looked_at())
-        return looked.logs
 
-    def _sample(self, batch):
+    def _sample(self, looked):
         try:
-            found = self._diagnosed(batch)
+            found = self._diagnosed(looked)
         except Exception as error:  # a sample must not end the training
             self._can_sample = False
             self.report(f"Watch: this model cannot be diagnosed: {type(error).__name__}: {error}")
             return
-        self.samples.append((self._count, found))
+        self.samples.append((looked.step, found))
         new = [one for one in found.sick if (one.name, one.status) not in self._known]
         if new and math.isfinite(found.loss):
             self._known.update((one.name, one.status) for one in new)
-            self.report(f"Watch, step {self._count}: {dataclasses.replace(found, variables=tuple(new), layers=())}")
+            self.report(f"Watch, step {looked.step}: {dataclasses.replace(found, variables=tuple(new), layers=())}")
 
-    def _look_at_rate(self, batch, before):
+    def _look_at_rate(self, looked):
         if "rate" in self._known or not self._can_sample or not watched_step.is_undistributed(self.model):
             return
         try:
-            said = about_step(self.model, batch, before)
+            said = about_step(self.model, _whole(looked.batch, self.model), looked.before)
         except Exception:  # a sample must not end the training
             return
         if said:
             self._known.add("rate")
-            self.report(f"Watch, step {self._count}: {said}")
+            self.report(f"Watch, step {looked.step}: {said}")
 
-    def _diagnosed(self, batch, weights=()):
-        return _outside_strategies(diagnosed, self.model, None, batch, self._asked_from, weights)
+    def _diagnosed(self, looked):
+        """The `Diagnosis` of a step, with the batch and the weights that it had."""
+        batch = _whole(looked.batch, self.model)
+        return _outside_strategies(diagnosed, self.model, None, batch, self._asked_from, looked.before)
 
     def _look_closer(self, looked, variables):
         """A sum in the step's graph is not finite: see of which numbers, and end the training if that does harm."""
-        step = self._kept[-1]
-        batch = not_finite_in(_whole(step.batch, self.model))
+        batch = not_finite_in(_whole(looked.batch, self.model))
         after = [name_of(one, self.model) for one in variables if not is_finite(one)]
         losses = [name for name, value in (looked.logs or {}).items() if "loss" in name and not is_finite(value)]
         if after or losses:
             self.model.stop_training = True
-            before = [name_of(one, self.model) for one, value in step.weights if not is_finite(value)]
-            self.story = _of_no_step(step.step, before) if before else self._explained(step, batch, [*losses, *after])
+            before = [name_of(one, self.model) for one, value in looked.before if not is_finite(value)]
+            self.story = (
+                _of_no_step(looked.step, before) if before else self._explained(looked, batch, [*losses, *after])
+            )
             self.report(self.story)
         elif batch and "batch" not in self._known:
             self._known.add("batch")
             self.report(
-                f"Watch, step {step.step}: the batch is not finite as it comes in: {'; '.join(map(str, batch))}. "
+                f"Watch, step {looked.step}: the batch is not finite as it comes in: {'; '.join(map(str, batch))}. "
                 "The loss and the weights stayed finite; that is said once."
             )
 
-    def _explained(self, step, in_batch, after):
+    def _explained(self, looked, in_batch, after):
         """The story of the step that went wrong. `in_batch` and `after` say what is not finite before and after it."""
-        self.step = step.step
+        self.step = looked.step
         head = [f"Watch stopped the training: step {self.step} made the loss or a weight not finite."]
         head.append(f"Not finite after it: {listed(after)}.")
         try:
-            batch = _whole(step.batch, self.model)
-            self.rows, said = about_rows(batch, in_batch, lambda part: self._is_sound(part, step.weights))
+            batch = _whole(looked.batch, self.model)
+            self.rows, said = about_rows(batch, in_batch, lambda part: self._is_sound(part, looked.before))
             head += said
-            self.diagnosis = self._diagnosed(batch, step.weights)
+            self.diagnosis = self._diagnosed(looked)
             self.recent = [self._measured(one) for one in self._kept if one.step < self.step]
             self.recent.append((self.step, self.diagnosis.loss, _whole_norm(self.diagnosis)))
         except Exception as error:
@@ -227,7 +217,7 @@ class Watch(tf.keras.callbacks.Callback):
         return _outside_strategies(is_sound, self.model, batch, weights)
 
     def _measured(self, kept):
-        found = self._diagnosed(_whole(kept.batch, self.model), kept.weights)
+        found = self._diagnosed(kept)
         return kept.step, found.loss, _whole_norm(found)
 
     def _told(self):

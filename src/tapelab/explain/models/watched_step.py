@@ -1,8 +1,8 @@
 """A Keras model's compiled step that also looks: at its batch, at its loss, and at the weights that it leaves.
 
-A look is one sum over everything of a kind: it is finite where all of that is, and costs one reading of it in the
-step's own graph. A sum may overflow where every number is finite, so a sum that is not finite is a reason to look again
-at each number, and no verdict.
+A look is one sum over everything: it is finite where all of that is, and costs one reading of it in the step's own
+graph. A sum may overflow where every number is finite, so a sum that is not finite is a reason to look again at each
+number, and no verdict.
 """
 
 import dataclasses
@@ -11,7 +11,6 @@ from typing import Any
 
 from tapelab.explain.models import model_step
 
-import numpy as np
 import tensorflow as tf
 
 
@@ -20,15 +19,30 @@ class Looked:
     """One step, after it ran.
 
     Attributes:
+        step: its number, from 0.
         logs: what the train_step returned.
-        before: [(variable, value)]: what the step depended on, as it was before it ran.
-        sums: of all floating-point numbers in the weights after it, in the batch, and in the losses of `logs`: a NumPy
-            array of shape (3,).
+        total: the sum of all floating-point numbers in the weights after it, in the batch, and in the losses of `logs`.
     """
 
+    step: int
     logs: Any
-    before: list[tuple[Any, tf.Tensor]]
-    sums: np.ndarray
+    total: float
+    _kept: tf.experimental.Optional
+    _variables: list[Any]
+
+    @property
+    def batch(self) -> Any:
+        """The batch, as `fit` draws it."""
+        return self._kept.get_value()[0]
+
+    @property
+    def before(self) -> list[tuple[Any, tf.Tensor]]:
+        """[(variable, value)]: what the step depended on, as it was before it ran."""
+        return [(self._variables[place], value) for place, value in self._kept.get_value()[1].items()]
+
+
+class _VariablesMade(Exception):
+    """Tracing a step made variables, whose values from before the step are not read yet: trace it again."""
 
 
 class WatchedStep:
@@ -43,20 +57,29 @@ class WatchedStep:
 
     def __init__(self, model):
         self._model, self._own_step = model, model.train_step
+        self._count = 0
         self._variables = []  # what the step depends on, in the order in which it was met
-        # Reading a variable of several replicas outside of them gives one value.
-        self._reads_inside = is_undistributed(model)
         with model_step.attributes((model, {"train_step": self._step, "train_function": None})):
             model.make_train_function()
-            self._function = model.train_function
+            self._run = model.train_function
+        compiled = tf.function(self._one_step, autograph=False, reduce_retracing=True)
+        self._draw_and_run = self._one_step if model.run_eagerly else compiled
 
-    def __call__(self, batch: Any) -> Looked:
-        """Run the step on a batch as `fit` draws it."""
-        before = {} if self._reads_inside else dict(self._read_all())
-        found = self._function(iter([batch]))
-        before |= found["before"]
-        values = [(self._variables[int(number)], value) for number, value in before.items()]
-        return Looked(found["logs"], values, found["sums"].numpy())
+    def __call__(self, iterator: Any) -> Looked:
+        """Draw a batch and run the step on it.
+
+        Args:
+            iterator: of a `tf.data.Dataset`, as `fit` has it.
+
+        Raises:
+            tf.errors.OutOfRangeError, StopIteration: if there is no further batch.
+        """
+        try:
+            logs, total, kept = self._draw_and_run(iterator)
+        except _VariablesMade:  # while it was traced: it has not run
+            logs, total, kept = self._draw_and_run(iterator)
+        self._count += 1
+        return Looked(self._count - 1, logs, float(total), kept, self._variables)
 
     def looked_at(self) -> list[Any]:
         """Return the variables whose numbers are summed: weights, moving statistics, gradients that are collected.
@@ -67,23 +90,34 @@ class WatchedStep:
         collected = [one for optimizer in optimizers for one in optimizer.variables if "gradient_accum" in one.path]
         return [one for one in (*_without_bookkeeping(self._model), *collected) if _is_summed(tf.as_dtype(one.dtype))]
 
+    def _one_step(self, iterator):
+        """Returns (logs, total, (batch, values before)), the last as one object that holds them without a copy."""
+        batch = iterator.get_next()
+        before = dict(self._read_all())
+        found = self._run(iter([batch]))
+        if not tf.executing_eagerly() and len(before) < len(_without_bookkeeping(self._model)):
+            raise _VariablesMade
+        return found["logs"], found["total"], tf.experimental.Optional.from_value((batch, before))
+
     def _step(self, batch):
         """The train_step in place of the model's own. Keras traces it."""
-        before = dict(self._read_all()) if self._reads_inside else {}
-        with _out_of_place(model_step.optimizers_of(self._model) if self._reads_inside else ()):
+        optimizers = model_step.optimizers_of(self._model) if is_undistributed(self._model) else ()
+        with _out_of_place(optimizers):
             logs = self._own_step(batch)
         losses = [value for name, value in dict(logs or {}).items() if "loss" in name]
-        sums = [_sum_of(part) for part in (self.looked_at(), tf.nest.flatten(batch, expand_composites=True), losses)]
-        return {"logs": logs, "before": before, "sums": tf.stack(sums)}
+        return {
+            "logs": logs,
+            "total": _sum_of([*self.looked_at(), *tf.nest.flatten(batch, expand_composites=True), *losses]),
+        }
 
     def _read_all(self):
-        """Read what the step depends on: pairs of a variable's place in `_variables`, as text, and its value."""
+        """Read what the step depends on: pairs of a variable's place in `_variables` and its value."""
         places = {id(variable): place for place, variable in enumerate(self._variables)}
         for variable in _without_bookkeeping(self._model):
             if id(variable) not in places:
                 places[id(variable)] = len(self._variables)
                 self._variables.append(variable)
-            yield str(places[id(variable)]), _read(variable)
+            yield places[id(variable)], _read(variable)
 
 
 def is_undistributed(model: tf.keras.Model) -> bool:

@@ -220,6 +220,8 @@ def _by_product(evidence, node, position, x):
         return "underflow" if node.op == "Mul" and not is_sum and all(one.all() for one in x) else "constant_output"
     if shrunk_to_zero(evidence, zeros[0]):
         return "underflow"
+    if node.op in ("Mul", "MulNoNan") and zeros[0] in evidence.depends:  # as in x * sin(x) at 0
+        return "at_minimum"
     if node.op in ("Mul", "MulNoNan", "RealDiv"):
         return "zero_weights" if evidence.is_learned(zeros[0]) else "multiplied_by_zero"
     return "zero_input" if read_from(evidence, zeros[0]) is None else "zero_weights"

@@ -147,6 +147,8 @@ def _at_origin(evidence, node, position):
         value = evidence.array(node.inputs[position])
         code, key = mechanisms.of_infinite(evidence, node, mask if value.shape == mask.shape else None)
         values = {"at": mask}
+        if code == "overflow" and not _may_overflow(evidence, node, position):
+            code = "unexplained"
         if code == "overflow":
             dtype = passed.downstream[position].dtype
             values |= {"is_backward": True, "dtype": dtype.name, "is_half": dtype.size == 2}
@@ -165,6 +167,17 @@ def _at_origin(evidence, node, position):
         values = {**story.values, "unused": True}
         return dataclasses.replace(story, then=(*story.then, (maker, "left it out")), values=values)
     return story
+
+
+def _may_overflow(evidence, node, position):
+    """Whether a node passed on an infinity, or had numbers so large or small that NaN may come of one."""
+    passed = evidence.replay.passed[node]
+    if np.isinf(array(passed.downstream[position])).any():
+        return True
+    met = [evidence.value(key) for key in (*node.inputs, *node.outputs)] + list(passed.upstream)
+    met = [np.abs(array(one)) for one in met if one is not None and (one.dtype.is_floating or one.dtype.is_complex)]
+    edge = float(passed.downstream[position].dtype.real_dtype.max) ** 0.25
+    return any(((one > edge) | ((one < 1 / edge) & (one > 0))).any() for one in met)
 
 
 def _is_bad_there(evidence, key, mask):

@@ -45,6 +45,8 @@ def sentence_of(evidence: Evidence, story: Story, symptom: str, names: dict[str,
             return f"{share}: {note.title}, at {story.node.name}."
         return f"The gradient of {target_name} with respect to {source_name} {SYMPTOMS[symptom].unexplained}."
     values = story.values
+    if story.code == "constant_output" and evidence.array(evidence.target).size > 1:
+        names = names | {"target": f"The sum of {target_name}"}
     names = names | {
         "op": story.node.name if story.node else "an operation",
         "of": "A value" if names["of"] == "s" else names["of"],

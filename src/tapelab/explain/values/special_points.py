@@ -1,4 +1,4 @@
-"""Gradients that are finite and miss a derivative at a special point: zeros, meeting kinks, equal eigenvalues.
+"""Gradients that are finite and miss a derivative at a special point: zeros, meeting kinks, equal eigenvalues, roots.
 
 `SPECIAL_POINTS` is what the audit of TensorFlow's derivatives (ci/derivative_audit/SPECIAL_POINTS.md) knows, as a
 table: the operation, at which recorded values it is at such a point, and what it is called. A row alone accuses nobody.
@@ -58,11 +58,18 @@ def _is_degenerate(evidence, node):
     return bool((gaps <= 8 * np.finfo(values.dtype).eps * np.abs(values).max()).any())
 
 
+def _is_root_without_cotangent(evidence, node):
+    """Whether a root is taken at 0 and gets 0 from above: TensorFlow takes 0 times its infinite slope to be 0."""
+    above = evidence.replay.passed[node].upstream[0]
+    return above is not None and bool(((array(above) == 0) & (evidence.array(node.inputs[0]) == 0)).any())
+
+
 SPECIAL_POINTS = (
     SpecialPoint(frozenset({"Xlogy", "Xlog1py", "Xdivy"}), _is_zero_coefficient, "zero_coefficient"),
     SpecialPoint(frozenset({"SelfAdjointEigV2", "Svd"}), _is_degenerate, "equal_eigenvalues"),
     SpecialPoint(frozenset({"Cumprod", "Prod", "SegmentProd", "UnsortedSegmentProd"}), _has_zero, "product_with_zero"),
     SpecialPoint(frozenset({"Abs", "Relu", "Maximum", "Minimum"}), _at_kink, "kinks_meet"),
+    SpecialPoint(frozenset({"Sqrt"}), _is_root_without_cotangent, "root_at_zero"),
 )
 
 
@@ -82,17 +89,19 @@ def story(evidence: Evidence) -> Story | None:
             continue
         if found:
             # Two rows may hold, and one of them be innocent: what is told is that the gradient is off, and where from.
-            if not _is_missed(evidence, nodes):
+            if not _is_missed(evidence, nodes, row.code == "root_at_zero"):
                 return None
             node = min(found, key=lambda one: one.index)
             code = "wrong_at_zero" if node.op == "Cumprod" and not node.is_backward else row.code
-            return Story(code, node, node.inputs[0])
+            values = {"at": evidence.array(node.inputs[0]) == 0} if code == "root_at_zero" else {}
+            return Story(code, node, node.inputs[0], values=values)
     return None
 
 
-def _is_missed(evidence, nodes):
+def _is_missed(evidence, nodes, at_edge):
     """Whether differences to both sides agree along each of some directions, and in one of them not with the gradient.
 
+    At the edge of where the target is defined there is one side alone.
     A custom gradient, and a function that could not be taken apart, is not what it computes: nothing is said.
     """
     if any(node.is_custom or node.is_opaque for node in nodes):
@@ -103,9 +112,9 @@ def _is_missed(evidence, nodes):
     generator = np.random.default_rng(0)
     missed = False
     for _ in range(_TRIES):
-        direction = generator.uniform(0.5, 1.0, x.shape) * generator.choice([-1.0, 1.0], x.shape)
+        direction = generator.uniform(0.5, 1.0, x.shape) * generator.choice([1.0, 1.0 if at_edge else -1.0], x.shape)
         try:
-            verdict = _differs(evidence, direction, float(np.sum(gradient * direction)), x)
+            verdict = _differs(evidence, direction, float(np.sum(gradient * direction)), x, at_edge)
         except ValueError:
             return False
         if verdict is None:
@@ -114,7 +123,7 @@ def _is_missed(evidence, nodes):
     return missed
 
 
-def _differs(evidence, direction, slope, x):
+def _differs(evidence, direction, slope, x, at_edge):
     """Whether the target's slope along a direction is another; None where there is none, or it is not known."""
     step = _STEP * max(1.0, float(np.abs(x).max(initial=0.0)))
     here = sum(float(np.sum(evidence.array(key), dtype=np.float64)) for key in evidence.replay.targets)
@@ -122,9 +131,14 @@ def _differs(evidence, direction, slope, x):
     central, bends = [], []
     for h in (step, step / 2):
         above, below = (evidence.target_moved(side * h * direction) for side in (1, -1))
+        if at_edge:
+            if np.isfinite(below):
+                return None  # not at the edge
+            below = 2 * here - above  # as if it went on straight
         central.append((above - below) / (2 * h))
         bends.append(abs(above - 2 * here + below) / h)  # by how much the slopes to both sides differ
-    found = (4 * central[1] - central[0]) / 3
+    # What is left of the error falls with the square of the step, to one side with the step.
+    found = 2 * central[1] - central[0] if at_edge else (4 * central[1] - central[0]) / 3
     size = max(abs(found), abs(slope))
     if not np.isfinite([*central, *bends]).all() or abs(central[1] - central[0]) > _OFF * size + noise:
         return None

@@ -3,7 +3,10 @@
 A notebook stores a figure's alternative text with its cell, as ``alt``. JupyterLab shows that to nobody: it renders an
 image without a text, and a screen reader meets a gap. So where a person sits in front of the kernel, a figure is shown
 as HTML, an ``<img>`` with its text and, folded below it, its numbers. In Jupyter's servers the kernel is told the file
-(``JPY_SESSION_NAME``), and with each cell its id. Elsewhere, and for a cell that has no text, nothing changes.
+(``JPY_SESSION_NAME``), and with each cell its id. A cell that has no text shows an image, as ever.
+
+In a batch run every figure is an image, and its numbers are in the output's metadata (`NUMBERS`), where no front-end
+shows them and nbval compares nothing: the site puts them below the picture.
 """
 
 import base64
@@ -19,11 +22,13 @@ from typing import Any
 from tapelab.process import session
 from tapelab.process.session import figure_data
 
+NUMBERS = "tapelab_figure_data"  # the key of a figure's numbers, as HTML, in the metadata of its output
+
 
 def watch() -> None:
-    """Give the figures of this session's notebook their alternative texts. Outside a Jupyter server, nothing."""
+    """Give the figures of this session's notebook their alternative texts and numbers. Without a kernel, nothing."""
     shell, texts = _shell_and_texts()
-    if texts:
+    if texts or (getattr(shell, "kernel", None) is not None and not session.attended()):
         formatter = shell.display_formatter.ipython_display_formatter
         formatter.for_type_by_name("matplotlib.figure", "Figure", functools.partial(_show, shell.kernel, texts))
 
@@ -35,17 +40,21 @@ def of_this_cell() -> str | None:
 
 
 def show(figure: Any, text: str | None) -> None:
-    """Show a Matplotlib figure as HTML, its alternative text and its numbers; without a text, as an image."""
+    """Show a Matplotlib figure as HTML, its alternative text and its numbers; without a text, as an image that has its
+    numbers in the output's metadata.
+    """
     from IPython.display import publish_display_data
 
     file = io.BytesIO()
     figure.savefig(file, format="png", bbox_inches="tight")  # as Matplotlib's inline backend draws it
     picture = base64.b64encode(file.getvalue()).decode()
-    shown = {"image/png": picture}
-    if text is not None:
+    numbers = figure_data.fold(figure)
+    if text is None:
+        shown, metadata = {"image/png": picture}, {NUMBERS: numbers} if numbers else {}
+    else:
         image = f'<img alt="{html.escape(text)}" src="data:image/png;base64,{picture}">'
-        shown = {"text/html": image + figure_data.fold(figure)}
-    publish_display_data({"text/plain": repr(figure), **shown})
+        shown, metadata = {"text/html": image + numbers}, {}
+    publish_display_data({"text/plain": repr(figure), **shown}, metadata)
 
 
 def _shell_and_texts():

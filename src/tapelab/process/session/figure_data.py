@@ -1,13 +1,15 @@
 """The numbers of a Matplotlib figure as HTML tables: for who cannot see the picture, or wants its values.
 
 Told are lines, points, bars and matrices, and of the lines through a whole picture those with a label. What a figure
-fills, contours or points at with arrows is not: its alternative text says that.
+fills, contours or points at with arrows is not, nor is a drawing without axes: its alternative text says that.
 """
 
 import html
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 ROWS = 50  # of one table; a longer one shows so many, evenly spread, and says how many there are
 COLUMNS = 12  # of a matrix that is shown number by number
@@ -23,41 +25,51 @@ def fold(figure: Any) -> str:
 
 
 def _tables(ax) -> Iterator[str]:
+    if ax.axison:
+        yield from _plotted(ax)
+    for image in ax.images:
+        yield _matrix(_named(ax, image, "matrix"), image.get_array())
+
+
+def _labelled(artist):
+    return not artist.get_label().startswith("_")  # as Matplotlib calls what has no label
+
+
+def _named(ax, artist, kind):
+    label = f" “{artist.get_label()}”" if _labelled(artist) else ""
+    return ": ".join(filter(None, [ax.get_title(), kind + label]))
+
+
+def _plotted(ax) -> Iterator[str]:
+    """What has a place on the axes. Without axes, as in the drawing of a graph, a place means nothing."""
     from matplotlib.collections import PathCollection
     from matplotlib.container import BarContainer
-
-    def labelled(artist):
-        return not artist.get_label().startswith("_")  # as Matplotlib calls what has no label
-
-    def named(artist, kind):
-        label = f" “{artist.get_label()}”" if labelled(artist) else ""
-        return ": ".join(filter(None, [ax.get_title(), kind + label]))
 
     heads = [ax.get_xlabel() or "x", ax.get_ylabel() or "y"]
     for line in ax.get_lines():
         xs, ys = line.get_data(orig=False)
         match line.get_transform().contains_branch_seperately(ax.transData):  # Matplotlib's spelling
             case True, True:
-                yield _table(named(line, "line"), heads, list(zip(xs, ys, strict=True)))
-            case False, True if labelled(line):  # as `axhline` draws it
-                yield _table(named(line, "line across"), heads[1:], [ys[:1]])
-            case True, False if labelled(line):
-                yield _table(named(line, "line upright"), heads[:1], [xs[:1]])
+                yield _table(_named(ax, line, "line"), heads, list(zip(xs, ys, strict=True)))
+            case False, True if _labelled(line):  # as `axhline` draws it
+                yield _table(_named(ax, line, "line across"), heads[1:], [ys[:1]])
+            case True, False if _labelled(line):
+                yield _table(_named(ax, line, "line upright"), heads[:1], [xs[:1]])
     for points in ax.collections:
         if isinstance(points, PathCollection):
-            yield _table(named(points, "points"), heads, points.get_offsets())
+            yield _table(_named(ax, points, "points"), heads, points.get_offsets())
     for bars in ax.containers:
         if isinstance(bars, BarContainer):
-            yield _table(named(bars, "bars"), heads, _bars(ax, bars))
-    for image in ax.images:
-        yield _matrix(named(image, "matrix"), image.get_array())
+            yield _table(_named(ax, bars, "bars"), heads, _bars(ax, bars))
 
 
 def _bars(ax, bars):
     """The place and the length of each bar; a place that has a tick is told by the tick's label."""
     upright = bars.orientation == "vertical"
     axis = ax.xaxis if upright else ax.yaxis
-    ticks = {float(at): tick.get_text() for at, tick in zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)}
+    places = axis.get_ticklocs()
+    # Not the drawn labels: of axes that are shared, only the outer ones have some.
+    ticks = dict(zip(map(float, places), axis.get_major_formatter().format_ticks(places), strict=True))
     for bar in bars:
         (left, low), (right, high) = bar.get_bbox().get_points()
         place = float((left + right) / 2 if upright else (low + high) / 2)
@@ -88,5 +100,5 @@ def _table(caption: str, heads: Sequence[str], rows: Any) -> str:
 def _told(cell):
     if isinstance(cell, str):
         return html.escape(cell)
-    number = float(cell)
+    number = math.nan if cell is np.ma.masked else float(cell)
     return f"{number:.4g}" if math.isfinite(number) else "none"

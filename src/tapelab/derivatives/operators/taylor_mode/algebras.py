@@ -25,8 +25,8 @@ class Algebra:
     order = 0
     lanes: tuple[int, ...] = ()
 
-    def unary(self, a: Val, y: tf.Tensor, d: Derivatives, *, wide: bool = False) -> Val:
-        """Return y = φ(a) with its channels; `wide` if squares of a's may leave the range of floats, but not φ'' j²."""
+    def unary(self, a: Val, y: tf.Tensor, d: Derivatives) -> Val:
+        """Return y = φ(a) with its channels."""
         raise NotImplementedError
 
     def bilinear(self, b: Bilinear, left: Val, right: Val, y: tf.Tensor) -> Val:
@@ -66,15 +66,10 @@ class Second(Algebra):
         self.lanes = (directions, 1)
         self.weights = weights
 
-    def unary(self, a: Val, y: tf.Tensor, d: Derivatives, *, wide: bool = False) -> Val:
+    def unary(self, a: Val, y: tf.Tensor, d: Derivatives) -> Val:
         j, s = a.channels(2)
         bend = d(2) if j is not None else None
-        if bend is None:
-            bent = None
-        elif wide:  # a product of another kind: Grappler would take j² first where that has fewer elements
-            bent = total(tf.math.multiply_no_nan(j, bend * j), self.weights)
-        else:  # one product of one lane instead of one of each
-            bent = bend * total(tf.square(j), self.weights)
+        bent = None if bend is None else bend * total(tf.square(j), self.weights)
         return Val(y, (times(d(1), j), plus(times(d(1), s), bent)))
 
     def bilinear(self, b: Bilinear, left: Val, right: Val, y: tf.Tensor) -> Val:

@@ -126,8 +126,19 @@ def euclidean_norm(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], valu
 
 
 def softmax(algebra: Algebra, op: tf.Operation, vals: Sequence[Val], values: Sequence[tf.Tensor]) -> list[Val]:
-    """Log p = z - log Σ exp z, from exp, sum and log, which have their rules; z less its largest, as a constant."""
-    z = Val(values[0] - tf.stop_gradient(tf.reduce_max(values[0], -1, keepdims=True)), vals[0].ch)
+    """Log p = z - log Σ exp z, from exp, sum and log, which have their rules.
+
+    First z and each of its channels lose what they are where z is largest: of what all have in common, the powers would
+    cancel, but for their rounding.
+    """
+    z = vals[0].filled()
+    largest = tf.one_hot(tf.argmax(z.v, -1), z.v.shape[-1], True, False)
+
+    def shifted(c):
+        return c - tf.reduce_sum(tf.where(largest, c, tf.zeros_like(c)), -1, keepdims=True)
+
+    constant = tf.stop_gradient(tf.reduce_max(z.v, -1, keepdims=True))
+    z = Val(z.v - constant, z.ch and [None if c is None else shifted(c) for c in z.ch])
     e = tf.exp(z.v)
     powers = unary_of(algebra, z, e, elementwise.TABLES["Exp"](z.v, e)).filled()
     total = tf.reduce_sum(e, -1, keepdims=True)

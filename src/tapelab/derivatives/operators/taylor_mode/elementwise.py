@@ -55,6 +55,7 @@ def _expm1(v, y):
 
 def _erf(v, y, sign=1):
     d = sign * 2 / math.sqrt(math.pi) * tf.exp(-v * v)
+    v = tf.where(d == 0, tf.zeros_like(v), v)  # whose square may be out of range
     return lambda: d, lambda: -2 * v * d, lambda: (4 * v * v - 2) * d, lambda: v * (12 - 8 * v * v) * d
 
 

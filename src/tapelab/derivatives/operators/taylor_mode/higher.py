@@ -25,7 +25,7 @@ class Path(Algebra):
         self.order = order
         self.lanes = (1,) * order
 
-    def unary(self, a: Val, y: tf.Tensor, d: Derivatives, *, wide: bool = False) -> Val:
+    def unary(self, a: Val, y: tf.Tensor, d: Derivatives) -> Val:
         out = []
         for order in range(1, self.order + 1):
             terms = []
@@ -98,7 +98,7 @@ class Fourth(Algebra):
         self._diagonal = [at[i, i] for i in range(size)]
         self._twice = np.array([1.0 if i == j else 2.0 for i, j in pairs])  # how often an entry of h is in H
 
-    def unary(self, a: Val, y: tf.Tensor, d: Derivatives, *, wide: bool = False) -> Val:
+    def unary(self, a: Val, y: tf.Tensor, d: Derivatives) -> Val:
         g, h, t, q = a.channels(4)
         d1, d2, d3, d4 = (d(order) for order in (1, 2, 3, 4))
         n, trace = total(times(g, g)), self._trace(h)

@@ -2,38 +2,42 @@
 
 The second derivative of 1/v is 2/v³: in float32 that is 0 where v = 1e13, and what it multiplies may be 1e26. With
 u = a / v it is a function of channels near 1: a^p = v^p u^p and log a = log v + log u, where u's value is 1. Of a
-tiny v those channels are huge, so that v^p multiplies them before they are squared.
+tiny v those channels are huge, and v^p may be as tiny: so a channel of order k is multiplied by w^k, where w^order is
+the size of v^p, before products of channels are made.
 """
 
 import math
+from collections.abc import Callable
 
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra
 from tapelab.derivatives.operators.taylor_mode.values import Val
 from tapelab.process.tensorflow import tf
+
+from ml_dtypes import finfo  # TensorFlow's own: knows bfloat16 too
 
 
 def power_of(algebra: Algebra, a: Val, y: tf.Tensor, p: float) -> Val:
     """Return y = a^p for a number p that is not a whole one from 0."""
     if a.ch is None:
         return Val(y)
-    if algebra.order < p + 1:  # v^p may be 0 where v^(p - 1) is not, and v^(p - order) keeps within the range
-        return algebra.unary(
-            a, y, lambda order: _falling(p, order) * tf.pow(a.v, tf.cast(p - order, y.dtype)), wide=True
-        )
-    zero = a.v == 0
+    # v^p may be 0 where v^(p - 1) is not; of p < 1 only where v is 0.
+    plain = a.v == 0 if p < 1 else _leaves_the_range(y)
 
     def derivative(order):
-        at_zero = tf.cast(0.0 if p > order else math.inf, y.dtype)
-        return _falling(p, order) * tf.where(zero, at_zero, y)
+        if p < 1:
+            return _falling(p, order) * tf.where(plain, tf.cast(math.inf, y.dtype), y)
+        power = tf.pow(tf.where(plain, a.v, tf.ones_like(y)), tf.cast(p - order, y.dtype))
+        return _falling(p, order) * tf.where(plain, power, y)
 
-    return algebra.unary(Val(a.v, a.over(tf.where(zero, tf.ones_like(a.v), a.v))), y, derivative, wide=True)
+    over = a.over(tf.where(plain, tf.ones_like(a.v), a.v))
+    return _in_proportion(algebra, Val(a.v, over), y, derivative)
 
 
 def power_near_one(algebra: Algebra, a: Val, v: tf.Tensor, y: tf.Tensor, p: float) -> Val:
     """Return y · (a / v)^p, v being the value of a."""
     if a.ch is None:
         return Val(y)
-    return algebra.unary(Val(v, a.over(v)), y, lambda order: _falling(p, order) * y, wide=True)
+    return _in_proportion(algebra, Val(v, a.over(v)), y, lambda order: _falling(p, order) * y)
 
 
 def log_of(algebra: Algebra, a: Val, y: tf.Tensor) -> Val:
@@ -55,7 +59,7 @@ def powers_of(algebra: Algebra, a: Val, p: tf.Tensor, y: tf.Tensor) -> Val:
         return Val(y)
     p, v = tf.broadcast_to(p, y.shape), tf.broadcast_to(a.v, y.shape)
     whole = tf.logical_and(p >= 0, p == tf.round(p))
-    plain = (v == 0) | whole | (p > tf.cast(algebra.order - 1, p.dtype))
+    plain = _leaves_the_range(y) | whole | (p > tf.cast(algebra.order - 1, p.dtype))
     one = tf.ones_like(v)
     base = tf.where(plain, v, one)
 
@@ -67,7 +71,26 @@ def powers_of(algebra: Algebra, a: Val, p: tf.Tensor, y: tf.Tensor) -> Val:
         return tf.where(plain, tf.math.multiply_no_nan(tf.pow(base, p - order), factor), factor * y)
 
     over = Val(v, a.padded(y.shape.rank)).over(tf.where(plain, one, v))
-    return algebra.unary(Val(v, over), y, derivative, wide=True)
+    return _in_proportion(algebra, Val(v, over), y, derivative)
+
+
+def _in_proportion(algebra: Algebra, a: Val, y: tf.Tensor, derivative: Callable[[int], tf.Tensor]) -> Val:
+    """Return y = φ(a), whose derivatives are of the size of y: what w is does not change the result."""
+    size = tf.where(_leaves_the_range(y), tf.ones_like(tf.abs(y)), tf.abs(y))
+    w = tf.cast(tf.stop_gradient(tf.pow(size, tf.cast(1 / algebra.order, size.dtype))), y.dtype)
+    powers = [w]
+    while len(powers) < algebra.order:
+        powers.append(powers[-1] * w)
+    scaled = [None if c is None else c * power for c, power in zip(a.ch, powers, strict=True)]
+    out = algebra.unary(Val(a.v, scaled), y, lambda order: derivative(order) / powers[-1])
+    last = [None if c is None else c * power for c, power in zip(out.ch, [*powers[-2::-1], 1], strict=True)]
+    return Val(y, last)
+
+
+def _leaves_the_range(y):
+    """Whether a number is 0, or too small for all of its digits, infinite or NaN."""
+    size = tf.abs(y)
+    return ~((size >= float(finfo(size.dtype.as_numpy_dtype).smallest_normal)) & tf.math.is_finite(size))
 
 
 def _falling(p, order):

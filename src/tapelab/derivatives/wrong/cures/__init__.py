@@ -27,7 +27,6 @@ import importlib
 _NAMES = (
     "at_zero",
     "complex",
-    "determinants",
     "kinks",
     "labels",
     "missing",
@@ -36,6 +35,7 @@ _NAMES = (
     "pseudoinverse",
     "quotients",
     "scattered",
+    "singular",
     "spectral",
 )
 FAMILIES = [importlib.import_module(f"{__name__}.{name}") for name in _NAMES]

@@ -8,9 +8,6 @@ angle, x² + y² would leave the range: both are divided by the larger one befor
 
 Those of quotients, logarithms and powers take fewer operations than TensorFlow's own. Those of 1/x and x^(-½), which
 are one kernel there, take two more, and those of angles five or six.
-
-Not in reach is the third derivative of x^(-½) in a graph: Grappler and XLA gather its factors in one before they meet
-what they make up for. It is wrong for numbers of 1e30 in float32, as TensorFlow's is.
 """
 
 from tapelab.derivatives.wrong.cotangents import sum_to
@@ -38,8 +35,10 @@ def _reciprocal(op, upstream):
 
 
 def _inverse_root(op, upstream):
-    # One kernel for -(upstream y) y²: Grappler would gather the caller's factors and ours in one, out of range.
     (y,) = op.outputs
+    if tf.is_symbolic_tensor(y) and y.op.type == "Rsqrt":  # a tape does not keep the input
+        # As of a power: the factors of y³ Grappler and XLA would gather with the caller's in one, out of range.
+        return -0.5 * (upstream * tf.math.conj(y)) / tf.math.conj(y.op.inputs[0])
     return 0.5 * tf.raw_ops.ReciprocalGrad(y=y, dy=upstream * tf.math.conj(y))
 
 

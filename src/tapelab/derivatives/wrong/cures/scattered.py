@@ -1,4 +1,7 @@
-"""Writing to an index twice: the gradient goes to what was written last, and TensorFlow's to all that was written."""
+"""Writing to an index twice: the gradient goes to what was written last, and TensorFlow's to all that was written.
+
+And reading from none: means of empty segments.
+"""
 
 from tapelab.derivatives.wrong.replaced_gradients import plain
 from tapelab.process.tensorflow import tf
@@ -43,6 +46,14 @@ def _dynamic_stitch(op, upstream):
     return [None] * half + values
 
 
+def _segment_mean(op, upstream):
+    """tf.math.segment_mean: with an empty segment too; TensorFlow's products with tangents are NaN then."""
+    x, segments = op.inputs
+    ones = tf.ones([tf.size(segments), *[1] * (x.shape.rank - 1)], upstream.dtype)
+    sizes = tf.math.segment_sum(ones, segments)
+    return tf.gather(upstream / tf.maximum(sizes, 1), segments), None
+
+
 def _where(holds, values):
     """Return the values where a condition on their first axes holds, and 0 elsewhere."""
     missing = values.shape.rank - holds.shape.rank
@@ -50,5 +61,9 @@ def _where(holds, values):
     return tf.where(holds, values, tf.zeros_like(values))
 
 
-GRADIENTS = {"DynamicStitch": _dynamic_stitch, "TensorScatterUpdate": _scatter_update}
+GRADIENTS = {
+    "DynamicStitch": _dynamic_stitch,
+    "SegmentMean": _segment_mean,
+    "TensorScatterUpdate": _scatter_update,
+}
 FUNCTIONS = []

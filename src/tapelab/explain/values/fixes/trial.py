@@ -79,22 +79,30 @@ def _judged(new, old, place, code):
     if new.gradient is None:
         return "fails"
     before, after = array(old.gradient), array(new.gradient)
-    targets = [(array(new.trace.values[key]), array(old.trace.values[key])) for key in old.replay.targets]
+    targets = [(_value(new.trace, key), _value(old.trace, key)) for key in old.replay.targets]
     if not np.isfinite(after).all() or not all(np.isfinite(one).all() for one, _ in targets):
         return "fails"
     # What tf.where or a mask takes out is another.
     results = place.results if code not in _TAKEN_OUT else ()
-    compared = targets + [(array(new.trace.values[key]), array(old.trace.values[key])) for key in results]
+    compared = targets + [(_value(new.trace, key), _value(old.trace, key)) for key in results]
     if code not in _MAY_CHANGE and not all(_is_kept(*pair, _ROOT_OF_EPSILON) for pair in compared):
         return "changes"
-    bad = ~np.isfinite(before)
-    if not bad.any() and all(np.isfinite(one).all() for _, one in targets):  # the gradient is what is wrong
+    bad, was_finite = ~np.isfinite(before), all(np.isfinite(one).all() for _, one in targets)
+    if not bad.any() and was_finite:  # the gradient is what is wrong
         return "works" if after.any() else "silent"
     if not _is_kept(after, before):
         return "changes"
     if code in _TAKEN_OUT or not bad.any() or after[bad].any():
         return "works"
+    if any(np.isinf(one).any() for _, one in targets) and not after.any():  # flat now: nothing learns from it
+        return "silent"
     return "works" if all(place.is_level(old, index) for index in np.argwhere(bad)[:3]) else "silent"
+
+
+def _value(trace, key):
+    """The value of a tensor, as an array; of a Cholesky factor the half that is one: the other may be anything."""
+    maker = trace.producer.get(key)
+    return np.tril(array(trace.values[key])) if maker and maker.op == "Cholesky" else array(trace.values[key])
 
 
 def _is_kept(new, old, least=0.0):
@@ -159,7 +167,8 @@ class _Place:
         """Run the learner's expression, which has to give what it gave."""
         for run, known in zip(self._runs, self._known, strict=True):
             found = Evaluation(known, self._trace.values, self._finder(run[-1])).value(self._whole)
-            found, gave = array(tf.convert_to_tensor(found)), array(self._trace.values[run[-1].outputs[0]])
+            found, gave = array(tf.convert_to_tensor(found)), _value(self._trace, run[-1].outputs[0])
+            found = np.tril(found) if run[-1].op == "Cholesky" else found
             if found.shape != gave.shape or not np.allclose(found, gave, rtol=1e-4, atol=1e-6, equal_nan=True):
                 raise CannotRun
 

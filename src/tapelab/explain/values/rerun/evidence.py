@@ -97,7 +97,7 @@ class Evidence:
         return {key: np.isnan(array(value)) for key, value in self._rerun(_filled).items()}
 
     def target_changes(self) -> bool | None:
-        """Whether the target changes where the source does, a little and at random; None where that cannot be told."""
+        """Whether the target's sum changes if the source does, a little and at random; None where that is not known."""
         generator = np.random.default_rng(0)
 
         def moved(tensor):
@@ -112,7 +112,8 @@ class Evidence:
         # By more than rounding, as between two ways of adding up.
         size = self.trace.values[self.target].dtype.size
         rounding = 30 * float(np.finfo({2: np.float16, 4: np.float32}.get(size, np.float64)).eps)
-        return any(np.abs(after - before).max() > rounding * np.abs(before).max() for after, before in pairs)
+        change = abs(sum(np.sum(after) - np.sum(before) for after, before in pairs))
+        return bool(change > rounding * sum(np.abs(before).sum() for _, before in pairs))
 
     def target_moved(self, step: np.ndarray) -> float:
         """The sum of the targets after a step of the source.

@@ -113,7 +113,7 @@ def custom_gradient(
 
     def backward(*upstream):
         graph, captured, positions = private.inside_custom_gradient(operation, upstream)
-        found = evaluate(graph, [*upstream, *map(value_of, captured)])
+        found = evaluate(graph, [*(one for one in upstream if one is not None), *map(value_of, captured)])
         return [None if position is None else found[position] for position in positions]
 
     return backward

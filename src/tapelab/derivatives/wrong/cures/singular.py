@@ -1,7 +1,11 @@
-"""Determinants: of singular matrices, and of complex ones.
+"""Singular matrices: determinants, also of complex ones, and QR factors.
 
-TensorFlow's gradients invert the matrix, and leave out what makes them right for complex numbers: the gradient of a
-real loss by z is ∂/∂Re z + i ∂/∂Im z.
+TensorFlow's gradients invert the matrix, and those of determinants leave out what makes them right for complex numbers:
+the gradient of a real loss by z is ∂/∂Re z + i ∂/∂Im z.
+
+The factors Q and R of a matrix that is not tall are smooth where its first columns are independent, all but the last of
+as many as it has rows: Householder's reflections are of those. So R may end in a zero, by which TensorFlow divides.
+Roberts and Roberts (2020), "QR and LQ decomposition matrix backpropagation algorithms".
 """
 
 from tapelab.derivatives.wrong.cotangents import of_complex
@@ -52,5 +56,28 @@ def _log_determinant(op, by_sign, by_logarithm):
     return tf.complex(weight, turned)[..., None, None] * tf.linalg.inv(matrix, adjoint=True)
 
 
-GRADIENTS = {"LogMatrixDeterminant": _log_determinant, "MatrixDeterminant": _determinant}
+def _qr(op, of_q, of_r):
+    """tf.linalg.qr: ours does not divide by the last diagonal element of R; TensorFlow's is NaN where that is zero."""
+    q, r = op.outputs
+    n = q.shape[-1]
+    first, of_first, of_rest = r[..., :n], of_r[..., :n], of_r[..., n:]
+    of_q += tf.matmul(op.inputs[0][..., n:], of_rest, adjoint_b=True)
+    product = tf.matmul(q, of_q, adjoint_a=True) + tf.matmul(first, of_first, adjoint_b=True)
+    # The last column below the diagonal is zero, and so is what the last element of R would divide.
+    below = tf.linalg.band_part(product - tf.linalg.adjoint(product), -1, 0)
+    diagonal = tf.linalg.diag_part(first)
+    diagonal = tf.concat([diagonal[..., :-1], tf.ones_like(diagonal[..., -1:])], -1)
+    turned = tf.linalg.triangular_solve(tf.linalg.set_diag(first, diagonal), tf.linalg.adjoint(below), lower=False)
+    return tf.matmul(q, tf.concat([of_first + tf.linalg.adjoint(turned), of_rest], -1))
+
+
+def _is_smooth(op, of_q, of_r):
+    """Whether a matrix is real, of known shape and not tall. The last element of a complex R has no free phase."""
+    q, r = op.outputs
+    known = r.shape.rank is not None and None not in r.shape[-2:]
+    return known and not r.dtype.is_complex and q.shape[-2] == q.shape[-1] <= r.shape[-1]
+
+
+_qr.applies = _is_smooth
+GRADIENTS = {"LogMatrixDeterminant": _log_determinant, "MatrixDeterminant": _determinant, "Qr": _qr}
 FUNCTIONS = []
