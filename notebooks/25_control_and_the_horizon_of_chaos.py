@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/25_control_and_the_horizon_of_chaos.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 29 to read, 4 more to go further, 28 for the exercises
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 28 to read, 4 more to go further, 28 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -371,7 +371,7 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# Hundreds of times and more, depending on the seed. That is a ratio to nearly nothing. CEM does swing the pole up, and misses the upright by some hundredths to tenths of a radian; what it does not do in this many simulations is the fine work. (Two other searches changed nothing in that: CMA-ES, which learns a full covariance, and CEM with a floor that shrinks from 0.3. Tried five times each on one start, they ended at 0.2 to 4, and CMA-ES with twelve corners and four times the simulations at 0.01 to 3. The count is of simulations. CEM's run 32 at once, which suits hardware that does many things in parallel.)
+# Hundreds of times and more, depending on the seed. That is a ratio to nearly nothing. CEM does swing the pole up, and misses the upright by some hundredths to tenths of a radian; what it does not do in this many simulations is the fine work. (The count is of simulations. CEM's run 32 at once, which suits hardware that does many things in parallel.)
 #
 # The gradient is this good because 3 s are short. How short?
 

@@ -825,7 +825,6 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 # - E. Jang, S. Gu, B. Poole (2017), ["Categorical reparameterization with Gumbel-softmax"](https://arxiv.org/abs/1611.01144); C. J. Maddison, A. Mnih, Y. W. Teh (2017), ["The Concrete distribution"](https://arxiv.org/abs/1611.00712).
 # - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432).
 # - G. Tucker and others (2017), ["REBAR: low-variance, unbiased gradient estimates for discrete latent variable models"](https://arxiv.org/abs/1703.07370).
-# - M. K. Titsias, M. Lázaro-Gredilla (2015), "Local expectation gradients for black box variational inference", Advances in Neural Information Processing Systems 28.
 # - J. Foerster and others (2018), ["DiCE: the infinitely differentiable Monte Carlo estimator"](https://arxiv.org/abs/1802.05098).
 # - P. Auer, N. Cesa-Bianchi, P. Fischer (2002), ["Finite-time analysis of the multiarmed bandit problem"](https://doi.org/10.1023/A:1013689704352).
 # - S. Mohamed, M. Rosca, M. Figurnov, A. Mnih (2020), ["Monte Carlo gradient estimation in machine learning"](https://arxiv.org/abs/1906.10652), a survey.
