@@ -170,6 +170,13 @@ def test_higher_derivatives_from_values():
     assert found.exists.all()
 
 
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+def test_derivatives_from_values_whose_steps_have_a_square_out_of_range():
+    _, second = random_truth.jacobian_and_hessian(lambda x: tf.math.xlogy(x, x), np.array([[1e-160]]))
+    assert second.exists.all()
+    np.testing.assert_allclose(second.value, [[[[1e160]]]], rtol=1e-6)
+
+
 def test_where_a_step_has_no_derivative_the_chain_rule_has_none():
     # x = relu(x) - relu(-x) has a derivative at 0, and its steps have none: that is no find, and counted.
     steps = [("relu", (0,)), ("negative", (0,)), ("relu", (2,)), ("subtract", (1, 3))]
