@@ -298,7 +298,7 @@ exercises.pieces.check(gradient_in_pieces)
 # %% [markdown]
 # ## 3. What the loop must ask of the model
 #
-# `model.fit` does two more things, without a word, and a loop of your own has to do them: it tells the layers whether they are being trained, and it adds the model's own losses.
+# `model.fit` does two more things that a loop of your own is bound to need: it tells the layers whether they are being trained, and it adds the model's own losses. (Under the policy `mixed_float16` it also scales the loss, as [28](28_small_transformer.ipynb) does.)
 #
 # **`training=`.** Some layers work in two ways. `Dropout` sets random elements to 0 while training, and passes everything on afterwards; batch normalisation uses the batch's statistics while training, and its stored ones afterwards. The layers
 # cannot know which it is. The model below is trained with `training=True`. What does each way of asking say of it?

@@ -112,7 +112,7 @@ def contribution(
     pairs = [(use, tf.cast(d, dtype)) for use, d in zip(uses, cotangents, strict=True)]
     form = form_of(uses, batch)
     if form == BUILT:
-        return Built(tf.add_n([_built(use, d, batch) for use, d in pairs]))
+        return Built(tf.add_n([_in_place(use, _built(use, d, batch)) for use, d in pairs]))
     if uses[0].kind == LOOKUP:
         numbers = tf.concat([tf.reshape(use.met, [batch, -1]) for use in uses], axis=1)
         columns = math.prod(uses[0].shape[1:])
@@ -151,6 +151,14 @@ def _built(use, cotangents, batch):
     missing = cotangents.shape.rank - len(shape)
     summed = [axis for axis in range(1, cotangents.shape.rank) if axis < missing or shape[axis - missing] == 1]
     return tf.reshape(tf.reduce_sum(cotangents, summed), [batch, -1])
+
+
+def _in_place(use, gradients):
+    """The gradients of a part of a variable as those of the whole variable, shape (batch, elements)."""
+    if use.part is None:
+        return gradients
+    first, count = use.part
+    return tf.pad(gradients, [[0, 0], [first, count - first - gradients.shape[1]]])
 
 
 def patches(use: Use, images: tf.Tensor) -> tf.Tensor:

@@ -45,7 +45,7 @@ def find_factors(loss: tf.Tensor, sources: Sequence[tf.Tensor | tf.Variable]) ->
     uses, missing = find_uses(loss.graph, sources)
     for index, own in enumerate(uses):
         for use in own:
-            if use.kind not in _KINDS or use.output.dtype != sources[index].dtype:
+            if use.kind not in _KINDS or use.part or use.output.dtype != sources[index].dtype:
                 missing.setdefault(index, place(use.op))
     return uses, missing
 

@@ -10,6 +10,7 @@ has anyway: what the variable met (activations a) and the cotangents d of what c
     a transposed convolution            the same; d_t are patches       the same
     a depthwise convolution             Σ_t a_t d_t for each channel    built
     x + w, x - w, x w                   d summed over broadcast axes    built: it is no larger than d
+      for each part of w                the same, zero elsewhere        the same
     rows of a table, by number          d_t added to row n_t            Σ_ts [n_t = n_s] (d_t·d_s)
 
 A variable that is used several times has its uses joined along t, so that the cross terms count (Goodfellow, "Efficient
@@ -18,6 +19,7 @@ learners", 2022; Bu et al., "Book-keeping", 2023). What is in no row of this tab
 named in `Uses.missing`, with the operation and its line.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -46,6 +48,8 @@ class Use(NamedTuple):
         output: its result, whose cotangents are needed.
         met: the tensor that the variable met.
         shape: of the variable, as it comes into the operation.
+        part: where a part of the variable comes in, the number of that part's first element, and how many elements the
+            variable has; None for all of it.
     """
 
     kind: str
@@ -54,6 +58,7 @@ class Use(NamedTuple):
     output: tf.Tensor
     met: tf.Tensor
     shape: tuple[int, ...]
+    part: tuple[int, int] | None = None
 
 
 class Uses:
@@ -82,13 +87,14 @@ class Uses:
         tape: tf.GradientTape,
     ):
         self.batch = batch
-        self.examples = Examples(batch, by_backward_pass(tape))
-        for tensor in data:
-            self.examples.begin(tensor)
         self.by_variable, self.missing = find_uses(losses.graph, variables)
         self._operations = losses.graph.get_operations()
-        for op in self._operations:
-            self.examples.follow(op)
+        self.examples = self._followed(data, tape)
+        begun = self._from_one_state()
+        if begun:
+            again = self._followed([*data, *begun], tape)
+            if again.state(losses).kind != LOST:
+                self.examples = again
         for index, uses in enumerate(self.by_variable):
             for use in uses:
                 if not (self.examples.in_rows(use.output) and use.output.dtype.is_floating):
@@ -102,6 +108,26 @@ class Uses:
             self.coupled = "the losses do not depend on the arguments"
         elif state.kind != LOST and not self.examples.in_rows(losses):
             self.coupled = "the losses are sums over examples"
+
+    def _followed(self, begun, tape):
+        """The states of all tensors, where these are rows of the examples."""
+        examples = Examples(self.batch, by_backward_pass(tape))
+        for tensor in begun:
+            examples.begin(tensor)
+        for op in self._operations:
+            examples.follow(op)
+        return examples
+
+    def _from_one_state(self):
+        """Results of uses that do not depend on the data, with as many rows as there are examples.
+
+        A recurrent layer begins with a row of zeros for each example. The rows are the examples' if the losses then
+        keep them apart.
+        """
+        outputs = [
+            use.output for own in self.by_variable for use in own if self.examples.state(use.output).kind == FIXED
+        ]
+        return [tensor for tensor in outputs if tensor.shape.rank and tensor.shape[0] == self.batch]
 
     @property
     def last_first(self) -> list[int]:
@@ -122,30 +148,57 @@ def find_uses(graph: tf.Graph, sources: Sequence[tf.Tensor | tf.Variable]) -> tu
     """
     uses: list[list[Use]] = [[] for _ in sources]
     missing: dict[int, str] = {}
-    owner = {source.ref(): index for index, source in enumerate(sources) if not isinstance(source, tf.Variable)}
+    # Of each tensor that is a source or a part of one: which source, and which of its elements comes first.
+    owner = {source.ref(): (index, 0) for index, source in enumerate(sources) if not isinstance(source, tf.Variable)}
     handles = {id(source.handle): index for index, source in enumerate(sources) if isinstance(source, tf.Variable)}
-    owner |= {inside.ref(): handles[id(outer)] for outer, inside in captures(graph) if id(outer) in handles}
+    owner |= {inside.ref(): (handles[id(outer)], 0) for outer, inside in captures(graph) if id(outer) in handles}
     for op in graph.get_operations():
         owners = {position: owner[tensor.ref()] for position, tensor in enumerate(op.inputs) if tensor.ref() in owner}
         if not owners or op.type in HARMLESS:
             continue
-        position, index = next(iter(owners.items()))
+        position, (index, first) = next(iter(owners.items()))
         if op.type.startswith(WRITING):
             raise refusal(where=f", {sources[index].name!r}, by {place(op)}")
         alone = len(owners) == 1 and not has_custom_gradient(op)
-        if alone and op.type in READING and position == 0 and op.outputs[0].dtype.is_floating:
-            owner[op.outputs[0].ref()] = index
+        handed_on = _handed_on(op, position) if alone else []
+        if handed_on:
+            owner |= {tensor.ref(): (index, first + start) for tensor, start in handed_on}
             continue
         shape = sources[index].shape if op.inputs[position].dtype == tf.resource else op.inputs[position].shape
         use = use_of(op, position, tuple(shape)) if alone and shape.is_fully_defined() else None
+        if use is not None and shape.num_elements() < sources[index].shape.num_elements():
+            use = use._replace(part=(first, sources[index].shape.num_elements())) if use.kind == SUM else None
         if use is None:
-            missing |= {each: place(op) for each in owners.values() if each not in missing}
+            missing |= {each: place(op) for each, _ in owners.values() if each not in missing}
         elif not _meets_zeros(use):
             uses[index].append(use)
     for index, own in enumerate(uses):
         if not own:
             missing.setdefault(index, "no use of it was found in the graph")
     return uses, missing
+
+
+def _handed_on(op, position):
+    """What an operation computes that is its input or parts of it, each in order: pairs of a tensor and its start.
+
+    Empty if it computes anything else. A bias of a GRU is split into that of the inputs and that of the state.
+    """
+    if not op.outputs or not op.outputs[0].dtype.is_floating:
+        return []
+    if op.type in READING and position == 0:
+        return [(op.outputs[0], 0)]
+    shape, axis = op.inputs[position].shape, None
+    if op.type in ("Split", "SplitV") and position == (op.type == "Split"):
+        axis = tf.get_static_value(op.inputs[0 if op.type == "Split" else 2])
+    elif op.type == "Unpack":
+        axis = op.get_attr("axis")
+    outputs = [tensor.shape for tensor in op.outputs]
+    if axis is None or not all(one.is_fully_defined() for one in (shape, *outputs)):
+        return []
+    if math.prod(shape[: int(axis) % shape.rank]) != 1:
+        return []  # each part's elements are not next to each other
+    ends = itertools.accumulate((one.num_elements() for one in outputs), initial=0)
+    return list(zip(op.outputs, ends, strict=False))
 
 
 def _meets_zeros(use):

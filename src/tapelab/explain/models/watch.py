@@ -185,7 +185,9 @@ class Watch(tf.keras.callbacks.Callback):
         if after or losses:
             self.model.stop_training = True
             before = [name_of(one, self.model) for one, value in looked.before if not is_finite(value)]
-            self.story = _of_no_step(looked.step, before) if before else self._explained(looked, batch, [*losses, *after])
+            self.story = (
+                _of_no_step(looked.step, before) if before else self._explained(looked, batch, [*losses, *after])
+            )
             self.report(self.story)
         elif batch and "batch" not in self._known:
             self._known.add("batch")

@@ -97,7 +97,7 @@ class Evidence:
         return {key: np.isnan(array(value)) for key, value in self._rerun(_filled).items()}
 
     def target_changes(self) -> bool | None:
-        """Whether the target's sum changes where the source does, a little and at random; None where it is not known."""
+        """Whether the target's sum changes if the source does, a little and at random; None where that is not known."""
         generator = np.random.default_rng(0)
 
         def moved(tensor):
