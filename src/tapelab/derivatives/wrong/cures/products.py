@@ -16,7 +16,7 @@ def _prod(op, upstream):
     """tf.math.reduce_prod: with zeros too; TensorFlow's second derivatives are zero or NaN there."""
     x, axes = op.inputs[0], tf.get_static_value(op.inputs[1])
     if axes is None or not x.shape.is_fully_defined():
-        return plain("Prod")(op, upstream)
+        return _prod_of_unknown_shape(op, upstream)
     shape, rank = x.shape.as_list(), x.shape.rank
     reduced = sorted({int(axis) % rank for axis in np.ravel(axes)}) if rank else []
     kept = [axis for axis in range(rank) if axis not in reduced]
@@ -29,6 +29,20 @@ def _prod(op, upstream):
     if order != [*range(rank)]:
         others = tf.transpose(others, np.argsort(order))
     return tf.reshape(upstream, [1 if axis in reduced else shape[axis] for axis in range(rank)]) * others, None
+
+
+def _prod_of_unknown_shape(op, upstream):
+    """The same where the shape, or which axes are reduced, is not known while it is traced."""
+    (x, axes), rank = op.inputs, op.inputs[0].shape.rank
+    if rank is None:
+        return plain("Prod")(op, upstream)
+    reduced = tf.reduce_any(tf.range(rank)[:, None] == tf.reshape(tf.cast(axes, tf.int32) % rank, [1, -1]), 1)
+    order, shape = tf.argsort(tf.cast(reduced, tf.int32), stable=True), tf.shape(x)
+    rows, columns = (tf.reduce_prod(tf.where(part, shape, 1)) for part in (~reduced, reduced))
+    factors = tf.math.conj(tf.reshape(tf.transpose(x, order), [rows, columns]))
+    others = tf.reshape(_before(factors) * _before(factors, reverse=True), tf.gather(shape, order))
+    others = tf.transpose(others, tf.math.invert_permutation(order))
+    return tf.reshape(upstream, tf.where(reduced, 1, shape)) * others, None
 
 
 def _before(factors, *, reverse=False):
@@ -63,12 +77,12 @@ def _along_the_last_axis(op, gradient, x, *outputs):
         gradient: of the inclusive one along the last axis: of its input, the cotangent and other tensors like it.
     """
     exclusive, reverse = op.get_attr("exclusive"), op.get_attr("reverse")
-    rank = x.shape.rank
-    axis = int(tf.get_static_value(op.inputs[1])) % rank
-    order = [*range(axis), *range(axis + 1, rank), axis]
-    back = [*range(axis), rank - 1, *range(axis, rank - 1)]
+    rank, axis = x.shape.rank, tf.get_static_value(op.inputs[1])
+    is_last = axis is not None and int(axis) % rank == rank - 1
     tensors = [x, *outputs]
-    if axis != rank - 1:
+    if not is_last:  # the axis may be a tensor, as it is in what an accumulator traces
+        places, axis = tf.range(rank), tf.cast(op.inputs[1], tf.int32) % rank
+        order = tf.argsort(tf.where(places == axis, rank, places))
         tensors = [tf.transpose(tensor, order) for tensor in tensors]
     if reverse:
         tensors = [tf.reverse(tensor, [-1]) for tensor in tensors]
@@ -80,7 +94,7 @@ def _along_the_last_axis(op, gradient, x, *outputs):
         found = gradient(*tensors)
     if reverse:
         found = tf.reverse(found, [-1])
-    return tf.transpose(found, back) if axis != rank - 1 else found
+    return found if is_last else tf.transpose(found, tf.math.invert_permutation(order))
 
 
 def _recurrence(a, b):
