@@ -16,7 +16,7 @@ def _prod(op, upstream):
     """tf.math.reduce_prod: with zeros too; TensorFlow's second derivatives are zero or NaN there."""
     x, axes = op.inputs[0], tf.get_static_value(op.inputs[1])
     if axes is None or not x.shape.is_fully_defined():
-        return _prod_of_unknown_shape(op, upstream)
+        return plain("Prod")(op, upstream)
     shape, rank = x.shape.as_list(), x.shape.rank
     reduced = sorted({int(axis) % rank for axis in np.ravel(axes)}) if rank else []
     kept = [axis for axis in range(rank) if axis not in reduced]
@@ -29,20 +29,6 @@ def _prod(op, upstream):
     if order != [*range(rank)]:
         others = tf.transpose(others, np.argsort(order))
     return tf.reshape(upstream, [1 if axis in reduced else shape[axis] for axis in range(rank)]) * others, None
-
-
-def _prod_of_unknown_shape(op, upstream):
-    """The same where the shape, or which axes are reduced, is not known while it is traced."""
-    (x, axes), rank = op.inputs, op.inputs[0].shape.rank
-    if rank is None:
-        return plain("Prod")(op, upstream)
-    reduced = tf.reduce_any(tf.range(rank)[:, None] == tf.reshape(tf.cast(axes, tf.int32) % rank, [1, -1]), 1)
-    order, shape = tf.argsort(tf.cast(reduced, tf.int32), stable=True), tf.shape(x)
-    rows, columns = (tf.reduce_prod(tf.where(part, shape, 1)) for part in (~reduced, reduced))
-    factors = tf.math.conj(tf.reshape(tf.transpose(x, order), [rows, columns]))
-    others = tf.reshape(_before(factors) * _before(factors, reverse=True), tf.gather(shape, order))
-    others = tf.transpose(others, tf.math.invert_permutation(order))
-    return tf.reshape(upstream, tf.where(reduced, 1, shape)) * others, None
 
 
 def _before(factors, *, reverse=False):
