@@ -255,7 +255,7 @@ assert times > 1.15
 assert patient < 0.5 * curves["jointly"][5]  # the patience does help
 
 # %% [markdown]
-# Three hundred patient steps do not take the joint start as far as *one* step takes the learnt one, on average over the hundred sines. Here ten points are few: what Adam finds fits them, and the sine between them is left to chance. The learnt start comes from 40,000 sines, and its step was trained on what lies between the points.
+# Three hundred patient steps do not take the joint start as far as *one* step takes the learnt one, on average over the hundred sines. Here ten points are few: what Adam finds fits them, and the sine between them is left to chance. (One linear solve does about as well: ridge regression for the last layer alone, on top of the joint start's 40 features, with a penalty chosen on the held-out sines, left 0.57 over all 500. Tried with one seed.) The learnt start comes from 40,000 sines, and its step was trained on what lies between the points.
 #
 # Watch both on a new sine, step by step. The sine is grey, and the dots are the ten points that the steps see.
 

@@ -108,7 +108,7 @@ for t in (1, 5, 10, 15, 20):
 # - find forces that swing a pole up, and judge the gradient against a search without it (section 2),
 # - multiply the Jacobians of single steps, and read from the product how a small difference grows (section 3),
 # - forecast when two precisions part, and what more digits buy (section 4),
-# - say when a gradient is correct and useless, and what of a long average can be differentiated (sections 5 and 7).
+# - say when a gradient is correct and useless (section 5), and what of a long average can be differentiated (section 7, where you go further).
 
 # %% [markdown]
 # ## 1. A gradient through 120 steps

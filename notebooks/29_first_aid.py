@@ -96,7 +96,7 @@ assert loss == 2.0
 # - find the line after which a gradient is `None` (section 1),
 # - read two error messages as what they say about the lines before them (section 2),
 # - notice a number that cannot be right, although nothing complains (section 3),
-# - say of an unsorted program whether anything is wrong at all, and leave it alone if not (section 4).
+# - say of an unsorted program whether anything is wrong at all, and leave it alone if not (section 4, where you go further).
 #
 # ## How a case goes
 #

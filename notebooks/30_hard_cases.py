@@ -76,7 +76,7 @@ for name, program in programs.items():
 # - find the line at which a gradient loses its path, and decide what is to be differentiated (section 1),
 # - tell a NaN's birthplace from where it shows, and keep it from being born (section 2),
 # - tell what is flat for every input, and find a number that is wrong and looks fine (section 3),
-# - judge a repair: values, gradients, edge cases, cost, and the next derivative (sections 4 and 5).
+# - judge a repair: values, gradients, edge cases, cost, and the next derivative (sections 4 and 5, where you go further).
 #
 # ## How a case goes
 #

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import warnings
+from functools import partial
 from pathlib import Path
 
 from tapelab.derivatives import (
@@ -645,6 +646,13 @@ def test_what_tensorflows_gradients_cannot_do_is_said(compile):
         value_and_gradient(lambda x: tf.reduce_sum(tf.linalg.lstsq(x[:2, :2], x[:2, :2], fast=False)), compile=compile)(
             X
         )
+
+
+@pytest.mark.parametrize("compile", ["eager", "auto"])
+@pytest.mark.parametrize("derivative", [hessian, lambda f, **o: partial(hvp(f, **o), vector=X)])
+def test_second_derivatives_of_what_is_recomputed_are_refused(derivative, compile):
+    with pytest.raises(LookupError, match=r"the gradient of what tf\.recompute_grad computes"):
+        derivative(lambda x: tf.reduce_sum(tf.recompute_grad(tf.sin)(x) * x), compile=compile)(X)
 
 
 def test_second_derivatives_through_eig_are_warned_of():

@@ -174,9 +174,17 @@ def test_gradients_that_tensorflow_does_not_differentiate(name):
     np.testing.assert_allclose(*[laplacian(f)(IMAGES) for f in losses], rtol=1e-3)
 
 
-def test_bicubic_images():
+RESIZED = {
+    "bicubic": {"method": "bicubic"},
+    "lanczos3": {"method": "lanczos3"},
+    "antialiased": {"antialias": True},
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_resized_images(name):
     def resized(x):
-        return tf.image.resize(x, [5, 5], method="bicubic")
+        return tf.image.resize(x, [5, 5], **RESIZED[name])
 
     def loss(x):
         return tf.reduce_sum(resized(x) ** 2, [1, 2, 3])
@@ -190,3 +198,42 @@ def test_bicubic_images():
     )
     units = tf.reshape(tf.eye(36), [36, 3, 3, 4])
     np.testing.assert_allclose(laplacian(loss)(IMAGES), [2 * tf.reduce_sum(resized(units) ** 2)], rtol=1e-4)
+
+
+def test_images_of_float64_are_resized():
+    images = tf.cast(IMAGES, tf.float64)
+
+    def loss(x):
+        return tf.reduce_sum(tf.cast(tf.image.resize(x, [5, 5], method="lanczos3"), x.dtype))
+
+    found, wanted = (value_and_gradient(loss)(x)[1] for x in (images, IMAGES))
+    assert found.dtype == tf.float64
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+S = tf.signal
+# A transform that cuts its input off, and the same of what remains.
+CUT = {
+    "rfft": (lambda z: S.rfft(tf.math.real(z), [3]), lambda z: S.rfft(tf.math.real(z)[:, :3])),
+    "rfft to one": (lambda z: S.rfft(tf.math.real(z), [1]), lambda z: S.rfft(tf.math.real(z)[:, :1])),
+    "rfft2d": (lambda z: S.rfft2d(tf.math.real(z), [2, 3]), lambda z: S.rfft2d(tf.math.real(z)[:2, :3])),
+    "irfft": (lambda z: S.irfft(z, [4]), lambda z: S.irfft(z[:, :3], [4])),
+    "irfft2d": (lambda z: S.irfft2d(z, [2, 5]), lambda z: S.irfft2d(z[:2, :3], [2, 5])),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+@pytest.mark.parametrize("compile", ["eager", "graph"])
+def test_fourier_transforms_that_cut_off(name, compile):
+    x = tf.constant(np.random.default_rng(0).normal(size=(2, 3, 4)))
+
+    def loss(f):
+        return lambda x: tf.reduce_sum(tf.math.real(tf.cast(f(tf.complex(x[0], x[1])), tf.complex128) * (1 + 2j)) ** 3)
+
+    whole, part = map(loss, CUT[name])
+    for derivative in (
+        lambda f: value_and_gradient(f, compile=compile)(x)[1],
+        lambda f: jvp(f, compile=compile)(x, tangents=x)[1],
+        lambda f: hvp(f, compile=compile)(x, vector=x),
+    ):
+        np.testing.assert_allclose(derivative(whole), derivative(part), rtol=1e-9, atol=1e-9)

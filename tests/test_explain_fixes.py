@@ -46,6 +46,26 @@ def test_running_a_fix_runs_none_of_the_learners_code_and_leaves_the_tape_open()
     assert tape.gradient(z, x).numpy().tolist() == [3.0, 3.0]
 
 
+def test_a_failed_cholesky_factor_is_compared_by_its_lower_half():
+    """The upper half is what the memory held: it is another each time."""
+    found = []
+    for size in range(2, 8):
+        x = tf.Variable(tf.ones((size, size)))
+        with ExplainTape() as tape:
+            y = tf.reduce_sum(tf.linalg.cholesky(x))
+        found.append(explain(tape, y, x).tried)
+    assert found == ["works"] * 6
+
+
+@pytest.mark.parametrize(("factor", "tried"), [(1.0, "works"), (0.0, "untried")])
+def test_watching_is_called_a_fix_where_it_gives_a_finite_gradient(factor, tried):
+    x = tf.constant(4.0)
+    with ExplainTape() as tape:
+        y = tf.sqrt(factor * x)
+    answer = explain(tape, y, x)
+    assert (answer.code, answer.tried) == ("not_watched", tried)
+
+
 @pytest.mark.parametrize("code", ["tf.random.uniform(())", "tf.print(1)", "print(1)", "open('file')", "half(2.0)"])
 def test_what_may_do_more_than_compute_is_not_run(code):
     calls = []

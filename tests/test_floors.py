@@ -29,7 +29,7 @@ FLOORS = {
     "collection.forkserver": ("collection.processes",),
     "collection.reports": ("process", "collection"),
     "collection.running": ("process", "collection", *KEPT[:3]),
-    "collection.publishing": ("process", "collection", "explain", "derivatives", "graphs"),
+    "collection.publishing": ("process", "process.session.alternatives", "collection", "explain", "derivatives", "graphs"),
     "collection.cli": ("collection", *KEPT),
     "__main__": ("collection.processes", "collection.cli"),
 }

@@ -11,13 +11,22 @@ from typing import Any
 
 from tapelab.explain.causes import CAUSES, VALUES
 from tapelab.explain.explanation import Explanation, Explanations
+from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
+from tapelab.explain.ground.log import Unrecorded, keys_of
+from tapelab.explain.ground.measure import array
 from tapelab.explain.missing.judgement import find_all, said
 from tapelab.explain.missing.question import Question, questions
 from tapelab.explain.missing.verdict import Finding
+from tapelab.explain.values.rerun.backward import Replay
+from tapelab.explain.values.rerun.nodes import Trace
 from tapelab.explain.values.study import study
 
+import numpy as np
 import tensorflow as tf
+
+# What tape.watch cures: all that ran is recorded then.
+_UNWATCHED = frozenset({"not_watched", "not_trainable", "watching_off", "watched_late"})
 
 
 class NoGradientError(ValueError):
@@ -144,6 +153,27 @@ def answers_to_show(
     return asked, answers
 
 
+def _tried(question, finding):
+    """What becomes of the fix of a gradient that is None: `tape.watch` is run, and so is the call of a used-up tape.
+
+    The log is replayed as if the tape had recorded all of it. Of other fixes the learner's code has to run again.
+    """
+    if finding.code == "used_up":
+        return "works"  # the gradient was computed to find that out
+    if finding.code not in _UNWATCHED or finding.further:
+        return "untried"
+    targets, source = [key for one in question.targets for key in keys_of(one)], keys_of(question.source)
+    try:
+        with hooks.deaf(), private.paused():
+            trace = Trace(question.log)
+            for node in trace.nodes:
+                node.is_recorded = node.is_recorded or node.event.unrecorded is Unrecorded.UNWATCHED
+            gradient = Replay(trace, targets, source).cotangent(source[0])
+    except Exception:  # whatever it is: it was not run
+        return "untried"
+    return "works" if gradient is not None and np.isfinite(array(gradient)).all() else "untried"
+
+
 def _as_explanation(question, finding, value):
     """Put a finding into the learner's words, with what there is to say of the value where the gradient exists."""
     sentence, fix = said(question, finding)
@@ -157,10 +187,13 @@ def _as_explanation(question, finding, value):
             line=finding.line,
             certain=finding.certain,
             fix=fix,
+            tried=_tried(question, finding),
             cuts=finding.cuts,
             further=finding.further,
             remarks=finding.remarks,
         )
+    if finding.code == "target_dtype":  # zeros in place of None, for a value that an operation gives besides others
+        value = dataclasses.replace(value, code=finding.code, sentence=sentence, line=finding.line, fix=fix)
     is_noted = bool(set(value.remarks) & set(VALUES))  # about some of the elements, and where they lost their gradient
     if value.code == "exists":
         value = dataclasses.replace(value, code=finding.code, sentence=value.sentence if is_noted else sentence)

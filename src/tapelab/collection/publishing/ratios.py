@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from html import escape
 
-_WIDTH, _ROW, _TOP = 480, 40, 44  # of the picture, of a work, of the axis above the first one
+_WIDTH, _ROW, _TOP = 480, 46, 44  # of the picture, of a work, of the axis above the first one
 _LEFT, _RIGHT = 12, 468  # the ends of the axis
 _APART = 11  # between the centres of two points that can both be seen
 _LEAST, _MOST = 0.125, 32.0  # what is beyond is written as a number
@@ -86,15 +86,15 @@ def _row(row, top):
     yield f'<text class="work" x="{_LEFT}" y="{top + 15}">{escape(row.work)}</text>'
     yield f'<text class="beyond" x="{_RIGHT}" y="{top + 15}">{escape(", ".join(beyond))}</text>'
     yield f'<path class="line" d="M{_LEFT} {top + 28}H{_RIGHT}"/>'
-    taken = [-math.inf, -math.inf]  # how far to the right there are points on the line, and just above it
+    taken = [-math.inf, -math.inf]  # how far to the right there are points on the line, and just below it
     for peer, ratio in sorted(row.ratios.items(), key=lambda item: item[1]):
         if _LEAST <= ratio <= _MOST:
             shape, colour = _SHAPES[peer]
             x = _place(ratio)
-            above = x - taken[0] < _APART <= x - taken[1]  # so that none hides another
-            taken[above] = x
+            below = x - taken[0] < _APART <= x - taken[1]  # so that none hides another
+            taken[below] = x
             yield (
-                f'<path class="point" fill="{colour}" transform="translate({x:.1f} {top + 28 - above * _APART})" '
+                f'<path class="point" fill="{colour}" transform="translate({x:.1f} {top + 28 + below * _APART})" '
                 f'd="{shape}">'
                 f"<title>{escape(peer)}, {escape(row.work)}: {ratio:g}</title></path>"
             )

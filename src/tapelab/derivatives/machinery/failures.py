@@ -29,6 +29,10 @@ _REFUSED = {
         "TensorFlow has no derivative of tf.linalg.lstsq(…, fast=False). Leave fast=False out where the matrices have "
         "full rank, or multiply by tf.linalg.pinv"
     ),
+    "recompute_grad tried to transpose": (
+        "TensorFlow does not differentiate the gradient of what tf.recompute_grad computes by its cotangent. Leave "
+        "tf.recompute_grad out of the function here"
+    ),
 }
 
 # What to do about a loop where a function is vectorised. Measured on an LSTM of 32 units and 20 steps, 64 examples.

@@ -106,6 +106,9 @@ def _checked(question, gradient):
         return _missing_registration(question, finding, gradient), None
     if isinstance(gradient, Exception):
         return _not_computed(gradient), None
+    if finding.code == "target_dtype" and gradient is not None:
+        fix = CAUSES[finding.code].fix.format(target=question.target_name)
+        return dataclasses.replace(finding, exists=True, fix=fix), gradient
     if finding.exists == (gradient is None):
         says, returned = ("a gradient", "None") if finding.exists else ("none", "a gradient")
         exists = None if gradient is None else True

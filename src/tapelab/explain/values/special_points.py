@@ -1,4 +1,4 @@
-"""Gradients that are finite and miss a derivative at a special point: zeros, meeting kinks, equal eigenvalues.
+"""Gradients that are finite and miss a derivative at a special point: zeros, meeting kinks, equal eigenvalues, roots.
 
 `SPECIAL_POINTS` is what the audit of TensorFlow's derivatives (ci/derivative_audit/SPECIAL_POINTS.md) knows, as a
 table: the operation, at which recorded values it is at such a point, and what it is called. A row alone accuses nobody.
@@ -93,7 +93,8 @@ def story(evidence: Evidence) -> Story | None:
                 return None
             node = min(found, key=lambda one: one.index)
             code = "wrong_at_zero" if node.op == "Cumprod" and not node.is_backward else row.code
-            return Story(code, node, node.inputs[0])
+            values = {"at": evidence.array(node.inputs[0]) == 0} if code == "root_at_zero" else {}
+            return Story(code, node, node.inputs[0], values=values)
     return None
 
 
@@ -130,12 +131,14 @@ def _differs(evidence, direction, slope, x, at_edge):
     central, bends = [], []
     for h in (step, step / 2):
         above, below = (evidence.target_moved(side * h * direction) for side in (1, -1))
-        if at_edge and not np.isfinite(below):
+        if at_edge:
+            if np.isfinite(below):
+                return None  # not at the edge
             below = 2 * here - above  # as if it went on straight
         central.append((above - below) / (2 * h))
         bends.append(abs(above - 2 * here + below) / h)  # by how much the slopes to both sides differ
     # What is left of the error falls with the square of the step, to one side with the step.
-    found = 2 * central[1] - central[0] if at_edge and not any(bends) else (4 * central[1] - central[0]) / 3
+    found = 2 * central[1] - central[0] if at_edge else (4 * central[1] - central[0]) / 3
     size = max(abs(found), abs(slope))
     if not np.isfinite([*central, *bends]).all() or abs(central[1] - central[0]) > _OFF * size + noise:
         return None

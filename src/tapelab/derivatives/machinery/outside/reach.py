@@ -11,6 +11,7 @@ import os
 import types
 import weakref
 from collections import deque
+from collections.abc import MappingView
 from itertools import chain, repeat
 from typing import Any
 
@@ -90,6 +91,8 @@ class Reach(Reached):
             self._array(value, where, named)
         elif isinstance(value, _BUFFERS):
             self.compare(lambda: bytes(value), "a buffer")
+        elif isinstance(value, MappingView):
+            self.later(getattr(value, "mapping", getattr(value, "_mapping", MISSING)), where, named)
         elif isinstance(value, _CONSTANT):
             return
         elif isinstance(value, tf.keras.Variable):

@@ -14,7 +14,10 @@ from tapelab.process.tensorflow import tf
 
 import numpy as np
 
-_PYTHONS_OWN = (UserDict, UserList, UserString, ChainMap, types.SimpleNamespace, threading.local)  # as the caller's
+_PYTHONS_OWN = (  # as the caller's
+    UserDict, UserList, UserString, ChainMap, types.SimpleNamespace, threading.local, threading.Event,
+    threading.Semaphore,
+)  # fmt: skip
 _PLAIN_BASES = {"abc", "builtins", "typing"}  # they read no attributes
 # What is not called by an operation on an object, but when its class makes, copies or describes one.
 _MAKING = {"__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__"}

@@ -125,7 +125,7 @@ def why_not_read(value: Any, bare: bool) -> str | None:
         return None
     try:
         return _DRAWS if bare and value in _UNSEEDED else _reasons().get(value)
-    except TypeError:  # it says that it is hashable, and holds what is not
+    except (TypeError, ValueError):  # it says that it is hashable, and is not, or holds what is not
         return None
 
 

@@ -1,5 +1,11 @@
-"""Derivatives of gradients, where TensorFlow has none: of softsign, bicubic resizing, local response normalisation."""
+"""Where TensorFlow has no derivative: of the gradients of softsign, resizing, local response normalisation.
 
+And of Fourier transforms that cut their input off: its gradient raises, or broadcasts what is of length 1.
+"""
+
+from types import SimpleNamespace
+
+from tapelab.derivatives.wrong.replaced_gradients import plain
 from tapelab.process.tensorflow import tf
 
 
@@ -16,6 +22,34 @@ def _of_bicubic(op, upstream):
     options = {name: op.get_attr(name) for name in ("align_corners", "half_pixel_centers")}
     resized = tf.raw_ops.ResizeBicubic(images=upstream, size=tf.shape(op.inputs[0])[1:3], **options)
     return tf.cast(resized, op.inputs[0].dtype), None
+
+
+def _translated(op, upstream):
+    """tf.image.resize by Lanczos' kernel and the like: of images of float64 too; TensorFlow's gradient raises."""
+    x, _, scale, translation = op.inputs
+    # The kernel gives float32, whatever it is given.
+    gradient = tf.raw_ops.ScaleAndTranslateGrad(
+        grads=upstream,
+        original_image=tf.cast(x, tf.float32),
+        scale=scale,
+        translation=translation,
+        **_kernel(op),
+    )
+    return tf.cast(gradient, x.dtype), None, None, None
+
+
+def _of_translated(op, upstream):
+    """tf.image.resize by Lanczos' kernel and the like: linear, as bicubic is; TensorFlow has no second derivative."""
+    gradient, _, scale, translation = op.inputs
+    size = tf.shape(gradient)[1:3]
+    resized = tf.raw_ops.ScaleAndTranslate(
+        images=upstream, size=size, scale=scale, translation=translation, **_kernel(op)
+    )
+    return resized, None, None, None
+
+
+def _kernel(op):
+    return {name: op.get_attr(name) for name in ("kernel_type", "antialias")}
 
 
 def _of_response(op, upstream):
@@ -38,5 +72,34 @@ def _response_gradient(op, upstream, x):
     return upstream * scale - 2 * alpha * beta * x * tf.tensordot(upstream * x * scale / s, band, 1)
 
 
-GRADIENTS = {"LRNGrad": _of_response, "ResizeBicubicGrad": _of_bicubic, "SoftsignGrad": _of_softsign}
+def _fourier(op, upstream):
+    """tf.signal.rfft and irfft: of what fft_length cuts off too; TensorFlow's gradient raises, or is wrong."""
+    x, length = op.inputs
+    left, sizes = tf.split(tf.shape(x), [-1, length.shape[0]])
+    kept = tf.concat([left, tf.minimum(sizes, _used(op.type, length))], 0)
+    inside = SimpleNamespace(inputs=[tf.slice(x, tf.zeros_like(kept), kept), length])
+    gradient, _ = plain(op.type)(inside, upstream)
+    return tf.pad(gradient, tf.stack([tf.zeros_like(kept), tf.shape(x) - kept], 1)), None
+
+
+def _used(kind, length):
+    """How many elements of its last axes a transform reads."""
+    return length if kind.startswith("R") else tf.concat([length[:-1], length[-1:] // 2 + 1], 0)
+
+
+def _cuts_off(op, upstream):
+    x, length = op.inputs
+    sizes, used = x.shape[-length.shape[0] :], tf.get_static_value(_used(op.type, length))
+    return used is None or any(size is None or size > most for size, most in zip(sizes, used, strict=True))
+
+
+_fourier.applies = _cuts_off
+GRADIENTS = {
+    **dict.fromkeys(["IRFFT", "IRFFT2D", "RFFT", "RFFT2D"], _fourier),
+    "LRNGrad": _of_response,
+    "ResizeBicubicGrad": _of_bicubic,
+    "ScaleAndTranslate": _translated,
+    "ScaleAndTranslateGrad": _of_translated,
+    "SoftsignGrad": _of_softsign,
+}
 FUNCTIONS = []

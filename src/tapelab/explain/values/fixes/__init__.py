@@ -21,6 +21,8 @@ from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.node_expressions import of_node
 
+import numpy as np
+
 # What keeps an operation's argument inside, and what may stand for one that is outside.
 _INSIDE = {"Exp": "< 80", "Acos": "** 2 < 1", "Asin": "** 2 < 1", "Atanh": "** 2 < 1", "RealDiv": "!= 0"}
 _SAFE = {"Exp": "0.0", "Cosh": "0.0", "Sinh": "0.0", "Acos": "0.0", "Asin": "0.0", "Atanh": "0.0", "Tan": "0.0"}
@@ -139,13 +141,23 @@ def _too_small(patient):
     return None
 
 
+def _of_constant(patient):
+    if patient.evidence.array(patient.evidence.target).size > 1:
+        return "# the gradient of a tensor is that of its sum: take one element, or tape.jacobian"
+    return None
+
+
 def _at_pole(patient):
     if patient.node.op in ("Acos", "Asin", "Atanh", "Acosh"):
         return None
     return "# keep what goes in away from the pole" + (": 0, -1, -2, …" if patient.node.op == "Lgamma" else "")
 
 
-def _of_power(patient):
+def _infinity_put_in(patient):
+    """What to do where an infinity was put in, such as a mask of -inf, and met a 0 or another."""
+    known = [key for key in patient.node.inputs if not patient.evidence.is_learned(key)]
+    if any(np.isinf(patient.evidence.array(key)).any() for key in known):
+        return "# in a mask, a large number in place of infinity: 1e9, in float16 1e4; in data, find where it is made"
     return "# write small whole powers as products, such as x * x" if patient.node.op == "Pow" else None
 
 
@@ -188,15 +200,18 @@ def _broadcast(patient):
 _MAKES_LARGE = {"square", "pow", "multiply", "matmul", "cast", "add", "subtract", "reduce_sum", "reduce_mean"}
 _MAKES_LARGE |= {"reduce_prod", "**", "*", "@", "+", "-"}
 # Where there is advice about the operation alone, too.
-_OF_OPERATIONS = frozenset({"overflow", "underflow", "steep", "pole", "zero_times_infinity"})
+_OF_OPERATIONS = frozenset({"overflow", "underflow", "steep", "constant_output", "pole"})
+_OF_OPERATIONS |= {"zero_times_infinity", "source_not_finite"}
 _RULES = {
     "unselected_branch": _unselected,
     "masked_by_zero": _masked,
     "overflow": _too_large,
     "underflow": _too_small,
     "steep": _steep,
+    "constant_output": _of_constant,
     "pole": _at_pole,
-    "zero_times_infinity": _of_power,
+    "zero_times_infinity": _infinity_put_in,
+    "source_not_finite": _infinity_put_in,
     "clipped": _clip,
     "not_probabilities": _clip,
     "softmax_twice": _twice,

@@ -94,7 +94,7 @@ def _judged(new, old, place, code):
         return "changes"
     if code in _TAKEN_OUT or not bad.any() or after[bad].any():
         return "works"
-    if not was_finite and not after.any():  # what was infinite is flat now, and nothing can learn from it
+    if any(np.isinf(one).any() for _, one in targets) and not after.any():  # flat now: nothing learns from it
         return "silent"
     return "works" if all(place.is_level(old, index) for index in np.argwhere(bad)[:3]) else "silent"
 
