@@ -139,14 +139,21 @@ def _extrapolate(values, radii, order):
     A step that is far too large gives a small derivative, and a small error of it: that is compared with how much the
     function varies within the radius.
     """
-    powers = (radii**order)[:, None]
-    exact = np.einsum("m,rcjmk->rcjk", EXACT[order - 1], values) / powers
-    smoothed = np.einsum("m,rcjmk->rcjk", SMOOTHED[order - 1], values) / powers
-    rounding = NOISE[order - 1] * (EPSILON * np.abs(values).max(axis=3) + LEAST) / np.abs(powers)
+    sizes = np.abs(radii)
+    exact = _over(np.einsum("m,rcjmk->rcjk", EXACT[order - 1], values), radii, order)
+    smoothed = _over(np.einsum("m,rcjmk->rcjk", SMOOTHED[order - 1], values), radii, order)
+    rounding = _over(NOISE[order - 1] * (EPSILON * np.abs(values).max(axis=3) + LEAST), sizes, order)
     errors = np.abs(np.diff(exact, axis=2)) + (0.03 * np.abs(exact - smoothed) + rounding)[:, :, :-1]
     varies = (values.max(axis=3) - values.min(axis=3))[:, :, :-1]
-    converged = errors <= CONVERGED * varies / np.abs(powers[:-1]) + 3 * rounding[:, :, 1:]
+    converged = errors <= CONVERGED * _over(varies, sizes[:-1], order) + 3 * rounding[:, :, 1:]
     return exact[:, :, :-1], np.where(converged, errors, np.inf)
+
+
+def _over(part, radii, order):
+    """Divide (…, radii, k) by powers of the radii, which may be out of range."""
+    for _ in range(order):
+        part = part / radii[:, None]
+    return part
 
 
 def lines(directions: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -73,6 +73,14 @@ def scattered_where_data_says(x):
 
 
 PRODUCTS = {
+    "product of unknown length": Case(lambda x: tf.reduce_prod(tf.boolean_mask(x, x < 2.5)) * x[2], TWO_ZEROS),
+    "products along axes that data say": Case(
+        lambda x: weighted(tf.reduce_prod(tf.reshape(x, [2, 1, 3]), tf.cast([1, 2 + 0 * x[0]], tf.int32))), TWO_ZEROS
+    ),
+    "cumprod along an axis that data say": Case(
+        lambda x: weighted(tf.math.cumprod(tf.reshape(x, [2, 3]), tf.cast(0 * x[0], tf.int32), exclusive=True)),
+        THREE_ZEROS,
+    ),
     "product, one zero": Case(tf.reduce_prod, [0.0, 1.0, 2.0]),
     "product, two zeros": Case(tf.reduce_prod, [2.0, 0.0, 1.0, 0.0]),
     "product, three zeros": Case(lambda x: tf.reduce_prod(x) + tf.reduce_prod(x[::2]), THREE_ZEROS),

@@ -3,7 +3,9 @@
 `make programs` runs as many as asked for, and says more of what it finds.
 """
 
+import importlib.util
 import itertools
+import pathlib
 from collections import Counter
 
 from tapelab.runtime import tf
@@ -168,6 +170,13 @@ def test_higher_derivatives_from_values():
     assert found.exists.all()
 
 
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+def test_derivatives_from_values_whose_steps_have_a_square_out_of_range():
+    _, second = random_truth.jacobian_and_hessian(lambda x: tf.math.xlogy(x, x), np.array([[1e-160]]))
+    assert second.exists.all()
+    np.testing.assert_allclose(second.value, [[[[1e160]]]], rtol=1e-6)
+
+
 def test_where_a_step_has_no_derivative_the_chain_rule_has_none():
     # x = relu(x) - relu(-x) has a derivative at 0, and its steps have none: that is no find, and counted.
     steps = [("relu", (0,)), ("negative", (0,)), ("relu", (2,)), ("subtract", (1, 3))]
@@ -225,6 +234,29 @@ def test_one_program_is_traced_once_for_all_points(monkeypatch):
     traced.clear()
     random_judge.judged(one._replace(points=tuple((((0.1 * i, 0.2), (0.3, 0.4))) for i in range(1, 6))))
     assert sum(map(tf.is_symbolic_tensor, traced)) == once > 0
+
+
+def test_a_find_is_made_smaller_only_so_often(monkeypatch):
+    path = pathlib.Path(__file__).parents[1] / "ci" / "random_programs.py"
+    spec = importlib.util.spec_from_file_location("ci_random_programs", path)
+    runner = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(runner)
+    runner.SHRINKS, judged = 5, []
+
+    def wrong(task):
+        judged.append(task)
+        if len(task.program.steps) > 2:
+            raise random_judge.Find(f"wrong: {task}")
+        return Counter({"right": 1})
+
+    monkeypatch.setattr(random_judge, "judged", wrong)
+    outcomes = Counter()
+    task, text = runner.Batch(random_judge, outcomes, []).run(seed=1, count=50)
+    first = next(number for number, each in enumerate(judged) if len(each.program.steps) > 2)
+    assert len(judged) - 1 - first == runner.SHRINKS
+    assert outcomes["found"] == 1
+    assert text == f"wrong: {task}"
+    assert len(str(task)) < len(str(judged[first]))
 
 
 def test_an_error_that_is_not_ours_is_a_find_and_a_refusal_is_not(monkeypatch):

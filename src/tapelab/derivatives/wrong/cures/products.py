@@ -63,12 +63,12 @@ def _along_the_last_axis(op, gradient, x, *outputs):
         gradient: of the inclusive one along the last axis: of its input, the cotangent and other tensors like it.
     """
     exclusive, reverse = op.get_attr("exclusive"), op.get_attr("reverse")
-    rank = x.shape.rank
-    axis = int(tf.get_static_value(op.inputs[1])) % rank
-    order = [*range(axis), *range(axis + 1, rank), axis]
-    back = [*range(axis), rank - 1, *range(axis, rank - 1)]
+    rank, axis = x.shape.rank, tf.get_static_value(op.inputs[1])
+    is_last = axis is not None and int(axis) % rank == rank - 1
     tensors = [x, *outputs]
-    if axis != rank - 1:
+    if not is_last:  # the axis may be a tensor, as it is in what an accumulator traces
+        places, axis = tf.range(rank), tf.cast(op.inputs[1], tf.int32) % rank
+        order = tf.argsort(tf.where(places == axis, rank, places))
         tensors = [tf.transpose(tensor, order) for tensor in tensors]
     if reverse:
         tensors = [tf.reverse(tensor, [-1]) for tensor in tensors]
@@ -80,7 +80,7 @@ def _along_the_last_axis(op, gradient, x, *outputs):
         found = gradient(*tensors)
     if reverse:
         found = tf.reverse(found, [-1])
-    return tf.transpose(found, back) if axis != rank - 1 else found
+    return found if is_last else tf.transpose(found, tf.math.invert_permutation(order))
 
 
 def _recurrence(a, b):
