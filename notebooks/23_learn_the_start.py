@@ -160,6 +160,10 @@ assert 2.6 < curves["jointly"][0] < 3.4
 assert curves["jointly"][1] > 2.0
 assert joint_alpha not in (alphas[0], alphas[-1])  # the best rate lies between others
 assert 3.5 < float(tf.reduce_mean(new[1] ** 2)) < 4.8
+kernel_1, bias_1, kernel_2, bias_2, kernel_3, bias_3 = np.split(starts["jointly"].numpy(), np.cumsum(SIZES)[:-1])
+h = np.tanh(np.tanh(np.outer([-2.0, 0.5], kernel_1) + bias_1) @ kernel_2.reshape(40, 40) + bias_2)
+by_numpy = h @ kernel_3 + bias_3
+np.testing.assert_allclose(network(starts["jointly"][None], tf.constant([[-2.0, 0.5]]))[0], by_numpy, atol=1e-4)
 
 # %% [markdown]
 # ## 1. A gradient through a step
