@@ -84,11 +84,13 @@ def test_the_picture_of_a_tape_shows_what_a_tape_gives():
 
 
 def test_the_readme_and_the_start_page_open_alike():
-    """One sentence for whom, the picture, the program with its answer."""
+    """What it is and for whom, where to go, the picture, the program with its answer."""
     readme, start = (FOUND[name] for name in ("README.md", "index.md"))
     sentence = start.split("\n\n")[1]
     assert readme.split("\n\n")[1] == sentence
-    assert "site/_static/tape.svg" in readme.split("\n\n")[2]
-    assert start.split("\n\n")[2] == "<!-- TAPE -->"
+    for page, picture in ((readme, "site/_static/tape.svg"), (start, "<!-- TAPE -->")):
+        parts = page.split("\n\n")
+        assert "[Start with notebook 00](" in parts[2]
+        assert picture in "".join(parts[3:5])
     first = [next(block for name, *block in BLOCKS if name == page) for page in ("README.md", "index.md")]
     assert first[0] == first[1]

@@ -94,9 +94,10 @@ def _judged(new, old, place, code):
         return "changes"
     if code in _TAKEN_OUT or not bad.any() or after[bad].any():
         return "works"
-    if any(np.isinf(one).any() for _, one in targets) and not after.any():  # flat now: nothing learns from it
-        return "silent"
-    return "works" if all(place.is_level(old, index) for index in np.argwhere(bad)[:3]) else "silent"
+    # Where the target was infinite, as at a pole, both sides may be as high, and nothing learns of where it is lower.
+    here = sum(float(np.sum(one)) for one, _ in targets)
+    depth = here if any(np.isinf(one).any() for _, one in targets) and not after.any() else None
+    return "works" if all(place.is_level(old, index, depth) for index in np.argwhere(bad)[:3]) else "silent"
 
 
 def _value(trace, key):
@@ -221,8 +222,11 @@ class _Place:
 
         return dataclasses.replace(node, inputs=tuple(run.keys), outputs=node.outputs[:1], backward=backward)
 
-    def is_level(self, old, index):
-        """Whether the target is as high on both sides of one of the source's elements, far enough off: slope 0."""
+    def is_level(self, old, index, here=None):
+        """Whether the target is as high on both sides of one of the source's elements, far enough off: slope 0.
+
+        With `here`, what the target is with the fix, whether it is as high as that, too.
+        """
         value = old.array(old.source)
         try:
             step = np.zeros(value.shape)
@@ -231,7 +235,7 @@ class _Place:
         except Exception:  # whatever it is, such as a variable that is looked up and not read: no slope is known
             return False
         up, down = (sum(float(np.sum(array(one.values[key]))) for key in old.replay.targets) for one in sides)
-        return bool(abs(up - down) <= 1e-4 * (abs(up) + abs(down)))
+        return bool(max(abs(up - one) for one in (down, up if here is None else here)) <= 1e-4 * (abs(up) + abs(down)))
 
     def _finder(self, user):
         """Return what finds a name that the log does not know, for when a node uses it."""
