@@ -13,6 +13,7 @@ import pytest
 X = 0.5
 QUOTIENT = 0.48, -1.408, 1.0752  # of x / (x² + 1)
 INVERSE, LOGARITHM, ROOT = (-4.0, 16.0, -96.0), (2.0, -4.0, 16.0), (2**-0.5, -(2**-0.5), 3 * 2**-0.5)
+HALVING = [(-np.log(2)) ** order * 2**-0.5 for order in (1, 2, 3)]  # of 2^(-x)
 INVERSE_ROOT = -(2**0.5), 3 * 2**0.5, -15 * 2**0.5
 # Functions of x with a factor k that has no part in the result, and their derivatives of order 1, 2 and 3 at X.
 CASES = {
@@ -27,6 +28,7 @@ CASES = {
     "power 1/2": (lambda x, k: tf.pow(k * x, 0.5) / tf.sqrt(k), ROOT),
     "power of a tensor": (lambda x, k: k * tf.pow(k * x, -tf.ones_like(x)), INVERSE),
     "power of a computed tensor": (lambda x, k: k * tf.pow(k * x, tf.round(-x - 0.6)), INVERSE),
+    "power, of its exponent": (lambda x, k: tf.pow(np.float32(2), -x) * k / k, HALVING),
     "atan2": (lambda x, k: tf.math.atan2(k * x, k * tf.ones_like(x)), (0.8, -0.64, -0.256)),
 }
 

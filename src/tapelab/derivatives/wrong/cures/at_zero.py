@@ -61,11 +61,18 @@ def _pow(op, upstream):
     exponent = tf.where(negative | ((x == 0) & (y == 0)), tf.zeros_like(y), y - 1)
     one = tf.ones_like(power)
     above, below = tf.where(negative, power, one), tf.where(negative, x, one)
-    # A negative number has no power whose exponent changes: 0 stands for that derivative, as in TensorFlow.
+    by_x = upstream * above * y / below * tf.pow(x, exponent)
+    return sum_to(by_x, x), by_exponent(x, y, power, upstream)
+
+
+def by_exponent(x: tf.Tensor, y: tf.Tensor, power: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+    """Return the gradient of a power with respect to its exponent y.
+
+    A negative number has no power whose exponent changes: 0 stands for that derivative, as in TensorFlow.
+    """
     defined = x != 0 if x.dtype.is_complex else x > 0
     logarithm = tf.math.log(tf.where(defined, x, tf.ones_like(x)))
-    by_x, by_y = upstream * above * y / below * tf.pow(x, exponent), upstream * power * logarithm
-    return sum_to(by_x, x), sum_to(by_y, y)
+    return sum_to(upstream * power * logarithm, y)
 
 
 def _bessel_i1(op, upstream):

@@ -11,7 +11,7 @@ are one kernel there, take two more, and those of angles five or six.
 """
 
 from tapelab.derivatives.wrong.cotangents import sum_to
-from tapelab.derivatives.wrong.cures.at_zero import constant
+from tapelab.derivatives.wrong.cures.at_zero import by_exponent, constant
 from tapelab.process.tensorflow import tf
 
 import numpy as np
@@ -51,8 +51,10 @@ def _logarithm_of_one_more(op, upstream):
 
 
 def _negative_power(op, upstream):
-    x, p = (tf.math.conj(tensor) for tensor in op.inputs)
-    return sum_to(upstream * tf.math.conj(op.outputs[0]) * p / x, x), None
+    x, p, power = (tf.math.conj(tensor) for tensor in (*op.inputs, op.outputs[0]))
+    # In a graph it is a constant; a tape knows the value of every exponent, and this may be a source.
+    by_p = None if tf.is_symbolic_tensor(p) else by_exponent(x, p, power, upstream)
+    return sum_to(upstream * power * p / x, x), by_p
 
 
 def _angle(op, upstream):
