@@ -106,6 +106,8 @@ def _from_infinities(evidence, node, infinite):
         return _came_in(evidence, variables[0])
     # An infinity that was put in on purpose, such as a mask of -inf, met this node.
     code, _ = mechanisms.of_infinite(evidence, node)
+    if code == "all_masked" and not np.isneginf(evidence.array(infinite[0])).all(-1).any():
+        return of_value(evidence, infinite[0])  # an infinity of the other sign
     if node.op in ("Mul", "MulNoNan", "MatMul"):
         code = "zero_times_infinity"
     return Story(code, node, infinite[0])
