@@ -361,6 +361,10 @@ strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 x = np.random.default_rng(0).normal(size=(192, 8)).astype("float32")
 x[5 * 16 + 11, 2] = np.nan  # the second replica's
 y = np.abs(np.nan_to_num(x[:, :1]))
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.Input((8,)), tf.keras.layers.Dense(1)])
+    model.compile(tf.keras.optimizers.SGD(100.0), "mse", jit_compile=False)
+model.fit(x[:32], y[:32], batch_size=16, epochs=20, verbose=0, callbacks=[Watch(report=print)])
 for within in (False, True):
     with strategy.scope():
         parts = tf.keras.layers.Dense(4, "relu"), tf.keras.layers.Dense(1)
@@ -384,6 +388,7 @@ print(diagnose(model, "mse", x[:8], y[:8]).notes)
 
 def test_under_two_replicas(fresh):
     said = fresh(TWO_REPLICAS)
+    assert "The learning rate (100) is too large." in said
     assert said.count("5 [11] [0, 3] True\n") == 2
     assert said.count("x[11, 2] is NaN (row 11 of the batch, feature 2).\nWithout row 11 of the batch the step") == 2
     assert said.endswith("()\n")
