@@ -9,7 +9,6 @@ parameters, checks, the drawing of figures) is folded in the notebook: JupyterLa
 
 import base64
 import importlib
-import itertools
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue, Notebook
 from tapelab.collection.publishing import teachers, times
 from tapelab.collection.publishing.copies import colab_url
+from tapelab.collection.templates import rendered
 from tapelab.process.files import write_whole
 
 import jupytext
@@ -82,17 +82,13 @@ def table(catalogue: Catalogue, link: Callable[[Notebook], str]) -> str:
         catalogue: a `Catalogue`.
         link: a function from a notebook to the address that its title links to.
     """
-    head = "| | Notebook | What it answers | Needs | Minutes: read + solve | |\n|---|---|---|---|---|---|"
-    found = []
-    for part, notebooks in itertools.groupby(catalogue.notebooks, key=lambda n: n.part):
-        rows = [f"**{part}**\n\n{head}" if part else head]
-        for n in notebooks:
-            needs = ", ".join(catalogue.by_name(name).number for name in n.prerequisites) or "none"
-            needed = times.of(_read(catalogue, n))
-            minutes, badge = f"{needed.reading} + {needed.exercises}", _colab_badge(catalogue, n)
-            rows.append(f"| {n.number} | [{n.title}]({link(n)}) | {n.summary} | {needs} | {minutes} | {badge} |")
-        found.append("\n".join(rows))
-    return "\n\n".join(found)
+    return rendered(
+        "notebooks.md",
+        catalogue=catalogue,
+        link=link,
+        times=lambda notebook: times.of(_read(catalogue, notebook)),
+        badge=lambda notebook: _colab_badge(catalogue, notebook),
+    )
 
 
 def as_code(catalogue: Catalogue) -> str:

@@ -8,6 +8,8 @@ import os
 import re
 from collections.abc import Iterable
 
+import click
+
 # Kernels that run side by side share the cores: without these, each would start a thread for every core.
 THREADS = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -30,7 +32,7 @@ PREFIXES = (
 SECRETS = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|PRIVATE|AUTH|(^|_)(KEY|PWD|PAT)(_|$)|APIKEY", re.IGNORECASE)
 
 
-class UnsetVariableError(LookupError):
+class UnsetVariableError(click.ClickException, LookupError):
     """A variable that shall be passed does not exist."""
 
 
