@@ -11,7 +11,7 @@ The keys of a row are the attributes of `Cause`; its name is the code. Whoever a
 import dataclasses
 import pathlib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _TABLES = pathlib.Path(__file__).parent
 
@@ -25,6 +25,7 @@ class Cause:
         title: a few words, as they are written on a cut edge of a drawing.
         sentence: what `explain` says: {source} and {target} as the learner calls them, {op} the operation, {of} its
             argument, {x} the value there, and what a rule found besides.
+        otherwise: other sentences, by what the rule saw.
         meaning: what happened, for a learner.
         recognised: what the rule looks for.
         example: code in which it happens; the gradient asked for is of `y` with respect to `x`.
@@ -42,6 +43,7 @@ class Cause:
     meaning: str
     title: str = ""
     sentence: str = ""
+    otherwise: Mapping[str, str] = dataclasses.field(default_factory=dict)
     recognised: str = ""
     example: str = ""
     fix: str = ""
@@ -95,10 +97,15 @@ def _read(*tables: str) -> dict[str, Cause]:
     found = {}
     for table in tables:
         for code, row in _rows(table):
-            prose = {key: " ".join(row[key].split()) for key in ("meaning", "sentence", "recognised") if key in row}
+            prose = {key: _one_line(row[key]) for key in ("meaning", "sentence", "recognised") if key in row}
+            prose["otherwise"] = {seen: _one_line(text) for seen, text in row.get("otherwise", {}).items()}
             written = {key: row[key].strip() for key in ("example", "fix", "fix_in_a_model") if key in row}
             found[code] = Cause(code, **(row | prose | written))
     return found
+
+
+def _one_line(text):
+    return " ".join(text.split())
 
 
 CAUSES = _read("none_at_the_source", "none_on_the_way", "none_at_the_target", "none_by_the_tape")

@@ -14,7 +14,7 @@ from tapelab.explain.missing.cut_path import along_path, wrong_dtype
 from tapelab.explain.missing.no_path import without_path
 from tapelab.explain.missing.question import Question, is_eager
 from tapelab.explain.missing.verdict import Finding
-from tapelab.explain.missing.while_tracing import is_traced, judged_while_tracing
+from tapelab.explain.missing.while_tracing import first_line_of, is_traced, judged_while_tracing
 
 import tensorflow as tf
 
@@ -90,8 +90,7 @@ def _cannot_see(question):
         return Finding("not_opened")
     symbolic = [value for value in (question.source, *question.targets) if not is_eager(value)]
     if symbolic:
-        sentence = f"{symbolic[0].name} is a tensor of a graph, not a value."
-        return Finding("inside_function", sentence, exists=None)
+        return Finding("inside_function", "symbolic", exists=None, values={"name": symbolic[0].name})
     return None
 
 
@@ -143,8 +142,7 @@ def _missing_registration(question, finding, error):
 
 
 def _not_computed(error):
-    sentence = f"Computing the gradient raised {type(error).__name__}: {str(error).splitlines()[0]}"
-    return Finding("unknown", sentence, exists=None)
+    return Finding("unknown", "raised", exists=None, values={"error": first_line_of(error)})
 
 
 def _lookup_error(cut):
@@ -172,4 +170,5 @@ def said(question: Question, finding: Finding) -> tuple[str, str]:
     names |= finding.values
     cause = CAUSES[finding.code]
     fix = finding.fix or ("" if finding.exists else cause.fix.format(**names))
-    return (finding.sentence or cause.sentence.format(**names)) + finding.more, fix
+    sentence = cause.otherwise[finding.seen] if finding.seen else cause.sentence
+    return sentence.format(**names) + finding.more, fix
