@@ -29,7 +29,7 @@ from jupytext.combine import combine_inputs_with_outputs
 from jupytext.compare import NotebookDifference, compare_notebooks
 from nbclient import NotebookClient
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 
 # Every twin's header. The alternative text is in the text once, as "alt"; myst-nb's key is derived from it.
 HEADER = {
@@ -290,14 +290,12 @@ def refresh_all(
         A list of (name, message) for those that failed; their files are left as they were.
     """
     failures = []
-    with Progress(console=Console(stderr=True)) as progress, ThreadPoolExecutor(workers) as pool:
-        bar = progress.add_task("notebooks", total=len(notebooks))
+    with ThreadPoolExecutor(workers) as pool:
         waiting = {pool.submit(_why_not, refresh, catalogue, n, execute=execute): n for n in notebooks}
         try:
-            for future in as_completed(waiting):
+            for future in track(as_completed(waiting), "notebooks", len(waiting), console=Console(stderr=True)):
                 if message := future.result():
                     failures.append((waiting[future].name, message))
-                progress.advance(bar)
         except KeyboardInterrupt:
             os._exit(130)  # the kernels notice, and end as well; no file is ever half written
     for name, write in {"README.md": _write_readme, teachers.PAGE: _write_teachers_page}.items():

@@ -21,25 +21,17 @@ import tensorflow as tf
 
 def find_all(asked: Sequence[Question]) -> list[tuple[Finding, Any]]:
     """Return (`Finding`, gradient or None) for each of a list of questions about one target."""
-    if asked and isinstance(asked[0].tape, ExplainTape) and asked[0].tape.in_function:
-        return _found_while_tracing(asked)
-    found = [_not_a_question(question) or _cannot_see(question) or _variable_target(question) for question in asked]
+    traced = bool(asked) and isinstance(asked[0].tape, ExplainTape) and asked[0].tape.in_function
+    unseen = (lambda question: None) if traced else _cannot_see
+    found = [_not_a_question(question) or unseen(question) or _variable_target(question) for question in asked]
     open_ones = [question for question, finding in zip(asked, found, strict=True) if finding is None]
-    gradients = iter(_gradients(open_ones))
-    return [
-        (finding, None) if finding else _checked(question, next(gradients))
-        for question, finding in zip(asked, found, strict=True)
-    ]
-
-
-def _found_while_tracing(asked):
-    """As `find_all`, of a tape that was opened inside a tf.function."""
-    found = [_not_a_question(question) or _variable_target(question) for question in asked]
-    open_ones = [question for question, finding in zip(asked, found, strict=True) if finding is None]
-    if open_ones and not is_traced(open_ones[0]):
+    if traced and open_ones and not is_traced(open_ones[0]):
         return [(finding or Finding("inside_function", exists=None), None) for finding in found]
     gradients = _gradients(open_ones)
-    judged_ones = iter(zip(judged_while_tracing(open_ones, gradients), gradients, strict=True))
+    if traced:
+        judged_ones = zip(judged_while_tracing(open_ones, gradients), gradients, strict=True)
+    else:
+        judged_ones = map(_checked, open_ones, gradients)
     return [(finding, None) if finding else next(judged_ones) for finding in found]
 
 
