@@ -56,23 +56,12 @@ def _colab_badge(catalogue, notebook):
 def badges(catalogue: Catalogue, notebook: Notebook, needed: times.Times) -> str:
     """The text of a notebook's cell tagged ``badges``: Colab's badge, prerequisites and the minutes that it needs."""
     earlier = [catalogue.by_name(name) for name in notebook.prerequisites]
-    links = ", ".join(f"[{e.number} {e.title}]({e.name}.ipynb)" for e in earlier) or "none"
-    further = f", {needed.further} more to go further" if needed.further else ""
-    exercises = f", {needed.exercises} for the exercises" if needed.exercises else ""
-    return (
-        f"{_colab_badge(catalogue, notebook)}\n\n"
-        f"**Prerequisites:** {links} · **Minutes:** {needed.core} to read{further}{exercises}"
-    )
+    return rendered("badges.md", badge=_colab_badge(catalogue, notebook), earlier=earlier, needed=needed)
 
 
 def bootstrap(catalogue: Catalogue) -> str:
     """The lines with which every notebook's cell tagged ``setup`` begins."""
-    address = f"tapelab @ git+https://github.com/{catalogue.repository}@{catalogue.ref}"
-    return (
-        "# @title Set-up\nimport importlib.util\n\n"
-        'if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone\n'
-        f'    get_ipython().run_line_magic("pip", \'install -q --no-deps "{address}"\')\n'
-    )
+    return rendered("setup.py", catalogue=catalogue) + "\n"
 
 
 def table(catalogue: Catalogue, link: Callable[[Notebook], str]) -> str:
