@@ -738,7 +738,7 @@ exercises.laplacian.check(laplacians)
 # ## 8. Going further: in one line
 #
 # `tapelab.derivatives` has both, as functions of a function. `batch_jacobian` makes the test of section 6 in each call, with random cotangents, and
-# refuses where examples are coupled. In the second network below, half of example 2's output is added to example 4's:
+# refuses where the examples are coupled at this `x`. In the second network below, half of example 2's output is added to example 4's:
 
 
 # %%
@@ -783,6 +783,8 @@ assert "example 2 depends on other examples, or they on it" in leak
 np.testing.assert_allclose(gradients_of(x, targets)[0], each, rtol=1e-4, atol=1e-5)
 with np.testing.assert_raises(derivatives.CoupledExamplesError):
     derivatives.batch_jacobian(lambda x: layer2(normalise(layer1(x), training=True)))(x)
+check_off_here = derivatives.batch_jacobian(lambda x: two_layers(x) + tf.nn.relu(tf.reduce_mean(x) - 100.0))(x)
+np.testing.assert_allclose(check_off_here, per_example, rtol=1e-4, atol=1e-5)  # coupled elsewhere
 
 # %% [markdown]
 # ## 9. Check it independently
