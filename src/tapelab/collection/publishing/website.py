@@ -21,6 +21,7 @@ from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import copies, ratios, times
 from tapelab.derivatives.wrong import cure, gaps
 from tapelab.graphs.operations import FACTS, OPERATIONS, known
+from tapelab.graphs.operations.operation import FAMILIES
 from tapelab.process.session import alternatives
 
 import nbformat
@@ -134,7 +135,8 @@ def _operations() -> str:
         families.setdefault(row.family or "no row of its own", []).append(cells)
     found = []
     for family, rows in sorted(families.items()):
-        lines = [f"<details><summary>{family} ({len(rows)})</summary>\n"]
+        meaning = FAMILIES.get(family, "nothing is known of them but the last column")
+        lines = [f"<details><summary><strong>{family}</strong>: {meaning} ({len(rows)})</summary>\n"]
         lines += [
             "| Operation | Linear in | What else holds | Where TensorFlow's derivative is wrong |",
             "|---|---|---|---|",
@@ -177,7 +179,8 @@ def write_sources(catalogue: Catalogue, target: Path) -> None:
     for page in target.glob("*.md"):
         text = re.sub(r"\]\(\.\./(notebooks/\w+\.ipynb)", r"](\1", page.read_text(encoding="utf-8"))
         for key, listed in _LISTS.items():
-            text = text.replace(f"<!-- {key} -->", listed(catalogue))
+            if (mark := f"<!-- {key} -->") in text:
+                text = text.replace(mark, listed(catalogue))
         page.write_text(text.replace("](../", f"]({home}/"), encoding="utf-8")
     for folder in ("notebooks", COPIES, "api", f"{MOVED}/notebooks"):
         (target / folder).mkdir(parents=True)
