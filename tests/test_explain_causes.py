@@ -29,7 +29,7 @@ def test_the_documented_example_of_a_cause_has_that_cause(code, cell):
 
 
 OPENED = "with ExplainTape() as tape:"
-# A line of the documented program, and what takes its place: {0} and {1} are the lines of the cure that is printed for it.
+# A line of the documented program, and what takes its place: {0} and {1} are the lines of the printed cure.
 # The cures that are not here are sentences, have an ellipsis in them, or say how to ask.
 MENDED = {
     "not_watched": (OPENED, f"{OPENED}\n    {{0}}"),
