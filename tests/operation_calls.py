@@ -10,7 +10,7 @@ from tapelab.graphs.operations import OPERATIONS
 from tapelab.runtime import tf
 
 import numpy as np
-from tables import read_table
+from data_tables import read_table
 
 EXAMPLES = 4
 

@@ -6,7 +6,7 @@ from tapelab.derivatives.operators.taylor_mode.elementwise import BY_GRADIENT, P
 from tapelab.runtime import tf
 
 import numpy as np
-from tables import read_table
+from data_tables import read_table
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(4, 6))

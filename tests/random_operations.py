@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tapelab.runtime import tf
 
 import numpy as np
-from tables import read_table
+from data_tables import read_table
 
 F = tf.float64
 LARGEST = 6  # elements in a row, anywhere in a program

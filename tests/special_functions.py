@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from tapelab.runtime import tf
 
-from tables import read_table
+from data_tables import read_table
 
 
 class Case(NamedTuple):

@@ -6,27 +6,11 @@ from pathlib import Path
 from tapelab.collection import catalogue
 
 import pytest
+from data_tables import read_text
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 
-SMALL = """
-repository = "owner/repo"
-ref = "v1"
-[references.guide]
-title = "Guide"
-sections = ["A"]
-[[notebook]]
-name = "00_first"
-part = "I"
-title = "First"
-summary = "What?"
-[[notebook]]
-name = "01_second"
-title = "Second"
-summary = "How?"
-prerequisites = ["00_first"]
-covers = [{ reference = "guide", section = "A", heading = "1. One" }]
-"""
+SMALL = read_text("catalogue", "SMALL")
 
 
 @pytest.fixture

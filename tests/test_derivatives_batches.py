@@ -18,7 +18,7 @@ from tapelab.runtime import tf
 import by_tape
 import numpy as np
 import pytest
-from tables import read_table
+from data_tables import read_table
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.standard_normal((7, 5))

@@ -29,7 +29,7 @@ from tapelab.runtime import tf
 import by_tape
 import numpy as np
 import pytest
-from tables import read_table
+from data_tables import read_table
 
 X = np.array([[0.3, -1.1, 0.7]])
 LABELS = np.array([[0.2, 0.5, 0.3]])

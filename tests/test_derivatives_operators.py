@@ -23,9 +23,9 @@ import by_tape
 import numpy as np
 import operator_functions as functions
 import pytest
+from data_tables import read_table
 from operation_calls import CALLS
 from operator_functions import COMPOSED, GENERATOR, LAYERS, A, X, bent, by_tapes, close, elementwise, projected
-from tables import read_table
 
 BRANCHING = ["branch", "repeat"]  # of which examples are not proved independent
 

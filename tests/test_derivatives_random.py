@@ -18,8 +18,8 @@ import random_judge
 import random_operations
 import random_programs
 import random_truth
+from data_tables import read_table
 from hypothesis import HealthCheck, given, settings
-from tables import read_table
 
 QUICK = 100  # programs, of some 50 points each
 QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}

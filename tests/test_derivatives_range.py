@@ -9,7 +9,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
-from tables import read_table
+from data_tables import read_table
 
 X = 0.5
 QUOTIENT = 0.48, -1.408, 1.0752  # of x / (x² + 1)

@@ -5,7 +5,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
-from tables import read_table
+from data_tables import read_table
 
 GENERATOR = np.random.default_rng(0)
 A = GENERATOR.normal(size=(6, 4))

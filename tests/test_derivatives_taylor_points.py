@@ -7,7 +7,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
-from tables import read_table
+from data_tables import read_table
 
 M = tf.math
 TWO = tf.constant(2.0, tf.float64)

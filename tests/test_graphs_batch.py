@@ -5,7 +5,7 @@ from tapelab.process.tensorflow import tf
 
 import numpy as np
 import pytest
-from tables import read_table
+from data_tables import read_table
 
 BATCH = 4
 X = np.cos(1.0 + 1.7 * np.arange(BATCH * 6)).reshape(BATCH, 6)

@@ -12,16 +12,9 @@ from tapelab.collection.running import environment, single_run
 import nbformat
 import pytest
 from click.testing import CliRunner
+from data_tables import read_text
 
-CATALOGUE = """
-repository = "o/r"
-ref = "main"
-[references]
-[[notebook]]
-name = "00_one"
-title = "T"
-summary = "S"
-"""
+CATALOGUE = read_text("odd_inputs", "CATALOGUE")
 LINES = [
     *("none = None", "pair = (1, (2,))", "by_number = {1: 2}", "some = {1, 2}", "raw = b'\\xff'", "turn = 1e999 + 3j"),
     *("zero = -0.0", "dots = ...", "half = '\\ud800'", "bell = '\\x1b]0;x\\x07'", f"long = '{'y' * 100_000}'"),

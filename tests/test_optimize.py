@@ -24,7 +24,7 @@ from tapelab.runtime import start, tf
 
 import numpy as np
 import pytest
-from tables import read_table
+from data_tables import read_table
 
 MATRIX = np.array([[4.0, 1.0, 0.0], [1.0, 3.0, -1.0], [0.0, -1.0, 2.0]])
 VECTOR = np.array([1.0, -2.0, 0.5])

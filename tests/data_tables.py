@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 FOLDER = Path(__file__).with_name("tables")
+TEXTS = Path(__file__).parent / "programs" / "processes.toml"
 
 
 @functools.cache
@@ -24,3 +25,8 @@ def read_table(file, name, names):
         first = number + expression.startswith("\n")
         found[row] = eval(compile("\n" * first + f"({expression})", str(path), "eval"), names)
     return found
+
+
+def read_text(module, name):
+    """The text of a program that a test module runs in a process of its own, or of a file that it writes."""
+    return tomllib.loads(TEXTS.read_text("utf-8"))[module][name]
