@@ -27,6 +27,17 @@ def read_table(file, name, names):
     return found
 
 
+def read_data(file, name):
+    """A table as it stands there."""
+    return _read(file)[2][name]
+
+
+def read_rows(file, name, names):
+    """The rows of a table without names, each evaluated in the names of who asks."""
+    path, _, tables = _read(file)
+    return [eval(compile(f"({expression})", str(path), "eval"), names) for expression in tables[name]]
+
+
 def read_text(module, name):
     """The text of a program that a test module runs in a process of its own, or of a file that it writes."""
     return tomllib.loads(TEXTS.read_text("utf-8"))[module][name]

