@@ -810,7 +810,7 @@ np.testing.assert_allclose(b_bar, tf.transpose(matrices[0]) @ g, rtol=1e-4, atol
 # %% [markdown]
 # It stays, to the last digit. $\bar A = GB^\top$ and $\bar B = A^\top G$ are both zero: a saddle, with a correct gradient of 0 at a place where the loss is far from its minimum. With $A$ random and $B$ zero the model begins as it was, and $\bar B$ is not zero. (With both random, it begins as another model.)
 #
-# Rank 1 leaves a large part of the error, rank 4 a small one, and rank 8 hardly any, for 512 numbers instead of all 13 thousand. Adam's memory falls with the numbers. The time of a step falls less, here to about a half: the gradient still travels through the block. That is this task: four exchanges of letters turn four differences around, and a change of four directions has rank 4. The rank that suffices is the task's, and how far it goes for large models is what the paper measured.
+# Rank 1 leaves a large part of the error, rank 4 a small one, and rank 8 hardly any, for 512 numbers instead of all 13 thousand. Adam's memory falls with the numbers. The time of a step falls less: the gradient still travels through the block. That is this task: four exchanges of letters turn four differences around, and a change of four directions has rank 4. The rank that suffices is the task's, and how far it goes for large models is what the paper measured.
 #
 # ### Exercise: Two gradients from one (5 min)
 #
