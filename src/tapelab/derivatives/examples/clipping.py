@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from tapelab.derivatives.examples.batch_of_one import require_comparable, require_same_losses
 from tapelab.derivatives.examples.contributions import Built, contribution, in_turn
@@ -18,7 +18,7 @@ from tapelab.derivatives.examples.summed_chunks import (
 )
 from tapelab.derivatives.examples.variable_uses import Uses
 from tapelab.derivatives.first_order import dense_gradient, recorded
-from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.arguments.kept import changed, require_kept
 from tapelab.derivatives.machinery.errors import FallbackWarning, warn_caller
@@ -41,10 +41,7 @@ def per_example_norms(
     check_independence: bool = True,
     batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes the norm of the gradient of each example's loss.
 
@@ -80,9 +77,8 @@ def per_example_norms(
         MemoryLimitError: when called, if what goes example by example would not fit.
         ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
     """
-    recipe = _Norms(check_independence, batch_chunk_size, memory_limit, compile)
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return _transform(f, recipe, wrt, return_value=return_value, **options)
+    recipe = _Norms(check_independence, batch_chunk_size, memory_limit, options["compile"])
+    return _transform(f, recipe, wrt, **options)
 
 
 @options_by_keyword
@@ -94,10 +90,7 @@ def clipped_gradient(
     check_independence: bool = True,
     batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes the sum of the examples' gradients, each clipped to a norm.
 
@@ -123,10 +116,9 @@ def clipped_gradient(
     """
     if isinstance(max_norm, bool) or not isinstance(max_norm, (int, float)) or not 0 < max_norm < math.inf:
         raise ValueError(f"max_norm is {max_norm!r}; expected a positive number, such as 1.0")
-    own = (check_independence, batch_chunk_size, memory_limit, compile)
+    own = (check_independence, batch_chunk_size, memory_limit, options["compile"])
     recipe = _Norms(*own, max_norm=float(max_norm), name="clipped_gradient")
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return _transform(f, recipe, wrt, return_value=return_value, **options)
+    return _transform(f, recipe, wrt, **options)
 
 
 def _transform(f, recipe, wrt, **options):

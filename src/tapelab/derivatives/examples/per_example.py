@@ -3,12 +3,12 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.examples.batch_of_one import require_alone_as_in_batch, require_comparable, require_same_losses
 from tapelab.derivatives.first_order import dense_gradient, recorded
-from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.arguments.kept import changed, require_kept
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
@@ -30,10 +30,7 @@ def per_example_gradients(
     check_independence: bool = True,
     batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes the gradient of the loss of each example of a batch.
 
@@ -63,9 +60,8 @@ def per_example_gradients(
         ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
     """
     check_chunks(memory_limit, batch_chunk_size=batch_chunk_size)
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = _PerExample(check_independence, batch_chunk_size, memory_limit)
-    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 
 
 @dataclasses.dataclass(eq=False)

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.hessians.factoring import Factoring, survey
 from tapelab.derivatives.hessians.factors import factored_blocks
 from tapelab.derivatives.jacobians.jacobian import offsets_of, reverse_rows
-from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_scalar
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.arguments.structures import LEAF
@@ -34,10 +34,7 @@ def hvp(
     wrt: Any = None,
     argnums: int | tuple[int, ...] = 0,
     packed: bool = False,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes a Hessian-vector product, for about the price of two gradients.
 
@@ -54,8 +51,7 @@ def hvp(
     Raises:
         ValueError, TypeError: when called, as `value_and_gradient`; also for a vector that does not match the sources.
     """
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, _HVP(packed), argnums=argnums, wrt=wrt, return_value=return_value, **options)
+    return transform(f, _HVP(packed), argnums=argnums, wrt=wrt, **options)
 
 
 @options_by_keyword
@@ -67,10 +63,7 @@ def hessian(
     packed: bool = False,
     chunk_size: int | None = None,
     memory_limit: int | None = None,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes the Hessian of f over all sources.
 
@@ -100,9 +93,8 @@ def hessian(
         ValueError, TypeError: when called, as `value_and_gradient`.
     """
     check_chunks(memory_limit, chunk_size=chunk_size)
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = _Hessian(packed, chunk_size, memory_limit)
-    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 
 
 def gradient_under(

@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import Recording, dense_gradient, linearized, recorded
-from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_one_of
 from tapelab.derivatives.machinery.memory import rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
@@ -34,10 +34,7 @@ def jacobian(
     mode: str = "auto",
     chunk_size: int | None = None,
     memory_limit: int | None = None,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes the Jacobian of f.
 
@@ -58,9 +55,8 @@ def jacobian(
     """
     require_one_of(MODES, mode=mode)
     check_chunks(memory_limit, chunk_size=chunk_size)
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = _Jacobian(mode, chunk_size, memory_limit)
-    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 
 
 def reverse_rows(
