@@ -105,7 +105,7 @@ def recorded(
 
 def with_calls_opened(problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Evaluate the function, with its calls of a `tf.function` opened where they can be: uses in them are then seen."""
-    if problem.operations.isdisjoint(CALLS) or not problem.repeatable:
+    if problem.facts.operations.isdisjoint(CALLS) or not problem.repeatable:
         return problem.evaluate(tensors)
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
     traced = tf.function(lambda *own: problem.evaluate(own), autograph=False).get_concrete_function(*specs)
@@ -191,7 +191,7 @@ class _VJP(OnePass):
         return [*outputs, *dense_gradient(tape, outputs, sources, problem.vector(tensors))]
 
     def result(self, problem, outputs):
-        count = len(problem.output_names)
+        count = len(problem.returned.names)
         return problem.structured_outputs(outputs[:count]), problem.structured(outputs[count:])
 
 
@@ -209,5 +209,5 @@ class _JVP(OnePass):
         return [*outputs, *push(problem.vector(tensors))]
 
     def result(self, problem, outputs):
-        count = len(problem.output_names)
+        count = len(problem.returned.names)
         return problem.structured_outputs(outputs[:count]), problem.structured_outputs(outputs[count:])

@@ -198,20 +198,20 @@ class _GaussNewton(OnePass):
         self.packed = packed
 
     def check(self, problem):
-        if problem.output_names[-1] != "the function's result[1]" or problem.output_shapes[-1] != ():
+        if problem.returned.names[-1] != "the function's result[1]" or problem.returned.shapes[-1] != ():
             raise ValueError(
                 f"{problem.name} needs a loss that returns one scalar, and this one returned shape "
-                f"{problem.output_shapes[-1]}. Reduce it, for example with tf.reduce_mean; with Keras, not by "
+                f"{problem.returned.shapes[-1]}. Reduce it, for example with tf.reduce_mean; with Keras, not by "
                 'reduction="none"'
             )
         require_second_order(problem)
         if self.packed:
             require_one_dtype(problem.source_dtypes)
-        if problem.traceable:
+        if problem.facts.traceable:
             problem.traced(lambda *tensors: _require_seam(problem, tensors))
 
     def gains_from_xla(self, problem):
-        return not any(operation.startswith(costs.SLOW_GGN) for operation in problem.operations)
+        return not any(operation.startswith(costs.SLOW_GGN) for operation in problem.facts.operations)
 
     def vector_like(self, problem):
         if self.packed:
@@ -219,7 +219,7 @@ class _GaussNewton(OnePass):
         return super().vector_like(problem)
 
     def compute(self, problem, tensors):
-        if not problem.traceable:
+        if not problem.facts.traceable:
             _require_seam(problem, tensors)
         vector = problem.vector(tensors)
         if self.packed:

@@ -158,15 +158,15 @@ class _Norms(Recipe):
 
     def plan(self, problem):
         batch = require_batch(problem)
-        if problem.output_shapes != [batch]:
+        if problem.returned.shapes != [batch]:
             raise ValueError(
-                f"{problem.name}: the result has shape {', '.join(map(str, problem.output_shapes))}; expected the "
+                f"{problem.name}: the result has shape {', '.join(map(str, problem.returned.shapes))}; expected the "
                 f'losses of the examples, shape {batch}. Leave out their mean, with Keras by reduction="none"'
             )
         if not batch[0]:
             return _Surveyed("reverse", 0, 0)
         found, failure = None, "the function cannot be traced into a graph"
-        if problem.traceable:
+        if problem.facts.traceable:
             found = survey(problem, batch[0])
             failure = found.uses.coupled
         reasons, coupled = found.uses.missing if found else {}, failure
@@ -192,7 +192,7 @@ class _Norms(Recipe):
         if news and self.compile != "eager":
             more = f" (and {len(news) - 1} more: see its plan)" if len(news) > 1 else ""
             message = f"{problem.name} is computed a slower way (example by example), because: {news[0]}{more}"
-            message += f". {UNROLL}" if problem.operations & LOOPS else ""
+            message += f". {UNROLL}" if problem.facts.operations & LOOPS else ""
             warn_caller(message, FallbackWarning)
 
     def _chunk(self, problem, chosen):
@@ -204,7 +204,7 @@ class _Norms(Recipe):
             shapes=f"{counted(batch, 'example')} and {counted(len(sizes), 'source')} that go example by example",
             result=batch * sum(sizes) if self.max_norm else 0,
             rows=batch,
-            per_row=2 * problem.largest // batch + sum(sizes),
+            per_row=2 * problem.facts.largest // batch + sum(sizes),
             advice="smaller batches",
             batch_chunk_size=self.batch_chunk_size,
             limit=self.memory_limit,

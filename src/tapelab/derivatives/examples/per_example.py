@@ -73,9 +73,9 @@ class _PerExample(Recipe):
 
     def plan(self, problem):
         batch = require_batch(problem)
-        if problem.output_shapes not in ([()], [batch]):
+        if problem.returned.shapes not in ([()], [batch]):
             raise ValueError(
-                f"{problem.name}: the result has shape {', '.join(map(str, problem.output_shapes))}; expected one "
+                f"{problem.name}: the result has shape {', '.join(map(str, problem.returned.shapes))}; expected one "
                 f"loss, of shape () or {batch}"
             )
         compared = self.check_independence and bool(batch[0]) and self._is_to_compare(problem)
@@ -85,7 +85,7 @@ class _PerExample(Recipe):
             shapes=f"{counted(batch[0], 'example')} and {counted(sum(problem.source_sizes), 'element')} in the sources",
             result=batch[0] * sum(size * dtype.size for size, dtype in pairs),
             rows=batch[0],
-            per_row=2 * problem.largest // max(batch[0], 1),
+            per_row=2 * problem.facts.largest // max(batch[0], 1),
             advice="smaller batches",
             batch_chunk_size=self.batch_chunk_size,
             limit=self.memory_limit,
@@ -103,7 +103,7 @@ class _PerExample(Recipe):
         return False
 
     def prefers_xla(self, problem, plan):
-        return problem.operations.isdisjoint(costs.SLOW_PER_EXAMPLE)
+        return problem.facts.operations.isdisjoint(costs.SLOW_PER_EXAMPLE)
 
     def ways(self, problem, plan):
         ways = row_ways("reverse mode, examples", partial(self._compute, problem, plan), plan.chunk)
@@ -169,7 +169,7 @@ def rows_of_examples(
         return [tf.reshape(loss, []), *gradients]
 
     specs = [problem.source_specs[index] if norms is None else tf.TensorSpec([], norms) for index in chosen]
-    losses, *rows = map_rows(row, [tf.TensorSpec([], problem.output_dtypes[0]), *specs], data[0].shape[0], how, chunk)
+    losses, *rows = map_rows(row, [tf.TensorSpec([], problem.returned.dtypes[0]), *specs], data[0].shape[0], how, chunk)
     return losses, rows
 
 

@@ -128,7 +128,7 @@ def hessian_products(
 
 def require_second_order(problem: Problem) -> None:
     """Raise where TensorFlow would silently return zeros, or something else that is not the derivative."""
-    if "EagerPyFunc" in problem.operations:
+    if "EagerPyFunc" in problem.facts.operations:
         raise ValueError(
             f"{problem.name}: the function calls tf.py_function, whose gradient TensorFlow does not differentiate: the "
             "second derivative would be zero. Call the Python function directly, without tf.py_function"
@@ -160,7 +160,7 @@ class _HVP(OnePass):
             require_one_dtype(problem.source_dtypes)
 
     def gains_from_xla(self, problem):
-        return not any(operation.startswith(costs.SLOW_HVP) for operation in problem.operations)
+        return not any(operation.startswith(costs.SLOW_HVP) for operation in problem.facts.operations)
 
     def vector_like(self, problem):
         if self.packed:
@@ -229,15 +229,15 @@ class _Hessian(Recipe):
             shapes=f"{counted(n, 'element')} in {counted(len(sizes), 'source')}, a matrix of shape ({n}, {n})",
             result=item * (n * n + joined) + extra,
             rows=rows,
-            per_row=item * max(sizes) + 5 * problem.largest,  # one-hot, and a pass back through a pass back
+            per_row=item * max(sizes) + 5 * problem.facts.largest,  # one-hot, and a pass back through a pass back
             advice="hvp, which never builds the matrix, or fewer sources",
-            most=max(costs.HESSIAN_ROWS, costs.HESSIAN_CACHED // max(problem.largest, 1)),
+            most=max(costs.HESSIAN_ROWS, costs.HESSIAN_CACHED // max(problem.facts.largest, 1)),
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
         )
 
     def prefers_xla(self, problem, plan):
-        return sum(problem.source_sizes) <= costs.XLA_HESSIAN and not problem.operations & LOOPS
+        return sum(problem.source_sizes) <= costs.XLA_HESSIAN and not problem.facts.operations & LOOPS
 
     def ways(self, problem, plan):
         rows = row_ways("symmetric blocks, rows", partial(self._by_rows, problem, plan.rows), plan.rows)

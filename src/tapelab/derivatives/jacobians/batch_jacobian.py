@@ -82,7 +82,7 @@ class _BatchJacobian(JacobianRecipe):
         return require_common_batch(problem, "For anything else use jacobian")
 
     def prefers_xla(self, problem, plan):
-        return plan.mode == "reverse" and not problem.operations & LOOPS
+        return plan.mode == "reverse" and not problem.facts.operations & LOOPS
 
     def ways(self, problem, plan):
         ways = super().ways(problem, plan)
@@ -118,14 +118,14 @@ class _BatchJacobian(JacobianRecipe):
     def _shaped(self, problem, jacobians):
         return [
             tf.reshape(jacobian, [*shape, *source[1:]])
-            for shape, row in zip(problem.output_shapes, jacobians, strict=True)
+            for shape, row in zip(problem.returned.shapes, jacobians, strict=True)
             for source, jacobian in zip(problem.source_shapes, row, strict=True)
         ]
 
     def _by_examples(self, problem, tensors):
         """Map over examples, and within each over its rows: the axes come out in their order, and stay small."""
         specs = [tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in problem.source_specs]
-        shapes = [(1, *shape[1:]) for shape in problem.output_shapes]
+        shapes = [(1, *shape[1:]) for shape in problem.returned.shapes]
         batch = problem.source_shapes[0][0]
 
         def example(index):
@@ -172,7 +172,7 @@ class _BatchJacobian(JacobianRecipe):
         ]
 
     def result(self, problem, outputs):
-        count = len(problem.output_names) * len(problem.source_names)
+        count = len(problem.returned.names) * len(problem.source_names)
         if len(outputs) > count:
             advice = "use jacobian for all of it, or check_independence=False for its sum over a batch axis"
             require_uncoupled(problem, outputs[count], advice)

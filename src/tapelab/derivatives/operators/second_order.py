@@ -122,7 +122,7 @@ class SecondOrder(Operator):
     def structured(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         if not self.all_orders:
             return problem.structured_outputs(outputs)
-        count, each = len(problem.output_names), len(problem.source_names)
+        count, each = len(problem.returned.names), len(problem.source_names)
         gradients = outputs[count:-count]
         rows = [problem.structured(gradients[i * each : (i + 1) * each]) for i in range(count)]
         return tuple(map(problem.structured_outputs, (outputs[:count], rows, outputs[-count:])))
