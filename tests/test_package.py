@@ -113,7 +113,10 @@ def test_the_notebooks_travel_without_their_outputs(built, installed):
         assert {f"{NAMES[0]}.ipynb", f"{NAMES[0]}.py"} <= {Path(name).name for name in archive.getnames()}
 
 
-@pytest.mark.parametrize("room", ["derivatives/machinery/outside", "explain/causes", "graphs/operations"])
+TABLES = ["derivatives", "derivatives/machinery/outside", "explain/causes", "graphs/operations", "optimize"]
+
+
+@pytest.mark.parametrize("room", TABLES)
 def test_the_tables_travel(installed, room):
     tables = Path("src", "tapelab", room)
     found = {path.name for path in (installed / tables.relative_to("src")).glob("*.toml")}
