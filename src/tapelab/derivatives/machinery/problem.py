@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from typing import Any
 
 from tapelab.derivatives.machinery.arguments.context import stateless_scope_unchanged
-from tapelab.derivatives.machinery.arguments.kept import WRITING
 from tapelab.derivatives.machinery.arguments.sources import require_differentiable
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, unflatten
 from tapelab.derivatives.machinery.errors import UnconnectedSourceError
@@ -18,25 +17,13 @@ from tapelab.derivatives.machinery.outside.observed import observed
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
+from tapelab.graphs.operations import EFFECTS
 from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, nodes_of, place
 from tapelab.process.tensorflow import tf
 
 _UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
-# Operations that start so change something: a variable, a generator's state, an iterator, whatever Python can.
-_CHANGING = (
-    *WRITING,
-    "EagerPyFunc",
-    "IteratorGetNext",
-    "LookupTableInsert",
-    "PyFunc",
-    "Rng",
-    "StatefulRandom",
-    "StatefulStandardNormal",
-    "StatefulTruncatedNormal",
-    "StatefulUniform",
-)
-# These draw random numbers, and nothing else tells how often.
-_DRAWING = ("Multinomial", "ParameterizedTruncatedNormal", "Random", "TruncatedNormal")
+_CHANGING = EFFECTS["writes"] + EFFECTS["changes"]
+_UNREPEATABLE = _CHANGING + EFFECTS["draws"]
 
 # The evaluations of functions that somebody wants to know of.
 _seen: ContextVar[list[tuple[list[tf.Tensor], list[tf.Tensor]]] | None] = ContextVar("seen", default=None)
@@ -372,7 +359,7 @@ class Problem:
 
 def repeatable(operations: Iterable[str]) -> bool:
     """Whether two evaluations of operations of these types agree."""
-    return not any(operation.startswith(_CHANGING + _DRAWING) for operation in operations)
+    return not any(operation.startswith(_UNREPEATABLE) for operation in operations)
 
 
 def _bytes(tensor):
