@@ -34,6 +34,10 @@ def none_as_a_tensor():
     tf.multiply(2.0, None)
 
 
+def none_printed():
+    None.numpy()
+
+
 def none_times_a_number():
     _ = 0.1 * None
 
@@ -111,6 +115,7 @@ PROGRAMS = {
         a_gradient_missing,
         none_in_a_function,
         none_as_a_tensor,
+        none_printed,
         none_times_a_number,
         no_entry,
         asked_twice,

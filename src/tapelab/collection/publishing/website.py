@@ -20,6 +20,7 @@ from tapelab.collection.publishing import copies, ratios, times
 from tapelab.collection.templates import ENVIRONMENT, rendered
 from tapelab.derivatives.wrong import cure
 from tapelab.graphs.operations import FACTS, OPERATIONS, WRONG, known
+from tapelab.graphs.operations.operation import FAMILIES
 from tapelab.process.session import alternatives
 
 import nbformat
@@ -94,7 +95,7 @@ def _generated(catalogue: Catalogue, pages: Path) -> dict[str, Callable[[], str]
         "TABLE": lambda: rendered("table.md", parts=catalogue.parts(), times=needed),
         "RATIOS": lambda: ratios.figure(ratios.rows((pages / "how_it_compares.md").read_text(encoding="utf-8"))),
         "ROOMS": lambda: rendered("rooms.md", rooms=_rooms()),
-        "OPERATIONS": lambda: rendered("operations.md", families=_operations(), facts=FACTS),
+        "OPERATIONS": lambda: rendered("operations.md", families=_operations(), meanings=FAMILIES, facts=FACTS),
         "CAUSES": lambda: rendered("causes.md", registry=explain.CAUSES),
         "VALUES": lambda: rendered("causes.md", registry=explain.VALUES),
         "RETRACING": lambda: rendered("retracing.md", reasons=explain.RETRACING),
