@@ -35,22 +35,8 @@ def _cos(v, y):
     return lambda: -s, lambda: -y, lambda: s, lambda: y
 
 
-def _sinh(v, y):
-    c = tf.cosh(v)
-    return lambda: c, lambda: y, lambda: c, lambda: y
-
-
-def _cosh(v, y):
-    s = tf.sinh(v)
-    return lambda: s, lambda: y, lambda: s, lambda: y
-
-
 def _exp(v, y):
     return (lambda: y,) * 4
-
-
-def _expm1(v, y):
-    return (lambda: tf.exp(v),) * 4
 
 
 def _erf(v, y, sign=1):
@@ -84,14 +70,11 @@ def power(p: int) -> Callable[[tf.Tensor, tf.Tensor], Table]:
 
 TABLES: dict[str, Callable[[tf.Tensor, tf.Tensor], Table]] = {
     "Cos": _cos,
-    "Cosh": _cosh,
     "Erf": _erf,
     "Erfc": _erfc,
     "Exp": _exp,
-    "Expm1": _expm1,
     "Sigmoid": _sigmoid,
     "Sin": _sin,
-    "Sinh": _sinh,
     "Softplus": _softplus,
     "Softsign": _softsign,
     "Square": power(2),

@@ -191,4 +191,3 @@ def _is_zero(cotangent):
 
 
 GRADIENTS = {"SelfAdjointEigV2": _self_adjoint_eig, "Svd": _svd}
-FUNCTIONS = []
