@@ -14,7 +14,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
-from data_tables import read_text
+from process_texts import read_text
 
 HERE = Path(__file__).parents[1] / "ci" / "derivative_audit"
 REFUSAL = "the derivative would be wrong, since it computes tf.one_hot"

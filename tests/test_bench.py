@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_tables import read_text
+from process_texts import read_text
 
 ROOT = Path(__file__).parents[1]
 MODULES = ("busy", "goals", "plots", "run", "sparse_functions", "workers", "works")

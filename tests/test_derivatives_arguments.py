@@ -34,9 +34,9 @@ from tapelab.runtime import tf
 import cloudpickle
 import numpy as np
 import pytest
-from data_tables import read_text
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from process_texts import read_text
 from random_checks import TRANSFORMATIONS
 
 Point = namedtuple("Point", "x y")

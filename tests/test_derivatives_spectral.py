@@ -15,7 +15,6 @@ from tapelab.runtime import tf
 import by_tape
 import numpy as np
 import pytest
-from data_tables import read_table
 
 GENERATOR = np.random.default_rng(5)
 W = GENERATOR.standard_normal((3, 3))
@@ -142,7 +141,33 @@ def test_jacobian_and_products(way):
         near(pulled(x, cotangents=tf.constant(W))[1], truth @ W.ravel(), tolerance, point)
 
 
-VALUES = read_table("spectral", "VALUES", globals())
+VALUES = {
+    "Σλ²": (
+        lambda x: tf.reduce_sum(tf.linalg.eigvalsh(symmetric(x)) ** 2),
+        lambda x: 2 + 0 * x,
+        lambda x, y: 2 * (x - y),
+    ),
+    "Σλ³, with vectors": (
+        lambda x: tf.reduce_sum(tf.linalg.eigh(symmetric(x))[0] ** 3),
+        lambda x: 6 * x,
+        lambda x, y: 3 * (x - y) * (x + y),
+    ),
+    "log det": (
+        lambda x: tf.reduce_sum(tf.math.log(tf.linalg.eigvalsh(symmetric(x)))),
+        lambda x: -1 / x**2,
+        lambda x, y: (y - x) / (x * y),
+    ),
+    "Σσ⁴, with vectors": (
+        lambda x: tf.reduce_sum(tf.linalg.svd(symmetric(x))[0] ** 4),
+        lambda x: 12 * x**2,
+        lambda x, y: 4 * (x - y) * (x**2 + x * y + y**2),
+    ),
+    "nuclear norm": (
+        lambda x: tf.reduce_sum(tf.linalg.svd(symmetric(x), compute_uv=False)),
+        lambda x: 0 * x,
+        lambda x, y: 0 * x * y,
+    ),
+}
 
 
 @pytest.mark.thorough(keep=2)

@@ -7,7 +7,7 @@ import matplotlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from data_tables import read_text
+from process_texts import read_text
 
 matplotlib.use("Agg")
 runtime.start(seed=0)

@@ -6,7 +6,7 @@ from tapelab.explain.ground.lines import Line
 
 import pytest
 import tensorflow as tf
-from data_tables import read_text
+from process_texts import read_text
 
 runtime.start(seed=0)
 

@@ -9,7 +9,7 @@ from tapelab.explain.models.watched_step import WatchedStep
 import numpy as np
 import pytest
 import tensorflow as tf
-from data_tables import read_text
+from process_texts import read_text
 
 runtime.start(seed=0)
 layers = tf.keras.layers

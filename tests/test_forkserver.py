@@ -12,8 +12,8 @@ from tapelab.collection import forkserver
 
 import psutil
 import pytest
-from data_tables import read_text
 from jupyter_client.manager import start_new_kernel
+from process_texts import read_text
 
 LIGHT = ("numpy", "wave", "ipykernel.kernelapp")  # nothing else imports `wave`: it shows what was forked
 

@@ -10,7 +10,7 @@ from tapelab.collection.running import pool
 
 import psutil
 import pytest
-from data_tables import read_text
+from process_texts import read_text
 
 # Every run succeeds at once without a process, but for those called long: they last until the batch ends.
 FAKE = read_text("interrupts", "FAKE")

@@ -17,8 +17,8 @@ from tapelab.collection.publishing import website
 
 import pytest
 import yaml
-from data_tables import read_text
 from packaging.specifiers import SpecifierSet
+from process_texts import read_text
 
 ROOT = Path(__file__).parents[1]
 NAMES = [notebook.name for notebook in catalogue.load(ROOT / "notebooks").notebooks]

@@ -18,7 +18,7 @@ from tapelab.process import leases, stderr, symbols
 
 import pytest
 import tensorflow as tf
-from data_tables import read_text
+from process_texts import read_text
 
 LOGGER = logging.getLogger("tensorflow")
 

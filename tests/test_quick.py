@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from data_tables import read_text
+from process_texts import read_text
 
 TESTS = read_text("quick", "TESTS")
 

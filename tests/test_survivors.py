@@ -12,7 +12,7 @@ from tapelab.collection.running import children, single_run, sweep
 import nbformat
 import psutil
 import pytest
-from data_tables import read_text
+from process_texts import read_text
 
 # Starts a program, one in a session of its own and one that is nobody's child; tells all ids, the kernel's first.
 STARTS = read_text("survivors", "STARTS")

@@ -19,7 +19,7 @@ import msgspec
 import nbformat
 import psutil
 import pytest
-from data_tables import read_text
+from process_texts import read_text
 
 ROOT = Path(__file__).parents[1]
 
