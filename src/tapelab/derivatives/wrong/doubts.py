@@ -26,6 +26,11 @@ _CANCEL = (
     "a kink and the function has none, as in tf.maximum(x, 0) + tf.math.log1p(tf.exp(-tf.abs(x))), TensorFlow's "
     "derivatives are those of no piece. Use a function such as tf.nn.softplus, or one tf.where for both"
 )
+_BOTH = (
+    "it computes the maximum and the minimum of the same two tensors. Where these are equal and the function has no "
+    "kink, as in tf.maximum(x, y) + tf.minimum(x, y), TensorFlow's derivatives are those of no piece. Write what is "
+    "computed of the two without them, such as x + y"
+)
 _VECTORS = (
     "it computes with eigenvectors or singular vectors, of which second derivatives are NaN or wrong where eigenvalues "
     "or singular values are equal. Write what it computes without them, such as by tf.linalg.expm or tf.linalg.sqrtm, "
@@ -57,6 +62,11 @@ def doubts(
         signed = [tensor, *[user.outputs[0] for user in tensor.consumers() if user.type == "Neg"]]
         if any(user.type in _KINKS and user in within for each in signed for user in each.consumers()):
             yield False, _CANCEL
+    elif op.type == "Maximum":
+        pair = {tensor.ref() for tensor in op.inputs}
+        others = [user for user in op.inputs[0].consumers() if user.type == "Minimum" and user in within]
+        if len(pair) == 2 and any({tensor.ref() for tensor in other.inputs} == pair for other in others):
+            yield False, _BOTH
     if _is_square_of_modulus(op):
         yield True, _SQUARE
 

@@ -6,12 +6,15 @@ Each is known by the object itself, whichever name the function has for it. What
 import builtins
 import collections.abc
 import datetime
+import decimal
 import functools
+import gc
 import getpass
 import glob
 import importlib
 import inspect
 import io
+import linecache
 import locale
 import operator
 import os
@@ -22,6 +25,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 import uuid
@@ -34,7 +38,7 @@ import numpy as np
 _DRAWS = "draws random numbers: draw them with tf.random, or pass them as an argument"
 _CLOCK = "is a clock: pass the time as an argument"
 _FILE = "reads files: read before, and pass what was read as an argument"
-_MACHINE = "asks the user or the machine: ask before, and pass the answer as an argument"
+_MACHINE = "asks the user, the machine or this process: ask before, and pass the answer as an argument"
 _COMPUTED = "finds by a computed name what it reads: name that in the function, or pass it as an argument"
 _NEXT = "gives another item each time: take the item before, and pass it as an argument"
 TOO_LARGE = "can change in place, and is too large to be compared: make it a tensor by tf.constant, or read-only"
@@ -63,17 +67,23 @@ _FUNCTIONS = {
         os: "listdir scandir walk stat getcwd open read",
         os.path: "exists isfile isdir getmtime getsize abspath realpath",
         glob: "glob iglob",
+        linecache: "getline getlines",
         np: "load loadtxt genfromtxt fromfile memmap",
         pathlib.Path: "open read_text read_bytes exists is_file is_dir stat iterdir glob rglob cwd home resolve",
     },
     _MACHINE: {
         builtins: "input",
+        decimal: "Decimal getcontext localcontext",
+        gc: "get_count get_stats get_objects",
         getpass: "getpass getuser",
         locale: "getlocale localeconv setlocale str format_string atof",
         os: "getpid getloadavg cpu_count times popen system",
+        np: "geterr get_printoptions array2string array_str array_repr",
         platform: "node platform uname",
         socket: "gethostname socket create_connection",
         subprocess: "run Popen check_output call check_call getoutput",
+        sys: "getrefcount",
+        threading: "active_count current_thread enumerate get_ident",
         urllib.request: "urlopen",
     },
     _COMPUTED: {
