@@ -45,18 +45,6 @@ def test_the_split_follows_the_seed():
     assert not np.array_equal(first.x_test, other.x_test)
 
 
-@pytest.mark.parametrize("name", ["MNIST", "fashion", "", None])
-def test_another_name_is_refused(name):
-    with pytest.raises(ValueError, match="expected one of 'digits', 'mnist'"):
-        data.load(name)
-
-
-@pytest.mark.parametrize("fraction", [0, 1, -0.1, 2])
-def test_a_fraction_out_of_range_is_refused(fraction):
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        data.load(test_fraction=fraction)
-
-
 def test_mnist_out_of_reach_says_what_to_do(monkeypatch):
     from tapelab.runtime import tf
 

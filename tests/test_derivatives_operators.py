@@ -383,13 +383,6 @@ def test_no_warning_where_there_is_no_reason():
         laplacian(bent, compile="graph")(X.astype(np.float32))
 
 
-def test_errors():
-    with pytest.raises(ValueError, match="one batch axis"):
-        laplacian(tf.reduce_sum)(X)
-    with pytest.raises(ValueError, match="chunk_size"):
-        laplacian(bent, chunk_size=0)
-
-
 def test_random_numbers_are_drawn_once_or_not_at_all():
     f = lambda x: tf.nn.dropout(tf.ones_like(x), 0.5) * x**2  # noqa: E731
     found = laplacian(f, compile="graph")(X)
@@ -467,23 +460,6 @@ def test_coefficients_are_read_anew():
     close(tape.gradient(loss, weight), [4 * 18.0])
     weight.assign([1.0])
     close(held(X), np.full(4, 18.0))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "either directions or a matrix"),
-        ({"matrix": np.eye(3), "weights": [1.0]}, "weights belong to directions"),
-        ({"matrix": np.zeros([2, 3])}, r"expected finite numbers of shape \(n, n\)"),
-        ({"matrix": np.eye(3)}, r"the matrix has shape \(3, 3\); expected n = 6"),
-        ({"directions": np.eye(3)}, r"directions of shape"),
-        ({"directions": np.eye(6), "weights": [1.0]}, "one for each of the 6 directions"),
-        ({"directions": np.eye(6), "drift": [1.0]}, r"drift of shape"),
-    ],
-)
-def test_coefficients_that_do_not_fit(options, message):
-    with pytest.raises(ValueError, match=message):
-        second_order(bent, **options, compile="graph")(X)
 
 
 def test_samples():

@@ -103,7 +103,10 @@ def test_every_derivative_has_a_check(monkeypatch):
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_derivative_that_is_off_is_called_wrong(check, monkeypatch):
-    """Each element of each result that a check gives, one after the other, by this part of the largest one."""
+    """Each element that is judged of each result that a check gives, one after the other, by part of the largest one.
+
+    Fourth derivatives are at the limit of what differences can tell, and a processor's exp decides of some.
+    """
     given, compute = [], random_checks.CHECKS[check]
 
     def keep(case):
@@ -115,7 +118,9 @@ def test_a_derivative_that_is_off_is_called_wrong(check, monkeypatch):
     monkeypatch.setitem(random_checks.CHECKS, check, keep)
     assert random_judge.judged(smooth) == {"right": 1}
     for comparison in given:
-        for place, wrong in itertools.product(np.ndindex(comparison.found.shape), [0.02, np.nan, np.inf]):
+        judged = np.broadcast_to(comparison.exists, comparison.found.shape)
+        assert judged.mean() >= 0.5
+        for place, wrong in itertools.product(map(tuple, np.argwhere(judged)), [0.02, np.nan, np.inf]):
             kept = comparison.found[place]
             comparison.found[place] += wrong * max(1.0, np.abs(comparison.right).max())
             with pytest.raises(random_judge.Find):

@@ -2,8 +2,6 @@
 
 from tapelab.derivatives import (
     FallbackWarning,
-    MemoryLimitError,
-    NotFiniteError,
     SparsePlan,
     SparsityError,
     hessian,
@@ -293,27 +291,6 @@ def test_a_function_without_a_graph_is_dense():
     with pytest.warns(FallbackWarning, match="cannot be traced"):
         found = sparse_jacobian(f)(X[:3])
     np.testing.assert_allclose(dense(found), X[0] * np.eye(3), atol=1e-14)
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match="format is 'bsr'"):
-        sparse_jacobian(coupled, format="bsr")
-    with pytest.raises(ValueError, match="mode is 'both'"):
-        sparse_jacobian(coupled, mode="both")
-    with pytest.raises(ValueError, match="one scalar"):
-        sparse_hessian(coupled)(X)
-    with pytest.raises(TypeError, match="SciPy has no sparse arrays of bfloat16"):
-        sparse_jacobian(coupled, format="csr")(tf.constant(X, tf.bfloat16))
-    with pytest.raises(ValueError, match="py_function"):
-        sparse_hessian(lambda x: tf.reduce_sum(tf.py_function(tf.square, [x], x.dtype)))(X)
-    with pytest.raises(MemoryLimitError, match="not sparse"):
-        sparse_jacobian(tf.cumsum, memory_limit=1000)(X)
-    with pytest.raises(MemoryLimitError, match="places for entries"):
-        sparse_jacobian(coupled, memory_limit=2000)(X)
-    with pytest.raises(NotFiniteError, match="infinite"):
-        sparse_jacobian(tf.math.log, check_finite=True, compile="eager")(tf.zeros(3))
-    with pytest.raises(NotFiniteError, match="infinite"):
-        sparse_jacobian(tf.math.log, check_finite=True, compile="eager", format="csr")(tf.zeros(3))
 
 
 def random_function(seed):

@@ -296,23 +296,6 @@ def test_a_model_of_a_strategy_gets_no_note(fresh):
     assert fresh(MIRRORED) == "()\n"
 
 
-def test_what_cannot_be_answered_is_refused():
-    model = healthy()
-    with pytest.raises(TypeError, match="expected a Keras model"):
-        diagnose(lambda x: x, "mse", X, Y)
-    with pytest.raises(ValueError, match="x is missing"):
-        diagnose(model, "mse")
-    with pytest.raises(ValueError, match="the model is not compiled"):
-        diagnose(model, None, X, Y)
-    with pytest.raises(TypeError, match="take one batch from it"):
-        diagnose(model, "mse", iter([(X, Y)]))
-    with pytest.raises(ValueError, match="leave y and sample_weight out"):
-        diagnose(model, "mse", tf.data.Dataset.from_tensors((X, Y)), Y)
-    model.trainable = False
-    with pytest.raises(ValueError, match="no trainable variables"):
-        diagnose(model, "mse", X, Y)
-
-
 def test_text_markdown_and_figure():
     model = sequential(layers.Dense(2, name="first"), layers.Lambda(tf.round), layers.Dense(1, name="last"))
     found = diagnose(model, "mse", X, Y)

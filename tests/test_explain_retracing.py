@@ -153,13 +153,6 @@ def test_keras_model():
     assert {cause.code for cause in found.causes} <= {"relaxed", "variables_made"}
 
 
-def test_what_is_no_function_is_refused():
-    with pytest.raises(TypeError, match=r"a Python function; pass a tf\.function"):
-        explain_retracing(len)
-    with pytest.raises(TypeError, match="a concrete function"):
-        explain_retracing(doubler().get_concrete_function(tf.zeros(3)))
-
-
 def test_text_and_markdown():
     found = explain_retracing(numbers())
     number = numbers.__code__.co_firstlineno + 3

@@ -51,9 +51,11 @@ def test_scipy_finds_the_same_minimum(objective, outliers, loss, f_scale, bounds
     assert report.value == pytest.approx(found.cost, rel=1e-8)
     np.testing.assert_allclose(report.parameters, found.x, rtol=2e-5)
     np.testing.assert_array_equal(objective.wrt, report.parameters)
-    # SciPy's method keeps within the bounds; ours ends on them.
-    np.testing.assert_allclose(report.parameters[report.at_bound], found.x[found.active_mask != 0], rtol=1e-6)
-    assert report.at_bound.sum() == np.count_nonzero(found.active_mask)
+    # SciPy's method keeps within the bounds, and how near it comes depends on the machine; ours ends on them.
+    lower, upper = (np.broadcast_to(bound, 3) for bound in bounds)
+    at_bound = np.isclose(found.x, lower, rtol=2e-5) | np.isclose(found.x, upper, rtol=2e-5)
+    np.testing.assert_array_equal(report.at_bound, at_bound)
+    np.testing.assert_array_equal(report.parameters[at_bound], np.clip(found.x.round(3), lower, upper)[at_bound])
     assert len(report.iterations) <= 32  # reweighted least squares take more than twice as many
     # From there on it knows that it is there.
     again = fitted(objective, y, report.parameters, bounds=bounds, loss=loss, f_scale=f_scale, gradient_tolerance=1e-6)

@@ -38,17 +38,6 @@ def test_a_tensorflow_function_in_float64():
     np.testing.assert_allclose(gradcheck.numerical_jacobian(tf.math.sin, [0.0, 1.0]).diagonal(), np.cos([0.0, 1.0]))
 
 
-def test_lower_precision_is_refused():
-    with pytest.raises(TypeError, match="returned dtype float32"):
-        gradcheck.numerical_jacobian(lambda x: x.astype(np.float32), 1.0)
-
-
-@pytest.mark.parametrize("x", ["text", 1 + 2j, [True]])
-def test_arguments_that_are_not_real_are_refused(x):
-    with pytest.raises(TypeError, match="expected real numbers"):
-        gradcheck.numerical_jacobian(lambda x: x, x)
-
-
 def quadratic(x):
     return np.float64(np.sum(x**2))
 
@@ -67,13 +56,3 @@ def test_a_wrong_gradient_fails(wrong):
     x = np.array([[1.0, -2.0], [0.5, 4.0]])
     with pytest.raises(AssertionError, match="along a random direction"):
         gradcheck.check_gradient(quadratic, wrong(x), x)
-
-
-def test_a_gradient_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match=r"shape \(2,\); expected the shape of x, \(2, 1\)"):
-        gradcheck.check_gradient(quadratic, np.zeros(2), np.zeros((2, 1)))
-
-
-def test_a_function_that_is_not_scalar_is_refused():
-    with pytest.raises(ValueError, match="expected a scalar"):
-        gradcheck.check_gradient(lambda x: x, np.ones(2), np.ones(2))

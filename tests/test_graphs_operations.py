@@ -4,7 +4,9 @@ import contextlib
 import functools
 import operator
 
-from tapelab.graphs.operations import OPERATIONS, known, linear_in, of_family, operation, with_fact
+from tapelab.derivatives.wrong.gaps import Needs
+from tapelab.derivatives.wrong.rules import RULES
+from tapelab.graphs.operations import KERNELS, OPERATIONS, WRONG, known, linear_in, of_family, operation, with_fact
 from tapelab.graphs.operations.operation import (
     BLOCK,
     EACH,
@@ -106,6 +108,13 @@ def test_a_row_says_what_rows_can_say(kind):
     assert set(row.facts.split(", ")) - {""} <= set(FACTS)
     assert bool(row.axes) == (row.family == BLOCK)
     assert not row.examples or row.family == STENCIL
+
+
+def test_each_row_of_what_is_wrong_can_be_looked_for():
+    rows = [row for rows in WRONG.values() for row in rows]
+    assert {row.rule for row in rows} == set(RULES)
+    assert {row.needs.upper() for row in rows} <= set(Needs.__members__)
+    assert {row.on for row in KERNELS} == {"xla", "graph", "noted"}
 
 
 def test_questions_that_no_row_answers():

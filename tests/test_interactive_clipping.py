@@ -72,14 +72,6 @@ def test_only_the_global_limit_bounds_the_whole_length():
         assert limit < lengths["value"] <= 2 * limit
 
 
-@pytest.mark.parametrize(
-    ("limit", "way", "told"), [(0.0, "value", "limit"), (-1.0, "each norm", "limit"), (1.0, "norm", "global norm")]
-)
-def test_bad_input_is_named(limit, way, told):
-    with pytest.raises(ValueError, match=told):
-        clipping.clip(TRUE, limit, way)
-
-
 @pytest.mark.parametrize("values", clipping.figure().ends(), ids=str)
 def test_it_is_drawn_at_both_ends_of_every_control(values):
     figure = clipping.figure().still(**values)

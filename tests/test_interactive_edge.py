@@ -68,15 +68,6 @@ def test_a_run_that_diverges_is_called_off():
     assert np.isfinite(run.losses).all()
 
 
-def test_descend_refuses_what_is_no_rate_or_pull():
-    for rate in (0.0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match="positive"):
-            edge.descend(rate, PULL)
-    for pull in (-0.1, float("nan")):
-        with pytest.raises(ValueError, match="at least 0"):
-            edge.descend(0.4, pull)
-
-
 def test_every_end_is_drawn_with_labels_and_the_limit():
     shown = edge.figure()
     for values in shown.ends():

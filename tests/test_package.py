@@ -113,8 +113,9 @@ def test_the_notebooks_travel_without_their_outputs(built, installed):
         assert {f"{NAMES[0]}.ipynb", f"{NAMES[0]}.py"} <= {Path(name).name for name in archive.getnames()}
 
 
-def test_the_tables_of_causes_travel(installed):
-    tables = Path("src", "tapelab", "explain", "causes")
+@pytest.mark.parametrize("room", ["derivatives/machinery/outside", "explain/causes", "graphs/operations"])
+def test_the_tables_travel(installed, room):
+    tables = Path("src", "tapelab", room)
     found = {path.name for path in (installed / tables.relative_to("src")).glob("*.toml")}
     assert found == {path.name for path in (ROOT / tables).glob("*.toml")} != set()
 

@@ -53,12 +53,6 @@ def test_a_matrix_of_zeros_and_one_with_nan_have_a_scale():
     assert np.ma.getmaskarray(image.get_array()).tolist() == [[True, False], [True, False]]
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 3, 4)])
-def test_what_is_no_matrix_is_refused(shape):
-    with pytest.raises(ValueError, match="expected a matrix"):
-        plots.matrix(np.zeros(shape), **TEXTS)
-
-
 def test_each_patch_holds_one_output_input_pair():
     batch, outs, ins = 3, 2, 4
     jacobian = np.arange(batch * outs * batch * ins, dtype=float).reshape(batch, outs, batch, ins)
@@ -80,12 +74,6 @@ def test_patches_are_ruled_off_and_numbered():
     assert ax.get_xticks().tolist() == [1.0, 4.0, 7.0, 10.0]
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 4, 4), (3, 2, 3)])
-def test_axes_that_are_no_batch_jacobian_are_refused(shape):
-    with pytest.raises(ValueError, match=r"expected \(batch, outs, batch, ins\)"):
-        plots.batch_patches(np.zeros(shape), title="t")
-
-
 def test_a_curve_and_its_derivative_differ_by_more_than_colour():
     x = np.linspace(-1, 1, 5)
     ax = plots.curve_with_derivative(x, x**2, 2 * x, title="t", label="square", derivative_label="slope")
@@ -96,23 +84,12 @@ def test_a_curve_and_its_derivative_differ_by_more_than_colour():
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["square", "slope"]
 
 
-def test_curves_of_different_lengths_are_refused():
-    with pytest.raises(ValueError, match=r"shapes \(3,\), \(3,\) and \(2,\)"):
-        plots.curve_with_derivative(np.zeros(3), np.zeros(3), np.zeros(2), title="t")
-
-
 def test_a_spectrum_is_sorted_and_counted():
     ax = plots.spectrum([3.0, -1.0, 1e-12, 0.0, 2.0], title="t")
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["positive: 2", "zero: 2", "negative: 1"]
     drawn = {line.get_label(): (line.get_xdata().tolist(), line.get_ydata().tolist()) for line in ax.lines[1:]}
     assert drawn["negative: 1"] == ([0], [-1.0])
     assert drawn["positive: 2"] == ([3, 4], [2.0, 3.0])
-
-
-@pytest.mark.parametrize("values", [[], [[1.0]]])
-def test_what_is_no_spectrum_is_refused(values):
-    with pytest.raises(ValueError, match="expected a vector"):
-        plots.spectrum(values, title="t")
 
 
 def test_a_sparse_pattern_is_drawn_in_the_colours_of_its_columns_or_rows():
@@ -129,14 +106,6 @@ def test_a_sparse_pattern_is_drawn_in_the_colours_of_its_columns_or_rows():
     np.testing.assert_array_equal(image[0, 0], image[0, 2])
     np.testing.assert_array_equal(image[1, 1], [0.5, 0.5, 0.5])
     assert by_rows.get_title() == "P\n3 entries, 1 colour of rows"
-
-
-@pytest.mark.parametrize(
-    ("shape", "count", "by"), [((2, 3), 2, "columns"), ((2, 3), 3, "rows"), ((4,), 4, "columns"), ((2, 2), 2, "both")]
-)
-def test_colours_that_do_not_fit_a_pattern_are_refused(shape, count, by):
-    with pytest.raises(ValueError, match="expected"):
-        plots.sparsity(np.ones(shape), colours=np.zeros(count, int), by=by, title="P")
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from typing import Any
 from tapelab import explain
 from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 from tapelab.collection.publishing import copies, ratios, times
-from tapelab.derivatives.wrong import cure, gaps
-from tapelab.graphs.operations import FACTS, OPERATIONS, known
+from tapelab.derivatives.wrong import cure
+from tapelab.graphs.operations import FACTS, OPERATIONS, WRONG, known
 from tapelab.process.session import alternatives
 
 import nbformat
@@ -125,12 +125,13 @@ def _rooms() -> str:
 
 def _operations() -> str:
     """What `tapelab.graphs` and `tapelab.derivatives` know of TensorFlow's operations, in a fold for each family."""
-    said = {kind: why for table in gaps.LACKING.values() for kind, (_, why) in table.items()}
-    said |= {kind: (own.__doc__ or "").splitlines()[0] for kind, own in cure.GRADIENTS.items()}
+    said = {kind: [row.why for row in rows] for kind, rows in WRONG.items()}
+    for kind, own in cure.GRADIENTS.items():
+        said.setdefault(kind, []).append((own.__doc__ or "").splitlines()[0])
     families = {}
     for kind in sorted(OPERATIONS.keys() | said):
         row = known(kind)
-        cells = (f"`{kind}`", row.linear, row.facts, said.get(kind, ""))
+        cells = (f"`{kind}`", row.linear, row.facts, ". ".join(said.get(kind, [])))
         families.setdefault(row.family or "no row of its own", []).append(cells)
     found = []
     for family, rows in sorted(families.items()):

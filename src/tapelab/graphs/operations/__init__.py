@@ -1,14 +1,52 @@
-"""What is known of the operations of TensorFlow: one row for each that anything here knows (`OPERATIONS`).
+"""What is known of the operations of TensorFlow, as tables that one can read: a row for each (`OPERATIONS`).
+
+``elementwise``, ``moving``, ``joining`` and ``program``.toml have the rows, below their families; ``wrong.toml`` says
+where TensorFlow's derivatives are wrong or lacking (`WRONG`, of each type), and ``kernels.toml`` where its kernels
+compute something else (`KERNELS`).
 
 The rows say facts, each of which a test tries out. What a transformation makes of an operation (a rule of Taylor mode,
 of sparsity) is a function of that transformation, and asks here for its names: `of_family`, `with_fact`, `linear_in`.
 """
 
-from tapelab.graphs.operations import elementwise, joining, moving, program
-from tapelab.graphs.operations.operation import FACTS, Operation
+import pathlib
+import tomllib
+from typing import Any
 
-OPERATIONS: dict[str, Operation] = elementwise.ROWS | moving.ROWS | joining.ROWS | program.ROWS
+from tapelab.graphs.operations.operation import FACTS, Kernel, Operation, Wrong
+
+_TABLES = pathlib.Path(__file__).parent
 _UNKNOWN = Operation("")
+
+
+def _read(table: str) -> dict[str, Any]:
+    """Return a table. Lists become tuples, and prose is one line, however the table wraps it."""
+
+    def plain(value):
+        if isinstance(value, dict):
+            return {key: plain(part) for key, part in value.items()}
+        if isinstance(value, list):
+            return tuple(map(plain, value))
+        return " ".join(value.split()) if isinstance(value, str) else value
+
+    return plain(tomllib.loads((_TABLES / f"{table}.toml").read_text(encoding="utf-8")))
+
+
+def _wrong() -> dict[str, tuple[Wrong, ...]]:
+    found: dict[str, tuple[Wrong, ...]] = {}
+    for code, row in _read("wrong").items():
+        for kind in row.pop("operations").split(", "):
+            found[kind] = (*found.get(kind, ()), Wrong(code, **row))
+    return found
+
+
+OPERATIONS: dict[str, Operation] = {
+    kind: Operation(family, **row)
+    for table in ("elementwise", "moving", "joining", "program")
+    for family, rows in _read(table).items()
+    for kind, row in rows.items()
+}
+WRONG: dict[str, tuple[Wrong, ...]] = _wrong()
+KERNELS: list[Kernel] = [Kernel(**row) for row in _read("kernels").values()]
 
 
 def known(kind: str) -> Operation:

@@ -1,4 +1,4 @@
-"""One row of what is known of an operation of TensorFlow."""
+"""The rows of the tables of what is known of the operations of TensorFlow, and the words that they use."""
 
 from typing import NamedTuple
 
@@ -68,3 +68,40 @@ class Operation(NamedTuple):
     def has(self, fact: str) -> bool:
         """Whether a fact holds, one of `FACTS`."""
         return fact in self.facts.split(", ")
+
+
+class Wrong(NamedTuple):
+    """A derivative of some operations that TensorFlow gets wrong, or lacks, without a word.
+
+    Attributes:
+        code: its name in the table.
+        needs: which derivatives are wrong: "gradient", "tangents" or "second", and all that is made from them; or only
+            where an input is special: "second_at_zero" and "at_points".
+        why: what the operation does, and what to write instead.
+        inputs: the numbers of the inputs that must not depend on the sources; none named: any.
+        rule: what the graph must look like besides, a name in `tapelab.derivatives.wrong.rules`; "" if nothing.
+    """
+
+    code: str
+    needs: str
+    why: str
+    inputs: tuple[int, ...] = ()
+    rule: str = ""
+
+
+class Kernel(NamedTuple):
+    """A kernel of some operations that computes something else than they say.
+
+    Attributes:
+        operations: their types, with a star for what they may end in.
+        why: what it does, with {op} for the type.
+        numbers: the types of numbers that it does so for, as `tf.DType` names them; none named: any.
+        strides_of_1: whether only where a window does not change the shape of an image.
+        on: "xla", "graph", or "noted" for XLA's where the caller is told, and may want it.
+    """
+
+    operations: tuple[str, ...]
+    why: str
+    on: str
+    numbers: tuple[str, ...] = ()
+    strides_of_1: bool = False

@@ -74,7 +74,7 @@ class Reach(Reached):
             if value is MISSING or isinstance(value, SCALARS) or id(value) in self._seen:
                 continue
             if len(self._seen) > _OBJECTS:
-                self.tell(where, unwatchable.TOO_MANY.format(_OBJECTS))
+                self.tell(where, unwatchable.WHY["too_many"].format(_OBJECTS))
                 self.next.clear()
                 self.last.clear()
                 return
@@ -128,7 +128,7 @@ class Reach(Reached):
         constant = type(value) in (tuple, frozenset)
         if size > _ITEMS and not (constant and all(isinstance(item, SCALARS) for item in value)):
             self.compare(value.__len__, "the length of a container")
-            self.tell(where, unwatchable.TOO_LONG.format(_ITEMS) if named else None)
+            self.tell(where, unwatchable.WHY["too_long"].format(_ITEMS) if named else None)
         elif isinstance(value, _MAPPINGS):
             keys = list(value)
             labels = ["the length", *[f"{what} {key!r:.40}" for what in ("the key", "the item") for key in keys]]
@@ -153,7 +153,7 @@ class Reach(Reached):
             self.compare(value.tobytes, "a NumPy array")
             self.compare(lambda: (value.shape, value.dtype), "a NumPy array")
         elif named and _writable(value):
-            self.tell(where, unwatchable.TOO_LARGE)
+            self.tell(where, unwatchable.WHY["too_large"])
         if type(value) is not np.ndarray:
             watch_instance(self, value, where, named)
 

@@ -1,0 +1,120 @@
+"""What a graph must look like for a row of ``graphs/operations/wrong.toml`` to hold of an operation, by the row's rule.
+
+The graph alone is looked at: whether a call comes to a point at which a derivative is wrong is not known before it
+runs.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tapelab.process.tensorflow import tf
+
+import numpy as np
+
+_KINKS = ("Relu", "Maximum", "Minimum")
+
+
+class Met(NamedTuple):
+    """An operation that was met in a graph.
+
+    Attributes:
+        op: it.
+        depends: for each input, whether it depends on the sources.
+        reached: references of the tensors that do.
+        within: the operations from which the results are computed.
+    """
+
+    op: tf.Operation
+    depends: list[bool]
+    reached: set
+    within: set[tf.Operation]
+
+    def used(self, tensors: Sequence[tf.Tensor]) -> bool:
+        """Whether the results are computed from one of these tensors."""
+        return any(not self.within.isdisjoint(tensor.consumers()) for tensor in tensors)
+
+
+def _log_add_exp_by_name(met: Met) -> bool:
+    """Whether a function of tf.experimental.numpy made a logarithm, where it was not replaced: by the stack."""
+    return any(
+        frame.name in ("logaddexp", "logaddexp2") and frame.filename.endswith("np_math_ops.py")
+        for frame in met.op.traceback or []
+    )
+
+
+def _index_may_stand_twice(met: Met) -> bool:
+    """Whether an index may stand twice: not in constants where it does not, nor in the parts of one partition."""
+    half = len(met.op.inputs) // 2
+    if not met.op.outputs[0].dtype.is_floating or not any(met.depends[half:]):
+        return False
+    indices = [tensor.op for tensor in met.op.inputs[:half]]
+    kinds = {op.type for op in indices}
+    if kinds == {"DynamicPartition"}:
+        return len(set(indices)) != 1  # one is the gradient of tf.dynamic_partition
+    if kinds != {"Const"}:
+        return True
+    values = np.concatenate([tf.make_ndarray(op.get_attr("value")).ravel() for op in indices])
+    return len(np.unique(values)) != len(values)
+
+
+def _uses_batch_statistics(met: Met) -> bool:
+    return met.used(met.op.outputs[1:3]) if met.op.get_attr("is_training") else any(met.depends[3:5])
+
+
+def _is_bisection(met: Met) -> bool:
+    """Whether a loop is one of tf.linalg.eigh_tridiagonal, which is no operation of its own: by names.
+
+    The scope has its name, unless the caller gave another, and the stack has it, unless the graph was loaded.
+    """
+    scopes, frames = met.op.name.split("/"), met.op.traceback or []
+    return any(name.startswith("eigh_tridiagonal") for name in [*scopes, *(frame.name for frame in frames)])
+
+
+def _may_cancel_a_kink(met: Met) -> bool:
+    inside = met.op.inputs[0]
+    tensor = inside.op.inputs[0] if inside.op.type == "Neg" else inside
+    signed = [tensor, *[user.outputs[0] for user in tensor.consumers() if user.type == "Neg"]]
+    return any(user.type in _KINKS and user in met.within for each in signed for user in each.consumers())
+
+
+def _meets_its_minimum(met: Met) -> bool:
+    """Whether the results are computed from a maximum and from the minimum of the same two tensors."""
+    pair = {tensor.ref() for tensor in met.op.inputs}
+    minima = [user for user in met.op.inputs[0].consumers() if user.type == "Minimum" and user in met.within]
+    return len(pair) == 2 and any({tensor.ref() for tensor in each.inputs} == pair for each in minima)
+
+
+def _takes_a_constant_where_equal(met: Met) -> bool:
+    """Whether it selects what does not depend on the sources where something that does equals a number."""
+    test = met.op.inputs[0].op
+    if test.type not in ("Equal", "NotEqual") or not any(tensor.ref() in met.reached for tensor in test.inputs):
+        return False
+    equal, other = (1, 2) if test.type == "Equal" else (2, 1)
+    return met.depends[other] and not met.depends[equal]
+
+
+def _is_square_of_modulus(met: Met) -> bool:
+    """Whether an operation squares an absolute value, as far as the graph shows the exponent."""
+    op = met.op
+    if op.inputs[0].op.type not in ("Abs", "ComplexAbs"):
+        return False
+    if op.type == "Mul":
+        first, second = (tensor.op for tensor in op.inputs)
+        return second.type == first.type and second.inputs[0].ref() == first.inputs[0].ref()
+    exponent = tf.get_static_value(op.inputs[1]) if op.type == "Pow" else 2
+    return exponent is None or bool(np.any(exponent == 2))
+
+
+RULES: dict[str, Callable[[Met], bool]] = {
+    "": lambda _: True,
+    "gives_real_numbers": lambda met: any(tensor.dtype.is_floating for tensor in met.op.outputs),
+    "index_may_stand_twice": _index_may_stand_twice,
+    "is_bisection": _is_bisection,
+    "is_square_of_modulus": _is_square_of_modulus,
+    "log_add_exp_by_name": _log_add_exp_by_name,
+    "may_cancel_a_kink": _may_cancel_a_kink,
+    "meets_its_minimum": _meets_its_minimum,
+    "takes_a_constant_where_equal": _takes_a_constant_where_equal,
+    "uses_batch_statistics": _uses_batch_statistics,
+    "uses_vectors": lambda met: met.used(met.op.outputs[1:]),
+}
