@@ -79,9 +79,21 @@ def _may_cancel_a_kink(met: Met) -> bool:
 
 def _meets_its_minimum(met: Met) -> bool:
     """Whether the results are computed from a maximum and from the minimum of the same two tensors."""
-    pair = {tensor.ref() for tensor in met.op.inputs}
-    minima = [user for user in met.op.inputs[0].consumers() if user.type == "Minimum" and user in met.within]
-    return len(pair) == 2 and any({tensor.ref() for tensor in each.inputs} == pair for each in minima)
+    a, b = met.op.inputs
+    minima = [op.inputs for op in met.within if op.type == "Minimum"]
+    pairs = [(first, second) for one, other in minima for first, second in ((one, other), (other, one))]
+    return not _same(a, b) and any(_same(a, first) and _same(b, second) for first, second in pairs)
+
+
+def _same(a: tf.Tensor, b: tf.Tensor) -> bool:
+    """Whether two tensors are one, or computed alike from the same ones, as x[0] and x[0] are."""
+    if a is b or a.op is b.op:
+        return a.value_index == b.value_index
+    if a.op.type != b.op.type or a.value_index != b.value_index or dict(a.op.node_def.attr) != dict(b.op.node_def.attr):
+        return False
+    if not a.op.inputs:
+        return a.op.type == "Const"
+    return len(a.op.inputs) == len(b.op.inputs) and all(map(_same, a.op.inputs, b.op.inputs))
 
 
 def _takes_a_constant_where_equal(met: Met) -> bool:
