@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/01_gradient_tape_basics.ipynb)
 #
-# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 26 to read, 2 more to go further, 34 for the exercises
+# **Prerequisites:** [00 Start here](00_start_here.ipynb) · **Minutes:** 25 to read, 2 more to go further, 34 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -94,7 +94,8 @@ plt.show()
 
 # %% [markdown]
 # Here is the same as a table. Go through it step by step: down with the values, then up with the gradients. `#0` stands
-# for the value of row 0. Row 0 is the source. Nothing in the block computed it, so it is no entry; rows 1 to 3 are entries.
+# for the value of row 0. Row 0 is the source, which nothing in the block computed (a second source would have a row of its
+# own below it); rows 1 to 3 are entries.
 
 # %%
 step_through(tape, y, x)
@@ -109,26 +110,24 @@ step_through(tape, y, x)
 # | 2 | `b = 5.0 * x` | 10 | 5 for `x` |
 # | 3 | `y = a + b` | 14 | 1 for `a`, 1 for `b` |
 #
-# A difference $a - b$ has 1 for $a$ and −1 for $b$; a quotient $a / b$ has $1/b$ for $a$ and $-a/b^2$ for $b$.
+# A difference $a - b$ has 1 for $a$ and −1 for $b$; a quotient $a / b$ has $1/b$ for $a$ and $-a/b^2$ for $b$; $\tanh a$ has
+# $1 - \tanh^2 a$.
 #
 # Values flow down the list. Derivatives flow **up**. Start at the bottom with $\mathrm dy/\mathrm dy = 1$. Each entry
 # multiplies what it was handed by each of its local derivatives, and hands the product, its **contribution**, to that
 # input. Entry 3 hands $1 \cdot 1$ to `a` and $1 \cdot 1$ to `b`. Entry 2 hands $1 \cdot 5$ to `x`. Entry 1 uses `x` twice,
 # so two arrows lead back from it: $1 \cdot 2$ for the first `x`, and $1 \cdot 2$ again for the second. `x` adds up the
-# contributions: $5 + 2 + 2 = 9$. Nobody asks about the constant 5.0, and it is handed nothing. The last column of the
-# table that you stepped through has the contributions, row by row.
+# contributions: $5 + 2 + 2 = 9$. Nobody asks about the constant 5.0, and it is handed nothing.
 #
 # Why is it right to read from the end? An entry's result can be used only after it was computed. So whoever uses it
 # stands further down, and has been read: when you arrive at an entry, its sum is complete.
 #
-# Two rules are all it takes: **multiply along a path, add where paths meet.**
-#
-# Going up the list with these two rules is the **backward pass**, and the method is **backpropagation**. Because
-# derivatives travel against the computation, it is also called **reverse-mode** automatic differentiation. The sum
+# Two rules are all it takes: **multiply along a path, add where paths meet.** Going up the list with them is the
+# **backward pass**, and the method is **backpropagation**, or **reverse-mode** automatic differentiation. The sum
 # of the contributions that an entry is handed is its **upstream gradient**, or *cotangent*: upstream as seen by the
 # backward pass, which starts at the target.
 #
-# Now change one sign: the last line becomes `y = a * b`. Entry 3's local derivatives are no longer 1.
+# Now change one sign: the last line becomes `y = a * b`.
 #
 # **Predict.** `x` is 2, `a` is 4 and `b` is 10. What is $\mathrm dy/\mathrm dx$?
 
@@ -156,8 +155,7 @@ assert [row.gradient for row in table(tape, y, x).rows] == ["9", "1", "1", "1"]
 # The derivative of $a \cdot b$ with respect to `a` is `b`, and the other way round. So entry 3 hands 10 to `a` and 4 to
 # `b`. From there on nothing has changed: `x` receives $10 \cdot 2 + 10 \cdot 2 + 4 \cdot 5 = 60$.
 #
-# This is why a tape must remember *values*: the local derivatives of a product are its factors, and the backward pass
-# comes long after they were computed.
+# This is why a tape must remember *values*: the local derivatives of a product are its factors.
 #
 # ### Exercise: Draw a tape (6 min)
 #
@@ -181,8 +179,7 @@ exercises.written_tape.check(answer)
 # %% [markdown]
 # ## 2. A tape of your own
 #
-# The best way to believe it is to build a tape yourself. Here is a number that writes down how it was made, and a
-# backward pass. In it, `reversed` walks up the list, `*` multiplies along a path, and `+=` adds where paths meet.
+# Here is a number that writes down how it was made, and a backward pass. In it, `reversed` walks up the list, `*` multiplies along a path, and `+=` adds where paths meet.
 
 # %%
 record = []  # entries: a result, and pairs of an input and a local derivative
@@ -231,9 +228,9 @@ print("dy/dx =", root.gradient)
 # is a chain, $u = 2x + 1$ squared: from the bottom up, $2u \cdot 1 \cdot 2 = 14 \cdot 2 = 28$. The third has a loop in
 # it. Your tape never finds out: it meets four products.
 #
-# TensorFlow's tape can differentiate more, hundreds of operations on tensors of any shape, on any device. It is tidier,
-# too: it records only inside its `with` block, and only what depends on something that it watches (section 7): it has no
-# entry for the constant 5.0, as yours has. The principle is the same.
+# TensorFlow's tape differentiates hundreds of operations, on tensors of any shape. It is tidier,
+# too: it records only inside its `with` block, and only what depends on something that it watches (section 7), so it has no
+# entry for the constant 5.0.
 
 
 # %%
@@ -286,7 +283,7 @@ assert len([made_from for _, made_from in record if made_from]) == 4  # the loop
 # %% [markdown]
 # ### Exercise: Two more entries (6 min)
 #
-# What would your tape need for a division and a tanh? Their local derivatives: those of a quotient stand in section 1. Write the forward and the backward pass
+# What would your tape need for a division and a tanh? Their local derivatives, which stand in section 1. Write the forward and the backward pass
 # of $y = \tanh(a / b)$ for two numbers, without a tape: return `y` and its gradients with respect to `a` and `b`.
 #
 # Example: $a = 1$, $b = 2$ gives 0.4621, 0.3932 and −0.1966.
@@ -308,8 +305,7 @@ exercises.two_more_entries.check(tanh_of_quotient)
 # With tensors in place of numbers, a dense layer computes $y = xw + b$. Here `x` is one example of three numbers, shape
 # (1, 3). The kernel `w` has shape (3, 2) and the bias `b` shape (2,). The loss is the mean of $y^2$.
 #
-# Sources may come as a list, a tuple, a dict, or a nest of these; the answer has the structure of the question. A dict
-# cannot be unpacked in the wrong order, as a list can.
+# Sources may come as a list, a tuple, a dict, or a nest of these; the answer has the structure of the question.
 
 # %%
 x = tf.constant([[1.0, 2.0, 3.0]])
@@ -334,12 +330,14 @@ for name, g in gradients.items():
 #
 # $$\frac{\partial L}{\partial w_{ij}} = x_i\,u_j, \qquad \frac{\partial L}{\partial b_j} = u_j.$$
 #
-# The last row of the kernel's gradient is $3 \cdot (1, 2)$.
-#
 # The local derivative of `y` with respect to `w` is a whole array, the **Jacobian** $J$, with one number for each entry
-# of `y` and each entry of `w`: here 12, half of them zero. For a layer from 1000 to 1000 numbers it would have $10^9$.
+# of `y` and each entry of `w`. Here, with the kernel read row by row, and with what becomes of $u$:
 #
-# The tape never builds it. An operation that can be differentiated has a rule that goes straight from the upstream gradient $u$ to
+# $$J = \begin{pmatrix} 1 & 0 & 2 & 0 & 3 & 0 \\ 0 & 1 & 0 & 2 & 0 & 3 \end{pmatrix}, \qquad
+# u^{\mathsf T} J = \begin{pmatrix} 1 & 2 & 2 & 4 & 3 & 6 \end{pmatrix}.$$
+#
+# For a layer from 1000 to 1000 numbers $J$ would have $10^9$ entries. The tape never builds it. An operation that can be
+# differentiated has a rule that goes straight from the upstream gradient $u$ to
 # $u^{\mathsf T} J$, its **vector–Jacobian product** (VJP). For this layer the rule is the outer product $x_i u_j$, as large
 # as the kernel and no larger. Backpropagation is one VJP after another.
 
@@ -352,8 +350,9 @@ np.testing.assert_array_equal(gradients["bias"], [1.0, 2.0])
 with tf.GradientTape() as tape:
     again = x @ w + b
 jacobian = tape.jacobian(again, w)
-assert tf.size(jacobian) == 12
-assert tf.math.count_nonzero(jacobian) == 6
+matrix = tf.reshape(jacobian, [2, 6])
+np.testing.assert_array_equal(matrix, [[1, 0, 2, 0, 3, 0], [0, 1, 0, 2, 0, 3]])
+np.testing.assert_array_equal(y @ matrix, [[1, 2, 2, 4, 3, 6]])
 np.testing.assert_array_equal(tf.tensordot(y, jacobian, 2), gradients["kernel"])  # uᵀJ, with u = y
 with tf.GradientTape() as tape:
     again = tf.reduce_sum(x @ w + b)
@@ -384,9 +383,8 @@ exercises.dense_backward.check(backward)
 # $v - s\,g$, where $g$ is its gradient. To first order the loss then falls by $s$ times the squared norm of the whole
 # gradient, $s\,\lVert g \rVert^2$.
 #
-# Here is an example with two variables. A walker notes the distance every half hour, and you fit a straight line to
-# the notes: speed times time plus a head start. The next cell computes the gradient at a bad first guess, and tries
-# three steps from there. How far does the first-order promise hold?
+# A walker notes the distance every half hour, and you fit a straight line to
+# the notes: speed times time plus a head start. How far does the first-order promise hold, from a bad first guess?
 
 # %%
 hours = tf.constant([0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0])
@@ -437,10 +435,8 @@ plt.show()
 
 # %% [markdown]
 # The gradient is a slope *here*. It promises nothing about what lies far away: past the lowest point the loss climbs,
-# and beyond a step of about 0.16 it ends higher than it began. That is why a learning rate is small, and why there are
-# many steps.
-#
-# Now take them. Each step needs a new tape, since the variables have moved. `assign_sub` subtracts in place, so that
+# and beyond a step of about 0.16 it ends higher than it began. So take many small steps. Each needs a new tape, since the
+# variables have moved. `assign_sub` subtracts in place, so that
 # the variable stays a variable. (`v = v - …` would make it a tensor; [03](03_when_the_gradient_is_none.ipynb) shows what
 # happens then.)
 
@@ -481,8 +477,7 @@ plt.show()
 # %% [markdown]
 # Every step leaves at right angles to the line of equal loss through its point. On the wall of a long valley that
 # direction points at the opposite wall more than at the minimum. So the path crosses the valley first, then creeps along its floor, where
-# the gradient is small. [13](13_hessians_and_newton.ipynb) finds a better direction, and
-# [02](02_training_with_a_tape.ipynb) runs this loop on a network; so does section 9.
+# the gradient is small. [13](13_hessians_and_newton.ipynb) finds a better direction.
 
 # %% tags=["check"]
 # @title Check
@@ -556,12 +551,12 @@ assert dy_dx == 7.0
 # %% [markdown]
 # The gradient has its source's shape, a scalar, so there is room for one number. **The gradient of a non-scalar target is
 # the gradient of its sum.** The backward pass starts with a one for every entry of the target, and adds up what reaches
-# the source: $3 + 4$. ([00](00_start_here.ipynb) got 201 slopes in one call, because there each entry of the target
-# depends on its own entry of the source alone: each sum has one term.) (`output_gradients=` puts weights of your own in the place of those ones; [11](11_jacobians.ipynb) works with them.) A list of targets is summed in
-# the same way.
+# the source: $3 + 4$. A list of targets is summed in the same way. ([00](00_start_here.ipynb) got 201 slopes in one call:
+# there each entry of the target depends on its own entry of the source alone, and each sum has one term. To weight the entries
+# of a target there is `output_gradients=`; [11](11_jacobians.ipynb) works with it.)
 #
 # **Where it goes wrong.** A loss for each example that was never reduced to one number is a non-scalar target, too.
-# Below, the target is first the walker's nine squared errors, then their mean. There is no error message.
+# Below, the target is first the walker's nine squared errors, then their mean.
 
 # %%
 speed = tf.Variable(0.0)
@@ -579,9 +574,8 @@ unreduced = gradient_of(lambda errors: errors)
 averaged = gradient_of(tf.reduce_mean)
 
 # %% [markdown]
-# The first gradient is that of the *sum*: nine times too large, and its shape gives nothing away. In gradient descent with
-# the same learning rate the step is nine times too long, and section 4 showed where long steps end. **The fix:** `tf.reduce_mean` before
-# the block closes.
+# The first gradient is that of the *sum*: nine times too large, and its shape gives nothing away. The step is
+# nine times too long, and section 4 showed where long steps end. **The fix:** `tf.reduce_mean` before the block closes.
 
 # %% tags=["check"]
 # @title Check
@@ -644,7 +638,7 @@ assert (dz_dy, dy_dx, dz_dx) == (18.0, 6.0, 108.0)
 # ## 7. What a tape watches
 #
 # A tape records an operation if something that goes into it is watched, or was computed from something watched. (That
-# goes for floating-point numbers. With integers [03](03_when_the_gradient_is_none.ipynb) has its own section.)
+# goes for floating-point numbers; for integers see [03](03_when_the_gradient_is_none.ipynb).)
 # Trainable variables are watched from their first use. Tensors are not: you must ask.
 
 # %%
@@ -693,9 +687,7 @@ assert tape.gradient(y, x) == 11.0
 
 # %% [markdown]
 # The true derivative is $2x + 5 = 11$. `watch` acts from the line where it stands: the tape has seen $5x$ and nothing
-# before it, so it returns 5. A wrong number is
-# worse than `None`: nothing stops. **The fix:** `watch` at the top of the block. ([03](03_when_the_gradient_is_none.ipynb) goes the other way and stops
-# a tape from watching variables.)
+# before it, so it returns 5. A wrong number is worse than `None`: nothing stops. **The fix:** `watch` at the top of the block.
 
 # %% [markdown]
 # ## 8. Control flow
@@ -735,11 +727,11 @@ compiled = tape.gradient(result, [a, b, gate])
 assert (compiled[0], compiled[1], compiled[2]) == (4.0, 0.0, None)
 
 # %% [markdown]
-# An `if` decides which operations run, and the tape sees those and no others: nothing was computed from `b`. And `gate` chose the branch, but that choice was Python's. The result was not
-# computed from `gate`. `tf.where` looks like an `if` but is not one: it computes both sides and picks, so `b` is on the
+# An `if` decides which operations run, and the tape sees those and no others: nothing was computed from `b`. `gate` chose
+# the branch, but that choice was Python's. `tf.where` looks like an `if` but is not one: it computes both sides and picks, so `b` is on the
 # record. (`gate` still gets `None`: a comparison passes nothing back.) **Here `None` says that no gradient got through to the
-# source, and 0 that one did, and is zero.** Either can mean something else: [03](03_when_the_gradient_is_none.ipynb) and
-# [04](04_when_the_gradient_is_wrong.ipynb) have the cases.
+# source, and 0 that one did, and is zero.** What else they can mean: [03](03_when_the_gradient_is_none.ipynb) and
+# [04](04_when_the_gradient_is_wrong.ipynb).
 #
 # A loop may run a different number of times for each input. The next one doubles its input until it reaches 100. From 3
 # it stops at 192, from 7 at 112.
@@ -799,12 +791,10 @@ below.set(xlabel="x", ylabel="slope, from the tape", ylim=(0, 76))
 plt.show()
 
 # %% [markdown]
-# Six doublings from 3, four from 7: $2^6 = 64$ and $2^4 = 16$. The tape holds the doublings that ran. The loop itself has
-# vanished.
+# Six doublings from 3, four from 7: $2^6 = 64$ and $2^4 = 16$. The tape holds the doublings that ran, and no loop.
 #
 # Where the number of doublings changes, the value drops by 100. There the function has no derivative, and the tape returns
-# one all the same: that of the run. A tape differentiates **what ran**, at this input. It knows nothing of what would have
-# run next door.
+# one all the same: that of the run. A tape differentiates **what ran**, at this input.
 #
 # ### Exercise: None, zero or a number (4 min)
 #
@@ -922,8 +912,8 @@ assert tf.reduce_mean(hole) < 0
 # %% [markdown]
 # ## 10. Check it independently
 #
-# NumPy knows nothing of tapes, nor of TensorFlow. Ask it for the derivatives by **central differences**. It nudges each entry
-# of a network's first kernel up and down, in float64, and divides the change of the loss by the size of the nudge.
+# NumPy has no tape. Ask it for the derivatives by **central differences**: nudge each entry of a network's first kernel up
+# and down, in float64, and divide the change of the loss by the distance between the two.
 
 # %% tags=["nbval-ignore-output"]
 shapes = (batch, inputs), (batch, outputs), (inputs, hidden), (hidden, outputs)
@@ -951,8 +941,7 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 
 # %% [markdown]
 # They agree. NumPy evaluated the loss twice for each of the 40 entries, where the tape needed one pass forwards and one
-# backwards. It would need no more passes for a million entries, and that is what makes it possible to train networks
-# with millions of parameters.
+# backwards. It would need no more passes for a million entries.
 
 # %% [markdown]
 # ## Recap
@@ -966,7 +955,6 @@ np.testing.assert_allclose(from_tape, from_differences, rtol=1e-6, atol=1e-8)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | a loss for each example, never reduced | gradients larger by the batch size, no error | `tf.reduce_mean` before the tape closes |
-# | a step that is too long | the loss climbs | a smaller learning rate, more steps |
 # | a second call on one tape | `RuntimeError` | one call with several sources, or `persistent=True` |
 # | a persistent tape that stays in scope | memory that is not given back | `del tape` |
 # | a tensor that is not watched | `None` | `tape.watch`, at the top of the block |

@@ -520,7 +520,7 @@ np.testing.assert_allclose(ends["compiled"], ends["eager"], rtol=1e-3)
 assert milliseconds["eager"] > 2 * milliseconds["compiled"]
 
 # %% [markdown]
-# The model is small, so a step is mostly Python's work, and compiling takes nearly all of it away. A larger model spends more of a step in its operations, which compiling leaves as they are here, and gains a smaller factor.
+# The model is small, so a step is mostly Python's work, and compiling takes nearly all of it away. The more of a step is spent inside its operations, as in a wide layer, the less there is to gain.
 
 # %% [markdown]
 # ## 5. Judge the result
@@ -560,7 +560,7 @@ for ax, trained, kept_apart in ((left, train_loss, val_loss), (right, 1 - train_
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.text(epochs * 1.02, trained[-1], "training", color=plots.BLUE, va="center")
     ax.text(epochs * 1.02, kept_apart[-1], "validation", color=plots.RED, va="center")
-left.set(title="The validation loss ends above the training loss", ylabel="loss (nats, logarithmic)")
+left.set(title="The validation loss ends above the training loss", ylabel="loss (logarithmic)")
 right.set(title="The validation errors end higher, too", ylabel="share of wrong answers (logarithmic)")
 plt.show()
 

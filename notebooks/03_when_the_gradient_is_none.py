@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/03_when_the_gradient_is_none.ipynb)
 #
-# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 27 to read, 4 more to go further, 30 for the exercises
+# **Prerequisites:** [01 Gradient tape basics](01_gradient_tape_basics.ipynb) · **Minutes:** 25 to read, 4 more to go further, 30 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -309,7 +309,8 @@ assert [variable.numpy() for variable in tape.watched_variables()] == [2.0]
 # By itself, a tape watches *trainable variables*, and nothing else. `tf.constant` makes a tensor like any other. The sum of a variable and a number is
 # a tensor too, even though a variable went into it.
 #
-# The diagnosis takes one line: `tape.watched_variables()` lists the variables that the tape watches. The non-trainable one was used as well, and is not among them. The cure is `tape.watch`, before the first use.
+# The diagnosis takes one line: `tape.watched_variables()` lists the variables that the tape watches. The non-trainable one was used as well, and is not among them. The cure is `tape.watch`, before the first use: a tape never goes back for what it missed ([01](01_gradient_tape_basics.ipynb),
+# section 7).
 
 # %%
 print("watched by itself:     ", [float(v) for v in tape.watched_variables()])
@@ -321,36 +322,24 @@ with tf.GradientTape() as tape:
 cured = tape.gradient(y, sources)
 print("gradients, all watched:", [float(gradient) for gradient in cured.values()])
 
-# %% [markdown]
-# Two more ways of not being watched. A tape records forwards and never goes back for what it missed, so `watch` comes before the first use. And a tape that is
-# told not to watch variables by itself watches none until you name them. `explain` tells the two apart. (`Pow` is what TensorFlow calls `**` inside.)
-
-# %%
-x, v = tf.constant(3.0), tf.Variable(3.0)
-
-with ExplainTape() as tape:
-    y = x**2
-    tape.watch(x)  # x**2 is past
-late = explain(tape, y, x)
-
-with ExplainTape(watch_accessed_variables=False) as tape:
-    y = v**2
-switched_off = explain(tape, y, v)
-
-print(f"{late.code}: {late.sentence}")
-print(f"{switched_off.code}: {switched_off.sentence}")
-
 # %% tags=["check"]
 # @title Check
 assert [gradient.numpy() for gradient in cured.values()] == [4.0, 6.0, 8.0, 10.0]
-assert [late.code, switched_off.code] == ["watched_late", "watching_off"]
-for source, options in ((x, {}), (v, {"watch_accessed_variables": False})):
+check_x, check_v = tf.constant(3.0), tf.Variable(3.0)
+with ExplainTape() as check_tape:
+    check_y = check_x**2
+    check_tape.watch(check_x)  # x**2 is past
+assert explain(check_tape, check_y, check_x).code == "watched_late"
+with ExplainTape(watch_accessed_variables=False) as check_tape:
+    check_y = check_v**2
+assert explain(check_tape, check_y, check_v).code == "watching_off"
+for source, options in ((check_x, {}), (check_v, {"watch_accessed_variables": False})):
     with tf.GradientTape(**options) as check_tape:
         check_tape.watch(source)  # first watch, then use
         check_y = source**2
     assert check_tape.gradient(check_y, source).numpy() == 6.0
 with tf.GradientTape() as check_tape:
-    check_float = tf.cast(tf.cast(v, tf.int32), tf.float32)  # from something watched, through an integer
+    check_float = tf.cast(tf.cast(check_v, tf.int32), tf.float32)  # from something watched, through an integer
     check_y = check_float**2
 assert check_tape.gradient(check_y, check_float) is None
 
@@ -404,8 +393,7 @@ assert y.numpy() == 9.0
 assert half_of_it.numpy() == 3.0
 
 # %% [markdown]
-# 3, where the true derivative is $2x = 6$. One path is cut and the other is whole, so there is no `None` to warn you: to the tape, $y$ is $3x$. This is
-# worse than `None`. The gradient has the first factor's part and lacks the second's, and nothing tells you.
+# 3, where the true derivative is $2x = 6$. One path is cut and the other is whole, so there is no `None` to warn you: to the tape, $y$ is $3x$.
 #
 # There is a way out that the tape can follow: `tf.py_function` records what the Python code does with TensorFlow. `tf.numpy_function` does not.
 #
@@ -431,7 +419,7 @@ print("dtype", text.dtype.name, " gradient", string_source)
 
 # %% [markdown]
 # Both are trainable variables, and both give `None`. The cast inside the tape cannot help: on its other side nothing carries a gradient. Convert once,
-# *before* you create the variable, `tf.Variable(tf.strings.to_number("3.0"))`, and stay in floating point from there to the target. Keep whatever must be an integer or a string beside the path, not on it.
+# *before* you create the variable, `tf.Variable(tf.strings.to_number("3.0"))`, and stay in floating point from there to the target.
 
 # %% tags=["check"]
 # @title Check
@@ -552,7 +540,7 @@ print(f"{unrelated.code}: {unrelated.sentence}")
 print(f"{finished_late.code}: {finished_late.sentence}")
 
 # %% [markdown]
-# Both answers are honest. In the second case the tape holds `squared` and has never heard of the product. Move the last line into the block, and the
+# In the second case the tape holds `squared` and has never heard of the product. Move the last line into the block, and the
 # gradient is 40.
 
 # %% tags=["check"]
@@ -884,7 +872,7 @@ assert dl_dbias is None
 # %% [markdown]
 # ## 12. Check it independently
 #
-# `None` says that no gradient got through. It says nothing about the derivative. Central differences in float64, which know nothing of tapes, show what stood behind
+# Central differences in float64, which know nothing of tapes, show what stood behind
 # four of the `None`s and errors above: behind `np.log1p` and `assign_add` a derivative that was lost, behind contrast one that nobody had written, behind rounding a
 # true zero.
 

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/04_when_the_gradient_is_wrong.ipynb)
 #
-# **Prerequisites:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 22 to read, 2 more to go further, 26 for the exercises
+# **Prerequisites:** [03 When the gradient is None](03_when_the_gradient_is_none.ipynb) · **Minutes:** 23 to read, 2 more to go further, 26 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -577,14 +577,24 @@ with tf.GradientTape() as check_tape:
     check_y = tf.reduce_mean((check_nan(inputs) - outputs) ** 2)
 assert all(np.isnan(g).any() for g in check_tape.gradient(check_y, [layer.kernel for layer in check_nan.layers]))
 assert {one.layer for one in diagnose(check_nan, "mse", inputs, outputs).sick} == {f"layer_{sick}"}
+check_blank = twelve_layers()  # a kernel of zeros, and a bias that is not
+check_blank.layers[sick - 1].kernel.assign(tf.zeros_like(check_blank.layers[sick - 1].kernel))
+check_blank.layers[sick - 1].bias.assign([0.1] * 16)
+with tf.GradientTape() as check_tape:
+    check_y = tf.reduce_mean((check_blank(inputs) - outputs) ** 2)
+check_norms = [tf.norm(g) for g in check_tape.gradient(check_y, [layer.kernel for layer in check_blank.layers])]
+assert all(norm == 0.0 for norm in check_norms[: sick - 1])
+assert all(norm > 0.0 for norm in check_norms[sick - 1 :])
+assert {one.layer for one in diagnose(check_blank, "mse", inputs, outputs).sick} == {f"layer_{sick}"}
 
 # %% [markdown]
 # The backward pass comes from the loss. It is sound at layer 12 and at each layer before it, down to the one after the
-# sick one. Then it meets a tanh that is flat: $\tanh(20) = 1$. Everything before that is cut off. So where a layer passes
-# nothing back, the sick one is the one **nearest the loss** whose gradient is bad; those before it are its victims.
-# `diagnose` groups the variables by cause and names one layer.
+# sick one. Then it meets a tanh that is flat: $\tanh(20) = 1$. Everything before that is cut off. So where an *activation* passes
+# nothing back, the sick layer is the one **nearest the loss** whose gradient is bad; those before it are its victims. (Where it is a
+# kernel of zeros, and the bias beside it is not zero, that kernel's own gradient is sound, and the bad ones begin one layer before it.)
+# `diagnose` groups the variables by cause and names one layer, also there.
 #
-# (A NaN that is in the *values* is another matter. It travels forwards to the loss and back to every layer: all twelve gradients are NaN, and the nearest to the loss tells nothing.
+# (A NaN that is in the *values* is another matter. It travels forwards to the loss and back to every layer: here all twelve gradients are NaN, and the nearest to the loss tells nothing.
 # `diagnose` names the layer that made it.)
 #
 # (A layer of dead ReLUs is nastier. Its output is 0, so the kernel of the layer *after* it gets no gradient either; and if the activations after it are 0 at 0, as ReLU and tanh are, no
@@ -731,7 +741,7 @@ np.testing.assert_allclose(chain, [through_twelve], rtol=1e-2)
 # - Every NaN in these gradients was 0 · ∞; `explain` and `draw(..., values=True)` show the operation that made the ∞ (section 1).
 # - Choose before the operation as well as after it, put ε inside the root, and use the fused operation (sections 2 and 3).
 # - A gradient of zeros is right at a minimum; elsewhere look for what is flat: saturated, dead, clipped, multiplied by zero (section 4).
-# - Over depth, factors multiply; a layer that passes nothing back is the bad one nearest the loss, but for dead ReLUs, which also silence the kernel after them, and a NaN in the values is everywhere; `diagnose` names the layer (sections 5 and 6).
+# - Over depth, factors multiply; a layer whose activation passes nothing back is the bad one nearest the loss, but for dead ReLUs, which also silence the kernel after them, and a NaN in the values was everywhere; `diagnose` names the layer (sections 5 and 6).
 #
 # | Trap | What you see | What to do |
 # |---|---|---|

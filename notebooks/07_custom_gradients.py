@@ -264,6 +264,36 @@ print("eager:                  ", curvature(log1pexp_closure, 100.0).numpy())
 print("in a tf.function:       ", compiled(tf.constant(100.0)))
 print("eager, times a variable:", curvature(lambda x: scale * log1pexp_closure(x), 100.0))
 
+# %% tags=["figure"] alt="Two diagrams of the same four boxes. Below, upstream and s enter first_derivative, whose result is the first derivative; s was made from x by an exponential. Left, where first_derivative is a box: a dashed frame encloses it, the arrow back from the result leads to upstream, its argument, and ends there with None; the link to s is grey, inside the closure. Right, where upstream is a constant: no frame, the arrows back lead through s and the infinite exponential to x, with NaN."
+# @title Draw: what the second tape follows
+_, axes = plt.subplots(1, 2, figsize=(10, 3.9), layout="constrained")
+boxes = {"x = 100": (0, 2.1), "s = 1 − 1/(1 + exp(x))": (0, 1.05), "upstream": (2.3, 1.05), "upstream · s": (1.15, 0)}
+links = [
+    ("x = 100", "s = 1 − 1/(1 + exp(x))"),
+    ("s = 1 − 1/(1 + exp(x))", "upstream · s"),
+    ("upstream", "upstream · s"),
+]
+for ax, followed in zip(axes, (links[2:], links[:2]), strict=True):
+    for label, (across, up) in boxes.items():
+        box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": "black"}
+        ax.text(across, up, label, ha="center", va="center", bbox=box)
+    for link in links:
+        (from_x, from_y), (to_x, to_y) = (boxes[end] for end in link)
+        start, end = (from_x + 0.2 * (to_x - from_x), from_y - 0.24), (to_x - 0.2 * (to_x - from_x), to_y + 0.24)
+        back = link in followed
+        look = {"arrowstyle": "-|>", "color": plots.RED if back else plots.GREY, "linewidth": 2.4 if back else 1.4}
+        ax.annotate("", *((start, end) if back else (end, start)), arrowprops=look)
+    ax.set(xlim=(-1.1, 3.4), ylim=(-0.6, 2.6))
+    ax.set_axis_off()
+axes[0].add_patch(plt.Rectangle((0.5, -0.35), 1.3, 0.68, fill=False, edgecolor="black", linestyle="--", linewidth=1.5))
+axes[0].text(1.85, 0, "first_derivative,\na box with one argument", va="center")
+axes[0].text(2.3, 1.4, "no way on to x: None", ha="center", color=plots.RED, fontweight="bold")
+axes[1].text(0.2, 1.6, "0 · ∞ = NaN", va="center", color=plots.RED, fontweight="bold")
+axes[1].text(2.3, 1.4, "a constant", ha="center")
+axes[0].set_title("In a graph, or with a variable: None")
+axes[1].set_title("Eagerly, with a constant upstream: NaN")
+plt.show()
+
 # %% [markdown]
 # The same function, NaN once and `None` twice; the right answer is 0. A custom gradient is a derivative *with respect to the function's arguments*. The only argument of
 # `first_derivative` is `upstream`, which does not depend on `x`. That `s` does is hidden in the closure.
@@ -859,7 +889,7 @@ assert (slope(straight_round, 1.3).numpy(), difference(np.round, 1.3)) == (1.0, 
 # - `tf.custom_gradient` replaces a whole function's derivative by one rule, such as a formula that does not overflow (section 1); for the second derivative, give the first a custom gradient and pass what it depends on as an argument (section 2).
 # - A backward function may pass the gradient straight through a rounding or a clip (section 3).
 # - At a solution, the implicit function theorem gives the derivative from the solution alone; `tf.stop_gradient` on the solver's input saves the memory (section 4).
-# - A backward function takes `variables=` where the function uses any, and consists of TensorFlow operations (section 5).
+# - A backward function takes `variables=` where the function uses any that the tape watches, and consists of TensorFlow operations (section 5).
 # - Custom gradients are saved with a model by default, one level deep; a fresh process tells whether they were (section 6).
 #
 # | Trap | What you see | What to do |

@@ -266,7 +266,7 @@ for name, colour, shift, marker, style in looks:
     whole = [rate for rate in rates if np.isfinite(val_loss[name, rate]).all()]
     medians = [np.median(val_loss[name, rate]) for rate in whole]
     ax.plot(np.multiply(whole, shift), medians, style, color=colour, label=name)
-ax.set(title="Clipping buys the larger rates", xlabel="learning rate (logarithmic)", ylabel="validation loss (nats)")
+ax.set(title="Clipping buys the larger rates", xlabel="learning rate (logarithmic)", ylabel="validation loss")
 ax.set(
     xscale="log",
     xticks=[0.03, 0.05, 0.08, 0.1, 0.2],

@@ -328,7 +328,7 @@ plt.show()
 
 # %% [markdown]
 # The default tape knows the four variables, the head's tape two of them, the third tape the inputs: seven gradients, each in its source's shape, and eight times `None`. The
-# default tape does not know the inputs: they are a tensor, and nobody told it to watch them. Where two tapes know the same gradient, they agree.
+# default tape does not know the inputs: they are a tensor, and nobody told it to watch them. Where two of these tapes know the same gradient, they agree: none of them was paused.
 #
 # Every tape can tell which variables it has watched:
 
@@ -559,7 +559,7 @@ exercises.dropped.reveal(left)
 assert left == [depth, depth, 2, 0]
 
 # %% [markdown]
-# A list holds *references*: a tensor that several tapes keep is in memory once, and free when the last tape that needs it is gone. So a second tape over the same run costs little memory. A forgotten one that
+# A list holds *references*: a tensor that several tapes keep is in memory once, and free when the last tape that needs it is gone. So a second tape over the same run that watches the same costs little memory. A forgotten one that
 # watches too much costs all of it, however modest the others are.
 
 # %% [markdown]

@@ -153,8 +153,8 @@ print("d²y/dt² =", d2y_dt2)
 
 # %% [markdown]
 # Watch it on both. Better still, write a function that returns a derivative. It gets the order and the watching right once, and it can
-# be applied to its own result: the inner call then runs inside the outer block by construction. (Where a derivative does not depend on `x` any more, as that of $2x$, the next
-# one is `None`, not 0: no path.)
+# be applied to its own result: the inner call then runs inside the outer block by construction. (Where a derivative is computed without `x`, as that of $2x$, the next one is `None`: no path. Where `x` still takes part, as $x^0$ does in TensorFlow's second derivative of
+# `x**2`, it is 0.)
 
 
 # %%
@@ -210,6 +210,8 @@ assert d2y_dt2 is None
 assert explain(untold, slope, t).code == "not_watched"
 assert derivative(lambda x: 2.0 * x)(t) == 2.0
 assert derivative(derivative(lambda x: 2.0 * x))(t) is None
+assert derivative(derivative(derivative(lambda x: x * x)))(t) is None
+assert derivative(derivative(derivative(lambda x: x**2)))(t) == 0.0
 np.testing.assert_allclose([first(t), second(t), third(t)], [27.0, 18.0, 6.0], rtol=1e-6)
 np.testing.assert_allclose(first(xs), 3 * xs**2, rtol=1e-5, atol=1e-5)
 np.testing.assert_allclose(second(xs), 6 * xs, rtol=1e-5, atol=1e-5)

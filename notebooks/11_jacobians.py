@@ -503,8 +503,8 @@ exercises.pairs.check(jacobian_of_differences)
 #
 # `sources` may be a container, as in `gradient`: a list, a tuple, a dictionary, nested or not. The result has the same structure.
 #
-# A source from which no recorded path leads to the target gives `None`, or zeros of the full shape if you ask for them. (Where there is a path, and it has no effect, as in
-# $0 \cdot x$, you get zeros unasked.)
+# A source that no gradient gets through to gives `None`, or zeros of the full shape if you ask for them: no recorded path leads from it to the target, or all that do pass
+# through an operation such as `tf.round`, which passes nothing back. (Where one gets through and is zero, as for $0 \cdot x$, you get zeros unasked.)
 #
 # The first line below holds back a warning: each call of `jacobian` outside a `tf.function` traces a new graph, and TensorFlow soon warns of
 # it. Section 8 has more.
@@ -564,6 +564,9 @@ assert not np.any(zeros)
 with tf.GradientTape(persistent=True) as check_tape:
     without_effect = 0.0 * unused
 assert not np.any(check_tape.jacobian(without_effect, unused, experimental_use_pfor=False))  # zeros, and not None
+with tf.GradientTape() as check_round:
+    check_rounded = tf.round(unused)
+assert check_round.jacobian(check_rounded, unused) is None
 assert check_tape.jacobian(tf.concat([without_effect, without_effect], axis=0), unused) is None  # joined outside
 assert refused == "AttributeError: 'list' object has no attribute 'shape'"
 assert joined.shape == (batch * outputs + batch, inputs, outputs)
@@ -955,7 +958,7 @@ np.testing.assert_allclose(J, numerical_J, rtol=1e-6)
 # |---|---|---|
 # | target and source of the same shape | a transposed Jacobian has the right shape | check one entry by its value |
 # | a list of targets | `AttributeError` about `shape` | one call for each target, or concatenate inside the tape |
-# | no recorded path from the source to the target | `None` | `unconnected_gradients="zero"`, if zeros are what you mean |
+# | no gradient gets through to the source | `None` | `unconnected_gradients="zero"`, if zeros are what you mean |
 # | `experimental_use_pfor=False` on an ordinary tape, in eager code | `RuntimeError` | `persistent=True` |
 # | `jacobian` called eagerly in a loop | slow, and a warning of retracing | put it in a `tf.function` |
 # | a wide layer on the way | out of memory, though the result is small | `experimental_use_pfor=False` |

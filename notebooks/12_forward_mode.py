@@ -773,7 +773,7 @@ assert (nested * nested * nested).tangent.tangent == 12.0
 # Your `Dual` needed a rule for each operation. TensorFlow has more than a thousand operations, and those that can be differentiated have a rule for the *backward* pass alone. The accumulator has
 # no rules of its own (but for copying a tensor and reading a variable). For each operation
 # it takes the backward rule, $u \mapsto J^\top u$, and notices that it is *linear in $u$*. Differentiate it with respect to $u$, in reverse, and you multiply by the transpose of $J^\top$,
-# which is $J$. This is the *two-tape trick*, and the accumulator applies it to one operation after another.
+# which is $J$. This is the *two-tape trick* (Townsend, 2017), and the accumulator applies it to one operation after another.
 #
 # So forward mode needs no new rules for TensorFlow's operations, and it goes through loops as a tape does. A custom gradient is another matter (section 6). Below, $x^2$ has the
 # backward rule $3u$, which is not its derivative: so you can see who asks the rule.
@@ -958,7 +958,7 @@ np.testing.assert_allclose(jacobian, numerical, rtol=1e-4, atol=1e-4)
 # - W. Squire, G. Trapp (1998), ["Using complex variables to estimate derivatives of real functions"](https://doi.org/10.1137/S003614459631241X).
 # - A. Griewank, A. Walther (2008), ["Evaluating Derivatives"](https://doi.org/10.1137/1.9780898717761), second edition; chapter 13 is on Taylor coefficients.
 # - A. R. Curtis, M. J. D. Powell, J. K. Reid (1974), ["On the estimation of sparse Jacobian matrices"](https://doi.org/10.1093/imamat/13.1.117).
-# - A. G. Baydin, B. A. Pearlmutter, D. Syme, F. Wood, P. Torr (2022), ["Gradients without backpropagation"](https://arxiv.org/abs/2202.08587): training with random tangents.
+# - J. Townsend (2017), ["A new trick for calculating Jacobian vector products"](https://j-towns.github.io/2017/06/12/A-new-trick.html): forward mode from reverse mode.
 #
 # **Read next:** [13 Hessians and Newton's method](13_hessians_and_newton.ipynb) builds the whole Hessian and finds a better step with it;
 # [16 What derivatives cost](16_what_derivatives_cost.ipynb) measures what this notebook counted.

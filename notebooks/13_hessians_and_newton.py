@@ -161,7 +161,7 @@ print("H:       ", H.shape)
 
 # %% [markdown]
 # The target's axes come first, then the source's: here both are (5, 8). For linear algebra the last lines flatten each pair. The kernel becomes one axis of 40, with element $(i, j)$ at place $8i + j$, and the
-# Hessian a 40 × 40 matrix. It does not matter with respect to which of two parameters you differentiate first (Schwarz's theorem), so the matrix is symmetric.
+# Hessian a 40 × 40 matrix. It does not matter with respect to which of two parameters you differentiate first where the second derivatives are continuous (Schwarz's theorem), so the matrix is symmetric.
 
 # %% tags=["figure"] alt="Heat map. A symmetric 40 by 40 matrix of second derivatives with grid lines every 8 rows and columns. Rows and columns of hidden units that reach no output, if there are any, are blank."
 # @title Draw
@@ -820,7 +820,7 @@ plt.show()
 minimum = tf.constant(points[-1])
 assert history[-1, 1] < 1e-8
 for check_before, check_after in zip(distances[-5:-2], distances[-4:-1], strict=True):
-    assert check_after < 100 * check_before**2 + 1e-9
+    assert check_after < (20 if seed == 0 else 100) * check_before**2 + 1e-9
 check_spectrum = np.linalg.eigvalsh(model_derivatives(minimum)[2])
 assert check_spectrum[-1] > 200 * check_spectrum[0]  # steep and flat directions
 assert np.min(history[1:, 1] / history[:-1, 1]) < 1e-2  # at least one step of the final plunge
@@ -831,7 +831,7 @@ assert np.all(np.diff(history[:, 0]) < 1e-12)
 # %% [markdown]
 # ## 8. Going further: a step that uses negative curvature
 #
-# Take $f(x, y) = x^2 + \tfrac14 y^4 - \tfrac12 y^2$: a saddle at the origin, a minimum on either side of it. The figure draws three steps from one start, and says whether each points downhill and whether it ends lower. On the right is
+# Take $f(x, y) = x^2 + \tfrac14 y^4 - \tfrac12 y^2$: a saddle at the origin, a minimum on either side of it. The figure draws three steps from one start, raw Newton, damped Newton and minus the gradient times a rate, and says whether each points downhill and whether it ends lower. On the right is
 # the loss along each of them. Turn the damping down from 1. Then set it to 0, and move the start along $x$.
 
 # %% alt="Contour plot and line plot. Left, contours of a function with a saddle in the middle and a minimum above and below it. From a start between saddle and upper minimum, the raw Newton step leads down past the saddle and is marked uphill; the damped step leads to near the minimum and the gradient step a short way towards it, both marked downhill. Right, the function along each step: the raw one rises, the two others fall."
@@ -978,7 +978,7 @@ np.testing.assert_allclose(v @ model_H.numpy() @ v, curvature, rtol=0, atol=1e-5
 #
 # - The Hessian is the Jacobian of the gradient: two tapes, `gradient` inside, `jacobian` outside, axes of the target first. Flattened it is symmetric, and its eigenvalues are curvatures; in a ReLU network many of them are zero (section 1).
 # - A Newton step is `solve(H, -g)`, never a product with an inverse. It is exact for a quadratic loss, and needs damping where the Hessian is singular (section 2).
-# - A raw step climbs where the curvature is negative or the model is trusted too far. Damping cures the direction, a line search the length (section 3).
+# - A raw step can climb, where a curvature is negative or the model is trusted too far. Damping cures the direction, a line search the length (section 3).
 # - All variables go into one Hessian if you flatten the gradient first. It has $N^2$ entries: 4 MB for a thousand parameters, 4 TB for a million, and a factorisation takes $N^3/6$ multiplications (sections 5 and 6).
 #
 # | Trap | What you see | What to do |

@@ -344,7 +344,10 @@ assert at_once[1:] == (1, True)
 
 # %%
 def newton_cg(w, problem, product, budget):
-    """Returns rows of (work, loss), the last point, and how often curvature p'Hp <= 0 was met."""
+    """Minimise from w. `problem` holds two functions, the loss and the loss with its gradient; `product(w, p)` is H p.
+
+    Returns rows of (work, loss), the last point, and how often curvature p'Hp <= 0 was met.
+    """
     value_at, value_and_gradient = problem
     work, rows, met = 0, [], 0
     while True:

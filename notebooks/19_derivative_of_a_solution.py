@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/19_derivative_of_a_solution.ipynb)
 #
-# **Prerequisites:** [07 Custom gradients](07_custom_gradients.ipynb), [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 28 to read, 2 more to go further, 27 for the exercises
+# **Prerequisites:** [07 Custom gradients](07_custom_gradients.ipynb), [14 Without the matrix](14_without_the_matrix.ipynb) · **Minutes:** 25 to read, 2 more to go further, 27 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -98,8 +98,6 @@ print(f"relative difference of the two gradients: {tf.norm(from_solution - unrol
 # %% [markdown]
 # The second cell has forgotten the search. It knows where the iteration ended and nothing else, keeps one tensor instead of 160, and its gradient agrees to the last digits. (160 is generous: the iteration has arrived, but for rounding, after about 50. Unrolled from the start, those 50 have to be kept.)
 #
-# The same idea differentiates a *trained classifier* with respect to what it was trained on: the weight of each of 300 labels, and each pixel of its training images.
-#
 # **You will be able to**
 #
 # - differentiate the solution of an equation from the solution alone, with one linear solve (section 1),
@@ -156,7 +154,7 @@ plt.show()
 #
 # First **one linear solve** for $u$, the *adjoint equation*. Then one ordinary backward pass through *one* application of $f$, with $u$ in the place of the upstream gradient. The number of parameters does not matter: $W$ has 900, and there is one solve for each example.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 with tf.GradientTape(persistent=True) as tape:
     tape.watch([z, W])
     again = tf.tanh(z @ W + x)  # one application, at the solution
@@ -165,8 +163,6 @@ J = tape.batch_jacobian(again, z)  # (20, 30, 30): one for each example
 u_solved = tf.linalg.solve(tf.eye(30, dtype=tf.float64) - J, v[..., tf.newaxis], adjoint=True)[..., 0]
 by_solve = tape.gradient(again, W, output_gradients=u_solved)
 print("Jacobians:", J.shape)
-
-# %% tags=["nbval-ignore-output"]
 print(f"relative difference from the unrolled gradient: {tf.norm(by_solve - unrolled) / tf.norm(unrolled):.0e}")
 
 # %% [markdown]
@@ -245,7 +241,7 @@ exercises.any_equation.check(vjp_of_solution)
 exercises.nearer.guess(...)  # "unrolling", "the equation" or "both alike"
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def by_unrolling(start, steps):
     with tf.GradientTape() as tape:
         tape.watch(W)
@@ -274,7 +270,6 @@ errors_unrolled = [error(by_unrolling(cold, n)) for n in counts]
 errors_equation = [error(by_equation(iterate(W, cold, n), n)) for n in counts]
 residual = tf.norm(iterate(W, cold, 21) - iterate(W, cold, 20)) / tf.norm(z)
 
-# %% tags=["nbval-ignore-output"]
 at = counts.index(20)
 print(f"error after 20 steps, unrolled:     {errors_unrolled[at]:.0e}")
 print(f"error after 20 steps, the equation: {errors_equation[at]:.0e}")
@@ -289,7 +284,6 @@ assert 0.05 * residual < errors_equation[at] < 50 * residual
 
 # %% [markdown]
 # The equation, by a factor of about 8 (with other seeds, 3 to 12; how much it is depends on $J$: with a symmetric $W$ of the same norm, 1.4 to 2, tried with three seeds). Unrolling multiplies Jacobians of *all* the $z$ on the way, early ones too, which were far from the solution. The equation takes every Jacobian at the last $z$, the best one known. Its error is of the order of the **residual**, what one more step would still change.
-# You can always print that.
 #
 # So give unrolling the same advantage. Search first, without a tape; then record $k$ more steps from the solution. This is unrolling at its best.
 
@@ -368,8 +362,7 @@ print("mixed:    ", mixed.numpy())
 print("dw / ds:  ", (-mixed / H).numpy().round(3))
 
 # %% [markdown]
-# The mixed derivative of $s_i$ is the gradient of term $i$ alone, $w - y_i$. Downhill is the other way, $y_i - w$: the pull of that measurement. At the minimum the pulls cancel. Strengthen one, and $w$ goes the way it pulls, as far as the curvature $H$ lets it. The measurement 6 draws the mean upwards, at a rate of 1 for each unit of weight; the
-# measurement 2, close to the mean, draws it downwards, at a rate of $\tfrac13$.
+# The mixed derivative of $s_i$ is the gradient of term $i$ alone, $w - y_i$. Downhill is the other way, $y_i - w$: the pull of that measurement. At the minimum the pulls cancel. Strengthen one, and $w$ goes the way it pulls, as far as the curvature $H$ lets it. The measurement 6 draws the mean upwards, at a rate of 1 for each unit of weight.
 #
 # Both kinds of solution fit into one table: what is found, what it solves, and the two steps back. As before, $v$ is the gradient of a loss with respect to the solution.
 #
@@ -410,7 +403,7 @@ exercises.penalty.check(penalty_slope)
 #
 # 300 images of digits come with labels, and 120 of these are wrong: stored as the next digit, a 3 as a 4, a 9 as a 0. Nobody tells you which. Besides, you have 100 images whose labels you trust.
 #
-# Give each of the 300 a weight $s_i = 1$ in the training loss, and train softmax regression to the minimum: 650 weights, and a penalty. Newton steps get there to all digits; the Hessian is computed once by hand, and otherwise by `derivatives.hessian`.
+# Give each of the 300 a weight $s_i = 1$ in the training loss, and train softmax regression to the minimum: 650 weights, and a penalty. Newton steps get there to all digits, with the Hessian by `derivatives.hessian`.
 
 # %%
 images = data.load("digits")
@@ -425,7 +418,7 @@ clean_x, clean_y = tf.constant(pixels[300:400]), tf.one_hot(digits[300:400], 10,
 test_x = tf.constant(images.x_test.reshape(-1, 64).astype(np.float64))
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def scores(w, x):
     return x @ tf.reshape(w[:640], [64, 10]) + w[640:]
 
@@ -447,15 +440,7 @@ def value_and_gradient(w, *problem):
     return value, tape.gradient(value, w)
 
 
-@tf.function
-def hessian_by_hand(w, *problem):
-    with tf.GradientTape() as tape:
-        tape.watch(w)
-        g = value_and_gradient(w, *problem)[1]
-    return tape.jacobian(g, w)
-
-
-hessian = derivatives.hessian(training_loss)  # the same matrix, sooner
+hessian = derivatives.hessian(training_loss)
 
 
 def train(*problem, w=None):
@@ -473,13 +458,11 @@ def train(*problem, w=None):
     raise RuntimeError("no minimum after 100 Newton steps")
 
 
-# %% tags=["nbval-ignore-output"]
 ones, decay = tf.ones(300, tf.float64), tf.constant(1e-2, tf.float64)
 trained_on = noisy_x, noisy_y, ones, decay
 w = train(*trained_on)
 H = hessian(w, *trained_on)
-print("gradient at the minimum: ", f"{tf.norm(value_and_gradient(w, *trained_on)[1]):.0e}")
-print("Hessians, by hand and ours, differ by", f"{tf.reduce_max(tf.abs(H - hessian_by_hand(w, *trained_on))):.0e}")
+print("gradient at the minimum:", f"{tf.norm(value_and_gradient(w, *trained_on)[1]):.0e}")
 
 # %% [markdown]
 # Now the question, as a derivative. The loss on the 100 trusted images depends on $w^*$, and $w^*$ depends on the 300 weights. **How would the loss on the trusted images change if label $i$ counted a little more in training?** Retraining 300 times would tell. So do three lines: $v$, the solve, and one backward pass through the
@@ -543,7 +526,10 @@ assert wrong[ranking[:30]].sum() >= 27
 assert wrong[ranking[-30:]].sum() <= 9
 assert np.median(harm[wrong]) > 0 > np.median(harm[~wrong])
 assert np.mean(stored[ranking[:10]] == (digits[ranking[:10]] + 1) % 10) > 0.75  # stored as the next digit
-np.testing.assert_allclose(H, hessian_by_hand(w, *trained_on), rtol=0, atol=1e-10)
+with tf.GradientTape() as tape:
+    tape.watch(w)
+    g = value_and_gradient(w, *trained_on)[1]
+np.testing.assert_allclose(H, tape.jacobian(g, w), rtol=0, atol=1e-10)
 with tf.GradientTape() as tape:
     tape.watch(w)
     each = losses(w, noisy_x, noisy_y)
@@ -551,7 +537,7 @@ rows = tape.jacobian(each, w)
 np.testing.assert_allclose(harm, -tf.linalg.matvec(rows, u) / 300, rtol=0, atol=1e-10)  # the pulls, as in section 3
 
 # %% [markdown]
-# Nearly all of them, if not all. One linear solve, and every label has its verdict. As in section 3, entry $i$ is the pull of example $i$, $-\nabla \ell_i$, here multiplied by $\tfrac1{300} u^\top$, which turns it into a change of the trusted loss. (Questions like this one go by the name of *influence functions*; [21](21_influence_functions.ipynb) is about them.)
+# Nearly all of them, if not all. One linear solve, and every label has its verdict. As in section 3, entry $i$ is the pull of example $i$, $-\nabla \ell_i$, here multiplied by $\tfrac1{300} u^\top$, which turns it into a change of the trusted loss.
 #
 # Is it worth the trouble? A wrong label should also stand out by its own *training loss*: the classifier disagrees with it. That needs no derivative and no trusted images. Score a ranking like this: draw one wrong label and one right one; how often does the wrong one rank higher? A coin gets 0.50.
 #
@@ -563,20 +549,20 @@ exercises.by_loss.guess(...)  # "about 0.5", "about 0.7" or "about 0.95"
 # %%
 rival = train(clean_x, clean_y, tf.ones(100, tf.float64), tf.constant(3e-3, tf.float64))
 rankings = {
-    "the derivative": harm,
-    "the derivative with u = v, unsolved": pulls(v),
-    "its own training loss": losses(w, noisy_x, noisy_y).numpy(),
-    "its loss, trained on the 100 alone": losses(rival, noisy_x, noisy_y).numpy(),
+    "the derivative": (harm, "a Hessian, a solve, the 100"),
+    "the derivative with u = v, unsolved": (pulls(v), "the 100"),
+    "its own training loss": (losses(w, noisy_x, noisy_y).numpy(), "nothing more"),
+    "its loss, trained on the 100 alone": (losses(rival, noisy_x, noisy_y).numpy(), "one more training, the 100"),
 }
 parted = {}
-for name, score in rankings.items():
+for name, (score, takes) in rankings.items():
     parted[name] = np.mean(score[wrong][:, np.newaxis] > score[~wrong])  # over all pairs
-    print(f"{name:36} {parted[name]:.2f}")
+    print(f"{name:36} {parted[name]:.2f}   takes {takes}")
 
 # %% [markdown]
-# About 0.7: the third line. The mistakes here have a system: of the images stored as 4, many are a 3, and the classifier learns that they are fours. It does not disagree with them. Leave out the solve, in the second line, and much of the derivative's advantage is gone: $u = v$ asks what one step of gradient descent would do, not what training to the end does.
+# About 0.7: the third line. The mistakes here have a system: of the images stored as 4, many are a 3, and the classifier learns that they are fours. It does not disagree with them. Leave out the solve, in the second line, and much of the advantage is gone: $u = v$ asks what one step of gradient descent would do.
 #
-# Now the last line, the rival. Train on the 100 trusted images alone, and let *that* classifier judge. It ranks better than the derivative. Where trusted examples suffice to train a model that is any good, begin with it; the derivative is for what no classifier can judge. Which brings up the pixels.
+# Now the last line. Train on the 100 trusted images alone, and let *that* classifier judge. Over ten seeds it gets 0.96 to 1.00, where the derivative gets 0.92 to 0.98 (unsolved 0.61 to 0.84); once the two are level. Where trusted examples suffice to train a model that is any good, begin with it; the derivative is for what no classifier can judge. Which brings up the pixels.
 
 # %% tags=["check"]
 # @title Check
@@ -585,7 +571,7 @@ exercises.by_loss.reveal("about 0.7" if 0.58 < by_loss < 0.82 else "about 0.5" i
 assert 0.58 < by_loss < 0.82
 assert 0.88 < parted["the derivative"] < 0.995
 assert parted["the derivative with u = v, unsolved"] < parted["the derivative"] - 0.05
-assert parted["its loss, trained on the 100 alone"] > parted["the derivative"]
+assert parted["its loss, trained on the 100 alone"] > max(0.95, parted["the derivative"] - 0.002)
 as_stored = tf.argmax(scores(w, noisy_x), axis=1).numpy() == stored
 assert as_stored[wrong].mean() > 0.3  # learnt as they are stored
 
@@ -721,17 +707,7 @@ plt.show()
 # As good as training on all 1437, to about one percentage point. And they do not look like digits any more. L-BFGS started from the first row and left it: the learnt images lie about four times closer together than the real ones, and what they teach is in their differences, the last row. This is **dataset distillation**. Each of the 40 evaluations
 # cost one training, one solve and one backward pass, for 640 derivatives.
 #
-# Two things before you believe it. First, all 1437 images went into these ten: it is compression, and not a way to learn from ten examples. Second, are they made for this classifier only? Give them to another one, which has no weights at all: the nearest of the ten images decides.
-
-# %% tags=["nbval-ignore-output"]
-nearest = {}
-for name, ten in rows.items():
-    distances = np.linalg.norm(test_x.numpy()[:, np.newaxis] - ten, axis=2)
-    nearest[name] = np.mean(distances.argmin(axis=1) == images.y_test)
-    print(f"nearest of the {name:18} {nearest[name]:.3f}")
-
-# %% [markdown]
-# To this classifier, too, the grey columns are worth far more than the ten real digits, and about as much as the class means, or a little more.
+# One thing before you believe it: all 1437 images went into these ten. It is compression, and not a way to learn from ten examples.
 
 # %% tags=["check"]
 # @title Check
@@ -742,8 +718,6 @@ assert 0.87 < reached["ten class means"] < 0.91
 assert reached["ten real images"] < 0.80
 assert abs(final - reached["all 1437 images"]) < 0.025
 assert 0.15 < np.linalg.norm(differences) / np.linalg.norm(real - real.mean(axis=0)) < 0.4  # a quarter
-assert nearest["ten learnt images"] > nearest["ten class means"] - 0.01
-assert nearest["ten learnt images"] > nearest["ten real images"] + 0.1
 assert len(accuracies) <= evaluations + 5
 held, refused = tf.Variable(1.0), False
 
@@ -888,7 +862,7 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 # - A solution's derivative follows from its equation: solve $(I - J)^\top u = v$ once, then one backward pass through one application. The search leaves one tensor behind, and not one for each iterate (section 1).
 # - An iteration stopped early has a gradient with an error of the order of the residual; unrolled from the start it erred several times more here. One recorded step pointed roughly downhill, with an error of about a half (section 2).
 # - A minimum solves $\nabla_w \ell = 0$: solve $Hu = v$, then differentiate $-u^\top \nabla_w \ell$ with respect to the parameter (section 3).
-# - One solve gives a derivative for each of 300 labels, and nearly all of the 30 most harmful are wrong. The training loss does not see mistakes that have a system; a classifier trained on the trusted images does, and ranks better still (section 4).
+# - One solve gives a derivative for each of 300 labels, and nearly all of the 30 most harmful are wrong. The training loss does not see mistakes that have a system; a classifier trained on the trusted images ranks at least as well (section 4).
 # - Training is a layer. Differentiated with respect to its training data, it learns ten images that teach nearly as well as 1437 (section 5).
 #
 # | Trap | What you see | What to do |
@@ -898,7 +872,6 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 # | no `stop_gradient` around the search | every iterate is kept after all | see [07](07_custom_gradients.ipynb) |
 # | a `tf.Variable` read inside a `custom_gradient` | an error about `variables`, and a recorded search | pass tensors |
 # | you differentiated the minimum's *value* | no solve was needed, and the second loss does not occur | take $v$ from the second loss, solve with $H$ |
-# | a score without a rival | everything looks good | train the plainest alternative too |
 #
 # **Further reading**
 #
@@ -912,4 +885,4 @@ gradcheck.check_gradient(lambda W: tf.reduce_sum((iterate(W, cold, steps) - targ
 #
 # **Read next:** [07 Custom gradients](07_custom_gradients.ipynb) has the scalar case in section 4;
 # [14 Without the matrix](14_without_the_matrix.ipynb) has more on solving with products;
-# [21 Influence functions](21_influence_functions.ipynb) asks what each training example did.
+# [21 Influence functions](21_influence_functions.ipynb) asks the question of section 4 of every training example.

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/24_an_equation_and_no_data.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 26 to read, 3 more to go further, 25 for the exercises
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [17 Fit and error bars](17_fit_and_error_bars.ipynb) · **Minutes:** 25 to read, 3 more to go further, 25 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -179,9 +179,9 @@ plt.show()
 
 # %% [markdown]
 # The network on the left was never told a value. At the 300 dots it was asked for one thing, $-\Delta u = f$: the sum of its two second derivatives, $\Delta u$, shall be what the equation says. No formula for $u$ is on this page: $f$ is a polynomial that is zero on the boundary, and
-# $u$ is no polynomial, nor $f$ times a number. The error on the right, about a thousandth of $u$, is the difference from a second method that knows nothing of networks or tapes: a sum of sines. Each $\sin k\pi x \, \sin l\pi y$ in $f$, divided by $(k^2 + l^2)\,\pi^2$, is one in $u$. On a square that takes milliseconds. Section 6 has what networks are tried for.
+# $u$ is no polynomial, nor $f$ times a number. The error on the right, about a thousandth of $u$, is the difference from a second method that knows nothing of networks or tapes: a sum of sines. Each $\sin k\pi x \, \sin l\pi y$ in $f$, divided by $(k^2 + l^2)\,\pi^2$, is one in $u$. On a square that takes milliseconds.
 #
-# Is that all that 128 weights and 300 points can do? This page changes neither of them. In section 3 you predict where the error ends.
+# Is that all that 128 weights and 300 points can do? This page changes neither of them.
 #
 # **You will be able to**
 #
@@ -198,7 +198,7 @@ plt.show()
 #
 # $$-\Delta u = f, \qquad \Delta u = \frac{\partial^2 u}{\partial x^2} + \frac{\partial^2 u}{\partial y^2}.$$
 #
-# It describes a membrane under a load $f$, or the potential of charges. Put a network $u_w$ in place of $u$. What remains at a point $x_n$, a pair of coordinates, is the **residual**, and its mean square is the loss:
+# It describes a membrane under a load $f$. Put a network $u_w$ in place of $u$. What remains at a point $x_n$, a pair of coordinates, is the **residual**, and its mean square is the loss:
 #
 # $$r_n(w) = \Delta u_w(x_n) + f(x_n), \qquad L(w) = \frac1N \sum_n r_n(w)^2.$$
 #
@@ -248,35 +248,6 @@ for few_rows in (grid[:5], grid[600:605]):  # the batch's rows do not depend on 
 # 26: all four entries, the mixed derivatives twice among them. That is why `laplacian_by_tapes` splits the point into its coordinates. It differentiates twice with respect to $x$ alone, then twice with respect to $y$ alone, and never meets $\partial^2 u / \partial x \partial y$.
 #
 # A second sum is hidden in it, and that one is harmless. `u` holds the values at all 300 points, and `gradient` differentiates their sum. Row $n$ of the result is still the slope at point $n$, because $u(x_n)$ depends on $x_n$ and on no other point. A layer in which the points meet would break it; [15](15_batch_jacobians.ipynb) showed one.
-#
-# You need this operator in every step, so its price counts. `derivatives.laplacian` sends the value, the slopes and the sum of second derivatives through the network together, in one forward pass. A tape can differentiate its result with respect to the weights. Below, the first row runs operation by operation; the other two are graphs, so compare those with each other.
-
-# %% tags=["nbval-ignore-output"]
-# The Laplacian with respect to the first argument, at each point. AutoGraph has nothing to rewrite in it, and would take its time.
-laplacian = tf.function(derivatives.laplacian(network), autograph=False)
-compiled_tapes = tf.function(laplacian_by_tapes)
-
-ways = {
-    "nested tapes": laplacian_by_tapes,
-    "nested tapes, in a graph": compiled_tapes,
-    "derivatives.laplacian": laplacian,
-}
-taken = {name: [] for name in ways}
-for _ in range(8):  # the first call compiles
-    for name, way in ways.items():
-        begin = time.perf_counter()
-        found = way(points, start)
-        taken[name].append(time.perf_counter() - begin)
-for name, seconds in taken.items():
-    print(f"{name:25} {1000 * np.median(seconds[1:]):6.2f} ms")
-print(f"largest difference: {np.abs(found - laplacian_by_tapes(points, start)).max():.0e}")
-
-# %% tags=["check"]
-# @title Check
-np.testing.assert_allclose(laplacian(points, start), laplacian_by_tapes(points, start), rtol=0, atol=1e-9)
-polynomial = derivatives.laplacian(lambda x: x[:, 0] ** 2 * x[:, 1] ** 2)
-np.testing.assert_allclose(polynomial(point), [10], rtol=1e-12)
-assert np.median(taken["derivatives.laplacian"][1:]) < 2 * np.median(taken["nested tapes"][1:])  # far less, in fact
 
 # %% [markdown]
 # ### Exercise: The residual of an oscillator (8 min)
@@ -313,10 +284,15 @@ exercises.summed.check(may)
 # The opening used Adam with a rate of 0.05 that falls to zero. Before anything is blamed, try larger rates and a smaller one, and four times as many steps with two of them. And there is **L-BFGS**, which [14](14_without_the_matrix.ipynb) recommends where each gradient is that of
 # the whole data set; those who train such networks often let it finish the work. It, too, sees nothing but losses and gradients. It gets 600 steps, once with a memory of 10 steps and once of 100.
 #
-# The natural rival at 128 weights is **BFGS** with a dense matrix: from gradients alone it builds an estimate of the whole inverse Hessian, $128 \times 128$. It gets 600 steps too. And both finish what 1500 steps of Adam have begun.
+# The natural rival at 128 weights is **BFGS** with a dense matrix: from gradients alone it builds an estimate of the whole inverse Hessian, $128 \times 128$. It gets 600 steps too. And both finish what 1500 steps of Adam have begun. From here on the operator is `derivatives.laplacian`: the same numbers from one forward pass.
 
 
 # %%
+# With respect to the first argument, at each point; a tape can differentiate it with respect to the weights.
+# AutoGraph has nothing to rewrite in it, and would take its time.
+laplacian = tf.function(derivatives.laplacian(network), autograph=False)
+
+
 def residual(w):
     return laplacian(points, w) + source(points)
 
@@ -387,15 +363,18 @@ for name, run in runs.items():
     print(f"{name:31} {seconds:5.2f} s of processor time   loss {loss(at):.0e}   error {error(at):.1e}")
 
 # %% [markdown]
-# Four times the steps, and Adam's error falls by a factor of one to five (factors here and below are those of ten seeds, rounded). With its usual memory, L-BFGS gets about as far in 600 steps, or up to six times less far; with the long one its error is two to four times lower. None of them has stopped: with four times the steps, L-BFGS with the long memory ended two to five times lower again (tried).
+# Four times the steps, and Adam's error falls by a factor of one to five; with `seed = 17` it does not fall (factors here and below are those of the seeds 0 to 9, rounded). With its usual memory, L-BFGS gets about as far in 600 steps, or up to six times less far; with the long one its error is two to four times lower. None of them has stopped: with four times the steps, L-BFGS with the long memory ended two to five times lower again (tried).
 #
 # Finishing what Adam has begun helps both: L-BFGS ends one to three times lower than from the start, and BFGS one to five times. It then ends lowest of all, three to eight times lower than anything without a matrix. It is priced by that matrix: a step costs as many multiplications as the matrix has elements, times a few, which is little for 128 weights and impossible for a million.
 
 # %% tags=["check"]
 # @title Check
+np.testing.assert_allclose(laplacian(points, start), laplacian_by_tapes(points, start), rtol=0, atol=1e-9)
+polynomial = derivatives.laplacian(lambda x: x[:, 0] ** 2 * x[:, 1] ** 2)
+np.testing.assert_allclose(polynomial(point), [10], rtol=1e-12)
 ends = {name: error(run[-1][1]) for name, run in runs.items()}
 assert 2e-4 < ends[short] < 3e-3
-assert 1 < ends[short] / ends[long] < 8
+assert 0.9 < ends[short] / ends[long] < 8
 ten, hundred = (ends[name] for name in limited)
 assert 0.5 < ten / ends[long] < 8
 assert 1.3 < ten / hundred < 5
@@ -658,7 +637,7 @@ assert all(abs(shares.sum() - 1) < 0.01 for _, shares in (at_start, after_long))
 # %% [markdown]
 # ## 5. A small residual is not a small error
 #
-# A good optimiser has a danger of its own. Take away points: the equation is asked for at 60 of the 300, and there are 128 weights.
+# Take away points: the equation is asked for at 60 of the 300, and there are 128 weights.
 #
 # **Predict.** 120 steps of Levenberg–Marquardt bring the loss at the 60 points from some hundreds to below a hundred-thousandth. How large is the mean squared residual *between* the points?
 
@@ -878,10 +857,8 @@ assert np.abs(found - by_sines).max() < 0.1 * bars.mean()
 # | a gradient of a gradient taken for a Laplacian | mixed derivatives in it: 26 for 10 | one coordinate at a time |
 # | points that depend on each other | wrong second derivatives, without a warning | no batch normalisation inside $u$ |
 # | ReLU in the network | a Laplacian without the network's own curvature: ReLU's second derivative is zero | `tanh`, or another smooth activation |
-# | a plateau of Adam taken for the network's limit | an error that falls slowly with more steps | try a second-order method first |
 # | fewer points than weights | a tiny loss and a large error | more points; the residual at other points |
 # | an equation held too loosely beside measurements | the weights fit the noise; a large error bar | a smaller $\tau$, until the error bar settles |
-# | a residual reported as an error | numbers of another kind | compare $u$ with a solution found in another way |
 #
 # **Further reading**
 #

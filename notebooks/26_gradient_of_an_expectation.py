@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/26_gradient_of_an_expectation.ipynb)
 #
-# **Prerequisites:** [06 Stop gradient](06_stop_gradient.ipynb) · **Minutes:** 28 to read, 31 for the exercises
+# **Prerequisites:** [06 Stop gradient](06_stop_gradient.ipynb) · **Minutes:** 25 to read, 31 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -81,7 +81,7 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# A theatre sells tickets. On each day a hundred visitors see the price, some of them buy, and the price then takes a step along the gradient of the day's takings. The best price is 15.7. The steps pass it and go on, until hardly anyone buys.
+# A theatre sells tickets. Each day a hundred visitors see the price, some buy, and the price takes a step along the gradient of the day's takings. The best price is 15.7. The steps pass it and go on, until hardly anyone buys.
 #
 # No line fails, nothing is `None`, and each gradient is the right derivative of what the program computed: of that day's takings, with that day's buyers. But a higher price also *loses* buyers, and of that the tape knows nothing.
 #
@@ -148,7 +148,7 @@ np.testing.assert_allclose(tape.gradient(exact_sign, mu), 0.704, atol=0.001)
 # %% [markdown]
 # `None`, a silent zero, and the right answer. An index has no derivative, so the first path ends, and `None` says so ([03](03_when_the_gradient_is_none.ipynb)). A sign is flat wherever it has a slope at all, so the zero is the true slope of each draw, and not the slope of the mean. The third is right, for a reason that section 5 is about.
 #
-# The opening's case is the fourth, and the hardest to see: a number that is neither `None` nor zero, because the *first* term is there. Watch out wherever a parameter enters a result both directly and through chance.
+# The opening's case is the fourth, and the hardest to see: a number that is neither `None` nor zero, because the *first* term is there.
 #
 # ## 2. The score function
 #
@@ -162,10 +162,10 @@ np.testing.assert_allclose(tape.gradient(exact_sign, mu), 0.704, atol=0.001)
 #
 # $$f_\theta(x) + \operatorname{stop}\big(f_\theta(x)\big)\, \log p_\theta(x).$$
 #
-# Its value is no loss, and nothing to watch. Its gradient is $\nabla f + f\, \nabla \log p$. Without `stop_gradient` there would be a third term, $\log p \cdot \nabla f$. (One condition: *what* can be drawn must not depend on $\theta$, only how often. A number drawn evenly between 0 and $\theta$ breaks it, and the estimate is then wrong without a word.)
+# Its value is no loss and means nothing. Its gradient is $\nabla f + f\, \nabla \log p$. Without `stop_gradient` there would be a third term, $\log p \cdot \nabla f$. (One condition: *what* can be drawn must not depend on $\theta$, only how often. A number drawn evenly between 0 and $\theta$ breaks it, and the estimate is then wrong without a word.)
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def log_probability(sold, price):
     """Of what each visitor did: log(share) for those who bought, log(1 - share) for the others."""
     return tf.math.log_sigmoid((2.0 * sold - 1.0) * (20.0 - price) / 4.0)
@@ -179,8 +179,6 @@ with tf.GradientTape(persistent=True) as tape:
     mean_takings, mean_surrogate = tf.reduce_mean(takings), tf.reduce_mean(surrogate)
     exact = price * share(price)
 one_term, both_terms, true_slope = (tape.gradient(mean, price) for mean in (mean_takings, mean_surrogate, exact))
-
-# %% tags=["nbval-ignore-output"]
 print(f"at a price of 20: the tape {one_term:.3f}, the surrogate {both_terms:.3f}, exact {true_slope:.3f}")
 
 # %% [markdown]
@@ -228,7 +226,7 @@ exercises.surrogate.check(surrogate_of)
 # Section 2 needed `share`, the formula by which visitors decide. A real theatre does not have it. It does know the probabilities of its *own* decisions, if it lets chance make them. So draw a price for each visitor from seven, with the probabilities $\operatorname{softmax}(\theta)$. That is a **policy**, and its score function needs no knowledge of visitors: what they pay is a number from outside, like a
 # move's reward in a game, and no derivative of it is asked for.
 #
-# How good is one such estimate? The cell makes 20 000 of them, each from a single visitor, at $\theta = 0$. Each visitor gets a copy of $\theta$ as a row of its own, so one backward pass returns all estimates separately.
+# How good is one such estimate? The cell makes 20 000 of them at $\theta = 0$, each from a single visitor with a copy of $\theta$ as a row of its own, so one backward pass returns all estimates separately.
 
 # %%
 prices = tf.constant([4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0])
@@ -264,7 +262,7 @@ print("mean of estimates:", np.round(tf.reduce_mean(estimates, axis=0), 2))
 print("one estimate:     ", np.round(estimates[np.argmax(paid > 0)], 2))
 
 # %% [markdown]
-# The mean is right, and a single estimate says little: it pushes one price up and the six others down, in proportion to what the visitor paid. (The one printed is of the first who bought. Of those who pay nothing the estimate is zero.)
+# The mean is right, and a single estimate says little: it pushes one price up and the six others down, in proportion to what the visitor paid. (The one printed is of the first who bought.)
 #
 # How far the estimates scatter is one number, the **standard deviation**: the root of their mean squared distance from the exact gradient.
 #
@@ -317,7 +315,7 @@ np.testing.assert_allclose(tf.reduce_sum(exact), 0, atol=1e-5)
 #
 # $$\sum_x p\, \nabla \log p = \sum_x \nabla p = \nabla \sum_x p = \nabla 1 = 0.$$
 #
-# So a constant times it adds nothing to the mean, and noise to each estimate. Which noise you have depends on where your rewards happen to have their zero. Turn that round, and *subtract* a constant $b$, the **baseline**: $(f(x) - b)\, \nabla \log p$. The mean reward is the usual choice. It need not be the best constant (the last exercise finds that one); here it takes away some 30 % of the scatter.
+# So a constant times it adds nothing to the mean, and noise to each estimate. Turn that round, and *subtract* a constant $b$, the **baseline**: $(f(x) - b)\, \nabla \log p$. The mean reward is the usual choice. It need not be the best constant (the last exercise finds that one); here it takes away some 30 % of the scatter.
 #
 # The baseline must not depend on the draw that it is subtracted from. In a batch use the mean of the *other* rewards, **leave one out**: $b_i = \frac{1}{n-1}\sum_{j \ne i} f(x_j)$.
 #
@@ -387,7 +385,7 @@ for kind, numbers in kinds.items():
 # Seven prices and no features: for that there is a plainer answer, which counts. **UCB1** (Auer and others, 2002) keeps the mean of what each price has brought and serves each visitor at the price for which that mean, plus $c \sqrt{\log t / n}$ after $n$ of $t$ visitors, is the largest. Its $c$ is tuned in the same way, on two hundred other theatres.
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def upper_bounds(c, generator):
     """Expected takings for each visitor, averaged over each campaign, shape (shops,)."""
     cost, chance = prices.numpy(), share(prices).numpy()
@@ -405,7 +403,6 @@ def upper_bounds(c, generator):
 width = max((1.5, 3, 6, 9, 14), key=lambda c: upper_bounds(c, np.random.default_rng(seed + 100)).mean())
 counted = upper_bounds(width, np.random.default_rng(seed))
 
-# %% tags=["nbval-ignore-output"]
 print(f"expected takings for each visitor, over the whole campaign; the best price brings {max(means.numpy()):.2f}")
 for kind, history in runs.items():
     of_shop = history.mean(axis=0)
@@ -453,13 +450,13 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# Nobody told these theatres a formula, and with the baseline most of them find the best price. Without it they take less, and with drinks, which no price changes, less again. With leave-one-out the drinks would change nothing: what is added to all rewards drops out of every difference.
+# Nobody told these theatres a formula, and with the baseline most of them find the best price. Without it they take less, and with drinks less again. With leave-one-out the drinks would change nothing: what is added to all rewards drops out of every difference.
 #
-# How many theatres miss the best price differs from seed to seed, and with the rate that was chosen. Most of those that miss it draw one other price nearly always by then, and see too little of the rest to learn more: nothing in this gradient explores on purpose.
+# Most of the theatres that miss the best price draw one other price nearly always by then: nothing in this gradient explores on purpose.
 #
-# **Counting wins, by a little.** UCB1 explores on purpose, and updates after each visitor. Take it for seven prices. A policy's gradient is for what cannot be counted: $\theta$ may as well be a network's weights, and the network may see who is asking.
+# **Counting wins, by a little.** UCB1 does explore on purpose, and updates after each visitor. Take it for seven prices. A policy's gradient is for what cannot be counted: $\theta$ may as well be a network's weights, and the network may see who is asking.
 #
-# All this is chance. Over the seeds 0 to 9 of this page the order of the four kinds was the same. Their means were 11.5 for UCB1, 11.4 with leave-one-out, 11.0 to 11.2 without a baseline, and 10.5 to 10.7 with drinks.
+# Over the seeds 0 to 9 the order of the four kinds was the same. Their means were 11.5 for UCB1, 11.4 with leave-one-out, 11.0 to 11.2 without a baseline, and 10.5 to 10.7 with drinks.
 #
 # ### Exercise: The best baseline (8 min)
 #
@@ -476,9 +473,9 @@ exercises.best_baseline.check(answer)
 # ## 5. Draw so that the tape sees it
 #
 # In section 1 the mean of $x = \mu + {}$ noise had the right gradient. The draw itself, the noise, does not depend on $\mu$. There is no second term, and the first is all there is. To write $x$ as a function of the parameter and of noise that has none is called **reparameterisation** (Kingma and Welling, 2014): $x = \mu + \sigma \varepsilon$.
-# It made their variational autoencoder trainable. The price is a derivative of $f$.
+# The price is a derivative of $f$.
 #
-# Both ways work for a price that scatters around a centre $\mu$, with $\sigma = 2$. The score function of that Gaussian is $(x - \mu)/\sigma^2 = \varepsilon / \sigma$. Let the takings be a smooth hill with ripples, as people like some prices more than their neighbours:
+# Both ways work for a price that scatters around a centre $\mu$, with $\sigma = 2$. The score function of that Gaussian is $(x - \mu)/\sigma^2 = \varepsilon / \sigma$. Let the takings be a smooth hill with ripples:
 #
 # $$f(x) = x\,(1 - x/40) + \cos(2\pi x / P).$$
 #
@@ -606,19 +603,17 @@ assert through_paired[0] < 0.2 * through[0]
 # - where it is rough, use values. [25](25_control_and_the_horizon_of_chaos.ipynb) ended there: where a slope is right and useless, add noise and average the values. This estimator is what that means;
 # - without a baseline or pairs, the score function is the worst of them except for the shortest ripples: it pays for a reward whose mean is about 10.
 #
-# The steps of the central differences are the best of five by the true error, which favours them, and for *one* parameter they are hard to beat. They cost two evaluations for *each* parameter: with 31 parameters, 60 are not enough for a single difference in each. (This race has one. The next has 24.)
+# The steps of the central differences are the best of five by the true error, which favours them, and for *one* parameter they are hard to beat. With 31 parameters, 60 evaluations are not enough for a single difference in each.
 #
 # The limit of rough is a jump. The sign of section 1 was reparameterised, too: the slope is zero on both sides, and the jump, where all the change is, has no derivative. So was the opening: `luck` does not depend on the price, and the comparison jumps. **Reparameterisation needs a function without jumps.**
 #
 # ## 6. Relax a choice, and pay with a bias
 #
-# What about choices, which jump by nature? A choice from $\operatorname{softmax}(\theta)$ can be drawn as noise and an argmax: add to each logit a number $g$ of the Gumbel distribution, $-\log(-\log u)$ with a uniform $u$, and take the largest. Now replace the argmax by a softmax:
+# A choice from $\operatorname{softmax}(\theta)$ can be drawn as noise and an argmax: add to each logit a number $g$ of the Gumbel distribution, $-\log(-\log u)$ with a uniform $u$, and take the largest. Now replace the argmax by a softmax:
 #
 # $$y = \operatorname{softmax}\big((\theta + g)/\tau\big).$$
 #
-# This is **Gumbel-softmax** (Jang and others 2017; Maddison and others 2017, as the Concrete distribution). The tape sees through it. For a small temperature $\tau$ it is nearly a choice, for a large one a mixture of all. It is the right gradient of *another* mean, that of $f(y)$: a **bias** against the one that was meant. And $f$ must make sense for mixtures.
-#
-# If it does not, but has a slope at each choice, use the choice on the way forward and the softmax on the way back: the **straight-through** estimator of [06](06_stop_gradient.ipynb) (Bengio and others, 2013), here once with $y$ and once with the probabilities $p$, which have no noise in them.
+# This is **Gumbel-softmax** (Jang and others 2017; Maddison and others 2017, as the Concrete distribution). The tape sees through it. For a small temperature $\tau$ it is nearly a choice, for a large one a mixture of all. What the tape returns is the right gradient of *another* mean, that of $f(y)$: a **bias** against the one that was meant. If $f$ makes no sense for mixtures, but has a slope at each choice, use the choice on the way forward and the softmax on the way back: the **straight-through** estimator of [06](06_stop_gradient.ipynb) (Bengio and others, 2013), here once with $y$ and once with the probabilities $p$, which have no noise in them.
 #
 # The problem: eight dials, each set to 1, 2 or 5 by chance, and the squared miss of their sum from 16. Its mean is known: $(m - 16)^2 + v$, with the mean $m$ and the variance $v$ of the sum.
 
@@ -750,9 +745,9 @@ assert chosen["Gumbel-softmax"][0] > 4 * chosen["Gumbel-softmax"][1]
 # %% [markdown]
 # About 4 (3 to 5 over the seeds 0 to 9), where noise alone would give $\sqrt{1000} \approx 32$, as it does for the score function. Averaging takes away variance, and never bias. A lower temperature has less bias and more variance, so the best one depends on how much you can spend.
 #
-# So *which is best?* has no answer without *for how many draws?* With a handful, as a step of a training often has them, the biased ones have less than half of the error here. For the largest cost the score function has the least of the four. One can have some of both: a relaxation as the *baseline* of the score function, which keeps the mean right (Tucker and others, 2017). Or sum what is cheap to sum: for each dial in turn its three settings, with the seven others as drawn. That takes 17 evaluations a draw, has no bias, and at equal cost its error was 1.1 to 1.6 times below the score function's (tried with five draws of $\theta$; local expectation gradients, Titsias and Lázaro-Gredilla 2015).
+# So *which is best?* has no answer without *for how many draws?* With a handful the biased ones have less than half of the error here; for the largest cost the score function has the least of the four. A relaxation can also be the *baseline* of the score function, which keeps the mean right (Tucker and others, 2017). Or sum what is cheap to sum: for each dial in turn its three settings, with the seven others as drawn. That takes 17 evaluations a draw, has no bias, and at equal cost its error was 1.1 to 1.6 times below the score function's (tried with five draws of $\theta$; local expectation gradients, Titsias and Lázaro-Gredilla 2015).
 #
-# One rival has no noise at all. $3^8 = 6561$ settings can be summed, and section 7 does: for about half of the largest cost here, an error of zero. Wherever you can sum, sum. With twenty dials there are 3.5 billion settings.
+# One rival has no noise at all. $3^8 = 6561$ settings can be summed, and section 7 does: for about half of the largest cost here, an error of zero. Wherever you can sum, sum.
 
 # %% [markdown]
 # ## 7. Check it independently
@@ -800,8 +795,8 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 # ## Recap
 #
 # - The derivative of an expectation has two terms: what you get changes, and how often you get it. A tape sees the first; drawing loses the second, as `None`, as a zero, or as a number of the wrong sign (section 1).
-# - $f\, \nabla \log p$ has the second term as its mean, and needs no derivative of $f$; the surrogate $f + \operatorname{stop}(f) \log p$ gives both terms, and with a policy $f$ may be a number from outside (sections 2 and 3).
-# - The score function has the mean zero, so a baseline changes the scatter and not the mean; two hundred theatres show what that is worth (sections 3 and 4).
+# - $f\, \nabla \log p$ has the second term as its mean, and needs no derivative of $f$; the surrogate $f + \operatorname{stop}(f) \log p$ gives both (sections 2 and 3).
+# - The score function has the mean zero, so a baseline changes the scatter and not the mean (sections 3 and 4).
 # - $x = \mu + \sigma\varepsilon$ lets the tape see through the draw. In the race it was the better way for long ripples, the worse for short ones; across a jump it is none at all (section 5).
 # - Gumbel-softmax and straight-through trade variance for a bias that no averaging takes away (section 6).
 #
@@ -809,14 +804,10 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 # |---|---|---|
 # | a parameter enters directly *and* through the draw | a gradient that looks healthy, and half of it is missing | the surrogate; compare with a difference of long averages |
 # | `reward * log_p` without `stop_gradient` | a third term, if the reward depends on the parameter | stop the reward |
-# | the surrogate watched as if it were the loss | a curve that means nothing | plot the mean reward |
 # | the own reward in the baseline | estimates $1 - 1/n$ times as long as they should be; for $n = 1$ zero | leave one out |
-# | mirrored pairs with leave-one-out | a baseline that depends on the draw: its mirror image is among the others | one of the two |
-# | a random draw in a `tf.range` loop | other numbers in each run, although the seed is set: up to ten iterations overlap, and a later one may draw first | `parallel_iterations=1`, as in section 4, or `tf.random.stateless_uniform` with a seed for each iteration |
-# | `tf.random.categorical` with many rows, on more than one CPU thread | draws that depend on the number of threads; from four draws in a row on, rows repeat parts of other rows (TensorFlow 2.21) | a uniform number for each draw, as `draw` does in section 3 |
-# | one temperature for all budgets | a bias that more draws do not lower | measure it on a case that you can sum |
+# | a random draw in a `tf.range` loop | other numbers in each run, although the seed is set | `parallel_iterations=1`, as in section 4 |
+# | `tf.random.categorical` with many rows, on more than one CPU thread | rows that repeat parts of other rows (TensorFlow 2.21) | a uniform number for each draw, as `draw` does in section 3 |
 # | what can be drawn depends on the parameter, as between 0 and $\theta$ | a wrong number, perhaps of the wrong sign | reparameterise: $\theta u$ with an even $u$ between 0 and 1 |
-# | a second derivative of the surrogate | not an estimate of the second derivative | the estimator of Foerster and others (2018) |
 #
 # **Further reading**
 #
@@ -825,7 +816,6 @@ np.testing.assert_allclose(by_sum, exact.numpy().ravel(), rtol=0, atol=1e-6)
 # - E. Jang, S. Gu, B. Poole (2017), ["Categorical reparameterization with Gumbel-softmax"](https://arxiv.org/abs/1611.01144); C. J. Maddison, A. Mnih, Y. W. Teh (2017), ["The Concrete distribution"](https://arxiv.org/abs/1611.00712).
 # - Y. Bengio, N. Léonard, A. Courville (2013), ["Estimating or propagating gradients through stochastic neurons for conditional computation"](https://arxiv.org/abs/1308.3432).
 # - G. Tucker and others (2017), ["REBAR: low-variance, unbiased gradient estimates for discrete latent variable models"](https://arxiv.org/abs/1703.07370).
-# - J. Foerster and others (2018), ["DiCE: the infinitely differentiable Monte Carlo estimator"](https://arxiv.org/abs/1802.05098).
 # - P. Auer, N. Cesa-Bianchi, P. Fischer (2002), ["Finite-time analysis of the multiarmed bandit problem"](https://doi.org/10.1023/A:1013689704352).
 # - S. Mohamed, M. Rosca, M. Figurnov, A. Mnih (2020), ["Monte Carlo gradient estimation in machine learning"](https://arxiv.org/abs/1906.10652), a survey.
 #

@@ -22,7 +22,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/27_generative_model_from_a_trace.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 27 to read, 21 for the exercises
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [15 Batch Jacobians and per-example gradients](15_batch_jacobians.ipynb) · **Minutes:** 25 to read, 21 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -174,9 +174,9 @@ def draw(step):
 plots.animate(figure, draw, [*range(0, 40, 2), *range(40, 500, 46)], milliseconds=90).show()
 
 # %% [markdown]
-# The points on the right began as noise. A network told each of them, again and again, which way points become more frequent, and how steeply. It has learnt that from the points on the left, and from nothing else: no density, no labels, no picture of a cluster.
+# The points on the right began as noise. A network told each of them, again and again, which way points become more frequent, and how steeply. It has learnt that from the points on the left, and from nothing else.
 #
-# What it minimised is in `one_probe`: the trace of a Jacobian, plus half a square. This page is about why that works, and about why the trace need not be computed. In section 6 the same lines make images of handwritten digits.
+# What it minimised is in `one_probe`: the trace of a Jacobian, plus half a square. This page is about why that works, and why the trace need not be computed.
 #
 # **You will be able to**
 #
@@ -259,7 +259,7 @@ by_hand = (shares[:, :, None] * (centres - test[:, None])).sum(axis=1) / width**
 np.testing.assert_allclose(true_score(test), by_hand, rtol=1e-6, atol=1e-7)
 
 # %% [markdown]
-# The same. $\log (Zp) = \log Z + \log p$, and a constant has the slope 0. Whoever learns a density has to know its integral; whoever learns a score does not. This is what makes scores so useful where there are many dimensions and no integral can be computed. In the figure (long arrows are drawn shortened) judge the network's field where the points are: elsewhere it has seen nothing.
+# The same. $\log (Zp) = \log Z + \log p$, and a constant has the slope 0. Whoever learns a density has to know its integral; whoever learns a score does not. In the figure (long arrows are drawn shortened) judge the network's field where the points are: elsewhere it has seen nothing.
 #
 # ## 2. The unknown leaves the loss
 #
@@ -271,22 +271,21 @@ np.testing.assert_allclose(true_score(test), by_hand, rtol=1e-6, atol=1e-7)
 #
 # $$L(w) = \mathrm E \Big[\, \operatorname{tr} \frac{\partial s_w}{\partial x} + \tfrac12 \lVert s_w \rVert^2 \Big].$$
 #
-# The unknown is gone. The mean is over the points that you have; the **trace** of a Jacobian has taken the place of the score. Hyvärinen found it in 2005, and the method is called *score matching*.
+# The unknown is gone: the **trace** of a Jacobian has taken its place. Hyvärinen found it in 2005, and the method is called *score matching*.
 #
-# Try it where one number is to be learnt: points of width 2 on a line, and $s_a(x) = -a x$. The Jacobian is $-a$, and the loss $-a + \tfrac12 a^2\, \mathrm E x^2$.
+# Try it where one number is to be learnt: points of width 2 on a line, and $s_a(x) = -a x$. The Jacobian is $-a$, and the loss $-a + \tfrac12 a^2\, \mathrm E x^2$ is least at $a = \tfrac14$, the true score's $1/\sigma^2$. The second term alone would have liked $a = 0$, the first alone $a = \infty$.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["check"]
+# @title Check
 line = tf.constant(2 * rng.normal(size=100_000))
 a = tf.Variable(1.0, dtype=tf.float64)
 for _ in range(60):
     with tf.GradientTape() as tape:
         value = -a + 0.5 * a**2 * tf.reduce_mean(line**2)
     a.assign_sub(0.1 * tape.gradient(value, a))
-print(f"learnt {a.numpy():.3f}; the true score is -x / 4")
+np.testing.assert_allclose(a.numpy(), 0.25, rtol=0.03)
 
 # %% [markdown]
-# A quarter, as it must be: $1/\sigma^2$. The second term alone would have liked $a = 0$, the first alone $a = \infty$.
-#
 # **Predict.** Leave the trace out for the network of the ring, and train it on $\tfrac12\lVert s_w\rVert^2$ alone. What does it learn?
 
 # %%
@@ -309,7 +308,6 @@ print(f"the true one's {np.sqrt(np.mean(np.sum(true_score(test).numpy() ** 2, ax
 
 # %% tags=["check"]
 # @title Check
-np.testing.assert_allclose(a.numpy(), 0.25, rtol=0.03)
 true_size = np.sqrt(np.mean(np.sum(true_score(test).numpy() ** 2, axis=1)))
 exercises.traceless.reveal("zero everywhere" if size(without) < 0.01 * true_size else "nothing: it stays random")
 assert size(without) < 0.01 * true_size
@@ -333,7 +331,7 @@ exercises.matching.check(score_matching)
 # %% [markdown]
 # ## 3. A trace from one product
 #
-# How do you get $\operatorname{tr} J$ at each point? [15](15_batch_jacobians.ipynb) has the batch Jacobian: $d$ rows, a backward pass for each, and of its $d^2$ entries you keep the $d$ on the diagonal. In two dimensions nobody minds. For an image of 1000 pixels it is 1000 passes, in every step.
+# How do you get $\operatorname{tr} J$ at each point? [15](15_batch_jacobians.ipynb) has the batch Jacobian: $d$ rows, a backward pass for each, and of its $d^2$ entries you keep the $d$ on the diagonal. For an image of 1000 pixels that is 1000 passes, in every step.
 #
 # Multiply $J$ from both sides with a vector of random signs instead, $v_i = \pm 1$:
 #
@@ -366,7 +364,7 @@ assert abs(np.mean(estimates) + 14) < 0.8
 # %% [markdown]
 # Two: $-14 \pm 2 \cdot 3$. Signs multiply to $+1$ or $-1$, and only the off-diagonal entry is scattered. So the error has nothing to do with the trace's size. In general the variance is $2 \sum_{i \ne j} J_{ij}^2$ for a symmetric $J$: where the axes do not mix, one probe is exact.
 #
-# Now at the points of the ring, by every way you know: the batch Jacobian by `derivatives.batch_jacobian`; one pass for each axis by hand; and the mean of many probes.
+# Now at the points of the ring: the batch Jacobian by `derivatives.batch_jacobian`, one pass for each axis by hand, and the mean of many probes.
 
 # %% tags=["nbval-ignore-output"]
 x = tf.constant(test[:200])
@@ -551,10 +549,10 @@ differences = (mixture.score_samples(here + step) - mixture.score_samples(here -
 np.testing.assert_allclose(mixture_score(mixture, here)[:, 0], differences, rtol=0, atol=1e-4)
 
 # %% [markdown]
-# Nearly the same: two per cent, with either (with ten seeds, two or three). The probes' noise averages out over the batch and over the steps, as a mini-batch's does. The first two rivals stay behind. The third is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. Whoever knows the family of the density fits that, and trains no network; the network was told nothing. In two dimensions with 5000 points a kernel density estimate is still of use; it is in many dimensions that it fails. Denoising needs no second derivative and grows to millions of pixels. That is why today's diffusion models use it, at many
+# Nearly the same: two per cent, with either (with ten seeds, two or three). The probes' noise averages out over the batch and over the steps, as a mini-batch's does. The first two rivals stay behind. The third is far ahead, at a few thousandths: the ring *is* a mixture of five Gaussians, and BIC finds the five. Whoever knows the family of the density fits that, and trains no network; the network was told nothing. Denoising needs no derivative with respect to $x$, which is why today's diffusion models use it, at many
 # noise levels. The trace has no blur in it, and a price: a derivative with respect to $x$ inside one with respect to $w$.
 #
-# Count that price. With the exact trace a step takes $d$ backward passes before the one for $w$; with a probe it takes one. In two dimensions that is next to nothing; in a thousand it is a thousand passes against one. Section 6 tries a single probe in 64.
+# Count that price. With the exact trace a step takes $d$ backward passes before the one for $w$; with a probe it takes one. Section 6 tries a single probe for $d = 64$.
 #
 # ## 5. Samples
 #
@@ -590,13 +588,13 @@ spread = np.sqrt(np.mean(apart.min(axis=1)[near] ** 2) / 2) / width
 assert 0.93 < spread < 1.08
 
 # %% [markdown]
-# Far more than a fifth. Between the clusters the slope points back, and few kicks carry a point across. The samples from noise look right because noise covers all five clusters from the start, not because the chain has forgotten where it began. That is the weakness of Langevin steps at one noise level. Diffusion models cure it:
+# Far more than a fifth. Between the clusters the slope points back, and few kicks carry a point across. The samples from noise look right because noise covers all five clusters from the start, not because the chain has forgotten where it began. Diffusion models cure that:
 # they learn the scores of many blurred densities, and begin with the most blurred one, in which there are no gaps.
 
 # %% [markdown]
 # ## 6. Sixty-four dimensions: digits
 #
-# An image of $8 \times 8$ pixels is a point in 64 dimensions. The 1437 handwritten digits of the training set are points, and nobody knows their density. Two things are new.
+# The 1437 handwritten digits of the training set, $8 \times 8$ pixels each, are points in 64 dimensions, and nobody knows their density. Two things are new.
 #
 # **A blur.** Pixels are multiples of $1/16$, and some in the corners are 0 in every image: such a density has no slope. So add noise $\tau z$ to the images, $\tau = 0.2$, new in each step. The blurred images have a density with a score everywhere.
 #
@@ -604,7 +602,7 @@ assert 0.93 < spread < 1.08
 #
 # $$s(x) = \frac{D(x) - x}{\tau^2}.$$
 #
-# Let the network return $D(x)$, 64 numbers between 0 and 1. Then $x + \tau^2 s(x) = D(x)$ is an image without the noise, and it is the last step of the sampler. (The formula is Robbins' of 1956, and is called Tweedie's.) The loss is the one you know, with one probe for each image and step. The clean images are used for nothing but to make the blurred ones.
+# Let the network return $D(x)$, 64 numbers between 0 and 1. Then $x + \tau^2 s(x) = D(x)$ is an image without the noise, and it is the last step of the sampler. (The formula is Robbins' of 1956, and is called Tweedie's.) The loss is the one you know, with one probe for each image and step.
 
 # %%
 images = datasets.load("digits", seed=seed)
@@ -658,7 +656,7 @@ for ax, (name, shown) in zip(axes, list(collections.items())[:3], strict=True):
 plt.show()
 
 # %% [markdown]
-# How good are they? Judge in three ways. The distance to the nearest training image tells copies (it is too small) from clouds (too large). The label of that nearest image tells which digits occur. And a classifier, a support vector machine, is trained to tell the 360 made images from 360 unseen ones: it is right in half of the cases if there is nothing to tell.
+# How good are they? The distance to the nearest training image tells copies (it is too small) from clouds (too large). The label of that nearest image tells which digits occur. And a support vector machine is trained to tell the 360 made images from 360 unseen ones: it is right in half of the cases if there is nothing to tell.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -680,7 +678,7 @@ print("share of each digit among the made ones:", np.round(occur, 2))
 # %% [markdown]
 # All ten digits occur, though not equally often: between 4 and 18 % of the made ones each (ten seeds, as in all that follows). They are no copies: the nearest training image is about as far from a made digit as from a real one that the network has not seen, about 1.1 against 1.05. One Gaussian is far off, at 1.6.
 #
-# They are not perfect: the support vector machine is right in 84 to 90 of 100 cases. With the ten Gaussians that were told the labels it is right in 79 to 84. Digits of this size ask for little, and whoever has labels need not train a network for them. This one was not told that there are ten kinds.
+# They are not perfect: the support vector machine is right in 84 to 90 of 100 cases. With the ten Gaussians that were told the labels it is right in 79 to 84. Whoever has labels need not train a network for digits of this size.
 #
 # And the score itself? Nobody knows the true one, but $x + \tau^2 s(x)$ ought to be near the clean image, and on average nothing comes nearer than the true score's $D$. So blur unseen images and clean them, by the score of each rival. Denoising (section 4) trains the same network from the same start with as many steps.
 
@@ -762,7 +760,7 @@ without_clean = 2 * tau**4 * float(found["exact trace"][0]) / 64 + tau**2 * np.m
 np.testing.assert_allclose(without_clean, cleaned["one probe"], rtol=0.15)
 
 # %% [markdown]
-# One probe cleans as well as denoising does, to 2 %, and better than both formulas: the kernel density estimate has met its many dimensions. (A third formula comes close. Twenty Gaussians, fitted by EM to the clean images in a fifth of a second, with the blur added to their covariances, cleaned within 4 % of the network once their pixels were cut off at 0 and 1. Tried with one seed.) The exact trace has its price now: by the batch Jacobian, its gradient takes some twenty times the processor time of one probe's here. For that you get next to nothing: after 600 steps with it, the error was 1 % lower than after 600 steps with one probe (tried).
+# One probe cleans as well as denoising does, to 2 %, and better than both formulas: the kernel density estimate has met its many dimensions. (A third formula comes close: twenty Gaussians, fitted by EM to the clean images, with the blur added to their covariances and the pixels cut off at 0 and 1, were within 4 % of the network. Tried with one seed.) The exact trace has its price now: by the batch Jacobian, its gradient takes some twenty times the processor time of one probe's here. For that you get next to nothing: after 600 steps with it, the error was 1 % lower than after 600 steps with one probe (tried).
 #
 # Two more things can be read off. The loss, in which no clean image appears, tells how well the images are cleaned: it is the expected squared error, summed over the 64 pixels, divided by $2\tau^4$, minus the constant $32/\tau^2$ (Stein 1981). And denoising needs no derivative with respect to $x$: a step of it took about 0.6 of the processor time here. Where you have clean images to blur, take it.
 #
@@ -816,10 +814,8 @@ np.testing.assert_allclose(found, tf.add_n(moved), rtol=0, atol=1e-5)
 # | Trap | What you see | What to do |
 # |---|---|---|
 # | the gradient of the *sum* of the outputs taken for the trace | off-diagonal entries in it; the loss falls, and the field is not the score | $v$ on both sides, or one output at a time |
-# | one probe for the whole batch | noise that does not average over the batch | a probe of its own for each point |
-# | one probe, drawn once for the whole training | its off-diagonal terms never average out | draw anew in every step |
+# | one probe for the whole batch, or for the whole training | noise that does not average out | a new probe for each point and step |
 # | a loss below $-\tfrac12\mathrm E\lVert s\rVert^2$ on the training points | peaks at the points, samples that copy them | look at the loss of unseen points |
-# | ReLU units | a score in pieces, a trace without the kinks | a smooth activation |
 # | data on a grid, or with constant coordinates | no slope to learn: the loss falls without end | blur the data, and take the blur off at the end |
 # | "it reached all the clusters" | it was started in all of them | start in one, and look |
 #

@@ -6,6 +6,7 @@ from html import escape
 from pathlib import Path
 
 from docutils import nodes
+from sphinx import addnodes
 
 project = "tapelab"
 author = "The tapelab authors"
@@ -140,6 +141,35 @@ def _shortened(text):
     return textwrap.shorten(plain, 200, placeholder=" …")
 
 
+def _navigate_by_titles(app, page, template, context, doctree):
+    """The sidebar names pages, not their sections, which Sphinx copies for each page of all pages, and drops then.
+
+    They are taken away here, once; a page that others stand below keeps what leads to them.
+    """
+    env = app.env
+    if not hasattr(env, "titles_alone"):
+        env.titles_alone = {
+            name: contents if any(contents.findall(addnodes.toctree)) else _title_of(contents)
+            for name, contents in env.tocs.items()
+        }
+
+    def navigate(toctree=context["toctree"], **options):
+        whole, env.tocs = env.tocs, env.titles_alone
+        try:
+            return toctree(**options)
+        finally:
+            env.tocs = whole
+
+    context["toctree"] = navigate
+
+
+def _title_of(contents):
+    alone = contents.deepcopy()
+    for entry in alone.children:
+        del entry[1:]
+    return alone
+
+
 def _fold_the_sidebar(app, page, template, context, doctree):
     """Each part of the sidebar is a fold; the present page's is open, and elsewhere the first."""
     tree = context.get("furo_navigation_tree", "")
@@ -158,4 +188,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", _escape, priority=900)  # after napoleon
     app.connect("doctree-read", _leave_out_of_search)
     app.connect("html-page-context", _describe)
+    app.connect("html-page-context", _navigate_by_titles, priority=400)  # before the theme
     app.connect("html-page-context", _fold_the_sidebar, priority=900)  # after the theme

@@ -6,6 +6,7 @@ from tapelab.derivatives.operators.taylor_mode.elementwise import BY_GRADIENT, P
 from tapelab.runtime import tf
 
 import numpy as np
+from data_tables import read_table
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(4, 6))
@@ -111,42 +112,7 @@ def inner(x):
     return bent(x) * x[:, :5]
 
 
-COMPOSED = {
-    "affine": lambda x: (2 - bent(x)) * 3 / 4 + x[:, :5],
-    "attention": attention,
-    "bias": lambda x: tf.nn.bias_add(bent(x), tf.constant(V[0])) ** 2,
-    "branch": branch,
-    "clip": lambda x: tf.clip_by_value(bent(x), 0.8, 1.4) ** 2,
-    "cut": cut,
-    "division": lambda x: both(x)[0] / both(x)[1] + 1 / both(x)[1] + both(x)[0] / 2,
-    "einsum": lambda x: tf.einsum("bi,bj->bij", *both(x)) + tf.einsum("bi,ij->bj", bent(x), A[:5])[:, None],
-    "einsum with an ellipsis": lambda x: tf.einsum("...i,ij->...j", bent(x), W),
-    "erf": lambda x: tf.math.erf(bent(x)),
-    "fft": lambda x: tf.math.real(tf.signal.fft(tf.cast(bent(x), tf.complex128))),
-    "gelu": lambda x: tf.nn.gelu(bent(x)) + tf.nn.gelu(bent(x), approximate=True),
-    "integer power": lambda x: bent(x) ** 3 + bent(x) ** 1 + bent(x) ** 0 + bent(x) ** -2,
-    "log softmax": lambda x: tf.nn.log_softmax(bent(x)) * bent(x),
-    "logsumexp": lambda x: tf.reduce_logsumexp(bent(x) * 3, axis=1),
-    "lower rank": lambda x: bent(x)[:, :1] * V + tf.reduce_sum(bent(x), 1, keepdims=True) + V,
-    "lower rank, product": lambda x: ((x[:, :1] + V) @ W) ** 2,
-    "matrix product, both": lambda x: tf.reshape(bent(x), [4, 5, 1]) @ tf.reshape(both(x)[1], [4, 1, 5]),
-    "matrix product, shared": lambda x: tf.reshape(tf.sin(x), [4, 3, 2]) @ A[:2] @ tf.constant(np.stack([W] * 4)),
-    "matrix product, transposed": lambda x: tf.transpose(tf.matmul(W, bent(x), transpose_a=True, transpose_b=True)),
-    "maximum": lambda x: tf.maximum(*both(x)) * tf.minimum(bent(x), 1.0),
-    "moved": moved,
-    "nested function": inner,
-    "norm": lambda x: tf.norm(bent(x), axis=1),
-    "power": lambda x: both(x)[0] ** both(x)[1] + 2.0 ** bent(x) + bent(x) ** tf.constant(V) + bent(x) ** 2.5,
-    "repeat": repeat,
-    "silu": lambda x: tf.nn.silu(bent(x)) * x[:, :5],
-    "softmax": lambda x: tf.nn.softmax(bent(x)) * bent(x),
-    "squared difference": lambda x: tf.math.squared_difference(*both(x)),
-    "stacked": stacked,
-    "stop": lambda x: tf.stop_gradient(bent(x)) * bent(x) + tf.round(bent(x)),
-    "top": lambda x: tf.sort(bent(x), axis=1) * tf.range(5, dtype=tf.float64),
-    "triangle": lambda x: tf.linalg.band_part(tf.linalg.diag(bent(x)) @ tf.linalg.diag(bent(x)), 0, 1),
-    "where": lambda x: tf.where(bent(x) > 1, bent(x) ** 2, V) + tf.where(bent(x) > 1, V, both(x)[1]),
-}
+COMPOSED = read_table("operator_functions", "COMPOSED", globals())
 
 
 def every(names=COMPOSED):

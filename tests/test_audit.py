@@ -14,6 +14,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
+from data_tables import read_text
 
 HERE = Path(__file__).parents[1] / "ci" / "derivative_audit"
 REFUSAL = "the derivative would be wrong, since it computes tf.one_hot"
@@ -205,17 +206,7 @@ def test_a_reference_that_is_not_known_accuses_nobody(modules):
 
 
 # A worker that measures nothing: it dies, hangs or answers by the name.
-WORKER = """
-    import json, os, sys, time
-    modes, names = json.load(sys.stdin)
-    for name in names:
-        print(json.dumps({"start": name}), flush=True)
-        if name == "dies":
-            os.abort()
-        if name == "hangs":
-            time.sleep(600)
-        print(json.dumps({"name": name, "found": {}, "modes": modes}), flush=True)
-"""
+WORKER = read_text("audit", "WORKER")
 
 
 @pytest.fixture
@@ -234,18 +225,7 @@ def test_a_case_that_aborts_or_hangs_loses_itself_alone(modules, worker):
     assert modules.page.verdicts(records[1]) == ["raises"]
 
 
-PROGRAM = """
-    import signal, sys
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs this in the background ignores it
-    sys.path.insert(0, {here!r})
-    import audit
-    from pathlib import Path
-    audit.MEASURED, audit.HERE = Path("measured"), Path("committed")
-    names = {{"names": ["a", "b", "hangs", "c"], "operations": ["New", "Old"], "versions": {{"tensorflow": "9.8.7"}}}}
-    audit.catalogue = lambda python: names
-    audit.measure.__kwdefaults__["worker"] = Path({worker!r})
-    sys.exit(audit.main())
-"""
+PROGRAM = read_text("audit", "PROGRAM")
 
 
 def test_an_interrupted_audit_leaves_what_it_finished_and_goes_on(modules, worker, tmp_path):

@@ -9,6 +9,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
+from data_tables import read_rows
 
 HERE = Path(__file__).parents[1] / "ci" / "derivative_audit"
 
@@ -89,19 +90,7 @@ def test_nan_at_the_point_is_not_finite(measured):
     assert record["truth"] == "closed form"
 
 
-@pytest.mark.parametrize(
-    ("call", "derivatives", "said"),
-    [
-        (tf.abs, 2, "do not agree"),
-        (lambda x: x * tf.abs(x) + x, 2, "second differences to both sides do not agree"),
-        (lambda x: x * tf.abs(x) + x, 1, ""),
-        (lambda x: x * x + x, 1, "it has a second derivative"),
-        (lambda x: x * x + x, 0, "it has a derivative"),
-        (lambda x: x * x + x, 2, ""),
-        (tf.nn.relu, 0, ""),
-        (lambda x: tf.sqrt(x), 2, "do not agree"),
-    ],
-)
+@pytest.mark.parametrize(("call", "derivatives", "said"), read_rows("audit_special", "disputed", globals()))
 def test_differences_dispute_what_a_case_says_of_its_derivatives(measured, call, derivatives, said):
     record = measured(call, [0.0], derivatives=derivatives, modes=("graph",))
     assert said in record["disputed"]
@@ -121,19 +110,7 @@ def test_a_closed_form_of_another_function_is_disputed(measured):
     assert record["disputed"] == "the closed form has other values"
 
 
-@pytest.mark.parametrize(
-    ("call", "point", "said"),
-    [
-        (tf.nn.relu, [0.0], "that from the left, 0"),
-        (tf.abs, [0.0], "half of each, 0"),
-        (lambda x: tf.maximum(x, 0.0), [0.0], "that from the right"),
-        (tf.reduce_max, [0.7, 0.7], "half of each"),
-        (planted(tf.abs, lambda x, dy: 0.3 * dy), [0.0], "between those of the two sides"),
-        (planted(tf.abs, lambda x, dy: 3.0 * dy), [0.0], "none of the slopes"),
-        (planted(tf.nn.leaky_relu, lambda x, dy: 0.0 * dy), [0.0], "0, and neither side's"),
-        (tf.sqrt, [0.0], "infinite"),
-    ],
-)
+@pytest.mark.parametrize(("call", "point", "said"), read_rows("audit_special", "kinks", globals()))
 def test_at_a_kink_what_comes_out_is_named(measured, call, point, said):
     found = measured(call, point, derivatives=0, modes=("graph",))["found"]
     assert found["graph: reverse"] == ["named", 0.0, said]

@@ -8,44 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data_tables import read_text
 
 ROOT = Path(__file__).parents[1]
 MODULES = ("busy", "goals", "plots", "run", "sparse_functions", "workers", "works")
 # A framework whose recipes go wrong in every way.
-BROKEN = """
-import os, time
-import numpy as np
-
-GOOD = np.array([1.0, -2.0], "float32")
-
-def version():
-    return "Broken 1"
-
-def wait(result):
-    pass
-
-def to_numpy(result):
-    return [result]
-
-def refuses():
-    raise NotImplementedError("no such kernel")
-
-def run_tiny(work):
-    return {
-        "tapelab": lambda: GOOD,
-        "rounded": lambda: GOOD * np.float32(1 + 1e-6),
-        "off": lambda: GOOD * np.float32(1 + 1e-3),
-        "nan": lambda: GOOD * np.float32("nan"),
-        "shorter": lambda: GOOD[:1],
-        "refuses": refuses,
-        "dies": lambda: os._exit(1),
-        "hangs": lambda: time.sleep(600),
-        "last": lambda: GOOD,
-    }
-
-def run_gradient(work):
-    raise MemoryError("cannot be built")
-"""
+BROKEN = read_text("bench", "BROKEN")
 
 
 @pytest.fixture(scope="module")

@@ -6,27 +6,11 @@ from pathlib import Path
 from tapelab.collection import catalogue
 
 import pytest
+from data_tables import read_rows, read_text
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 
-SMALL = """
-repository = "owner/repo"
-ref = "v1"
-[references.guide]
-title = "Guide"
-sections = ["A"]
-[[notebook]]
-name = "00_first"
-part = "I"
-title = "First"
-summary = "What?"
-[[notebook]]
-name = "01_second"
-title = "Second"
-summary = "How?"
-prerequisites = ["00_first"]
-covers = [{ reference = "guide", section = "A", heading = "1. One" }]
-"""
+SMALL = read_text("catalogue", "SMALL")
 
 
 @pytest.fixture
@@ -58,18 +42,7 @@ def test_the_entries_arrive_as_written(small):
     assert small.text(second) == small.folder / "01_second.py"
 
 
-@pytest.mark.parametrize(
-    ("patterns", "expected"),
-    [
-        ((), ["00_first", "01_second"]),
-        (("1",), ["01_second"]),
-        (("01",), ["01_second"]),
-        (("01_second.ipynb",), ["01_second"]),
-        (("notebooks/01_second.py",), ["01_second"]),
-        (("0*",), ["00_first", "01_second"]),
-        (("*second", "0"), ["00_first", "01_second"]),
-    ],
-)
+@pytest.mark.parametrize(("patterns", "expected"), read_rows("catalogue", "chosen", globals()))
 def test_notebooks_are_chosen_by_number_name_or_glob(small, patterns, expected):
     assert [n.name for n in small.select(patterns)] == expected
 
@@ -80,33 +53,7 @@ def test_a_choice_of_nothing_is_refused_and_lists_what_there_is(small, pattern):
         small.select((pattern,))
 
 
-@pytest.mark.parametrize(
-    ("find", "replacement", "message"),
-    [
-        ('title = "First"', "", r"missing required field `title` - at `\$\.notebook\[0\]`"),
-        ('["00_first"]', '["02_later"]', "requires '02_later', which is not an earlier notebook"),
-        ('["00_first"]', '"00_first"', "Expected `array`, got `str`"),
-        ("[[notebook]]", "[[notebook", "not valid TOML"),
-        ("[[notebook]]", "[notebooks]", "not valid TOML"),
-        ("01_second", "../01_second", "is called '../01_second'; expected letters, digits"),
-        ("01_second", "/etc/01", "is called '/etc/01'"),
-        ("01_second", "01 {second}", "is called"),
-        ("01_second", "01_second\\n", "is called"),
-        ("01_second", "", "is called"),
-        ("01_second", "漢" * 80, "is longer than 100 bytes"),
-        ("01_second", "00_first", "two notebooks have one name, 00_first"),
-        ('name = "01_second"', 'name = "01_second"\nformerly = ["00_first"]', "two notebooks have one name, 00_first"),
-        ('name = "01_second"', 'name = "01_second"\nformerly = ["../old"]', "is called '../old'"),
-        ("01_second", "00_FIRST", "two notebooks have one name, 00_FIRST, or 00_first in other letters"),
-        ("prerequisites =", "prerequisite =", "unknown field `prerequisite`"),
-        ('heading = "1. One"', 'head = "1. One"', "unknown field `head`|missing required field `heading`"),
-        ('title = "Guide"', "title = 7", "Expected `str`, got `int`"),
-        ('summary = "What?"', "summary = nan", "Expected `str`, got `float`"),
-        ('summary = "What?"', f"summary = {'9' * 5000}", "not valid TOML"),
-        ('summary = "What?"', f"summary = {'[' * 5000}", "not valid TOML"),
-        ("owner/repo", "owner'/repo", r"matching regex .* at `\$\.repository`"),
-    ],
-)
+@pytest.mark.parametrize(("find", "replacement", "message"), read_rows("catalogue", "damaged", globals()))
 def test_a_damaged_catalogue_is_refused(tmp_path, find, replacement, message):
     (tmp_path / "collection.toml").write_text(SMALL.replace(find, replacement), encoding="utf-8")
     with pytest.raises(catalogue.CatalogueError, match=message):

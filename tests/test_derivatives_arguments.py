@@ -34,6 +34,7 @@ from tapelab.runtime import tf
 import cloudpickle
 import numpy as np
 import pytest
+from data_tables import read_text
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from random_checks import TRANSFORMATIONS
@@ -247,29 +248,7 @@ def test_memory_is_predicted_and_refused_before_anything_is_allocated():
     assert set_memory_limit(previous) == previous
 
 
-MEASURED = """
-from tapelab.derivatives import hessian
-from tapelab.runtime import tf
-
-SIZES = (32, 32, 32, 10)
-v = [tf.Variable(tf.random.normal(s)) for pair in zip(SIZES, SIZES[1:]) for s in (pair, pair[1:])]
-n = sum(int(tf.size(part)) for part in v)
-
-def loss(x):
-    return tf.reduce_mean((tf.tanh(tf.tanh(x @ v[0] + v[1]) @ v[2] + v[3]) @ v[4] + v[5]) ** 2)
-
-x = tf.random.normal([64, 32])
-memory = tf.config.experimental
-for packed in (False, True):
-    for chunk_size in (None, 128):
-        compute = hessian(loss, wrt=v, packed=packed, chunk_size=chunk_size)
-        predicted = compute.plan(x).bytes
-        before = memory.get_memory_info("CPU:0")["current"]
-        memory.reset_memory_stats("CPU:0")
-        result = compute(x)
-        print(memory.get_memory_info("CPU:0")["peak"] - before, predicted, 4 * n * n)
-        del result
-"""
+MEASURED = read_text("derivatives_arguments", "MEASURED")
 
 
 @pytest.mark.thorough

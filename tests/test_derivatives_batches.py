@@ -18,6 +18,7 @@ from tapelab.runtime import tf
 import by_tape
 import numpy as np
 import pytest
+from data_tables import read_table
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.standard_normal((7, 5))
@@ -224,6 +225,7 @@ def no_loop_over_examples(monkeypatch):
     monkeypatch.setitem(pfor._pfor_converter_registry, "Conv2DBackpropFilter", None)
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [[0, 0], [1, 0], [0, 2], [0, 0]]])
 @pytest.mark.parametrize(("strides", "dilations"), [(1, 1), ([2, 3], 1), (1, [2, 1])])
 def test_filter_gradients_of_each_example(no_loop_over_examples, padding, strides, dilations):
@@ -355,39 +357,7 @@ def of_python(f):
     return lambda x, y: tf.ensure_shape(tf.py_function(f, [x, V], tf.float32), [x.shape[0]])
 
 
-COUPLED = {
-    "a contrastive loss": (contrastive, COUNT),
-    "its mean": (lambda x, y: tf.reduce_mean(contrastive(x, y)), COUNT),
-    "statistics of the batch": (normalised, COUNT),
-    "the mean of them": (lambda x, y: tf.reduce_mean(normalised(x, y)), COUNT),
-    "batch normalisation": (lambda x, y: cross_entropy(y, BATCH_NORM(x @ V, training=True)), UNKNOWN),
-    "attention over the batch": (
-        lambda x, y: tf.linalg.matvec(tf.nn.softmax(x @ V @ tf.transpose(x @ V)), x[:, 0]),
-        COUNT,
-    ),
-    "weights that are divided by": (
-        lambda x, y: tf.reduce_sum(tf.abs(x[:, 0]) * cross_entropy(y, x @ V)) / tf.reduce_sum(tf.abs(x[:, 0])),
-        "the loss of the batch is",
-    ),
-    "a factor by position": (lambda x, y: tf.reduce_sum(cross_entropy(y, x @ V) * tf.range(5.0)), COUNT),
-    "a missing axis": (lambda x, y: tf.reduce_mean((x[:, 0] - (x @ V)[:, :1]) ** 2), COUNT),
-    "division by their number": (lambda x, y: cross_entropy(y, x @ V) / tf.cast(tf.shape(x)[0], tf.float32), COUNT),
-    "a mean that is squared": (lambda x, y: tf.reduce_mean(cross_entropy(y, x @ V)) ** 2, COUNT),
-    "the largest": (lambda x, y: tf.reduce_max(cross_entropy(y, x @ V)), COUNT),
-    "in a function": (tf.function(contrastive), COUNT),
-    "in a function, the mean": (tf.function(lambda x, y: tf.reduce_mean(contrastive(x, y))), COUNT),
-    "Python": (of_python(lambda x, w: tf.reduce_sum((x - tf.reduce_mean(x, 0)) @ w, 1)), COUNT),
-    "a factor by position, random": (
-        lambda x, y: tf.reduce_sum(cross_entropy(y, tf.nn.dropout(x, 0.5) @ V) * tf.constant([1.0, 2, 3, 4, 5])),
-        UNKNOWN,
-    ),
-    "division by their number, random": (
-        lambda x, y: cross_entropy(y, tf.nn.dropout(x, 0.5) @ V) / tf.cast(tf.shape(x)[0], tf.float32),
-        UNKNOWN,
-    ),
-    "random, and shared": (lambda x, y: cross_entropy(y, x @ V) * tf.reduce_sum(tf.random.uniform([len(x)])), UNKNOWN),
-    "random, in a loop": (lambda x, y: looped(tf.nn.dropout(x, 0.5), y), f"{UNKNOWN}.*While at"),
-}
+COUPLED = read_table("batches", "COUPLED", globals())
 
 
 def looped(x, y):
@@ -395,6 +365,7 @@ def looped(x, y):
     return cross_entropy(y, x @ V)
 
 
+@pytest.mark.thorough(keep=9)
 @pytest.mark.parametrize("name", COUPLED)
 def test_coupled_examples_have_no_gradients(name):
     f, message = COUPLED[name]
@@ -412,33 +383,10 @@ def one_by_one(f):
 
 
 # Proved from the graph, or compared at every call.
-INDEPENDENT = {
-    "losses": (lambda x, y: cross_entropy(y, x @ V), True),
-    "their mean": (lambda x, y: tf.reduce_mean(cross_entropy(y, x @ V)), True),
-    "their sum over a number": (lambda x, y: tf.reduce_sum(cross_entropy(y, x @ V)) / 64, True),
-    "a penalty": (lambda x, y: tf.reduce_mean(cross_entropy(y, x @ V)) + 0.1 * tf.nn.l2_loss(V), True),
-    "a penalty and a sum": (lambda x, y: tf.reduce_sum(cross_entropy(y, x @ V)) + 0.1 * tf.nn.l2_loss(V), True),
-    "a loss of Keras": (
-        lambda x, y: tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)(y, x @ V),
-        True,
-    ),
-    "a custom gradient": (lambda x, y: tf.reduce_mean(cross_entropy(y, tf.nn.silu(x @ V))), True),
-    "a function": (tf.function(lambda x, y: tf.reduce_mean(cross_entropy(y, x @ V))), True),
-    "a function, and one in it": (tf.function(lambda x, y: tf.reduce_mean(tf.function(cross_entropy)(y, x @ V))), True),
-    "a branch": (
-        lambda x, y: cross_entropy(y, tf.cond(tf.reduce_sum(V) > 0, lambda: x @ V, lambda: -(x @ V))),
-        False,
-    ),
-    "Python": (of_python(lambda x, w: tf.reduce_sum(tf.tanh(x @ w), 1)), False),
-    "the mean of Python": (lambda x, y: tf.reduce_mean(INDEPENDENT["Python"][0](x, y)), False),
-    "a sum along each row": (lambda x, y: tf.cumsum(x @ V, 1)[:, -1] ** 2, True),
-    "group normalisation": (lambda x, y: cross_entropy(y, GROUPS(x @ V, training=True)), True),
-    "batch normalisation in inference": (lambda x, y: cross_entropy(y, BATCH_NORM(x @ V, training=False)), True),
-    "a loop": (looped, False),
-}
+INDEPENDENT = read_table("batches", "INDEPENDENT", globals())
 
 
-@pytest.mark.thorough(keep=15)  # the last is a loop, which takes five seconds
+@pytest.mark.thorough(keep=9)
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_independent_examples_are_accepted(name):
     f, proved = INDEPENDENT[name]
@@ -466,6 +414,7 @@ def test_a_batch_that_becomes_coupled_is_seen_at_its_call():
         held(1000 * EXAMPLES)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", ["losses", "their mean", "a loop"])
 def test_no_example_and_one_example(name):
     f, _ = INDEPENDENT[name]
@@ -485,21 +434,10 @@ def test_batch_normalisation_in_training_mode_is_refused(derivative, count):
 
 
 SPATIAL, RANDOM = tf.keras.layers.SpatialDropout1D(0.5), tf.random.Generator.from_seed(1)
-NOISY = {
-    "Dropout": tf.keras.layers.Dropout(0.5),
-    "SpatialDropout1D": lambda x, training: SPATIAL(x[:, None], training=training)[:, 0],
-    "AlphaDropout": tf.keras.layers.AlphaDropout(0.5),
-    "GaussianNoise": tf.keras.layers.GaussianNoise(0.5),
-    "GaussianDropout": tf.keras.layers.GaussianDropout(0.5),
-    "tf.nn.dropout": lambda x, training: tf.nn.dropout(x, 0.5),
-    "tf.random.normal": lambda x, training: x + tf.random.normal(tf.shape(x)),
-    "a generator": lambda x, training: x * RANDOM.uniform(x.shape, 0.5, 1.5),
-    "a number for each": lambda x, training: x * tf.random.uniform([tf.shape(x)[0], 1]),
-    "one number": lambda x, training: x * tf.random.uniform([]),
-    "in a function": tf.function(lambda x, training: tf.nn.dropout(x, 0.5)),
-}
+NOISY = read_table("batches", "NOISY", globals())
 
 
+@pytest.mark.thorough(keep=5)
 @pytest.mark.parametrize("name", NOISY)
 def test_random_numbers_of_each_example_are_accepted(name):
     """What is drawn cannot be compared; that the examples stay apart is proved."""

@@ -18,6 +18,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
+from data_tables import read_table
 
 GENERATOR = np.random.default_rng(0)
 LAYERS = tf.keras.layers
@@ -148,54 +149,8 @@ def met_before(x):
 
 
 # Name → function, its sources, its argument, and how many directions there are instead of how many.
-BY_FACTORS = {
-    "tanh": (with_activation(tf.tanh), NET, X, "15 directions instead of 97"),
-    "relu": (with_activation(tf.nn.relu), NET, X, "15 directions"),
-    "swish": (with_activation(tf.nn.silu), NET, X, "15 directions"),
-    "a straight-through gradient": (with_activation(straight_through), NET, X, "15 directions"),
-    "sources in another order": (with_activation(tf.tanh), [NET[4], NET[1], NET[0], NET[2], NET[5], NET[3]], X, "15"),
-    "cross-entropy": (lambda x: tf.reduce_mean(entropies(x)), NET, X, "15 directions"),
-    "weights": (lambda x: tf.reduce_sum(POSITIVE * entropies(x)) / tf.reduce_sum(POSITIVE), NET, X, "15"),
-    "parts of a sum": (
-        lambda x: 3 - tf.nn.l2_loss(forward(x, SHORT)) / 4 + tf.reduce_sum(forward(x, SHORT) ** 3),
-        SHORT, X, "18 directions",
-    ),
-    "used twice": (used_twice, [entry, squared, square_bias, leave], X, "26 directions instead of 120"),
-    "transposed": (transposed_and_residual, [entry, squared, square_bias, leave], X, "26 directions instead of 120"),
-    "two inputs": (two_inputs_added, [entry, squared, square_bias, leave], X, "18 directions instead of 120"),
-    "scale and offset": (scaled, [*SHORT, scale, offset], X, "23 directions instead of 65"),
-    "LayerNormalization": (through(layer_norm), [*SHORT, layer_norm.gamma, layer_norm.beta], X, "23 directions"),
-    "positions": (positions, SHORT, SERIES, "18 directions instead of 51"),
-    "a convolution": (convolution, [images_filter, *after_images], IMAGES, "58 directions instead of 626"),
-    "a convolution inside": (convolution_inside, [wide, patch_filter], X, "by per-example factors"),
-    "an embedding": (lambda n: squares(forward(tf.gather(table, n))), [table, *NET], counts, "20 rows of 1 of 7"),
-    "not an embedding": (lambda n: squares(forward(tf.one_hot(n, 4, dtype=tf.float64))), NET, counts, "15 directions"),
-    "a batch of one": (lambda x: squares(forward(x, SHORT), Y[:1]), SHORT, X[:1], "9 directions"),
-    "a constant over the batch": (lambda x: squares(forward(x / tf.norm(x))), NET, X, "15 directions"),
-    "batch statistics without gradient": (
-        lambda x: squares(forward(x, SHORT) / tf.stop_gradient(tf.norm(forward(x, SHORT)))), SHORT, X, "18 directions",
-    ),
-}  # fmt: skip
-BY_ROWS = {
-    "a root of the mean": (lambda x: tf.sqrt(squares(forward(x))), NET, X, "Sqrt at"),
-    "a product of sums": (lambda x: squares(forward(x)) * tf.reduce_sum(entropies(x)), NET, X, "Mul at"),
-    "a maximum over the batch": (lambda x: tf.reduce_max(forward(x)), NET, X, "Max at"),
-    "batch normalisation": (through(batch_norm, training=True), SHORT, X, "changes variables"),
-    "a mean over the batch": (
-        lambda x: squares(forward(x) - tf.reduce_mean(forward(x), 0)), NET, X, "not proved independent, because of",
-    ),
-    "attention over the batch": (
-        lambda x: squares(tf.matmul(forward(x), forward(x), transpose_b=True) @ Y), NET, X, "MatMul at",
-    ),
-    "a nonlinear custom gradient": (with_activation(clipping), NET, X, "the custom gradient of IdentityN"),
-    "a custom gradient over the batch": (with_activation(meeting), NET, X, "the custom gradient of IdentityN"),
-    "a custom gradient with a sum": (with_activation(met_before), NET, X, "the custom gradient of IdentityN"),
-    "a straight-through gradient, disordered": (with_activation(straight_through), NET[::-1], X, "custom gradient"),
-    "weights that are computed": (lambda x: squares(x @ tf.tanh(SHORT[0]) @ SHORT[2]), SHORT[:1], X, "Tanh at"),
-    "a penalty": (lambda x: squares(x @ entry @ leave) + tf.nn.l2_loss(entry), [entry], X, "L2Loss at"),
-    "more units than weights": (lambda x: squares(x * variable_of_one), None, X[:, :2], "a pass for each weight"),
-    "a product of weights": (lambda x: squares(x @ (entry @ leave)), [entry, leave], X, "MatMul at"),
-}  # fmt: skip
+BY_FACTORS = read_table("factors", "BY_FACTORS", globals())
+BY_ROWS = read_table("factors", "BY_ROWS", globals())
 variable_of_one = variable(1)
 
 

@@ -29,6 +29,7 @@ from tapelab.runtime import tf
 import by_tape
 import numpy as np
 import pytest
+from data_tables import read_table
 
 X = np.array([[0.3, -1.1, 0.7]])
 LABELS = np.array([[0.2, 0.5, 0.3]])
@@ -158,33 +159,7 @@ def lstm(x):
 
 
 # What TensorFlow differentiates wrongly in every way.
-LACKING = {
-    "a value to pad with": padded,
-    "an image transformed": warped,
-    "an index twice": stitched,
-    "colours": lambda x: tf.image.hsv_to_rgb(tf.sigmoid(x)),
-    "parameters of betainc": lambda x: tf.math.betainc(tf.exp(x), tf.constant(2.0, tf.float64), np.float64(0.4)),
-    "an exponent of zeta": lambda x: tf.math.zeta(3 + tf.exp(x), tf.exp(x)),
-    "values of one_hot": lambda x: tf.one_hot([0, 2], 3, on_value=x[0, 0] ** 2, off_value=x[0, 1] ** 2),
-    "eigenvalues by bisection": lambda x: tf.linalg.eigh_tridiagonal(x[0], x[0, 1:] ** 2, name="own_name"),
-    "a range": lambda x: tf.range(x[0, 0], x[0, 0] + 2.5, 1.0),
-    "a ragged range": lambda x: tf.ragged.range(x[0, 0], x[0, 0] + 2.5, 1.0).flat_values,
-    "the operation LinSpace": lambda x: tf.raw_ops.LinSpace(start=x[0, 0], stop=x[0, 1], num=3),
-    "sparse tensors in a row": lambda x: tf.sparse.concat(0, [tf.sparse.from_dense(x), tf.sparse.from_dense(x)]).values,
-    "boxes drawn": boxes,
-    "a shuffle": lambda x: tf.random.shuffle(x[0]) * [1.0, 2.0, 3.0],
-    "a glimpse": lambda x: tf.raw_ops.ExtractGlimpse(
-        input=tf.reshape(tf.cast(x, tf.float32), [1, 1, 3, 1]), size=[1, 2], offsets=[[0.0, 0.0]]
-    ),
-    "parameters of random numbers": lambda x: tf.raw_ops.ParameterizedTruncatedNormal(
-        shape=[1, 2], means=x[0, :1], stdevs=[1.0], minvals=[-2.0], maxvals=[2.0]
-    ),
-    "a diagonal, padded": lambda x: tf.linalg.diag_part(np.ones([3, 3]), k=(-1, 0), padding_value=x[0, 0]),
-    "a matrix, padded": lambda x: tf.linalg.diag(np.ones(3), padding_value=x[0, 0]),
-    "the batch's statistics": lambda x: statistics(tf.cast(x, tf.float32)),
-    "a mean to normalise by": normalised_by,
-    "gates of an LSTM": lstm,
-}
+LACKING = read_table("gaps", "LACKING", globals())
 
 
 def beside(f):
@@ -241,17 +216,7 @@ def test_tensorflow_is_wrong_there(name):
 
 
 # What TensorFlow differentiates rightly once, and not again.
-ONCE = {
-    "a resized image": lambda x: tf.image.resize(tf.reshape(x, [1, 1, 3, 1]), (2, 5)),
-    "a sum of sparse tensors": added,
-    "rounding": lambda x: tf.quantization.fake_quant_with_min_max_args(tf.cast(x, tf.float32)),
-    "rounding between variables": lambda x: tf.quantization.fake_quant_with_min_max_vars(
-        tf.cast(x, tf.float32), -6.0, 6.0
-    ),
-    "rounding by channel": lambda x: tf.quantization.fake_quant_with_min_max_vars_per_channel(
-        tf.cast(x, tf.float32), [-6.0] * 3, [6.0] * 3
-    ),
-}
+ONCE = read_table("gaps", "ONCE", globals())
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["plain", "in a function"])
@@ -568,30 +533,7 @@ def of_eigenvectors(x):
     return tf.matmul(vectors * tf.exp(values), vectors, transpose_b=True)
 
 
-DOUBTFUL = {
-    "a hand-written sinc": (
-        value_and_gradient,
-        lambda x: tf.where(x == 0, tf.ones_like(x), tf.sin(x) / x),
-        "takes a constant",
-    ),
-    "the other way round": (hvp, lambda x: tf.where(x != 0, tf.sin(x) / x, 1.0), "takes a constant"),
-    "a hand-written softplus": (
-        value_and_gradient,
-        lambda x: tf.maximum(x, 0) + tf.math.log1p(tf.exp(-tf.abs(x))),
-        "absolute value of a tensor and its maximum",
-    ),
-    "of what is negative": (
-        jvp,
-        lambda x: tf.nn.relu(-x) + tf.math.log1p(tf.exp(-tf.abs(x))),
-        "absolute value of a tensor and its maximum",
-    ),
-    "eigenvectors": (hessian, of_eigenvectors, "eigenvectors or singular vectors"),
-    "a product by its larger and its smaller factor": (
-        value_and_gradient,
-        lambda x: tf.maximum(x[:, 0], x[:, 1]) * tf.minimum(x[:, 1], x[:, 0]),
-        "maximum and the minimum of the same two tensors",
-    ),
-}
+DOUBTFUL = read_table("gaps", "DOUBTFUL", globals())
 
 
 @pytest.mark.parametrize("name", DOUBTFUL)
@@ -603,15 +545,7 @@ def test_what_is_wrong_at_some_points_is_warned_of(name):
         transform(X, **vector)
 
 
-CERTAIN = {
-    "a mask of data": lambda x: tf.where(tf.constant([1.0, 0.0]) == 0, 1.0, x[:, :2] ** 2),
-    "both depend": lambda x: tf.where(x == 0, 1 - x**2 / 6, tf.sin(x) / x),
-    "a kink": lambda x: tf.maximum(x, 0) + tf.abs(x**2),
-    "bounds": lambda x: tf.minimum(tf.maximum(x, 0.0), 1.0),
-    "what is not differentiated": lambda x: x * tf.stop_gradient(tf.where(x == 0, 1.0, x)),
-    "softplus": tf.nn.softplus,
-    "eigenvalues": lambda x: tf.linalg.eigvalsh(tf.linalg.diag(x[0])) ** 2,
-}
+CERTAIN = read_table("gaps", "CERTAIN", globals())
 
 
 @pytest.mark.parametrize("name", CERTAIN)

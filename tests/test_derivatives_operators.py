@@ -23,6 +23,7 @@ import by_tape
 import numpy as np
 import operator_functions as functions
 import pytest
+from data_tables import read_table
 from operation_calls import CALLS
 from operator_functions import COMPOSED, GENERATOR, LAYERS, A, X, bent, by_tapes, close, elementwise, projected
 
@@ -291,22 +292,7 @@ def counted(ones):
 
 
 # What is done to a chunk of two of these examples is not what is done to them in the whole batch of four, or not shown.
-NOT_BY_CHUNKS = {
-    "a number of examples": lambda x: x**2 / len(x),
-    "a number of examples, in the graph": lambda x: x**2 / tf.cast(tf.shape(tf.identity(x))[0], x.dtype),
-    "a count": lambda x: x**2 / tf.reduce_sum(tf.ones([len(x)], x.dtype)),
-    "a count, in the graph": lambda x: (
-        x**2 / tf.reduce_sum(tf.fill(tf.shape(tf.identity(x))[:1], tf.constant(1.0, x.dtype)))
-    ),
-    "a count, in a function": lambda x: x**2 / counted(tf.ones([len(x)], x.dtype)),
-    "a row for each": lambda x: x**2 + tf.cast(tf.range(len(x)), x.dtype)[:, None],
-    "a row for each, cut": lambda x: x**2 * A[: len(x), :1],
-    "a column of that number": lambda x: x[:, len(x) - 1 :][:, :1] ** 2,
-    "another order": lambda x: tf.divide(*(tf.sin(x), tf.cos(x), tf.sin(x))[len(x) < 3 :][:2]),
-    "another rule for few": lambda x: x**2 if len(x) > 3 else x**3,
-    "constants": lambda x: tf.sin(x[:, :5]) * GENERATOR_ROWS,
-    "random numbers": lambda x: tf.nn.dropout(tf.ones_like(x), 0.5) * x**2,
-}
+NOT_BY_CHUNKS = read_table("operators", "NOT_BY_CHUNKS", globals())
 GENERATOR_ROWS = np.arange(20.0).reshape(4, 5)
 
 

@@ -18,6 +18,7 @@ import random_judge
 import random_operations
 import random_programs
 import random_truth
+from data_tables import read_table
 from hypothesis import HealthCheck, given, settings
 
 QUICK = 100  # programs, of some 50 points each
@@ -51,38 +52,7 @@ def task(names, x, check, compiled="eager"):
 
 
 SMOOTH = (["sin", "dense", "exp"], [[0.7, -0.3], [0.4, 0.1]])
-CHECKS = [
-    "gradient",
-    "vjp",
-    "jvp",
-    "jacobian_forward",
-    "jacobian_reverse_in_chunks",
-    "batch_jacobian_reverse",
-    "batch_jacobian_forward",
-    "sparse_jacobian",
-    "two_arguments",
-    "hvp",
-    "hessian",
-    "sparse_hessian",
-    "laplacian",
-    "laplacian_in_chunks",
-    "value_gradient_laplacian",
-    "second_order",
-    "taylor",
-    "taylor_of_a_curve",
-    "biharmonic",
-    "per_example_gradients",
-    "per_example_norms",
-    "clipped_gradient",
-    "weights_hessian",
-    "weights_hvp",
-    "ggnvp",
-    "fvp",
-]
-
-
-def test_the_table_of_checks_is_whole():
-    assert list(random_checks.CHECKS) == CHECKS
+CHECKS = list(random_checks.CHECKS)
 
 
 def test_every_derivative_has_a_check(monkeypatch):
@@ -128,29 +98,7 @@ def test_a_derivative_that_is_off_is_called_wrong(check, monkeypatch):
             comparison.found[place] = kept
 
 
-DIFFERENTIABLE = {
-    "smooth": (tf.exp, [0.7, 0.0], True, True),
-    "a product with zeros": (lambda x: tf.reduce_prod(x, 1, True), [0.0, 0.0, 2.0], True, True),
-    "a kink": (tf.nn.relu, [0.0], False, False),
-    "beside a kink": (tf.nn.relu, [0.05], True, True),
-    "a tie": (lambda x: tf.reduce_max(x, 1, True), [1.0, 1.0], False, False),
-    "a tie of one tensor": (lambda x: tf.maximum(x, x), [1.0], True, True),
-    "a kink of the first derivative": (lambda x: x * tf.abs(x), [0.0], True, False),
-    "a norm at 0": (lambda x: tf.norm(x, axis=1, keepdims=True), [0.0, 0.0], False, False),
-    "along each line, and not linear": (
-        lambda x: tf.math.divide_no_nan(x[:, :1] ** 2 * x[:, 1:], tf.reduce_sum(x * x, 1, True)),
-        [0.0, 0.0],
-        False,
-        False,
-    ),
-    "a step": (lambda x: tf.floor(x), [1.0], False, False),
-    "a pole": (lambda x: 1 / x, [0.0], False, False),
-    "defined on one side": (tf.sqrt, [0.0], False, False),
-    "huge": (lambda x: x * x, [1e9, 2.0], True, True),
-    "tiny": (tf.math.log, [1e-9], True, True),
-    "saturated": (tf.tanh, [2.1, 1e160], True, True),
-    "equal eigenvalues": (lambda x: tf.linalg.eigvalsh(tf.linalg.diag(x)), [1.0, 1.0], False, False),
-}
+DIFFERENTIABLE = read_table("random", "DIFFERENTIABLE", globals())
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")

@@ -9,6 +9,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
+from data_tables import read_table
 
 X = 0.5
 QUOTIENT = 0.48, -1.408, 1.0752  # of x / (x² + 1)
@@ -16,21 +17,7 @@ INVERSE, LOGARITHM, ROOT = (-4.0, 16.0, -96.0), (2.0, -4.0, 16.0), (2**-0.5, -(2
 HALVING = [(-np.log(2)) ** order * 2**-0.5 for order in (1, 2, 3)]  # of 2^(-x)
 INVERSE_ROOT = -(2**0.5), 3 * 2**0.5, -15 * 2**0.5
 # Functions of x with a factor k that has no part in the result, and their derivatives of order 1, 2 and 3 at X.
-CASES = {
-    "/": (lambda x, k: (k * x) / (k * (x * x + 1)), QUOTIENT),
-    "divide_no_nan": (lambda x, k: tf.math.divide_no_nan(k * x, k * (x * x + 1)), QUOTIENT),
-    "xdivy": (lambda x, k: tf.math.xdivy(k * x, k * (x * x + 1)), QUOTIENT),
-    "reciprocal": (lambda x, k: k * tf.math.reciprocal(k * x), INVERSE),
-    "rsqrt": (lambda x, k: tf.sqrt(k) * tf.math.rsqrt(k * x), INVERSE_ROOT),
-    "log": (lambda x, k: tf.math.log(k * x), LOGARITHM),
-    "log1p": (lambda x, k: tf.math.log1p(k * x) if k > 1 else tf.math.log(x), LOGARITHM),
-    "power -1": (lambda x, k: k * tf.pow(k * x, -1.0), INVERSE),
-    "power 1/2": (lambda x, k: tf.pow(k * x, 0.5) / tf.sqrt(k), ROOT),
-    "power of a tensor": (lambda x, k: k * tf.pow(k * x, -tf.ones_like(x)), INVERSE),
-    "power of a computed tensor": (lambda x, k: k * tf.pow(k * x, tf.round(-x - 0.6)), INVERSE),
-    "power, of its exponent": (lambda x, k: tf.pow(np.float32(2), -x) * k / k, HALVING),
-    "atan2": (lambda x, k: tf.math.atan2(k * x, k * tf.ones_like(x)), (0.8, -0.64, -0.256)),
-}
+CASES = read_table("range", "CASES", globals())
 
 
 def third(f, x, **options):

@@ -5,6 +5,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
+from data_tables import read_table
 
 GENERATOR = np.random.default_rng(0)
 A = GENERATOR.normal(size=(6, 4))
@@ -51,67 +52,9 @@ def straight_through(x):
 
 
 # What the pattern is exactly: where there is an entry for some values.
-EXACT = {
-    "elementwise": (6, lambda x: tf.sin(x) * x + tf.sqrt(tf.exp(x)) - x**2 / tf.cosh(x) + tf.math.bessel_i0e(x)),
-    "broadcasting": (6, lambda x: x[:, None] * tf.roll(x, 2, 0)[None] + x[0]),
-    "masks": (6, lambda x: x * NUMBERS + tf.where(NUMBERS > 1, tf.roll(x, 1, 0), 2 * x)),
-    "where": (6, lambda x: tf.where(x > 0, 2 * x, tf.sin(tf.roll(x, 1, 0)))),
-    "gather": (6, lambda x: tf.gather(x, [3, 0, 0]) * tf.gather_nd(x, [[1], [2], [3]])),
-    "gather along an axis": ((3, 4), lambda x: tf.gather(x, [1, 1, 3], axis=1)),
-    "gather in batches": ((3, 4), lambda x: tf.gather(x, tf.constant([[0, 1], [2, 2], [3, 0]]), batch_dims=1)),
-    "slices": ((3, 4), lambda x: tf.concat([x[::2, 1:3], x[1:, -2:] ** 2], 0)),
-    "stacks": ((3, 4), lambda x: tf.stack([x[0] * x[1], tf.reverse(x, [1])[2]], axis=1)),
-    "padding": ((3, 4), lambda x: tf.pad(x, [[1, 0], [2, 1]]) + tf.pad(x, [[1, 0], [2, 1]], "SYMMETRIC")[::-1]),
-    "moves": ((3, 4), lambda x: tf.roll(x, [1, 2], [0, 1]) * tf.tile(x[:1], [3, 1]) + tf.reshape(x, [3, 4])),
-    "transposes": ((3, 4), lambda x: tf.transpose(tf.reshape(x, [4, 3])) + tf.stack(tf.unstack(x, axis=1), axis=1)),
-    "sums": ((3, 4), lambda x: tf.reduce_sum(x, 1, keepdims=True) * tf.reduce_mean(x, 0)[:2] + tf.norm(x[0])),
-    "scans": ((3, 4), lambda x: tf.cumsum(x, 1) + tf.cumsum(x, 0, exclusive=True, reverse=True)),
-    "product with a matrix": ((2, 6), lambda x: x @ A),
-    "product with a matrix of holes": ((2, 6), lambda x: x @ tf.constant(HOLES)),
-    "product from the left": ((4, 3), lambda x: tf.matmul(HOLES, x) + tf.matmul(A, tf.transpose(x), transpose_b=True)),
-    "product with itself": ((3, 4), lambda x: tf.matmul(x, x, transpose_b=True)),
-    "products in batches": ((2, 2, 4), lambda x: tf.matmul(x, HOLES, transpose_b=True) + x @ tf.ones([4, 6], x.dtype)),
-    "sparse matrix": ((4, 3), lambda x: tf.sparse.sparse_dense_matmul(MATRIX, x)),
-    "sparse matrix, transposed": ((6, 2), lambda x: tf.sparse.sparse_dense_matmul(MATRIX, x, adjoint_a=True)),
-    "einsum": ((2, 2, 4), lambda x: tf.einsum("bij,bkj->bik", x, x) + tf.einsum("...ij,jk->...ik", x, A[:4, :2])),
-    "einsum with holes": ((2, 2, 4), lambda x: tf.einsum("bij,kj->kib", x, HOLES)),
-    "convolution": (24, lambda x: tf.nn.conv2d(image(x), FILTER, 1, "SAME")),
-    "stencil": (8, lambda x: tf.nn.conv1d(x[None, :, None], tf.constant([[[1.0]], [[0]], [[2]]], x.dtype), 1, "SAME")),
-    "convolution with holes": (24, lambda x: tf.nn.conv2d(image(x), HOLED, [1, 2], "VALID")),
-    "convolution, padded": (24, lambda x: tf.nn.conv2d(image(x), HOLED, 2, [[0, 0], [1, 2], [2, 1], [0, 0]])),
-    "convolution by channels": (24, lambda x: tf.nn.depthwise_conv2d(image(x), HOLED[:2, :2], [1] * 4, "SAME")),
-    "convolution by its filter": ((2, 2, 2, 3), lambda x: tf.nn.conv2d(image(tf.ones(24, x.dtype)), x, 1, "VALID")),
-    "transposed convolution": (24, lambda x: tf.nn.conv2d_transpose(image(x), HOLED.swapaxes(2, 3), [1, 8, 6, 4], 2)),
-    "pooling": (24, lambda x: tf.nn.avg_pool2d(image(x), [2, 3], [2, 1], "SAME")),
-    "segments": (6, lambda x: tf.reshape(tf.math.segment_sum(x**2, [0, 0, 1, 1, 1, 3]) * 2, [4])),
-    "unsorted segments": (6, lambda x: tf.math.unsorted_segment_sum(x, [1, 0, 2, 1, -1, 0], 4)),
-    "scatter": (6, lambda x: tf.scatter_nd([[1], [3], [1]], x[:3], [6]) + tf.tensor_scatter_nd_add(x, [[5]], x[:1])),
-    "softmax": ((3, 4), lambda x: tf.nn.softmax(x) * tf.nn.log_softmax(x[::-1])),
-    "linear algebra": ((2, 2, 2), lambda x: tf.linalg.inv(x + 4 * tf.eye(2, dtype=x.dtype)) * tf.linalg.det(x)[0]),
-    "solving": ((3, 2), lambda x: tf.linalg.solve(A[:3, :3], x) + tf.linalg.triangular_solve(A[1:4, 1:4], x)),
-    "diagonals": (4, lambda x: tf.linalg.diag(x) @ tf.linalg.band_part(A[:4], 0, 1)),
-    "normalisation": ((4, 3), lambda x: (x - tf.nn.moments(x, [1], keepdims=True)[0]) ** 2),
-    "fft": (4, lambda x: tf.math.real(tf.signal.fft(tf.complex(x, x)))),
-    "loop": (6, turns),
-    "map": (6, lambda x: tf.map_fn(lambda row: row[0] * tf.sin(row[1]), tf.reshape(x, [3, 2]))),
-    "scan": (4, lambda x: tf.scan(lambda a, b: a * b + 1.0, x)),
-    "calls": (6, lambda x: inner(x) + tf.function(inner)(x[::-1])),
-    "branches": (6, two_branches),
-    "stopped": (6, lambda x: tf.stop_gradient(tf.reduce_sum(x)) * x + tf.round(tf.reduce_max(x))),
-    "custom gradient": (6, lambda x: tf.nn.silu(x) + tf.roll(straight_through(x), 1, 0)),
-}  # fmt: skip
+EXACT = read_table("sparse_patterns", "EXACT", globals())
 # Where it depends on values which elements count.
-AT_MOST = {
-    "gather by values": (6, lambda x: tf.gather(x, tf.argsort(x)[:2])),
-    "gather elements by values": ((2, 4), lambda x: tf.gather_nd(x, tf.cast(x[:, :1] > 0, tf.int32))),
-    "largest": ((3, 4), lambda x: tf.reduce_max(x, 1) * tf.sort(x, axis=0)[0, 0]),
-    "max pooling": (24, lambda x: tf.nn.max_pool2d(image(x), 2, 2, "VALID")),
-    "scatter by values": (4, lambda x: tf.scatter_nd(tf.cast(x > 0, tf.int32)[:, None], x, [2])),
-    "segments by values": (4, lambda x: tf.math.unsorted_segment_sum(x, tf.cast(x > 0, tf.int32), 2)),
-    "loop by values": (4, lambda x: tf.while_loop(lambda y: tf.reduce_sum(y) < 9, lambda y: [y + 1.5], [x])[0]),
-    "unknown size": (5, lambda x: tf.reduce_sum(tf.boolean_mask(x, x > 0)) * x[:2]),
-    "no rule": (3, lambda x: tf.math.polygamma(tf.constant(1, x.dtype), tf.abs(tf.linalg.expm(x[:, None] * x)))),
-}
+AT_MOST = read_table("sparse_patterns", "AT_MOST", globals())
 
 
 def check(f, shape, exact):

@@ -15,6 +15,7 @@ from tapelab.runtime import tf
 import by_tape
 import numpy as np
 import pytest
+from data_tables import read_table
 
 GENERATOR = np.random.default_rng(5)
 W = GENERATOR.standard_normal((3, 3))
@@ -83,113 +84,104 @@ def polar_gradient(a):
     return u @ ((turn - turn.T) / (s[:, None] + s[None, :])) @ vt
 
 
-def near(got, truth, tolerance):
+def near(got, truth, tolerance, at=""):
     got, truth = np.asarray(got, float), np.asarray(truth, float).reshape(np.shape(got))
-    np.testing.assert_allclose(got, truth, rtol=0, atol=tolerance * np.abs(truth).max())
+    np.testing.assert_allclose(got, truth, rtol=0, atol=tolerance * np.abs(truth).max(), err_msg=at)
 
 
 def at(point, dtype="float64"):
     return tf.constant(POINTS[point], dtype)
 
 
-@pytest.mark.thorough(keep=8)
+# What is differentiated is compiled once and held, and called at each of the points.
+
+
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("way", ["graph", "xla"])
-@pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_gradient_of_a_function_of_a_matrix(name, point, way):
+def test_gradient_of_a_function_of_a_matrix(name, way):
     function, *oracle = FUNCTIONS[name]
-    truth = daleckii_krein(POINTS[point], W, *oracle)
-    got = value_and_gradient(lambda x: weighted(by_eigh(function)(x)), compile=way)(at(point))[1]
-    near(got, truth, 1e-4 if way == "xla" and "different" in point else 1e-9)  # XLA's eigenvectors are less accurate
+    gradient = value_and_gradient(lambda x: weighted(by_eigh(function)(x)), compile=way)
+    for point, x in POINTS.items():
+        tolerance = 1e-4 if way == "xla" and "different" in point else 1e-9  # XLA's eigenvectors are less accurate
+        near(gradient(at(point))[1], daleckii_krein(x, W, *oracle), tolerance, point)
 
 
-@pytest.mark.parametrize("point", ["the identity", "two equal", "small", "different"])
-def test_in_float32(point):
+def test_in_float32():
     function, *oracle = FUNCTIONS["square root"]
-    x = at(point, "float32")
     f = by_eigh(function)
-    near(value_and_gradient(lambda x: weighted(f(x)))(x)[1], daleckii_krein(POINTS[point], W, *oracle), 1e-4)
-    near(value_and_gradient(lambda x: weighted(by_svd(tf.ones_like)(x)))(x)[1], polar_gradient(POINTS[point]), 1e-4)
-    # log det, whose gradient is the inverse
-    truth = -np.linalg.inv(POINTS[point]) @ (E + E.T) @ np.linalg.inv(POINTS[point]) / 2
 
     def log_determinant(x):
         return tf.reduce_sum(tf.math.log(tf.linalg.eigvalsh(symmetric(x))))
 
-    near(hvp(log_determinant)(x, vector=tf.constant(E, "float32")), truth, 1e-3)
+    root = value_and_gradient(lambda x: weighted(f(x)))
+    polar = value_and_gradient(lambda x: weighted(by_svd(tf.ones_like)(x)))
+    product = hvp(log_determinant)
+    for point in ("the identity", "two equal", "small", "different"):
+        x = at(point, "float32")
+        near(root(x)[1], daleckii_krein(POINTS[point], W, *oracle), 1e-4, point)
+        near(polar(x)[1], polar_gradient(POINTS[point]), 1e-4, point)
+        inverse = np.linalg.inv(POINTS[point])  # the gradient of log det
+        near(product(x, vector=tf.constant(E, "float32")), -inverse @ (E + E.T) @ inverse / 2, 1e-3, point)
 
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("way", ["graph", "xla"])
-@pytest.mark.parametrize("point", ["two equal", "the identity", "different"])
-def test_jacobian_and_products(point, way):
+def test_jacobian_and_products(way):
     """Cotangents and tangents one at a time, and all rows at once, of which some have no diagonal entries."""
     function, *oracle = FUNCTIONS["square root"]
-    f, x = by_eigh(function), at(point)
-    tolerance = 1e-4 if way == "xla" else 1e-9
-    truth = np.stack([daleckii_krein(POINTS[point], e.reshape(3, 3), *oracle).ravel() for e in np.eye(9)])
-    for mode in ("forward", "reverse"):
-        near(jacobian(f, mode=mode, compile=way)(x), truth, tolerance)
-    near(jvp(f, compile=way)(x, tangents=tf.constant(E))[1], truth.T @ E.ravel(), tolerance)
-    near(vjp(f, compile=way)(x, cotangents=tf.constant(W))[1], truth @ W.ravel(), tolerance)
+    f, tolerance = by_eigh(function), 1e-4 if way == "xla" else 1e-9
+    rows = [jacobian(f, mode=mode, compile=way) for mode in ("forward", "reverse")]
+    pushed, pulled = jvp(f, compile=way), vjp(f, compile=way)
+    for point in ("two equal", "the identity", "different"):
+        x = at(point)
+        truth = np.stack([daleckii_krein(POINTS[point], e.reshape(3, 3), *oracle).ravel() for e in np.eye(9)])
+        for each in rows:
+            near(each(x), truth, tolerance, point)
+        near(pushed(x, tangents=tf.constant(E))[1], truth.T @ E.ravel(), tolerance, point)
+        near(pulled(x, cotangents=tf.constant(W))[1], truth @ W.ravel(), tolerance, point)
 
 
-VALUES = {
-    # f(x), and f' of the sum of f(λ), its slope and difference
-    "Σλ²": (
-        lambda x: tf.reduce_sum(tf.linalg.eigvalsh(symmetric(x)) ** 2),
-        lambda x: 2 + 0 * x,
-        lambda x, y: 2 * (x - y),
-    ),
-    "Σλ³, with vectors": (
-        lambda x: tf.reduce_sum(tf.linalg.eigh(symmetric(x))[0] ** 3),
-        lambda x: 6 * x,
-        lambda x, y: 3 * (x - y) * (x + y),
-    ),
-    "log det": (
-        lambda x: tf.reduce_sum(tf.math.log(tf.linalg.eigvalsh(symmetric(x)))),
-        lambda x: -1 / x**2,
-        lambda x, y: (y - x) / (x * y),
-    ),
-    "Σσ⁴, with vectors": (
-        lambda x: tf.reduce_sum(tf.linalg.svd(symmetric(x))[0] ** 4),
-        lambda x: 12 * x**2,
-        lambda x, y: 4 * (x - y) * (x**2 + x * y + y**2),
-    ),
-    "nuclear norm": (
-        lambda x: tf.reduce_sum(tf.linalg.svd(symmetric(x), compute_uv=False)),
-        lambda x: 0 * x,
-        lambda x, y: 0 * x * y,
-    ),
-}
+VALUES = read_table("spectral", "VALUES", globals())
 
 
-@pytest.mark.thorough(keep=5)
-@pytest.mark.parametrize("point", ["two equal", "the identity", "nearly equal", "small", "different"])
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", VALUES)
-def test_hessian_of_a_function_of_eigenvalues_alone(name, point):
+def test_hessian_of_a_function_of_eigenvalues_alone(name):
     f, *oracle = VALUES[name]
-    truth = [daleckii_krein(POINTS[point], e.reshape(3, 3), *oracle).ravel() for e in np.eye(9)]
-    got, scale = hessian(f)(at(point)), max(np.abs(truth).max(), 1e-6 / np.abs(POINTS[point]).max())
-    np.testing.assert_allclose(np.reshape(got, [9, 9]), truth, rtol=0, atol=1e-8 * scale)
-    near(hvp(f)(at(point), vector=tf.constant(E)) / scale + 1, np.reshape(truth @ E.ravel(), [3, 3]) / scale + 1, 1e-8)
+    whole, product = hessian(f), hvp(f)
+    for point in ("two equal", "the identity", "nearly equal", "small", "different"):
+        truth = [daleckii_krein(POINTS[point], e.reshape(3, 3), *oracle).ravel() for e in np.eye(9)]
+        scale = max(np.abs(truth).max(), 1e-6 / np.abs(POINTS[point]).max())
+        got = np.reshape(whole(at(point)), [9, 9])
+        np.testing.assert_allclose(got, truth, rtol=0, atol=1e-8 * scale, err_msg=point)
+        got, wanted = product(at(point), vector=tf.constant(E)), np.reshape(truth @ E.ravel(), [3, 3])
+        near(got / scale + 1, wanted / scale + 1, 1e-8, point)
 
 
-def test_hessian_of_the_sum_of_squared_singular_values():
+@pytest.mark.thorough(keep=2)
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3), (3, 2)])
+def test_hessian_of_the_sum_of_squared_singular_values(shape):
     """It is that of Σ x², at any matrix: of any shape, and where values are zero."""
-    for x in (np.eye(3), np.diag([1.0, 0.0, 0.0]), np.zeros((3, 3)), np.eye(2, 3), np.eye(3, 2), W[:, :2]):
-        got = hessian(lambda x: tf.reduce_sum(tf.linalg.svd(x, compute_uv=False) ** 2))(tf.constant(x))
-        np.testing.assert_allclose(np.reshape(got, [x.size, x.size]), 2 * np.eye(x.size), atol=1e-12)
+    whole = hessian(lambda x: tf.reduce_sum(tf.linalg.svd(x, compute_uv=False) ** 2))
+    for x in (
+        np.eye(*shape),
+        np.diag([1.0, 0.0, 0.0])[: shape[0], : shape[1]],
+        np.zeros(shape),
+        W[: shape[0], : shape[1]],
+    ):
+        np.testing.assert_allclose(np.reshape(whole(tf.constant(x)), [x.size] * 2), 2 * np.eye(x.size), atol=1e-12)
 
 
 @pytest.mark.parametrize("way", ["auto", "graph", "eager"])
-@pytest.mark.parametrize("point", ["the identity", "small", "small and different", "different"])
-def test_polar_factor(point, way):
-    got = value_and_gradient(lambda x: weighted(by_svd(tf.ones_like)(x)), compile=way)(at(point))[1]
-    if way == "eager" and point in ("the identity", "small"):
-        assert np.isnan(got).any()
-    else:
-        near(got, polar_gradient(POINTS[point]), 1e-9)
+def test_polar_factor(way):
+    gradient = value_and_gradient(lambda x: weighted(by_svd(tf.ones_like)(x)), compile=way)
+    for point in ("the identity", "small", "small and different", "different"):
+        got = gradient(at(point))[1]
+        if way == "eager" and point in ("the identity", "small"):
+            assert np.isnan(got).any()
+        else:
+            near(got, polar_gradient(POINTS[point]), 1e-9, point)
 
 
 def test_xla_does_not_decompose():
@@ -242,6 +234,7 @@ def test_pseudoinverse(f, shape):
         near(hvp(number)(tf.constant(x), vector=tf.constant(v)), differences(along, x), 1e-7)
 
 
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize("shape", [(2, 3), (3, 2), (2, 4), (4, 2)])
 @pytest.mark.parametrize("full", [False, True])
 def test_polar_factor_that_is_not_square(shape, full):
@@ -279,6 +272,7 @@ def test_complex_matrices(f, point):
     near(value_and_gradient(number, compile="graph")(tf.constant(x))[1], differences(number, x), 1e-7)
 
 
+@pytest.mark.thorough
 def test_second_derivatives_of_a_complex_decomposition():
     def number(x):
         return tf.math.real(complex_polar(x)[0, 1])
@@ -300,13 +294,16 @@ WITHOUT_DERIVATIVE = {
 }
 
 
-@pytest.mark.parametrize("point", ["the identity", "diagonal"])
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", WITHOUT_DERIVATIVE)
-def test_what_has_no_derivative_is_nan(name, point):
+def test_what_has_no_derivative_is_nan(name):
     f = WITHOUT_DERIVATIVE[name]
-    assert np.isnan(value_and_gradient(f, compile="graph")(at(point))[1]).any()
-    assert np.isnan(jvp(f)(at(point), tangents=tf.constant(E))[1])
-    assert np.isnan(value_and_gradient(tf.function(f, autograph=False))(at(point))[1]).any()
+    gradient, product = value_and_gradient(f, compile="graph"), jvp(f)
+    within = value_and_gradient(tf.function(f, autograph=False))
+    for point in ("the identity", "diagonal"):
+        assert np.isnan(gradient(at(point))[1]).any(), point
+        assert np.isnan(product(at(point), tangents=tf.constant(E))[1]), point
+        assert np.isnan(within(at(point))[1]).any(), point
 
 
 def test_squares_of_eigenvectors_that_add_up():
@@ -329,13 +326,12 @@ def test_the_phase_of_a_complex_vector_has_no_derivative():
 
 
 def test_second_derivatives_of_eigenvectors_at_equal_eigenvalues_are_nan():
-    def f(x):
-        return weighted(by_eigh(tf.sqrt)(x))
-
-    assert np.isnan(hvp(f)(at("two equal"), vector=tf.constant(E))).any()
-    assert np.isfinite(hvp(f)(at("different"), vector=tf.constant(E))).all()
+    product = hvp(lambda x: weighted(by_eigh(tf.sqrt)(x)))
+    assert np.isnan(product(at("two equal"), vector=tf.constant(E))).any()
+    assert np.isfinite(product(at("different"), vector=tf.constant(E))).all()
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("function", [tf.sqrt, tf.math.log])
 def test_functions_within(function):
     """A function within is differentiated apart: right where it is whole, NaN where it returns eigenvectors."""

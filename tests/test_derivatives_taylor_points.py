@@ -7,6 +7,7 @@ from tapelab.runtime import tf
 
 import numpy as np
 import pytest
+from data_tables import read_table
 
 M = tf.math
 TWO = tf.constant(2.0, tf.float64)
@@ -27,26 +28,8 @@ def derivatives(f, x, radius=0.1, count=64):
 
 
 # Operations of two numbers, and the same for NumPy.
-PAIRS = {
-    "xlogy": (M.xlogy, lambda a, b: a * np.log(b)),
-    "xlog1py": (M.xlog1py, lambda a, b: a * np.log(1 + b)),
-    "xdivy": (M.xdivy, lambda a, b: a / b),
-    "multiply_no_nan": (M.multiply_no_nan, lambda a, b: a * b),
-    "divide_no_nan": (M.divide_no_nan, lambda a, b: a / b),
-    "divide": (M.divide, lambda a, b: a / b),
-    "pow": (tf.pow, lambda a, b: a**b),
-    "atan2": (M.atan2, lambda a, b: np.arctan(a / b)),
-    "squared_difference": (M.squared_difference, lambda a, b: (a - b) ** 2),
-    "multiply": (M.multiply, lambda a, b: a * b),
-    "maximum": (M.maximum, lambda a, b: a if a.real >= b.real else b),
-    "einsum": (lambda a, b: tf.einsum("i,i->i", a, b), lambda a, b: a * b),
-}
-PLACES = {
-    "one tensor in both": (lambda x: (x, x), lambda x: (x, x)),
-    "both depend on it": (lambda x: (tf.sin(x) + 1.5, x * x), lambda x: (np.sin(x) + 1.5, x * x)),
-    "the first": (lambda x: (x, tf.fill(x.shape, tf.constant(0.4, x.dtype))), lambda x: (x, 0.4 + 0j)),
-    "the second": (lambda x: (tf.fill(x.shape, tf.constant(0.4, x.dtype)), x), lambda x: (0.4 + 0j, x)),
-}
+PAIRS = read_table("taylor_points", "PAIRS", globals())
+PLACES = read_table("taylor_points", "PLACES", globals())
 
 
 @pytest.mark.thorough(keep=6)
@@ -70,55 +53,7 @@ def stacked(*parts):
 
 X, X1, X2 = (lambda x, k=k: x + k for k in range(3))
 # A function, a point, a dtype and the derivatives of orders 1 to 4 there.
-POINTS = {
-    "0**x": (lambda x: tf.constant(0.0, x.dtype) ** x + x * x, 2, [4, 2, 0, 0]),
-    "x**2 at -2, the exponent depends on x": (lambda x: x ** (x * 0 + 2), -2, [-4, 2, 0, 0]),
-    "x**2 at 0, the exponent depends on x": (lambda x: x ** (x * 0 + 2), 0, [0, 2, 0, 0]),
-    "x**(x + 5) at 0": (lambda x: x ** (x + 5), 0, [0, 0, 0, 0]),
-    "x**3 at -2": (lambda x: x**3, -2, [12, -12, 6, 0]),
-    "x**-1 at -2": (lambda x: x**-1.0, -2, [-1 / 4, -1 / 4, -3 / 8, -3 / 4]),
-    "x**p at -2": (lambda x: x ** tf.constant([-1.0], x.dtype), -2, [-1 / 4, -1 / 4, -3 / 8, -3 / 4]),
-    "x**2.5 at 0": (lambda x: x**2.5, 0, [0, 0, np.inf, -np.inf]),
-    "sqrt at 0": (tf.sqrt, 0, [np.inf, -np.inf, np.inf, -np.inf]),
-    "a norm": (
-        lambda x: M.reduce_euclidean_norm(stacked(X, lambda x: 0 * x + 1)(x), -1),
-        0,
-        [0, 1, 0, -3],
-    ),
-    "xlogy(x, 2) at 0": (lambda x: M.xlogy(x, TWO), 0, [math.log(2), 0, 0, 0]),
-    "xlogy(x, x + 2) at 0": (lambda x: M.xlogy(x, x + 2), 0, [math.log(2), 1, -3 / 4, 1]),
-    "xlog1py(x, x + 1) at 0": (lambda x: M.xlog1py(x, x + 1), 0, [math.log(2), 1, -3 / 4, 1]),
-    "xdivy(x, x + 2) at 0": (lambda x: M.xdivy(x, x + 2), 0, [1 / 2, -1 / 2, 3 / 4, -3 / 2]),
-    "xlogy(0, x) at 0": (lambda x: M.xlogy(0 * x, x) + x * x, 0, [0, 2, 0, 0]),
-    "an entropy with a probability of 0": (
-        lambda x: (
-            tf.reduce_sum((lambda p: M.xlogy(p, p))(tf.nn.softmax(stacked(X, lambda x: x + 1000)(x))), -1) + x * x
-        ),
-        0,
-        [0, 2, 0, 0],
-    ),
-    "a masked logarithm": (lambda x: tf.where(x > 0, M.log(x), 0) + x * x, 0, [0, 2, 0, 0]),
-    "a masked root": (lambda x: tf.where(x > 0, tf.sqrt(x), 0) + x * x, -1, [-2, 2, 0, 0]),
-    "a product with one zero": (lambda x: tf.reduce_prod(stacked(X, X1, X2)(x), -1), 0, [2, 6, 6, 0]),
-    "a product with two zeros": (lambda x: tf.reduce_prod(stacked(X, X, X2)(x), -1), 0, [0, 4, 6, 0]),
-    "a product with four zeros": (lambda x: tf.reduce_prod(stacked(X, X, X, X)(x), -1), 0, [0, 0, 0, 24]),
-    "a cumulative product": (lambda x: M.cumprod(stacked(X, X, X2)(x), -1)[..., 2], 0, [0, 4, 6, 0]),
-    "a cumulative product, reversed and exclusive": (
-        lambda x: M.cumprod(stacked(X1, X, X, X2)(x), -1, reverse=True, exclusive=True)[..., 0],
-        0,
-        [0, 4, 6, 0],
-    ),
-    "a product of a segment": (
-        lambda x: M.unsorted_segment_prod(tf.stack([x, x + 9, x, x + 2]), [1, 0, 1, 1], 3)[1],
-        0,
-        [0, 4, 6, 0],
-    ),
-    "a product of a sorted segment": (
-        lambda x: M.segment_prod(tf.stack([x + 9, x, x, x + 2]), [0, 1, 1, 1])[1],
-        0,
-        [0, 4, 6, 0],
-    ),
-}
+POINTS = read_table("taylor_points", "POINTS", globals())
 
 
 @pytest.mark.thorough(keep=9)
@@ -129,15 +64,7 @@ def test_special_points(name):
 
 
 # Functions that are well inside the range of float32, by way of numbers whose powers are not; and their derivatives.
-SCALES = {
-    "quotient": (lambda x: 1.327e20 / (5.9e12 * x) * 1e-7, [-2.249153, 4.498305]),
-    "reciprocal": (lambda x: M.reciprocal(1e25 * x) * 1e25, [-1, 2]),
-    "logarithm": (lambda x: M.log(1e25 * x), [1, -1]),
-    "root": (lambda x: tf.sqrt(1e30 * x) * 1e-15, [1 / 2, -1 / 4]),
-    "root of a small number": (lambda x: tf.sqrt(1e-30 * x) * 1e15, [1 / 2, -1 / 4]),
-    "power": (lambda x: (1e20 * x) ** 1.5 * 1e-30, [3 / 2, 3 / 4]),
-    "norm": (lambda x: M.reduce_euclidean_norm(stacked(lambda x: 1e15 * x, lambda x: 0 * x)(x), -1) * 1e-15, [1, 0]),
-}
+SCALES = read_table("taylor_points", "SCALES", globals())
 
 
 @pytest.mark.parametrize("name", SCALES)
@@ -148,15 +75,7 @@ def test_scales(name):
 
 
 # Functions at a tiny number, and their second derivatives: squares of channels, or powers, leave the range of floats.
-TINY = {
-    "root": (tf.sqrt, 1e-160, tf.float64, -2.5e239),
-    "power 1/2": (lambda x: x**0.5, 1e-160, tf.float64, -2.5e239),
-    "powers 1/2": (lambda x: x ** tf.constant([0.5], x.dtype), 1e-160, tf.float64, -2.5e239),
-    "reciprocal": (lambda x: tf.constant(1e-250, x.dtype) / x, 1e-160, tf.float64, 2e230),
-    "power 3/2": (lambda x: x**1.5, 1e-250, tf.float64, 7.5e124),
-    "powers 3/2": (lambda x: x ** tf.constant([1.5], x.dtype), 1e-250, tf.float64, 7.5e124),
-    "power 3/2 of float32": (lambda x: x**1.5, 1e-32, tf.float32, 7.5e15),
-}
+TINY = read_table("taylor_points", "TINY", globals())
 
 
 @pytest.mark.thorough(keep=5)

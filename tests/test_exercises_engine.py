@@ -6,7 +6,9 @@ import json
 import sys
 import threading
 import time
+import tomllib
 import types
+from pathlib import Path
 
 from tapelab.exercises import (
     Exercise,
@@ -35,75 +37,22 @@ JACOBIAN = np.arange(1.0, 16.0, dtype=np.float32).reshape(3, 5) ** 1.5
 SQUARE = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.5], [7.0, 8.5, 10.0]])
 
 
+ANSWERS = tomllib.loads((Path(__file__).parent / "programs" / "answers.toml").read_text("utf-8"))
+
+
+def answers(table):
+    """The rows of a table of answers, each the text of an expression and what is made of it."""
+    return pytest.mark.parametrize(("text", "wanted"), ANSWERS[table].items())
+
+
 def code_of(answer, expected, **options):
     found = compare.difference(answer, expected, **options)
     return found and found.code
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected", "code"),
-    [
-        (tf.constant(JACOBIAN), JACOBIAN, None),
-        (JACOBIAN.T, JACOBIAN, "transpose"),
-        (JACOBIAN.sum(axis=0), JACOBIAN, "summed"),
-        (JACOBIAN.sum(axis=1), JACOBIAN, "summed"),
-        (JACOBIAN.sum(axis=1, keepdims=True), JACOBIAN, "summed"),
-        (JACOBIAN.mean(axis=0), JACOBIAN, "averaged"),
-        (JACOBIAN.sum(), JACOBIAN, "summed_to_scalar"),
-        (JACOBIAN.mean(), JACOBIAN, "averaged_to_scalar"),
-        (JACOBIAN[None], JACOBIAN, "extra_axis"),
-        (JACOBIAN.ravel(), JACOBIAN, "reshaped"),
-        (np.ones((3, 4), np.float32), JACOBIAN, "shape"),
-        (JACOBIAN.astype(np.float64), JACOBIAN, "dtype"),
-        (-JACOBIAN, JACOBIAN, "sign"),
-        (np.zeros_like(JACOBIAN), JACOBIAN, "zeros"),
-        (JACOBIAN / 3, JACOBIAN, "factor"),
-        (JACOBIAN * np.nan, JACOBIAN, "not_finite"),
-        (np.full_like(JACOBIAN, 2.0), JACOBIAN, "constant"),
-        (np.abs(SQUARE - 5), SQUARE - 5, "absolute"),
-        (SQUARE.T, SQUARE, "transpose"),
-        (SQUARE + np.eye(3), SQUARE, "values"),
-        (np.diag(SQUARE), SQUARE, "diagonal"),
-        (np.diag([1.0, 2.0]), np.array([1.0, 2.0]), "diagonal_matrix"),
-        (
-            np.zeros((4, 3, 2)) + np.arange(4).reshape(4, 1, 1),
-            np.zeros((3, 4, 2)) + np.arange(4)[None, :, None],
-            "axes_swapped",
-        ),
-        (2.0, 2, None),
-        (tf.constant(2.0), 2, None),
-        (4.0, 2, "factor"),
-        (5.0, 2, "values"),
-        (10**400, 2.0, "values"),
-        ("2", 2.0, "type"),
-        ([2.0], 2.0, "type"),
-        (len, 2.0, "function"),
-        (None, 2.0, "none"),
-        (0.0, None, "not_none"),
-        (tf.zeros(3), None, "not_none"),
-        (False, True, "other"),
-        (1, True, "type"),
-        ("Tanh ", "tanh", None),
-        ("relu", "tanh", "other"),
-        (3, "tanh", "type"),
-        ((7, 6, 5), (7, 6, 5), None),
-        ([7, 6, 5], (7, 6, 5), None),
-        (tf.TensorShape([7, 6, 5]), (7, 6, 5), None),
-        ((7, 5, 6), (7, 6, 5), "order"),
-        ((7, 6), (7, 6, 5), "rank"),
-        ((7, 6, 4), (7, 6, 5), "sizes"),
-        (7, (7,), "not_a_tuple"),
-        (tf.zeros((7,)), (7,), "tensor"),
-        ((None, 5), (None, 5), None),
-        ([1.0, None], [1.0, None], None),
-        ([1.0], [1.0, None], "length"),
-        ({"a": 1.0}, {"a": 1.0, "b": None}, "keys"),
-        ({"a": 1.0, "b": 0.0}, {"a": 1.0, "b": None}, "not_none"),
-        (tf.constant(["a"]), np.array([1.0]), "type"),
-    ],
-)
-def test_a_difference_is_named(answer, expected, code):
-    assert code_of(answer, expected) == code
+@answers("differences")
+def test_a_difference_is_named(text, wanted):
+    assert code_of(*eval(text)) == (wanted or None)
 
 
 def wrong_at(*places):
@@ -206,28 +155,11 @@ CUBE = Function(
 )
 
 
-@pytest.mark.parametrize(
-    ("answer", "verdict", "code", "words"),
-    [
-        (lambda x, upstream: upstream * x * x * 3.0, RIGHT, "right", ""),
-        (lambda x, upstream: 3.0 * x**2, WRONG, "upstream", ""),
-        (lambda x, upstream: x**3, WRONG, "forward", "This is the function itself."),
-        (lambda x, upstream: -3.0 * x**2 * upstream, WRONG, "sign", ""),
-        (lambda p, upstream: 3.0 * p * tf.abs(p) * upstream, WRONG, "only x > 0", "Right for p > 0 only"),
-        (lambda x, upstream: tf.cast(3.0 * x**2 * upstream, tf.float32), WRONG, "dtype", ""),
-        (lambda x, upstream: tf.constant(3.0) * x**2 * upstream, WRONG, "one_dtype", ""),
-        (lambda x, upstream: tf.constant(-3.0) * x**2 * upstream, WRONG, "sign", ""),  # before the error in float64
-        (lambda x, upstream: None, WRONG, "none", "Does it end with a `return`?"),
-        (lambda x, upstream: ..., NOT_ATTEMPTED, "not_attempted", ""),
-        (lambda x: x, ERROR, "raised:TypeError", ""),
-        (..., NOT_ATTEMPTED, "not_attempted", ""),
-        (3.0, WRONG, "not_a_function", ""),
-    ],
-)
-def test_a_function_is_tried_and_its_misconception_named(answer, verdict, code, words):
-    result = CUBE.judge(answer)
-    assert (result.verdict, result.code) == (verdict, code), result
-    assert words in result.text
+@answers("cubes")
+def test_a_function_is_tried_and_its_misconception_named(text, wanted):
+    result = CUBE.judge(eval(text))
+    assert [result.verdict, result.code] == wanted[:2], result
+    assert wanted[2] in result.text
 
 
 def test_a_starter_that_computes_something_is_still_not_attempted():
@@ -590,28 +522,10 @@ NORM = Repair(
 )
 
 
-@pytest.mark.parametrize(
-    ("answer", "verdict", "code"),
-    [
-        (("slope", safe_norm), RIGHT, "right"),
-        (("Slope", safe_norm), RIGHT, "right"),
-        ((..., norm), NOT_ATTEMPTED, "not_attempted"),
-        (("value", safe_norm), WRONG, "no value"),
-        (("root", safe_norm), WRONG, "not_an_option"),
-        (("slope", norm), WRONG, "unchanged"),
-        (("slope", copied), WRONG, "unchanged"),
-        (("slope", outside), WRONG, "as_before"),
-        (("slope", lambda x: tf.reduce_sum(x**2)), WRONG, "squared"),
-        (("slope", lambda x: 2.0 * safe_norm(x)), WRONG, "factor"),
-        (("slope", lambda x: 1 / 0), ERROR, "raised:ZeroDivisionError"),
-        (("slope", 3.0), WRONG, "not_a_function"),
-        (safe_norm, WRONG, "length"),
-        (("slope", safe_norm, 1), WRONG, "length"),
-    ],
-)
-def test_a_repair_is_a_diagnosis_and_then_a_function(answer, verdict, code):
-    result = NORM.judge(answer)
-    assert (result.verdict, result.code) == (verdict, code), result
+@answers("repairs")
+def test_a_repair_is_a_diagnosis_and_then_a_function(text, wanted):
+    result = NORM.judge(eval(text))
+    assert [result.verdict, result.code] == wanted[:2], result
 
 
 def test_a_repairs_wrong_answers_are_those_of_both_parts():
@@ -628,21 +542,12 @@ HEALTHY = dataclasses.replace(
 )
 
 
-@pytest.mark.parametrize(
-    ("answer", "verdict", "code"),
-    [
-        (("nothing", safe_norm), RIGHT, "right"),
-        (("nothing", lambda x: 1.0 * safe_norm(x)), RIGHT, "right"),  # another way to say the same
-        (("slope", safe_norm), WRONG, "no slope"),
-        (("nothing", norm), WRONG, "only x > 0"),
-        (("nothing", lambda x: tf.reduce_sum(x**2)), WRONG, "squared"),
-        ((..., safe_norm), NOT_ATTEMPTED, "not_attempted"),
-    ],
-)
-def test_a_program_in_which_nothing_is_wrong_is_to_be_left_alone(answer, verdict, code):
+@answers("healthy")
+def test_a_program_in_which_nothing_is_wrong_is_to_be_left_alone(text, wanted):
+    answer = eval(text)
     result = HEALTHY.judge(answer)
-    assert (result.verdict, result.code) == (verdict, code), result
-    if answer[0] == "nothing" and verdict == WRONG:
+    assert [result.verdict, result.code] == wanted[:2], result
+    if answer[0] == "nothing" and result.verdict == WRONG:
         assert result.text.startswith("The diagnosis is right, and so was the program. The change: "), result.text
 
 
@@ -749,34 +654,14 @@ def test_without_a_guess_the_result_alone_is_shown(told):
     assert "guess" not in told[-1]
 
 
-@pytest.mark.parametrize(
-    ("guess", "result", "right"),
-    [
-        (None, None, True),
-        (0.0, None, False),
-        ((7, 5), tf.TensorShape([7, 5]), True),
-        ((5, 7), tf.TensorShape([7, 5]), False),
-        ([1.0, None], [tf.constant(1.0), None], True),
-        ([1.0, 2.0], tf.constant([1.0, 2.0]), True),
-        ([1.0, 2.0], np.array([1.0, 2.0]), True),
-        (True, True, True),
-        (2, 2.0, True),
-        ("v", "v", True),
-        (np.array([[0, 1], [0, 2]]), [[0, 1], [0, 2]], True),
-        ([[0.0, 1.0], [0.0, 2.0]], tf.constant([[0.0, 1.0], [0.0, 2.0]]), True),
-        (tf.constant([1.0, 2.0]), [1.0, 3.0], False),
-        ("28", 28.0, True),
-        ([4.0, "None"], [4.0, None], True),
-        ("no number", 28.0, False),
-        (Refuses(), 2.0, False),
-    ],
-)
-def test_guesses_are_compared_with_results_of_every_kind(told, guess, result, right):
+@answers("guesses")
+def test_guesses_are_compared_with_results_of_every_kind(told, text, wanted):
+    guess, result = eval(text)
     one = Prediction("99.p")
     one.guess(guess)
     one.reveal(result)
-    assert told[-1].endswith("Your guess was right.") == right
-    assert told[-1].startswith("✓ **Your guess:**" if right else "✗ **Your guess:**")
+    assert told[-1].endswith("Your guess was right.") == wanted
+    assert told[-1].startswith("✓ **Your guess:**" if wanted else "✗ **Your guess:**")
 
 
 def test_a_choice_that_is_none_of_the_options_is_no_guess(told):

@@ -28,6 +28,32 @@ def test_the_documented_example_of_a_cause_has_that_cause(code, cell):
     assert bool(answer) is (code == "exists")
 
 
+OPENED = "with ExplainTape() as tape:"
+# A line of the documented program, and what takes its place: {0} and {1} are the lines of the printed cure.
+# The cures that are not here are sentences, have an ellipsis in them, or say how to ask.
+MENDED = {
+    "not_watched": (OPENED, f"{OPENED}\n    {{0}}"),
+    "not_trainable": (OPENED, f"{OPENED}\n    {{0}}"),
+    "watching_off": ("watch_accessed_variables=False) as tape:", "watch_accessed_variables=False) as tape:\n    {0}"),
+    "watched_late": ("    y = x * x", "    {0}\n    y = x * x"),
+    "watch_reset": ("    tape.reset()", "    {0}\n    {1}"),
+    "source_dtype": ("    tape.watch(x)", "    {0}\n    tape.watch(x)"),
+    "wrong_type": ("    y = tf.square(x)", "    {0}\n    tape.watch(x)\n    y = tf.square(x)"),
+    "cast_to_integer": ("tf.cast(tf.cast(x, tf.int32), tf.float32)", "{1}"),
+    "used_up": (OPENED, "{0}"),
+    "not_opened": ("tape = ExplainTape()\n", "{0}\n    "),
+}
+
+
+@pytest.mark.parametrize("code", MENDED)
+def test_the_cure_that_is_printed_mends_the_documented_example(code, cell):
+    old, new = MENDED[code]
+    example = CAUSES[code].example
+    cure = [line.partition("  # ")[0] for line in cell(example, "y, x").answer.fix.splitlines()]
+    assert example.count(old) == 1
+    assert cell(example.replace(old, new.format(*cure)), "y, x").answer.exists
+
+
 def test_documented_examples_of_tapes_that_cannot_tell(cell):
     answer = cell(CAUSES["plain_tape"].example, "y, x").answer
     assert (answer.code, answer.exists) == ("plain_tape", None)

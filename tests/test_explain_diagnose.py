@@ -7,6 +7,7 @@ import matplotlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from data_tables import read_text
 
 matplotlib.use("Agg")
 runtime.start(seed=0)
@@ -283,13 +284,7 @@ def test_a_train_step_is_handed_what_fit_hands_it(data):
     assert found["last/kernel"].status == "fine"
 
 
-MIRRORED = """
-import tensorflow as tf
-from tapelab.explain import diagnose
-with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(1)])
-print(diagnose(model, "mse", tf.ones((8, 4)), tf.ones((8, 1))).notes)
-"""
+MIRRORED = read_text("explain_diagnose", "MIRRORED")
 
 
 def test_a_model_of_a_strategy_gets_no_note(fresh):

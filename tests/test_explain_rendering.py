@@ -6,6 +6,7 @@ from tapelab.explain.ground.lines import Line
 
 import pytest
 import tensorflow as tf
+from data_tables import read_text
 
 runtime.start(seed=0)
 
@@ -138,17 +139,7 @@ def test_a_cell_that_is_not_kept_is_this_notebook(fresh):
     assert "this notebook, line 3: y = tf.round(x)" in printed
 
 
-WITHOUT_A_SYMBOL = """
-import tensorflow as tf
-from tensorflow.python.eager import execute
-del execute.execute_with_callbacks
-from tapelab.explain import ExplainTape, explain
-x = tf.Variable(2.0)
-with ExplainTape() as tape:
-    y = x * x
-print(explain(tape, y, x))
-print(tape.gradient(y, x).numpy())
-"""
+WITHOUT_A_SYMBOL = read_text("explain_rendering", "WITHOUT_A_SYMBOL")
 
 
 def test_a_tensorflow_without_the_private_symbols_has_a_working_tape(fresh):
@@ -159,13 +150,7 @@ def test_a_tensorflow_without_the_private_symbols_has_a_working_tape(fresh):
     assert printed.endswith("4.0\n")
 
 
-OTHER_ARGUMENTS = """
-import tensorflow as tf
-from tensorflow.python.eager import record
-record.record_operation = lambda op_type, inputs, outputs: None
-from tapelab.explain.ground import private
-print(private.BLIND)
-"""
+OTHER_ARGUMENTS = read_text("explain_rendering", "OTHER_ARGUMENTS")
 
 
 def test_a_tensorflow_whose_symbols_take_other_arguments_is_noticed_at_import(fresh):
@@ -173,17 +158,7 @@ def test_a_tensorflow_whose_symbols_take_other_arguments_is_noticed_at_import(fr
     assert "takes the arguments (op_type inputs outputs) where (op_type output_tensors" in printed
 
 
-AFTER_THE_IMPORT = """
-import tensorflow as tf
-from tapelab import explain
-tf.config.threading.set_inter_op_parallelism_threads(1)  # raises once an operation has run
-with explain.ExplainTape():
-    pass
-try:
-    tf.config.threading.set_inter_op_parallelism_threads(2)
-except RuntimeError:
-    print("settled")
-"""
+AFTER_THE_IMPORT = read_text("explain_rendering", "AFTER_THE_IMPORT")
 
 
 def test_the_import_leaves_the_device_settings_open(fresh):

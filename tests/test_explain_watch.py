@@ -9,6 +9,7 @@ from tapelab.explain.models.watched_step import WatchedStep
 import numpy as np
 import pytest
 import tensorflow as tf
+from data_tables import read_text
 
 runtime.start(seed=0)
 layers = tf.keras.layers
@@ -352,34 +353,7 @@ def test_a_step_whose_update_overflows():
     assert "Not finite after it: " in said
 
 
-TWO_REPLICAS = """
-import numpy as np, tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from tapelab.explain import Watch, diagnose
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-x = np.random.default_rng(0).normal(size=(192, 8)).astype("float32")
-x[5 * 16 + 11, 2] = np.nan  # the second replica's
-y = np.abs(np.nan_to_num(x[:, :1]))
-for within in (False, True):
-    with strategy.scope():
-        parts = tf.keras.layers.Dense(4, "relu"), tf.keras.layers.Dense(1)
-        model = tf.keras.Sequential([tf.keras.Input((8,)), *parts], name="net")
-        model.compile("adam", "mse", jit_compile=False)
-    watch = Watch(every=3, report=lambda text: None)
-    fit = lambda: model.fit(x, y, batch_size=16, shuffle=False, verbose=0, callbacks=[watch])
-    if within:
-        with strategy.scope():
-            fit()
-    else:
-        fit()
-    print(watch.step, watch.rows, [step for step, _ in watch.samples], all(found for _, found in watch.samples))
-    print(watch.story)
-    for variable in model.trainable_variables:
-        copies = [np.asarray(one) for one in variable.value.values]
-        assert all(np.array_equal(copies[0], one, equal_nan=True) for one in copies), variable.path
-print(diagnose(model, "mse", x[:8], y[:8]).notes)
-"""
+TWO_REPLICAS = read_text("explain_watch", "TWO_REPLICAS")
 
 
 def test_under_two_replicas(fresh):

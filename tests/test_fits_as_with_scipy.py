@@ -8,6 +8,7 @@ from tapelab.runtime import tf
 import numpy as np
 import pytest
 import scipy.optimize
+from data_tables import read_table
 
 X = np.linspace(0.0, 4.0, 30)
 NOISE = 0.05 * np.sin(np.arange(30.0) ** 2)
@@ -181,25 +182,7 @@ def test_bounds_nested_as_the_variables(dtype):
 
 
 B = tf.Variable([1.0, 2.0, 3.0], dtype=tf.float64)
-BAD = {
-    "sigma of another length": ({"sigma": [1.0, 2.0]}, ValueError, r"sigma has shape \(2,\); .*each residual, \(4,\)"),
-    "a covariance matrix": ({"sigma": np.eye(4)}, ValueError, r"shape \(4, 4\).*triangular_solve\(L, r\)"),
-    "sigma of zero": ({"sigma": [1.0, 0.0, 1.0, 1.0]}, ValueError, "sigma holds 0.0; expected a positive number"),
-    "sigma of NaN": ({"sigma": np.nan}, ValueError, "sigma holds nan"),
-    "sigma of words": ({"sigma": "small"}, TypeError, "sigma is 'small'; expected"),
-    "sigma for absolute_sigma": ({"absolute_sigma": np.ones(4)}, TypeError, "expected True or False.*are sigma"),
-    "absolute and robust": ({"absolute_sigma": True, "loss": "huber"}, ValueError, "Leave out one of the two"),
-    "an unknown loss": ({"loss": "cauchy"}, ValueError, "'cauchy'; expected one of 'linear', 'soft_l1', 'huber'"),
-    "a scale of zero": ({"loss": "huber", "f_scale": 0.0}, ValueError, "f_scale is 0.0; expected a positive"),
-    "a scale of nothing": ({"f_scale": 0.1}, ValueError, "f_scale is 0.1 with loss='linear'"),
-    "no pair": ({"bounds": 3.0}, TypeError, r"bounds is 3.0; expected a pair \(lower, upper\)"),
-    "the wrong way round": ({"bounds": (5, [9, 1, 9])}, ValueError, "element 1 .* lower bound is 5 and the upper 1"),
-    "lower and upper the same": ({"bounds": (5, 5)}, ValueError, "element 0 .* lower bound is 5 and the upper 5"),
-    "a bound of NaN": ({"bounds": (np.nan, 1)}, ValueError, "lower bound is nan"),
-    "a start outside": ({"bounds": (0, [9, 9, 2])}, ValueError, "element 2 .* starts at 3, outside the bounds 0 and 2"),
-    "bounds of another shape": ({"bounds": ([0, 0], 9)}, ValueError, r"the lower one is \[0, 0\].*of shape \(3,\)"),
-    "bounds of another nest": ({"bounds": (0, {"b": 9})}, ValueError, "the upper one is {'b': 9}"),
-}  # fmt: skip
+BAD = read_table("fits", "BAD", globals())
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -12,6 +12,7 @@ from tapelab.collection import forkserver
 
 import psutil
 import pytest
+from data_tables import read_text
 from jupyter_client.manager import start_new_kernel
 
 LIGHT = ("numpy", "wave", "ipykernel.kernelapp")  # nothing else imports `wave`: it shows what was forked
@@ -141,16 +142,7 @@ def test_a_kernel_is_interrupted_and_restarted_and_its_death_is_noticed(light, w
 
 
 # A process that leaves its parent's session, and whose parent ends, is nobody's child.
-STRAY = """
-import os, subprocess, sys, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        open(f"{sys.argv[1]}/{os.getpid()}.stray", "w")
-        time.sleep(600)
-    os._exit(0)
-os.wait()
-"""
+STRAY = read_text("forkserver", "STRAY")
 OWNER = f"""
 import os, pathlib, runpy, sys, time
 from tapelab.collection import forkserver

@@ -5,6 +5,7 @@ from tapelab.process.tensorflow import tf
 
 import numpy as np
 import pytest
+from data_tables import read_table
 
 BATCH = 4
 X = np.cos(1.0 + 1.7 * np.arange(BATCH * 6)).reshape(BATCH, 6)
@@ -35,62 +36,9 @@ def recurrent(x):
     return tf.transpose(found.stack(), [1, 0, 2])
 
 
-APART_ALONG_THE_FIRST = {
-    "a dense layer": lambda x: tf.tanh(x @ W + W[0]),
-    "rows of examples, merged and parted": lambda x: tf.reshape(tf.reshape(series(x), [-1, 2]) @ W[:2], [-1, 15]),
-    "examples second, and first again": lambda x: tf.transpose(
-        tf.cumsum(tf.transpose(series(x), [1, 0, 2])), [1, 2, 0]
-    ),
-    "attention within an example": lambda x: tf.nn.softmax(series(x) @ tf.transpose(series(x), [0, 2, 1])) @ series(x),
-    "a contraction": lambda x: tf.einsum("btf,bsf->bts", series(x), series(x)),
-    "padding": lambda x: tf.pad(x, [[0, 0], [1, 2]]),
-    "mirrored": lambda x: tf.pad(series(x), [[0, 0], [1, 1], [0, 0]], "REFLECT"),
-    "x log y": lambda x: tf.math.xlogy(x, x * x + 1),
-    "a slice with a new axis": lambda x: series(x)[:, tf.newaxis, 1:, ..., 0],
-    "every second row": lambda x: tf.reshape(x, [-1, 3])[::2],
-    "images": lambda x: tf.nn.max_pool2d(tf.nn.conv2d(images(x), IMAGE, 1, "SAME"), 2, 1, "VALID"),
-    "pixels to channels": lambda x: tf.nn.space_to_depth(images(x)[:, :2, :2], 2),
-    "a table by labels": lambda x: tf.gather(TABLE, tf.argmax(x, 1)),
-    "one of several, by labels": lambda x: tf.gather(x, LABELS, axis=1, batch_dims=1),
-    "one-hot labels": lambda x: tf.one_hot(tf.argmax(x, 1), 7, dtype=x.dtype) * x[:, :1],
-    "cross-entropy": lambda x: tf.nn.sparse_softmax_cross_entropy_with_logits(LABELS, x),
-    "eigenvalues": lambda x: tf.linalg.eigvalsh(series(x)[:, :2] + tf.transpose(series(x)[:, :2], [0, 2, 1])),
-    "the largest of each": lambda x: tf.math.top_k(x, 2)[0],
-    "a function": tf.function(lambda x: tf.tanh(tf.function(lambda y: y @ W)(x))),
-    "a branch on a constant": lambda x: tf.cond(tf.reduce_sum(W) > 0, lambda: x @ W, lambda: tf.zeros_like(x @ W)),
-    "a loop": recurrent,
-    "the same for all": lambda x: tf.zeros_like(x) + 1.0 + 0 * x,
-    "group sums": lambda x: tf.transpose(tf.math.unsorted_segment_sum(tf.transpose(x), [0, 0, 1, 1, 1, 2], 3)),
-}
-SUMS = {
-    "a mean": tf.reduce_mean,
-    "half the squares": tf.nn.l2_loss,
-    "a scaled sum and an offset": lambda x: 3.0 * tf.reduce_sum(x**2) / 7.0 - 1.0,
-    "a sum over the first axis": lambda x: tf.linalg.matvec(W, tf.reduce_sum(x @ W, 0)),
-    "a weighted sum": lambda x: tf.reduce_sum(W[:4, 0] * tf.reduce_sum(x, 1)),
-    "a mean in a function": tf.function(lambda x: tf.reduce_mean(x**2)),
-    "one of two sums": lambda x: tf.cond(W[0, 1] > 0, lambda: tf.reduce_sum(x), lambda: tf.constant(0.0, x.dtype)),
-}
-LOSSES = {  # and the operation that is to blame
-    "minus the mean": (lambda x: x - tf.reduce_mean(x, 0), "Sub"),
-    "the root of a mean": (lambda x: tf.sqrt(tf.reduce_mean(x**2)), "Sqrt"),
-    "reversed examples": (lambda x: x[::-1] * x, "StridedSlice"),
-    "the largest of all": (lambda x: tf.reduce_max(x, 0) + x, "Max"),
-    "attention over the batch": (lambda x: tf.nn.softmax(x @ tf.transpose(x)) @ x, "MatMul"),
-    "examples side by side": (lambda x: tf.reshape(tf.transpose(x), [-1, 6]) * x, "Reshape"),
-    "a running sum over examples": (lambda x: tf.cumsum(x), "Cumsum"),
-    "one example for all": (lambda x: x * x[:1], "StridedSlice"),
-    "a branch on the examples": (lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: x, lambda: -x), "Greater"),
-    "a loop that they end": (
-        lambda x: tf.while_loop(lambda y: tf.reduce_max(y) < 3, lambda y: (2 * y,), (x,))[0],
-        "StatelessWhile",
-    ),
-    "a loop that mixes them": (
-        lambda x: tf.while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, y - tf.reduce_max(y)), (0, x))[1],
-        "Max",
-    ),
-    "a function that mixes them": (tf.function(lambda x: x - tf.reduce_max(x, 0)), "Max"),
-}
+APART_ALONG_THE_FIRST = read_table("graphs_batch", "APART_ALONG_THE_FIRST", globals())
+SUMS = read_table("graphs_batch", "SUMS", globals())
+LOSSES = read_table("graphs_batch", "LOSSES", globals())
 
 
 def followed(f):

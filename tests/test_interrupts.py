@@ -10,41 +10,14 @@ from tapelab.collection.running import pool
 
 import psutil
 import pytest
+from data_tables import read_text
 
 # Every run succeeds at once without a process, but for those called long: they last until the batch ends.
-FAKE = """
-import pathlib, time
-from tapelab.collection.reports.records import Problem
-from tapelab.collection.running import single_run
-def run(job, source, *, children, **_):
-    problem = None
-    if "long" in job.run.name:
-        pathlib.Path("started").touch()
-        while not children.closed:
-            time.sleep(0.01)
-        problem = Problem("interrupted", "the batch was interrupted", 1)
-    return single_run.Outcome(job.run.name, problem, seconds=1.0, notebook=source.encode())
-single_run.run = run
-"""
+FAKE = read_text("interrupts", "FAKE")
 # Sends a signal when the module is imported.
-WHILE_IMPORTING = """
-import os, sys
-class Finder:
-    def find_spec(name, *_):
-        if name == {module!r}:
-            os.kill(os.getpid(), {number})
-sys.meta_path.insert(0, Finder)
-"""
+WHILE_IMPORTING = read_text("interrupts", "WHILE_IMPORTING")
 # Sends a signal when the page has been written.
-AFTER_THE_PAGE = """
-import os
-from tapelab.collection.reports import report
-show = report.show
-def show_late(*arguments, **options):
-    os.kill(os.getpid(), {number})
-    show(*arguments, **options)
-report.show = show_late
-"""
+AFTER_THE_PAGE = read_text("interrupts", "AFTER_THE_PAGE")
 
 
 @pytest.fixture

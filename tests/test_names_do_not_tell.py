@@ -9,6 +9,7 @@ from tapelab.exercises import sheets
 
 import nbformat
 import pytest
+from data_tables import read_rows
 
 CATALOGUE = catalogue.load(Path(__file__).parents[1] / "notebooks")
 SHEETS = sheets.sheets()
@@ -67,15 +68,6 @@ def test_an_exercises_name_has_no_word_of_its_explanation(entry):
     assert {name: told for name, told in found.items() if told} == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "asked", "answered", "told"),
-    [
-        ("summed", "What does it return?", "The gradient of its sum.", ["summed"]),
-        ("summed", "What does the sum return?", "The gradient of its sum.", []),
-        ("two_entries", "What does it return?", "Two.", []),
-        ("cancelling_norm", "What is the norm?", "The norm of two slices that cancel.", ["cancelling"]),
-        ("at_two", "What is $y$?", "8, at 2.", []),
-    ],
-)
+@pytest.mark.parametrize(("name", "asked", "answered", "told"), read_rows("names", "words", globals()))
 def test_a_word_tells_if_the_answer_has_it_and_the_question_has_not(name, asked, answered, told):
     assert telling(name, asked, answered) == told

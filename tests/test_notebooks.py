@@ -25,9 +25,7 @@ TITLES = {
     "check": "# @title Check",
     "figure": r"# @title Draw(: .+)?",
 }
-# To read what everyone reads, in one sitting: 25, and the 3 by which the count may be off (see `times`). Readers of the
-# pages that count 26 to 28 needed 25 or less.
-MINUTES = 28
+MINUTES = 25  # to read what everyone reads, in one sitting
 CELLS = 75  # of the core: an idea is some five cells
 PREDICTIONS = 8
 

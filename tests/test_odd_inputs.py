@@ -12,16 +12,9 @@ from tapelab.collection.running import environment, single_run
 import nbformat
 import pytest
 from click.testing import CliRunner
+from data_tables import read_table, read_text
 
-CATALOGUE = """
-repository = "o/r"
-ref = "main"
-[references]
-[[notebook]]
-name = "00_one"
-title = "T"
-summary = "S"
-"""
+CATALOGUE = read_text("odd_inputs", "CATALOGUE")
 LINES = [
     *("none = None", "pair = (1, (2,))", "by_number = {1: 2}", "some = {1, 2}", "raw = b'\\xff'", "turn = 1e999 + 3j"),
     *("zero = -0.0", "dots = ...", "half = '\\ud800'", "bell = '\\x1b]0;x\\x07'", f"long = '{'y' * 100_000}'"),
@@ -110,23 +103,7 @@ def test_what_is_run_is_reported_and_can_be_resumed(tmp_path, command, nb, optio
     assert again.exit_code == 0, again.output
 
 
-REFUSED = {
-    "null tags": (notebook(tags=None), CATALOGUE, [], "is not a notebook: at cells/0/metadata/tags"),
-    "a computed default": (notebook("x = 1; x += 2"), CATALOGUE, [], "must hold lines 'name = literal' only"),
-    "a set": (notebook("x = {1}"), CATALOGUE, ["-p", "x", "{2}"], "a set cannot be given from outside"),
-    "a name twice": (notebook(), CATALOGUE + CATALOGUE[CATALOGUE.index("[[n") :], [], "two notebooks have one name"),
-    "an endless limit": (notebook(), CATALOGUE, ["--timeout", "inf"], "'inf' is not a valid integer range"),
-    "a limit that is none": (notebook(), CATALOGUE, ["--timeout", "nan"], "'nan' is not a valid integer range"),
-    "a long limit": (notebook(), CATALOGUE, ["--timeout", "9" * 300], "is not in the range 1<=x<=31536000"),
-    "no time": (notebook(), CATALOGUE, ["--timeout", "0"], "0 is not in the range 1<=x<=31536000"),
-    "no output": (notebook(), CATALOGUE, ["--output", ""], "it names no place"),
-    "no kernel": (notebook(), CATALOGUE, ["--kernel", "../x"], "no kernel is called '../x'; installed: "),
-    "no notebook": (notebook(), CATALOGUE, ["7"], "'7' names no notebook"),
-    "no parameter": (notebook(), CATALOGUE, ["-p", "sed", "1"], "known: seed"),
-    "workers elsewhere": (notebook(), CATALOGUE, ["--dask", "tcp://127.0.0.1:9", "--workers", "2"], "for this machine"),
-    "no variable": (notebook(), CATALOGUE, ["--pass-env", "NO_SUCH"], "--pass-env NO_SUCH: there is no such variable"),
-    "half a sweep": (notebook(), CATALOGUE, ["--sweep", "=1"], "expected NAME=VALUES"),
-}
+REFUSED = read_table("odd_inputs", "REFUSED", globals())
 
 
 @pytest.mark.parametrize(("nb", "catalogue", "options", "message"), REFUSED.values(), ids=REFUSED)

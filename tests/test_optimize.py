@@ -24,6 +24,7 @@ from tapelab.runtime import start, tf
 
 import numpy as np
 import pytest
+from data_tables import read_table
 
 MATRIX = np.array([[4.0, 1.0, 0.0], [1.0, 3.0, -1.0], [0.0, -1.0, 2.0]])
 VECTOR = np.array([1.0, -2.0, 0.5])
@@ -337,22 +338,7 @@ def test_newton_trains_a_classifier(digits, method, iterations):
 
 # What a point of small gradient is.
 
-PLACES = {
-    "minimum": (lambda x: tf.reduce_sum((x - 1) ** 2 * [1.0, 2.0, 3.0]), [0.0, 0.0, 0.0], "minimum", 2.0),
-    "minimum at the start": (lambda x: tf.reduce_sum(x**2), [0.0, 0.0, 0.0], "minimum", 2.0),
-    "saddle": (lambda x: x[0] ** 2 - x[1] ** 2 + x[2] ** 2, [0.0, 0.0, 0.0], "saddle", -2.0),
-    "maximum": (lambda x: -tf.reduce_sum(x**2 * [1.0, 2.0, 3.0]), [0.0, 0.0, 0.0], "maximum", -6.0),
-    "flat minimum": (lambda x: x[0] ** 2 + x[1] ** 4 + x[2] ** 2, [0.0, 0.0, 0.0], "flat", 0.0),
-    "flat saddle": (lambda x: tf.reduce_sum(x**3), [0.0, 0.0, 0.0], "flat", 0.0),
-    "valley": (lambda x: (tf.reduce_sum(x) - 1) ** 2, [0.0, 0.0, 0.0], "flat", 0.0),
-    "constant": (lambda x: tf.reduce_sum(0 * x), [0.0, 0.0, 0.0], "flat", 0.0),
-    "infinite elsewhere": (
-        lambda x: tf.reduce_sum(x**2) + tf.where(x[0] > 5, tf.constant(np.inf, tf.float64), 0.0),
-        [1.0, 1.0, 1.0],
-        "minimum",
-        2.0,
-    ),
-}
+PLACES = read_table("optimize", "PLACES", globals())
 SENTENCES = {
     "minimum": "a minimum: the Hessian's smallest eigenvalue is 2",
     "saddle": "not a minimum: the Hessian's smallest eigenvalue is -2, and along that direction the loss curves",

@@ -12,53 +12,13 @@ from tapelab.collection.publishing import times
 
 import nbformat
 import pytest
+from data_tables import read_data, read_rows
 
 CATALOGUE = catalogue.load(Path(__file__).parents[1] / "notebooks")
 PAGES = [entry.name.partition("_")[2] for entry in CATALOGUE.notebooks]
 
 # A name as it is found in code or prose, and the notebook that explains it.
-NAMES = {
-    r"persistent=True|\bpersistent tape": "gradient_tape_basics",
-    r"output_gradients": "gradient_tape_basics",
-    r"tf\.function": "training_with_a_tape",
-    r"ExplainTape": "gradient_tape_basics",
-    r"\bexplain\(": "when_the_gradient_is_none",
-    r"\bdiagnose\b": "when_the_gradient_is_wrong",
-    r"unconnected_gradients": "when_the_gradient_is_none",
-    r"watch_accessed_variables": "when_the_gradient_is_none",
-    r"stop_recording": "recording_control",
-    r"\btape\.reset\b": "recording_control",
-    r"stop_gradient": "stop_gradient",
-    r"[Ss]traight[- ]through": "stop_gradient",
-    r"custom_gradient|\b[Cc]ustom gradient": "custom_gradients",
-    r"\b[Ii]mplicit function theorem": "custom_gradients",
-    r"clip_by_(?:global_)?norm|global_clipnorm": "clipping",
-    r"IndexedSlices": "clipping",
-    r"\bHessian": "higher_order_gradients",
-    r"\bhvp\b|Hessian.vector": "higher_order_gradients",
-    r"\bJacobian": "gradient_tape_basics",
-    r"\bjacobian\(": "jacobians",
-    r"\b[Cc]otangent": "gradient_tape_basics",
-    r"pfor\b": "jacobians",
-    r"ForwardAccumulator|\baccumulators?\b": "forward_mode",
-    r"\b[Ff]orward[- ]mode": "forward_mode",
-    r"\b[Dd]ual number": "forward_mode",
-    r"\bTaylor[- ]mode": "forward_mode",
-    r"\bPearlmutter|[Ff]orward over reverse": "forward_mode",
-    r"Gauss.?[Nn]ewton": "hessians_and_newton",
-    r"\bNewton(?:'s method| step)": "hessians_and_newton",
-    r"\b[Ll]ine search": "hessians_and_newton",
-    r"\bLevenberg": "hessians_and_newton",
-    r"\b[Cc]onjugate gradient": "without_the_matrix",
-    r"\bKrylov": "without_the_matrix",
-    r"\bLanczos": "without_the_matrix",
-    r"[Rr]everse over reverse": "without_the_matrix",
-    r"\bNewton.CG": "without_the_matrix",
-    r"batch_jacobian": "batch_jacobians",
-    r"vectorized_map": "batch_jacobians",
-    r"\b[Pp]er-example": "batch_jacobians",
-    r"recompute_grad|\bcheckpointing\b": "what_derivatives_cost",
-}
+NAMES = read_data("order", "NAMES")
 
 
 def sentences(markdown):
@@ -108,20 +68,7 @@ LATER = "ForwardAccumulator"
 POINTER = "[12 Forward mode](12_forward_mode.ipynb)"
 
 
-@pytest.mark.parametrize(
-    ("cells", "found"),
-    [
-        (["A `ForwardAccumulator` does it."], 1),
-        (["Something else.", f"code: {LATER}(x, v)"], 1),
-        ([f"A `ForwardAccumulator` does it: see {POINTER}. The `ForwardAccumulator` is a context."], 0),
-        ([f"See {POINTER}. A `ForwardAccumulator` does it."], 1),
-        ([f"A `ForwardAccumulator` does it: see {POINTER}.", f"code: {LATER}(x, v)"], 1),
-        ([f"Take the `ForwardAccumulator` on trust, until {POINTER}.", f"code: {LATER}(x, v)"], 0),
-        ([f"code: {LATER}(x, v)", f"Take the `ForwardAccumulator` on trust, until {POINTER}."], 1),
-        ([f"Take this on trust, until {POINTER}.", f"code: {LATER}(x, v)"], 1),
-        (["**Further reading**\n\nOn the `ForwardAccumulator`."], 0),
-    ],
-)
+@pytest.mark.parametrize(("cells", "found"), read_rows("order", "pointers", globals()))
 def test_only_what_points_ahead_may_be_used(cells, found):
     made = [
         nbformat.v4.new_code_cell(text.removeprefix("code: "))

@@ -17,43 +17,14 @@ from tapelab.collection.publishing import website
 
 import pytest
 import yaml
+from data_tables import read_text
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[1]
 NAMES = [notebook.name for notebook in catalogue.load(ROOT / "notebooks").notebooks]
-ALONE = """
-import sys
+ALONE = read_text("package", "ALONE")
 
-class OnlyTensorFlow:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("matplotlib", "sklearn", "scipy", "ipywidgets", "IPython", "platformdirs", "tqdm"):
-            raise ModuleNotFoundError(name, name=name)
-
-sys.meta_path.insert(0, OnlyTensorFlow())
-
-import tensorflow as tf
-from tapelab.explain import ExplainTape, explain
-
-x = tf.Variable(3.0)
-with ExplainTape() as tape:
-    y = tf.round(x) * 2.0
-print(explain(tape, y, x))
-"""
-
-PLAIN = """
-import sys
-
-class NoExtras:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("click", "filelock", "ipykernel", "jinja2", "msgspec", "nbformat", "psutil", "rich"):
-            raise ModuleNotFoundError(name, name=name)
-
-sys.meta_path.insert(0, NoExtras())
-
-from tapelab.__main__ import main
-
-main()
-"""
+PLAIN = read_text("package", "PLAIN")
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from tapelab.process import leases, stderr, symbols
 
 import pytest
 import tensorflow as tf
+from data_tables import read_text
 
 LOGGER = logging.getLogger("tensorflow")
 
@@ -360,40 +361,7 @@ def test_an_interrupt_while_a_block_ends_does_not_stop_it(monkeypatch):
     assert shared() == before
 
 
-INTERRUPTED = """
-import os, signal, time
-from tapelab import process
-from tapelab.process import loggers, symbols
-
-def interrupt(*_):
-    raise KeyboardInterrupt
-
-def state():
-    file = os.fstat(2)
-    return file.st_dev, file.st_ino, loggers._logger._logger.filters, set(registry.values()), symbols._symbols
-
-registry = {name: print for name in "fgh"}
-group = [(registry, name, len) for name in "fgh"]
-with process.quiet_log():  # the standard library's first look for a folder of temporary files is not safe
-    pass
-before = (*state()[:2], [], {print}, {})
-signal.signal(signal.SIGALRM, interrupt)
-interrupted, end, delay = 0, time.process_time() + 1, 0
-while time.process_time() < end:
-    delay = (delay + 1.37e-6) % 2e-4
-    try:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 1e-6 + delay)
-            for _ in range(20):
-                with process.quiet_log(), process.replaced(registry, "f", len), process.all_replaced(group):
-                    pass
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    except KeyboardInterrupt:
-        interrupted += 1
-    assert state() == before, (interrupted, state(), before)
-print(interrupted)
-"""
+INTERRUPTED = read_text("process", "INTERRUPTED")
 
 
 def test_an_interrupt_at_any_point_leaves_nothing():

@@ -6,19 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from data_tables import read_text
 
-TESTS = """
-import pytest
-
-@pytest.mark.parametrize("x", range(5))
-@pytest.mark.thorough(keep=2)
-def test_family(x): pass
-
-@pytest.mark.thorough
-def test_long(): pass
-
-def test_short(): pass
-"""
+TESTS = read_text("quick", "TESTS")
 
 
 @pytest.mark.parametrize(("option", "passed"), [((), "7 passed"), (("--quick",), "3 passed, 4 deselected")])

@@ -55,7 +55,7 @@ def test_every_figure_of_the_page_is_in_its_picture():
     assert len(works) > 20
     for row in works:
         for peer, ratio in row.ratios.items():
-            point = f"{peer}, {row.work}: {ratio:g}".replace("'", "&#x27;")
+            point = f"{peer}, {row.work}: {ratio:g}".replace("'", "&#39;")
             assert f"<title>{point}</title>" in picture or f"{peer} {ratio:g} →" in picture, point
 
 

@@ -12,17 +12,10 @@ from tapelab.collection.running import children, single_run, sweep
 import nbformat
 import psutil
 import pytest
+from data_tables import read_text
 
 # Starts a program, one in a session of its own and one that is nobody's child; tells all ids, the kernel's first.
-STARTS = """
-import os, subprocess
-quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-started = [subprocess.Popen(["sleep", "600"], start_new_session=own, **quiet).pid for own in (False, True)]
-stray = subprocess.run(["sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & echo $!"], capture_output=True, check=True)
-with open("pids.new", "w") as file:
-    print(os.getpid(), *started, int(stray.stdout), file=file)
-os.rename("pids.new", "pids")
-"""
+STARTS = read_text("survivors", "STARTS")
 BUSY = "import re; re.match('(a+)+$', 'a' * 60 + 'b')"  # for years, with Python's lock held
 
 

@@ -9,6 +9,7 @@ from tapelab.process.files import write_whole
 
 import nbformat
 import pytest
+from data_tables import read_rows
 
 TWO = {"00_one": "seed = 0\nrate = 0.1\nname = 'x'\nfast = True\nsizes = [1, 2]", "01_two": "seed = 1\ndepth: int = 3"}
 HOSTILE = [
@@ -93,34 +94,7 @@ def test_dots_in_a_text_are_a_text(collection):
     assert runs(collection, (), [("name", "0..3")])[0].parameters == {"name": "0..3"}
 
 
-@pytest.mark.parametrize(
-    ("given", "sweeps", "message"),
-    [
-        ([("sed", "1")], [], "no chosen notebook has a parameter 'sed'; known: depth, fast, name, rate, seed, sizes"),
-        ([], [("sed", "1,2")], "no chosen notebook has a parameter 'sed'; known: depth"),
-        ([("seed", "one")], [], "parameter seed is 'one'; expected a value of type int, like its default, 0"),
-        ([("seed", "1.5")], [], "expected a value of type int"),
-        ([("seed", "9" * 5000)], [], "expected a value of type int"),
-        ([("rate", "fast")], [], "expected a value of type float"),
-        ([("fast", "maybe")], [], "expected a value of type bool"),
-        (
-            [("sizes", "[3]")],
-            [],
-            "parameter sizes has the default [1, 2]: a list cannot be given from outside, only bool, ",
-        ),
-        ([("rate", "nan")], [], "expected a value of type float, like its default, 0.1, and a finite one"),
-        ([("rate", "1e999")], [], "and a finite one"),
-        ([("name", "\udcff")], [], "parameter name is"),
-        ([("seed=0; import os", "1")], [], "no chosen notebook has a parameter"),
-        ([("seed", "1"), ("seed", "2")], [], "parameter seed is given twice"),
-        ([("seed", "1")], [("seed", "2,3")], "parameter seed is given twice"),
-        ([], [("seed", "1,2,1")], "has a value twice"),
-        ([], [("seed", "1,,2")], "parameter seed is ''"),
-        ([], [("seed", "5..1")], "the smaller end first"),
-        ([], [("seed", "0..99999999999")], "at most 1000000 values"),
-        ([], [("seed", "0..9999"), ("depth", "0..999")], "these are 10010000 runs"),
-    ],
-)
+@pytest.mark.parametrize(("given", "sweeps", "message"), read_rows("sweep", "refused", globals()))
 def test_what_cannot_be_is_refused(collection, given, sweeps, message):
     with pytest.raises(sweep.ParameterError, match=re.escape(message)):
         runs(collection, given, sweeps)
@@ -169,19 +143,7 @@ def test_any_literal_may_be_a_default_and_can_be_shown(tmp_path, source):
     assert sweep.literal(run.settings["odd"]).encode()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "there is no .*00_one.ipynb; make it with"),
-        ("{", "00_one.ipynb is not a notebook: "),
-        ("{}", "00_one.ipynb is not a notebook: "),
-        ("[]", "00_one.ipynb is not a notebook: "),
-        ("[" * 100_000, "00_one.ipynb is not a notebook: "),
-        ('{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [7]}', "00_one.ipynb is not a notebook: "),
-        ('{"nbformat": 99, "nbformat_minor": 5, "metadata": {}, "cells": []}', "is not a notebook: "),
-        ("\ufeff{}", "is not a notebook: "),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), read_rows("sweep", "notebooks", globals()))
 def test_a_missing_or_damaged_notebook_is_named(collection, content, message):
     path = collection.folder / "00_one.ipynb"
     path.unlink() if content is None else path.write_text(content, encoding="utf-8")

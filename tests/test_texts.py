@@ -6,6 +6,7 @@ from tapelab.collection import texts
 from tapelab.collection.reports.records import Problem
 
 import pytest
+from data_tables import read_rows
 
 
 @pytest.fixture
@@ -14,24 +15,7 @@ def home(monkeypatch):
     return lambda path: monkeypatch.setenv("HOME", path)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("/root", "~"),
-        ("in /root/data, '/root' and (/root)", "in ~/data, '~' and (~)"),
-        ("HOME=/root PATH=/bin:/root/bin", "HOME=~ PATH=/bin:~/bin"),
-        ("file:///root/x", "file://~/x"),
-        ("It is in /root.", "It is in ~."),
-        ("/data/root/x", "/data/root/x"),
-        ("/data//root/x", "/data//root/x"),
-        ("./root ../root a/root ~/root", "./root ../root a/root ~/root"),
-        ("/rooted /root-2 /root_2 /root.old", "/rooted /root-2 /root_2 /root.old"),
-        (
-            "<img src='data:image/png;base64,AA+//root/AA=='> /root/x",
-            "<img src='data:image/png;base64,AA+//root/AA=='> ~/x",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), read_rows("texts", "home", globals()))
 def test_the_home_folder_is_replaced_where_it_is_a_whole_path(home, text, expected):
     home("/root")
     assert texts.without_home(text) == expected
@@ -79,23 +63,7 @@ def test_outputs_keep_their_binary_data(home):
 CLIPBOARD = base64.b64encode(b"rm -rf /").decode()
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("\x1b[31mred\x1b[0m \x1b[38:5:1mred\x9b0m", "red red"),
-        (f"\x1b]52;c;{CLIPBOARD}\x07paste", "paste"),
-        (f"\x1b]0;title\x1b\\shown \x1bP{CLIPBOARD}\x1b\\", "shown "),
-        ("\x1b]2;never ended", ""),
-        ("\x9d0;title\x9cshown", "shown"),
-        ("\x1bcreset \x1b(0line \x1b", "reset line "),
-        ("bell\x07 back\x08 null\x00 delete\x7f", "bell back null delete"),
-        ("over\rwritten", "overwritten"),
-        ("one\r\ntwo\tthree", "one\ntwo\tthree"),
-        ("left\u202eright\u2066", "leftright"),
-        ("∇ and 🙂, é", "∇ and 🙂, é"),
-        ("lone \ud800", "lone "),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), read_rows("texts", "clean", globals()))
 def test_nothing_that_a_terminal_would_obey_is_left(text, expected):
     assert texts.clean(text) == expected
 

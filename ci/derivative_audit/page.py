@@ -296,14 +296,11 @@ def _is_right(record):
 
 
 def _environments(results):
-    lines = ["| TensorFlow | Keras | Python | oneDNN | processor |", "|---|---|---|---|---|"]
-    for versions in results["versions"].values():
-        lines.append(
-            "| "
-            + " | ".join(versions.get(key, "") for key in ("tensorflow", "keras", "python", "oneDNN", "cpu"))
-            + " |"
-        )
-    return lines
+    said = results["versions"].values()
+    columns = {"TensorFlow": "tensorflow", "Keras": "keras", "Python": "python", "oneDNN": "oneDNN", "processor": "cpu"}
+    columns = {title: key for title, key in columns.items() if any(versions.get(key) for versions in said)}
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    return lines + [f"| {' | '.join(versions.get(key, '') for key in columns.values())} |" for versions in said]
 
 
 def _counts(results):

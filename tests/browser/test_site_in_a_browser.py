@@ -267,6 +267,16 @@ def test_the_sidebar_shows_the_present_page(site, context):
     assert page.locator(".sidebar-tree details[open]").count() == 1
 
 
+def test_the_text_stands_where_it_stood_on_a_page_without_contents(site, context):
+    address, _ = site
+    page = context(width=1440, height=900)
+    left = []
+    for name in ("index", "glossary", "operations"):  # the last two have no column of contents
+        page.goto(f"{address}/{name}.html")
+        left.append(page.locator("h1").bounding_box()["x"])
+    assert left == [left[0]] * 3
+
+
 @pytest.mark.parametrize(
     ("query", "page"),
     [
@@ -292,6 +302,14 @@ def test_the_sidebar_shows_the_present_page(site, context):
         ("install", "working"),
         ("GPU", "working"),
         ("PyTorch", "how_it_compares"),
+        ("why is tape.gradient returning None", "gradient_is_none"),
+        ("loss becomes nan after a few steps", "gradient_is_nan_or_zero"),
+        ("my model does not learn", "gradient_is_nan_or_zero"),
+        ("tf.function slow retracing warning", "retracing"),
+        ("'NoneType' object has no attribute 'numpy'", "gradient_is_none"),
+        ("how do I get the gradient of each sample", "which_derivative"),
+        ("jacobian slow", "which_derivative"),
+        ("stop gradient", "notebooks/06_stop_gradient"),
     ],
 )
 def test_a_search_finds_the_right_page_first(site, context, query, page):

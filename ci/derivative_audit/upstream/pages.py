@@ -118,9 +118,14 @@ def write(results: dict, points: dict, folder: Path = HERE) -> None:
             f"| [{fault['title']}]({fault['name']}.md) | {library} | {len(by_fault.get(fault['name'], ()))} | "
             f"{threads or 'none known'} | {'yes' if has_cure else ''} |"
         )
-    apart = [f"- `{row['cases']}`: {row['why']}." for row in table()["apart"]]
-    text = INDEX + "\n".join([*lines, "", "## Not sent", "", "Findings of these cases stay here, and why:", "", *apart])
+    apart = [f"- {row['why']}: `{_readable(row['cases'])}`." for row in table()["apart"]]
+    text = INDEX + "\n".join([*lines, "", "## Not sent", "", "Reasons, and the cases of each:", "", *apart])
     (folder / "README.md").write_text(text + "\n", encoding="utf-8")
+
+
+def _readable(pattern: str) -> str:
+    """A pattern of names without the signs that are there for `re` alone; "…" stands for anything."""
+    return re.sub(r"\\(.)", r"\1", pattern.replace(".*", "…").replace("|", " | "))
 
 
 def render(fault: dict, cases: dict[str, dict], said: dict) -> str:

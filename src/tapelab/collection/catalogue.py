@@ -5,11 +5,13 @@ import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
 from tapelab.collection import texts
 
+import click
 import msgspec
 import nbformat
 from msgspec import Meta
@@ -20,7 +22,7 @@ LONGEST_NAME = 100  # bytes; file systems allow 255, and a run's parameters and 
 Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=1000)]
 
 
-class CatalogueError(ValueError):
+class CatalogueError(click.ClickException, ValueError):
     """The catalogue, or a choice from it, is not valid. The message says what was found and what was expected."""
 
 
@@ -104,6 +106,14 @@ class Catalogue:
             if notebook.name == name:
                 return notebook
         raise CatalogueError(f"no notebook is called {name!r}; known: {', '.join(n.name for n in self.notebooks)}")
+
+    def needs(self, notebook: Notebook) -> str:
+        """The numbers of a notebook's prerequisites, with commas between."""
+        return ", ".join(self.by_name(name).number for name in notebook.prerequisites)
+
+    def parts(self) -> list[tuple[str, list[Notebook]]]:
+        """The notebooks by the part that they stand under, in order."""
+        return [(part, list(group)) for part, group in groupby(self.notebooks, key=lambda notebook: notebook.part)]
 
     def select(self, patterns: Iterable[str]) -> list[Notebook]:
         """The notebooks that any pattern names, in the catalogue's order; all of them for no pattern.

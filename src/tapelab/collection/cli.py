@@ -9,7 +9,7 @@ try:
     from tapelab.collection.publishing import copies, times
     from tapelab.collection.reports import live, records
     from tapelab.collection.reports import report as reports
-    from tapelab.collection.reports.storage import Folder, StorageError
+    from tapelab.collection.reports.storage import Folder
     from tapelab.collection.running import batch, pool, sweep, variables
 
     import click
@@ -22,10 +22,6 @@ PACKAGED = Path(__file__).parents[1] / "notebooks"  # where a built package has 
 DEFAULT_OUTPUT = "build/executed"
 LONGEST_SECONDS = 31_536_000  # a year; no clock waits for any number
 LOG_WIDTH = 140  # columns of a table in a log
-
-
-# What `run` says in a sentence and not as a traceback.
-REFUSED = (catalogue.NotebookError, sweep.ParameterError, StorageError, records.DamagedReportError, LookupError)
 
 
 def _default_folder():
@@ -59,11 +55,8 @@ def main() -> None:
 
 
 def _select(folder, patterns):
-    try:
-        loaded = catalogue.load(folder)
-        return loaded, loaded.select(patterns)
-    except catalogue.CatalogueError as error:
-        raise click.ClickException(str(error)) from error
+    loaded = catalogue.load(folder)
+    return loaded, loaded.select(patterns)
 
 
 def _need_checkout(command, folder, loaded):
@@ -82,12 +75,8 @@ def list_notebooks(folder: Path) -> None:
     loaded, notebooks = _select(folder, ())
     table = Table("notebook", "title", "needs", "read", "solve")
     for n in notebooks:
-        needs = ", ".join(loaded.by_name(name).number for name in n.prerequisites)
-        try:
-            needed = times.of(catalogue.read_notebook(loaded.ipynb(n)))
-        except catalogue.NotebookError as error:
-            raise click.ClickException(str(error)) from error
-        table.add_row(n.name, n.title, needs, f"{needed.reading} min", f"{needed.exercises} min")
+        needed = times.of(catalogue.read_notebook(loaded.ipynb(n)))
+        table.add_row(n.name, n.title, loaded.needs(n), f"{needed.reading} min", f"{needed.exercises} min")
     Console().print(table)
 
 
@@ -115,10 +104,7 @@ def lab(arguments: tuple[str, ...], author: bool, opens: bool, folder: Path) -> 
         place = (Path.cwd() if folder == PACKAGED else loaded.folder.resolve().parent) / copies.FOLDER
         if arguments and not arguments[0].startswith("-"):
             place, arguments = Path(arguments[0]), arguments[1:]
-        try:
-            _tell_changes(copies.refresh(loaded, place), place)
-        except (copies.CopyError, catalogue.NotebookError) as error:
-            raise click.ClickException(str(error)) from error
+        _tell_changes(copies.refresh(loaded, place), place)
     if not opens:
         return
     first = f"/lab/tree/{notebooks[0].name}.ipynb" if notebooks else "/lab"
@@ -131,10 +117,7 @@ def lab(arguments: tuple[str, ...], author: bool, opens: bool, folder: Path) -> 
 def colab(output: Path, folder: Path) -> None:
     """Write the copies that Colab's badges open into FOLDER: the content of a branch, see ci/colab.sh."""
     loaded, _ = _select(folder, ())
-    try:
-        copies.write_for_colab(loaded, output)
-    except (copies.CopyError, catalogue.NotebookError) as error:
-        raise click.ClickException(str(error)) from error
+    copies.write_for_colab(loaded, output)
     click.echo(copies.colab_branch(loaded))
 
 
@@ -163,19 +146,21 @@ def site(output: Path, folder: Path) -> None:
     sys.exit(build_main([*options, str(sources), str(output)]))
 
 
+_CHANGED = {
+    "renewed": "renewed, since its original has changed and you had not edited it",
+    "kept": "left as you edited it; the new version lies beside it, {0.name}",
+    "moved": "the notebook has another name, and so has your copy, {0.name}",
+    "left": "the notebook is now {0.stem}; your copy of the old name stays",
+}
+
+
 def _tell_changes(changes, place):
     made = sum(change.kind == "made" for change in changes)
     if made:
         click.echo(f"{made} notebook{'s' if made > 1 else ''} copied to {place}")
     for change in changes:
-        if change.kind == "renewed":
-            click.echo(f"{change.name}: renewed, since its original has changed and you had not edited it")
-        elif change.kind == "kept":
-            click.echo(f"{change.name}: left as you edited it; the new version lies beside it, {change.path.name}")
-        elif change.kind == "moved":
-            click.echo(f"{change.name}: the notebook has another name, and so has your copy, {change.path.name}")
-        elif change.kind == "left":
-            click.echo(f"{change.name}: the notebook is now {change.path.stem}; your copy of the old name stays")
+        if change.kind in _CHANGED:
+            click.echo(f"{change.name}: {_CHANGED[change.kind].format(change.path)}")
 
 
 @main.command(part=commandline.RUN, example="tapelab run 05 07 -p seed 3")
@@ -257,16 +242,12 @@ def run(
         raise click.UsageError(f"--sweep is {bad[0]!r}; expected NAME=VALUES, such as seed=0..9")
     loaded, notebooks = _select(folder, patterns)
     console = _console()
-    try:
-        runs = sweep.expand(loaded, notebooks, parameters, [(name, values) for name, _, values in pairs])
-        storage = Folder(output)
-        interrupts.command.watch()
-        with storage.held(), _executor(dask, workers, fork, passed) as executor:
-            settings = batch.Settings(kernel, timeout, resume)
-            status = batch.Batch(loaded, runs, executor, storage, settings, console, interrupts.command).run()
-    except REFUSED as error:
-        raise click.ClickException(str(error)) from error
-    sys.exit(status)
+    runs = sweep.expand(loaded, notebooks, parameters, [(name, values) for name, _, values in pairs])
+    storage = Folder(output)
+    interrupts.command.watch()
+    with storage.held(), _executor(dask, workers, fork, passed) as executor:
+        settings = batch.Settings(kernel, timeout, resume)
+        sys.exit(batch.Batch(loaded, runs, executor, storage, settings, console, interrupts.command).run())
 
 
 def _console():
@@ -290,8 +271,8 @@ def report(output: str) -> None:
         reports.show(_console(), reports.renew(storage), storage)
     except FileNotFoundError:
         raise click.ClickException(f"there is no {records.JSON} in {output}; 'tapelab run' writes it") from None
-    except (StorageError, records.DamagedReportError) as error:
-        raise click.ClickException(str(error)) from error
+    except click.ClickException:  # a StorageError is an OSError, too
+        raise
     except OSError as error:
         raise click.ClickException(f"cannot write the report to {output}: {error.strerror or error}") from error
 

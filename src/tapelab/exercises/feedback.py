@@ -51,7 +51,7 @@ def own_lines(error: BaseException) -> list[lines.Line]:
     found = [
         lines.Line(frame.f_code.co_filename, number)
         for frame, number in traceback.walk_tb(error.__traceback__)
-        if lines.own_frame(frame) is frame and "__autograph_generated_file" not in frame.f_code.co_filename
+        if lines.own_frame(frame) is frame
     ]
     return list(dict.fromkeys(found))  # a comprehension is a frame of its own, in the same line
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tomllib
 import warnings
 from pathlib import Path
 
@@ -11,37 +12,7 @@ from tapelab.process.files import write_whole
 import platformdirs
 
 # What an exercise was called before: its former identifier, which a learner's file may still hold, to today's.
-FORMERLY = {
-    "control_and_the_horizon_of_chaos.adjoint": "control_and_the_horizon_of_chaos.backwards",
-    "custom_gradients.limit_rows": "clipping.each_limit",
-    "differentiate_the_optimiser.meta": "learn_the_start.meta",
-    "forward_mode.gauss_newton": "forward_mode.round_trip",
-    "gradient_tape_basics.chosen_mean": "jacobians.chosen_mean",
-    "gradient_tape_basics.what_ran": "gradient_tape_basics.five_results",
-    "jacobians.band": "forward_mode.band",
-    "training_with_a_tape.clip_or_skip": "clipping.clip_or_skip",
-    # The clinic was one notebook; its simple cases are first aid now, and the others hard cases.
-    "clinic.left_tensorflow": "first_aid.left_tensorflow",
-    "clinic.one_unit": "first_aid.one_unit",
-    "clinic.two_shapes": "first_aid.perfect_model",
-    "clinic.accumulated": "hard_cases.accumulated",
-    "clinic.angle": "hard_cases.angle",
-    "clinic.attention": "hard_cases.attention",
-    "clinic.beyond_the_clip": "hard_cases.starts_outside",
-    "clinic.counted_pixels": "hard_cases.counted_pixels",
-    "clinic.empty_mask": "hard_cases.empty_mask",
-    "clinic.frozen": "hard_cases.schedule",
-    "clinic.half_rms": "hard_cases.half_rms",
-    "clinic.held_batches": "hard_cases.held_batches",
-    "clinic.inner_step": "hard_cases.inner_step",
-    "clinic.moments": "hard_cases.normalised_rows",
-    "clinic.no_curvature": "hard_cases.equation",
-    "clinic.relative_error": "hard_cases.relative_error",
-    "clinic.retraced": "hard_cases.retraced",
-    "clinic.sinc": "hard_cases.sinc",
-    "clinic.soft_margin": "hard_cases.soft_margin",
-    "clinic.spread": "hard_cases.spread",
-}
+FORMERLY = tomllib.loads((Path(__file__).parent / "formerly.toml").read_text(encoding="utf-8"))
 
 
 def path() -> Path:

@@ -17,6 +17,7 @@ from typing import Literal
 from tapelab.collection.catalogue import Catalogue, Notebook, NotebookError, read_notebook
 from tapelab.process.files import write_whole
 
+import click
 import msgspec
 import nbformat
 from ipykernel.ipkernel import IPythonKernel
@@ -30,7 +31,7 @@ _LAST_COLUMN = re.compile(r"^(\|.*\|)[^|\n]*\|$", re.MULTILINE)  # of the start 
 _LINK = re.compile(r"\]\((\w+\.ipynb)")
 
 
-class CopyError(ValueError):
+class CopyError(click.ClickException, ValueError):
     """The folder cannot hold copies. The message says why."""
 
 

@@ -9,7 +9,6 @@ parameters, checks, the drawing of figures) is folded in the notebook: JupyterLa
 
 import base64
 import importlib
-import itertools
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue, Notebook
 from tapelab.collection.publishing import teachers, times
 from tapelab.collection.publishing.copies import colab_url
+from tapelab.collection.templates import rendered
 from tapelab.process.files import write_whole
 
 import jupytext
@@ -29,7 +29,7 @@ from jupytext.combine import combine_inputs_with_outputs
 from jupytext.compare import NotebookDifference, compare_notebooks
 from nbclient import NotebookClient
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 
 # Every twin's header. The alternative text is in the text once, as "alt"; myst-nb's key is derived from it.
 HEADER = {
@@ -56,23 +56,12 @@ def _colab_badge(catalogue, notebook):
 def badges(catalogue: Catalogue, notebook: Notebook, needed: times.Times) -> str:
     """The text of a notebook's cell tagged ``badges``: Colab's badge, prerequisites and the minutes that it needs."""
     earlier = [catalogue.by_name(name) for name in notebook.prerequisites]
-    links = ", ".join(f"[{e.number} {e.title}]({e.name}.ipynb)" for e in earlier) or "none"
-    further = f", {needed.further} more to go further" if needed.further else ""
-    exercises = f", {needed.exercises} for the exercises" if needed.exercises else ""
-    return (
-        f"{_colab_badge(catalogue, notebook)}\n\n"
-        f"**Prerequisites:** {links} · **Minutes:** {needed.core} to read{further}{exercises}"
-    )
+    return rendered("badges.md", badge=_colab_badge(catalogue, notebook), earlier=earlier, needed=needed)
 
 
 def bootstrap(catalogue: Catalogue) -> str:
     """The lines with which every notebook's cell tagged ``setup`` begins."""
-    address = f"tapelab @ git+https://github.com/{catalogue.repository}@{catalogue.ref}"
-    return (
-        "# @title Set-up\nimport importlib.util\n\n"
-        'if importlib.util.find_spec("tapelab") is None:  # in Colab: adds this package, leaves TensorFlow alone\n'
-        f'    get_ipython().run_line_magic("pip", \'install -q --no-deps "{address}"\')\n'
-    )
+    return rendered("setup.py", catalogue=catalogue) + "\n"
 
 
 def table(catalogue: Catalogue, link: Callable[[Notebook], str]) -> str:
@@ -82,17 +71,13 @@ def table(catalogue: Catalogue, link: Callable[[Notebook], str]) -> str:
         catalogue: a `Catalogue`.
         link: a function from a notebook to the address that its title links to.
     """
-    head = "| | Notebook | What it answers | Needs | Minutes: read + solve | |\n|---|---|---|---|---|---|"
-    found = []
-    for part, notebooks in itertools.groupby(catalogue.notebooks, key=lambda n: n.part):
-        rows = [f"**{part}**\n\n{head}" if part else head]
-        for n in notebooks:
-            needs = ", ".join(catalogue.by_name(name).number for name in n.prerequisites) or "none"
-            needed = times.of(_read(catalogue, n))
-            minutes, badge = f"{needed.reading} + {needed.exercises}", _colab_badge(catalogue, n)
-            rows.append(f"| {n.number} | [{n.title}]({link(n)}) | {n.summary} | {needs} | {minutes} | {badge} |")
-        found.append("\n".join(rows))
-    return "\n\n".join(found)
+    return rendered(
+        "notebooks.md",
+        catalogue=catalogue,
+        link=link,
+        times=lambda notebook: times.of(_read(catalogue, notebook)),
+        badge=lambda notebook: _colab_badge(catalogue, notebook),
+    )
 
 
 def as_code(catalogue: Catalogue) -> str:
@@ -294,14 +279,12 @@ def refresh_all(
         A list of (name, message) for those that failed; their files are left as they were.
     """
     failures = []
-    with Progress(console=Console(stderr=True)) as progress, ThreadPoolExecutor(workers) as pool:
-        bar = progress.add_task("notebooks", total=len(notebooks))
+    with ThreadPoolExecutor(workers) as pool:
         waiting = {pool.submit(_why_not, refresh, catalogue, n, execute=execute): n for n in notebooks}
         try:
-            for future in as_completed(waiting):
+            for future in track(as_completed(waiting), "notebooks", len(waiting), console=Console(stderr=True)):
                 if message := future.result():
                     failures.append((waiting[future].name, message))
-                progress.advance(bar)
         except KeyboardInterrupt:
             os._exit(130)  # the kernels notice, and end as well; no file is ever half written
     for name, write in {"README.md": _write_readme, teachers.PAGE: _write_teachers_page}.items():

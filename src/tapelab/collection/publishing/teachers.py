@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue, Notebook
 from tapelab.collection.publishing import times
+from tapelab.collection.templates import rendered
 
 import jupytext
 import nbformat
@@ -129,9 +130,19 @@ def page(catalogue: Catalogue, text: str) -> str:
             solved = [name for step in plan for name in step.solves]
             here, home = _at_home(inside, sheet, solved)
             rows.append(_row(catalogue, notebook, here, home))
-            asked, right = questions(catalogue, notebook), results(catalogue, notebook)
-            told = _all_answers(plan, inside, sheet, asked, right)
-            blocks[notebook.number] = f"{_homework(home)}\n\n{told}"
+            planned = [name for step in plan for name in (*step.votes, *step.solves)]
+            every = [name for section in inside.values() for name in (*section.predictions, *section.exercises)]
+            blocks[notebook.number] = rendered(
+                "lesson.md",
+                sheet=sheet,
+                home=home,
+                planned=planned,
+                others=[name for name in every if name not in planned],
+                asked=questions(catalogue, notebook),
+                right=results(catalogue, notebook),
+                as_typed=_as_typed,
+                as_given=_as_given,
+            )
             text = _with_titles(text, notebook, inside)
     if problems:
         raise ValueError(f"{PAGE}: {'; '.join(problems)}")
@@ -191,7 +202,7 @@ def _at_home(inside, sheet, solved):
 
 
 def _row(catalogue, notebook, here, home):
-    needs = ", ".join(catalogue.by_name(name).number for name in notebook.prerequisites) or "none"
+    needs = catalogue.needs(notebook) or "none"
     needed = times.of(_twin(catalogue, notebook))
     minutes = [needed.core, needed.further, *(sum(one.minutes for one in part) for part in (here, home))]
     anchor = re.sub(r"[^\w -]", "", f"{notebook.number} {notebook.title}".lower()).replace(" ", "-")
@@ -202,37 +213,6 @@ def _together(catalogue, numbers):
     """The minutes of several notebooks: to read their core, and to solve their exercises."""
     needed = [times.of(_twin(catalogue, n)) for n in catalogue.select(numbers)]
     return f"{sum(n.core for n in needed)} + {sum(n.exercises for n in needed)}"
-
-
-def _homework(home):
-    listed = ", ".join(f"*{one.title}* ({one.minutes} min)" for one in home)
-    return f"**At home:** {listed or 'nothing is left'}."
-
-
-def _all_answers(plan, inside, sheet, asked, right):
-    """Right answers, and the wrong ones that a sheet knows: those to the plan's predictions and exercises first."""
-    planned = [name for step in plan for name in (*step.votes, *step.solves)]
-    every = [name for section in inside.values() for name in (*section.predictions, *section.exercises)]
-    told = _answers(sheet, planned, asked, right)
-    if others := _answers(sheet, [name for name in every if name not in planned], asked, right):
-        told += f"\n\n<details><summary>Those that the lesson leaves out</summary>\n\n{others}\n\n</details>"
-    return f"**Answers, and what the learner is told**\n\n{told}"
-
-
-def _answers(sheet, names, asked, right):
-    found = []
-    for name in names:
-        one = getattr(sheet, name)
-        if hasattr(one, "remarks"):
-            typed = [guess if isinstance(guess, str) else _as_typed(guess) for guess, _ in one.remarks]
-            pairs = [(f"`{guess}`", text) for guess, (_, text) in zip(typed, one.remarks, strict=True)]
-            answer = f" **{right[name]}**" if name in right else ""
-            found.append(f"- Prediction `{name}`: {asked[name]}{answer}")
-        else:
-            pairs = [(_as_given(mistake), mistake.text) for mistake in one.mistakes]
-            found.append(f"- Exercise `{name}`, *{one.title}*: {one.explanation}")
-        found += [f"  - {answer}: {' '.join(text.split())}" for answer, text in pairs]
-    return "\n".join(found)
 
 
 def _as_typed(guess) -> str:

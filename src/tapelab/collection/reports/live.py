@@ -55,7 +55,7 @@ def line(record: Record) -> str:
 
 
 @contextmanager
-def view(console: Console, total: int, done: int) -> Iterator["Lines"]:
+def view(console: Console, total: int, done: int) -> Iterator["View"]:
     """The view of a batch, for the time that it runs.
 
     Args:
@@ -63,48 +63,33 @@ def view(console: Console, total: int, done: int) -> Iterator["Lines"]:
         total: how many runs there are.
         done: how many of them need not run again.
     """
-    if not console.is_terminal:
-        yield Lines(console, total, done)
-        return
-    shown = Terminal(console, total, done)
-    with shown.progress:
-        yield shown
+    # The end of a name tells the runs of a sweep apart.
+    name = TextColumn("{task.description}", table_column=Column(overflow="fold"))
+    columns = (name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    is_log = not console.is_terminal
+    progress = Progress(*columns, console=console, refresh_per_second=4, transient=True, disable=is_log)
+    with progress:
+        yield View(progress, total, done)
 
 
-class Lines:
-    """Plain lines, each complete in itself."""
+class View:
+    """A line for each run that has ended; in a terminal, below, a bar for the batch and one for each run under way.
 
-    def __init__(self, console: Console, total: int, done: int):
-        self._console, self._total, self._done = console, total, done
+    Args:
+        progress: where what is said stands above the bars; disabled in a log.
+        total, done: as `view` takes them.
+    """
+
+    def __init__(self, progress: Progress, total: int, done: int):
+        self.progress, self._total, self._done = progress, total, done
+        self._batch = progress.add_task("runs", total=total, completed=done)
+        self._running = {}
         if done:
             self.note(f"{done} of {total} runs are unchanged since they succeeded, and are not repeated.")
 
     def note(self, text: str) -> None:
         """Tell something, in one line."""
-        self._console.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
-
-    def cell(self, name: str, cell: int, cells: int, where: str) -> None:
-        """A run's code cell has started."""
-
-    def done(self, record: Record) -> None:
-        """A run has ended."""
-        self._done += 1
-        if record.verdict == "interrupted" and not record.seconds:
-            return  # it had not begun, like maybe thousands of others: the table will tell
-        self._console.print(f"\\[{self._done}/{self._total}] {line(record)}", highlight=False, soft_wrap=True)
-
-
-class Terminal(Lines):
-    """A bar for the batch and one for each run under way, and above them a line for each run that has ended."""
-
-    def __init__(self, console: Console, total: int, done: int):
-        # The end of a name tells the runs of a sweep apart.
-        name = TextColumn("{task.description}", table_column=Column(overflow="fold"))
-        columns = (name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self.progress = Progress(*columns, console=console, refresh_per_second=4, transient=True)
-        self._batch = self.progress.add_task("runs", total=total, completed=done)
-        self._running = {}
-        super().__init__(console, total, done)
+        self.progress.console.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
 
     def cell(self, name: str, cell: int, cells: int, where: str) -> None:
         """A run's code cell has started."""
@@ -117,5 +102,9 @@ class Terminal(Lines):
         """A run has ended."""
         if record.name in self._running:
             self.progress.remove_task(self._running.pop(record.name))
-        self.progress.update(self._batch, completed=self._done + 1)
-        super().done(record)
+        self._done += 1
+        self.progress.update(self._batch, completed=self._done)
+        if record.verdict == "interrupted" and not record.seconds:
+            return  # it had not begun, like maybe thousands of others: the table will tell
+        text = f"\\[{self._done}/{self._total}] {line(record)}"
+        self.progress.console.print(text, highlight=False, soft_wrap=True)

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypedDict
 from tapelab.collection import texts
 from tapelab.collection.reports.storage import Folder
 
+import click
 import msgspec
 from msgspec import Meta
 
@@ -24,7 +25,7 @@ Count = Annotated[int, Meta(ge=0, le=10**9)]
 FileName = Annotated[str, Meta(pattern=r"^[^/\\\x00]+$", max_length=255)]
 
 
-class DamagedReportError(ValueError):
+class DamagedReportError(click.ClickException, ValueError):
     """A report.json that cannot be used. The message says why."""
 
 

@@ -7,7 +7,6 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.resources import files
 from urllib.parse import quote
 
 from tapelab.collection import texts
@@ -15,8 +14,8 @@ from tapelab.collection.reports import records
 from tapelab.collection.reports.live import line
 from tapelab.collection.reports.records import Record, Report
 from tapelab.collection.reports.storage import Folder
+from tapelab.collection.templates import ENVIRONMENT, rendered
 
-import jinja2
 from PIL import Image
 from rich.console import Console
 from rich.markup import escape
@@ -121,19 +120,13 @@ def _for_xml(text: str) -> str:
 
 def page(report: Report, storage: Folder) -> str:
     """The page: complete in itself, without scripts, and with every text from a notebook escaped."""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"duration": _duration, "address": lambda name: quote(f"{name}.ipynb")}
-    template = environment.from_string(
-        files("tapelab.collection.reports").joinpath("report.html.j2").read_text(encoding="utf-8")
-    )
     figures, left_out = _figures(report.runs, storage)
     groups = {}
     for run in report.runs:
         groups.setdefault(run.notebook, []).append(run)
     packages = report.environment.get("packages", {})
-    return template.render(
+    return rendered(
+        "report.html",
         report=report,
         groups=groups,
         counts={v: sum(run.verdict == v for run in report.runs) for v in ("ran", "failed", "interrupted")},
@@ -154,6 +147,9 @@ def _duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02} min"
     return f"{minutes} min {rest:02} s" if minutes else f"{seconds:.1f} s"
+
+
+ENVIRONMENT.filters |= {"duration": _duration, "address": lambda name: quote(f"{name}.ipynb")}
 
 
 def _figures(runs: list[Record], storage: Folder) -> tuple[dict[str, list[tuple[str, str]]], int]:

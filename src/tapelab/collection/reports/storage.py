@@ -6,12 +6,13 @@ from pathlib import Path
 
 from tapelab.process.files import write_whole
 
+import click
 import filelock
 
 LOCK = ".lock"
 
 
-class StorageError(OSError):
+class StorageError(click.ClickException, OSError):
     """The place cannot be used. The message names it and says why."""
 
 

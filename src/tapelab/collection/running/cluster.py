@@ -21,6 +21,7 @@ from tapelab.collection.reports.records import Problem
 from tapelab.collection.running import environment, single_run, variables
 from tapelab.collection.running.children import GRACE_SECONDS, Children, for_each
 
+import click
 from distributed import Client, KilledWorker, WorkerPlugin, get_worker
 
 CONNECT_SECONDS = 20
@@ -30,7 +31,7 @@ LOOK_SECONDS = 5  # between two looks at the cluster
 MOST_BLAMED = 10  # times that a job may have been waiting on a worker that others killed
 
 
-class ClusterError(LookupError):
+class ClusterError(click.ClickException, LookupError):
     """The cluster cannot be used. The message says why."""
 
 

@@ -54,15 +54,17 @@ def of_kernel(name: str) -> dict[str, str | dict[str, str]]:
     """The environment of an installed kernel.
 
     Raises:
-        LookupError: if no kernel of that name is installed, or its interpreter does not start.
+        KernelError: if no kernel of that name is installed, or its interpreter does not start.
     """
+    from tapelab.collection.running.kernel import KernelError
+
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
     try:
         spec = KernelSpecManager().get_kernel_spec(name)
     except NoSuchKernel:
         known = ", ".join(sorted(KernelSpecManager().find_kernel_specs()))
-        raise LookupError(f"no kernel is called {name!r}; installed: {known}") from None
+        raise KernelError(f"no kernel is called {name!r}; installed: {known}") from None
     interpreter = spec.argv[0] if spec.argv else ""
     # jupyter_client, too, takes these names for the interpreter that it runs under.
     own = Path(interpreter).name == interpreter and interpreter.startswith("python")

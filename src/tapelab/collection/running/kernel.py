@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import click
 from jupyter_client.asynchronous import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 
@@ -23,6 +24,10 @@ try:
 finally:
     del set_up
 """
+
+
+class KernelError(click.ClickException, LookupError):
+    """No kernel of that name is installed. The message says which are."""
 
 
 class Client(AsyncKernelClient):

@@ -13,13 +13,15 @@ from pathlib import Path
 from tapelab.collection import texts
 from tapelab.collection.catalogue import Catalogue, Notebook, read_notebook
 
+import click
+
 MOST_RUNS = 1_000_000
 LONGEST_SOURCE = 2000  # characters of a cell in a message
 LONGEST_SHOWN = 200  # characters of a value in a message
 LONGEST_NAME = 120  # characters of a run's name; file systems allow 255 bytes, and endings are added
 
 
-class ParameterError(ValueError):
+class ParameterError(click.ClickException, ValueError):
     """A parameter that no chosen notebook has, a value of the wrong type, or a cell of parameters that is not one."""
 
 

@@ -6,31 +6,19 @@ A notebook could print any variable, and outputs are shared. Names of variables 
 
 import os
 import re
+import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 
-# Kernels that run side by side share the cores: without these, each would start a thread for every core.
-THREADS = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+import click
 
-NAMES = {
-    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TMP", "TEMP"),
-    *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"),
-    *("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH", "GLIBC_TUNABLES"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),  # names of files, to load MNIST
-    # Windows
-    *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA"),
-    *("USERPROFILE", "USERNAME", "HOMEDRIVE", "HOMEPATH", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE"),
-}
-PREFIXES = (
-    *("PYTHON", "TAPELAB_", "LC_", "XDG_", "FONTCONFIG_", "MALLOC_"),
-    *("JUPYTER_", "JPY_", "IPYTHON", "PYDEVD_", "MPL", "MATPLOTLIB"),
-    *("TF_", "XLA_", "KERAS_", "CUDA_", "CUDNN_", "NVIDIA_", "NCCL_", "ROCM_", "HIP_"),
-    *("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "BLIS_", "VECLIB_", "NUMEXPR_", "ONEDNN_", "DNNL_"),
-)
+_LISTS = tomllib.loads((Path(__file__).parent / "variables.toml").read_text(encoding="utf-8"))
+THREADS, NAMES, PREFIXES = (tuple(_LISTS[name]) for name in ("threads", "names", "prefixes"))
 # Among them are JUPYTER_TOKEN and NVIDIA_API_KEY.
 SECRETS = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|PRIVATE|AUTH|(^|_)(KEY|PWD|PAT)(_|$)|APIKEY", re.IGNORECASE)
 
 
-class UnsetVariableError(LookupError):
+class UnsetVariableError(click.ClickException, LookupError):
     """A variable that shall be passed does not exist."""
 
 

@@ -10,7 +10,7 @@ columns = Prediction(
         (10.0, "That is the Laplacian, the sum over the Hessian's diagonal. Which other entries are in a column sum?"),
         (18.0, "Each mixed derivative stands in the Hessian twice: above the diagonal and below it."),
         (16.0, "These are the mixed derivatives alone, or the first column's sum. Both columns are added up."),
-        (8.0, "That is the second derivative by the first coordinate. The others are in the sum as well."),
+        (8.0, "That is the second derivative along the first coordinate. The others are in the sum as well."),
     ),
 )
 

@@ -372,7 +372,8 @@ def _(f, a, b):
 
 @whole.mistake("own_blocks")
 def _(f, a, b):
-    """The blocks on the diagonal are right. Off it there are zeros: the gradient by `a` also depends on `b`."""
+    """The blocks on the diagonal are right. Off it there are zeros: the gradient with respect to `a` also depends on
+    `b`."""
     n_a, n_b, outer, gradients = _recorded(f, a, b)
     by_a = outer.jacobian(gradients[0], a, unconnected_gradients="zero")
     by_b = outer.jacobian(gradients[1], b, unconnected_gradients="zero")
@@ -384,8 +385,8 @@ def _(f, a, b):
 
 @whole.mistake("above_only")
 def _(f, a, b):
-    """The block below the diagonal is zero. It is the gradient by `b`, differentiated by `a`: the transpose of the one
-    above."""
+    """The block below the diagonal is zero. It is the gradient with respect to `b`, differentiated with respect to `a`:
+    the transpose of the one above."""
     n_a, n_b, outer, gradients = _recorded(f, a, b)
     by_a, by_b = outer.jacobian(gradients[0], [a, b], unconnected_gradients="zero")
     bb = tf.reshape(outer.jacobian(gradients[1], b, unconnected_gradients="zero"), [n_b, n_b])

@@ -271,7 +271,7 @@ def _gradient_on_a_tape(f, x):
 
 
 def _along(f, x, v, t):
-    """The second derivative by t, for wrong answers."""
+    """The second derivative with respect to t, for wrong answers."""
     with tf.GradientTape() as outer:
         outer.watch(t)
         with tf.GradientTape() as inner:

@@ -11,7 +11,7 @@ The keys of a row are the attributes of `Cause`; its name is the code. Whoever a
 import dataclasses
 import pathlib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _TABLES = pathlib.Path(__file__).parent
 
@@ -25,6 +25,7 @@ class Cause:
         title: a few words, as they are written on a cut edge of a drawing.
         sentence: what `explain` says: {source} and {target} as the learner calls them, {op} the operation, {of} its
             argument, {x} the value there, and what a rule found besides.
+        otherwise: other sentences, by what the rule saw.
         meaning: what happened, for a learner.
         recognised: what the rule looks for.
         example: code in which it happens; the gradient asked for is of `y` with respect to `x`.
@@ -33,6 +34,8 @@ class Cause:
         rewrites: [pattern of an expression, what to write in its place], the likeliest first, as
             `tapelab.explain.values.fixes.patterns` has them.
         arguments: [names and signs of what may be called, what to write in place of its argument `s`].
+        advice: [calls, signs and types of operations, what to do there], of which the first holds that fits. "" is for
+            the rest, or for nothing to be done.
         makers: types of operations, with spaces between: what they make that is not finite always has this cause.
         makers_of_nan: where they make NaN of what is finite it has this cause, and where infinities, an overflow.
         expected: of a retracing, whether this is how TensorFlow works: no number of calls makes more of it.
@@ -42,6 +45,7 @@ class Cause:
     meaning: str
     title: str = ""
     sentence: str = ""
+    otherwise: Mapping[str, str] = dataclasses.field(default_factory=dict)
     recognised: str = ""
     example: str = ""
     fix: str = ""
@@ -49,6 +53,7 @@ class Cause:
     fix_in_a_model: str = ""
     rewrites: Sequence[tuple[str, str]] = ()
     arguments: Sequence[tuple[str, str]] = ()
+    advice: Sequence[tuple[str, str]] = ()
     makers: str = ""
     makers_of_nan: str = ""
     expected: bool = False
@@ -95,10 +100,15 @@ def _read(*tables: str) -> dict[str, Cause]:
     found = {}
     for table in tables:
         for code, row in _rows(table):
-            prose = {key: " ".join(row[key].split()) for key in ("meaning", "sentence", "recognised") if key in row}
+            prose = {key: _one_line(row[key]) for key in ("meaning", "sentence", "recognised") if key in row}
+            prose["otherwise"] = {seen: _one_line(text) for seen, text in row.get("otherwise", {}).items()}
             written = {key: row[key].strip() for key in ("example", "fix", "fix_in_a_model") if key in row}
             found[code] = Cause(code, **(row | prose | written))
     return found
+
+
+def _one_line(text):
+    return " ".join(text.split())
 
 
 CAUSES = _read("none_at_the_source", "none_on_the_way", "none_at_the_target", "none_by_the_tape")

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 from tapelab.explain.asking import answers_to_show
-from tapelab.explain.drawing.shown_values import replayed
+from tapelab.explain.drawing.shown_values import gradient_text, replayed
 from tapelab.explain.drawing.sketch import TRANSPARENT
 from tapelab.explain.ground import hooks, private
 from tapelab.explain.ground.explain_tape import ExplainTape
@@ -126,12 +126,12 @@ def _rows(replay, asked, marks):
     for number, question in enumerate(asked):
         value = _value(trace, question.start)
         received = _received(replay, number, numbers)
-        yield Row(number, question.source_name, "", value, _gradient(replay, question.start), received=received)
+        yield Row(number, question.source_name, "", value, gradient_text(replay, question.start), received=received)
     for number, node in enumerate(nodes, len(asked)):
         first = node.outputs[0]
         source, value = _source(node, trace, numbers), _value(trace, first)
         received = _received(replay, number, numbers)
-        yield Row(number, spelled(node.op), source, value, _gradient(replay, first), marks.get(node, ""), received)
+        yield Row(number, spelled(node.op), source, value, gradient_text(replay, first), marks.get(node, ""), received)
 
 
 def _upstream(replay):
@@ -168,11 +168,6 @@ def _value(trace, key):
         value = trace.values[reads[0].outputs[0]]
     values = array(value)
     return value_text(values) if values.size else ""
-
-
-def _gradient(replay, key):
-    cotangent = replay.cotangent(key)
-    return "" if cotangent is None else cotangent_text(array(cotangent))
 
 
 def _received(replay, number, numbers):

@@ -45,6 +45,12 @@ def replayed(
     return replay, found, marks
 
 
+def gradient_text(replay: Replay, key: int) -> str:
+    """Return the gradient of the target with respect to a tensor, as text; "" where there is none."""
+    found = replay.cotangent(key)
+    return "" if found is None else cotangent_text(array(found))
+
+
 class Passage:
     """Values and cotangents of the boxes of a sketch.
 
@@ -73,8 +79,7 @@ class Passage:
 
     def gradient(self, box: Box) -> str:
         """The gradient of the target with respect to a source, as text; "" where it is not known."""
-        found = self._replay.cotangent(box.keys[0]) if box.keys else None
-        return "" if found is None else cotangent_text(array(found))
+        return gradient_text(self._replay, box.keys[0]) if box.keys else ""
 
     def cotangents(self, start: Box, end: Box) -> list[str]:
         """What flows back from one box to another, as texts: what the end contributes to the cotangent of the start.

@@ -1,5 +1,6 @@
 """A drawing with fewer boxes, where there are many."""
 
+import graphlib
 import itertools
 
 from tapelab.explain.drawing.sketch import Box, Sketch
@@ -90,13 +91,12 @@ def _merge_chain(links):
 
 def _successions(links):
     """Boxes that are alike and next to each other in time. Nothing lies between, so merging makes no cycle."""
-    waiting = {box: len(before) for box, before in links.before.items()}
-    ready, order = [box for box, count in waiting.items() if not count], []
+    sorter = graphlib.TopologicalSorter(links.before)
+    sorter.prepare()
+    ready, order = list(sorter.get_ready()), []
     while ready:
         # The most recent first, so that what belongs together stays together.
         order.append(ready.pop())
-        for box in links.after[order[-1]]:
-            waiting[box] -= 1
-            if not waiting[box]:
-                ready.append(box)
+        sorter.done(order[-1])
+        ready += sorter.get_ready()
     return [pair for pair in itertools.pairwise(order) if _alike(*pair)]

@@ -35,17 +35,6 @@ _SHOWING = frozenset({"__str__", "__repr__", "__format__", "numpy_text", "value_
 
 _held = {}  # identity of each listener → (what keeps the replacements, its thread's listeners and op callbacks)
 _thread = threading.local()  # .listeners: the listeners of one thread, in the order in which they opened
-_replacements = {}
-
-
-def _replacement(name):
-    """Register the function that stands in for one symbol of `private.HOOKED`."""
-
-    def register(function):
-        _replacements[name] = function
-        return function
-
-    return register
 
 
 def _listeners():
@@ -75,12 +64,10 @@ def _on_operation(op_type, inputs, attributes, outputs, op_name=None, graph=None
         _tell("on_operation", op_type, inputs, attributes, outputs, place)
 
 
-@_replacement("execute")
 def _execute(*arguments, **keywords):
     return private.execute.execute_with_callbacks(*arguments, **keywords)
 
 
-@_replacement("record_operation")
 def _record_operation(op_type, output_tensors, input_tensors, backward_function, forward_function=None):
     original = private.HOOKED["record_operation"][2]
     result = original(op_type, output_tensors, input_tensors, backward_function, forward_function)
@@ -105,7 +92,6 @@ def _read(argument):
     return tf.convert_to_tensor(argument) if _is_variable(type(argument)) else argument
 
 
-@_replacement("fast path")
 def _fast_path_execute(eager_context, op_type, name, *arguments):
     # An operation on the variable itself takes its handle, not its value.
     # The test is written out here because it runs for every operation.
@@ -118,7 +104,6 @@ def _fast_path_execute(eager_context, op_type, name, *arguments):
     return private.HOOKED["fast path"][2](eager_context, op_type, name, *arguments)
 
 
-@_replacement("_numpy")
 def _numpy(self):
     if _listeners():
         caller = sys._getframe(1)
@@ -128,7 +113,6 @@ def _numpy(self):
     return private.HOOKED["_numpy"][2](self)
 
 
-@_replacement("numpy_function")
 def _py_func_common(func, inp, Tout, stateful=True, name=None):
     original = private.HOOKED["numpy_function"][2]
     if not _listeners() or not tf.executing_eagerly():
@@ -147,8 +131,16 @@ def _persistent_tape():
     return tf.GradientTape(persistent=True)
 
 
-# Stands in for the module in which tf.py_function looks the tape up.
-_replacements["py_function"] = types.SimpleNamespace(GradientTape=_persistent_tape)
+# What stands in for each symbol of `private.HOOKED`.
+_replacements = {
+    "execute": _execute,
+    "record_operation": _record_operation,
+    "fast path": _fast_path_execute,
+    "_numpy": _numpy,
+    "numpy_function": _py_func_common,
+    # For the module in which tf.py_function looks the tape up.
+    "py_function": types.SimpleNamespace(GradientTape=_persistent_tape),
+}
 
 
 def listen(listener: Any) -> None:

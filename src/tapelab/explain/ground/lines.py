@@ -6,14 +6,11 @@ import linecache
 import pathlib
 import re
 import sys
-import sysconfig
 import types
 import typing
 from collections.abc import Container, Sequence
 
-_HERE = str(pathlib.Path(__file__).parents[2])  # the whole package: none of its lines is the learner's
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-
+from tapelab.graphs.libraries import is_library
 
 _OWN, _LIBRARY, _TELLING = range(3)
 _known_files = {}
@@ -28,7 +25,7 @@ def _file_kind(filename):
             _known_files[filename] = _TELLING
         else:
             # What AutoGraph writes lies in the folder for temporary files; its lines are not the learner's either.
-            foreign = nowhere or filename.startswith((_HERE, *_LIBRARIES)) or "__autograph_generated_file" in filename
+            foreign = nowhere or is_library(filename) or "__autograph_generated_file" in filename
             _known_files[filename] = _LIBRARY if foreign else _OWN
     return _known_files[filename]
 

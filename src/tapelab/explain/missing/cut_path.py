@@ -69,13 +69,9 @@ def _at_source(question, steps, cuts):
         return unwatched_variable(question, first_line, rest)
     maker = question.flow.producer.get(start)
     if maker is not None and maker.unrecorded is Unrecorded.PAUSED:
-        sentence = f"{source} was computed by {maker.name} while recording was stopped, so the tape does not know it."
-        return Finding("recording_stopped", sentence, line=maker.line, **rest)
+        return Finding("recording_stopped", "source", line=maker.line, values={"op": maker.name}, **rest)
     if question.was_rebound:
-        sentence = (
-            f"{source} is a plain tensor now: this line replaced the variable, and the tape watches only variables."
-        )
-        return Finding("source_replaced", sentence, line=question.was_rebound, certain=False, **rest)
+        return Finding("source_replaced", "rebound", line=question.was_rebound, certain=False, **rest)
     fix = f"tape.watch({source})  # directly below the line that makes it" if maker is not None else ""
     return Finding("not_watched", line=first_line, fix=fix, **rest)
 
@@ -88,8 +84,8 @@ def _at_source_on_tape(steps, cuts, rest):
         if step.off_tape is Unrecorded.UNWATCHED:
             return Finding("watched_late", line=step.event.line, values={"op": step.event.name}, **rest)
         if step.off_tape is Unrecorded.SUSPENDED and not cuts:
-            sentence = f"TensorFlow had suspended all tapes when {step.event.name} ran."
-            return Finding("recording_stopped", sentence, line=step.event.line, **rest)
+            values = {"op": step.event.name}
+            return Finding("recording_stopped", "suspended", line=step.event.line, values=values, **rest)
         if step.off_tape is not None:
             return None
     return None
@@ -111,10 +107,10 @@ def _at_cut(question, steps, cuts):
     at_first = dict.fromkeys(step.cuts[0] for step in frontier)
     same = sum(cut.code == first.code for cut in at_first)
     every = "The only path" if len(at_first) <= 1 else f"Each of the {len(at_first)} paths"
-    values, sentence, more = {"every": every, "dtype": _dtype(question, steps, first)}, "", ""
+    values, seen, more = {"every": every, "dtype": _dtype(question, steps, first)}, "", ""
     if first.code == "stop_gradient" and same < len(at_first):
         others = ", ".join(sorted({CAUSES[cut.code].title for cut in at_first if cut.code != first.code}))
-        sentence = f"tf.stop_gradient cuts {same} of {len(at_first)} paths; the others are cut too ({others})."
+        values, seen = {"same": same, "count": len(at_first), "others": others}, "not_alone"
     elif first.code != "stop_gradient" and len(at_first) > 1:
         more = f" {len(at_first)} places cut all paths."
     others = tuple(cut for cut in at_first if cut != first)
@@ -122,7 +118,7 @@ def _at_cut(question, steps, cuts):
     event = next(step.event for step in steps if first in step.cuts)
     if first.code == "not_differentiable" and event.place.in_backward:  # a comparison that chooses between slopes
         return Finding("constant_derivative", line=first.line, **rest)
-    return Finding(first.code, sentence, line=first.line, values=values, more=more, **rest)
+    return Finding(first.code, seen, line=first.line, values=values, more=more, **rest)
 
 
 def _dtype(question, steps, cut):

@@ -14,32 +14,24 @@ from tapelab.explain.missing.cut_path import along_path, wrong_dtype
 from tapelab.explain.missing.no_path import without_path
 from tapelab.explain.missing.question import Question, is_eager
 from tapelab.explain.missing.verdict import Finding
-from tapelab.explain.missing.while_tracing import is_traced, judged_while_tracing
+from tapelab.explain.missing.while_tracing import first_line_of, is_traced, judged_while_tracing
 
 import tensorflow as tf
 
 
 def find_all(asked: Sequence[Question]) -> list[tuple[Finding, Any]]:
     """Return (`Finding`, gradient or None) for each of a list of questions about one target."""
-    if asked and isinstance(asked[0].tape, ExplainTape) and asked[0].tape.in_function:
-        return _found_while_tracing(asked)
-    found = [_not_a_question(question) or _cannot_see(question) or _variable_target(question) for question in asked]
+    traced = bool(asked) and isinstance(asked[0].tape, ExplainTape) and asked[0].tape.in_function
+    unseen = (lambda question: None) if traced else _cannot_see
+    found = [_not_a_question(question) or unseen(question) or _variable_target(question) for question in asked]
     open_ones = [question for question, finding in zip(asked, found, strict=True) if finding is None]
-    gradients = iter(_gradients(open_ones))
-    return [
-        (finding, None) if finding else _checked(question, next(gradients))
-        for question, finding in zip(asked, found, strict=True)
-    ]
-
-
-def _found_while_tracing(asked):
-    """As `find_all`, of a tape that was opened inside a tf.function."""
-    found = [_not_a_question(question) or _variable_target(question) for question in asked]
-    open_ones = [question for question, finding in zip(asked, found, strict=True) if finding is None]
-    if open_ones and not is_traced(open_ones[0]):
+    if traced and open_ones and not is_traced(open_ones[0]):
         return [(finding or Finding("inside_function", exists=None), None) for finding in found]
     gradients = _gradients(open_ones)
-    judged_ones = iter(zip(judged_while_tracing(open_ones, gradients), gradients, strict=True))
+    if traced:
+        judged_ones = zip(judged_while_tracing(open_ones, gradients), gradients, strict=True)
+    else:
+        judged_ones = map(_checked, open_ones, gradients)
     return [(finding, None) if finding else next(judged_ones) for finding in found]
 
 
@@ -90,8 +82,7 @@ def _cannot_see(question):
         return Finding("not_opened")
     symbolic = [value for value in (question.source, *question.targets) if not is_eager(value)]
     if symbolic:
-        sentence = f"{symbolic[0].name} is a tensor of a graph, not a value."
-        return Finding("inside_function", sentence, exists=None)
+        return Finding("inside_function", "symbolic", exists=None, values={"name": symbolic[0].name})
     return None
 
 
@@ -143,8 +134,7 @@ def _missing_registration(question, finding, error):
 
 
 def _not_computed(error):
-    sentence = f"Computing the gradient raised {type(error).__name__}: {str(error).splitlines()[0]}"
-    return Finding("unknown", sentence, exists=None)
+    return Finding("unknown", "raised", exists=None, values={"error": first_line_of(error)})
 
 
 def _lookup_error(cut):
@@ -172,4 +162,5 @@ def said(question: Question, finding: Finding) -> tuple[str, str]:
     names |= finding.values
     cause = CAUSES[finding.code]
     fix = finding.fix or ("" if finding.exists else cause.fix.format(**names))
-    return (finding.sentence or cause.sentence.format(**names)) + finding.more, fix
+    sentence = cause.otherwise[finding.seen] if finding.seen else cause.sentence
+    return sentence.format(**names) + finding.more, fix

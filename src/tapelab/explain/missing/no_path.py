@@ -124,12 +124,8 @@ def _replaced(question, sides):
         return Finding("source_replaced", line=line)
     twin = _twin(question, sides)
     if maker is not None and twin is None and not question.flow.uses(start):
-        sentence = (
-            f"{question.source_name} is a new tensor made by {maker.name}; "
-            f"{question.target_name} was not computed from it."
-        )
         fix = f"# take the gradient with respect to what {question.target_name} was computed from"
-        return Finding("source_replaced", sentence, line=line, fix=fix)
+        return Finding("source_replaced", "unused", line=line, fix=fix, values={"op": maker.name})
     return None
 
 
@@ -180,9 +176,8 @@ def _left(question, sides):
         later = sides.new_constants(question, departure.time)
         came_back = [key for key in later if _same_value(question, departure.key, key)]
         if came_back or later:
-            how = departure.how.strip("_")
-            sentence = f"A value that depends on {question.source_name} left TensorFlow through {how}()."
-            return Finding("left_tensorflow", sentence, line=departure.place.line, certain=bool(came_back))
+            line, how = departure.place.line, departure.how.strip("_")
+            return Finding("left_tensorflow", "handed", line=line, certain=bool(came_back), values={"how": how})
     return None
 
 
@@ -225,12 +220,9 @@ def _copied(question, sides):
             what = next((name for name, made in _MADE_BY_NUMPY.items() if np.isclose(made(before), after.item())), None)
         if what is not None and after.any():
             uses = question.flow.uses(key)
-            sentence = (
-                f"What {first.name} made of {question.source_name} was used by no operation, and {what} came back as a "
-                "constant: NumPy, or a library that uses it, read it."
-            )
             line = _suspicious_line(question, first, later) or (uses[0].line if uses else first.line)
-            return Finding("left_tensorflow", sentence, line=line, certain=False)
+            values = {"op": first.name, "what": what}
+            return Finding("left_tensorflow", "read", line=line, certain=False, values=values)
     return None
 
 
@@ -261,12 +253,7 @@ def _perhaps_left(question, sides):
     if not later:
         return None
     line = _suspicious_line(question, first, later)
-    if line is None:
-        return None
-    sentence = (
-        f"A value that depends on {question.source_name} probably left TensorFlow here and came back as a constant."
-    )
-    return Finding("left_tensorflow", sentence, line=line, certain=False)
+    return None if line is None else Finding("left_tensorflow", "perhaps", line=line, certain=False)
 
 
 def _suspicious_line(question, first, later):
@@ -294,11 +281,7 @@ def _before(question, sides):
     if not old or question.start > log.opened:
         return None
     made = [event for event in log.events if any(key in event.inputs for key in old)]
-    sentence = (
-        f"{question.source_name} was not used inside the tape; {question.target_name} starts from a tensor that was "
-        "computed before it opened."
-    )
-    return Finding("target_before_tape", sentence, line=made[0].line if made else None, certain=False)
+    return Finding("target_before_tape", "made_of_older", line=made[0].line if made else None, certain=False)
 
 
 def _unused(question, sides):

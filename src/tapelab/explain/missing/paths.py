@@ -27,7 +27,6 @@ class Step:
         off_tape: why the event is not on the tape, where that needs no cut of its own to explain it: nothing that it
             took was on it, or TensorFlow had suspended the tapes to do something that is a cut, such as
             tf.stop_gradient.
-        is_zero: whether the gradient that passes is zero, because it belongs to another output of the function.
     """
 
     start: object
@@ -35,7 +34,6 @@ class Step:
     event: Event
     cuts: tuple = ()
     off_tape: Unrecorded | None = None
-    is_zero: bool = False
 
 
 class Flow:
@@ -176,7 +174,7 @@ class Flow:
                     cuts = (Cut(code, event.name, event.line, event), *self._located(route, event))
                     yield Step(key, output, event, cuts)
             elif passes and self._log.carries(output):
-                yield Step(key, output, event, (), event.unrecorded, is_zero=route != ())
+                yield Step(key, output, event, (), event.unrecorded)
             elif route is not None:
                 yield Step(key, output, event, self._located(route, event), event.unrecorded)
         for other, handle in enumerate(event.inputs):

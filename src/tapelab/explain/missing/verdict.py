@@ -14,7 +14,7 @@ class Finding:
 
     Attributes:
         code: of the cause.
-        sentence: what happened, where it is not what the cause says.
+        seen: by which of the cause's other sentences it is told; "" for its usual one.
         exists: whether there is a gradient; None where it is not known.
         line: the learner's `Line` to look at.
         certain: whether the cause is certain.
@@ -28,7 +28,7 @@ class Finding:
     """
 
     code: str
-    sentence: str = ""
+    seen: str = ""
     exists: bool | None = False
     line: Line | None = None
     certain: bool = True

@@ -14,15 +14,6 @@ from tapelab.explain.missing.verdict import Finding
 
 import tensorflow as tf
 
-_NO_VALUES = (
-    "The gradient of {target} with respect to {source} exists. Its values are there only when the function runs: "
-    "to have them looked at, put the tape outside the compiled function."
-)
-_STATE = (
-    "The gradient is None although a way leads from {source} to {target}. Whether recording was stopped, the tape was "
-    "reset, or something ran outside its block cannot be seen while a function is traced."
-)
-
 
 def is_traced(question: Question) -> bool:
     """Whether a question is about a graph that is being built and can be searched."""
@@ -45,15 +36,19 @@ def judged_while_tracing(asked: Sequence[Question], gradients: Sequence[object])
     found = []
     for question, gradient in zip(asked, gradients, strict=True):
         if isinstance(gradient, Exception):
-            sentence = f"Computing the gradient raised {type(gradient).__name__}: {str(gradient).splitlines()[0]}"
-            found.append(Finding("inside_function", sentence, exists=None))
+            values = {"error": first_line_of(gradient)}
+            found.append(Finding("inside_function", "raised", exists=None, values=values))
         elif gradient is not None:
-            said = _NO_VALUES.format(target=question.target_name, source=question.source_name)
-            found.append(Finding("inside_function", said, exists=True))
+            found.append(Finding("inside_function", "exists", exists=True))
         else:
             ways = ways or _Ways(asked)
             found.append(wrong_dtype(question) or _of_none(question, ways))
     return found
+
+
+def first_line_of(error: Exception) -> str:
+    """Return the type of an exception and the first line of its message."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
 
 class _Ways:
@@ -108,8 +103,7 @@ def _of_none(question, ways):
         if found is not None or not question.is_variable:
             return found or Finding("not_watched", line=line, further=cuts)
     if not cuts:
-        said = _STATE.format(target=question.target_name, source=question.source_name)
-        return Finding("inside_function", said, certain=False)
+        return Finding("inside_function", "state", certain=False)
     first = cuts[0]
     values = {"every": "A path", "dtype": "an integer"}
     return Finding(first.code, line=first.line, cuts=(first,), further=cuts[1:], values=values)

@@ -170,24 +170,16 @@ class Diagnosis(Told):
         if weights:
             sizes, places = [value for _, value in weights], [i for i, _ in weights]
             ax.plot(sizes, places, "|", color=plots.GREY, markersize=11, label="weight")
+        look = {"markersize": 8, "zorder": 3}
+        beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
         for status, row in STATUSES.items():
             where = [i for i, one in enumerate(self.variables) if one.status == status]
+            sizes = [_place(norms[i], low, high) for i in where]
             if where:
-                sizes = [_place(norms[i], low, high) for i in where]
-                ax.plot(
-                    sizes,
-                    where,
-                    row.marker,
-                    color=getattr(plots, row.colour),
-                    markersize=8,
-                    label=f"gradient: {status}",
-                    zorder=3,
-                )
-                for i, size in zip(where, sizes, strict=True):
-                    if status != "fine":
-                        ax.annotate(
-                            status, (size, i), xytext=(8, 0), textcoords="offset points", va="center", fontsize=8
-                        )
+                colour = getattr(plots, row.colour)
+                ax.plot(sizes, where, row.marker, color=colour, label=f"gradient: {status}", **look)
+            for place in zip(sizes, where, strict=True) if status != "fine" else ():
+                ax.annotate(status, place, **beside)
         ax.set_yticks(range(len(norms)), [one.name for one in self.variables], fontsize=8)
         bad = ", ".join(dict.fromkeys(one.code if one.status == "fine" else one.status for one in self.sick))
         title = f"{self._verdict} ({bad})" if bad else self._verdict

@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 from tapelab import process
 from tapelab.explain.ground.explain_tape import ExplainTape
@@ -256,19 +257,10 @@ def _noting(asked):
 @contextlib.contextmanager
 def attributes(*changes: tuple[Any, Mapping[str, Any]]) -> Iterator[None]:
     """Within this context objects have other attributes: each of `changes` is (object, name → value)."""
-    before = [(one, {name: vars(one)[name] for name in values if name in vars(one)}, values) for one, values in changes]
-    for one, values in changes:
-        for name, value in values.items():
-            setattr(one, name, value)
-    try:
+    with contextlib.ExitStack() as stack:
+        for one, values in changes:
+            stack.enter_context(mock.patch.multiple(one, **values))
         yield
-    finally:
-        for one, old, values in before:
-            for name in values:
-                if name in old:
-                    setattr(one, name, old[name])
-                else:
-                    delattr(one, name)
 
 
 def _idle(optimizers):

@@ -67,11 +67,13 @@ class Retracing(Told):
                 yield style.text(TRIED["untried"]) + style.block(cause.fix)
 
 
-class Retracings(list[Retracing]):
+class Retracings(Told, list[Retracing]):
     """One `Retracing` for each function that was traced, in the order of their first traces.
 
     As the result of ``with explain_retracing() as report:`` it is empty until the block ends.
     """
+
+    between = "\n\n"
 
     @property
     def healthy(self) -> bool:
@@ -83,18 +85,17 @@ class Retracings(list[Retracing]):
         """The causes of all functions, as a list."""
         return [cause for one in self for cause in one.causes]
 
-    def __repr__(self):
-        return f"<Retracings: {'; '.join(one.heading for one in self)}>"
+    @property
+    def heading(self) -> str:
+        """The answers in a few words each."""
+        return "; ".join(one.heading for one in self)
 
-    def __str__(self):
-        return "\n\n".join(map(str, self)) or "Nothing was traced."
-
-    def markdown(self) -> str:
-        """Return all answers as Markdown."""
-        return "\n\n".join(one.markdown() for one in self) or "Nothing was traced."
-
-    def _repr_markdown_(self):
-        return self.markdown()
+    def lines(self, style: Style) -> Iterator[str]:
+        """The answers, one after the other."""
+        for one in self:
+            yield style.between.join(one.lines(style))
+        if not self:
+            yield style.text("Nothing was traced.")
 
 
 def explain_retracing(

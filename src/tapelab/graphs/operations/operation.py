@@ -3,19 +3,37 @@
 from typing import NamedTuple
 
 # Families: which elements of the inputs an element of a result depends on.
-ELEMENTWISE = "elementwise"  # on those at its own place, where inputs are broadcast to one shape
-MOVING = "moving"  # it is an element of an input, or a constant; which one does not depend on values that are moved
-LOOKUP = "lookup"  # it is an element of a table, at a place that numbers say
-SCATTERING = "scattering"  # on those that numbers send to its place
-REDUCING = "reducing"  # on those along the axes that the second input names
-SCANNING = "scanning"  # on those before it, along the axis that the second input names
-BLOCK = "block"  # on all of the last axes, so many as the row says; the axes before are batches
-PRODUCT = "product"  # on rows and columns
-STENCIL = "stencil"  # on a window of an image; the first axis is the batch
-LIST = "list"  # lists of tensors, as loops keep them
-SHAPE = "shape"  # on no value: on shapes alone
-CALL, BRANCH, LOOP, OUTSIDE = "call", "branch", "loop", "outside"  # functions of the graph, or not TensorFlow's
-RANDOM = "random"  # it is drawn
+ELEMENTWISE = "elementwise"
+MOVING = "moving"
+LOOKUP = "lookup"
+SCATTERING = "scattering"
+REDUCING = "reducing"
+SCANNING = "scanning"
+BLOCK = "block"
+PRODUCT = "product"
+STENCIL = "stencil"
+LIST = "list"
+SHAPE = "shape"
+CALL, BRANCH, LOOP, OUTSIDE = "call", "branch", "loop", "outside"
+RANDOM = "random"
+FAMILIES = {
+    ELEMENTWISE: "on those at its own place, where inputs are broadcast to one shape",
+    MOVING: "it is an element of an input, or a constant; which one does not depend on values that are moved",
+    LOOKUP: "it is an element of a table, at a place that numbers say",
+    SCATTERING: "on those that numbers send to its place",
+    REDUCING: "on those along the axes that the second input names",
+    SCANNING: "on those before it, along the axis that the second input names",
+    BLOCK: "on all of the last axes, so many as the operation takes; the axes before are batches",
+    PRODUCT: "on rows and columns",
+    STENCIL: "on a window of an image; the first axis is the batch",
+    LIST: "lists of tensors, as loops keep them",
+    SHAPE: "on no value, on shapes alone",
+    CALL: "it calls another function of the graph",
+    BRANCH: "it calls one of several functions of the graph",
+    LOOP: "it calls functions of the graph again and again",
+    OUTSIDE: "its code is not TensorFlow's",
+    RANDOM: "it is drawn",
+}
 
 # In which of the inputs that carry numbers a result is linear.
 JOINTLY = "jointly"  # in all of them together
@@ -47,7 +65,7 @@ class Operation(NamedTuple):
     """What is known of an operation.
 
     Attributes:
-        family: which elements of the inputs an element of a result depends on; one of the constants above.
+        family: which elements of the inputs an element of a result depends on; one of `FAMILIES`.
         linear: in which inputs the result is linear (over the real numbers): JOINTLY, EACH, FIRST or LAST; "" in none.
         facts: what else holds, words of `FACTS`, separated by commas.
         axes: of a BLOCK, how many of the last axes it takes.

@@ -1,10 +1,10 @@
 """The fix as code with the learner's own names: the line that was blamed, rewritten.
 
-`VALUES` has the patterns by which expressions are rewritten (`rewrites`), or an argument is (`arguments`). What needs
-to know more than the expression has a rule here: it takes a `Patient` and returns what to write: a `Fix`, or advice as
-text, which cannot be run; or a list of these, the likeliest first. Where nothing is found the fix is that of the
-mechanism in `VALUES`, which speaks of `s`, what the operation is given. What works when it is run is shown, and what
-was not run is a hint.
+`VALUES` has the patterns by which expressions are rewritten (`rewrites`), or an argument is (`arguments`), and what to
+do where that is not possible (`advice`). What needs to know more than the expression has a rule here: it takes a
+`Patient` and returns what to write: a `Fix`, or advice as text, which cannot be run; or a list of these, the likeliest
+first. Where nothing is found the fix is that of the mechanism in `VALUES`, which speaks of `s`, what the operation is
+given. What works when it is run is shown, and what was not run is a hint.
 """
 
 import ast
@@ -56,11 +56,12 @@ def _proposed(story, evidence):
     line = story.node.line if story.node is not None else None
     statement = statement_at(line, expression) if line is not None else None
     patient = Patient(story.node, story.then, expression, statement, story.values, evidence)
+    cause = VALUES[story.code]
     if expression is not None:
-        yield from _rewritten(patient, VALUES[story.code])
-    elif story.code not in _OF_OPERATIONS:
+        yield from _rewritten(patient, cause)
+    elif story.code not in _OF_OPERATIONS and not cause.advice:
         return
-    found = _RULES.get(story.code, lambda _: None)(patient)
+    found = _RULES.get(story.code, lambda _: _advice(patient, cause))(patient)
     for one in found if isinstance(found, list) else [found]:
         if one:
             yield Fix(one) if isinstance(one, str) else one
@@ -78,6 +79,12 @@ def _rewritten(patient, cause):
     for words, new in cause.arguments:
         if called(patient.expression) in words.split() and patient.argument is not None:
             yield patient.with_argument(new)
+
+
+def _advice(patient, cause):
+    """What a cause's table advises for the operation, or for the call or sign by which the learner ran it."""
+    words = {called(patient.expression), patient.node.op}
+    return next((text for names, text in cause.advice if not names or not words.isdisjoint(names.split())), None)
 
 
 def _other_expression(patient, *operations):
@@ -135,22 +142,10 @@ def _too_large(patient):
     return patient.with_argument("tf.cast(s, tf.float32)")
 
 
-def _too_small(patient):
-    if patient.node.op not in ("Prod", "Cumprod"):
-        return "# larger numbers: scale what goes in, or work with logarithms, or in a wider dtype"
-    return None
-
-
 def _of_constant(patient):
     if patient.evidence.array(patient.evidence.target).size > 1:
         return "# the gradient of a tensor is that of its sum: take one element, or tape.jacobian"
     return None
-
-
-def _at_pole(patient):
-    if patient.node.op in ("Acos", "Asin", "Atanh", "Acosh"):
-        return None
-    return "# keep what goes in away from the pole" + (": 0, -1, -2, …" if patient.node.op == "Lgamma" else "")
 
 
 def _infinity_put_in(patient):
@@ -159,18 +154,6 @@ def _infinity_put_in(patient):
     if any(np.isinf(patient.evidence.array(key)).any() for key in known):
         return "# in a mask, a large number in place of infinity: 1e9, in float16 1e4; in data, find where it is made"
     return "# write small whole powers as products, such as x * x" if patient.node.op == "Pow" else None
-
-
-def _steep(patient):
-    """What to do where no line of the learner's has a pole to keep away from: the mechanism's fix is for a division."""
-    word = called(patient.expression)
-    if word in ("/", "divide", "truediv", "reciprocal"):
-        return None
-    if word in ("*", "@", "multiply", "matmul"):
-        return "# a smaller factor, or smaller numbers: scale what goes in"
-    if patient.node.op in ("Log", "Sqrt", "Rsqrt", "RealDiv", "Reciprocal", "Mul"):
-        return "# keep what goes in away from 0; a larger epsilon, if this call takes one"
-    return "# smaller numbers: scale what goes in"
 
 
 def _clip(patient):
@@ -199,17 +182,13 @@ def _broadcast(patient):
 # What makes large numbers, and can do so in float32.
 _MAKES_LARGE = {"square", "pow", "multiply", "matmul", "cast", "add", "subtract", "reduce_sum", "reduce_mean"}
 _MAKES_LARGE |= {"reduce_prod", "**", "*", "@", "+", "-"}
-# Where there is advice about the operation alone, too.
-_OF_OPERATIONS = frozenset({"overflow", "underflow", "steep", "constant_output", "pole"})
-_OF_OPERATIONS |= {"zero_times_infinity", "source_not_finite"}
+# Where a rule has advice about the operation alone, too.
+_OF_OPERATIONS = frozenset({"overflow", "constant_output", "zero_times_infinity", "source_not_finite"})
 _RULES = {
     "unselected_branch": _unselected,
     "masked_by_zero": _masked,
     "overflow": _too_large,
-    "underflow": _too_small,
-    "steep": _steep,
     "constant_output": _of_constant,
-    "pole": _at_pole,
     "zero_times_infinity": _infinity_put_in,
     "source_not_finite": _infinity_put_in,
     "clipped": _clip,

@@ -16,10 +16,9 @@ from tapelab.explain.values.rerun.operations import (
     constant_of,
     custom_gradient,
     is_safe_to_run,
-    needed,
     pushed_in,
 )
-from tapelab.graphs.program import CALLS, LOOPS
+from tapelab.graphs.program import CALLS, LOOPS, in_order
 
 import tensorflow as tf
 
@@ -165,7 +164,8 @@ class _Interpreter:
 
     def _graph_run(self, graph, arguments, pins, is_recorded):
         known = dict(zip((tensor.name for tensor in graph.inputs), arguments, strict=False))
-        for operation in needed(graph):
+        # What only changes state is left out: assignments, prints and assertions.
+        for operation in in_order(graph, graph.outputs):
             if operation.type == "Placeholder":
                 continue
             inputs = tuple(known[tensor.name] for tensor in operation.inputs)

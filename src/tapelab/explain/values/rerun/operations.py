@@ -21,27 +21,6 @@ def is_safe_to_run(operation: tf.Operation) -> bool:
     return not operation.op_def.is_stateful or operation.type in _READING or operation.type in _DRAWING
 
 
-def needed(graph: tf.Graph) -> list[tf.Operation]:
-    """Return the operations that a graph's outputs are made of, inputs first.
-
-    Not in the order in which they were made: a loop gets its accumulators after it was. What only changes state is left
-    out: assignments, prints and assertions.
-    """
-    order, done = [], set()
-    waiting = [(tensor.op, False) for tensor in reversed(graph.outputs)]
-    while waiting:
-        operation, is_ready = waiting.pop()
-        if operation in done:
-            continue
-        if is_ready:
-            done.add(operation)
-            order.append(operation)
-        else:
-            waiting.append((operation, True))
-            waiting.extend((tensor.op, False) for tensor in operation.inputs if tensor.op not in done)
-    return order
-
-
 def pushed_in(body: tf.Graph, lists: Mapping[int, tf.Tensor]) -> dict[str, list[tf.Tensor]]:
     """Find what each round of a loop kept for the backward pass.
 
