@@ -134,10 +134,13 @@ class Compiler:
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
         recorded = derivatives_wanted(tensors)
 
+        checked = []
+
         def program(*tensors):
             outputs = way.compute(tensors)
             wrong = out_of_range(tf.compat.v1.get_default_graph()) if xla else None
-            return outputs if wrong is None else (outputs, wrong)
+            checked[:] = [wrong is not None]
+            return (outputs, wrong) if any(checked) else outputs
 
         with _quiet(xla):
             compiled = tf.function(program, autograph=False, jit_compile=xla)
@@ -155,7 +158,7 @@ class Compiler:
                 Compiler.all_programs += 1
                 self._programs += 1
             run = direct_call(concrete)
-            if isinstance(concrete.structured_outputs, tuple):
+            if any(checked):
                 run = _of_right_indices(problem.name, run)
             changed = concrete.graph.variables if problem.changes and tf.executing_eagerly() else ()
             try:
