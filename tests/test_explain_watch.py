@@ -358,6 +358,7 @@ TWO_REPLICAS = read_text("explain_watch", "TWO_REPLICAS")
 
 def test_under_two_replicas(fresh):
     said = fresh(TWO_REPLICAS)
+    assert "The learning rate (100) is too large." in said
     assert said.count("5 [11] [0, 3] True\n") == 2
     assert said.count("x[11, 2] is NaN (row 11 of the batch, feature 2).\nWithout row 11 of the batch the step") == 2
     assert said.endswith("()\n")

@@ -5,7 +5,7 @@ from tapelab.process.tensorflow import tf
 
 import numpy as np
 import pytest
-from data_tables import read_table
+from data_tables import FOLDER, read_table
 
 BATCH = 4
 X = np.cos(1.0 + 1.7 * np.arange(BATCH * 6)).reshape(BATCH, 6)
@@ -86,7 +86,7 @@ def test_what_is_lost_names_the_operation(name):
     f, operation = LOSSES[name]
     state = followed(f)
     assert state.kind == LOST
-    assert state.why.startswith(f"{operation} at {__file__}:"), state.why
+    assert state.why.startswith(f"{operation} at {FOLDER / 'graphs_batch.toml'}:"), state.why
 
 
 def test_what_depends_on_no_example_is_fixed():

@@ -3,11 +3,12 @@
 import importlib
 
 from tapelab import derivatives, optimize
+from tapelab.process.names_elsewhere import ours
 from tapelab.runtime import tf
 
 import pytest
 
-TABLES = {module.__name__: module._ELSEWHERE for module in (derivatives, optimize)}
+TABLES = {module.__name__: ours(module.__name__) for module in (derivatives, optimize)}
 W = tf.Variable([1.0, 2.0])
 
 

@@ -28,6 +28,13 @@ def test_there_is_python_in_them():
     ]
 
 
+def test_tensorflows_start_up_log_is_not_the_first_that_a_reader_sees():
+    """Where tapelab is imported first, it holds TensorFlow's back (`tests/test_runtime.py`)."""
+    both = [code for _, code, _ in BLOCKS if "import tensorflow" in code and "from tapelab" in code]
+    assert len(both) > 15
+    assert [code for code in both if code.index("from tapelab") > code.index("import tensorflow")] == []
+
+
 # Once each: the README shows two blocks of the pages.
 @pytest.mark.parametrize(("code", "expected"), dict.fromkeys((code, expected) for _, code, expected in BLOCKS))
 def test_it_runs_and_prints_what_it_says(fresh, code, expected):

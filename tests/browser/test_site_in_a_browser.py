@@ -307,7 +307,7 @@ def test_the_text_stands_where_it_stood_on_a_page_without_contents(site, context
         ("my model does not learn", "gradient_is_nan_or_zero"),
         ("tf.function slow retracing warning", "retracing"),
         ("'NoneType' object has no attribute 'numpy'", "gradient_is_none"),
-        ("how do I get the gradient of each sample", "which_derivative"),
+        ("gradients per sample", "which_derivative"),
         ("jacobian slow", "which_derivative"),
         ("stop gradient", "notebooks/06_stop_gradient"),
     ],

@@ -36,9 +36,10 @@ def cure(operation: str) -> tuple[Callable, contextlib.AbstractContextManager] |
     except ImportError:  # a version without cures
         return None
     for family in package.FAMILIES:
-        if operation in family.GRADIENTS:
-            return family.GRADIENTS[operation], replaced(dict(family.GRADIENTS), set())
-        for replacement in family.FUNCTIONS:
+        gradients = getattr(family, "GRADIENTS", {})
+        if operation in gradients:
+            return gradients[operation], replaced(dict(gradients), set())
+        for replacement in getattr(family, "FUNCTIONS", []):
             if replacement.name == operation:
                 return replacement.function, _patched(replacement)
     return None

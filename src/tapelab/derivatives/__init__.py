@@ -147,29 +147,6 @@ __all__ = [
     "vjp",
 ]
 
-# What JAX, torch.func, functorch, Opacus, BackPACK and SciPy call it, and what it is called here.
-_ELSEWHERE = {
-    "grad": "value_and_gradient(f)",
-    "gradient": "value_and_gradient(f)",
-    "grad_and_value": "value_and_gradient(f), which returns the value first",
-    "value_and_grad": "value_and_gradient(f)",
-    "jacrev": 'jacobian(f, mode="reverse")',
-    "jacfwd": 'jacobian(f, mode="forward")',
-    "linearize": "jvp(f)(x, tangents=v)",
-    "hessian_vector_product": "hvp(f)(x, vector=v)",
-    "vhp": "hvp(f)(x, vector=v), since a Hessian is symmetric",
-    "ggn_vector_product": "ggnvp(model, loss, wrt=w)(x, y, vector=v)",
-    "gnvp": "ggnvp(model, loss, wrt=w)(x, y, vector=v)",
-    "fisher_vector_product": 'fvp(model, "categorical", wrt=w)(x, vector=v)',
-    "per_sample_gradients": "per_example_gradients(loss, wrt=w)(x, y)",
-    "per_sample_grads": "per_example_gradients(loss, wrt=w)(x, y)",
-    "vmap": "batch_jacobian(f) or per_example_gradients(loss, wrt=w), which go over a batch, or tf.vectorized_map",
-    "jet": "taylor(f, order)(x, tangents=[v])",
-    "forward_laplacian": "laplacian(f)",
-    "ravel_pytree": "pack(variables), and unpack(vector, variables)",
-    "curve_fit": "tapelab.optimize.levenberg_marquardt(residuals, x, y, wrt=parameters)",
-}
-
 
 def __getattr__(name: str) -> NoReturn:
-    refuse(__name__, name, _ELSEWHERE)
+    refuse(__name__, name)

@@ -1,9 +1,9 @@
 """One gradient, one directional derivative, one weighted sum of rows: a few times the cost of the function."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import Options, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import require_scalar
 from tapelab.derivatives.machinery.problem import Problem
 from tapelab.derivatives.machinery.recipe import OnePass
@@ -23,9 +23,7 @@ def value_and_gradient(
     *,
     wrt: Any = None,
     argnums: int | tuple[int, ...] = 0,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[Options],
 ) -> Transform:
     """Return a function that returns the value of f and its gradient.
 
@@ -39,7 +37,6 @@ def value_and_gradient(
     Raises:
         ValueError, TypeError: when called, for sources or a result that have no gradient; the message says what to do.
     """
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return transform(f, _ValueAndGradient(), argnums=argnums, wrt=wrt, **options)
 
 
@@ -49,9 +46,7 @@ def vjp(
     *,
     wrt: Any = None,
     argnums: int | tuple[int, ...] = 0,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[Options],
 ) -> Transform:
     """Return a function that computes a vector-Jacobian product: one backward pass, whatever the size of the sources.
 
@@ -66,7 +61,6 @@ def vjp(
     Raises:
         ValueError, TypeError: when called, as `value_and_gradient`; also for cotangents that do not match the result.
     """
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return transform(f, _VJP(), argnums=argnums, wrt=wrt, **options)
 
 
@@ -76,9 +70,7 @@ def jvp(
     *,
     wrt: Any = None,
     argnums: int | tuple[int, ...] = 0,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[Options],
 ) -> Transform:
     """Return a function that computes a Jacobian-vector product: one forward pass, whatever the size of the result.
 
@@ -93,7 +85,6 @@ def jvp(
     Raises:
         ValueError, TypeError: when called, as `value_and_gradient`; also for tangents that do not match the sources.
     """
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return transform(f, _JVP(), argnums=argnums, wrt=wrt, **options)
 
 
@@ -114,7 +105,7 @@ def recorded(
 
 def with_calls_opened(problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Evaluate the function, with its calls of a `tf.function` opened where they can be: uses in them are then seen."""
-    if problem.operations.isdisjoint(CALLS) or not problem.repeatable:
+    if problem.facts.operations.isdisjoint(CALLS) or not problem.repeatable:
         return problem.evaluate(tensors)
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
     traced = tf.function(lambda *own: problem.evaluate(own), autograph=False).get_concrete_function(*specs)
@@ -200,7 +191,7 @@ class _VJP(OnePass):
         return [*outputs, *dense_gradient(tape, outputs, sources, problem.vector(tensors))]
 
     def result(self, problem, outputs):
-        count = len(problem.output_names)
+        count = len(problem.returned.names)
         return problem.structured_outputs(outputs[:count]), problem.structured(outputs[count:])
 
 
@@ -218,5 +209,5 @@ class _JVP(OnePass):
         return [*outputs, *push(problem.vector(tensors))]
 
     def result(self, problem, outputs):
-        count = len(problem.output_names)
+        count = len(problem.returned.names)
         return problem.structured_outputs(outputs[:count]), problem.structured_outputs(outputs[count:])

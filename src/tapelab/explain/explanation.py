@@ -193,6 +193,8 @@ class Explanations(Told, dict[str, Explanation]):
 
     def lines(self, style: Style) -> Iterator[str]:
         """First what is wrong, once for all sources that share a cause; then how many are healthy, with notes."""
+        if not len(self):  # every gradient of none exists
+            yield style.text("There are no sources: a model or layer that is frozen has no trainable variables.")
         sick = {id(one) for one in self.sick()}
         healthy = [name for name, one in self.items() if one.healthy and id(one) not in sick]
         groups = [names for names in self.groups() if names[0] not in healthy]

@@ -34,17 +34,6 @@ __all__ = [
     "newton_cg",
 ]
 
-# What SciPy, JAXopt, Optax and PyTorch call it, and what it is called here.
-_ELSEWHERE = {
-    "curve_fit": "levenberg_marquardt(residuals, x, y, wrt=parameters)",
-    "leastsq": "levenberg_marquardt(residuals, x, y, wrt=parameters)",
-    "LevenbergMarquardt": "levenberg_marquardt(residuals, x, y, wrt=parameters)",
-    "minimize": "lbfgs(loss, x, y, wrt=variables), newton or newton_cg",
-    "fmin_l_bfgs_b": "lbfgs(loss, x, y, wrt=variables)",
-    "LBFGS": "lbfgs(loss, x, y, wrt=variables)",
-    "fmin_ncg": "newton_cg(loss, x, y, wrt=variables)",
-}
-
 
 def __getattr__(name: str) -> NoReturn:
-    refuse(__name__, name, _ELSEWHERE)
+    refuse(__name__, name)

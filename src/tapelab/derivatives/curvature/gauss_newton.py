@@ -16,12 +16,12 @@ of a model that fits (Kunstner et al., "Limitations of the empirical Fisher appr
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, linearized
 from tapelab.derivatives.hessians.hessian import require_second_order
-from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import Options, ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.arguments.structures import LEAF, flatten, unflatten
 from tapelab.derivatives.machinery.errors import UnconnectedSourceError
@@ -40,10 +40,7 @@ def ggnvp(
     *,
     wrt: Any,
     packed: bool = False,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes a product with the generalised Gauss-Newton matrix of a loss of a model.
 
@@ -69,8 +66,7 @@ def ggnvp(
         UnconnectedSourceError: when called, if the loss does not depend on the outputs.
         ValueError, TypeError: when called, as `hvp`; also for a loss that reads the variables itself.
     """
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return _transform(_GaussNewton("ggnvp", packed), model, loss, wrt, return_value=return_value, **options)
+    return _transform(_GaussNewton("ggnvp", packed), model, loss, wrt, **options)
 
 
 @options_by_keyword
@@ -81,9 +77,7 @@ def fvp(
     wrt: Any,
     reduction: str = "mean",
     packed: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[Options],
 ) -> Transform:
     """Return a function that computes a product with the Fisher information of a model's predictions.
 
@@ -120,7 +114,6 @@ def fvp(
         ValueError, TypeError: at once for an unknown distribution or reduction; when called, as `hvp`.
     """
     loss = log_partition(distribution, reduction)
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     return _transform(_GaussNewton("fvp", packed), model, loss, wrt, **options)
 
 
@@ -205,20 +198,20 @@ class _GaussNewton(OnePass):
         self.packed = packed
 
     def check(self, problem):
-        if problem.output_names[-1] != "the function's result[1]" or problem.output_shapes[-1] != ():
+        if problem.returned.names[-1] != "the function's result[1]" or problem.returned.shapes[-1] != ():
             raise ValueError(
                 f"{problem.name} needs a loss that returns one scalar, and this one returned shape "
-                f"{problem.output_shapes[-1]}. Reduce it, for example with tf.reduce_mean; with Keras, not by "
+                f"{problem.returned.shapes[-1]}. Reduce it, for example with tf.reduce_mean; with Keras, not by "
                 'reduction="none"'
             )
         require_second_order(problem)
         if self.packed:
             require_one_dtype(problem.source_dtypes)
-        if problem.traceable:
+        if problem.facts.traceable:
             problem.traced(lambda *tensors: _require_seam(problem, tensors))
 
     def gains_from_xla(self, problem):
-        return not any(operation.startswith(costs.SLOW_GGN) for operation in problem.operations)
+        return not any(operation.startswith(costs.SLOW_GGN) for operation in problem.facts.operations)
 
     def vector_like(self, problem):
         if self.packed:
@@ -226,7 +219,7 @@ class _GaussNewton(OnePass):
         return super().vector_like(problem)
 
     def compute(self, problem, tensors):
-        if not problem.traceable:
+        if not problem.facts.traceable:
             _require_seam(problem, tensors)
         vector = problem.vector(tensors)
         if self.packed:

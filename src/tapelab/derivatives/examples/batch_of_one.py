@@ -45,7 +45,7 @@ def require_alone_as_in_batch(problem: Problem) -> None:
 
     Random numbers, where a function draws them anew at each evaluation, may be others.
     """
-    if not problem.traceable:
+    if not problem.facts.traceable:
         raise Unproven("the function cannot be traced into a graph")
     batch = problem.data_shapes[0][0]
     whole = _traced(problem, batch)
@@ -53,7 +53,7 @@ def require_alone_as_in_batch(problem: Problem) -> None:
         raise Unproven(whole.coupled)
     single = _traced(problem, 1)
     sized = sized_outputs(whole.function, single.function, whole.examples, 1, draws=not problem.repeatable)
-    if any(sized) and problem.output_shapes != [()]:  # of a scalar, it is a factor or an offset
+    if any(sized) and problem.returned.shapes != [()]:  # of a scalar, it is a factor or an offset
         raise Unproven("its losses depend on how many examples there are")
 
 
@@ -65,7 +65,7 @@ def require_comparable(problem: Problem, reason: Unproven | str, *, apart_from_p
         apart_from_python: whether to take Python that a graph calls for a function of its arguments.
     """
     calls = ("EagerPyFunc", "PyFunc") if apart_from_python else ()
-    if not repeatable(op for op in problem.operations if not op.startswith(calls)):
+    if not repeatable(op for op in problem.facts.operations if not op.startswith(calls)):
         raise CoupledExamplesError(
             f"{problem.name}: whether an example's loss depends on other examples is not known, because of {reason}; "
             "and as the function draws random numbers or changes variables, its losses one by one cannot be compared "
@@ -77,7 +77,7 @@ def require_comparable(problem: Problem, reason: Unproven | str, *, apart_from_p
 def require_same_losses(problem: Problem, together: tf.Tensor, single: tf.Tensor) -> None:
     """Raise CoupledExamplesError if the losses of the batch, or their sum or mean, are not those of batches of one."""
     require_values(problem, "examples go one by one, to see that none depends on another")
-    tolerance = float(finfo(problem.output_dtypes[0].as_numpy_dtype).eps) ** 0.5
+    tolerance = float(finfo(problem.returned.dtypes[0].as_numpy_dtype).eps) ** 0.5
     together, single = (tf.cast(losses, tf.float64).numpy() for losses in (together, single))
     if not together.ndim:
         _require_sum_or_mean(problem, together, single, tolerance)

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from tapelab.derivatives.examples.batch_of_one import require_comparable, require_same_losses
 from tapelab.derivatives.examples.contributions import Built, contribution, in_turn
@@ -18,7 +18,7 @@ from tapelab.derivatives.examples.summed_chunks import (
 )
 from tapelab.derivatives.examples.variable_uses import Uses
 from tapelab.derivatives.first_order import dense_gradient, recorded
-from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.arguments.kept import changed, require_kept
 from tapelab.derivatives.machinery.errors import FallbackWarning, warn_caller
@@ -41,10 +41,7 @@ def per_example_norms(
     check_independence: bool = True,
     batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes the norm of the gradient of each example's loss.
 
@@ -80,9 +77,8 @@ def per_example_norms(
         MemoryLimitError: when called, if what goes example by example would not fit.
         ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
     """
-    recipe = _Norms(check_independence, batch_chunk_size, memory_limit, compile)
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return _transform(f, recipe, wrt, return_value=return_value, **options)
+    recipe = _Norms(check_independence, batch_chunk_size, memory_limit, options["compile"])
+    return _transform(f, recipe, wrt, **options)
 
 
 @options_by_keyword
@@ -94,10 +90,7 @@ def clipped_gradient(
     check_independence: bool = True,
     batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes the sum of the examples' gradients, each clipped to a norm.
 
@@ -123,10 +116,9 @@ def clipped_gradient(
     """
     if isinstance(max_norm, bool) or not isinstance(max_norm, (int, float)) or not 0 < max_norm < math.inf:
         raise ValueError(f"max_norm is {max_norm!r}; expected a positive number, such as 1.0")
-    own = (check_independence, batch_chunk_size, memory_limit, compile)
+    own = (check_independence, batch_chunk_size, memory_limit, options["compile"])
     recipe = _Norms(*own, max_norm=float(max_norm), name="clipped_gradient")
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return _transform(f, recipe, wrt, return_value=return_value, **options)
+    return _transform(f, recipe, wrt, **options)
 
 
 def _transform(f, recipe, wrt, **options):
@@ -166,15 +158,15 @@ class _Norms(Recipe):
 
     def plan(self, problem):
         batch = require_batch(problem)
-        if problem.output_shapes != [batch]:
+        if problem.returned.shapes != [batch]:
             raise ValueError(
-                f"{problem.name}: the result has shape {', '.join(map(str, problem.output_shapes))}; expected the "
+                f"{problem.name}: the result has shape {', '.join(map(str, problem.returned.shapes))}; expected the "
                 f'losses of the examples, shape {batch}. Leave out their mean, with Keras by reduction="none"'
             )
         if not batch[0]:
             return _Surveyed("reverse", 0, 0)
         found, failure = None, "the function cannot be traced into a graph"
-        if problem.traceable:
+        if problem.facts.traceable:
             found = survey(problem, batch[0])
             failure = found.uses.coupled
         reasons, coupled = found.uses.missing if found else {}, failure
@@ -200,7 +192,7 @@ class _Norms(Recipe):
         if news and self.compile != "eager":
             more = f" (and {len(news) - 1} more: see its plan)" if len(news) > 1 else ""
             message = f"{problem.name} is computed a slower way (example by example), because: {news[0]}{more}"
-            message += f". {UNROLL}" if problem.operations & LOOPS else ""
+            message += f". {UNROLL}" if problem.facts.operations & LOOPS else ""
             warn_caller(message, FallbackWarning)
 
     def _chunk(self, problem, chosen):
@@ -212,7 +204,7 @@ class _Norms(Recipe):
             shapes=f"{counted(batch, 'example')} and {counted(len(sizes), 'source')} that go example by example",
             result=batch * sum(sizes) if self.max_norm else 0,
             rows=batch,
-            per_row=2 * problem.largest // batch + sum(sizes),
+            per_row=2 * problem.facts.largest // batch + sum(sizes),
             advice="smaller batches",
             batch_chunk_size=self.batch_chunk_size,
             limit=self.memory_limit,

@@ -35,7 +35,7 @@ def coupling(problem: Problem, why: str, recording: Recording) -> tf.Tensor:
     batch = problem.source_shapes[0][0]
     generator = np.random.default_rng(0)
     factors = generator.uniform(0.5, 2.0, batch)
-    cotangents = [generator.standard_normal(shape) for shape in problem.output_shapes]
+    cotangents = [generator.standard_normal(shape) for shape in problem.returned.shapes]
 
     def products(scale):
         scaled = [tf.constant((u.T * scale).T, output.dtype) for u, output in zip(cotangents, outputs, strict=True)]
@@ -128,7 +128,7 @@ def require_independent(
 
 def tolerance_of(problem: Problem) -> float:
     """Return what rounding may explain: the square root of the coarsest among the dtypes of sources and results."""
-    dtypes = {*problem.source_dtypes, *problem.output_dtypes}
+    dtypes = {*problem.source_dtypes, *problem.returned.dtypes}
     return max(float(finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes) ** 0.5
 
 

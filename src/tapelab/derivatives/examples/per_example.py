@@ -3,12 +3,12 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.examples.batch_of_one import require_alone_as_in_batch, require_comparable, require_same_losses
 from tapelab.derivatives.first_order import dense_gradient, recorded
-from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.arguments.kept import changed, require_kept
 from tapelab.derivatives.machinery.memory import counted, rows_at_once
@@ -30,10 +30,7 @@ def per_example_gradients(
     check_independence: bool = True,
     batch_chunk_size: int | None = None,
     memory_limit: int | None = None,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes the gradient of the loss of each example of a batch.
 
@@ -63,9 +60,8 @@ def per_example_gradients(
         ValueError, TypeError: when called, as `value_and_gradient`; also if there is no common batch axis.
     """
     check_chunks(memory_limit, batch_chunk_size=batch_chunk_size)
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = _PerExample(check_independence, batch_chunk_size, memory_limit)
-    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 
 
 @dataclasses.dataclass(eq=False)
@@ -77,9 +73,9 @@ class _PerExample(Recipe):
 
     def plan(self, problem):
         batch = require_batch(problem)
-        if problem.output_shapes not in ([()], [batch]):
+        if problem.returned.shapes not in ([()], [batch]):
             raise ValueError(
-                f"{problem.name}: the result has shape {', '.join(map(str, problem.output_shapes))}; expected one "
+                f"{problem.name}: the result has shape {', '.join(map(str, problem.returned.shapes))}; expected one "
                 f"loss, of shape () or {batch}"
             )
         compared = self.check_independence and bool(batch[0]) and self._is_to_compare(problem)
@@ -89,7 +85,7 @@ class _PerExample(Recipe):
             shapes=f"{counted(batch[0], 'example')} and {counted(sum(problem.source_sizes), 'element')} in the sources",
             result=batch[0] * sum(size * dtype.size for size, dtype in pairs),
             rows=batch[0],
-            per_row=2 * problem.largest // max(batch[0], 1),
+            per_row=2 * problem.facts.largest // max(batch[0], 1),
             advice="smaller batches",
             batch_chunk_size=self.batch_chunk_size,
             limit=self.memory_limit,
@@ -107,7 +103,7 @@ class _PerExample(Recipe):
         return False
 
     def prefers_xla(self, problem, plan):
-        return problem.operations.isdisjoint(costs.SLOW_PER_EXAMPLE)
+        return problem.facts.operations.isdisjoint(costs.SLOW_PER_EXAMPLE)
 
     def ways(self, problem, plan):
         ways = row_ways("reverse mode, examples", partial(self._compute, problem, plan), plan.chunk)
@@ -173,7 +169,7 @@ def rows_of_examples(
         return [tf.reshape(loss, []), *gradients]
 
     specs = [problem.source_specs[index] if norms is None else tf.TensorSpec([], norms) for index in chosen]
-    losses, *rows = map_rows(row, [tf.TensorSpec([], problem.output_dtypes[0]), *specs], data[0].shape[0], how, chunk)
+    losses, *rows = map_rows(row, [tf.TensorSpec([], problem.returned.dtypes[0]), *specs], data[0].shape[0], how, chunk)
     return losses, rows
 
 

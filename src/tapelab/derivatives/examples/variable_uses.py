@@ -25,9 +25,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tapelab.derivatives.examples.custom_gradients import by_backward_pass
-from tapelab.derivatives.machinery.arguments.kept import WRITING, refusal
+from tapelab.derivatives.machinery.arguments.kept import refusal
 from tapelab.graphs.batch import FIXED, LOST, Examples
-from tapelab.graphs.operations import with_fact
+from tapelab.graphs.operations import EFFECTS, with_fact
 from tapelab.graphs.program import captures, has_custom_gradient, place
 from tapelab.process.tensorflow import tf
 
@@ -157,7 +157,7 @@ def find_uses(graph: tf.Graph, sources: Sequence[tf.Tensor | tf.Variable]) -> tu
         if not owners or op.type in HARMLESS:
             continue
         position, (index, first) = next(iter(owners.items()))
-        if op.type.startswith(WRITING):
+        if op.type.startswith(EFFECTS["writes"]):
             raise refusal(where=f", {sources[index].name!r}, by {place(op)}")
         alone = len(owners) == 1 and not has_custom_gradient(op)
         handed_on = _handed_on(op, position) if alone else []

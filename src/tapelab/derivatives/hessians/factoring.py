@@ -27,7 +27,7 @@ class Factoring(NamedTuple):
 
 def survey(problem: Problem) -> tuple[Factoring | None, str]:
     """Look at a scalar function's graph. Returns how its Hessian is factored, or None and why it is not."""
-    if not problem.traceable:
+    if not problem.facts.traceable:
         return None, "the function cannot be traced into a graph"
     if not problem.repeatable:
         return None, "the function draws random numbers, changes variables or calls Python"

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import dense_gradient, recorded
 from tapelab.derivatives.hessians.factoring import Factoring, survey
 from tapelab.derivatives.hessians.factors import factored_blocks
 from tapelab.derivatives.jacobians.jacobian import offsets_of, reverse_rows
-from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_scalar
 from tapelab.derivatives.machinery.arguments.packing import require_one_dtype, split
 from tapelab.derivatives.machinery.arguments.structures import LEAF
@@ -34,10 +34,7 @@ def hvp(
     wrt: Any = None,
     argnums: int | tuple[int, ...] = 0,
     packed: bool = False,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes a Hessian-vector product, for about the price of two gradients.
 
@@ -54,8 +51,7 @@ def hvp(
     Raises:
         ValueError, TypeError: when called, as `value_and_gradient`; also for a vector that does not match the sources.
     """
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, _HVP(packed), argnums=argnums, wrt=wrt, return_value=return_value, **options)
+    return transform(f, _HVP(packed), argnums=argnums, wrt=wrt, **options)
 
 
 @options_by_keyword
@@ -67,10 +63,7 @@ def hessian(
     packed: bool = False,
     chunk_size: int | None = None,
     memory_limit: int | None = None,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes the Hessian of f over all sources.
 
@@ -100,9 +93,8 @@ def hessian(
         ValueError, TypeError: when called, as `value_and_gradient`.
     """
     check_chunks(memory_limit, chunk_size=chunk_size)
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = _Hessian(packed, chunk_size, memory_limit)
-    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 
 
 def gradient_under(
@@ -136,7 +128,7 @@ def hessian_products(
 
 def require_second_order(problem: Problem) -> None:
     """Raise where TensorFlow would silently return zeros, or something else that is not the derivative."""
-    if "EagerPyFunc" in problem.operations:
+    if "EagerPyFunc" in problem.facts.operations:
         raise ValueError(
             f"{problem.name}: the function calls tf.py_function, whose gradient TensorFlow does not differentiate: the "
             "second derivative would be zero. Call the Python function directly, without tf.py_function"
@@ -168,7 +160,7 @@ class _HVP(OnePass):
             require_one_dtype(problem.source_dtypes)
 
     def gains_from_xla(self, problem):
-        return not any(operation.startswith(costs.SLOW_HVP) for operation in problem.operations)
+        return not any(operation.startswith(costs.SLOW_HVP) for operation in problem.facts.operations)
 
     def vector_like(self, problem):
         if self.packed:
@@ -237,15 +229,15 @@ class _Hessian(Recipe):
             shapes=f"{counted(n, 'element')} in {counted(len(sizes), 'source')}, a matrix of shape ({n}, {n})",
             result=item * (n * n + joined) + extra,
             rows=rows,
-            per_row=item * max(sizes) + 5 * problem.largest,  # one-hot, and a pass back through a pass back
+            per_row=item * max(sizes) + 5 * problem.facts.largest,  # one-hot, and a pass back through a pass back
             advice="hvp, which never builds the matrix, or fewer sources",
-            most=max(costs.HESSIAN_ROWS, costs.HESSIAN_CACHED // max(problem.largest, 1)),
+            most=max(costs.HESSIAN_ROWS, costs.HESSIAN_CACHED // max(problem.facts.largest, 1)),
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
         )
 
     def prefers_xla(self, problem, plan):
-        return sum(problem.source_sizes) <= costs.XLA_HESSIAN and not problem.operations & LOOPS
+        return sum(problem.source_sizes) <= costs.XLA_HESSIAN and not problem.facts.operations & LOOPS
 
     def ways(self, problem, plan):
         rows = row_ways("symmetric blocks, rows", partial(self._by_rows, problem, plan.rows), plan.rows)

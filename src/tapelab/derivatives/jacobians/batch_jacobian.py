@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Unpack
 
 from tapelab.derivatives.examples.chunks import data_by_example
 from tapelab.derivatives.examples.independence import coupling, require_uncoupled, why_unproved
@@ -18,7 +18,7 @@ from tapelab.derivatives.jacobians.jacobian import (
     reverse_rows,
     unit_tangents,
 )
-from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_common_batch, require_one_of
 from tapelab.derivatives.machinery.recipe import Way
 from tapelab.derivatives.machinery.rows import VECTORIZED, map_rows
@@ -37,10 +37,7 @@ def batch_jacobian(
     mode: str = "auto",
     chunk_size: int | None = None,
     memory_limit: int | None = None,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes the Jacobian of each example of a batch.
 
@@ -71,9 +68,8 @@ def batch_jacobian(
     """
     require_one_of(MODES, mode=mode)
     check_chunks(memory_limit, chunk_size=chunk_size)
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = _BatchJacobian(mode, chunk_size, memory_limit, check_independence)
-    return transform(f, recipe, argnums=argnums, return_value=return_value, **options)
+    return transform(f, recipe, argnums=argnums, **options)
 
 
 @dataclass(eq=False)
@@ -86,7 +82,7 @@ class _BatchJacobian(JacobianRecipe):
         return require_common_batch(problem, "For anything else use jacobian")
 
     def prefers_xla(self, problem, plan):
-        return plan.mode == "reverse" and not problem.operations & LOOPS
+        return plan.mode == "reverse" and not problem.facts.operations & LOOPS
 
     def ways(self, problem, plan):
         ways = super().ways(problem, plan)
@@ -122,14 +118,14 @@ class _BatchJacobian(JacobianRecipe):
     def _shaped(self, problem, jacobians):
         return [
             tf.reshape(jacobian, [*shape, *source[1:]])
-            for shape, row in zip(problem.output_shapes, jacobians, strict=True)
+            for shape, row in zip(problem.returned.shapes, jacobians, strict=True)
             for source, jacobian in zip(problem.source_shapes, row, strict=True)
         ]
 
     def _by_examples(self, problem, tensors):
         """Map over examples, and within each over its rows: the axes come out in their order, and stay small."""
         specs = [tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in problem.source_specs]
-        shapes = [(1, *shape[1:]) for shape in problem.output_shapes]
+        shapes = [(1, *shape[1:]) for shape in problem.returned.shapes]
         batch = problem.source_shapes[0][0]
 
         def example(index):
@@ -176,7 +172,7 @@ class _BatchJacobian(JacobianRecipe):
         ]
 
     def result(self, problem, outputs):
-        count = len(problem.output_names) * len(problem.source_names)
+        count = len(problem.returned.names) * len(problem.source_names)
         if len(outputs) > count:
             advice = "use jacobian for all of it, or check_independence=False for its sum over a batch axis"
             require_uncoupled(problem, outputs[count], advice)

@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from tapelab.derivatives import costs
 from tapelab.derivatives.first_order import Recording, dense_gradient, linearized, recorded
-from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks, require_one_of
 from tapelab.derivatives.machinery.memory import rows_at_once
 from tapelab.derivatives.machinery.plan import Plan
@@ -34,10 +34,7 @@ def jacobian(
     mode: str = "auto",
     chunk_size: int | None = None,
     memory_limit: int | None = None,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes the Jacobian of f.
 
@@ -58,9 +55,8 @@ def jacobian(
     """
     require_one_of(MODES, mode=mode)
     check_chunks(memory_limit, chunk_size=chunk_size)
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
     recipe = _Jacobian(mode, chunk_size, memory_limit)
-    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 
 
 def reverse_rows(
@@ -149,13 +145,13 @@ class JacobianRecipe(Recipe):
         pairs = zip(columns, problem.source_dtypes, strict=True)
         result = batch * sum(rows) * sum(size * dtype.size for size, dtype in pairs)
         passes = sum(columns) if mode == "forward" else max(rows)
-        outputs, sources = (", ".join(map(str, shapes)) for shapes in (problem.output_shapes, problem.source_shapes))
+        outputs, sources = (", ".join(map(str, shapes)) for shapes in (problem.returned.shapes, problem.source_shapes))
         chunk, needed = rows_at_once(
             what=self.name,
             shapes=f"results of shape {outputs} by sources of shape {sources}",
             result=2 * result,  # columns are transposed, chunks are joined, blocks are rearranged by example
             rows=passes,
-            per_row=2 * problem.largest,
+            per_row=2 * problem.facts.largest,
             advice=self.advice,
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
@@ -175,7 +171,7 @@ class JacobianRecipe(Recipe):
 
     def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         count = len(problem.source_names)
-        starts = range(0, count * len(problem.output_names), count)
+        starts = range(0, count * len(problem.returned.names), count)
         return problem.structured_outputs([problem.structured(outputs[start : start + count]) for start in starts])
 
 
@@ -185,13 +181,13 @@ class _Jacobian(JacobianRecipe):
 
     def prefers_xla(self, problem, plan):
         elements = sum(problem.source_sizes) * sum(problem.output_sizes)
-        return plan.mode == "reverse" and elements <= costs.XLA_JACOBIAN and not problem.operations & LOOPS
+        return plan.mode == "reverse" and elements <= costs.XLA_JACOBIAN and not problem.facts.operations & LOOPS
 
     def compute(self, problem, plan, how, tensors):
         jacobians = (self._forward if plan.mode == "forward" else self._reverse)(problem, plan.chunk, how, tensors)
         return [
             tf.reshape(jacobian, [*shape, *source])
-            for shape, row in zip(problem.output_shapes, jacobians, strict=True)
+            for shape, row in zip(problem.returned.shapes, jacobians, strict=True)
             for source, jacobian in zip(problem.source_shapes, row, strict=True)
         ]
 

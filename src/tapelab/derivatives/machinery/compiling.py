@@ -54,7 +54,7 @@ class Compiler:
         """Return the entry of the first way that runs, which lacks what `Transform` knows, and its outputs."""
         ways = self._ways(problem, plan)
         first_error, lacking, barred = None, None, False
-        given_up = [*problem.remarks] if problem.traceable else [f"any graph: {_UNTRACEABLE}"]
+        given_up = [*problem.remarks] if problem.facts.traceable else [f"any graph: {_UNTRACEABLE}"]
         for way, xla in ways:
             compiled = "xla" if xla else "eager" if way.eager else "graph"
             try:
@@ -70,7 +70,7 @@ class Compiler:
                 first_error = first_error or (None if way.shortcut or known else error)
                 given_up.append(f"{describe_way(way.label, compiled)}: {_first_line(error)}")
                 continue
-            if first_error is not None or (self._compile == "auto" and not problem.traceable):
+            if first_error is not None or (self._compile == "auto" and not problem.facts.traceable):
                 slower = describe_way(way.label, compiled)
                 reason = _first_line(first_error) if first_error else _UNTRACEABLE
                 self._warnings.once(slower, f"is computed a slower way ({slower}), because: {reason}")
@@ -107,7 +107,7 @@ class Compiler:
         plain = [(way, False) for way in graph if not way.shortcut]
         if self._compile == "graph" or not tf.executing_eagerly():
             return plain  # inside a graph, XLA's verdict would come too late: with the first run
-        if not problem.traceable:
+        if not problem.facts.traceable:
             return [(eager, None)]
         xla = [way for way in graph if way.shortcut]
         if plain and self._recipe.prefers_xla(problem, plan):
@@ -145,7 +145,7 @@ class Compiler:
         with _quiet(xla):
             compiled = tf.function(program, autograph=False, jit_compile=xla)
             concrete = compiled.get_concrete_function(*specs)
-            loops = problem.operations | {operation.type for operation in concrete.graph.get_operations()}
+            loops = problem.facts.operations | {operation.type for operation in concrete.graph.get_operations()}
             loops = not LOOPS.isdisjoint(loops)
             if xla and loops and recorded:
                 raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")

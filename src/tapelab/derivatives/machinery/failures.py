@@ -1,6 +1,8 @@
 """What TensorFlow raises while a derivative runs, in words: the cause, and the line in the caller's program."""
 
+import pathlib
 import re
+import tomllib
 import traceback
 from collections.abc import Callable
 
@@ -10,36 +12,13 @@ from tapelab.graphs.libraries import is_library
 from tapelab.graphs.program import place
 from tapelab.process.tensorflow import tf
 
-# What TensorFlow says of a matrix that is singular, or not positive definite; and which operations do.
-_SINGULAR = {
-    "Input is not invertible": ("MatrixInverse", "Lu"),
-    "Input matrix is not invertible": ("MatrixSolve", "MatrixTriangularSolve"),
-    "Cholesky decomposition was not successful": ("Cholesky",),
-    "Self-adjoint eigen decomposition was not successful": ("SelfAdjointEigV2",),
-    "Eigen decomposition was not successful": ("Eig",),
-}
+_TABLE = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+UNROLL = _TABLE["unroll"]
 _NAMED = re.compile(r"\[Op:([A-Za-z]\w+)\]")
 # What TensorFlow says of an operation without a gradient.
 _NO_GRADIENT = re.compile(r"(?:gradient registry has no entry for: |No gradient defined for .*\(op type: )(\w+)")
 # What XLA says of the rounds of a vectorised loop, which stop for each row by itself.
 _VECTORISED_LOOP = re.compile(r"while_body/cond.*= If\[", re.DOTALL)
-# What TensorFlow's gradients say of themselves, by part of the message.
-_REFUSED = {
-    "Gradient not defined for fast=False": (
-        "TensorFlow has no derivative of tf.linalg.lstsq(…, fast=False). Leave fast=False out where the matrices have "
-        "full rank, or multiply by tf.linalg.pinv"
-    ),
-    "recompute_grad tried to transpose": (
-        "TensorFlow does not differentiate the gradient of what tf.recompute_grad computes by its cotangent. Leave "
-        "tf.recompute_grad out of the function here"
-    ),
-}
-
-# What to do about a loop where a function is vectorised. Measured on an LSTM of 32 units and 20 steps, 64 examples.
-UNROLL = (
-    "Give a recurrent layer of Keras unroll=True: a call for the gradients of examples then took about a quarter "
-    "of the time, and one for their clipped sum a third"
-)
 
 
 def told_line(error: Exception) -> str:
@@ -85,7 +64,7 @@ def _told(name, error, graph, compiled_loops):
             f"{name}: TensorFlow has no derivative of the operation {missing[1]}, which this one needs{where}. Write "
             "the function with other operations, or give its gradient by tf.custom_gradient"
         )
-    for part, why in _REFUSED.items():
+    for part, why in _TABLE["refused"].items():
         if part in str(error):
             return LookupError(f"{name}: {why}")
     if compiled_loops and isinstance(error, tf.errors.UnimplementedError):
@@ -103,15 +82,15 @@ def singular(error: Exception, graph: Callable[[], tf.Graph] | None = None) -> s
         error: what a computation has raised.
         graph: traces the function: an error of a graph has no line, and names no operation.
     """
-    said = next((text for text in _SINGULAR if text in str(error)), None)
+    said = next((text for text in _TABLE["singular"] if text in str(error)), None)
     if said is None or not isinstance(error, tf.errors.InvalidArgumentError):
         return None
     if named := _NAMED.search(str(error)):
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
         where = named[1] + (f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else "")
     else:
-        met = [place(op) for op in _traced(graph) if op.type in _SINGULAR[said]]
-        where = " or ".join(dict.fromkeys(met)) or _SINGULAR[said][0]
+        met = [place(op) for op in _traced(graph) if op.type in _TABLE["singular"][said]]
+        where = " or ".join(dict.fromkeys(met)) or _TABLE["singular"][said][0]
     return (
         f"a matrix is singular, or not positive definite, in {where} (TensorFlow says: {said}), so that there is no "
         "result. Add a multiple of the identity to the matrix, or use tf.linalg.lstsq or tf.linalg.pinv"

@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from typing import Any
 
 from tapelab.derivatives.machinery.arguments.context import stateless_scope_unchanged
-from tapelab.derivatives.machinery.arguments.kept import WRITING
 from tapelab.derivatives.machinery.arguments.sources import require_differentiable
 from tapelab.derivatives.machinery.arguments.structures import flatten, names, unflatten
 from tapelab.derivatives.machinery.errors import UnconnectedSourceError
@@ -18,25 +17,13 @@ from tapelab.derivatives.machinery.outside.observed import observed
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
+from tapelab.graphs.operations import EFFECTS
 from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, nodes_of, place
 from tapelab.process.tensorflow import tf
 
 _UNSEEN = "{} was not looked into: whether TensorFlow differentiates it rightly is not known"
-# Operations that start so change something: a variable, a generator's state, an iterator, whatever Python can.
-_CHANGING = (
-    *WRITING,
-    "EagerPyFunc",
-    "IteratorGetNext",
-    "LookupTableInsert",
-    "PyFunc",
-    "Rng",
-    "StatefulRandom",
-    "StatefulStandardNormal",
-    "StatefulTruncatedNormal",
-    "StatefulUniform",
-)
-# These draw random numbers, and nothing else tells how often.
-_DRAWING = ("Multinomial", "ParameterizedTruncatedNormal", "Random", "TruncatedNormal")
+_CHANGING = EFFECTS["writes"] + EFFECTS["changes"]
+_UNREPEATABLE = _CHANGING + EFFECTS["draws"]
 
 # The evaluations of functions that somebody wants to know of.
 _seen: ContextVar[list[tuple[list[tf.Tensor], list[tf.Tensor]]] | None] = ContextVar("seen", default=None)
@@ -106,8 +93,8 @@ class Problem:
             the others.
         vector_size: how many tensors the tangents, the cotangents or the vector have.
         data_start, data_shapes: where the other arguments' tensors start, and their shapes.
-        returned: a `Returned`, from which `output_names`, `output_shapes` and `output_dtypes` are.
-        facts: a `Facts`, from which `traceable`, `operations`, `largest` and `custom_gradients` are.
+        returned: a `Returned`, empty until the function is observed.
+        facts: a `Facts`.
         doubts: a list of strings, why what is asked for may be wrong at some points: the caller is warned.
         remarks: a list of strings for the `Plan`: what was given up.
         notes: a list of strings for the `Plan`: what differs from plain TensorFlow.
@@ -139,7 +126,7 @@ class Problem:
         self.data_shapes = [tuple(spec.shape) for spec in self.specs[self.data_start :]]
         largest = (math.prod(shape) * of.size for shape, of in zip(self.source_shapes, self.source_dtypes, strict=True))
         self.facts = Facts(largest=max(largest))
-        self.returned: Returned | None = None
+        self.returned = Returned([], [], [], [])
         self.doubts = []
         self.remarks = []
         self.notes = []
@@ -152,32 +139,8 @@ class Problem:
         return [math.prod(shape) for shape in self.source_shapes]
 
     @property
-    def output_names(self) -> list[str]:
-        return self.returned.names
-
-    @property
-    def output_shapes(self) -> list[tuple[int | None, ...]]:
-        return self.returned.shapes
-
-    @property
-    def output_dtypes(self) -> list[tf.DType]:
-        return self.returned.dtypes
-
-    @property
     def output_sizes(self) -> list[int]:
-        return [math.prod(shape) for shape in self.output_shapes]
-
-    @property
-    def traceable(self) -> bool:
-        return self.facts.traceable
-
-    @property
-    def operations(self) -> frozenset[str]:
-        return self.facts.operations
-
-    @property
-    def largest(self) -> int:
-        return self.facts.largest
+        return [math.prod(shape) for shape in self.returned.shapes]
 
     @property
     def custom_gradients(self) -> bool:
@@ -187,16 +150,16 @@ class Problem:
     @property
     def repeatable(self) -> bool:
         """Whether two evaluations agree: no random numbers are drawn, no variables changed, no Python called."""
-        return repeatable(self.operations)
+        return repeatable(self.facts.operations)
 
     @property
     def changes(self) -> bool:
         """Whether an evaluation leaves a trace, such as a changed variable: then it may happen once in a call."""
-        return any(operation.startswith(_CHANGING) for operation in self.operations)
+        return any(operation.startswith(_CHANGING) for operation in self.facts.operations)
 
     @property
     def output_specs(self) -> list[tf.TensorSpec]:
-        pairs = zip(self.output_shapes, self.output_dtypes, strict=True)
+        pairs = zip(self.returned.shapes, self.returned.dtypes, strict=True)
         return [tf.TensorSpec(shape, dtype) for shape, dtype in pairs]
 
     def sources(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor | tf.Variable]:
@@ -268,12 +231,14 @@ class Problem:
                 # A function that created its variables in that call can be traced now.
                 if self._trace():
                     self.returned, self.output_description = seen
-                    if not self.operations:
+                    if not self.facts.operations:
                         self.note(_UNSEEN.format("a function that cannot be traced"))
-                    self.facts = dataclasses.replace(self.facts, traceable=False, operations=self.operations | ran)
-        if not self.output_names:
+                    self.facts = dataclasses.replace(
+                        self.facts, traceable=False, operations=self.facts.operations | ran
+                    )
+        if not self.returned.names:
             raise ValueError(f"{self.name}: the function returned no tensor; return the tensor to differentiate")
-        for label, dtype in zip(self.output_names, self.output_dtypes, strict=True):
+        for label, dtype in zip(self.returned.names, self.returned.dtypes, strict=True):
             if not dtype.is_floating:
                 raise TypeError(
                     f"{self.name}: {label} has dtype {dtype.name}; a derivative needs floating-point numbers. Leave "
@@ -294,7 +259,7 @@ class Problem:
         except Exception as error:  # whatever the function raises, which is raised where it cannot be called either
             return error
         self.facts = self._facts(graph, ends)
-        if any(None in shape for shape in self.output_shapes):  # but it is known what it consists of
+        if any(None in shape for shape in self.returned.shapes):  # but it is known what it consists of
             return ValueError(f"{self.name}: the shapes of what the function returns are not known in a graph")
         return None
 
@@ -350,7 +315,7 @@ class Problem:
         self.doubts += [why for kind in kinds if (why := self.facts.gaps.get(kind)) and why not in self.doubts]
         reasons = [
             *[why for kind, why in sorted(self.facts.gaps.items()) if kind <= needs],
-            self.cure.why_not(needs, self.operations),
+            self.cure.why_not(needs, self.facts.operations),
         ]
         for why in filter(None, reasons):
             what = "the second derivative" if needs == Needs.SECOND else "the derivative"
@@ -394,7 +359,7 @@ class Problem:
 
 def repeatable(operations: Iterable[str]) -> bool:
     """Whether two evaluations of operations of these types agree."""
-    return not any(operation.startswith(_CHANGING + _DRAWING) for operation in operations)
+    return not any(operation.startswith(_UNREPEATABLE) for operation in operations)
 
 
 def _bytes(tensor):

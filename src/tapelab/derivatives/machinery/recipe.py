@@ -74,7 +74,7 @@ class Recipe:
     def vector_like(self, problem: Problem) -> tuple[Description, list[tuple[int | None, ...]], list[tf.DType], str]:
         """Return what the vector has to match: a description, shapes, dtypes, and what they belong to."""
         if self.vector == "cotangents":
-            return problem.output_description, problem.output_shapes, problem.output_dtypes, "function's results"
+            return problem.output_description, problem.returned.shapes, problem.returned.dtypes, "function's results"
         return problem.source_description, problem.source_shapes, problem.source_dtypes, "sources"
 
     def value(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
@@ -106,7 +106,7 @@ class OnePass(Recipe):
 
     def gains_from_xla(self, problem: Problem) -> bool:
         """Whether XLA is tried first."""
-        return problem.largest <= costs.XLA_ONE_PASS
+        return problem.facts.largest <= costs.XLA_ONE_PASS
 
     def compute(self, problem: Problem, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the derivative, a flat list of tensors."""
@@ -115,7 +115,7 @@ class OnePass(Recipe):
     def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         compute = partial(self.compute, problem)
         ways = [Way(self.label, compute), Way(self.label, compute, eager=True)]
-        if problem.facts.compiled_loops or (self.gains_from_xla(problem) and not problem.operations & LOOPS):
+        if problem.facts.compiled_loops or (self.gains_from_xla(problem) and not problem.facts.operations & LOOPS):
             ways.insert(0, Way(self.label, compute, shortcut=True))
         return ways
 
@@ -140,7 +140,7 @@ def with_value(problem: Problem, compute: Callable, tensors: Sequence[tf.Tensor]
 
 def apart(problem: Problem, outputs: Sequence[tf.Tensor]) -> tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]:
     """Undo `with_value`: return the value, and the derivative."""
-    count = len(outputs) - len(problem.output_names)
+    count = len(outputs) - len(problem.returned.names)
     return outputs[count:], outputs[:count]
 
 

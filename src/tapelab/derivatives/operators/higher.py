@@ -83,7 +83,7 @@ class Taylor(Recipe):
         return Plan("Taylor")
 
     def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
-        return self.order * problem.largest <= costs.XLA_OPERATOR and not problem.operations & LOOPS
+        return self.order * problem.facts.largest <= costs.XLA_OPERATOR and not problem.facts.operations & LOOPS
 
     def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         label = TAYLOR.removeprefix("collapsed ")
@@ -122,6 +122,6 @@ class Taylor(Recipe):
         return [*run(sources), *[part for parts in orders for part in parts]]
 
     def result(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
-        count = len(problem.output_names)
+        count = len(problem.returned.names)
         value, *orders = [problem.structured_outputs(outputs[k : k + count]) for k in range(0, len(outputs), count)]
         return value, orders

@@ -108,7 +108,7 @@ class Operator(Recipe):
         """The specs of the results of `compute`, without the axis of the examples."""
         return [
             tf.TensorSpec(shape[1:], dtype)
-            for shape, dtype in zip(problem.output_shapes, problem.output_dtypes, strict=True)
+            for shape, dtype in zip(problem.returned.shapes, problem.returned.dtypes, strict=True)
         ]
 
     def example(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -139,7 +139,9 @@ class Operator(Recipe):
         count = self.count(problem)
         lanes = min(self.chunk_size or count, count) if self.split else count
         examples, own = self._examples(problem, 4 + 2 * lanes)
-        largest = problem.largest if examples is None else problem.largest * examples // problem.source_shapes[0][0]
+        largest = problem.facts.largest
+        if examples is not None:
+            largest = largest * examples // problem.source_shapes[0][0]
         given = self.chunk_size if self.split else None
         chunk, needed = rows_at_once(
             what=self.name,
@@ -166,7 +168,7 @@ class Operator(Recipe):
         Chunks of them cost nothing, unlike those of directions, and are preferred where they are proved to be right.
         """
         batch = problem.source_shapes[0][0] if self.batched else 1
-        fit = int(current_limit(self.memory_limit) * batch // max(streams * problem.largest, 1))
+        fit = int(current_limit(self.memory_limit) * batch // max(streams * problem.facts.largest, 1))
         examples = self.batch_chunk_size or max(fit, 1)
         if examples >= batch:
             return None, ()
@@ -184,8 +186,8 @@ class Operator(Recipe):
             return None, ()
 
     def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
-        whole = plan.examples is None  # tapes do not differentiate loops that XLA compiles
-        return whole and plan.chunk * problem.largest <= costs.XLA_OPERATOR and not problem.operations & LOOPS
+        facts, whole = problem.facts, plan.examples is None  # tapes do not differentiate loops that XLA compiles
+        return whole and plan.chunk * facts.largest <= costs.XLA_OPERATOR and not facts.operations & LOOPS
 
     def ways(self, problem: Problem, plan: Plan) -> list[Way]:
         chunks = "" if plan.examples is None else f", {plan.examples} of {problem.source_shapes[0][0]} examples at once"

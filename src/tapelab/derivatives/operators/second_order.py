@@ -122,7 +122,7 @@ class SecondOrder(Operator):
     def structured(self, problem: Problem, outputs: Sequence[tf.Tensor]) -> Any:
         if not self.all_orders:
             return problem.structured_outputs(outputs)
-        count, each = len(problem.output_names), len(problem.source_names)
+        count, each = len(problem.returned.names), len(problem.source_names)
         gradients = outputs[count:-count]
         rows = [problem.structured(gradients[i * each : (i + 1) * each]) for i in range(count)]
         return tuple(map(problem.structured_outputs, (outputs[:count], rows, outputs[-count:])))
@@ -136,8 +136,8 @@ class General(SecondOrder):
         options: as for `SecondOrder`.
     """
 
-    def __init__(self, directions: Any, weights: Any, matrix: Any, drift: Any, *options: Any):
-        super().__init__("second_order", *options)
+    def __init__(self, directions: Any, weights: Any, matrix: Any, drift: Any, **options: Any):
+        super().__init__("second_order", **options)
         if (directions is None) == (matrix is None):
             raise ValueError("second_order takes either directions or a matrix; pass exactly one of them")
         if matrix is not None:
@@ -205,8 +205,8 @@ class Sampled(SecondOrder):
         options: as for `SecondOrder`.
     """
 
-    def __init__(self, samples: int, seed: int | None, *options: Any):
-        super().__init__("laplacian", *options)
+    def __init__(self, samples: int, seed: int | None, **options: Any):
+        super().__init__("laplacian", **options)
         require_positive(samples=samples)
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
             raise ValueError(f"seed is {seed!r}; expected a whole number")

@@ -1,9 +1,9 @@
 """Differential operators by collapsed Taylor mode: of second order, the biharmonic one, derivatives along a curve."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
-from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import OperatorOptions, Options, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import check_chunks
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.operators.higher import Biharmonic, Taylor
@@ -15,18 +15,11 @@ def laplacian(
     f: Callable,
     *,
     argnums: int | tuple[int, ...] = 0,
-    batched: bool = True,
-    check_independence: bool = True,
     samples: int | None = None,
     seed: int | None = None,
-    custom_gradients: bool = False,
     chunk_size: int | None = None,
-    batch_chunk_size: int | None = None,
-    memory_limit: int | None = None,
     return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[OperatorOptions],
 ) -> Transform:
     """Return a function that computes the Laplacian :math:`Δf`: the sum of the second derivatives by each element.
 
@@ -75,12 +68,10 @@ def laplacian(
         ValueError, TypeError: when called, as `value_and_gradient`; also if ``batched`` and there is no common batch
             axis.
     """
-    check_chunks(memory_limit, chunk_size=chunk_size, batch_chunk_size=batch_chunk_size)
-    options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
+    own, common = _apart(options, chunk_size)
     if samples is None and seed is not None:
         raise ValueError(f"seed is {seed!r} without samples: all directions are taken. Pass samples=, or no seed")
-    recipe = SecondOrder("laplacian", *options) if samples is None else Sampled(samples, seed, *options)
-    common: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    recipe = SecondOrder("laplacian", **own) if samples is None else Sampled(samples, seed, **own)
     return transform(f, recipe, argnums=argnums, return_value=return_value, **common)
 
 
@@ -89,15 +80,8 @@ def value_gradient_laplacian(
     f: Callable,
     *,
     argnums: int | tuple[int, ...] = 0,
-    batched: bool = True,
-    check_independence: bool = True,
-    custom_gradients: bool = False,
     chunk_size: int | None = None,
-    batch_chunk_size: int | None = None,
-    memory_limit: int | None = None,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[OperatorOptions],
 ) -> Transform:
     """Return a function that computes f, its first derivatives and its Laplacian, in the pass of `laplacian`.
 
@@ -114,10 +98,9 @@ def value_gradient_laplacian(
     Raises:
         Exception: when called, what `laplacian` raises.
     """
-    check_chunks(memory_limit, chunk_size=chunk_size, batch_chunk_size=batch_chunk_size)
-    options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
-    recipe = SecondOrder("value_gradient_laplacian", *options, all_orders=True)
-    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    own, common = _apart(options, chunk_size)
+    recipe = SecondOrder("value_gradient_laplacian", **own, all_orders=True)
+    return transform(f, recipe, argnums=argnums, **common)
 
 
 @options_by_keyword
@@ -129,16 +112,9 @@ def second_order(
     matrix: Any = None,
     drift: Any = None,
     argnums: int = 0,
-    batched: bool = True,
-    check_independence: bool = True,
-    custom_gradients: bool = False,
     chunk_size: int | None = None,
-    batch_chunk_size: int | None = None,
-    memory_limit: int | None = None,
     return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[OperatorOptions],
 ) -> Transform:
     """Return a function that computes :math:`Σ_ij C_ij ∂_i ∂_j f + b·∇f`: any linear operator of second order.
 
@@ -170,12 +146,10 @@ def second_order(
             shapes that do not fit the source.
         Exception: when called, also what `laplacian` raises.
     """
-    check_chunks(memory_limit, chunk_size=chunk_size, batch_chunk_size=batch_chunk_size)
     if not isinstance(argnums, int):
         raise TypeError(f"argnums is {argnums!r}; second_order differentiates with respect to one argument")
-    options = (batched, check_independence, custom_gradients, chunk_size, batch_chunk_size, memory_limit)
-    recipe = General(directions, weights, matrix, drift, *options)
-    common: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    own, common = _apart(options, chunk_size)
+    recipe = General(directions, weights, matrix, drift, **own)
     return transform(f, recipe, argnums=argnums, return_value=return_value, **common)
 
 
@@ -184,15 +158,8 @@ def biharmonic(
     f: Callable,
     *,
     argnums: int | tuple[int, ...] = 0,
-    batched: bool = True,
-    check_independence: bool = True,
-    custom_gradients: bool = False,
-    batch_chunk_size: int | None = None,
-    memory_limit: int | None = None,
     return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[OperatorOptions],
 ) -> Transform:
     """Return a function that computes :math:`Δ²f`, the Laplacian of the Laplacian: :math:`Σ_ij ∂_i² ∂_j² f`.
 
@@ -213,10 +180,8 @@ def biharmonic(
     Raises:
         Exception: when called, what `laplacian` raises.
     """
-    check_chunks(memory_limit, batch_chunk_size=batch_chunk_size)
-    options = (batched, check_independence, custom_gradients, None, batch_chunk_size, memory_limit)
-    recipe = Biharmonic("biharmonic", *options)
-    common: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
+    own, common = _apart(options, None)
+    recipe = Biharmonic("biharmonic", **own)
     return transform(f, recipe, argnums=argnums, return_value=return_value, **common)
 
 
@@ -227,9 +192,7 @@ def taylor(
     *,
     argnums: int | tuple[int, ...] = 0,
     custom_gradients: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[Options],
 ) -> Transform:
     """Return a function that computes the derivatives of f along a curve, up to an order (Taylor mode, a jet).
 
@@ -259,4 +222,12 @@ def taylor(
     if isinstance(order, bool) or not isinstance(order, int) or not 1 <= order <= 4:
         raise ValueError(f"order is {order!r}; expected 1, 2, 3 or 4. For more, nest: the result has derivatives too")
     recipe = Taylor(order, custom_gradients)
-    return transform(f, recipe, argnums=argnums, compile=compile, unconnected=unconnected, check_finite=check_finite)
+    return transform(f, recipe, argnums=argnums, **options)
+
+
+def _apart(options, chunk_size):
+    """Return what an operator's recipe takes of the options, and what every transformation does; checks the former."""
+    common = {name: options[name] for name in Options.__annotations__}
+    own = {name: option for name, option in options.items() if name not in common} | {"chunk_size": chunk_size}
+    check_chunks(own["memory_limit"], chunk_size=chunk_size, batch_chunk_size=own["batch_chunk_size"])
+    return own, common

@@ -91,7 +91,7 @@ class _Sparse(Recipe):
             f"{counted(pattern.matrix.nnz, 'place')} for entries and {counted(colouring.count, 'colour')}",
             result=_ENTRY * pattern.matrix.nnz,
             rows=colouring.count,
-            per_row=self.streams * problem.largest,
+            per_row=self.streams * problem.facts.largest,
             advice="jvp, vjp or hvp, which never build the matrix, or fewer sources",
             chunk_size=self.chunk_size,
             limit=self.memory_limit,
@@ -125,7 +125,7 @@ class _Sparse(Recipe):
                 )
 
     def _pattern(self, problem, rows, columns, limit):
-        if problem.traceable:
+        if problem.facts.traceable:
             try:
                 return self.find(problem, limit)
             except MemoryLimitError:
@@ -137,7 +137,7 @@ class _Sparse(Recipe):
 
     def prefers_xla(self, problem, plan):
         slow = LOOPS.union(costs.SLOW_SPARSE_REVERSE if plan.mode == "reverse" else costs.SLOW_SPARSE)
-        return plan.passes * problem.largest <= costs.XLA_SPARSE and not problem.operations & slow
+        return plan.passes * problem.facts.largest <= costs.XLA_SPARSE and not problem.facts.operations & slow
 
     def ways(self, problem, plan):
         return row_ways(f"{plan.mode} mode, colours", partial(self._compute, problem, plan.chunk), plan.chunk)
@@ -160,7 +160,7 @@ class _Sparse(Recipe):
     def verify(self, problem, tensors, outputs):
         """Compare with one product; with random factors, what is missing in the matrix does not cancel."""
         super().verify(problem, tensors, outputs)
-        if not self.check_pattern or not problem.repeatable or not problem.traceable:
+        if not self.check_pattern or not problem.repeatable or not problem.facts.traceable:
             return
         layout = problem.layout
         rows, columns, (height, width) = layout.rows, layout.columns, layout.pattern.shape
@@ -172,7 +172,7 @@ class _Sparse(Recipe):
         terms = values * vector[columns]
         own = tf.math.unsorted_segment_sum(terms, rows, height)
         sizes = tf.math.unsorted_segment_sum(tf.abs(terms), rows, height)
-        dtypes = {*problem.source_dtypes, *problem.output_dtypes}
+        dtypes = {*problem.source_dtypes, *problem.returned.dtypes}
         rounding = max(float(finfo(dtype.as_numpy_dtype).eps) for dtype in dtypes)
         finite = tf.math.is_finite(product) & tf.math.is_finite(own)  # NaN says nothing
         largest = tf.reduce_max(tf.where(finite, tf.maximum(sizes, tf.abs(product)), 0.0))
@@ -226,7 +226,7 @@ class SparseJacobian(_Sparse):
 
     def colour(self, problem: Problem, pattern: sparse.csr_array) -> Colouring:
         found = {"auto": colour, "forward": colour_columns, "reverse": colour_rows}[self.mode](pattern)
-        if self.mode == "auto" and found.by == "columns" and problem.traceable:
+        if self.mode == "auto" and found.by == "columns" and problem.facts.traceable:
             missing = _without_forward_mode(problem)
             if missing:
                 problem.remarks.append(f"forward mode: {missing}")

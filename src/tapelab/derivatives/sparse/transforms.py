@@ -1,10 +1,10 @@
 """Sparse Jacobians and Hessians as transforms: a pattern from the graph, colours, and one product for each colour."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 from tapelab.derivatives.jacobians.jacobian import MODES
-from tapelab.derivatives.machinery.arguments.calling import options_by_keyword
+from tapelab.derivatives.machinery.arguments.calling import ValueOptions, options_by_keyword
 from tapelab.derivatives.machinery.arguments.checks import require_one_of
 from tapelab.derivatives.machinery.transform import Transform, transform
 from tapelab.derivatives.sparse.recipes import SparseHessian, SparseJacobian
@@ -22,10 +22,7 @@ def sparse_jacobian(
     check_pattern: bool = True,
     chunk_size: int | None = None,
     memory_limit: int | None = None,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes the Jacobian of f as a sparse matrix, by a few products.
 
@@ -59,8 +56,7 @@ def sparse_jacobian(
     """
     require_one_of(MODES, mode=mode)
     recipe = SparseJacobian(packed, format, check_pattern, chunk_size, memory_limit, mode)
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)
 
 
 @options_by_keyword
@@ -74,10 +70,7 @@ def sparse_hessian(
     check_pattern: bool = True,
     chunk_size: int | None = None,
     memory_limit: int | None = None,
-    return_value: bool = False,
-    compile: str = "auto",
-    unconnected: str = "error",
-    check_finite: bool = False,
+    **options: Unpack[ValueOptions],
 ) -> Transform:
     """Return a function that computes the Hessian of f over all sources as a sparse matrix, by a few products.
 
@@ -100,5 +93,4 @@ def sparse_hessian(
         Exception: when called, as `sparse_jacobian`; also for what `hessian` refuses.
     """
     recipe = SparseHessian(packed, format, check_pattern, chunk_size, memory_limit)
-    options: dict[str, Any] = {"compile": compile, "unconnected": unconnected, "check_finite": check_finite}
-    return transform(f, recipe, argnums=argnums, wrt=wrt, return_value=return_value, **options)
+    return transform(f, recipe, argnums=argnums, wrt=wrt, **options)

@@ -14,9 +14,13 @@ from tapelab.derivatives.wrong.gaps import Needs
 from tapelab.derivatives.wrong.replaced_function import Replacement
 from tapelab.process.tensorflow import tf
 
-GRADIENTS: dict[str, Callable] = {kind: own for family in FAMILIES for kind, own in family.GRADIENTS.items()}
-WIDER: dict[str, Callable] = {kind: own for family in FAMILIES for kind, own in getattr(family, "WIDER", {}).items()}
-FUNCTIONS: list[Replacement] = [replacement for family in FAMILIES for replacement in family.FUNCTIONS]
+GRADIENTS: dict[str, Callable] = {}
+WIDER: dict[str, Callable] = {}
+FUNCTIONS: list[Replacement] = []
+for _family in FAMILIES:
+    GRADIENTS |= getattr(_family, "GRADIENTS", {})
+    WIDER |= getattr(_family, "WIDER", {})
+    FUNCTIONS += getattr(_family, "FUNCTIONS", [])
 _traced = weakref.WeakKeyDictionary()  # concrete function → the replacements whose originals are in its graph
 _applied = contextvars.ContextVar("the cure that is applied in this context", default=None)
 

@@ -15,9 +15,10 @@ from tapelab.explain.missing.verdict import Finding
 
 import numpy as np
 
-# Words in a line of source that suggest that a value left TensorFlow there.
+# Words in a line of source that suggest that a value left TensorFlow there: no constants, names of dtypes or tf.math.
 _LEAVING = re.compile(
-    r"\bnp\.|numpy|\bmath\.|\bscipy|\bsklearn|\bpd\.|\.item\(|\bpredict|\bfloat\(|\bint\(|tolist|asarray|\.shape|\.size"
+    r"\bnp\.(?!pi\b|inf\b|nan\b|newaxis\b|float|int|bool)|numpy|(?<!tf\.)\bmath\.(?!pi\b|inf\b|nan\b)"
+    r"|\bscipy|\bsklearn|\bpd\.|\.item\(|\bpredict|\bfloat\((?![\"'])|\bint\(|tolist|asarray|\.shape|\.size"
 )
 
 

@@ -50,4 +50,4 @@ def about_step(model: tf.keras.Model, batch: Any, before: Sequence[tuple[Any, tf
 def rate_of(model: tf.keras.Model) -> float | None:
     """Return the learning rate that a model's optimizer has now; None where it has none."""
     rate = getattr(getattr(model, "optimizer", None), "learning_rate", None)
-    return None if rate is None else float(rate)
+    return None if rate is None else float(tf.convert_to_tensor(rate))  # of a mirrored variable, too

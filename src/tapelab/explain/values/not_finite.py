@@ -7,15 +7,17 @@ source to the node where it became bad, and asks there first whether a forward v
 import dataclasses
 
 from tapelab.explain.ground.measure import array
+from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import mechanisms
 from tapelab.explain.values.rerun.evidence import Evidence, bad_elements
 from tapelab.explain.values.rerun.nodes import Node
-from tapelab.graphs.operations import with_fact
+from tapelab.graphs.operations import known, with_fact
 
 import numpy as np
 
 _SELECTIONS, _SLICES = with_fact("selects"), with_fact("parts")
 # What cuts a part out: its backward pass fills the rest with zeros.
+_HUGE = 1e30  # what the lowest number of float32 leaves, scaled and added up
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,10 +72,34 @@ def _from_finite(evidence, node, then=()):
         shrunk = mechanisms.shrunk_to_zero(evidence, node.inputs[-1 if len(node.inputs) > 1 else 0])
         then = ((node, "got 0"), *then)
         node, key = shrunk, shrunk.inputs[0]
+    if code in ("division_by_zero", "zero_over_zero", "overflow") and node.event.place.in_backward:
+        makers = (evidence.maker(one) for one in node.inputs)
+        root = next((one for one in makers if one is not None and one.op == "Sqrt"), None)
+        if root is not None and not evidence.array(root.inputs[0]).all():  # the derivative of a root divides by it
+            code, key, node, then = "root_at_zero", root.inputs[0], root, ((node, "divided by it"), *then)
     if code == "unexplained":
         return Story(code, node, certain=False)
+    hidden = _hidden(evidence, node) if code == "overflow" else None
+    if hidden is not None:
+        return of_value(evidence, hidden)
     is_half = bool(node.outputs) and evidence.trace.values[node.outputs[0]].dtype.size == 2
     return Story(code, node, key, then, {"is_half": is_half})
+
+
+def _hidden(evidence, node):
+    """Find what is not finite where a maximum over a window made huge numbers of it, as max pooling does of NaN.
+
+    Returns:
+        The key of what is not finite; None where the numbers that overflowed at a node came about otherwise.
+    """
+    producer = evidence.trace.producer
+
+    def made_of(key):
+        is_huge = key in producer and np.abs(evidence.array(key)).max(initial=0.0) > _HUGE
+        return producer[key].inputs if is_huge and not evidence.bad(key) else ()
+
+    found = (key for key in reachable(node.inputs, made_of) if evidence.bad(key))
+    return next((key for key in found if any(known(one.op).has("chooses") for one in evidence.users(key))), None)
 
 
 def _bad_outputs(evidence, node):
@@ -91,7 +117,7 @@ def _from_infinities(evidence, node, infinite):
         root = made[0][0]
         story = _from_finite(evidence, root, ((node, "made NaN of it"),))
         code = story.code
-        if node.op in ("Mul", "MulNoNan", "MatMul"):
+        if node.op in ("Mul", "MulNoNan", "MatMul") and code != "underflow":  # numbers that vanished are no mask
             zeros = [key for key in node.inputs if not evidence.bad(key) and np.any(evidence.array(key) == 0)]
             if zeros and not evidence.is_learned(zeros[0]):
                 code = "masked_by_zero"
@@ -102,8 +128,12 @@ def _from_infinities(evidence, node, infinite):
     if came_in:
         return _came_in(evidence, came_in[0])
     variables = [key for _, key in roots if evidence.is_learned(key)]
-    if variables:
-        return _came_in(evidence, variables[0])
+    # No mask: it went through a product before it met this node.
+    factors = [
+        key for _, key in roots if any(one is not node and one.op in mechanisms.PRODUCTS for one in evidence.users(key))
+    ]
+    if variables or factors:
+        return _came_in(evidence, [*variables, *factors][0])
     # An infinity that was put in on purpose, such as a mask of -inf, met this node.
     code, _ = mechanisms.of_infinite(evidence, node)
     if code == "all_masked" and not np.isneginf(evidence.array(infinite[0])).all(-1).any():

@@ -17,7 +17,7 @@ from tapelab.explain.values import magnitude, not_finite, special_points, struct
 from tapelab.explain.values.fixes import repair
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.backward import Replay
-from tapelab.explain.values.rerun.evidence import Evidence
+from tapelab.explain.values.rerun.evidence import PASSING, Evidence
 from tapelab.explain.values.rerun.nodes import Trace
 from tapelab.explain.values.sentences import blamed, sentence_of
 
@@ -92,7 +92,7 @@ def _terms(replay, key):
     for node, _ in found[:]:
         if node is not None:
             found += [(node, one) for one in replay.passed[node].upstream if one is not None]
-            found += _terms(replay, node.outputs[0]) if node.op == "ReadVariableOp" else ()
+            found += _terms(replay, node.outputs[0]) if node.op in PASSING else ()
     return found
 
 
@@ -124,7 +124,8 @@ def _explained(replays, source, gradient, names, frame):
     if evidence is None:
         return _unexplained(symptom, gradient, names)
     if evidence.gradient is None:
-        story = Story("other_output", _call_of(evidence))
+        cut = _cut_of(evidence)
+        story = Story("other_output", _call_of(evidence)) if cut is None else Story("cut_where_it_ran", cut)
     else:
         symptom, story = _judge(evidence, symptom, values)
     return worded(evidence, symptom, story, gradient, names, frame)
@@ -170,6 +171,15 @@ def _judge(evidence, symptom, values):
     if found is None and symptom == "partly zero":
         found = zeros.partly_zero(evidence)
     return symptom, found or Story("exists", None, is_alarm=False)
+
+
+def _cut_of(evidence):
+    """The node that has a cotangent and passes none of it on to what depends on the source; None where none has."""
+    for node, passed in evidence.replay.passed.items():
+        parts = [one for key, one in zip(node.inputs, passed.downstream, strict=False) if key in evidence.depends]
+        if parts and all(one is None for one in parts):
+            return node
+    return None
 
 
 def _call_of(evidence):

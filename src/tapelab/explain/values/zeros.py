@@ -7,7 +7,7 @@ from tapelab.explain.ground.walks import reachable
 from tapelab.explain.values import mechanisms, not_finite
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.backward import slopes
-from tapelab.explain.values.rerun.evidence import Evidence
+from tapelab.explain.values.rerun.evidence import PASSING, Evidence
 from tapelab.graphs.operations import known, with_fact
 
 import numpy as np
@@ -27,7 +27,7 @@ def without_effect(evidence: Evidence) -> Story | None:
 
     What is multiplied is another matter: there the sum itself gets a gradient, and the source alone gets none.
     """
-    users = [node for node in evidence.users(evidence.source) if node in evidence.replay.passed]
+    users = [node for node in _behind(evidence, evidence.source) if node in evidence.replay.passed]
     if not users or any(not known(node.op).has("adds") for node in users):
         return None
     upstream = [array(one) for node in users for one in evidence.replay.passed[node].upstream if one is not None]
@@ -36,6 +36,12 @@ def without_effect(evidence: Evidence) -> Story | None:
     if not np.isfinite(reached) or gradient > 1e-4 * reached or not reached or evidence.target_changes() is not False:
         return None
     return Story("no_effect", users[0], evidence.source, is_alarm=False)
+
+
+def _behind(evidence, key):
+    """The nodes that use a value, or what it was handed on as, such as a bias in another shape."""
+    for node in evidence.users(key):
+        yield from _behind(evidence, node.outputs[0]) if node.op in PASSING else (node,)
 
 
 def all_zero(evidence: Evidence) -> Story:
@@ -77,7 +83,7 @@ def _silenced_before(evidence, node, position, code):
     """
     if code in ("dead_relu", "at_kink", "saturated"):
         keys = [node.inputs[position]]
-    elif code == "zero_input":
+    elif code in ("zero_input", "zero_weights"):
         others = (key for i, key in enumerate(node.inputs) if i != position)
         keys = [key for key in others if evidence.measure.zero(evidence.value(key))]
     else:
@@ -184,7 +190,8 @@ def partly_zero(evidence: Evidence) -> Story:
     if node is None or share == 0:
         return Story("exists", None, is_alarm=False)
     code = mechanisms.of_zero(evidence, node, 0)
-    return Story("exists", node, node.inputs[0], values={"note": code} if code in _NOTES else {}, is_alarm=False)
+    is_noted = code in _NOTES and not (code == "clipped" and node.op in RELUS)  # a ReLU that cuts some off works
+    return Story("exists", node, node.inputs[0], values={"note": code} if is_noted else {}, is_alarm=False)
 
 
 def dead_units(before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

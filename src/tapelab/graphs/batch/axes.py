@@ -9,19 +9,7 @@ from collections.abc import Callable
 from tapelab.graphs.batch import moves
 from tapelab.graphs.batch.states import ROWS
 from tapelab.graphs.batch.step import Axes, Step, static_axes
-from tapelab.graphs.operations import known
-from tapelab.graphs.operations.operation import (
-    BLOCK,
-    ELEMENTWISE,
-    LIST,
-    LOOKUP,
-    MOVING,
-    PRODUCT,
-    REDUCING,
-    SCANNING,
-    SCATTERING,
-    STENCIL,
-)
+from tapelab.graphs.operations import known, operation
 from tapelab.process.tensorflow import tf
 
 
@@ -34,10 +22,10 @@ def axes_of(op: tf.Operation, axes: list[int | None], batch: int) -> list[int | 
     """
     family = known(op.type).family
     step = Step(op, axes, batch)
-    if family != LIST and any(op.inputs[i].dtype == tf.variant for i in step.moving):
+    if family != operation.LIST and any(op.inputs[i].dtype == tf.variant for i in step.moving):
         return axes if op.type in ("Identity", "IdentityN") else None
     rule = _RULES.get(family)
-    if rule is None or not (family == LIST or step.is_defined):
+    if rule is None or not (family == operation.LIST or step.is_defined):
         return None
     return rule(step)
 
@@ -166,14 +154,14 @@ def _listed(step):
 
 
 _RULES: dict[str, Callable[[Step], Axes | None]] = {
-    BLOCK: _block,
-    ELEMENTWISE: _elementwise,
-    LIST: _listed,
-    LOOKUP: moves.looked_up,
-    MOVING: moves.moved,
-    PRODUCT: _product,
-    REDUCING: _reduced,
-    SCANNING: _scanned,
-    SCATTERING: _scattered,
-    STENCIL: _stencil,
+    operation.BLOCK: _block,
+    operation.ELEMENTWISE: _elementwise,
+    operation.LIST: _listed,
+    operation.LOOKUP: moves.looked_up,
+    operation.MOVING: moves.moved,
+    operation.PRODUCT: _product,
+    operation.REDUCING: _reduced,
+    operation.SCANNING: _scanned,
+    operation.SCATTERING: _scattered,
+    operation.STENCIL: _stencil,
 }

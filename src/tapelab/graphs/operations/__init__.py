@@ -2,7 +2,7 @@
 
 ``elementwise``, ``moving``, ``joining`` and ``program``.toml have the rows, below their families; ``wrong.toml`` says
 where TensorFlow's derivatives are wrong or lacking (`WRONG`, of each type), and ``kernels.toml`` where its kernels
-compute something else (`KERNELS`).
+compute something else (`KERNELS`). ``effects.toml`` has how the types start that do more than compute (`EFFECTS`).
 
 The rows say facts, each of which a test tries out. What a transformation makes of an operation (a rule of Taylor mode,
 of sparsity) is a function of that transformation, and asks here for its names: `of_family`, `with_fact`, `linear_in`.
@@ -46,6 +46,7 @@ OPERATIONS: dict[str, Operation] = {
     for kind, row in rows.items()
 }
 WRONG: dict[str, tuple[Wrong, ...]] = _wrong()
+EFFECTS: dict[str, tuple[str, ...]] = _read("effects")
 KERNELS: list[Kernel] = [Kernel(**row) for row in _read("kernels").values()]
 
 

@@ -8,8 +8,9 @@ A keyword, because libraries put it in different places: `jax.jvp` and `torch.fu
 
 import functools
 import inspect
+import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from tapelab.process.tensorflow import tf
 
@@ -23,18 +24,70 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
+class Options(TypedDict, total=False):
+    """What every transformation takes; `tapelab.derivatives` says what they mean."""
+
+    compile: str
+    unconnected: str
+    check_finite: bool
+
+
+class ValueOptions(Options, total=False):
+    """The same, of what does not return the function's value in any case."""
+
+    return_value: bool
+
+
+class OperatorOptions(Options, total=False):
+    """What differential operators take."""
+
+    batched: bool
+    check_independence: bool
+    custom_gradients: bool
+    batch_chunk_size: int | None
+    memory_limit: int | None
+
+
+_DEFAULTS = {
+    "batched": True,
+    "check_independence": True,
+    "custom_gradients": False,
+    "batch_chunk_size": None,
+    "memory_limit": None,
+    "return_value": False,
+    "compile": "auto",
+    "unconnected": "error",
+    "check_finite": False,
+}
+
+
 def options_by_keyword(transformation: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate a transformation: what comes by position beside the function gets an error that names its keyword."""
-    parameters = inspect.signature(transformation).parameters.values()
+    """Decorate a transformation, whose ``**options: Unpack[…]`` are spelt out in its signature, with their defaults.
+
+    What comes by position beside the function gets an error that names its keyword.
+    """
+    name, signature = transformation.__name__, inspect.signature(transformation)
+    *parameters, last = signature.parameters.values()
+    kinds = typing.get_type_hints(typing.get_args(last.annotation)[0])
+    defaults = {option: default for option, default in _DEFAULTS.items() if option in kinds}
     own = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    parameters += [
+        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kinds[option])
+        for option, default in defaults.items()
+    ]
     keywords = {p.name for p in parameters} - {*own}
 
     @functools.wraps(transformation)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         if len(args) > len(own):
-            raise TypeError(_misplaced(transformation.__name__, own, keywords, args[len(own)]))
+            raise TypeError(_misplaced(name, own, keywords, args[len(own)]))
+        if unknown := kwargs.keys() - keywords - {*own}:
+            raise TypeError(f"{name}() got an unexpected keyword argument {min(unknown)!r}")
+        for option, default in defaults.items():
+            kwargs.setdefault(option, default)
         return transformation(*args, **kwargs)
 
+    checked.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return checked
 
 

@@ -34,9 +34,9 @@ def require_one_of(choices: Iterable[str], **options: str) -> None:
 
 def require_scalar(problem: Problem) -> None:
     """Raise ValueError unless the function returns one scalar."""
-    if problem.output_shapes != [()]:
+    if problem.returned.shapes != [()]:
         shapes = ", ".join(
-            f"{name} {shape}" for name, shape in zip(problem.output_names, problem.output_shapes, strict=True)
+            f"{name} {shape}" for name, shape in zip(problem.returned.names, problem.returned.shapes, strict=True)
         )
         raise ValueError(
             f"{problem.name} needs a function that returns one scalar, shape (), and got {shapes}. Reduce it, for "
@@ -46,8 +46,8 @@ def require_scalar(problem: Problem) -> None:
 
 def require_common_batch(problem: Problem, advice: str) -> int:
     """Return the size of the first axis that sources and results share; raise ValueError without one."""
-    labels = problem.source_names + problem.output_names
-    shapes = problem.source_shapes + problem.output_shapes
+    labels = problem.source_names + problem.returned.names
+    shapes = problem.source_shapes + problem.returned.shapes
     if not shapes[0] or any(shape[:1] != shapes[0][:1] for shape in shapes):
         found = ", ".join(f"{label} {shape}" for label, shape in zip(labels, shapes, strict=True))
         raise ValueError(

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from tapelab.process.tensorflow import tf
 
-# Types of operations that write to a variable, how their names start.
-WRITING = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply", "ResourceStridedSliceAssign")
 _ADVICE = (
     "evaluated for one example after the other, it would give each example other weights. Change the variable outside "
     "the function, or leave it out of wrt"

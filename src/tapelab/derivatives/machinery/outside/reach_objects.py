@@ -19,21 +19,8 @@ _PYTHONS_OWN = (  # as the caller's
     threading.Semaphore,
 )  # fmt: skip
 _PLAIN_BASES = {"abc", "builtins", "typing"}  # they read no attributes
-# What is not called by an operation on an object, but when its class makes, copies or describes one.
-_MAKING = {"__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__"}
-_NO_OPERATION = {"__del__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__setattr__", "__dir__"}
-_NO_HOOKS = {"build", "get_config", "from_config", "__init__"}  # of Keras: nothing that a built layer reads
-# What Keras keeps under private names and builds into a trace; and what changes without a meaning for it.
-_KERAS_PRIVATE = {
-    "_compile_loss", "_dtype_policy", "_fn_kwargs", "_functional", "_layers", "_non_trainable_variables", "_trainable",
-    "_trainable_variables", "_user_loss", "_user_loss_weights",
-}  # fmt: skip
-_KERAS_IGNORED = {
-    "build", "built", "compiled", "history", "loss", "name", "optimizer", "predict_function", "quantize",
-    "steps_per_execution", "stop_training", "supports_jit", "test_function", "train_function",
-    "unrolled_steps_per_execution",
-}  # fmt: skip
-_KERAS_CREATION = ("_constraint", "_initializer", "_parameters")  # matters when a layer is made, or trained by Keras
+NAMES = unwatchable.NAMES
+_KERAS_CREATION = tuple(NAMES["keras_creation"])
 
 
 def watch_class(reach: Reached, kind: type, where: Where, made: bool = True) -> None:
@@ -43,10 +30,10 @@ def watch_class(reach: Reached, kind: type, where: Where, made: bool = True) -> 
         made: whether the function may make instances of it.
     """
     own, others = split_classes(kind)
-    hooks = {name for base in others for name in vars(base)} - _NO_HOOKS
+    hooks = {name for base in others for name in vars(base)} - NAMES["no_hooks"]
     held = {name: value for base in own for name, value in vars(base).items()}
     names = {name for name, value in held.items() if _is_operation(name, value) or name in hooks}
-    names |= held.keys() & (reach.names | (_MAKING if made else set()))
+    names |= held.keys() & (reach.names | (NAMES["making"] if made else set()))
     if reach.by_name:
         names |= {name for name in held if not name.startswith("__")}
     for base in own:
@@ -86,7 +73,7 @@ def watch_instance(reach: Reached, value: Any, where: Where, named: bool) -> Non
     look = partial(lookup_now, partial(_dictionary, value))
     if keras:
         public = {name for name in attributes if not name.startswith("_") and not name.endswith(_KERAS_CREATION)}
-        kept = (public - _KERAS_IGNORED) | (_KERAS_PRIVATE & attributes.keys())
+        kept = (public - NAMES["keras_ignored"]) | (NAMES["keras_private"] & attributes.keys())
         reach.attributes(look, kept | names, said, place, attributes, own=True, named=named and bool(own))
     else:
         names = names | attributes.keys() if whole else names
@@ -105,7 +92,7 @@ def _is_read_whole(reach, others) -> bool:
 
 def _is_operation(name, value):
     """Whether an operation on an object can call this, such as ``__mul__``."""
-    special = name.startswith("__") and name.endswith("__") and name not in _NO_OPERATION | _MAKING
+    special = name.startswith("__") and name.endswith("__") and name not in NAMES["no_operation"] | NAMES["making"]
     return special and (isinstance(value, types.FunctionType) or hasattr(type(value), "__get__"))
 
 

@@ -21,21 +21,16 @@ from tapelab.process.tensorflow import tf
 
 import numpy as np
 
-_TABLE = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_FOLDER = pathlib.Path(__file__).parent
+_TABLE = tomllib.loads((_FOLDER / "unwatchable.toml").read_text(encoding="utf-8"))
+_NAMES = tomllib.loads((_FOLDER / "names.toml").read_text(encoding="utf-8"))
+NAMES = {kind: frozenset(names.split()) for kind, names in _NAMES.items()}
 WHY = {kind: " ".join(row.pop("why").split()) for kind, row in _TABLE.items()}
 _UNSEEDED = {np.random.default_rng, np.random.RandomState, np.random.SeedSequence, random.Random, random.SystemRandom}
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 _RANDOM_MODULES = (random, np.random, secrets)
-# Libraries whose objects hold tensors, or nothing that computes; and classes of Python that do not change, or the same.
-_KNOWN = {"tensorflow", "keras", "tf_keras", "tensorflow_probability", "tapelab", "ml_dtypes"}
-_HARMLESS = {
-    "abc", "ast", "builtins", "collections", "contextlib", "dataclasses", "datetime", "decimal", "enum",
-    "fractions", "functools", "importlib", "inspect", "logging", "numbers", "operator", "pathlib", "re", "string",
-    "thread", "threading", "types", "typing", "uuid", "warnings", "weakref", "zoneinfo",
-}  # fmt: skip
 # These read attributes by names that they compute.
 _BY_NAME = {builtins.getattr, builtins.vars, builtins.dir, operator.attrgetter, operator.methodcaller}
-_READERS = {"attr", "attrs", "cloudpickle", "copy", "dataclasses", "inspect", "json", "pickle", "pprint"}
 
 
 @functools.cache
@@ -76,13 +71,13 @@ def why_not_held(value: Any) -> str | None:
     library = kind.__module__.split(".")[0].lstrip("_")
     if isinstance(value, _RANDOM):
         return WHY["random"]
-    if library in _KNOWN or isinstance(value, tf.Module):
+    if library in NAMES["tensors"] or isinstance(value, tf.Module):
         return None  # a dataset's iterator too: what TensorFlow iterates over, it does when the program runs
     if isinstance(value, (collections.abc.Iterator, collections.abc.AsyncIterator)):
         return WHY["file"] if isinstance(value, io.IOBase) else WHY["next"]
     if isinstance(value, io.IOBase):
         return WHY["file"]
-    if library in _HARMLESS or (callable(value) and hasattr(value, "__name__")) or isinstance(value, np.dtype):
+    if library in NAMES["harmless"] or (callable(value) and hasattr(value, "__name__")) or isinstance(value, np.dtype):
         return None
     return WHY["other"].format(kind.__name__, library)
 
@@ -99,4 +94,4 @@ def reads_by_name(value: Any) -> bool:
     if not callable(value) or not isinstance(value, collections.abc.Hashable):
         return False
     library = (getattr(value, "__module__", None) or "").split(".")[0]
-    return library in _READERS or any(value is reader for reader in _BY_NAME)
+    return library in NAMES["readers"] or any(value is reader for reader in _BY_NAME)

@@ -35,16 +35,6 @@ def _cos(v, y):
     return lambda: -s, lambda: -y, lambda: s, lambda: y
 
 
-def _sinh(v, y):
-    c = tf.cosh(v)
-    return lambda: c, lambda: y, lambda: c, lambda: y
-
-
-def _cosh(v, y):
-    s = tf.sinh(v)
-    return lambda: s, lambda: y, lambda: s, lambda: y
-
-
 def _atan(v, y):
     r = 1 / (1 + v * v)
     w = v * r  # near 1/v where v is large: its powers leave the range of floats later than those of v
@@ -53,10 +43,6 @@ def _atan(v, y):
 
 def _exp(v, y):
     return (lambda: y,) * 4
-
-
-def _expm1(v, y):
-    return (lambda: tf.exp(v),) * 4
 
 
 def _erf(v, y, sign=1):
@@ -91,14 +77,11 @@ def power(p: int) -> Callable[[tf.Tensor, tf.Tensor], Table]:
 TABLES: dict[str, Callable[[tf.Tensor, tf.Tensor], Table]] = {
     "Atan": _atan,
     "Cos": _cos,
-    "Cosh": _cosh,
     "Erf": _erf,
     "Erfc": _erfc,
     "Exp": _exp,
-    "Expm1": _expm1,
     "Sigmoid": _sigmoid,
     "Sin": _sin,
-    "Sinh": _sinh,
     "Softplus": _softplus,
     "Softsign": _softsign,
     "Square": power(2),

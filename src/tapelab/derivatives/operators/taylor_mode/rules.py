@@ -6,20 +6,10 @@ At least one input has channels where a rule is asked.
 
 from collections.abc import Callable, Sequence
 
-from tapelab.derivatives.operators.taylor_mode import elementwise
+from tapelab.derivatives.operators.taylor_mode import composed, elementwise
 from tapelab.derivatives.operators.taylor_mode.algebras import Algebra, Derivatives, bilinear_of, combination, unary_of
 from tapelab.derivatives.operators.taylor_mode.bilinear import Einsum, Lanewise, MatMul, Product
 from tapelab.derivatives.operators.taylor_mode.by_derivatives import along, by_derivatives
-from tapelab.derivatives.operators.taylor_mode.composed import (
-    dominated,
-    euclidean_norm,
-    fixed_power,
-    logarithm,
-    power_rule,
-    quotient,
-    softmax,
-    squared_difference,
-)
 from tapelab.derivatives.operators.taylor_mode.values import NoRule, Val, full, over_lanes, padded, times
 from tapelab.graphs.operations import linear_in, with_fact
 from tapelab.graphs.operations.operation import EACH, JOINTLY
@@ -237,25 +227,25 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"], _matmul),
     # Their gradients, and those of their gradients, are ours (`tapelab.derivatives.wrong.cures.products`).
     **dict.fromkeys(["Cumprod", "Prod", "UnsortedSegmentProd"], by_derivatives),
-    **dict.fromkeys(["Div", "DivNoNan", "RealDiv"], quotient),
-    **dict.fromkeys(["Inv", "Reciprocal"], fixed_power(-1)),
-    **dict.fromkeys(["Log", "Log1p"], logarithm),
-    **dict.fromkeys(["LogSoftmax", "Softmax"], softmax),
+    **dict.fromkeys(["Div", "DivNoNan", "RealDiv"], composed.quotient),
+    **dict.fromkeys(["Inv", "Reciprocal"], composed.fixed_power(-1)),
+    **dict.fromkeys(["Log", "Log1p"], composed.logarithm),
+    **dict.fromkeys(["LogSoftmax", "Softmax"], composed.softmax),
     **dict.fromkeys(["Max", "MaxPool", "MaxPool3D", "Min"], _chosen_by_value),
     **dict.fromkeys(["Maximum", "Minimum"], _larger),
-    **dict.fromkeys(["MulNoNan", "Xdivy", "Xlog1py", "Xlogy"], dominated),
+    **dict.fromkeys(["MulNoNan", "Xdivy", "Xlog1py", "Xlogy"], composed.dominated),
     **dict.fromkeys(["Select", "SelectV2"], _select),
     "BiasAdd": _bias,
     "ResizeBicubic": _of_images,
     "ClipByValue": _clip,
     "Einsum": _einsum,
-    "EuclideanNorm": euclidean_norm,
+    "EuclideanNorm": composed.euclidean_norm,
     "FusedBatchNormV3": _batch_norm,
     "Mul": _product,
     "Neg": _negative,
-    "Pow": power_rule,
-    "Rsqrt": fixed_power(-0.5),
-    "Sqrt": fixed_power(0.5),
-    "SquaredDifference": squared_difference,
+    "Pow": composed.power_rule,
+    "Rsqrt": composed.fixed_power(-0.5),
+    "Sqrt": composed.fixed_power(0.5),
+    "SquaredDifference": composed.squared_difference,
     "TopKV2": _top,
 }

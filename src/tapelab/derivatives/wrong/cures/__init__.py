@@ -1,6 +1,6 @@
 """Where TensorFlow's derivatives are wrong, ours: used while one of our derivatives is computed, and nowhere else.
 
-A *family* of cures is a module of this package, listed in `FAMILIES`. It has
+A *family* of cures is a module of this package, listed in `FAMILIES`. It has some of these:
 
 GRADIENTS: a dictionary from the type of an operation to a function as `tf.RegisterGradient` takes. That is called with
 the operation and the cotangents of its outputs, and returns the cotangents of its inputs, None where there is none. It
@@ -11,7 +11,7 @@ of the same arguments. `replaced_gradients.plain` gives TensorFlow's; `cotangent
 result of operations that have right derivatives themselves, by a cure of their own if need be, and that
 `tf.vectorized_map` converts.
 
-WIDER: likewise, and need not be there: gradients as TensorFlow's, but for a wider range of numbers. They are used where
+WIDER: likewise: gradients as TensorFlow's, but for a wider range of numbers. They are used where
 none of `GRADIENTS` applies, without a word in a `Plan`; where gradients cannot be replaced, TensorFlow's remain.
 
 FUNCTIONS: a list of `Replacement`. These are functions of a library, composed in Python, that are replaced while a

@@ -120,4 +120,3 @@ GRADIENTS = {
     "Xlog1py": _xlog1py,
     "Xlogy": _xlogy,
 }
-FUNCTIONS = []

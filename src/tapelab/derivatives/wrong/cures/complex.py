@@ -54,4 +54,3 @@ GRADIENTS = {
     "MulNoNan": _product,
     "SquaredDifference": _squared_difference,
 }
-FUNCTIONS = []

@@ -140,7 +140,6 @@ def _of_modules(modules, functions):
     return [_replacement(modules, name, function, name) for name, function in functions.items()]
 
 
-GRADIENTS = {}
 FUNCTIONS = [
     *_of_modules(
         private.modules_of_numpy,

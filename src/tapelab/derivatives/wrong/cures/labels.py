@@ -32,4 +32,3 @@ def _zeros(tensor):
 
 
 GRADIENTS = {"SoftmaxCrossEntropyWithLogits": _cross_entropy}
-FUNCTIONS = []

@@ -102,4 +102,3 @@ GRADIENTS = {
     "ScaleAndTranslateGrad": _of_translated,
     "SoftsignGrad": _of_softsign,
 }
-FUNCTIONS = []

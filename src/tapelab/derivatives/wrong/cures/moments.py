@@ -34,7 +34,6 @@ def _stops_the_mean(node, inputs):
     return mean.op == "Mean" and inputs(mean)[0].name == x.name
 
 
-GRADIENTS = {}
 FUNCTIONS = [
     Replacement(
         owners=lambda: private.modules_with_moments(),

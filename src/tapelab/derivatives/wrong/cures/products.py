@@ -172,4 +172,3 @@ GRADIENTS = {
     "SegmentProd": _segment_prod,
     "UnsortedSegmentProd": _unsorted_segment_prod,
 }
-FUNCTIONS = []

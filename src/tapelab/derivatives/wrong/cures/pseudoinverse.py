@@ -44,7 +44,6 @@ def _differentiable(a, value):
     return pinv(a)
 
 
-GRADIENTS = {}
 FUNCTIONS = [
     Replacement(
         owners=lambda: [tf.linalg, tf.compat.v1.linalg],

@@ -84,5 +84,3 @@ WIDER = {
     "Reciprocal": _reciprocal,
     "Rsqrt": _inverse_root,
 }
-GRADIENTS = {}
-FUNCTIONS = []

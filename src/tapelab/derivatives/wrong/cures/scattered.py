@@ -66,4 +66,3 @@ GRADIENTS = {
     "SegmentMean": _segment_mean,
     "TensorScatterUpdate": _scatter_update,
 }
-FUNCTIONS = []

@@ -80,4 +80,3 @@ def _is_smooth(op, of_q, of_r):
 
 _qr.applies = _is_smooth
 GRADIENTS = {"LogMatrixDeterminant": _log_determinant, "MatrixDeterminant": _determinant, "Qr": _qr}
-FUNCTIONS = []

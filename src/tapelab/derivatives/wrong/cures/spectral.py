@@ -197,4 +197,3 @@ def _is_zero(cotangent):
 
 
 GRADIENTS = {"Cholesky": _cholesky, "SelfAdjointEigV2": _self_adjoint_eig, "Svd": _svd}
-FUNCTIONS = []

@@ -17,6 +17,7 @@ from tapelab.explain.ground.expressions import called, contains, statement_at
 from tapelab.explain.values.fixes.patient import Fix, Patient, assigned
 from tapelab.explain.values.fixes.patterns import filled, match
 from tapelab.explain.values.fixes.trial import tried
+from tapelab.explain.values.mechanisms import read_from
 from tapelab.explain.values.not_finite import Story
 from tapelab.explain.values.rerun.evidence import Evidence
 from tapelab.explain.values.rerun.node_expressions import of_node
@@ -136,16 +137,29 @@ def _too_large(patient):
     if patient.values.get("is_backward"):
         return "# a smaller loss scale, a larger epsilon where something is normalised, or this part in float32"
     if patient.argument is None or called(patient.expression) not in _MAKES_LARGE:  # somebody else's function
-        return "# smaller numbers: scale what goes in; or this part in float32, of a layer by its dtype"
+        return _SMALLER_OR_WIDER
     if isinstance(patient.expression, ast.BinOp) and not isinstance(patient.expression.op, ast.Pow):
         return f"tf.cast({text(patient.argument)}, tf.float32)  # and the other operand"
-    return patient.with_argument("tf.cast(s, tf.float32)")
+    return [patient.with_argument("tf.cast(s, tf.float32)"), _SMALLER_OR_WIDER]
 
 
 def _of_constant(patient):
     if patient.evidence.array(patient.evidence.target).size > 1:
         return "# the gradient of a tensor is that of its sum: take one element, or tape.jacobian"
     return None
+
+
+def _at_kink(patient):
+    if patient.evidence.target_changes():  # where the source moves: it is what has to
+        return None
+    return "# what goes in is all 0: look for the weights, or the factor, that make it so"
+
+
+def _zero_factor(patient):
+    zeros = [key for key in patient.node.inputs if not patient.evidence.array(key).any()]
+    if any(read_from(patient.evidence, key) is not None for key in zeros):
+        return None
+    return "# look at the other factor in the line named here: should it be 0?"
 
 
 def _infinity_put_in(patient):
@@ -179,16 +193,20 @@ def _broadcast(patient):
     return patient.with_part(row, filled("r[:, None]", r=row))
 
 
+_SMALLER_OR_WIDER = "# smaller numbers: scale what goes in; or this part in float32, of a layer by its dtype"
 # What makes large numbers, and can do so in float32.
-_MAKES_LARGE = {"square", "pow", "multiply", "matmul", "cast", "add", "subtract", "reduce_sum", "reduce_mean"}
+_MAKES_LARGE = {"square", "pow", "multiply", "matmul", "add", "subtract", "reduce_sum", "reduce_mean"}
 _MAKES_LARGE |= {"reduce_prod", "**", "*", "@", "+", "-"}
 # Where a rule has advice about the operation alone, too.
 _OF_OPERATIONS = frozenset({"overflow", "constant_output", "zero_times_infinity", "source_not_finite"})
+_OF_OPERATIONS |= {"at_kink", "zero_weights"}
 _RULES = {
     "unselected_branch": _unselected,
     "masked_by_zero": _masked,
     "overflow": _too_large,
     "constant_output": _of_constant,
+    "at_kink": _at_kink,
+    "zero_weights": _zero_factor,
     "zero_times_infinity": _infinity_put_in,
     "source_not_finite": _infinity_put_in,
     "clipped": _clip,
