@@ -582,6 +582,11 @@ DOUBTFUL = {
         lambda x: tf.maximum(x, 0) + tf.math.log1p(tf.exp(-tf.abs(x))),
         "absolute value of a tensor and its maximum",
     ),
+    "a product by its larger and its smaller factor": (
+        value_and_gradient,
+        lambda x: tf.maximum(x[:, 0], x[:, 1]) * tf.minimum(x[:, 1], x[:, 0]),
+        "maximum and the minimum of the same two tensors",
+    ),
     "of what is negative": (
         jvp,
         lambda x: tf.nn.relu(-x) + tf.math.log1p(tf.exp(-tf.abs(x))),
@@ -604,6 +609,7 @@ CERTAIN = {
     "a mask of data": lambda x: tf.where(tf.constant([1.0, 0.0]) == 0, 1.0, x[:, :2] ** 2),
     "both depend": lambda x: tf.where(x == 0, 1 - x**2 / 6, tf.sin(x) / x),
     "a kink": lambda x: tf.maximum(x, 0) + tf.abs(x**2),
+    "bounds": lambda x: tf.minimum(tf.maximum(x, 0.0), 1.0),
     "what is not differentiated": lambda x: x * tf.stop_gradient(tf.where(x == 0, 1.0, x)),
     "softplus": tf.nn.softplus,
     "eigenvalues": lambda x: tf.linalg.eigvalsh(tf.linalg.diag(x[0])) ** 2,

@@ -2,7 +2,7 @@
 
 import warnings
 
-from tapelab.derivatives import FallbackWarning, hessian, hvp, jacobian, jvp, value_and_gradient
+from tapelab.derivatives import FallbackWarning, hessian, hvp, jacobian, jvp, per_example_gradients, value_and_gradient
 from tapelab.runtime import tf
 
 import numpy as np
@@ -143,3 +143,29 @@ def test_forward_mode_where_the_gradient_divides_by_the_cotangent(f):
     rows = jacobian(f, mode="reverse", compile="graph")(x)
     np.testing.assert_allclose(jacobian(f, mode="forward", compile="graph")(x), rows, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(jvp(f, compile="graph")(x, tangents=x)[1], tf.tensordot(rows, x, 1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("compile", ["xla", "auto"])
+@pytest.mark.parametrize(
+    ("gather", "bad"),
+    [
+        (lambda x, i: tf.gather(x, i), [[7], [-1]]),
+        (lambda x, i: tf.gather_nd(tf.reshape(x, [3, 2]), tf.stack([i, i], -1)), [[2], [-1]]),
+    ],
+    ids=["gather", "gather_nd"],
+)
+def test_an_index_out_of_range_raises_under_xla_too(gather, bad, compile):
+    derivative = value_and_gradient(lambda x, i: tf.reduce_sum(gather(x, i) ** 2), compile=compile)
+    plain = value_and_gradient(lambda x, i: tf.reduce_sum(gather(x, i) ** 2), compile="eager")
+    right = tf.constant([1])
+    np.testing.assert_allclose(derivative(Z, right)[1], plain(Z, right)[1])
+    for index in bad:
+        with pytest.raises(ValueError, match=r"value_and_gradient.*an index is out of range"):
+            derivative(Z, tf.constant(index))
+
+
+def test_examples_that_gather_across_the_batch_do_not_get_the_nearest_index():
+    rolled, back = [2, 0, 1], [1, 2, 0]
+    derivative = per_example_gradients(lambda x: tf.reduce_sum(tf.gather(tf.gather(x, rolled), back) ** 2))
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        derivative(tf.reshape(Z, [3, 2]))

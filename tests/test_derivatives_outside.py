@@ -48,8 +48,8 @@ class Trainer:
         self.history.append((time.time(), self.rng.random(), next(self.data), self.scaler.scale_))
 
 
-MODULES = """collections contextvars dataclasses datetime enum functools importlib inspect io itertools locale math
-operator os pathlib random threading time types weakref"""
+MODULES = """collections contextvars dataclasses datetime decimal enum functools importlib inspect io itertools
+linecache locale math operator os pathlib random threading time types weakref"""
 # What the programs use beside TensorFlow, NumPy and Keras.
 GIVEN = {name: importlib.import_module(name) for name in MODULES.split()}
 GIVEN |= {"FACTOR": 2.0, "__file__": __file__, "Held": Held, "Trainer": Trainer, "scaler": scaler}

@@ -430,3 +430,17 @@ def test_the_rest_is_as_in_tensorflow():
 def test_the_laplacian_at_the_identity(f, trace):
     """Taylor mode has no rule of these: along a curve, terms would be missing where values are equal."""
     np.testing.assert_allclose(laplacian(f, batched=False)(tf.eye(3, dtype=tf.float64)), trace, rtol=1e-6)
+
+
+@pytest.mark.parametrize("compile", ["eager", "graph", "xla"])
+def test_cholesky_depends_on_the_lower_triangle_alone(compile):
+    matrix, step = np.array([[2.0, 0.1], [0.3, 1.0]]), 1e-5
+
+    def f(x):
+        return tf.reduce_sum(tf.constant([[1.0, 2.0], [3.0, 5.0]], tf.float64) * tf.linalg.cholesky(x))
+
+    moved = step * np.eye(4).reshape(4, 2, 2)
+    slopes = [(float(f(matrix + each)) - float(f(matrix - each))) / (2 * step) for each in moved]
+    gradient = value_and_gradient(f, compile=compile)(matrix)[1]
+    np.testing.assert_allclose(np.ravel(gradient), slopes, rtol=1e-8, atol=1e-9)
+    assert not np.any(np.reshape(hessian(f, compile=compile)(matrix), (4, 4))[1])

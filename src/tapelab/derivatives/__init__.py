@@ -58,7 +58,8 @@ What several have in common means the same in all:
     `MemoryLimitError` says how many they would take, and what to use instead.
 ``compile``
     "auto" takes the fastest way that works: XLA where that pays, a graph, or single operations. A `FallbackWarning`
-    says why it is a slower one. "xla", "graph" and "eager" take that one way, or raise.
+    says why it is a slower one. "xla", "graph" and "eager" take that one way, or raise. XLA computes in bfloat16 with
+    the digits of float32: there results differ by the rounding of bfloat16.
 ``unconnected``
     "error" for an `UnconnectedSourceError` where the function does not depend on a source, "zero" for zeros.
 ``check_finite``

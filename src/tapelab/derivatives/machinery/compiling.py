@@ -18,7 +18,7 @@ from tapelab.derivatives.machinery.recipe import Recipe, apart, with_value
 from tapelab.derivatives.private import derivatives_wanted, direct_call
 from tapelab.derivatives.wrong.cure import cured_calls
 from tapelab.derivatives.wrong.gaps import Needs
-from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_singular, require_right
+from tapelab.derivatives.wrong.kernels import WrongKernelError, blind_to_faults, out_of_range, require_right
 from tapelab.graphs.program import LOOPS
 from tapelab.process.tensorflow import tf
 
@@ -134,15 +134,23 @@ class Compiler:
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
         recorded = derivatives_wanted(tensors)
 
+        checked = []
+
+        def program(*tensors):
+            outputs = way.compute(tensors)
+            wrong = out_of_range(tf.compat.v1.get_default_graph()) if xla else None
+            checked[:] = [wrong is not None]
+            return (outputs, wrong) if any(checked) else outputs
+
         with _quiet(xla):
-            compiled = tf.function(lambda *tensors: way.compute(tensors), autograph=False, jit_compile=xla)
+            compiled = tf.function(program, autograph=False, jit_compile=xla)
             concrete = compiled.get_concrete_function(*specs)
             loops = problem.facts.operations | {operation.type for operation in concrete.graph.get_operations()}
             loops = not LOOPS.isdisjoint(loops)
             if xla and loops and recorded:
                 raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")
             require_right(concrete.graph, xla)
-            if xla and (why := blind_to_singular(concrete.graph)):
+            if xla and (why := blind_to_faults(concrete.graph)):
                 if self._compile == "auto":
                     raise WrongKernelError(why)
                 problem.note(why)
@@ -150,6 +158,8 @@ class Compiler:
                 Compiler.all_programs += 1
                 self._programs += 1
             run = direct_call(concrete)
+            if any(checked):
+                run = _of_right_indices(problem.name, run)
             changed = concrete.graph.variables if problem.changes and tf.executing_eagerly() else ()
             try:
                 with undone_if_it_fails(changed), cured_calls():
@@ -173,6 +183,21 @@ class Compiler:
             doubts.append(f"is right, but a derivative of it would not be: {why}")
         for doubt in doubts:
             self._warnings.once(doubt, doubt)
+
+
+def _of_right_indices(name, run):
+    """Raise ValueError where the last of what a program returns says that an index was out of range."""
+
+    def checked(tensors):
+        outputs, wrong = run(tensors)
+        message = f"{name}: an index is out of range, in tf.gather or its like"
+        if tf.is_symbolic_tensor(wrong):
+            tf.debugging.assert_equal(wrong, False, message)
+        elif wrong:
+            raise ValueError(message)
+        return outputs
+
+    return checked
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Kernels of TensorFlow that compute something else than their operation: found in a graph before it runs.
 
 Which they are is in a table, ``graphs/operations/kernels.toml``. Each operation is right elsewhere, so the derivative
-is computed there. Who chooses XLA gets its solvers, and a note in the plan.
+is computed there. Who chooses XLA gets what raises no error there, and a note in the plan.
 """
 
 import fnmatch
@@ -9,6 +9,11 @@ import fnmatch
 from tapelab.graphs.operations import KERNELS
 from tapelab.graphs.program import nodes_of
 from tapelab.process.tensorflow import tf
+
+import numpy as np
+
+_GATHERING = {"GatherNd", "GatherV2", "ResourceGather"}
+_IN_RANGE = {"ArgMax", "ArgMin", "Range", "Shape", "TopKV2"}  # what these give is taken for a right index
 
 
 class WrongKernelError(NotImplementedError):
@@ -26,19 +31,59 @@ def require_right(graph: tf.Graph, xla: bool) -> None:
         raise WrongKernelError(why)
 
 
-def blind_to_singular(graph: tf.Graph) -> str | None:
-    """Say which operation of a graph XLA computes without a word where a matrix is singular; None if there is none."""
+def blind_to_faults(graph: tf.Graph) -> str | None:
+    """Say which operation of a graph XLA computes without a word where TensorFlow raises; None if there is none."""
     return _met(graph, "noted")
+
+
+def out_of_range(graph: tf.Graph) -> tf.Tensor | None:
+    """Return whether an index is out of range, in a graph that is being traced; None if none can be.
+
+    There TensorFlow raises on a CPU, and XLA takes the nearest index. Functions that the graph calls are not looked
+    into: those that gather are in the table.
+    """
+    gathering = [op for op in graph.get_operations() if op.type in _GATHERING]
+    found = [_leaves(op.inputs[1], _sizes(op)) for op in gathering if _is_given(op.inputs[1])]
+    found = [each for each in found if tf.get_static_value(each) is not np.False_]
+    return tf.reduce_any(found) if found else None
+
+
+def _sizes(op: tf.Operation) -> tf.Tensor:
+    """The sizes of the axes that an operation's indices are of."""
+    if op.type == "ResourceGather":
+        return tf.raw_ops.VariableShape(input=op.inputs[0])[0]
+    shape = tf.shape(op.inputs[0])
+    return shape[op.inputs[2]] if op.type == "GatherV2" else shape[: op.inputs[1].shape[-1]]
+
+
+def _leaves(index: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_any((index < 0) | (index >= tf.cast(sizes, index.dtype)))
+
+
+def _is_given(index: tf.Tensor) -> bool:
+    """Whether an index is a constant, or computed from something that comes from outside of the graph."""
+    if tf.get_static_value(index) is not None:
+        return True
+    left, seen = [index], set()
+    while left:
+        op = left.pop().op
+        if op.type == "Placeholder":
+            return True
+        if op not in seen and op.type not in _IN_RANGE:
+            seen.add(op)
+            left += op.inputs
+    return False
 
 
 def _met(graph: tf.Graph, on: str) -> str | None:
     """What is wrong with the first kernel of a graph that is."""
     rows = [row for row in KERNELS if row.on == on]
-    for nodes in nodes_of(graph.as_graph_def()):
+    for number, nodes in enumerate(nodes_of(graph.as_graph_def())):  # the first are no function's
         for node in nodes:
             for row in rows:
                 if any(fnmatch.fnmatchcase(node.op, name) for name in row.operations) and (
                     (not row.numbers or tf.as_dtype(node.attr["T"].type).name in row.numbers)
+                    and (not row.in_functions or number > 0)
                     and (not row.strides_of_1 or _as_large_as_its_input(node.attr))
                 ):
                     return row.why.format(op=node.op)

@@ -77,6 +77,25 @@ def _may_cancel_a_kink(met: Met) -> bool:
     return any(user.type in _KINKS and user in met.within for each in signed for user in each.consumers())
 
 
+def _meets_its_minimum(met: Met) -> bool:
+    """Whether the results are computed from a maximum and from the minimum of the same two tensors."""
+    a, b = met.op.inputs
+    minima = [op.inputs for op in met.within if op.type == "Minimum"]
+    pairs = [(first, second) for one, other in minima for first, second in ((one, other), (other, one))]
+    return not _same(a, b) and any(_same(a, first) and _same(b, second) for first, second in pairs)
+
+
+def _same(a: tf.Tensor, b: tf.Tensor) -> bool:
+    """Whether two tensors are one, or computed alike from the same ones, as x[0] and x[0] are."""
+    if a is b or a.op is b.op:
+        return a.value_index == b.value_index
+    if a.op.type != b.op.type or a.value_index != b.value_index or dict(a.op.node_def.attr) != dict(b.op.node_def.attr):
+        return False
+    if not a.op.inputs:
+        return a.op.type == "Const"
+    return len(a.op.inputs) == len(b.op.inputs) and all(map(_same, a.op.inputs, b.op.inputs))
+
+
 def _takes_a_constant_where_equal(met: Met) -> bool:
     """Whether it selects what does not depend on the sources where something that does equals a number."""
     test = met.op.inputs[0].op
@@ -106,6 +125,7 @@ RULES: dict[str, Callable[[Met], bool]] = {
     "is_square_of_modulus": _is_square_of_modulus,
     "log_add_exp_by_name": _log_add_exp_by_name,
     "may_cancel_a_kink": _may_cancel_a_kink,
+    "meets_its_minimum": _meets_its_minimum,
     "takes_a_constant_where_equal": _takes_a_constant_where_equal,
     "uses_batch_statistics": _uses_batch_statistics,
     "uses_vectors": lambda met: met.used(met.op.outputs[1:]),

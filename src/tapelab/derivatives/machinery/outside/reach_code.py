@@ -51,11 +51,14 @@ def watch_function(reach: Reached, function: types.FunctionType, where: Where) -
 
 def watch_module(reach: Reached, value: types.ModuleType, where: Where, named: bool) -> None:
     """Watch what some code names of a module that the caller wrote."""
-    if not is_library(getattr(value, "__file__", None)):
-        get = vars(value).get
-        names = reach.names & vars(value).keys()
+    if not _of_library(value):
+        held = vars(value)
+        names = reach.names & held.keys()
+        if reach.by_name:
+            names |= {name for name in held if not name.startswith("__")}
         place = lambda name: Where(f".{name}", where)  # noqa: E731
-        reach.attributes(partial(lookup, get), names, f"{value.__name__}'s", place, value, named=named)
+        reach.attributes(partial(lookup, held.get), names, f"{value.__name__}'s", place, value, named=named)
+        reach.compare(held.__len__, f"{value.__name__}'s attributes")  # one that is missing may be asked for
 
 
 def _names(reach, code: types.CodeType) -> CodeNames:
@@ -87,7 +90,7 @@ def _follow(reach, link: Chain, function, cells, loose):
         where = Where(f".{name}", where)
         value = getattr(owner, name, MISSING)
         data = isinstance(value, (*SCALARS, dict, list, tuple, set)) or value is os.environ
-        if data and isinstance(owner, types.ModuleType) and is_library(getattr(owner, "__file__", None)):
+        if data and isinstance(owner, types.ModuleType) and _of_library(owner):
             place = partial(lambda where, _: where, where)
             reach.attributes(partial(lookup, vars(owner).get), {name}, f"{owner.__name__}'s", place, owner)
     if isinstance(value, types.ModuleType):
@@ -106,8 +109,14 @@ def _follow(reach, link: Chain, function, cells, loose):
 def _escaped(reach, module, where):
     """A module that is read in another way than by a name of what is in it."""
     reach.tell(where, unwatchable.why_not_module(module))
-    if not is_library(getattr(module, "__file__", None)):
+    if not _of_library(module):
         reach.later(vars(module), where)
+
+
+def _of_library(module):
+    """Whether a module is not the caller's: what is made by hand, or is a prompt's, has neither file nor spec."""
+    file = getattr(module, "__file__", None)
+    return is_library(file) if file or getattr(module, "__spec__", None) else False
 
 
 def _empty(cell):

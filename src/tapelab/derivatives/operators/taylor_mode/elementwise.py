@@ -35,6 +35,12 @@ def _cos(v, y):
     return lambda: -s, lambda: -y, lambda: s, lambda: y
 
 
+def _atan(v, y):
+    r = 1 / (1 + v * v)
+    w = v * r  # near 1/v where v is large: its powers leave the range of floats later than those of v
+    return lambda: r, lambda: -2 * w * r, lambda: r * (6 * w * w - 2 * r * r), lambda: 24 * w * r * (r * r - w * w)
+
+
 def _exp(v, y):
     return (lambda: y,) * 4
 
@@ -69,6 +75,7 @@ def power(p: int) -> Callable[[tf.Tensor, tf.Tensor], Table]:
 
 
 TABLES: dict[str, Callable[[tf.Tensor, tf.Tensor], Table]] = {
+    "Atan": _atan,
     "Cos": _cos,
     "Erf": _erf,
     "Erfc": _erfc,

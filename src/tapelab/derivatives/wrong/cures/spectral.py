@@ -33,6 +33,7 @@ from tapelab.derivatives.wrong.cures.ties import (
     slopes,
     sums,
 )
+from tapelab.derivatives.wrong.replaced_gradients import plain
 from tapelab.process.tensorflow import tf
 
 
@@ -176,6 +177,11 @@ def _size(of_vectors, of_values, values):
     return tf.add_n(largest) + product[..., None, None]
 
 
+def _cholesky(op, upstream):
+    """tf.linalg.cholesky: to the lower triangle, which alone is read; TensorFlow's gradient is spread over both."""
+    return _lower(plain("Cholesky")(op, upstream))
+
+
 def _lower(gradient):
     """Give the gradient by a Hermitian matrix to its lower triangle: the kernel reads no other."""
     lower = tf.linalg.band_part(gradient + tf.linalg.adjoint(gradient), -1, 0)
@@ -190,4 +196,4 @@ def _is_zero(cotangent):
     return cotangent.op.type == "ZerosLike" or (value is not None and not value.any())
 
 
-GRADIENTS = {"SelfAdjointEigV2": _self_adjoint_eig, "Svd": _svd}
+GRADIENTS = {"Cholesky": _cholesky, "SelfAdjointEigV2": _self_adjoint_eig, "Svd": _svd}
