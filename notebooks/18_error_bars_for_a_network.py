@@ -453,9 +453,13 @@ exercises.update.check(new_delta)
 # - the **diagonal** of $H$ alone: as many numbers as weights;
 # - the **last layer** alone: the other weights are taken as known, and $H$ is the block of the last 33. The network is linear in these, so nothing bends. Daxberger et al. (2021) make it their library's default.
 #
-# The rival is a **deep ensemble** (Lakshminarayanan et al. 2017): five networks from five starts; the mean and the variance of the five, plus $\sigma^2$. Cost is counted in gradients of the loss. Laplace takes one training of 4000, and at most 60 more for the Jacobian, one for each row. An ensemble of the *same* cost has 800 for each of its five members. One of *five times* the cost is there as well.
+# The rival is a **deep ensemble** (Lakshminarayanan et al. 2017): five networks from five starts; the mean and the variance of the five, plus $\sigma^2$. Cost is counted in gradients of the loss, for one $\delta$ and one learning rate. Everyone tries the same five $\delta$; nobody sees the measurements that judge.
 #
-# Everyone tries the same five $\delta$. Laplace takes the one of the largest evidence; the ensembles, which have none, the one of the best validation likelihood, and the short one also the better of two learning rates.
+# | way | how it is chosen | gradients |
+# |---|---|---|
+# | full, diagonal, last layer; no error bar | $\delta$ by the evidence of the full matrix, from the 60 training points | 4000; for the Jacobian at most 60 more |
+# | ensemble, same cost | $\delta$ and the better of two learning rates, by the likelihood of 60 validation points | 5 × 800 |
+# | ensemble, 5 × cost | $\delta$, by the same likelihood | 5 × 4000 |
 #
 # **Predict.** First the diagonal. Its error bars *where there are points*, beside those of the full matrix: what are they?
 

@@ -23,7 +23,7 @@
 # %% [markdown] tags=["badges"]
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/tapelab/tapelab/blob/colab-main/notebooks/22_differentiate_the_optimiser.ipynb)
 #
-# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 18 to read, 23 for the exercises
+# **Prerequisites:** [14 Without the matrix](14_without_the_matrix.ipynb), [12 Forward mode](12_forward_mode.ipynb) · **Minutes:** 19 to read, 23 for the exercises
 
 # %% tags=["parameters"]
 # @title Parameters
@@ -455,7 +455,15 @@ plt.show()
 #
 # The sign is one cure. The other is to leave the logarithm out: $\mathrm d L / \mathrm d \eta = -\nabla L(w')^\top g$ has no factor $\eta$, and Baydin and others subtract $\beta$ times it from the rate. From a millionth that ends lower than the sign does, at 0.06 to 0.08 for $\beta$ from 0.1 to 1; at $\beta = 3$ the loss explodes (the check runs 0.3; the rest was tried with three seeds). So $\beta$ has to be found. The sign's two numbers have no unit.
 #
-# It is no free lunch. The best fixed rate ends lower than every self-tuned run. To know it, you train several times. Why do the self-tuned runs end higher? The steps lost in the climb are one reason. There is a deeper one: looking one step ahead is *greedy*. Try it on section 1's quadratics, choosing each rate for the lowest loss, summed over all 200 curvatures, right after its own step. The rival learns its eight rates together, through all the steps, for the same loss.
+# It is no free lunch. The best fixed rate ends lower than every self-tuned run. To know it, you train several times:
+#
+# | way | how it is tuned | gradients | loss, seeds 0 to 9: minimum, median, maximum |
+# |---|---|---|---|
+# | fixed rate | the best of nine by the loss itself, on the training images: 1.5 with each seed | 300 a run, 2700 for all nine | 0.030, 0.036, 0.041 |
+# | sign, from 0.000001 | 0.1 up and 0.2 down, the same with each seed | 600: two a step | 0.091, 0.097, 0.111 |
+# | sign, from 1 | the same | 600 | 0.052, 0.057, 0.065 |
+#
+# Why do the self-tuned runs end higher? The steps lost in the climb are one reason. There is a deeper one: looking one step ahead is *greedy*. Try it on section 1's quadratics, choosing each rate for the lowest loss, summed over all 200 curvatures, right after its own step. The rival learns its eight rates together, through all the steps, for the same loss.
 
 # %% tags=["nbval-ignore-output"]
 w, greedy = np.ones(200), []
