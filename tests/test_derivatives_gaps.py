@@ -592,6 +592,7 @@ DOUBTFUL = {
         lambda x: tf.nn.relu(-x) + tf.math.log1p(tf.exp(-tf.abs(x))),
         "absolute value of a tensor and its maximum",
     ),
+    "a dilogarithm": (hvp, lambda x: tf.math.special.spence(tf.exp(x)), "where the argument is 1"),
     "eigenvectors": (hessian, of_eigenvectors, "eigenvectors or singular vectors"),
 }
 

@@ -39,8 +39,8 @@ def blind_to_faults(graph: tf.Graph) -> str | None:
 def out_of_range(graph: tf.Graph) -> tf.Tensor | None:
     """Return whether an index is out of range, in a graph that is being traced; None if none can be.
 
-    There TensorFlow raises on a CPU, and XLA takes the nearest index. Functions that the graph calls are not looked
-    into: those that gather are in the table.
+    There TensorFlow raises on a CPU, and XLA takes the nearest index. Loops, branches and functions that the graph calls
+    are not looked into: there XLA's nearest index goes unsaid.
     """
     gathering = [op for op in graph.get_operations() if op.type in _GATHERING]
     found = [_leaves(op.inputs[1], _sizes(op)) for op in gathering if _is_given(op.inputs[1])]
@@ -78,12 +78,11 @@ def _is_given(index: tf.Tensor) -> bool:
 def _met(graph: tf.Graph, on: str) -> str | None:
     """What is wrong with the first kernel of a graph that is."""
     rows = [row for row in KERNELS if row.on == on]
-    for number, nodes in enumerate(nodes_of(graph.as_graph_def())):  # the first are no function's
+    for nodes in nodes_of(graph.as_graph_def()):
         for node in nodes:
             for row in rows:
                 if any(fnmatch.fnmatchcase(node.op, name) for name in row.operations) and (
                     (not row.numbers or tf.as_dtype(node.attr["T"].type).name in row.numbers)
-                    and (not row.in_functions or number > 0)
                     and (not row.strides_of_1 or _as_large_as_its_input(node.attr))
                 ):
                     return row.why.format(op=node.op)

@@ -115,7 +115,6 @@ class Kernel(NamedTuple):
         why: what it does, with {op} for the type.
         numbers: the types of numbers that it does so for, as `tf.DType` names them; none named: any.
         strides_of_1: whether only where a window does not change the shape of an image.
-        in_functions: whether only in functions that a graph calls.
         on: "xla", "graph", or "noted" for XLA's where the caller is told, and may want it.
     """
 
@@ -124,4 +123,3 @@ class Kernel(NamedTuple):
     on: str
     numbers: tuple[str, ...] = ()
     strides_of_1: bool = False
-    in_functions: bool = False
