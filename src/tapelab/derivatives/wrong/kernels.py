@@ -39,8 +39,8 @@ def blind_to_faults(graph: tf.Graph) -> str | None:
 def out_of_range(graph: tf.Graph) -> tf.Tensor | None:
     """Return whether an index is out of range, in a graph that is being traced; None if none can be.
 
-    There TensorFlow raises on a CPU, and XLA takes the nearest index. Loops, branches and functions that the graph calls
-    are not looked into: there XLA's nearest index goes unsaid.
+    There TensorFlow raises on a CPU, and XLA takes the nearest index. Loops, branches and functions that the graph
+    calls are not looked into: there XLA's nearest index goes unsaid.
     """
     gathering = [op for op in graph.get_operations() if op.type in _GATHERING]
     found = [_leaves(op.inputs[1], _sizes(op)) for op in gathering if _is_given(op.inputs[1])]
