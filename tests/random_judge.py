@@ -162,6 +162,8 @@ def _compared(task, case, comparisons):
                 return f"{number} where a step has no derivative"
             if any(overflows(task.program, case.x[row]) for row in rows):
                 return f"{number} where what is huge overflows on the way"
+            if number == "NaN" and any(is_tiny(task.program, case.x[row]) for row in rows):
+                return "NaN where what is tiny has derivatives out of range"
             if number == "NaN" and DECOMPOSING.search(str(task.program)):
                 return "NaN of a decomposition"
             raise Find(f"{found[place]:.6g}, right {right[place]:.6g} ± {error[place]:.1g} at {list(place)}: {task}")
@@ -177,6 +179,12 @@ def overflows(program: Program, row: np.ndarray) -> bool:
     tensors = [tensor for op in wrapped.graph.get_operations() for tensor in op.outputs if tensor.dtype.is_floating]
     within = wrapped.prune(wrapped.inputs[0], tensors)(tf.constant(row[None]))
     return not all(np.isfinite(value).all() for value in within)
+
+
+def is_tiny(program: Program, row: np.ndarray) -> bool:
+    """Whether a step gets a number whose reciprocal, squared, is out of range: so are second derivatives of 1 / x."""
+    given = np.abs(np.concatenate([value.numpy().ravel() for value in program.every()(tf.constant(row[None]))[:-1]]))
+    return bool(np.any((given > 0) & (given < 1 / HUGE)))
 
 
 def smooth(program: Program, row: np.ndarray, orders: int) -> bool:
