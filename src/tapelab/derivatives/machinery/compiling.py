@@ -154,6 +154,10 @@ class Compiler:
                 if self._compile == "auto":
                     raise WrongKernelError(why)
                 problem.note(why)
+            if xla and (why := problem.facts.unchecked_index):
+                if self._compile == "auto":
+                    raise WrongKernelError(why)
+                problem.doubts.append(why)
             if xla:
                 Compiler.all_programs += 1
                 self._programs += 1

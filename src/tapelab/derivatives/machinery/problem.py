@@ -17,6 +17,7 @@ from tapelab.derivatives.machinery.outside.observed import observed
 from tapelab.derivatives.private import with_autograph
 from tapelab.derivatives.wrong.cure import Cure
 from tapelab.derivatives.wrong.gaps import Needs, gaps, operations_of, placeholders
+from tapelab.derivatives.wrong.kernels import unchecked_index
 from tapelab.graphs.operations import EFFECTS
 from tapelab.graphs.program import CALLS, LOOPS, has_custom_gradient, nodes_of, place
 from tapelab.process.tensorflow import tf
@@ -68,6 +69,7 @@ class Facts:
         custom_places: the operations whose gradients were given with `tf.custom_gradient` or an override, each with its
             line.
         largest: bytes of the largest tensor on the way to the result and back, as far as that is known.
+        unchecked_index: what `kernels.unchecked_index` says of it.
     """
 
     traceable: bool = True
@@ -77,6 +79,7 @@ class Facts:
     gaps: Mapping[Needs, str] = dataclasses.field(default_factory=dict)
     custom_places: tuple[str, ...] = ()
     largest: int = 0
+    unchecked_index: str | None = None
 
 
 class Problem:
@@ -285,6 +288,7 @@ class Problem:
             gaps=found,
             custom_places=tuple(dict.fromkeys(custom)),
             largest=max(map(_bytes, tensors), default=0),
+            unchecked_index=unchecked_index(graph),
         )
 
     def _observe(self, tensors):
