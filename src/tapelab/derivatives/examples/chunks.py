@@ -5,7 +5,7 @@ each in a constant. So it is traced at both sizes, and the two graphs are compar
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import islice, product
 from typing import Any
 
@@ -165,7 +165,7 @@ class Twins:
     def __init__(self, examples: Examples, size: int, draws: bool):
         self._examples, self._size, self._draws = examples, size, draws
         # What does not depend on the examples, of a shape that depends on how many they are: equal elements, or draws.
-        self._uniform = set()
+        self._uniform: set[Hashable] = set()
 
     def sized(self, whole: tf.Graph, part: tf.Graph, inputs: Sequence[bool]) -> list[bool]:
         """Return for each output of the graphs whether it holds what the number of examples decides."""

@@ -148,8 +148,8 @@ class Compiler:
         with _quiet(xla):
             compiled = tf.function(program, autograph=False, jit_compile=xla)
             concrete = compiled.get_concrete_function(*specs)
-            loops = problem.facts.operations | {operation.type for operation in concrete.graph.get_operations()}
-            loops = not LOOPS.isdisjoint(loops)
+            operations = problem.facts.operations | {op.type for op in concrete.graph.get_operations()}
+            loops = not LOOPS.isdisjoint(operations)
             if xla and loops and recorded:
                 raise _NotForATapeError("it has a loop, and what a loop leaves for an open tape cannot leave XLA")
             require_right(concrete.graph, xla)

@@ -197,7 +197,7 @@ class Problem:
         args, kwargs = unflatten(self._rest, leaves)
         if self._sources.variables is None:
             args = self._sources.put(taken, args)
-        outputs = []
+        outputs: list[Any] = []
         with self.cure.applied(), stateless_scope_unchanged(self.name):
             result = self._f(*args, **kwargs)
         self.output_description = flatten(result, outputs, numbers=True)

@@ -130,7 +130,7 @@ class Operator(Recipe):
             start += size
         return found
 
-    def plan(self, problem: Problem) -> Plan:
+    def plan(self, problem: Problem) -> Chunked:
         require_second_order(problem)
         if self.batched:
             require_common_batch(problem, "For a function of one example, or of anything else, use batched=False")
@@ -185,11 +185,11 @@ class Operator(Recipe):
             problem.remarks.append(f"chunks of {counted(examples, 'example')}, which would fit: {error}")
             return None, ()
 
-    def prefers_xla(self, problem: Problem, plan: Plan) -> bool:
+    def prefers_xla(self, problem: Problem, plan: Chunked) -> bool:  # type: ignore[override]
         facts, whole = problem.facts, plan.examples is None  # tapes do not differentiate loops that XLA compiles
         return whole and plan.chunk * facts.largest <= costs.XLA_OPERATOR and not facts.operations & LOOPS
 
-    def ways(self, problem: Problem, plan: Plan) -> list[Way]:
+    def ways(self, problem: Problem, plan: Chunked) -> list[Way]:  # type: ignore[override]
         chunks = "" if plan.examples is None else f", {plan.examples} of {problem.source_shapes[0][0]} examples at once"
         taylor = [
             Way(label + chunks, partial(self._taylor, problem, plan, strict=strict), chunk=plan.chunk)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tapelab.derivatives.sparse.dependence import (
     Dependence,
@@ -23,7 +24,7 @@ from tapelab.process.tensorflow import tf
 import numpy as np
 from scipy import sparse
 
-Matrix = sparse.csr_array | None
+Matrix: TypeAlias = sparse.csr_array | None
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ class Fourth(Algebra):
         return total(products, self._twice)
 
 
-def _taken(c: Channel, lanes: np.ndarray) -> Channel:
+def _taken(c: Channel, lanes: list[int]) -> Channel:
     return None if c is None else tf.gather(c, lanes)
 
 

@@ -82,7 +82,7 @@ class Interpreter(Walk[Val]):
 
     def _after_body(self, op: tf.Operation, body: str, vals: Sequence[Val], carried: Sequence[bool]) -> list[bool]:
         """Which of the variables of a loop have channels before its body or after it."""
-        found = []
+        found: list[bool] = []
 
         def trace(*parts: tf.Tensor) -> list[tf.Tensor]:
             outputs = self.body(op, body, _unflat(self._algebra, parts, carried))
