@@ -95,7 +95,7 @@ def require_same_losses(problem: Problem, together: tf.Tensor, single: tf.Tensor
     )
 
 
-def _require_sum_or_mean(problem: Problem, together: np.ndarray, single: np.ndarray, tolerance: float) -> None:
+def _require_sum_or_mean(problem: Problem, together: np.float64, single: np.ndarray, tolerance: float) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         found, sizes = (np.array([part.sum(), part.mean()]) for part in (single, np.abs(single)))
         differ = np.abs(found - together) > tolerance * np.maximum(sizes, np.abs(together)) + np.finfo(np.float64).tiny

@@ -102,7 +102,7 @@ def _may_be_zero(op: tf.Operation, upstream: tf.Tensor) -> bool:
     return exponent is None or not np.all(exponent)
 
 
-def constant(tensor: tf.Tensor) -> np.ndarray | None:
+def constant(tensor: tf.Tensor) -> np.ndarray | np.generic | None:
     """Return the value of a tensor, where it is a constant or the difference of two; otherwise None."""
     value = tf.get_static_value(tensor)
     if value is None and tensor.op.type == "Sub":
