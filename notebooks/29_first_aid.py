@@ -965,7 +965,13 @@ def step_against_differences(make, step, x, y, **how):
 for check_make, check_right, check_broken, check_data, check_how in (
     (one_layer, step_with(lambda model: repair[2](model, x, y[:, None])), None, (x, y[:, None]), {}),
     (frozen_two_layers, lambda model: repair[11](model, x, targets), learn_second_layer, (x, targets), {}),
-    (normalising, lambda model: repair[15](model, far, y[:, None]), training_step, (far, y[:, None]), {"training": True}),
+    (
+        normalising,
+        lambda model: repair[15](model, far, y[:, None]),
+        training_step,
+        (far, y[:, None]),
+        {"training": True},
+    ),
 ):
     assert step_against_differences(check_make, check_right, *check_data, **check_how) < 1e-4
     if check_broken is not None:
