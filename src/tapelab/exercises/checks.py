@@ -42,7 +42,7 @@ class Mistake:
     where: Callable[[Any], bool] | None = None
 
 
-def _wrong(found: Difference, text: str | None = None, code: str | None = None) -> Feedback:
+def _wrong(found: Difference | Feedback, text: str | None = None, code: str | None = None) -> Feedback:
     return Feedback(WRONG, code or found.code, _sentence(text or found.text), found.picture)
 
 

@@ -18,7 +18,7 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -145,7 +145,7 @@ def own_session() -> None:
 
 
 def _run_kernel(
-    command: Sequence[str],
+    command: list[str],
     folder: str | os.PathLike,
     environment: Mapping[str, str],
     out: Connection,

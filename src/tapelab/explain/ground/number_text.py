@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def number(value: float | complex) -> str:
+def number(value: float | complex | np.number) -> str:
     """Write a number with at most four significant digits."""
     if np.iscomplexobj(value):
         return f"{value:.3g}"

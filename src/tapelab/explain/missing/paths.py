@@ -29,8 +29,8 @@ class Step:
             tf.stop_gradient.
     """
 
-    start: object
-    end: object
+    start: Point
+    end: Point
     event: Event
     cuts: tuple = ()
     off_tape: Unrecorded | None = None

@@ -103,5 +103,5 @@ def _value_there(evidence: Evidence, story: Story) -> str:
     return number(picked[0] if (picked == picked[0]).all() or picked.size == 1 else _telling(story, picked))
 
 
-def _telling(story: Story, picked: np.ndarray) -> np.generic:
+def _telling(story: Story, picked: np.ndarray) -> np.number:
     return picked[np.argmax(np.abs(picked))] if story.code in ("overflow", "saturated", "clipped") else picked[0]
