@@ -12,6 +12,7 @@ import matplotlib.figure
 import numpy as np
 import tensorflow as tf
 from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
 
 PATHS = ("f", "g", "h")
 CUTS = {
@@ -71,7 +72,7 @@ def gradient(x: float, cut: tuple[str, ...]) -> float | None:
     return None if found is None else float(found)
 
 
-def held(points: np.ndarray, x: float, cut: tuple[str, ...]) -> np.ndarray:
+def held(points: ArrayLike, x: float, cut: tuple[str, ...]) -> np.ndarray:
     """Return z at some points, with what is cut held at the value that it has at x.
 
     The tape's gradient at x is this function's derivative at x.

@@ -8,10 +8,14 @@ import weakref
 from types import TracebackType
 
 lock = threading.Lock()
-inside = contextvars.ContextVar("leases of this context, the innermost last", default=())
-_owned = contextvars.ContextVar("owners of what this context asks for", default=())
-_in_use = set()  # each `Shared` that has leases
-_orphans = collections.deque()  # leases whose block was interrupted before it could end
+inside: "contextvars.ContextVar[tuple[Lease, ...]]" = contextvars.ContextVar(
+    "leases of this context, the innermost last", default=()
+)
+_owned: "contextvars.ContextVar[tuple[Owner, ...]]" = contextvars.ContextVar(
+    "owners of what this context asks for", default=()
+)
+_in_use: "set[Shared]" = set()  # each `Shared` that has leases
+_orphans: "collections.deque[Lease]" = collections.deque()  # leases whose block was interrupted before it could end
 
 
 class Shared:
@@ -40,7 +44,7 @@ class Lease:
     def __init__(self, shared: Shared):
         self.shared = shared
         self.active = False
-        self.owners = ()
+        self.owners: tuple[Owner, ...] = ()
 
     def begin(self) -> None:
         """Make the change. Called with the lock held."""

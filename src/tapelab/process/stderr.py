@@ -85,9 +85,9 @@ class _Hold(Lease):
 
     def __init__(self, rule: Callable[[list[_Line], BaseException | None], list[_Line]]):
         super().__init__(_stderr)
-        self.lines = []
+        self.lines: list[_Line] = []
         self._rule = rule
-        self._around = ()
+        self._around: list[_Hold] = []
 
     def outer(self) -> "_Hold | None":
         """The innermost hold around this one, or None."""
