@@ -258,7 +258,7 @@ class CurvatureOperator:
                     advance()
                     yield vector, image
 
-    def _tensors(self, vector: np.ndarray) -> list[tf.Tensor]:
+    def _tensors(self, vector: np.ndarray | tf.Tensor) -> list[tf.Tensor]:
         return split(tf.cast(vector, self.dtype), self._shapes)
 
     def _apply(self, columns: list[list[tf.Tensor]]) -> np.ndarray:

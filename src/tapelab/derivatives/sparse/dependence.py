@@ -83,7 +83,7 @@ def union(matrices: Sequence[sparse.csr_array]) -> sparse.csr_array:
     return found
 
 
-def take(matrix: sparse.csr_array, index: np.ndarray, room: Room) -> sparse.csr_array:
+def take(matrix: sparse.csr_array, index: np.ndarray | np.integer, room: Room) -> sparse.csr_array:
     """Return the rows of these numbers, an empty one for -1."""
     index = np.asarray(index).ravel()
     if len(index) == matrix.shape[0] and np.array_equal(index, np.arange(len(index))):

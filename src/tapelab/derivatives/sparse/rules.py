@@ -48,7 +48,7 @@ class Step:
         """The numbers of the inputs that depend on sources."""
         return [index for index, one in enumerate(self.known) if one.matrix is not None]
 
-    def constant(self, index: int) -> np.ndarray:
+    def constant(self, index: int) -> np.ndarray | np.generic:
         """The value of an input, if it is always the same; the last one is -1."""
         if self.known[index].value is None:
             raise NoRule("where it puts elements depends on values")
@@ -77,7 +77,7 @@ def _elementwise(step: Step) -> list[Matrix]:
     return [union(parts) if parts else None]
 
 
-def _kept(step: Step, index: int) -> np.ndarray | None:
+def _kept(step: Step, index: int) -> np.ndarray | np.generic | None:
     """Where an input of an elementwise operation counts, if constants say so; None for everywhere."""
     kind, known = step.op.type, step.known
     if kind in ("Mul", "MulNoNan"):

@@ -99,7 +99,7 @@ def _places() -> list[tuple[Any, str, Callable[..., Any]]]:
     return places
 
 
-def _lookup(registry: Any, kind: str | bytes) -> Callable[..., Any]:
+def _lookup(registry: Any, kind: str | bytes) -> Callable[..., Any] | None:
     kind = getattr(kind, "decode", lambda: kind)()
     block = _block.get()
     if registry is private.gradient_registry() and (kind in block.gradients or kind in block.wider):

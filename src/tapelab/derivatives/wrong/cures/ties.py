@@ -147,7 +147,7 @@ def _stays(
     zeros: tf.Tensor,
     numerator: Callable[..., tf.Tensor],
     cotangents: Cotangents,
-    rounding: float,
+    rounding: tf.Tensor,
     size: tf.Tensor,
     margin: tf.Tensor,
 ) -> tf.Tensor:
