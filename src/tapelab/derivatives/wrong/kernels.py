@@ -5,6 +5,7 @@ is computed there. Who chooses XLA gets what raises no error there, and a note i
 """
 
 import fnmatch
+from collections.abc import Mapping
 
 from tapelab.derivatives.wrong.gaps import operations_of
 from tapelab.graphs.operations import KERNELS
@@ -136,7 +137,7 @@ def _met(graph: tf.Graph, on: str) -> str | None:
     return None
 
 
-def _as_large_as_its_input(attributes) -> bool:
+def _as_large_as_its_input(attributes: Mapping[str, tf.compat.v1.AttrValue]) -> bool:
     """Whether a pooling's result has the shape of its input, or may have: V2 takes the strides as a tensor."""
     strides, sizes = (set(attributes[name].list.i) for name in ("strides", "ksize"))
     return strides <= {1} and (attributes["padding"].s == b"SAME" or sizes <= {1})
